@@ -1,0 +1,2 @@
+//! kube-ipvs.
+fn main() {}
