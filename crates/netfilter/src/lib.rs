@@ -1,1 +1,14 @@
-//! Placeholder.
+//! nf_tables by netlink, and the one table per family that kube-ipvs owns.
+
+mod change;
+mod element;
+mod policy;
+
+pub use change::Change;
+pub use element::{Element, HairpinFlow};
+pub use policy::{LocalTraffic, Policy};
+
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "client")]
+pub use client::{Error, KernelNetfilter, Netfilter, Observed};

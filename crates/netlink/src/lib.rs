@@ -1,1 +1,44 @@
-//! Placeholder.
+//! Blocking netlink for programs that configure the kernel in bulk.
+//!
+//! Three things that general netlink crates leave to the caller, and that decide whether a proxy
+//! with ten thousand virtual servers starts in tenths of a second or in minutes:
+//!
+//! - **Batches.** [`Socket::pipeline`] sends many requests in one datagram and asks for one
+//!   acknowledgement, on the last. The kernel still answers every *failed* request, so each
+//!   [`Failure`] is matched to its request by sequence number. Nothing is transactional.
+//! - **Transactions.** [`Socket::transact`] sends a begin…end sequence as one datagram, which
+//!   nf_tables applies whole or not at all.
+//! - **Dumps that are right.** [`Socket::dump`] starts over when the kernel says that the table
+//!   changed under it (`NLM_F_DUMP_INTR`).
+//!
+//! A receive queue that overflowed (`ENOBUFS`) loses answers, not operations: it surfaces as
+//! [`Error::StateUnknown`], and the caller must read back what it wrote.
+//!
+//! ```no_run
+//! use netlink::{Batch, Protocol, Socket};
+//!
+//! let mut socket = Socket::open(Protocol::Generic)?;
+//! let ipvs = socket.generic_family("IPVS")?;
+//! let mut batch = Batch::default();
+//! batch.generic(ipvs, 17, 1, |_| {}); // IPVS_CMD_FLUSH
+//! for failure in socket.pipeline(&mut batch)? {
+//!     eprintln!("request {} failed: {}", failure.index, failure.refusal);
+//! }
+//! # Ok::<(), netlink::Error>(())
+//! ```
+
+mod attribute;
+mod batch;
+mod encoder;
+mod error;
+mod generic;
+mod reply;
+mod socket;
+
+pub use attribute::{Attribute, attributes};
+pub use batch::Batch;
+pub use encoder::Encoder;
+pub use error::{Error, Failure, Refusal};
+pub use nix::errno::Errno;
+pub use reply::Reply;
+pub use socket::{Protocol, Socket};

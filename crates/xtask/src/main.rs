@@ -1,2 +1,51 @@
-//! The project's own commands.
-fn main() {}
+//! The project's own commands: `cargo xtask test`, `cargo xtask vm -- CMD`.
+//!
+//! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on
+//! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
+//! here that touches the kernel goes through a [`guest::Guest`], which runs a command as root
+//!
+//! - on this machine's kernel, if it has what it takes (`--kernel host`),
+//! - in QEMU with the distribution's own kernel package, which is downloaded and unpacked but not
+//!   installed, and an initramfs made on the spot (`--kernel qemu`),
+//! - in User Mode Linux, for those who have such a binary with IPVS built in (`--kernel uml:PATH`).
+//!
+//! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo,
+//! after saying so. Downloads go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`),
+//! outside the repository, so that a fresh clone finds them.
+
+mod cache;
+mod guest;
+mod programs;
+mod test;
+mod vm;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the tests, tier by tier, and print the counts.
+    Test(test::Args),
+    /// Run a command as root in the test kernel.
+    Vm(vm::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match CommandLine::parse().command {
+        Command::Test(args) => test::run(&args),
+        Command::Vm(args) => vm::run(args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}

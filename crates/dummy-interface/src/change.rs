@@ -1,0 +1,27 @@
+//! Changes to kube-ipvs0, as values.
+
+use std::{fmt, net::IpAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// One change. Its `Display` is one line, for logs and golden tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// Create kube-ipvs0, or make it a dummy device that is NOARP; VIPs on it stay.
+    EnsureDevice,
+    /// Make a VIP a local address of this node; if it is, nothing.
+    Bind(IpAddr),
+    /// Undo that; if it is not bound, nothing.
+    Unbind(IpAddr),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EnsureDevice => f.write_str("ensure device kube-ipvs0"),
+            Self::Bind(vip) => write!(f, "bind {vip}"),
+            Self::Unbind(vip) => write!(f, "unbind {vip}"),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Changes to the kernel's IPVS table, as values.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Id, RealServer, RealServerAddress, VirtualServer};
+
+/// One change. Its `Display` is one line, for logs and golden tests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Command {
+    /// Create a virtual server; if it exists, make it so.
+    AddVirtualServer(VirtualServer),
+    /// Change a virtual server in place; its connections go on. If it is missing, create it.
+    EditVirtualServer(VirtualServer),
+    /// Remove a virtual server with its real servers; if it is missing, nothing.
+    DeleteVirtualServer(Id),
+    /// Add a real server; if it exists, make it so.
+    AddRealServer(Id, RealServer),
+    /// Change a real server in place; its connections go on. If it is missing, add it.
+    EditRealServer(Id, RealServer),
+    /// Remove a real server; if it or its virtual server is missing, nothing.
+    DeleteRealServer(Id, RealServerAddress),
+}
+
+impl Command {
+    /// The virtual server that is changed, or whose real server is.
+    pub fn virtual_server(&self) -> Id {
+        match self {
+            Self::AddVirtualServer(server) | Self::EditVirtualServer(server) => server.id,
+            Self::DeleteVirtualServer(id)
+            | Self::AddRealServer(id, _)
+            | Self::EditRealServer(id, _)
+            | Self::DeleteRealServer(id, _) => *id,
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddVirtualServer(server) => write!(f, "add virtual server {}", Shown(server)),
+            Self::EditVirtualServer(server) => write!(f, "edit virtual server {}", Shown(server)),
+            Self::DeleteVirtualServer(id) => write!(f, "delete virtual server {id}"),
+            Self::AddRealServer(id, server) => {
+                write!(f, "add real server {id} -> {} weight {}", server.address, server.weight)
+            }
+            Self::EditRealServer(id, server) => {
+                write!(f, "edit real server {id} -> {} weight {}", server.address, server.weight)
+            }
+            Self::DeleteRealServer(id, address) => write!(f, "delete real server {id} -> {address}"),
+        }
+    }
+}
+
+struct Shown<'a>(&'a VirtualServer);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(server) = self;
+        write!(f, "{} {}", server.id, server.scheduler)?;
+        if server.timeout != 0 {
+            write!(f, " persistent {} s", server.timeout)?;
+        }
+        let others = server.flags - crate::ServiceFlags::PERSISTENT;
+        if others.is_empty() { Ok(()) } else { write!(f, " flags {:#x}", others.bits()) }
+    }
+}

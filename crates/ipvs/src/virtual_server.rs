@@ -1,0 +1,149 @@
+//! Virtual servers: what clients connect to.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Family, Protocol, Scheduler, Stats};
+
+/// What names a virtual server that balances one address: protocol, VIP and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ServiceAddress {
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The virtual IP address.
+    pub ip: IpAddr,
+    /// The port, in host order; 0 means every port and needs persistence.
+    pub port: u16,
+}
+
+impl fmt::Display for ServiceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.protocol, SocketAddr::new(self.ip, self.port))
+    }
+}
+
+/// What names any virtual server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Id {
+    /// Packets to one protocol, address and port.
+    Address(ServiceAddress),
+    /// Packets that carry a firewall mark.
+    Mark {
+        /// The address family; IPVS keeps marks apart by it.
+        family: Family,
+        /// The mark, not 0.
+        mark: u32,
+    },
+}
+
+impl Id {
+    /// The address family.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::Address(address) => Family::of(address.ip),
+            Self::Mark { family, .. } => *family,
+        }
+    }
+}
+
+impl From<ServiceAddress> for Id {
+    fn from(address: ServiceAddress) -> Self {
+        Self::Address(address)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Mark { mark, .. } => write!(f, "FWM {mark}"),
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// `IP_VS_SVC_F_*` in include/uapi/linux/ip_vs.h.
+    ///
+    /// The kernel's own HASHED bit (0x2) is dropped when reading and never sent.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct ServiceFlags: u32 {
+        /// Connections of one client go to one real server.
+        const PERSISTENT = 0x1;
+        /// Each UDP datagram is scheduled by itself.
+        const ONE_PACKET = 0x4;
+        /// First scheduler flag. `sh`, `mh`: fall back to the next real server when the chosen one
+        /// has weight 0.
+        const SCHEDULER_1 = 0x8;
+        /// Second scheduler flag. `sh`, `mh`: hash the source port too.
+        const SCHEDULER_2 = 0x10;
+        /// Third scheduler flag; no mainline scheduler uses it.
+        const SCHEDULER_3 = 0x20;
+    }
+}
+
+impl Serialize for ServiceFlags {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.bits().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ServiceFlags {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u32::deserialize(deserializer).map(Self::from_bits_retain)
+    }
+}
+
+/// A virtual server's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VirtualServer {
+    /// What names it.
+    pub id: Id,
+    /// How it picks a real server.
+    pub scheduler: Scheduler,
+    /// Persistence and scheduler flags.
+    pub flags: ServiceFlags,
+    /// How long a client stays with its real server, in seconds; 0 unless persistent.
+    pub timeout: u32,
+    /// How many leading bits of a client's address persistence looks at: 1..=32 or 1..=128.
+    pub prefix_length: u8,
+    /// The persistence engine, such as `sip`; hardly ever set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistence_engine: Option<Box<str>>,
+}
+
+impl VirtualServer {
+    /// A virtual server without persistence.
+    pub fn new(id: impl Into<Id>, scheduler: Scheduler) -> Self {
+        let id = id.into();
+        Self {
+            id,
+            scheduler,
+            flags: ServiceFlags::empty(),
+            timeout: 0,
+            prefix_length: id.family().address_bits(),
+            persistence_engine: None,
+        }
+    }
+
+    /// The same with session affinity: each client address keeps its real server for `seconds`.
+    #[must_use]
+    pub fn persistent(mut self, seconds: u32) -> Self {
+        self.flags |= ServiceFlags::PERSISTENT;
+        self.timeout = seconds;
+        self
+    }
+}
+
+/// A virtual server as the kernel shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedVirtualServer {
+    /// Its configuration.
+    pub config: VirtualServer,
+    /// Its counters.
+    pub stats: Stats,
+}

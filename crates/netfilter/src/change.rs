@@ -1,0 +1,40 @@
+//! Changes to our table, as values.
+
+use std::fmt;
+
+use ipvs::Family;
+use serde::{Deserialize, Serialize};
+
+use crate::Element;
+
+/// One change. Its `Display` is one line, for logs and golden tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// Create the family's table with its sets, chains and rules, or make them so; the elements stay.
+    InstallTable(Family),
+    /// Add an element; if it exists, nothing.
+    AddElement(Element),
+    /// Remove an element.
+    DeleteElement(Element),
+}
+
+impl Change {
+    /// The family, and so the table, that is changed.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::InstallTable(family) => *family,
+            Self::AddElement(element) | Self::DeleteElement(element) => element.family(),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InstallTable(family) => write!(f, "install table {family}"),
+            Self::AddElement(element) => write!(f, "add element {element}"),
+            Self::DeleteElement(element) => write!(f, "delete element {element}"),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What decides whether a flow is masqueraded.
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
+
+/// The part of the configuration that shapes the rules.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Policy {
+    /// Masquerade every flow to a ClusterIP.
+    pub masquerade_all: bool,
+    /// The packet mark that asks for masquerading, one bit (`1 << masqueradeBit`).
+    pub mark: u32,
+    /// How pods of this node are recognised.
+    pub local_traffic: LocalTraffic,
+}
+
+/// How a flow from a pod of this node is recognised (`detectLocalMode`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LocalTraffic {
+    /// By its source address: the cluster's or the node's pod range, per family. Where a family has
+    /// no range nothing is known: only flows whose source is itself a VIP are masqueraded.
+    Source {
+        /// The IPv4 range.
+        ipv4: Option<Ipv4Net>,
+        /// The IPv6 range.
+        ipv6: Option<Ipv6Net>,
+    },
+    /// By the bridge it came in through.
+    Bridge(Box<str>),
+    /// By the first letters of the interface it came in through.
+    InterfacePrefix(Box<str>),
+}

@@ -1,0 +1,106 @@
+//! What can go wrong between here and the kernel.
+
+use std::{fmt, io};
+
+use nix::errno::Errno;
+
+/// Why a netlink exchange failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket could not be opened or configured.
+    #[error("cannot {operation} a {protocol} netlink socket")]
+    Open {
+        /// What was being done to the socket.
+        operation: &'static str,
+        /// The netlink protocol's name.
+        protocol: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The datagram could not be sent; nothing was executed.
+    #[error("cannot send {bytes} bytes over netlink")]
+    Send {
+        /// The datagram's size.
+        bytes: usize,
+        /// The system's answer. `EMSGSIZE`: larger than the send buffer may become.
+        source: io::Error,
+    },
+    /// Nothing could be received.
+    #[error("cannot receive from netlink")]
+    Receive(#[source] io::Error),
+    /// The kernel did not answer in time. The requests may have been executed.
+    #[error("the kernel did not answer within {seconds} s")]
+    TimedOut {
+        /// The time waited.
+        seconds: u64,
+    },
+    /// The receive queue overflowed (`ENOBUFS`): the requests were executed, their answers are lost.
+    #[error("answers from the kernel were lost (ENOBUFS): the state must be read back")]
+    StateUnknown,
+    /// The table kept changing while it was read.
+    #[error("the table changed during each of {attempts} dumps")]
+    DumpInterrupted {
+        /// How often the dump was started.
+        attempts: u32,
+    },
+    /// The kernel refused a single request, a dump, or a whole transaction.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A transaction was rolled back because of these requests.
+    #[error("transaction rolled back: request {}: {}", .0.index, .0.refusal)]
+    RolledBack(Failure),
+    /// The generic netlink family does not exist, and loading its module did not help.
+    #[error("the kernel has no generic netlink family {0}: its module is missing")]
+    NoSuchFamily(String),
+    /// A message did not have the shape its type promises.
+    #[error("malformed netlink message: {what}")]
+    Malformed {
+        /// What was wrong.
+        what: String,
+    },
+}
+
+impl Error {
+    /// The errno that the kernel refused the request with, if that is what happened.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Refused(refusal) | Self::RolledBack(Failure { refusal, .. }) => Some(refusal.errno),
+            _ => None,
+        }
+    }
+}
+
+/// The kernel's "no" to one request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Refusal {
+    /// The error number.
+    pub errno: Errno,
+    /// The kernel's own words, where it has any (extended acknowledgement).
+    pub message: Option<Box<str>>,
+}
+
+impl Refusal {
+    /// A refusal without words.
+    pub fn new(errno: Errno) -> Self {
+        Self { errno, message: None }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({})", self.errno, self.errno.desc())?;
+        match &self.message {
+            Some(message) => write!(f, ": {message}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One request of a batch that the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The request's position in the batch, from 0.
+    pub index: usize,
+    /// What the kernel said.
+    pub refusal: Refusal,
+}

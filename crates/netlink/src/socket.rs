@@ -1,0 +1,299 @@
+//! The socket: sending, and matching what comes back.
+
+use std::{io, ops::ControlFlow, os::fd::AsFd};
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
+use nix::{
+    errno::Errno,
+    sys::{
+        socket::{setsockopt, sockopt},
+        time::{TimeVal, TimeValLike},
+    },
+};
+
+use crate::{
+    Batch, Error, Failure,
+    reply::{Reply, replies},
+};
+
+/// How long the kernel may take to answer. It answers within the send call, except when another
+/// holder of the family's lock is slow; upstream's client waits three seconds for a reply.
+const TIMEOUT_SECONDS: u64 = 10;
+
+/// The buffers asked for. Without CAP_NET_ADMIN the kernel keeps its defaults (about 208 KiB).
+const SEND_BUFFER: usize = 16 << 20;
+const RECEIVE_BUFFER: usize = 16 << 20;
+
+/// What one refused request costs in the receive queue: a small skb is charged with its overhead.
+const BYTES_PER_ANSWER: usize = 1024;
+
+/// One datagram of a pipeline stays below this, so that the kernel need not find megabytes of memory
+/// in one piece.
+const DATAGRAM: usize = 256 << 10;
+
+/// A dump that was interrupted this often is given up.
+const DUMP_ATTEMPTS: u32 = 5;
+
+/// The netlink protocols that a proxy needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// `NETLINK_GENERIC`: IPVS among others.
+    Generic,
+    /// `NETLINK_NETFILTER`: nf_tables and conntrack.
+    Netfilter,
+    /// `NETLINK_ROUTE`: links, addresses and routes.
+    Route,
+}
+
+impl Protocol {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Generic => "generic",
+            Self::Netfilter => "netfilter",
+            Self::Route => "route",
+        }
+    }
+
+    fn number(self) -> isize {
+        match self {
+            Self::Generic => NETLINK_GENERIC,
+            Self::Netfilter => NETLINK_NETFILTER,
+            Self::Route => NETLINK_ROUTE,
+        }
+    }
+}
+
+/// A blocking netlink socket, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Socket {
+    inner: netlink_sys::Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+    answers_that_fit: usize,
+}
+
+impl Socket {
+    /// Opens a socket that receives up to 64 KiB at a time: right for large dumps and batches.
+    pub fn open(protocol: Protocol) -> Result<Self, Error> {
+        Self::open_with(protocol, 64 << 10)
+    }
+
+    /// Opens a socket that receives 8 KiB at a time: right for very many short dumps.
+    ///
+    /// The kernel sizes the buffers of a dump by the largest receive ever made on the socket, and
+    /// zeroes them (`netlink_dump` in net/netlink/af_netlink.c), so a thousand dumps of five entries
+    /// each cost half as much here.
+    pub fn open_for_short_dumps(protocol: Protocol) -> Result<Self, Error> {
+        Self::open_with(protocol, 8 << 10)
+    }
+
+    fn open_with(protocol: Protocol, receive_size: usize) -> Result<Self, Error> {
+        let cannot = |operation| {
+            move |source: io::Error| Error::Open { operation, protocol: protocol.name(), source }
+        };
+        let mut inner = netlink_sys::Socket::new(protocol.number()).map_err(cannot("open"))?;
+        inner.bind_auto().map_err(cannot("bind"))?;
+        inner.set_cap_ack(true).map_err(cannot("set NETLINK_CAP_ACK on"))?;
+        inner.set_ext_ack(true).map_err(cannot("set NETLINK_EXT_ACK on"))?;
+        let timeout = TimeVal::seconds(i64::try_from(TIMEOUT_SECONDS).unwrap_or(10));
+        setsockopt(&inner, sockopt::ReceiveTimeout, &timeout)
+            .and_then(|()| setsockopt(&inner, sockopt::SendTimeout, &timeout))
+            .map_err(|errno| cannot("set time-outs of")(errno.into()))?;
+        // Forcing needs CAP_NET_ADMIN. Without it the defaults serve, in smaller pieces.
+        let _ = setsockopt(&inner, sockopt::SndBufForce, &SEND_BUFFER);
+        let _ = setsockopt(&inner, sockopt::RcvBufForce, &RECEIVE_BUFFER);
+        let granted = inner.get_rx_buf_sz().map_err(cannot("read the buffer size of"))?;
+        Ok(Self {
+            inner,
+            sequence: 0,
+            buffer: vec![0; receive_size],
+            answers_that_fit: (granted / BYTES_PER_ANSWER).clamp(64, 8192),
+        })
+    }
+
+    /// Executes every request, in order, and returns those that the kernel refused.
+    ///
+    /// A refused request does not stop the ones after it. The batch is split into datagrams whose
+    /// answers are sure to fit the receive queue. On `Err` some requests may have been executed.
+    pub fn pipeline(&mut self, batch: &mut Batch) -> Result<Vec<Failure>, Error> {
+        let mut failures = Vec::new();
+        let mut from = 0;
+        while from < batch.len() {
+            let to = self.datagram_end(batch, from);
+            let first = self.stamp(batch, from, to);
+            let last = self.sequence;
+            batch.stamp(to - 1, last, NLM_F_ACK);
+            self.send(batch.slice(from, to))?;
+            self.receive_until(|reply| {
+                let Some(verdict) = reply.verdict() else { return Ok(ControlFlow::Continue(())) };
+                let offset = reply.sequence.wrapping_sub(first);
+                if offset > last.wrapping_sub(first) {
+                    return Ok(ControlFlow::Continue(())); // an answer to an earlier exchange
+                }
+                if let Err(refusal) = verdict {
+                    failures.push(Failure { index: from + offset as usize, refusal });
+                }
+                Ok(if reply.sequence == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            from = to;
+        }
+        Ok(failures)
+    }
+
+    /// Executes one request that is answered by an acknowledgement alone.
+    pub fn execute(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        match self.pipeline(batch)?.pop() {
+            Some(failure) => Err(failure.refusal.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a begin…end sequence as one datagram, which the kernel applies whole or not at all.
+    ///
+    /// The last request before the end is acknowledged: that acknowledgement is delivered after the
+    /// commit (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c). A failed commit is reported on the
+    /// begin message, a failed request on itself, as [`Error::RolledBack`].
+    pub fn transact(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let count = batch.len();
+        let Some(acknowledged) = count.checked_sub(2).filter(|index| *index > 0) else { return Ok(()) };
+        let begin = self.stamp(batch, 0, count);
+        let last = begin.wrapping_add(u32::try_from(acknowledged).unwrap_or(u32::MAX));
+        batch.stamp(acknowledged, last, NLM_F_ACK);
+        self.send(batch.slice(0, count))?;
+        let mut first_failure = None;
+        self.receive_until(|reply| {
+            let Some(verdict) = reply.verdict() else { return Ok(ControlFlow::Continue(())) };
+            let offset = reply.sequence.wrapping_sub(begin);
+            if offset as usize >= count {
+                return Ok(ControlFlow::Continue(()));
+            }
+            if let Err(refusal) = verdict {
+                first_failure.get_or_insert(Failure { index: offset as usize, refusal });
+                if offset == 0 {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(if reply.sequence == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        match first_failure {
+            Some(failure) => Err(Error::RolledBack(failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// Executes one request that is answered by data, and decodes each answer.
+    pub fn get<T>(
+        &mut self,
+        batch: &mut Batch,
+        mut decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let sequence = self.stamp(batch, 0, 1);
+        batch.stamp(0, sequence, NLM_F_ACK);
+        self.send(batch.slice(0, 1))?;
+        let mut found = Vec::new();
+        self.receive_until(|reply| {
+            if reply.sequence != sequence {
+                return Ok(ControlFlow::Continue(()));
+            }
+            match reply.verdict() {
+                Some(verdict) => verdict.map(ControlFlow::Break).map_err(Error::from),
+                None => {
+                    found.push(decode(reply)?);
+                    Ok(ControlFlow::Continue(()))
+                }
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Dumps a table: executes the one request in `batch` and decodes every entry.
+    ///
+    /// Starts over, up to five times, when the kernel marks the dump as interrupted. Families that
+    /// never set that mark (IPVS) may skip or repeat entries of a table that changes meanwhile.
+    pub fn dump<T>(
+        &mut self,
+        batch: &mut Batch,
+        mut decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let mut found = Vec::new();
+        for _ in 0..DUMP_ATTEMPTS {
+            found.clear();
+            let sequence = self.stamp(batch, 0, 1);
+            batch.stamp(0, sequence, NLM_F_REQUEST | NLM_F_DUMP);
+            self.send(batch.slice(0, 1))?;
+            let mut interrupted = false;
+            self.receive_until(|reply| {
+                if reply.sequence != sequence {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                interrupted |= reply.interrupted();
+                match reply.verdict() {
+                    Some(verdict) => verdict.map(ControlFlow::Break).map_err(Error::from),
+                    None => {
+                        found.push(decode(reply)?);
+                        Ok(ControlFlow::Continue(()))
+                    }
+                }
+            })?;
+            if !interrupted {
+                return Ok(found);
+            }
+        }
+        Err(Error::DumpInterrupted { attempts: DUMP_ATTEMPTS })
+    }
+
+    /// Where the datagram that starts at request `from` ends: at the size or the answer limit.
+    fn datagram_end(&self, batch: &Batch, from: usize) -> usize {
+        let most = batch.len().min(from + self.answers_that_fit);
+        (from + 1..=most).rev().find(|to| batch.slice(from, *to).len() <= DATAGRAM).unwrap_or(from + 1)
+    }
+
+    /// Gives requests `from..to` fresh sequence numbers; returns the first.
+    fn stamp(&mut self, batch: &mut Batch, from: usize, to: usize) -> u32 {
+        let first = self.sequence.wrapping_add(1);
+        for index in from..to {
+            self.sequence = self.sequence.wrapping_add(1);
+            batch.stamp(index, self.sequence, 0);
+        }
+        first
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        loop {
+            match self.inner.send(bytes, 0) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Send { bytes: bytes.len(), source }),
+            }
+        }
+    }
+
+    fn receive_until(
+        &mut self,
+        mut take: impl FnMut(&Reply<'_>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        loop {
+            let length = match self.inner.recv(&mut self.buffer.as_mut_slice(), 0) {
+                Ok(length) => length,
+                Err(error) => match Errno::from_raw(error.raw_os_error().unwrap_or_default()) {
+                    Errno::EINTR => continue,
+                    Errno::ENOBUFS => return Err(Error::StateUnknown),
+                    Errno::EAGAIN => return Err(Error::TimedOut { seconds: TIMEOUT_SECONDS }),
+                    _ => return Err(Error::Receive(error)),
+                },
+            };
+            for reply in replies(self.buffer.get(..length).unwrap_or_default()) {
+                if take(&reply?)?.is_break() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}

@@ -1,0 +1,124 @@
+//! What the API server, or a directory of manifests, tells: plain values, already decoded.
+//!
+//! They hold what the data plane needs and nothing else. Elements that could not be decoded are left
+//! out by whoever decodes, and reported in [`Service::problems`] and [`EndpointSlice::problems`].
+
+use std::{net::IpAddr, sync::Arc};
+
+use ipvs::{Family, Protocol};
+
+use crate::ObjectName;
+
+/// A Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its name.
+    pub name: ObjectName,
+    /// When it was created, in seconds since 1970; the older of two Services that claim one address
+    /// and port keeps it. `None`, as in a manifest, counts as the oldest.
+    pub created: Option<i64>,
+    /// `spec.type`.
+    pub kind: ServiceKind,
+    /// The ClusterIPs, at most one per family; none for a headless Service. A family without
+    /// ClusterIP is not served at all, whatever other addresses the Service has in it.
+    pub cluster_ips: Vec<IpAddr>,
+    /// The ports.
+    pub ports: Vec<ServicePort>,
+    /// `sessionAffinity: ClientIP`: how many seconds a client keeps its endpoint.
+    pub session_affinity: Option<u32>,
+    /// `spec.internalTrafficPolicy`.
+    pub internal_traffic_policy: TrafficPolicy,
+    /// `metadata.labels` has `service.kubernetes.io/service-proxy-name`: another proxy serves it.
+    pub other_proxy: bool,
+    /// What was wrong with it, in words, each naming the field; the rest of it is served.
+    pub problems: Vec<String>,
+}
+
+/// `spec.type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// Reachable at its ClusterIP.
+    #[default]
+    ClusterIp,
+    /// Also at a port of every node.
+    NodePort,
+    /// Also at the addresses that a load balancer was given.
+    LoadBalancer,
+    /// A DNS alias: nothing to serve.
+    ExternalName,
+}
+
+/// `internalTrafficPolicy` and `externalTrafficPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrafficPolicy {
+    /// Every endpoint of the cluster.
+    #[default]
+    Cluster,
+    /// The endpoints of this node only.
+    Local,
+}
+
+/// One port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Its name, which slices refer to; empty for the only port.
+    pub name: Arc<str>,
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The port of the virtual server, not 0.
+    pub port: u16,
+}
+
+/// An EndpointSlice of one Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// Its own name.
+    pub name: ObjectName,
+    /// The Service that owns it, by the label `kubernetes.io/service-name`.
+    pub service: ObjectName,
+    /// The family of its addresses.
+    pub family: Family,
+    /// The ports that its endpoints listen on.
+    pub ports: Vec<EndpointPort>,
+    /// The endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// What was wrong with it, in words, each naming the field; the rest of it is used.
+    pub problems: Vec<String>,
+}
+
+/// One port of an EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointPort {
+    /// The name of the Service port that it belongs to.
+    pub name: Arc<str>,
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// Where the endpoint listens, not 0.
+    pub port: u16,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its address: the first of the slice's list, since all are the same endpoint.
+    pub address: IpAddr,
+    /// `conditions.ready`; absent means true.
+    pub ready: bool,
+    /// `conditions.serving`; absent means true.
+    pub serving: bool,
+    /// `conditions.terminating`; absent means false.
+    pub terminating: bool,
+    /// The node it runs on.
+    pub node: Option<Arc<str>>,
+    /// `hints.forZones`.
+    pub zone_hints: Box<[Arc<str>]>,
+    /// `hints.forNodes`.
+    pub node_hints: Box<[Arc<str>]>,
+}
+
+/// This node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// The label `topology.kubernetes.io/zone`.
+    pub zone: Option<Arc<str>>,
+}

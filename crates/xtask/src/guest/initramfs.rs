@@ -1,0 +1,223 @@
+//! The file system of a QEMU guest: the host's own files at the host's own paths, the kernel's
+//! modules, and an init.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufWriter, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use super::cpio::{Archive, Entry};
+use super::elf;
+
+/// ELF files from this size on are stripped of debugging information: a test binary shrinks to a
+/// tenth.
+const STRIP_FROM: u64 = 4 << 20;
+
+/// A file tree to be. The host's symbolic links come along as they are (`/lib` → `usr/lib`,
+/// `iptables` → `/etc/alternatives/iptables`), so every path means in the guest what it means on
+/// the host.
+#[derive(Default)]
+pub(super) struct Tree {
+    /// By path, without symbolic links in its directories; parents sort before their children.
+    nodes: BTreeMap<PathBuf, Node>,
+}
+
+enum Node {
+    Directory,
+    /// A file of the host.
+    Host(PathBuf),
+    /// A file made here.
+    Text { permissions: u32, text: Vec<u8> },
+    Symlink(PathBuf),
+    Device { major: u32, minor: u32 },
+}
+
+impl Tree {
+    /// Adds a file or a whole directory of the host, programs with their shared libraries.
+    pub(super) fn add(&mut self, path: &Path) -> anyhow::Result<()> {
+        let place = self.resolve(path)?;
+        let meta = fs::metadata(&place).with_context(|| place.display().to_string())?;
+        if self.nodes.contains_key(&place) && !meta.is_dir() {
+            return Ok(());
+        }
+        if meta.is_dir() {
+            self.nodes.insert(place.clone(), Node::Directory);
+            for entry in fs::read_dir(&place).with_context(|| place.display().to_string())? {
+                let entry = entry?;
+                // Sockets and the like cannot be copied; a dangling link is not worth a failure.
+                if entry.path().metadata().is_ok_and(|meta| meta.is_dir() || meta.is_file()) {
+                    self.add(&entry.path())?;
+                }
+            }
+        } else {
+            self.nodes.insert(place.clone(), Node::Host(place.clone()));
+            if elf::is_elf(&place) {
+                for library in elf::libraries(&place)? {
+                    self.add(&library)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the host's file `source` at another path.
+    pub(super) fn add_at(&mut self, path: &Path, source: PathBuf) -> anyhow::Result<()> {
+        let place = self.resolve(path)?;
+        self.nodes.insert(place, Node::Host(source));
+        Ok(())
+    }
+
+    /// Adds a file with the contents given.
+    pub(super) fn text(&mut self, path: &str, permissions: u32, text: impl Into<OsString>) -> anyhow::Result<()> {
+        let place = self.resolve(Path::new(path))?;
+        let text = text.into().into_encoded_bytes();
+        self.nodes.insert(place, Node::Text { permissions, text });
+        Ok(())
+    }
+
+    /// Adds an empty directory, or nothing if there is one.
+    pub(super) fn directory(&mut self, path: &Path) -> anyhow::Result<()> {
+        let place = self.resolve(path)?;
+        self.nodes.entry(place).or_insert(Node::Directory);
+        Ok(())
+    }
+
+    /// Adds a character device.
+    pub(super) fn device(&mut self, path: &str, major: u32, minor: u32) -> anyhow::Result<()> {
+        let place = self.resolve(Path::new(path))?;
+        self.nodes.insert(place, Node::Device { major, minor });
+        Ok(())
+    }
+
+    /// Follows `path` through the host's symbolic links, adding them and the directories on the
+    /// way. Returns where it ends: a path without links, which need not exist.
+    fn resolve(&mut self, path: &Path) -> anyhow::Result<PathBuf> {
+        // As many as the kernel follows.
+        let mut links_left = 40;
+        let mut place = PathBuf::from("/");
+        let mut rest = components(path)?;
+        while let Some(name) = rest.pop() {
+            if name == ".." {
+                place.pop();
+                continue;
+            }
+            let next = place.join(&name);
+            if let Ok(target) = fs::read_link(&next) {
+                links_left -= 1;
+                if links_left == 0 {
+                    bail!("{}: too many symbolic links", path.display());
+                }
+                if target.is_absolute() {
+                    place = PathBuf::from("/");
+                }
+                rest.extend(components(&target)?);
+                self.nodes.insert(next, Node::Symlink(target));
+            } else {
+                if !rest.is_empty() {
+                    self.nodes.entry(next.clone()).or_insert(Node::Directory);
+                }
+                place = next;
+            }
+        }
+        Ok(place)
+    }
+
+    /// Writes the tree as a cpio archive and returns its size in bytes.
+    pub(super) fn write(&self, to: &Path) -> anyhow::Result<u64> {
+        let file = fs::File::create(to).with_context(|| format!("creating {}", to.display()))?;
+        let mut archive = Archive::new(BufWriter::with_capacity(1 << 20, file));
+        for (path, node) in &self.nodes {
+            let name = path.strip_prefix("/").unwrap_or(path).as_os_str().as_bytes();
+            if name.is_empty() {
+                continue;
+            }
+            match node {
+                Node::Directory => archive.add(name, &Entry::Directory),
+                Node::Symlink(target) => archive.add(name, &Entry::Symlink(target.as_os_str().as_bytes())),
+                Node::Device { major, minor } => {
+                    archive.add(name, &Entry::Device { major: *major, minor: *minor })
+                }
+                Node::Text { permissions, text } => {
+                    archive.add(name, &Entry::File { permissions: *permissions, data: text })
+                }
+                Node::Host(source) => {
+                    let (permissions, data) =
+                        contents(source).with_context(|| format!("reading {}", source.display()))?;
+                    archive.add(name, &Entry::File { permissions, data: &data })
+                }
+            }
+            .with_context(|| format!("adding {} to the initramfs", path.display()))?;
+        }
+        let mut file = archive.finish().context("writing the initramfs")?;
+        file.flush().context("writing the initramfs")?;
+        Ok(file.get_ref().metadata()?.len())
+    }
+}
+
+/// The parts of a path, last one first.
+fn components(path: &Path) -> anyhow::Result<Vec<OsString>> {
+    let mut parts = Vec::new();
+    for component in path.components().rev() {
+        match component {
+            Component::Normal(name) => parts.push(name.to_owned()),
+            Component::ParentDir => parts.push("..".into()),
+            Component::CurDir | Component::RootDir => {}
+            Component::Prefix(_) => bail!("{}: not a path of this system", path.display()),
+        }
+    }
+    Ok(parts)
+}
+
+fn contents(source: &Path) -> anyhow::Result<(u32, Vec<u8>)> {
+    let meta = fs::metadata(source)?;
+    let stripped = if meta.len() >= STRIP_FROM && elf::is_elf(source) { stripped(source) } else { None };
+    let data = stripped.map_or_else(|| fs::read(source), Ok)?;
+    Ok((meta.permissions().mode() & 0o777, data))
+}
+
+/// The file without debugging information, but with the symbols a backtrace needs. None if that
+/// does not work out: then the guest gets the file as it is.
+fn stripped(source: &Path) -> Option<Vec<u8>> {
+    let copy = tempfile::NamedTempFile::new().ok()?.into_temp_path();
+    let status = Command::new("strip").arg("--strip-debug").arg("-o").arg(&copy).arg(source).status().ok()?;
+    if status.success() { fs::read(&copy).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_on_the_way_to_a_file_come_along_and_it_is_stored_once() {
+        let host = tempfile::tempdir().unwrap();
+        let root = host.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("usr/lib")).unwrap();
+        fs::write(root.join("usr/lib/real.so"), "x").unwrap();
+        symlink("usr/lib", root.join("lib")).unwrap();
+        symlink(root.join("lib/real.so"), root.join("usr/lib/alias.so")).unwrap();
+
+        let mut tree = Tree::default();
+        tree.add(&root.join("lib/alias.so")).unwrap();
+
+        let below = |path: &str| tree.nodes.get(&root.join(path));
+        assert!(matches!(below("lib"), Some(Node::Symlink(to)) if to == Path::new("usr/lib")));
+        assert!(matches!(below("usr/lib/alias.so"), Some(Node::Symlink(_))));
+        assert!(matches!(below("usr/lib/real.so"), Some(Node::Host(_))));
+        assert!(below("lib/real.so").is_none());
+    }
+
+    #[test]
+    fn a_link_that_leads_to_itself_is_an_error() {
+        let host = tempfile::tempdir().unwrap();
+        symlink("loop", host.path().join("loop")).unwrap();
+        assert!(Tree::default().add(&host.path().join("loop")).is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! Which kernel to run on: what the user said, or else the best this machine has.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use crate::programs;
+
+/// A kernel with IPVS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// The one that runs this process.
+    Host,
+    /// The distribution's, in QEMU; of the package named, or of the default one.
+    Qemu(Option<String>),
+    /// A User Mode Linux binary with IPVS, dummy and the rest built in.
+    Uml(PathBuf),
+}
+
+/// The options that choose a kernel.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct KernelArgs {
+    /// The test kernel: `host`, `qemu` or `uml:PATH` [default: host if it has IPVS and this is
+    /// root, else qemu]
+    #[arg(long, env = "KUBE_IPVS_KERNEL")]
+    kernel: Option<Choice>,
+    /// The kernel package QEMU boots, instead of the distribution's default for virtual machines
+    #[arg(long, value_name = "NAME")]
+    kernel_package: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Choice {
+    Host,
+    Qemu,
+    Uml(PathBuf),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            None if text == "host" => Ok(Self::Host),
+            None if text == "qemu" => Ok(Self::Qemu),
+            Some(("uml", path)) if !path.is_empty() => Ok(Self::Uml(path.into())),
+            _ => Err("expected host, qemu or uml:PATH".to_owned()),
+        }
+    }
+}
+
+impl KernelArgs {
+    /// The kernel asked for, or the default one.
+    pub(crate) fn choose(&self) -> Kernel {
+        let qemu = || Kernel::Qemu(self.kernel_package.clone());
+        match &self.kernel {
+            Some(Choice::Host) => Kernel::Host,
+            Some(Choice::Qemu) => qemu(),
+            Some(Choice::Uml(path)) => Kernel::Uml(path.clone()),
+            None if self.kernel_package.is_none() && host_has_ipvs() => Kernel::Host,
+            None => qemu(),
+        }
+    }
+}
+
+/// Whether tests can run on the host's kernel: as root, with `ip_vs` and `dummy`. Loads neither on
+/// behalf of a run that may end up in QEMU.
+fn host_has_ipvs() -> bool {
+    let ip_vs = || Path::new("/proc/net/ip_vs").exists() || succeeds("modprobe", &["-n", "-q", "ip_vs"]);
+    // In a namespace of its own, which also shows that making one is allowed.
+    let dummy =
+        || succeeds("unshare", &["--net", "ip", "link", "add", "name", "kube-ipvs0", "type", "dummy"]);
+    programs::is_root() && ip_vs() && dummy()
+}
+
+fn succeeds(program: &str, args: &[&str]) -> bool {
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_named_host_qemu_or_uml_with_a_path() {
+        assert_eq!("host".parse(), Ok(Choice::Host));
+        assert_eq!("qemu".parse(), Ok(Choice::Qemu));
+        assert_eq!("uml:/opt/linux".parse(), Ok(Choice::Uml("/opt/linux".into())));
+        for wrong in ["", "uml", "uml:", "kvm", "host:1"] {
+            assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! User Mode Linux as guest: a Linux kernel that is an ordinary program, on the host's own root
+//! file system. Starts in half a second and runs user code at the processor's speed.
+//!
+//! The binary must have everything built in: hostfs, overlayfs, IPVS with its schedulers, dummy,
+//! veth, bridge, nf_tables.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+
+use super::relay::{self, Tap};
+use super::{Guest, TIMED_OUT, job_directory, qemu, script, supervised};
+use crate::programs;
+
+const INIT: &str = include_str!("uml-init.sh");
+
+/// Boots the binary `linux` and runs `command`.
+pub(super) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
+    if guest.forward.is_some() {
+        bail!("a User Mode Linux guest has no network; run the server inside it");
+    }
+    programs::ensure(&programs::GUEST_TOOLS)?;
+    programs::ensure(&programs::CROSS_CHECKS)?;
+    let linux = linux.canonicalize().with_context(|| linux.display().to_string())?;
+    let job = job_directory()?;
+    let file = |name: &str| job.path().join(name);
+    let directory = std::env::current_dir().context("the current directory")?;
+    fs::write(file("init"), INIT)?;
+    fs::set_permissions(file("init"), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    fs::write(file("settings"), settings(guest)?.as_encoded_bytes())?;
+    fs::write(
+        file("command"),
+        script::command(&guest.environment(), &directory, command).as_encoded_bytes(),
+    )?;
+    for output in ["stdout", "stderr"] {
+        fs::write(file(output), "")?;
+    }
+    let console = fs::File::create(file("console"))?;
+
+    let child = supervised(&linux, guest.timeout)
+        .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "seccomp=on"])
+        .args(["con=null", "con0=null,fd:1", "con1=null"])
+        .arg(format!("mem={}M", guest.memory))
+        .arg(format!("init={}", file("init").display()))
+        .arg(format!("xtask.job={}", job.path().display()))
+        .stdin(Stdio::null())
+        .stdout(console.try_clone()?)
+        .stderr(console)
+        .spawn()
+        .with_context(|| format!("starting {}", linux.display()))?;
+    let status = relay::files_until_exit(child, &file("stdout"), &file("stderr"), tap)?;
+
+    if let Ok(code) = fs::read_to_string(file("exit")).unwrap_or_default().trim().parse() {
+        return Ok(code);
+    }
+    qemu::print_end(&file("console"));
+    if status.code() == Some(TIMED_OUT.into()) {
+        eprintln!("xtask: the guest was stopped after {} s", guest.timeout.as_secs());
+        return Ok(TIMED_OUT);
+    }
+    bail!("the guest ended before the command did; the end of its console is above");
+}
+
+/// The shell variables init reads.
+fn settings(guest: &Guest) -> anyhow::Result<OsString> {
+    let busybox = programs::find("busybox").context("busybox is missing")?;
+    let mut settings = OsString::from("busybox=");
+    settings.push(script::quoted(busybox.as_os_str()));
+    settings.push("\nshare=");
+    settings.push(script::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
+    settings.push("\n");
+    Ok(settings)
+}

@@ -1,0 +1,133 @@
+//! The programs xtask and the tests call, and getting those that are missing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+/// A program and the Debian package that brings it.
+#[derive(Clone, Copy)]
+pub(crate) struct Program {
+    /// The name of the executable.
+    pub(crate) name: &'static str,
+    /// The package, of the same name in Debian and Ubuntu.
+    pub(crate) package: &'static str,
+}
+
+const fn program(name: &'static str, package: &'static str) -> Program {
+    Program { name, package }
+}
+
+/// What the demo and the tests look at the kernel with. kube-ipvs itself calls none of them.
+pub(crate) const CROSS_CHECKS: [Program; 9] = [
+    program("ip", "iproute2"),
+    program("tc", "iproute2"),
+    program("ipvsadm", "ipvsadm"),
+    program("nft", "nftables"),
+    program("iptables", "iptables"),
+    program("ipset", "ipset"),
+    program("conntrack", "conntrack"),
+    program("curl", "curl"),
+    program("nc", "netcat-openbsd"),
+];
+
+/// Module handling, the guest's small tools, and `strip`.
+pub(crate) const GUEST_TOOLS: [Program; 3] =
+    [program("modprobe", "kmod"), program("busybox", "busybox-static"), program("strip", "binutils")];
+
+/// QEMU for this machine's architecture.
+pub(crate) const QEMU: Program = if cfg!(target_arch = "aarch64") {
+    program("qemu-system-aarch64", "qemu-system-arm")
+} else {
+    program("qemu-system-x86_64", "qemu-system-x86")
+};
+
+/// Where an executable is. Looks into the `sbin` directories too, which an ordinary user's PATH
+/// leaves out.
+pub(crate) fn find(name: impl AsRef<Path>) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(&name))
+        .find(|candidate| is_executable(candidate))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether this process runs as root.
+pub(crate) fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Makes sure that every one of `wanted` is there, installing packages if need be.
+pub(crate) fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
+    let missing: Vec<Program> = wanted.iter().copied().filter(|program| find(program.name).is_none()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|program| program.package).collect();
+    packages.dedup();
+    if find("apt-get").is_none() {
+        bail!(
+            "missing programs: {}. Install them with this machine's package manager (Debian has them in {})",
+            names.join(", "),
+            packages.join(", ")
+        );
+    }
+    eprintln!("xtask: installing {} for {} (apt-get install)", packages.join(" "), names.join(", "));
+    let mut install = vec!["install", "--yes", "--quiet=2", "--no-install-recommends"];
+    install.extend(&packages);
+    with_package_lists(|| apt_get(&install)).with_context(|| format!("installing {}", packages.join(" ")))?;
+    match names.iter().find(|name| find(name).is_none()) {
+        None => Ok(()),
+        Some(name) => bail!("{name} is still missing after its package was installed"),
+    }
+}
+
+/// Runs something that needs apt's package lists, which a container image comes without and an old
+/// machine has out of date: fetches them first if there are none, and after a failure.
+pub(crate) fn with_package_lists<T>(mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let no_lists = !std::fs::read_dir("/var/lib/apt/lists")
+        .is_ok_and(|mut lists| lists.any(|list| list.is_ok_and(|list| list.path().is_file() && list.file_name() != "lock")));
+    if no_lists {
+        update()?;
+        return attempt();
+    }
+    attempt().or_else(|_| {
+        update()?;
+        attempt()
+    })
+}
+
+fn update() -> anyhow::Result<()> {
+    eprintln!("xtask: fetching the package lists (apt-get update)");
+    apt_get(&["update", "--quiet=2"])
+}
+
+/// `apt-get`, as root or through sudo, asking nothing.
+fn apt_get(args: &[&str]) -> anyhow::Result<()> {
+    let mut command = match (is_root(), find("sudo")) {
+        (true, _) => Command::new("env"),
+        (false, Some(sudo)) => {
+            let mut command = Command::new(sudo);
+            command.arg("env");
+            command
+        }
+        (false, None) => bail!("installing packages needs root, and there is no sudo"),
+    };
+    // stdout belongs to the command that is run.
+    let status = command
+        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get"])
+        .args(args)
+        .stdout(std::io::stderr())
+        .status()
+        .context("starting apt-get")?;
+    if !status.success() {
+        bail!("apt-get {} failed ({status})", args.join(" "));
+    }
+    Ok(())
+}
