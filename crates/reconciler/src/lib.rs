@@ -1,1 +1,19 @@
-//! Placeholder.
+//! When to sync, in what order, with which retry.
+//!
+//! One thread writes to the kernel. It takes in news through a [`Handle`], keeps the desired state
+//! and an image of the kernel, and whenever the schedule says so compares the two and carries out
+//! the plan. A small change compares only what it touched; at the start, every sync period, when an
+//! operator asks and after any doubt about what the kernel did, the kernel is read anew and
+//! everything is compared.
+
+mod apply;
+mod handle;
+mod journal;
+mod report;
+mod schedule;
+mod writer;
+
+pub use handle::{Handle, Stopped};
+pub use report::{Report, Status, Trigger};
+pub use schedule::Periods;
+pub use writer::start;

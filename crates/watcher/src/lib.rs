@@ -1,1 +1,15 @@
-//! Placeholder.
+//! From inputs to a plan: watches the API server or a directory, reads the kernel, and compares.
+//!
+//! The three parts meet in [`diff`]: the desired state comes from the `service` crate, fed by one of
+//! the two sources here; [`Observed`] is read from the kernel through the three seams of [`Kernel`];
+//! the result is a [`Plan`], a plain value that prints one operation a line.
+
+mod diff;
+mod kernel;
+mod observed;
+mod plan;
+
+pub use diff::{Ownership, Scope, diff, with_departing_real_servers};
+pub use kernel::Kernel;
+pub use observed::{Observed, ReadError, RealServerImage, VirtualServerImage};
+pub use plan::{Operation, Plan};

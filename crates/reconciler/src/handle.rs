@@ -1,0 +1,73 @@
+//! How the rest of the program reaches the writer thread.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use service::Change;
+
+use crate::{Report, Status};
+
+/// What the writer thread is told.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// News from the API server or the directory.
+    Change(Change),
+    /// The kernel told that something of ours may have changed.
+    KernelChanged,
+    /// Read everything, repair everything, and say what was done.
+    Resync(Sender<Report>),
+    /// Say how things stand.
+    Status(Sender<Status>),
+    /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
+    Stop,
+}
+
+/// The writer thread has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the reconciler has stopped")]
+pub struct Stopped;
+
+/// The way to the writer thread. Cheap to clone; never blocks except where it says so.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    inputs: Sender<Input>,
+}
+
+impl Handle {
+    pub(crate) fn new() -> (Self, Receiver<Input>) {
+        let (inputs, receiver) = channel();
+        (Self { inputs }, receiver)
+    }
+
+    /// Passes on news from the API server or the directory.
+    pub fn change(&self, change: Change) -> Result<(), Stopped> {
+        self.send(Input::Change(change))
+    }
+
+    /// Asks for a repair of what the kernel says was changed.
+    pub fn kernel_changed(&self) -> Result<(), Stopped> {
+        self.send(Input::KernelChanged)
+    }
+
+    /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
+    pub fn resync(&self) -> Result<Report, Stopped> {
+        let (answer, answered) = channel();
+        self.send(Input::Resync(answer))?;
+        answered.recv().map_err(|_| Stopped)
+    }
+
+    /// How things stand. Blocks while a sync is running.
+    pub fn status(&self) -> Result<Status, Stopped> {
+        let (answer, answered) = channel();
+        self.send(Input::Status(answer))?;
+        answered.recv().map_err(|_| Stopped)
+    }
+
+    /// Stops the writer thread after the sync that is running.
+    pub fn stop(&self) -> Result<(), Stopped> {
+        self.send(Input::Stop)
+    }
+
+    fn send(&self, input: Input) -> Result<(), Stopped> {
+        self.inputs.send(input).map_err(|_| Stopped)
+    }
+}

@@ -1,0 +1,52 @@
+//! What the log says of syncs.
+
+use std::collections::HashSet;
+
+use tracing::{debug, info, warn};
+use watcher::Operation;
+
+use crate::{Report, Trigger, apply::Outcome};
+
+/// Remembers which failures were told, so that one that stays is told once and not at every retry.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    told: HashSet<Operation>,
+}
+
+impl Journal {
+    pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome) {
+        self.failures(outcome);
+        let Report { trigger, full, done, failed, took, .. } = report;
+        match trigger {
+            Trigger::Period if *done > 0 => {
+                warn!(done, failed, ?took, "repaired drift: something else had changed the kernel");
+            }
+            Trigger::KernelEvent if *done > 0 => {
+                warn!(done, failed, ?took, "repaired kube-ipvs0 or our tables");
+            }
+            Trigger::Start | Trigger::Forced => info!(?trigger, done, failed, ?took, "synced"),
+            _ => debug!(?trigger, full, done, failed, ?took, "synced"),
+        }
+    }
+
+    fn failures(&mut self, outcome: &Outcome) {
+        if let Some(cause) = &outcome.unread {
+            warn!("{cause}; trying again soon");
+        }
+        let (mut still, mut unlisted) = (HashSet::new(), 0usize);
+        for (operation, cause) in &outcome.failures {
+            if self.told.contains(operation) {
+                debug!("still cannot {operation}: {cause}");
+            } else if still.len() < Report::MOST_FAILURES {
+                warn!("cannot {operation}: {cause}");
+            } else {
+                unlisted += 1;
+            }
+            still.insert(operation.clone());
+        }
+        if unlisted > 0 {
+            warn!("and {unlisted} more operations failed");
+        }
+        self.told = still;
+    }
+}

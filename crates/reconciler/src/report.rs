@@ -1,0 +1,101 @@
+//! What a sync did, and how things stand.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::apply::Outcome;
+
+/// Why a sync ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trigger {
+    /// The first, once both lists had arrived.
+    Start,
+    /// The API server or the directory told of a change.
+    Change,
+    /// The sync period was over.
+    Period,
+    /// The kernel told that kube-ipvs0, its addresses or its routes changed.
+    KernelEvent,
+    /// An earlier sync had failed in part.
+    Retry,
+    /// An operator asked for it.
+    Forced,
+    /// Real servers are draining and it was time to look at them.
+    Drain,
+}
+
+/// What one sync did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Why it ran.
+    pub trigger: Trigger,
+    /// Whether it read the kernel's whole state before it compared.
+    pub full: bool,
+    /// How many operations the kernel carried out.
+    pub done: usize,
+    /// The operations that failed or were put off, each with its cause, one line each; at most
+    /// [`Report::MOST_FAILURES`] of them.
+    pub failures: Vec<String>,
+    /// How many operations failed or were put off, also those not listed.
+    pub failed: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Trigger {
+    /// Whether the kernel's whole state is read for it. The other reasons trust the image that was
+    /// kept since the last full read.
+    pub(crate) fn reads_everything(self) -> bool {
+        matches!(self, Self::Start | Self::Period | Self::Forced)
+    }
+}
+
+impl Report {
+    pub(crate) fn new(trigger: Trigger, full: bool, outcome: &Outcome, took: Duration) -> Self {
+        let failures = outcome.failures.iter().map(|(operation, cause)| format!("{operation}: {cause}"));
+        Self {
+            trigger,
+            full,
+            done: outcome.done,
+            failures: outcome.unread.iter().cloned().chain(failures).take(Self::MOST_FAILURES).collect(),
+            failed: outcome.failures.len() + outcome.unread.iter().len(),
+            took,
+        }
+    }
+
+    /// The answer to an operator who asks for a sync before there is anything to sync to.
+    pub(crate) fn not_ready() -> Self {
+        Self {
+            trigger: Trigger::Forced,
+            full: false,
+            done: 0,
+            failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
+            failed: 1,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// How many failures are listed; a missing scheduler fails ten thousand operations alike.
+    pub const MOST_FAILURES: usize = 20;
+}
+
+/// How things stand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Whether both lists have arrived and the last sync left nothing undone.
+    pub synced: bool,
+    /// Virtual servers wanted.
+    pub virtual_servers: usize,
+    /// Real servers wanted.
+    pub real_servers: usize,
+    /// Addresses wanted on kube-ipvs0.
+    pub vips: usize,
+    /// Real servers that get no new connections and are removed when their last one ends.
+    pub draining: usize,
+    /// The last sync, if there was one.
+    pub last_sync: Option<Report>,
+    /// Seconds since the last sync ended.
+    pub last_sync_age: Option<Duration>,
+}

@@ -1,0 +1,226 @@
+//! The writer thread: the only one that changes the kernel.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use ipvs::{Id, ServiceAddress};
+use service::{State, Touched};
+use tracing::debug;
+use watcher::{
+    Kernel, Observed, Operation, Ownership, Plan, ReadError, Scope, diff, with_departing_real_servers,
+};
+
+use crate::{
+    Handle, Periods, Report, Status, Trigger,
+    apply::{Outcome, apply},
+    handle::Input,
+    journal::Journal,
+    schedule::Schedule,
+};
+
+/// Starts the writer thread. It ends when told to, or when every handle is gone; the kernel's state
+/// then stays as it is, so that traffic goes on.
+pub fn start(
+    state: State,
+    kernel: Kernel,
+    ours: Ownership,
+    periods: Periods,
+) -> io::Result<(Handle, JoinHandle<()>)> {
+    let (handle, inputs) = Handle::new();
+    let writer = Writer {
+        state,
+        kernel,
+        ours,
+        observed: None,
+        touched: Touched::default(),
+        draining: BTreeSet::new(),
+        schedule: Schedule::new(periods),
+        waiting: Vec::new(),
+        last: None,
+        journal: Journal::default(),
+    };
+    let thread = thread::Builder::new().name("writer".into()).spawn(move || writer.run(&inputs))?;
+    Ok((handle, thread))
+}
+
+struct Writer {
+    state: State,
+    kernel: Kernel,
+    ours: Ownership,
+    /// The kernel as last seen; `None` before the first read and after a doubt.
+    observed: Option<Observed>,
+    /// What changed since the last sync.
+    touched: Touched,
+    /// Virtual servers that have draining real servers.
+    draining: BTreeSet<ServiceAddress>,
+    schedule: Schedule,
+    /// Who asked for a forced sync and waits for its report.
+    waiting: Vec<Sender<Report>>,
+    last: Option<(Report, Instant)>,
+    journal: Journal,
+}
+
+impl Writer {
+    fn run(mut self, inputs: &Receiver<Input>) {
+        loop {
+            let next = self.schedule.next(Instant::now()).filter(|_| self.state.synced());
+            let received = match next {
+                None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some((due, _)) => inputs.recv_timeout(due.saturating_duration_since(Instant::now())),
+            };
+            match (received, next) {
+                (Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected), _) => return,
+                (Ok(input), _) => {
+                    self.take(input);
+                    // Whatever else has arrived meanwhile is served by the same sync.
+                    for input in inputs.try_iter() {
+                        if matches!(input, Input::Stop) {
+                            return;
+                        }
+                        self.take(input);
+                    }
+                }
+                (Err(RecvTimeoutError::Timeout), Some((_, trigger))) => self.sync(trigger),
+                (Err(RecvTimeoutError::Timeout), None) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Change(change) => {
+                let was_synced = self.state.synced();
+                self.touched.merge(self.state.apply(change));
+                if !was_synced && self.state.synced() {
+                    self.schedule.want(Trigger::Start);
+                } else if !self.touched.is_empty() {
+                    self.schedule.want(Trigger::Change);
+                }
+            }
+            Input::KernelChanged => self.schedule.want(Trigger::KernelEvent),
+            Input::Resync(answer) if self.state.synced() => {
+                self.waiting.push(answer);
+                self.schedule.want(Trigger::Forced);
+            }
+            // Whoever asked may have gone; that is no failure of ours.
+            Input::Resync(answer) => drop(answer.send(Report::not_ready())),
+            Input::Status(answer) => drop(answer.send(self.status())),
+            Input::Stop => {}
+        }
+    }
+
+    fn sync(&mut self, trigger: Trigger) {
+        let start = Instant::now();
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.virtual_servers.append(&mut self.draining);
+        let full = trigger.reads_everything() || self.observed.is_none();
+        let planned = if full { self.full_plan() } else { self.partial_plan(trigger, &touched) };
+        let outcome = match planned {
+            Ok((image, plan)) => self.carry_out(trigger, image, &plan),
+            Err(error) => Outcome::unread(&error),
+        };
+        self.note_draining(full, touched.virtual_servers);
+        outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
+        let report = Report::new(trigger, full, &outcome, start.elapsed());
+        self.journal.record(&report, &outcome);
+        self.schedule.ended(Instant::now(), report.failed > 0, !self.draining.is_empty());
+        for answer in self.waiting.drain(..) {
+            drop(answer.send(report.clone()));
+        }
+        self.last = Some((report, Instant::now()));
+    }
+
+    /// Reads the whole kernel and compares everything.
+    fn full_plan(&mut self) -> Result<(Observed, Plan), ReadError> {
+        let image = Observed::read(&mut self.kernel)?;
+        let plan = diff(&self.state, &image, Scope::All, &self.ours);
+        Ok((image, plan))
+    }
+
+    /// Brings the image up to date where the reason for the sync asks for it, and compares that.
+    fn partial_plan(&mut self, trigger: Trigger, touched: &Touched) -> Result<(Observed, Plan), ReadError> {
+        let mut image = self.observed.take().unwrap_or_default();
+        for address in with_departing_real_servers(&self.state, &image, &touched.virtual_servers) {
+            image.refresh_real_servers(&mut self.kernel, address)?;
+        }
+        let scope = if trigger == Trigger::KernelEvent {
+            image.refresh_links_and_tables(&mut self.kernel)?;
+            Scope::LinksAndTables(&touched.virtual_servers)
+        } else {
+            Scope::Touched(touched)
+        };
+        let plan = diff(&self.state, &image, scope, &self.ours);
+        Ok((image, plan))
+    }
+
+    fn carry_out(&mut self, trigger: Trigger, mut image: Observed, plan: &Plan) -> Outcome {
+        if !plan.is_empty() {
+            debug!(?trigger, operations = plan.len(), "plan:\n{plan}");
+        }
+        let outcome = apply(plan, &mut self.kernel, &mut image);
+        // Without an image the next sync reads everything.
+        self.observed = (!outcome.doubtful).then_some(image);
+        outcome
+    }
+
+    /// Remembers which virtual servers have draining real servers: among all of them after a full
+    /// sync, else among those that were compared.
+    fn note_draining(&mut self, full: bool, compared: BTreeSet<ServiceAddress>) {
+        let Some(image) = &self.observed else { return };
+        let drains = |address: &ServiceAddress| draining_at(&self.state, image, address) > 0;
+        self.draining = if full {
+            image.virtual_servers.keys().copied().filter(drains).collect()
+        } else {
+            compared.into_iter().filter(drains).collect()
+        };
+    }
+
+    fn status(&self) -> Status {
+        let last = self.last.as_ref();
+        Status {
+            synced: self.state.synced() && last.is_some_and(|(report, _)| report.failed == 0),
+            virtual_servers: self.state.virtual_servers().count(),
+            real_servers: self.state.virtual_servers().map(|server| server.real_servers.len()).sum(),
+            vips: self.state.vips().count(),
+            draining: self.observed.as_ref().map_or(0, |image| {
+                self.draining.iter().map(|address| draining_at(&self.state, image, address)).sum()
+            }),
+            last_sync: last.map(|(report, _)| report.clone()),
+            last_sync_age: last.map(|(_, ended)| ended.elapsed()),
+        }
+    }
+}
+
+/// How many real servers of a virtual server are only waiting for their last connection to end.
+fn draining_at(state: &State, image: &Observed, address: &ServiceAddress) -> usize {
+    let seen = image.virtual_servers.get(address).map_or(0, |seen| seen.real_servers.len());
+    let wanted = state.virtual_server(address).map(|server| server.real_servers.len());
+    wanted.map_or(0, |wanted| seen.saturating_sub(wanted))
+}
+
+/// Marks what a failed operation was about, so that the next sync compares it again.
+fn touch(touched: &mut Touched, operation: &Operation) {
+    match operation {
+        Operation::Ipvs(command) => {
+            if let Id::Address(address) = command.virtual_server() {
+                touched.virtual_servers.insert(address);
+            }
+        }
+        Operation::Netfilter(
+            netfilter::Change::AddElement(element) | netfilter::Change::DeleteElement(element),
+        ) => {
+            touched.elements.insert(*element);
+        }
+        Operation::Link(dummy_interface::Change::Bind(vip) | dummy_interface::Change::Unbind(vip)) => {
+            touched.vips.insert(*vip);
+        }
+        // A device or table that is missing is found missing by a full read.
+        Operation::Netfilter(netfilter::Change::InstallTable(_))
+        | Operation::Link(dummy_interface::Change::EnsureDevice) => {}
+    }
+}

@@ -1,0 +1,332 @@
+//! A kernel in memory that behaves like the real one where the project relies on it, and that can
+//! fail with any errno at any call.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use ipvs::{
+    Command, Family, Id, Ipvs, ObservedRealServer, ObservedVirtualServer, RealServerAddress, Scheduler,
+    Stats, VirtualServer,
+};
+use netfilter::{Element, Netfilter};
+use netlink::{Errno, Failure, Refusal};
+
+/// The fake. Clones share one state, so that a test keeps one and gives the others away.
+#[derive(Clone, Debug, Default)]
+pub struct FakeKernel {
+    state: Arc<Mutex<State>>,
+}
+
+/// What the fake holds. Tests read and change it as another program would.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Virtual servers with their real servers.
+    pub virtual_servers: BTreeMap<Id, (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>)>,
+    /// kube-ipvs0.
+    pub links: dummy_interface::Observed,
+    /// The families whose table is as it should be.
+    pub tables: BTreeSet<Family>,
+    /// The elements in our sets.
+    pub elements: HashSet<Element>,
+    /// Schedulers that the kernel does not have.
+    pub missing_schedulers: HashSet<Scheduler>,
+    /// Every write that was carried out, as text, in order.
+    pub writes: Vec<String>,
+    /// How many full reads of virtual servers there were.
+    pub full_reads: usize,
+    /// How many calls there were: reads, and each command of a batch.
+    pub calls: usize,
+    failure: Option<Injected>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Injected {
+    call: usize,
+    errno: Errno,
+    /// Whether the call is carried out all the same, and only its answer is lost.
+    carried_out: bool,
+}
+
+impl FakeKernel {
+    /// A kernel without anything of ours in it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The state, to look at or to change.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the call number `call`, counted from 0 from now on, fail with `errno`.
+    pub fn fail_call(&self, call: usize, errno: Errno) {
+        let mut state = self.state();
+        state.calls = 0;
+        state.failure = Some(Injected { call, errno, carried_out: false });
+    }
+
+    /// Lets the answer to call number `call` be lost (ENOBUFS) although it is carried out.
+    pub fn lose_answer(&self, call: usize) {
+        let mut state = self.state();
+        state.calls = 0;
+        state.failure = Some(Injected { call, errno: Errno::ENOBUFS, carried_out: true });
+    }
+
+    /// Lets every call succeed again, and forgets the writes so far.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        state.failure = None;
+        state.calls = 0;
+        state.writes.clear();
+        state.full_reads = 0;
+    }
+
+    /// The writes since the last [`FakeKernel::heal`], one a line, each line ended.
+    pub fn writes(&self) -> String {
+        let state = self.state();
+        state.writes.iter().flat_map(|write| [write.as_str(), "\n"]).collect()
+    }
+
+    /// The three seams: IPVS, nf_tables, kube-ipvs0.
+    pub fn seams(
+        &self,
+    ) -> (
+        Box<dyn Ipvs + Send>,
+        Box<dyn Netfilter + Send>,
+        Box<dyn dummy_interface::Links + Send>,
+    ) {
+        (Box::new(self.clone()), Box::new(self.clone()), Box::new(self.clone()))
+    }
+}
+
+/// What the injection asks of one call.
+enum Call {
+    Works,
+    Fails(Errno),
+    /// Carried out, but nobody hears of it.
+    Unheard,
+}
+
+impl State {
+    fn call(&mut self) -> Call {
+        let number = self.calls;
+        self.calls += 1;
+        match self.failure {
+            Some(injected) if injected.call == number && injected.carried_out => Call::Unheard,
+            Some(injected) if injected.call == number => Call::Fails(injected.errno),
+            _ => Call::Works,
+        }
+    }
+
+    fn read<E>(&mut self, error: impl Fn(netlink::Error) -> E) -> Result<(), E> {
+        match self.call() {
+            Call::Works => Ok(()),
+            Call::Fails(errno) => Err(error(refused(errno))),
+            Call::Unheard => Err(error(netlink::Error::StateUnknown)),
+        }
+    }
+
+    fn execute(&mut self, command: &Command) -> Result<(), (Errno, Option<Box<str>>)> {
+        let missing = |server: &VirtualServer, schedulers: &HashSet<Scheduler>| {
+            let reason = format!("load the module ip_vs_{}", server.scheduler);
+            match schedulers.contains(&server.scheduler) {
+                true => Err((Errno::ENOENT, Some(reason.into()))),
+                false => Ok(()),
+            }
+        };
+        match command {
+            Command::AddVirtualServer(server) | Command::EditVirtualServer(server) => {
+                missing(server, &self.missing_schedulers)?;
+                let entry = self.virtual_servers.entry(server.id);
+                entry.or_insert_with(|| (server.clone(), BTreeMap::new())).0 = server.clone();
+            }
+            Command::DeleteVirtualServer(id) => {
+                self.virtual_servers.remove(id);
+            }
+            Command::AddRealServer(id, real) | Command::EditRealServer(id, real) => {
+                let Some((_, servers)) = self.virtual_servers.get_mut(id) else {
+                    return Err((Errno::ESRCH, None));
+                };
+                if real.address.ip.is_multicast() {
+                    return Err((Errno::EINVAL, None));
+                }
+                let entry = servers.entry(real.address);
+                entry
+                    .or_insert(ObservedRealServer {
+                        config: *real,
+                        active_connections: 0,
+                        inactive_connections: 0,
+                        persistent_connections: 0,
+                        stats: Stats::default(),
+                    })
+                    .config = *real;
+            }
+            Command::DeleteRealServer(id, address) => {
+                if let Some((_, servers)) = self.virtual_servers.get_mut(id) {
+                    servers.remove(address);
+                }
+            }
+        }
+        self.writes.push(command.to_string());
+        Ok(())
+    }
+
+    fn change_link(&mut self, change: dummy_interface::Change) -> Result<(), Errno> {
+        match change {
+            dummy_interface::Change::EnsureDevice => self.links.device = true,
+            dummy_interface::Change::Bind(_) if !self.links.device => return Err(Errno::ENODEV),
+            dummy_interface::Change::Bind(vip) => {
+                self.links.bound.insert(vip);
+            }
+            dummy_interface::Change::Unbind(vip) => {
+                self.links.bound.remove(&vip);
+            }
+        }
+        self.writes.push(change.to_string());
+        Ok(())
+    }
+}
+
+fn refused(errno: Errno) -> netlink::Error {
+    Refusal::new(errno).into()
+}
+
+impl Ipvs for FakeKernel {
+    fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, ipvs::Error> {
+        let mut state = self.state();
+        state.full_reads += 1;
+        state.read(|source| ipvs::Error::Netlink { operation: "list virtual servers", source })?;
+        let observed = |(config, _): &(VirtualServer, _)| ObservedVirtualServer {
+            config: config.clone(),
+            stats: Stats::default(),
+        };
+        Ok(state.virtual_servers.values().map(observed).collect())
+    }
+
+    fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
+        let mut state = self.state();
+        state.read(|source| ipvs::Error::Netlink { operation: "list real servers", source })?;
+        Ok(state.virtual_servers.get(&of).map_or(Vec::new(), |(_, servers)| servers.values().cloned().collect()))
+    }
+
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {
+        let mut state = self.state();
+        let (mut failed, mut unheard) = (Vec::new(), false);
+        for (index, command) in commands.iter().enumerate() {
+            let call = state.call();
+            unheard |= matches!(call, Call::Unheard);
+            let done = match call {
+                Call::Fails(errno) => Err((errno, None)),
+                Call::Works | Call::Unheard => state.execute(command),
+            };
+            if let Err((errno, reason)) = done {
+                failed.push(ipvs::Failed { index, errno, reason });
+            }
+        }
+        match unheard {
+            true => Err(ipvs::Error::Netlink {
+                operation: "change virtual and real servers",
+                source: netlink::Error::StateUnknown,
+            }),
+            false => Ok(failed),
+        }
+    }
+}
+
+impl Netfilter for FakeKernel {
+    fn observe(&mut self) -> Result<netfilter::Observed, netfilter::Error> {
+        let mut state = self.state();
+        state.read(|source| netfilter::Error::Netlink { operation: "read our tables", source })?;
+        Ok(netfilter::Observed { installed: state.tables.clone(), elements: state.elements.clone() })
+    }
+
+    /// Atomic: the first change that fails undoes the others.
+    fn apply(&mut self, changes: &[netfilter::Change]) -> Result<(), netfilter::Error> {
+        let mut state = self.state();
+        let (mut tables, mut elements) = (state.tables.clone(), state.elements.clone());
+        let (mut writes, mut unheard) = (Vec::new(), false);
+        for (index, change) in changes.iter().enumerate() {
+            let call = state.call();
+            unheard |= matches!(call, Call::Unheard);
+            let done = match (call, change) {
+                (Call::Fails(errno), _) => Err(errno),
+                (_, netfilter::Change::InstallTable(family)) => {
+                    tables.insert(*family);
+                    Ok(())
+                }
+                (_, netfilter::Change::AddElement(element)) if !tables.contains(&element.family()) => {
+                    Err(Errno::ENOENT)
+                }
+                (_, netfilter::Change::AddElement(element)) => {
+                    elements.insert(*element);
+                    Ok(())
+                }
+                (_, netfilter::Change::DeleteElement(element)) => {
+                    elements.remove(element).then_some(()).ok_or(Errno::ENOENT)
+                }
+            };
+            if let Err(errno) = done {
+                let failure = Failure { index, refusal: Refusal::new(errno) };
+                return Err(netfilter::Error::RolledBack {
+                    operation: change.to_string(),
+                    source: netlink::Error::RolledBack(failure),
+                });
+            }
+            writes.push(change.to_string());
+        }
+        state.tables = tables;
+        state.elements = elements;
+        state.writes.extend(writes);
+        match unheard {
+            true => Err(netfilter::Error::Netlink {
+                operation: "change our tables",
+                source: netlink::Error::StateUnknown,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+impl dummy_interface::Links for FakeKernel {
+    fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
+        let mut state = self.state();
+        state.read(|source| dummy_interface::Error::Netlink { operation: "read kube-ipvs0", source })?;
+        Ok(state.links.clone())
+    }
+
+    fn apply(
+        &mut self,
+        changes: &[dummy_interface::Change],
+    ) -> Result<Vec<dummy_interface::Failed>, dummy_interface::Error> {
+        let mut state = self.state();
+        let (mut failed, mut unheard) = (Vec::new(), false);
+        for (index, change) in changes.iter().enumerate() {
+            let call = state.call();
+            unheard |= matches!(call, Call::Unheard);
+            let done = match call {
+                Call::Fails(errno) => Err(errno),
+                Call::Works | Call::Unheard => state.change_link(*change),
+            };
+            if let Err(errno) = done {
+                failed.push(dummy_interface::Failed { index, errno });
+            }
+        }
+        match unheard {
+            true => Err(dummy_interface::Error::Netlink {
+                operation: "change kube-ipvs0",
+                source: netlink::Error::StateUnknown,
+            }),
+            false => Ok(failed),
+        }
+    }
+}
+
+impl State {
+    /// Whether an address is local to the fake node.
+    pub fn is_bound(&self, vip: IpAddr) -> bool {
+        self.links.bound.contains(&vip)
+    }
+}

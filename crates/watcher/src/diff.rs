@@ -1,0 +1,297 @@
+//! What must be done so that the kernel looks as desired.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress};
+use netfilter::Element;
+use service::{DesiredVirtualServer, State, Touched, Urgency};
+
+use crate::{
+    Observed, Operation, Plan,
+    observed::{RealServerImage, VirtualServerImage},
+};
+
+/// What of the kernel is ours to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// The families that this node serves; the other one is left alone.
+    pub families: BTreeSet<Family>,
+    /// Virtual servers in these ranges are never removed, whoever made them.
+    pub exclude: Vec<IpNet>,
+}
+
+impl Ownership {
+    fn serves(&self, ip: &IpAddr) -> bool {
+        self.families.contains(&Family::of(*ip))
+    }
+
+    fn may_remove(&self, address: &ServiceAddress) -> bool {
+        self.serves(&address.ip) && !self.exclude.iter().any(|range| range.contains(&address.ip))
+    }
+}
+
+/// How much is compared.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// Everything desired, and everything observed.
+    All,
+    /// These keys.
+    Touched(&'a Touched),
+    /// kube-ipvs0 with every VIP, our tables with every element, and these virtual servers: what the
+    /// kernel tells of by itself, and what changed meanwhile.
+    LinksAndTables(&'a BTreeSet<ServiceAddress>),
+}
+
+/// Compares and plans.
+///
+/// The order makes before it breaks: the device and the tables, then the elements of a VIP, then its
+/// virtual and real servers, and the VIP itself last, since it opens the door; urgent Services in
+/// front. Removal goes the other way round and comes last. A VIP is never live without its
+/// masquerade rule, and no live real server is removed to be added again.
+pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Ownership) -> Plan {
+    let mut differences = Differences::default();
+    let comparison = Comparison { desired, observed, ours };
+    match scope {
+        Scope::All => {
+            comparison.device_and_tables(&mut differences);
+            comparison.every_element(&mut differences);
+            comparison.every_virtual_server(&mut differences);
+            comparison.every_vip(&mut differences);
+        }
+        Scope::LinksAndTables(virtual_servers) => {
+            comparison.device_and_tables(&mut differences);
+            comparison.every_element(&mut differences);
+            virtual_servers.iter().for_each(|key| comparison.virtual_server(key, &mut differences));
+            comparison.every_vip(&mut differences);
+        }
+        Scope::Touched(touched) => {
+            touched.elements.iter().for_each(|element| comparison.element(element, &mut differences));
+            touched.virtual_servers.iter().for_each(|key| comparison.virtual_server(key, &mut differences));
+            touched.vips.iter().for_each(|vip| comparison.vip(vip, &mut differences));
+        }
+    }
+    differences.into_plan()
+}
+
+/// The virtual servers that have real servers to remove. Whether those have connections
+/// left must be read from the kernel before they are compared.
+pub fn with_departing_real_servers(
+    desired: &State,
+    observed: &Observed,
+    among: &BTreeSet<ServiceAddress>,
+) -> Vec<ServiceAddress> {
+    let departs = |address: &ServiceAddress| {
+        let Some(image) = observed.virtual_servers.get(address) else { return false };
+        let Some(wanted) = desired.virtual_server(address) else { return false };
+        departing(wanted, image).next().is_some()
+    };
+    among.iter().copied().filter(departs).collect()
+}
+
+/// The real servers that are no longer wanted, draining ones included.
+fn departing<'a>(
+    wanted: &'a DesiredVirtualServer,
+    image: &'a VirtualServerImage,
+) -> impl Iterator<Item = &'a RealServerImage> {
+    image.real_servers.values().filter(|server| {
+        wanted.real_servers.binary_search_by_key(&server.config.address, |real| real.address).is_err()
+    })
+}
+
+struct Comparison<'a> {
+    desired: &'a State,
+    observed: &'a Observed,
+    ours: &'a Ownership,
+}
+
+impl Comparison<'_> {
+    fn device_and_tables(&self, differences: &mut Differences) {
+        if !self.observed.links.device {
+            differences.foundations.push(dummy_interface::Change::EnsureDevice.into());
+        }
+        for family in self.ours.families.difference(&self.observed.netfilter.installed) {
+            differences.foundations.push(netfilter::Change::InstallTable(*family).into());
+        }
+    }
+
+    fn every_element(&self, differences: &mut Differences) {
+        for element in self.desired.elements() {
+            self.element(element, differences);
+        }
+        for element in &self.observed.netfilter.elements {
+            if !self.desired.wants_element(element) {
+                self.element(element, differences);
+            }
+        }
+    }
+
+    fn every_virtual_server(&self, differences: &mut Differences) {
+        for wanted in self.desired.virtual_servers() {
+            self.virtual_server(&wanted.address, differences);
+        }
+        for address in self.observed.virtual_servers.keys() {
+            if self.desired.virtual_server(address).is_none() {
+                self.virtual_server(address, differences);
+            }
+        }
+    }
+
+    fn every_vip(&self, differences: &mut Differences) {
+        for vip in self.desired.vips() {
+            self.vip(vip, differences);
+        }
+        for vip in &self.observed.links.bound {
+            if !self.desired.wants_vip(vip) {
+                self.vip(vip, differences);
+            }
+        }
+    }
+
+    fn element(&self, element: &Element, differences: &mut Differences) {
+        if !self.ours.serves(&element.ip()) {
+            return;
+        }
+        let has = self.observed.netfilter.elements.contains(element);
+        match (self.desired.wants_element(element), has) {
+            (true, false) => {
+                let urgency = self.desired.vip_urgency(&element.ip());
+                differences.opening(urgency).elements.push(*element);
+            }
+            (false, true) => differences.obsolete_elements.push(*element),
+            _ => {}
+        }
+    }
+
+    fn vip(&self, vip: &IpAddr, differences: &mut Differences) {
+        if !self.ours.serves(vip) {
+            return;
+        }
+        match (self.desired.wants_vip(vip), self.observed.links.bound.contains(vip)) {
+            (true, false) => {
+                differences.opening(self.desired.vip_urgency(vip)).vips.push(*vip);
+            }
+            (false, true) => differences.obsolete_vips.push(*vip),
+            _ => {}
+        }
+    }
+
+    fn virtual_server(&self, address: &ServiceAddress, differences: &mut Differences) {
+        match (self.desired.virtual_server(address), self.observed.virtual_servers.get(address)) {
+            (Some(wanted), image) if self.ours.serves(&address.ip) => {
+                let opening = differences.opening(self.desired.urgency(address));
+                opening.servers.extend(Self::missing(wanted, image));
+                if let Some(image) = image {
+                    let leaving = departing(wanted, image).filter_map(|server| farewell(address, server));
+                    differences.leaving_real_servers.extend(leaving);
+                }
+            }
+            (None, Some(_)) if self.ours.may_remove(address) => {
+                differences.obsolete_virtual_servers.push(*address);
+            }
+            _ => {}
+        }
+    }
+
+    /// What must be added or edited so that a virtual server is as wanted.
+    fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>) -> Vec<Command> {
+        let id = wanted.address.into();
+        let nothing = BTreeMap::new();
+        let server = match image {
+            None => Some(Command::AddVirtualServer(wanted.config.clone())),
+            Some(image) if image.config != wanted.config => {
+                Some(Command::EditVirtualServer(wanted.config.clone()))
+            }
+            Some(_) => None,
+        };
+        let present = image.map_or(&nothing, |image| &image.real_servers);
+        let real_servers = wanted.real_servers.iter().filter_map(|real| match present.get(&real.address) {
+            None => Some(Command::AddRealServer(id, *real)),
+            Some(image) if !as_wanted(&image.config, real) => Some(Command::EditRealServer(id, *real)),
+            Some(_) => None,
+        });
+        server.into_iter().chain(real_servers).collect()
+    }
+}
+
+/// Whether a real server needs no edit. Some kernels report a real server on this node as local; that
+/// is their own classification of a masqueraded one.
+fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
+    let forwarding = match observed.forwarding {
+        Forwarding::Local => Forwarding::Masquerade,
+        other => other,
+    };
+    RealServer { forwarding, ..*observed } == *wanted
+}
+
+/// How a real server leaves: at once when it has no connection, or when its protocol has none worth
+/// keeping; else at weight 0, so that it gets no new ones, until the last one ends.
+fn farewell(of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
+    let id = (*of).into();
+    if server.connections == 0 || of.protocol != Protocol::Tcp {
+        Some(Command::DeleteRealServer(id, server.config.address))
+    } else if server.config.weight != 0 {
+        Some(Command::EditRealServer(id, server.config.weight(0)))
+    } else {
+        None
+    }
+}
+
+/// Differences by the phase in which they are settled.
+#[derive(Default)]
+struct Differences {
+    foundations: Vec<Operation>,
+    first: Opening,
+    normal: Opening,
+    obsolete_vips: Vec<IpAddr>,
+    leaving_real_servers: Vec<Command>,
+    obsolete_virtual_servers: Vec<ServiceAddress>,
+    obsolete_elements: Vec<Element>,
+}
+
+/// What makes VIPs work, in the order in which it must be done.
+#[derive(Default)]
+struct Opening {
+    elements: Vec<Element>,
+    servers: Vec<Command>,
+    vips: Vec<IpAddr>,
+}
+
+impl Differences {
+    fn opening(&mut self, urgency: Urgency) -> &mut Opening {
+        match urgency {
+            Urgency::First => &mut self.first,
+            Urgency::Normal => &mut self.normal,
+        }
+    }
+
+    fn into_plan(mut self) -> Plan {
+        let mut operations = self.foundations;
+        for mut opening in [self.first, self.normal] {
+            opening.elements.sort_unstable();
+            opening.servers.sort_by_key(Command::virtual_server);
+            opening.vips.sort_unstable();
+            operations.extend(opening.elements.into_iter().map(|e| netfilter::Change::AddElement(e).into()));
+            operations.extend(opening.servers.into_iter().map(Operation::from));
+            operations.extend(opening.vips.into_iter().map(|vip| dummy_interface::Change::Bind(vip).into()));
+        }
+        self.obsolete_vips.sort_unstable();
+        self.leaving_real_servers.sort_by_key(Command::virtual_server);
+        self.obsolete_virtual_servers.sort_unstable();
+        self.obsolete_elements.sort_unstable();
+        operations
+            .extend(self.obsolete_vips.into_iter().map(|vip| dummy_interface::Change::Unbind(vip).into()));
+        operations.extend(self.leaving_real_servers.into_iter().map(Operation::from));
+        operations.extend(
+            self.obsolete_virtual_servers
+                .into_iter()
+                .map(|address| Command::DeleteVirtualServer(address.into()).into()),
+        );
+        operations
+            .extend(self.obsolete_elements.into_iter().map(|e| netfilter::Change::DeleteElement(e).into()));
+        Plan { operations }
+    }
+}

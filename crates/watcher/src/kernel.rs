@@ -1,0 +1,23 @@
+//! The three seams to the kernel, together.
+
+use std::fmt;
+
+use dummy_interface::Links;
+use ipvs::Ipvs;
+use netfilter::Netfilter;
+
+/// The kernel of one network namespace: the real one, or a fake that can fail at any call.
+pub struct Kernel {
+    /// Virtual and real servers.
+    pub ipvs: Box<dyn Ipvs + Send>,
+    /// Our nf_tables tables.
+    pub netfilter: Box<dyn Netfilter + Send>,
+    /// kube-ipvs0 and the VIPs on it.
+    pub links: Box<dyn Links + Send>,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
+}

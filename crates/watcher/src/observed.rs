@@ -1,0 +1,169 @@
+//! The kernel's state as last seen or made.
+
+use std::collections::BTreeMap;
+
+use ipvs::{Command, Id, ObservedRealServer, RealServer, RealServerAddress, ServiceAddress, VirtualServer};
+use rustc_hash::FxHashMap;
+
+use crate::{Kernel, Operation};
+
+/// An image of what matters to us in the kernel.
+///
+/// It starts as a full read and then follows our own operations, so that a change of one endpoint
+/// need not read ten thousand virtual servers. Whatever else changes the kernel is seen at the next
+/// full read. Virtual servers that balance a firewall mark are nobody's Service: they are left out,
+/// and so never touched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Virtual servers with their real servers.
+    pub virtual_servers: FxHashMap<ServiceAddress, VirtualServerImage>,
+    /// kube-ipvs0 and the VIPs on it.
+    pub links: dummy_interface::Observed,
+    /// Our nf_tables tables.
+    pub netfilter: netfilter::Observed,
+}
+
+/// A virtual server and its real servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualServerImage {
+    /// The virtual server's configuration.
+    pub config: VirtualServer,
+    /// Its real servers.
+    pub real_servers: BTreeMap<RealServerAddress, RealServerImage>,
+}
+
+/// A real server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RealServerImage {
+    /// Its configuration.
+    pub config: RealServer,
+    /// Its connections when it was last read, in any state.
+    pub connections: u64,
+}
+
+/// Which part of the kernel could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Virtual or real servers.
+    #[error("cannot read IPVS")]
+    Ipvs(#[from] ipvs::Error),
+    /// Our nf_tables tables.
+    #[error("cannot read nf_tables")]
+    Netfilter(#[from] netfilter::Error),
+    /// kube-ipvs0.
+    #[error("cannot read kube-ipvs0")]
+    Links(#[from] dummy_interface::Error),
+}
+
+impl Observed {
+    /// Reads everything.
+    pub fn read(kernel: &mut Kernel) -> Result<Self, ReadError> {
+        let mut virtual_servers = FxHashMap::default();
+        for server in kernel.ipvs.virtual_servers()? {
+            if let Id::Address(address) = server.config.id {
+                let real_servers = real_servers(kernel, address)?;
+                virtual_servers.insert(address, VirtualServerImage { config: server.config, real_servers });
+            }
+        }
+        Ok(Self { virtual_servers, links: kernel.links.observe()?, netfilter: kernel.netfilter.observe()? })
+    }
+
+    /// Reads kube-ipvs0 and our tables again; virtual servers stay as they were seen.
+    pub fn refresh_links_and_tables(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
+        self.links = kernel.links.observe()?;
+        self.netfilter = kernel.netfilter.observe()?;
+        Ok(())
+    }
+
+    /// Reads the real servers of one virtual server again, for their connection counts.
+    pub fn refresh_real_servers(&mut self, kernel: &mut Kernel, of: ServiceAddress) -> Result<(), ReadError> {
+        if let Some(image) = self.virtual_servers.get_mut(&of) {
+            image.real_servers = real_servers(kernel, of)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in that an operation was carried out.
+    pub fn carried_out(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Ipvs(command) => self.ipvs_changed(command),
+            Operation::Netfilter(change) => self.netfilter_changed(*change),
+            Operation::Link(change) => self.link_changed(*change),
+        }
+    }
+
+    fn ipvs_changed(&mut self, command: &Command) {
+        let Id::Address(address) = command.virtual_server() else { return };
+        match command {
+            Command::AddVirtualServer(config) | Command::EditVirtualServer(config) => {
+                self.virtual_servers
+                    .entry(address)
+                    .and_modify(|image| image.config = config.clone())
+                    .or_insert_with(|| VirtualServerImage {
+                        config: config.clone(),
+                        real_servers: BTreeMap::new(),
+                    });
+            }
+            Command::DeleteVirtualServer(_) => {
+                self.virtual_servers.remove(&address);
+            }
+            Command::AddRealServer(_, config) | Command::EditRealServer(_, config) => {
+                if let Some(image) = self.virtual_servers.get_mut(&address) {
+                    image
+                        .real_servers
+                        .entry(config.address)
+                        .and_modify(|server| server.config = *config)
+                        .or_insert(RealServerImage { config: *config, connections: 0 });
+                }
+            }
+            Command::DeleteRealServer(_, real_server) => {
+                if let Some(image) = self.virtual_servers.get_mut(&address) {
+                    image.real_servers.remove(real_server);
+                }
+            }
+        }
+    }
+
+    fn netfilter_changed(&mut self, change: netfilter::Change) {
+        match change {
+            netfilter::Change::InstallTable(family) => {
+                self.netfilter.installed.insert(family);
+            }
+            netfilter::Change::AddElement(element) => {
+                self.netfilter.elements.insert(element);
+            }
+            netfilter::Change::DeleteElement(element) => {
+                self.netfilter.elements.remove(&element);
+            }
+        }
+    }
+
+    fn link_changed(&mut self, change: dummy_interface::Change) {
+        match change {
+            dummy_interface::Change::EnsureDevice => self.links.device = true,
+            dummy_interface::Change::Bind(vip) => {
+                self.links.bound.insert(vip);
+            }
+            dummy_interface::Change::Unbind(vip) => {
+                self.links.bound.remove(&vip);
+            }
+        }
+    }
+}
+
+fn real_servers(
+    kernel: &mut Kernel,
+    of: ServiceAddress,
+) -> Result<BTreeMap<RealServerAddress, RealServerImage>, ipvs::Error> {
+    let servers = kernel.ipvs.real_servers(of.into())?;
+    Ok(servers.into_iter().map(|server| (server.config.address, RealServerImage::from(&server))).collect())
+}
+
+impl From<&ObservedRealServer> for RealServerImage {
+    fn from(server: &ObservedRealServer) -> Self {
+        Self {
+            config: server.config,
+            connections: u64::from(server.active_connections) + u64::from(server.inactive_connections),
+        }
+    }
+}

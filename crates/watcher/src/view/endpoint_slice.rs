@@ -1,0 +1,373 @@
+//! EndpointSlice.
+
+use std::{fmt, sync::Arc};
+
+use ipvs::Family;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName};
+
+use super::{
+    Decoded, Kind, News, Problems, address,
+    field::{Field, List, Object},
+    metadata::{Metadata, RawMetadata, nameless},
+    port,
+};
+
+/// An EndpointSlice as it comes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct RawSlice {
+    metadata: Field<RawMetadata>,
+    address_type: Field<Box<str>>,
+    ports: List<RawPort>,
+    endpoints: List<RawEndpoint>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawPort {
+    name: Field<Box<str>>,
+    protocol: Field<Box<str>>,
+    port: Field<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawEndpoint {
+    addresses: List<Box<str>>,
+    conditions: Field<RawConditions>,
+    node_name: Field<Box<str>>,
+    hints: Field<RawHints>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawConditions {
+    ready: Field<bool>,
+    serving: Field<bool>,
+    terminating: Field<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawHints {
+    for_zones: List<RawHint>,
+    for_nodes: List<RawHint>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawHint {
+    name: Field<Box<str>>,
+}
+
+impl Object for RawSlice {}
+impl Object for RawPort {}
+impl Object for RawEndpoint {}
+impl Object for RawConditions {}
+impl Object for RawHints {}
+impl Object for RawHint {}
+
+impl Kind for EndpointSlice {
+    const KIND: &'static str = "EndpointSlice";
+    const GROUP: &'static str = "discovery.k8s.io";
+    const PLURAL: &'static str = "endpointslices";
+
+    type Raw = RawSlice;
+
+    fn decode(raw: RawSlice) -> (ObjectMeta, Decoded<Self>) {
+        let mut problems = Problems::default();
+        let mut metadata = Metadata::read(raw.metadata, &mut problems);
+        let labels = std::mem::take(&mut metadata.labels);
+        let owner = labels.service_name.read("metadata.labels[kubernetes.io/service-name]", &mut problems);
+        let family = family(raw.address_type, &mut problems);
+
+        let decoded = match (metadata.object_name(), owner.filter(|owner| !owner.is_empty()), family) {
+            (None, _, _) => Decoded::Unusable(nameless(problems)),
+            (_, _, Err(AddressType::Fqdn)) => Decoded::NotOurs("its addresses are host names"),
+            _ if labels.headless.is_present() => Decoded::NotOurs("it belongs to a headless Service"),
+            (_, None, _) => Decoded::NotOurs("it has no label kubernetes.io/service-name"),
+            (_, _, Err(AddressType::Unknown)) => Decoded::Unusable(problems.into_vec().join("; ")),
+            (Some(name), Some(owner), Ok(family)) => {
+                Decoded::Object(slice(name, &owner, family, raw.ports, raw.endpoints, problems))
+            }
+        };
+        (metadata.object_meta(), decoded)
+    }
+
+    fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    fn change(news: News<Self>) -> Option<Change> {
+        Some(match news {
+            News::Replace(slices) => Change::ReplaceSlices(slices),
+            News::Apply(slice) => Change::ApplySlice(slice),
+            News::Delete(name) => Change::DeleteSlice(name),
+        })
+    }
+}
+
+/// An `addressType` that is no IP family.
+enum AddressType {
+    Fqdn,
+    Unknown,
+}
+
+fn family(field: Field<Box<str>>, problems: &mut Problems) -> Result<Family, AddressType> {
+    let present = field.is_present();
+    match field.read("addressType", problems).as_deref() {
+        Some("IPv4") => Ok(Family::V4),
+        Some("IPv6") => Ok(Family::V6),
+        Some("FQDN") => Err(AddressType::Fqdn),
+        Some(other) => {
+            problems.add("addressType", format_args!("{other:?} is not IPv4, IPv6 or FQDN"));
+            Err(AddressType::Unknown)
+        }
+        None => {
+            if !present {
+                problems.add("addressType", "not set");
+            }
+            Err(AddressType::Unknown)
+        }
+    }
+}
+
+fn slice(
+    name: ObjectName,
+    owner: &str,
+    family: Family,
+    ports: List<RawPort>,
+    endpoints: List<RawEndpoint>,
+    mut problems: Problems,
+) -> EndpointSlice {
+    let ports = ports.read("ports", &mut problems).unwrap_or_default();
+    let endpoints = endpoints.read("endpoints", &mut problems).unwrap_or_default();
+    EndpointSlice {
+        service: ObjectName::new(name.namespace.clone(), owner),
+        name,
+        family,
+        ports: elements(ports, "ports", &mut problems, endpoint_port),
+        endpoints: elements(endpoints, "endpoints", &mut problems, |raw, at, problems| {
+            endpoint(raw, family, at, problems)
+        }),
+        problems: problems.into_vec(),
+    }
+}
+
+/// The elements of a list that can be used.
+fn elements<R: Object, T>(
+    list: Vec<Field<R>>,
+    of: &str,
+    problems: &mut Problems,
+    mut read: impl FnMut(R, fmt::Arguments<'_>, &mut Problems) -> Option<T>,
+) -> Vec<T> {
+    let mut found = Vec::with_capacity(list.len());
+    for (i, field) in list.into_iter().enumerate() {
+        let at = format_args!("{of}[{i}]");
+        found.extend(field.read(at, problems).and_then(|raw| read(raw, at, problems)));
+    }
+    found
+}
+
+fn endpoint_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<EndpointPort> {
+    if !raw.name.is_present() {
+        // The API server fills in the empty name; without one, no Service port can be meant.
+        problems.add(format_args!("{at}.name"), "not set");
+    }
+    let name = raw.name.read(format_args!("{at}.name"), problems);
+    let protocol = port::protocol(raw.protocol, format_args!("{at}.protocol"), problems);
+    // A slice may leave the number out to mean "all ports", which a node proxy cannot serve.
+    let number = port::number(raw.port, format_args!("{at}.port"), problems);
+    Some(EndpointPort { name: name?.into(), protocol: protocol?, port: number? })
+}
+
+fn endpoint(
+    raw: RawEndpoint,
+    family: Family,
+    at: fmt::Arguments<'_>,
+    problems: &mut Problems,
+) -> Option<Endpoint> {
+    let addresses = raw.addresses.read(format_args!("{at}.addresses"), problems).unwrap_or_default();
+    let at_address = format_args!("{at}.addresses[0]");
+    // All addresses are the same endpoint: the first will do.
+    let Some(first) = addresses.into_iter().next() else {
+        problems.add(at_address, "not set");
+        return None;
+    };
+    let text = first.read(at_address, problems)?;
+    let Some(ip) = address::parse(&text) else {
+        problems.add(at_address, format_args!("{text:?} is not an IP address"));
+        return None;
+    };
+    if Family::of(ip) != family {
+        problems.add(at_address, format_args!("{ip} is not an {family} address, as addressType says"));
+        return None;
+    }
+    let conditions = raw.conditions.read(format_args!("{at}.conditions"), problems).unwrap_or_default();
+    let hints = raw.hints.read(format_args!("{at}.hints"), problems).unwrap_or_default();
+    let mut condition = |field: Field<bool>, name: &str, absent: bool| {
+        field.read(format_args!("{at}.conditions.{name}"), problems).unwrap_or(absent)
+    };
+    Some(Endpoint {
+        address: ip,
+        ready: condition(conditions.ready, "ready", true),
+        serving: condition(conditions.serving, "serving", true),
+        terminating: condition(conditions.terminating, "terminating", false),
+        node: raw.node_name.read(format_args!("{at}.nodeName"), problems).map(Into::into),
+        zone_hints: names(hints.for_zones, format_args!("{at}.hints.forZones"), problems),
+        node_hints: names(hints.for_nodes, format_args!("{at}.hints.forNodes"), problems),
+    })
+}
+
+fn names(list: List<RawHint>, at: fmt::Arguments<'_>, problems: &mut Problems) -> Box<[Arc<str>]> {
+    let list = list.read(at, problems).unwrap_or_default();
+    let mut names = Vec::with_capacity(list.len());
+    for (i, field) in list.into_iter().enumerate() {
+        let Some(hint) = field.read(format_args!("{at}[{i}]"), problems) else { continue };
+        names.extend(hint.name.read(format_args!("{at}[{i}].name"), problems).map(Arc::from));
+    }
+    names.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::Protocol;
+    use serde_json::{Value, json};
+
+    use super::super::View;
+    use super::*;
+
+    fn decoded(value: Value) -> Decoded<EndpointSlice> {
+        serde_json::from_value::<View<EndpointSlice>>(value).unwrap().decoded
+    }
+
+    /// A slice of shop/web with these fields besides.
+    fn slice_with(address_type: &str, ports: Value, endpoints: Value) -> EndpointSlice {
+        let value = json!({
+            "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": address_type, "ports": ports, "endpoints": endpoints,
+        });
+        let Decoded::Object(slice) = decoded(value) else { panic!("not decoded") };
+        slice
+    }
+
+    fn addresses(slice: &EndpointSlice) -> Vec<String> {
+        slice.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect()
+    }
+
+    #[test]
+    fn a_slice_is_read_whole() {
+        let slice = slice_with(
+            "IPv4",
+            json!([{"name": "", "port": 8080}, {"name": "dns", "protocol": "UDP", "port": 53}]),
+            json!([{
+                "addresses": ["10.244.0.5", "10.244.0.6"],
+                "conditions": {"ready": false, "serving": true, "terminating": true},
+                "nodeName": "n1", "zone": "ignored", "targetRef": {"kind": "Pod"},
+                "hints": {"forZones": [{"name": "z1"}, {"name": "z2"}], "forNodes": [{"name": "n1"}]},
+            }]),
+        );
+        assert_eq!(
+            slice,
+            EndpointSlice {
+                name: ObjectName::new("shop", "web-1"),
+                service: ObjectName::new("shop", "web"),
+                family: Family::V4,
+                ports: vec![
+                    EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 },
+                    EndpointPort { name: "dns".into(), protocol: Protocol::Udp, port: 53 },
+                ],
+                endpoints: vec![Endpoint {
+                    address: "10.244.0.5".parse().unwrap(),
+                    ready: false,
+                    serving: true,
+                    terminating: true,
+                    node: Some("n1".into()),
+                    zone_hints: ["z1".into(), "z2".into()].into(),
+                    node_hints: ["n1".into()].into(),
+                }],
+                problems: vec![],
+            }
+        );
+    }
+
+    #[test]
+    fn an_absent_condition_has_its_default() {
+        let slice = slice_with(
+            "IPv4",
+            json!([]),
+            json!([{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"], "conditions": {"ready": null}}]),
+        );
+        for endpoint in &slice.endpoints {
+            assert_eq!((endpoint.ready, endpoint.serving, endpoint.terminating), (true, true, false));
+        }
+        assert_eq!(slice.endpoints.len(), 2);
+    }
+
+    #[test]
+    fn a_port_without_a_name_or_a_number_is_left_out() {
+        let slice = slice_with(
+            "IPv4",
+            json!([{"port": 80}, {"name": "all"}, {"name": "zero", "port": 0}, {"name": "web", "port": 81}]),
+            json!([]),
+        );
+        assert_eq!(slice.ports, [EndpointPort { name: "web".into(), protocol: Protocol::Tcp, port: 81 }]);
+        assert_eq!(
+            slice.problems,
+            [
+                "ports[0].name: not set",
+                "ports[1].port: not set",
+                "ports[2].port: 0 is not between 1 and 65535"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_bad_endpoint_is_left_out_and_named() {
+        let slice = slice_with(
+            "IPv6",
+            json!([]),
+            json!([
+                {"addresses": ["fd00::1"]},
+                {"addresses": []},
+                {"addresses": ["10.0.0.1"]},
+                {"addresses": ["pod-7"]},
+                "fd00::2",
+                {"addresses": ["FD00:0::3"], "conditions": {"ready": "yes"}},
+            ]),
+        );
+        assert_eq!(addresses(&slice), ["fd00::1", "fd00::3"]);
+        assert_eq!(
+            slice.problems,
+            [
+                "endpoints[1].addresses[0]: not set",
+                "endpoints[2].addresses[0]: 10.0.0.1 is not an IPv6 address, as addressType says",
+                "endpoints[3].addresses[0]: \"pod-7\" is not an IP address",
+                "endpoints[4]: \"fd00::2\" is not an object",
+                "endpoints[5].conditions.ready: \"yes\" is not true or false",
+            ]
+        );
+    }
+
+    #[test]
+    fn slices_that_concern_no_virtual_server_are_not_ours() {
+        let slice = |labels: Value, address_type: &str| {
+            decoded(json!({
+                "metadata": {"name": "web-1", "namespace": "shop", "labels": labels},
+                "addressType": address_type,
+            }))
+        };
+        let owner = json!({"kubernetes.io/service-name": "web"});
+        let headless = json!({"kubernetes.io/service-name": "web", "service.kubernetes.io/headless": ""});
+        assert!(matches!(slice(owner.clone(), "FQDN"), Decoded::NotOurs(_)));
+        assert!(matches!(slice(headless, "IPv4"), Decoded::NotOurs(_)));
+        assert!(matches!(slice(json!({}), "IPv4"), Decoded::NotOurs(_)));
+        assert!(matches!(slice(json!({"kubernetes.io/service-name": ""}), "IPv4"), Decoded::NotOurs(_)));
+        assert_eq!(
+            slice(owner, "IPX"),
+            Decoded::Unusable("addressType: \"IPX\" is not IPv4, IPv6 or FQDN".into())
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! A field as it came: absent, what it should be, or something else.
+//!
+//! Decoding a [`Field`] fails only where the text is no JSON at all, so that one element of the wrong
+//! shape can never take the object, the list or the watch down with it. What is not asked for
+//! (`managedFields`, annotations, status) is skipped without being stored.
+
+use std::{
+    fmt::{self, Display},
+    marker::PhantomData,
+};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{
+        DeserializeOwned, Error, MapAccess, SeqAccess, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
+};
+use serde_json::Value;
+
+use super::Problems;
+
+/// A field of an object.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Field<T> {
+    /// Not there, or null.
+    #[default]
+    Absent,
+    /// What it should be.
+    Is(T),
+    /// Of another shape.
+    Wrong(Value),
+}
+
+/// A list, each element of which may be wrong by itself.
+pub(crate) type List<T> = Field<Vec<Field<T>>>;
+
+impl<T: Shape> Field<T> {
+    /// The value; one of another shape is reported and counts as absent.
+    pub(crate) fn read(self, at: impl Display, problems: &mut Problems) -> Option<T> {
+        match self {
+            Self::Absent => None,
+            Self::Is(value) => Some(value),
+            Self::Wrong(value) => {
+                problems.add(at, format_args!("{} is not {}", brief(&value), T::EXPECTED));
+                None
+            }
+        }
+    }
+
+    /// Whether there is anything at all.
+    pub(crate) fn is_present(&self) -> bool {
+        !matches!(self, Self::Absent)
+    }
+}
+
+/// At most this many characters of a wrong value are repeated in its report.
+const LONGEST_REPORT: usize = 80;
+
+/// The value as JSON, shortened.
+fn brief(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST_REPORT) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+/// What a [`Field`] can hold: how a value is made from each kind of JSON, `None` where it cannot be.
+pub(crate) trait Shape: Sized {
+    /// What it should be, as in "is not ...".
+    const EXPECTED: &'static str;
+
+    fn from_bool(_: bool) -> Option<Self> {
+        None
+    }
+
+    fn from_integer(_: i64) -> Option<Self> {
+        None
+    }
+
+    fn from_text(_: &str) -> Option<Self> {
+        None
+    }
+
+    fn from_list<'de, A: SeqAccess<'de>>(list: A) -> Result<Field<Self>, A::Error> {
+        Value::deserialize(SeqAccessDeserializer::new(list)).map(Field::Wrong)
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Field<Self>, A::Error> {
+        Value::deserialize(MapAccessDeserializer::new(map)).map(Field::Wrong)
+    }
+}
+
+impl Shape for bool {
+    const EXPECTED: &'static str = "true or false";
+
+    fn from_bool(value: bool) -> Option<Self> {
+        Some(value)
+    }
+}
+
+impl Shape for i64 {
+    const EXPECTED: &'static str = "an integer";
+
+    fn from_integer(value: i64) -> Option<Self> {
+        Some(value)
+    }
+}
+
+impl Shape for Box<str> {
+    const EXPECTED: &'static str = "a string";
+
+    fn from_text(value: &str) -> Option<Self> {
+        Some(value.into())
+    }
+}
+
+impl<T: Shape> Shape for Vec<Field<T>> {
+    const EXPECTED: &'static str = "a list";
+
+    fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Field<Self>, A::Error> {
+        let mut elements = Self::new();
+        while let Some(element) = list.next_element()? {
+            elements.push(element);
+        }
+        Ok(Field::Is(elements))
+    }
+}
+
+/// A JSON object: a struct whose fields are [`Field`]s with defaults.
+pub(crate) trait Object: DeserializeOwned {}
+
+impl<T: Object> Shape for T {
+    const EXPECTED: &'static str = "an object";
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Field<Self>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Field::Is)
+    }
+}
+
+impl<'de, T: Shape> Deserialize<'de> for Field<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FieldVisitor(PhantomData))
+    }
+}
+
+struct FieldVisitor<T>(PhantomData<T>);
+
+/// The value made of a scalar, or the scalar itself.
+fn field<T>(value: Option<T>, scalar: impl Into<Value>) -> Field<T> {
+    value.map_or_else(|| Field::Wrong(scalar.into()), Field::Is)
+}
+
+impl<'de, T: Shape> Visitor<'de> for FieldVisitor<T> {
+    type Value = Field<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(Field::Absent)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
+        Ok(field(T::from_bool(value), value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+        Ok(field(T::from_integer(value), value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
+        Ok(field(i64::try_from(value).ok().and_then(T::from_integer), value))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+        Ok(Field::Wrong(value.into()))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
+        Ok(T::from_text(value).map_or_else(|| Field::Wrong(value.into()), Field::Is))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+        T::from_list(list)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        T::from_map(map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Pet {
+        name: Field<Box<str>>,
+        legs: Field<i64>,
+        tame: Field<bool>,
+        friends: List<Pet>,
+    }
+
+    impl Object for Pet {}
+
+    fn pet(text: &str) -> Field<Pet> {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn values_of_the_right_shape_are_read_without_a_problem() {
+        let mut problems = Problems::default();
+        let pet = pet(r#"{"name":"Rex","legs":4,"tame":true,"friends":[{"name":"Tom"}],"unknown":{"a":[1]}}"#)
+            .read("pet", &mut problems)
+            .unwrap();
+        assert_eq!(pet.name.read("name", &mut problems).as_deref(), Some("Rex"));
+        assert_eq!(pet.legs.read("legs", &mut problems), Some(4));
+        assert_eq!(pet.tame.read("tame", &mut problems), Some(true));
+        assert_eq!(pet.friends.read("friends", &mut problems).unwrap().len(), 1);
+        assert_eq!(problems.into_vec(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_kind_of_wrong_value_is_reported_with_its_path_and_never_fails() {
+        for (wrong, words) in [
+            ("{}", "legs: {} is not an integer"),
+            ("[1,{\"a\":2}]", "legs: [1,{\"a\":2}] is not an integer"),
+            ("\"4\"", "legs: \"4\" is not an integer"),
+            ("4.5", "legs: 4.5 is not an integer"),
+            ("true", "legs: true is not an integer"),
+            ("18446744073709551615", "legs: 18446744073709551615 is not an integer"),
+        ] {
+            let mut problems = Problems::default();
+            let pet = pet(&format!(r#"{{"legs":{wrong},"name":"Rex"}}"#)).read("pet", &mut problems).unwrap();
+            assert_eq!(pet.legs.read("legs", &mut problems), None);
+            assert_eq!(pet.name.read("name", &mut problems).as_deref(), Some("Rex"));
+            assert_eq!(problems.into_vec(), [words]);
+        }
+    }
+
+    #[test]
+    fn null_counts_as_absent() {
+        let Field::Is(pet) = pet(r#"{"name":null,"friends":null}"#) else { panic!("not an object") };
+        assert!(!pet.name.is_present());
+        assert!(!pet.friends.is_present());
+    }
+
+    #[test]
+    fn a_wrong_element_leaves_its_neighbours_alone() {
+        let Field::Is(pet) = pet(r#"{"friends":[{"name":"Tom"},7,{"name":"Kim"}]}"#) else { panic!() };
+        let friends = pet.friends.read("friends", &mut Problems::default()).unwrap();
+        assert!(matches!(friends.as_slice(), [Field::Is(_), Field::Wrong(_), Field::Is(_)]));
+    }
+
+    #[test]
+    fn a_long_wrong_value_is_shortened() {
+        let mut problems = Problems::default();
+        Field::<i64>::Wrong("é".repeat(5000).into()).read("legs", &mut problems);
+        assert!(problems.into_vec()[0].len() < 250);
+    }
+}

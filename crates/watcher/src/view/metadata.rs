@@ -1,0 +1,99 @@
+//! `metadata`: which object it is, and the labels that matter.
+
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use service::ObjectName;
+
+use super::{
+    Problems,
+    field::{Field, Object},
+};
+
+/// `metadata` as it comes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct RawMetadata {
+    name: Field<Box<str>>,
+    namespace: Field<Box<str>>,
+    resource_version: Field<Box<str>>,
+    creation_timestamp: Field<Box<str>>,
+    labels: Field<Labels>,
+}
+
+impl Object for RawMetadata {}
+
+/// The labels that mean something to a node proxy.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Labels {
+    #[serde(rename = "service.kubernetes.io/service-proxy-name")]
+    pub(super) service_proxy_name: Field<Box<str>>,
+    #[serde(rename = "service.kubernetes.io/headless")]
+    pub(super) headless: Field<Box<str>>,
+    #[serde(rename = "kubernetes.io/service-name")]
+    pub(super) service_name: Field<Box<str>>,
+    #[serde(rename = "topology.kubernetes.io/zone")]
+    pub(super) zone: Field<Box<str>>,
+}
+
+impl Object for Labels {}
+
+/// `metadata`, read.
+pub(super) struct Metadata {
+    name: Box<str>,
+    namespace: Box<str>,
+    resource_version: Option<Box<str>>,
+    /// Seconds since 1970.
+    pub(super) created: Option<i64>,
+    pub(super) labels: Labels,
+}
+
+impl Metadata {
+    pub(super) fn read(raw: Field<RawMetadata>, problems: &mut Problems) -> Self {
+        let raw = raw.read("metadata", problems).unwrap_or_default();
+        Self {
+            name: raw.name.read("metadata.name", problems).unwrap_or_default(),
+            namespace: raw.namespace.read("metadata.namespace", problems).unwrap_or_default(),
+            resource_version: raw.resource_version.read("metadata.resourceVersion", problems),
+            created: seconds(raw.creation_timestamp, problems),
+            labels: raw.labels.read("metadata.labels", problems).unwrap_or_default(),
+        }
+    }
+
+    /// The object's name, if it has one and a namespace.
+    pub(super) fn object_name(&self) -> Option<ObjectName> {
+        (!self.name.is_empty() && !self.namespace.is_empty())
+            .then(|| ObjectName::new(&*self.namespace, &*self.name))
+    }
+
+    /// The little that the watch protocol asks for.
+    pub(super) fn object_meta(self) -> ObjectMeta {
+        let text = |text: Box<str>| (!text.is_empty()).then(|| text.into_string());
+        ObjectMeta {
+            name: text(self.name),
+            namespace: text(self.namespace),
+            resource_version: self.resource_version.and_then(text),
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+fn seconds(field: Field<Box<str>>, problems: &mut Problems) -> Option<i64> {
+    const AT: &str = "metadata.creationTimestamp";
+    let text = field.read(AT, problems)?;
+    let time = Timestamp::from_str(&text).ok();
+    if time.is_none() {
+        problems.add(AT, format_args!("{text:?} is not a time"));
+    }
+    time.map(Timestamp::as_second)
+}
+
+/// Why an object without [`Metadata::object_name`] cannot be used.
+pub(super) fn nameless(problems: Problems) -> String {
+    let mut words = problems.into_vec();
+    words.push("it has no name or no namespace".to_owned());
+    words.join("; ")
+}

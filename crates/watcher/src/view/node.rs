@@ -1,0 +1,71 @@
+//! Node.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use service::{Change, Node};
+
+use super::{
+    Decoded, Kind, News, Problems,
+    field::{Field, Object},
+    metadata::{Metadata, RawMetadata},
+};
+
+/// A Node as it comes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RawNode {
+    metadata: Field<RawMetadata>,
+}
+
+impl Object for RawNode {}
+
+impl Kind for Node {
+    const KIND: &'static str = "Node";
+    const GROUP: &'static str = "";
+    const PLURAL: &'static str = "nodes";
+
+    type Raw = RawNode;
+
+    fn decode(raw: RawNode) -> (ObjectMeta, Decoded<Self>) {
+        let mut problems = Problems::default();
+        let mut metadata = Metadata::read(raw.metadata, &mut problems);
+        let zone = std::mem::take(&mut metadata.labels.zone)
+            .read("metadata.labels[topology.kubernetes.io/zone]", &mut problems);
+        // A zone that is not a string cannot be matched by any hint: the same as none.
+        (metadata.object_meta(), Decoded::Object(Self { zone: zone.map(Into::into) }))
+    }
+
+    fn problems(&self) -> &[String] {
+        &[]
+    }
+
+    /// A Node that is gone keeps its last zone: its endpoints are still where they were.
+    fn change(news: News<Self>) -> Option<Change> {
+        match news {
+            News::Replace(mut nodes) => nodes.pop().map(Change::ApplyNode),
+            News::Apply(node) => Some(Change::ApplyNode(node)),
+            News::Delete(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::View;
+    use super::*;
+
+    fn decoded(text: &str) -> Decoded<Node> {
+        serde_json::from_str::<View<Node>>(text).unwrap().decoded
+    }
+
+    #[test]
+    fn only_the_zone_is_kept() {
+        let node = r#"{"metadata":{"name":"n1","labels":{"a":"b","topology.kubernetes.io/zone":"z1"}},"status":{"x":1}}"#;
+        assert_eq!(decoded(node), Decoded::Object(Node { zone: Some("z1".into()) }));
+    }
+
+    #[test]
+    fn a_node_may_have_no_zone() {
+        assert_eq!(decoded(r#"{"metadata":{"name":"n1"}}"#), Decoded::Object(Node { zone: None }));
+    }
+}
