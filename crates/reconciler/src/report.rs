@@ -84,7 +84,8 @@ impl Report {
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Whether both lists have arrived and the last sync left nothing undone.
+    /// Whether both lists have arrived, the last sync left nothing undone, and nothing is waiting for the
+    /// next.
     pub synced: bool,
     /// Virtual servers wanted.
     pub virtual_servers: usize,

@@ -183,7 +183,9 @@ impl Writer {
     fn status(&self) -> Status {
         let last = self.last.as_ref();
         Status {
-            synced: self.state.synced() && last.is_some_and(|(report, _)| report.failed == 0),
+            synced: self.state.synced()
+                && self.touched.is_empty()
+                && last.is_some_and(|(report, _)| report.failed == 0),
             virtual_servers: self.state.virtual_servers().count(),
             real_servers: self.state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: self.state.vips().count(),

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// that a change costs what its Service costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DesiredService {
-    /// Its virtual servers with their real servers.
+    /// Its virtual servers with their real servers, sorted by address, each address once.
     pub virtual_servers: Box<[DesiredVirtualServer]>,
     /// The addresses that must be local to this node, sorted, each once.
     pub vips: Box<[IpAddr]>,

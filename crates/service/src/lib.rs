@@ -1,17 +1,52 @@
 //! Pure: Services and EndpointSlices and a Node in, the desired state of the kernel out.
+//!
+//! The crate knows no Kubernetes client and no kernel. What it is told are plain values
+//! ([`Change`]); what it answers are plain values too ([`DesiredVirtualServer`], VIPs, nf_tables
+//! elements). So the same events always give the same state, in whatever order they come.
+//!
+//! ```text
+//! Change ──► State ─┬─ per Service: the Service, its slices ──► DesiredService
+//!                   └─ over all Services: who holds which address and port,
+//!                      which VIPs and elements are wanted by at least one
+//! ```
+//!
+//! - A [`DesiredService`] is all that one Service asks of the kernel. It is computed from the
+//!   Service, its own slices, the [`Node`] and the [`Options`], and from nothing else: a change costs
+//!   what its Service costs, and ten thousand other Services do not matter.
+//! - Its real servers come out of three steps: the slices are merged into one list of endpoints per
+//!   port and family, one decision is taken for the list (ready or draining; everywhere, in this zone,
+//!   on this node), and the decision picks from the list.
+//! - Services meet only where they ask for the same thing. An address and port goes to the oldest of
+//!   them, VIPs and elements are counted.
+//! - [`State::apply`] answers with the keys whose desired value is another one now, so that whoever
+//!   writes to the kernel looks at those and at nothing else.
 
 mod change;
+mod claims;
+mod compute;
 mod desired;
+mod endpoints;
 mod input;
 mod name;
 mod options;
+mod record;
+mod records;
+mod selection;
+mod shared;
+mod slice;
 mod state;
+mod strings;
+mod touched;
+mod urgency;
 
 pub use change::Change;
+pub use claims::Conflict;
 pub use desired::{DesiredService, DesiredVirtualServer};
 pub use input::{
     Endpoint, EndpointPort, EndpointSlice, Node, Service, ServiceKind, ServicePort, TrafficPolicy,
 };
 pub use name::{InvalidName, ObjectName};
 pub use options::Options;
-pub use state::{State, Touched, Urgency};
+pub use state::State;
+pub use touched::Touched;
+pub use urgency::Urgency;

@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipvs::ServiceAddress;
 use netfilter::Element;
 
-use crate::{Change, DesiredService, DesiredVirtualServer, ObjectName, Options};
+use crate::{
+    Change, Conflict, DesiredService, DesiredVirtualServer, ObjectName, Options, Touched, Urgency,
+    claims::Claims, record::Demand, records::Records, shared::Shared,
+};
 
 /// The inputs as last told, and what they ask of the kernel.
 ///
@@ -15,120 +18,149 @@ use crate::{Change, DesiredService, DesiredVirtualServer, ObjectName, Options};
 #[derive(Debug)]
 pub struct State {
     options: Options,
-}
-
-/// The keys whose desired value may have changed: what a Service asked for before and asks for now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
-    /// Virtual servers.
-    pub virtual_servers: BTreeSet<ServiceAddress>,
-    /// Addresses to be local to this node.
-    pub vips: BTreeSet<IpAddr>,
-    /// Elements of our nf_tables sets.
-    pub elements: BTreeSet<Element>,
-}
-
-impl Touched {
-    /// Whether nothing may have changed.
-    pub fn is_empty(&self) -> bool {
-        self.virtual_servers.is_empty() && self.vips.is_empty() && self.elements.is_empty()
-    }
-
-    /// Adds what `other` has.
-    pub fn merge(&mut self, other: Self) {
-        self.virtual_servers.extend(other.virtual_servers);
-        self.vips.extend(other.vips);
-        self.elements.extend(other.elements);
-    }
-}
-
-/// How soon a virtual server must work after a start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Urgency {
-    /// `default/kubernetes` and cluster DNS: the node's own components wait for them.
-    First,
-    /// Everything else.
-    Normal,
+    records: Records,
+    claims: Claims,
+    shared: Shared,
 }
 
 impl State {
     /// No Service, no slice, an unknown node.
     pub fn new(options: Options) -> Self {
-        Self { options }
+        Self { options, records: Records::default(), claims: Claims::default(), shared: Shared::default() }
     }
 
     /// Takes in one piece of news and returns the keys whose desired value may have changed. Keys
     /// whose desired value is known to be the same are left out.
     pub fn apply(&mut self, change: Change) -> Touched {
-        let _ = change;
-        Touched::default()
+        let mut touched = Touched::default();
+        for service in self.records.take_in(change, &self.options) {
+            let now = self.records.compute(&service, &self.options);
+            let changed = now.as_ref() != self.records.demand(&service);
+            let before = self.records.set_demand(&service, now);
+            if changed {
+                self.settle(&service, before.as_ref(), &mut touched);
+            }
+        }
+        touched
     }
 
     /// Whether both lists have arrived. Until then the desired state is not to be acted on.
     pub fn synced(&self) -> bool {
-        false
+        self.records.listed()
     }
 
     /// The virtual server at an address, of the Service that holds it.
     pub fn virtual_server(&self, address: &ServiceAddress) -> Option<&DesiredVirtualServer> {
-        let _ = address;
-        None
+        self.records.demand(self.claims.holder(address)?)?.virtual_server(address)
     }
 
     /// Every virtual server, in no particular order.
     pub fn virtual_servers(&self) -> impl Iterator<Item = &DesiredVirtualServer> {
-        std::iter::empty()
+        self.claims
+            .holders()
+            .filter_map(|(address, service)| self.records.demand(service)?.virtual_server(address))
     }
 
     /// Whether a Service wants this address to be local to the node.
     pub fn wants_vip(&self, vip: &IpAddr) -> bool {
-        let _ = vip;
-        false
+        self.shared.vips.contains(vip)
     }
 
     /// Every address that must be local to the node, each once, in no particular order.
     pub fn vips(&self) -> impl Iterator<Item = &IpAddr> {
-        std::iter::empty()
+        self.shared.vips.iter()
     }
 
     /// Whether a Service wants this element in our nf_tables sets.
     pub fn wants_element(&self, element: &Element) -> bool {
-        let _ = element;
-        false
+        self.shared.elements.contains(element)
     }
 
     /// Every element that our sets must hold, each once, in no particular order.
     pub fn elements(&self) -> impl Iterator<Item = &Element> {
-        std::iter::empty()
+        self.shared.elements.iter()
     }
 
     /// The Service that holds an address and port.
     pub fn owner(&self, of: &ServiceAddress) -> Option<&ObjectName> {
-        let _ = of;
-        None
+        self.claims.holder(of)
     }
 
     /// How soon the virtual server at an address must work.
     pub fn urgency(&self, of: &ServiceAddress) -> Urgency {
-        let _ = of;
-        Urgency::Normal
+        let demand = self.claims.holder(of).and_then(|service| self.records.demand(service));
+        demand.map_or(Urgency::Normal, |demand| demand.urgency)
     }
 
     /// How soon an address, or an element about it, must be in place: as its most urgent Service.
     pub fn vip_urgency(&self, of: &IpAddr) -> Urgency {
-        let _ = of;
-        Urgency::Normal
+        if self.shared.urgent_vips.contains(of) { Urgency::First } else { Urgency::Normal }
     }
 
     /// What one Service asks of the kernel, whether or not an older Service holds it. `None`: there is
     /// no such Service, or it is not ours to serve.
     pub fn desired(&self, service: &ObjectName) -> Option<&DesiredService> {
-        let _ = service;
-        None
+        self.records.demand(service).map(|demand| &demand.desired)
+    }
+
+    /// The addresses and ports that more than one Service wants, sorted.
+    pub fn conflicts(&self) -> impl Iterator<Item = Conflict<'_>> {
+        self.claims.conflicts()
+    }
+
+    /// What was wrong with the inputs: the Service or EndpointSlice, and its problems in words. Those
+    /// without problems are left out. In no particular order.
+    pub fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+        self.records.problems()
     }
 
     /// The configuration it was made with.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Puts what a Service asks for now in the place of what it asked for before.
+    fn settle(&mut self, service: &ObjectName, before: Option<&Demand>, touched: &mut Touched) {
+        let now = self.records.demand(service);
+        // In this order: what stays is not gone in between.
+        if let Some(now) = now {
+            self.shared.add(now, touched);
+        }
+        if let Some(before) = before {
+            self.shared.remove(before, touched);
+        }
+        let either = [before, now].into_iter().flatten();
+        let addresses: BTreeSet<ServiceAddress> = either.flat_map(Demand::addresses).collect();
+        for address in addresses {
+            self.contend(service, before, address, touched);
+        }
+    }
+
+    /// Makes a Service's claim to an address, or takes it back, and notes the address if the virtual
+    /// server there is another one now, whoever's it is.
+    fn contend(
+        &mut self,
+        service: &ObjectName,
+        before: Option<&Demand>,
+        address: ServiceAddress,
+        touched: &mut Touched,
+    ) {
+        let held_by = self.claims.holder(&address).cloned();
+        let claim_before = before.and_then(|demand| demand.claim(service, &address));
+        let claim_now = self.records.demand(service).and_then(|demand| demand.claim(service, &address));
+        if claim_before != claim_now {
+            if let Some(claim) = claim_before {
+                self.claims.withdraw(&address, &claim);
+            }
+            if let Some(claim) = claim_now {
+                self.claims.stake(address, claim);
+            }
+        }
+        let server_before = held_by
+            .and_then(|holder| if holder == *service { before } else { self.records.demand(&holder) })
+            .and_then(|demand| demand.virtual_server(&address));
+        if server_before != self.virtual_server(&address) {
+            touched.virtual_servers.insert(address);
+        }
     }
 }

@@ -65,13 +65,21 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
         Scope::LinksAndTables(virtual_servers) => {
             comparison.device_and_tables(&mut differences);
             comparison.every_element(&mut differences);
-            virtual_servers.iter().for_each(|key| comparison.virtual_server(key, &mut differences));
+            for key in virtual_servers {
+                comparison.virtual_server(key, &mut differences);
+            }
             comparison.every_vip(&mut differences);
         }
         Scope::Touched(touched) => {
-            touched.elements.iter().for_each(|element| comparison.element(element, &mut differences));
-            touched.virtual_servers.iter().for_each(|key| comparison.virtual_server(key, &mut differences));
-            touched.vips.iter().for_each(|vip| comparison.vip(vip, &mut differences));
+            for element in &touched.elements {
+                comparison.element(element, &mut differences);
+            }
+            for key in &touched.virtual_servers {
+                comparison.virtual_server(key, &mut differences);
+            }
+            for vip in &touched.vips {
+                comparison.vip(vip, &mut differences);
+            }
         }
     }
     differences.into_plan()
@@ -144,7 +152,8 @@ impl Comparison<'_> {
         for vip in self.desired.vips() {
             self.vip(vip, differences);
         }
-        for vip in &self.observed.links.bound {
+        let links = &self.observed.links;
+        for vip in links.bound.union(&links.other_way) {
             if !self.desired.wants_vip(vip) {
                 self.vip(vip, differences);
             }
@@ -170,11 +179,14 @@ impl Comparison<'_> {
         if !self.ours.serves(vip) {
             return;
         }
-        match (self.desired.wants_vip(vip), self.observed.links.bound.contains(vip)) {
-            (true, false) => {
+        let links = &self.observed.links;
+        let (bound, other_way) = (links.bound.contains(vip), links.other_way.contains(vip));
+        match self.desired.wants_vip(vip) {
+            // Binding also ends what an earlier configuration left behind.
+            true if !bound || other_way => {
                 differences.opening(self.desired.vip_urgency(vip)).vips.push(*vip);
             }
-            (false, true) => differences.obsolete_vips.push(*vip),
+            false if bound || other_way => differences.obsolete_vips.push(*vip),
             _ => {}
         }
     }

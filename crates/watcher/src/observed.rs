@@ -143,9 +143,11 @@ impl Observed {
             dummy_interface::Change::EnsureDevice => self.links.device = true,
             dummy_interface::Change::Bind(vip) => {
                 self.links.bound.insert(vip);
+                self.links.other_way.remove(&vip);
             }
             dummy_interface::Change::Unbind(vip) => {
                 self.links.bound.remove(&vip);
+                self.links.other_way.remove(&vip);
             }
         }
     }

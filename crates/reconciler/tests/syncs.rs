@@ -1,0 +1,307 @@
+//! What a sync does: in which order, how much, and how it goes on when something is refused.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{LONG, Running, at, endpoint, real, service, slice};
+use ipvs::{
+    Id,
+    Protocol::{Tcp, Udp},
+    RealServer, Scheduler, VirtualServer,
+};
+use netlink::Errno;
+use reconciler::Periods;
+use service::{Change, ObjectName};
+use testkit::FakeKernel;
+
+fn web() -> Running {
+    let running = Running::on(&FakeKernel::new());
+    running.lists(
+        vec![service("web", "10.96.0.10", Tcp)],
+        vec![slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])],
+    );
+    running
+}
+
+#[test]
+fn nothing_is_written_before_both_lists_have_arrived() {
+    let running = Running::on(&FakeKernel::new());
+    running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
+    let report = running.handle.resync().unwrap();
+    assert_eq!(report.failures, ["not yet: the lists of Services and EndpointSlices have not arrived"]);
+    assert_eq!((running.kernel.writes().as_str(), running.kernel.state().calls), ("", 0));
+}
+
+#[test]
+fn a_first_sync_makes_the_masquerade_rule_before_the_virtual_server_before_the_vip() {
+    let running = web();
+    assert_eq!(
+        running.kernel.writes(),
+        "\
+ensure device kube-ipvs0
+install table IPv4
+install table IPv6
+add element cluster-ips TCP 10.96.0.10:80
+add element hairpin TCP 10.244.0.1:8080
+add element hairpin TCP 10.244.0.2:8080
+add virtual server TCP 10.96.0.10:80 rr
+add real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1
+add real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1
+bind 10.96.0.10
+"
+    );
+}
+
+#[test]
+fn default_kubernetes_works_before_anything_else_is_begun() {
+    let running = Running::on(&FakeKernel::new());
+    running.lists(
+        vec![service("a", "10.96.0.2", Tcp), service("kubernetes", "10.96.0.9", Tcp)],
+        vec![slice("a", Tcp, &["10.244.0.1"]), slice("kubernetes", Tcp, &["192.168.0.1"])],
+    );
+    let writes = running.kernel.writes();
+    let bound = writes.find("bind 10.96.0.9").unwrap();
+    assert!(bound < writes.find("10.96.0.2").unwrap(), "{writes}");
+}
+
+#[test]
+fn removal_closes_the_door_first() {
+    let running = web();
+    running.kernel.heal();
+    running.tell(Change::DeleteService(ObjectName::new("default", "web")));
+    running.settled();
+    assert_eq!(
+        running.kernel.writes(),
+        "\
+unbind 10.96.0.10
+delete virtual server TCP 10.96.0.10:80
+delete element cluster-ips TCP 10.96.0.10:80
+delete element hairpin TCP 10.244.0.1:8080
+delete element hairpin TCP 10.244.0.2:8080
+"
+    );
+}
+
+#[test]
+fn a_changed_endpoint_costs_its_own_service_and_no_full_read() {
+    let running = web();
+    running.kernel.heal();
+    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1", "10.244.0.2", "10.244.0.3"])));
+    running.settled();
+    assert_eq!(
+        running.kernel.writes(),
+        "\
+add element hairpin TCP 10.244.0.3:8080
+add real server TCP 10.96.0.10:80 -> 10.244.0.3:8080 weight 1
+"
+    );
+    assert_eq!(running.kernel.state().full_reads, 0);
+}
+
+#[test]
+fn a_restart_over_unchanged_state_writes_nothing() {
+    let first = web();
+    let kernel = first.kernel.clone();
+    drop(first);
+    kernel.heal();
+    let second = Running::on(&kernel);
+    second.lists(
+        vec![service("web", "10.96.0.10", Tcp)],
+        vec![slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])],
+    );
+    assert_eq!(kernel.writes(), "");
+}
+
+#[test]
+fn an_added_and_deleted_service_is_never_programmed() {
+    let running =
+        Running::with(&FakeKernel::new(), Periods { sync: LONG, min_sync: Duration::from_millis(200) }, &[]);
+    running.lists(vec![], vec![]);
+    running.kernel.heal();
+    running.tell(Change::ApplyService(service("brief", "10.96.0.77", Tcp)));
+    running.tell(Change::DeleteService(ObjectName::new("default", "brief")));
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(running.kernel.writes(), "");
+}
+
+#[test]
+fn the_period_repairs_what_was_changed_by_hand() {
+    let kernel = FakeKernel::new();
+    let running =
+        Running::with(&kernel, Periods { sync: Duration::from_millis(50), min_sync: Duration::ZERO }, &[]);
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let id = Id::Address(at("10.96.0.10", Tcp));
+    let weight = || kernel.state().virtual_servers[&id].1[&real("10.244.0.1")].config.weight;
+    kernel
+        .state()
+        .virtual_servers
+        .get_mut(&id)
+        .unwrap()
+        .1
+        .get_mut(&real("10.244.0.1"))
+        .unwrap()
+        .config
+        .weight = 0;
+    let foreign = VirtualServer::new(at("192.0.2.1", Tcp), Scheduler::WLC);
+    kernel.state().virtual_servers.insert(foreign.id, (foreign.clone(), Default::default()));
+    for _ in 0..200 {
+        if weight() == 1 && !kernel.state().virtual_servers.contains_key(&foreign.id) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not repaired:\n{}", kernel.writes());
+}
+
+#[test]
+fn foreign_virtual_servers_in_excluded_ranges_and_firewall_marks_are_left_alone() {
+    let kernel = FakeKernel::new();
+    for id in [Id::Address(at("192.0.2.1", Tcp)), Id::Mark { family: ipvs::Family::V4, mark: 7 }] {
+        let server = VirtualServer::new(id, Scheduler::WLC);
+        kernel.state().virtual_servers.insert(id, (server, Default::default()));
+    }
+    let excluded = Id::Address(at("192.0.2.1", Tcp));
+    let running = Running::with(&kernel, Periods { sync: LONG, min_sync: Duration::ZERO }, &["192.0.2.0/24"]);
+    running.lists(vec![], vec![]);
+    assert_eq!(kernel.state().virtual_servers.len(), 2, "{}", kernel.writes());
+    assert!(kernel.state().virtual_servers.contains_key(&excluded));
+}
+
+#[test]
+fn a_tcp_endpoint_with_connections_drains_and_leaves_when_the_last_one_ends() {
+    let running = web();
+    let kernel = &running.kernel;
+    let id = Id::Address(at("10.96.0.10", Tcp));
+    let connections = |count| {
+        let mut state = kernel.state();
+        let servers = &mut state.virtual_servers.get_mut(&id).unwrap().1;
+        servers.get_mut(&real("10.244.0.2")).unwrap().active_connections = count;
+    };
+    connections(1);
+    kernel.heal();
+    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.settled();
+    assert!(kernel.writes().starts_with("edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 0\n"));
+    assert_eq!(running.handle.status().unwrap().draining, 1);
+
+    kernel.heal();
+    running.handle.resync().unwrap();
+    assert_eq!(kernel.writes(), "", "it waits");
+    connections(0);
+    running.handle.resync().unwrap();
+    assert_eq!(kernel.writes(), "delete real server TCP 10.96.0.10:80 -> 10.244.0.2:8080\n");
+    assert_eq!(running.handle.status().unwrap().draining, 0);
+}
+
+#[test]
+fn an_endpoint_that_returns_while_it_drains_gets_its_weight_back_in_place() {
+    let running = web();
+    let kernel = &running.kernel;
+    let id = Id::Address(at("10.96.0.10", Tcp));
+    let both = slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]);
+    kernel
+        .state()
+        .virtual_servers
+        .get_mut(&id)
+        .unwrap()
+        .1
+        .get_mut(&real("10.244.0.2"))
+        .unwrap()
+        .active_connections = 1;
+    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.settled();
+    kernel.heal();
+    running.tell(Change::ApplySlice(both));
+    running.settled();
+    let writes = kernel.writes();
+    assert!(writes.contains("edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1\n"), "{writes}");
+    assert!(!writes.contains("delete real server"), "{writes}");
+}
+
+#[test]
+fn a_udp_endpoint_leaves_at_once_even_with_connections() {
+    let running = Running::on(&FakeKernel::new());
+    running.lists(
+        vec![service("dns", "10.96.0.53", Udp)],
+        vec![slice("dns", Udp, &["10.244.0.1", "10.244.0.2"])],
+    );
+    let id = Id::Address(at("10.96.0.53", Udp));
+    running
+        .kernel
+        .state()
+        .virtual_servers
+        .get_mut(&id)
+        .unwrap()
+        .1
+        .get_mut(&real("10.244.0.2"))
+        .unwrap()
+        .active_connections = 9;
+    running.kernel.heal();
+    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.1"])));
+    running.settled();
+    assert!(running.kernel.writes().contains("delete real server UDP 10.96.0.53:80 -> 10.244.0.2:8080\n"));
+}
+
+#[test]
+fn one_refused_real_server_does_not_stop_the_others() {
+    let running = Running::on(&FakeKernel::new());
+    let mut with_multicast = slice("web", Tcp, &["10.244.0.1", "10.244.0.9"]);
+    with_multicast.endpoints.insert(1, endpoint("224.0.0.1"));
+    running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
+    running.tell(Change::ReplaceSlices(vec![with_multicast]));
+    let report = running.handle.resync().unwrap();
+    assert_eq!(report.failed, 1);
+    assert!(report.failures[0].contains("224.0.0.1:8080 weight 1: EINVAL"), "{report:?}");
+    let state = running.kernel.state();
+    assert_eq!(state.virtual_servers[&Id::Address(at("10.96.0.10", Tcp))].1.len(), 2);
+    assert!(state.is_bound("10.96.0.10".parse().unwrap()));
+}
+
+#[test]
+fn a_scheduler_that_the_kernel_lacks_is_named_and_no_door_is_opened() {
+    let kernel = FakeKernel::new();
+    kernel.state().missing_schedulers.insert(Scheduler::RR);
+    let running = Running::on(&kernel);
+    running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
+    running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+    let report = running.handle.resync().unwrap();
+    assert!(report.failures.iter().any(|line| line.contains("load the module ip_vs_rr")), "{report:?}");
+    assert!(!kernel.state().is_bound("10.96.0.10".parse().unwrap()));
+}
+
+#[test]
+fn a_vip_without_its_masquerade_rule_stays_closed() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    running.lists(vec![], vec![]);
+    kernel.heal();
+    // The elements come first: the transaction fails, and so does its second half.
+    kernel.fail_call(0, Errno::ENOMEM);
+    running.tell(Change::ApplyService(service("web", "10.96.0.10", Tcp)));
+    let _ = running.handle.status();
+    let writes = kernel.writes();
+    if let Some(bound) = writes.find("bind 10.96.0.10") {
+        let element = writes.find("add element cluster-ips TCP 10.96.0.10:80").unwrap();
+        assert!(element < bound, "{writes}");
+    }
+    running.settled();
+    assert!(kernel.state().is_bound("10.96.0.10".parse().unwrap()), "the retry opened it");
+}
+
+#[test]
+fn a_real_server_at_weight_0_after_a_restart_gets_its_weight_back() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    drop(running);
+    let id = Id::Address(at("10.96.0.10", Tcp));
+    let drained = RealServer::masquerade("10.244.0.1".parse().unwrap(), 8080).weight(0);
+    kernel.state().virtual_servers.get_mut(&id).unwrap().1.get_mut(&drained.address).unwrap().config =
+        drained;
+    kernel.heal();
+    let running = Running::on(&kernel);
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    assert_eq!(kernel.writes(), "edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1\n");
+}

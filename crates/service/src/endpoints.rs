@@ -1,0 +1,52 @@
+//! From the slices of a Service to the endpoints of one of its ports.
+
+use ipvs::{Family, RealServerAddress};
+
+use crate::{
+    ServicePort,
+    slice::{KnownSlice, Traits},
+};
+
+/// An endpoint of one port: where it listens, and what decides whether it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortEndpoint {
+    pub(crate) address: RealServerAddress,
+    pub(crate) traits: Traits,
+}
+
+/// The endpoints of a port in one family, over all slices, sorted by address, each address once.
+///
+/// A slice's port belongs to the Service's port of the same name and protocol.
+pub(crate) fn endpoints_of(
+    port: &ServicePort,
+    family: Family,
+    slices: &[KnownSlice],
+    zone: Option<&str>,
+) -> Vec<PortEndpoint> {
+    let mut endpoints = Vec::new();
+    for slice in slices.iter().filter(|slice| slice.family == family) {
+        let same = slice.ports.iter().filter(|of| of.protocol == port.protocol && of.name == port.name);
+        for listening in same {
+            endpoints.extend(slice.endpoints.iter().map(|endpoint| PortEndpoint {
+                address: RealServerAddress { ip: endpoint.address, port: listening.port },
+                traits: slice.traits(endpoint, zone),
+            }));
+        }
+    }
+    endpoints.sort_unstable_by_key(|endpoint| (endpoint.address, precedence(endpoint.traits)));
+    endpoints.dedup_by_key(|endpoint| endpoint.address);
+    endpoints
+}
+
+/// Which of several records of one address counts: the least. While an endpoint moves between slices,
+/// or a new pod gets the address of one that ends, there are two. The one that does not terminate
+/// counts, then the one that is ready, then the one that serves; what is left only has to be the same
+/// whatever the order of the slices.
+fn precedence(traits: Traits) -> impl Ord {
+    (
+        traits.contains(Traits::TERMINATING),
+        !traits.contains(Traits::READY),
+        !traits.contains(Traits::SERVING),
+        traits,
+    )
+}

@@ -1,0 +1,95 @@
+//! What is known of one Service.
+
+use ipvs::ServiceAddress;
+
+use crate::{
+    DesiredService, DesiredVirtualServer, Node, ObjectName, Options, Service, Urgency, claims::Claim,
+    slice::KnownSlice,
+};
+
+/// A Service and its slices, whichever came first, and what they ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// The Service; `None` while only slices of it are known.
+    pub(crate) service: Option<Service>,
+    /// What it asks for, as last computed; `None` when it is not ours to serve.
+    pub(crate) demand: Option<Demand>,
+    /// Its slices, sorted by name. Most have one; a slice more is a thousand endpoints more.
+    slices: Vec<KnownSlice>,
+}
+
+/// What a Service asks for, and what decides over it when others ask for the same.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Demand {
+    pub(crate) desired: DesiredService,
+    pub(crate) urgency: Urgency,
+    /// Decides between its claims and older ones.
+    created: Option<i64>,
+}
+
+impl Record {
+    /// What it asks for now.
+    pub(crate) fn compute(&self, node: &Node, options: &Options) -> Option<Demand> {
+        let service = self.service.as_ref()?;
+        let desired = DesiredService::compute(service, &self.slices, node, options)?;
+        Some(Demand { desired, urgency: Urgency::of(service), created: service.created })
+    }
+
+    /// Puts a slice in. Whether that changes anything.
+    pub(crate) fn put_slice(&mut self, slice: KnownSlice) -> bool {
+        match self.slices.binary_search_by(|known| known.name.cmp(&slice.name)) {
+            Ok(at) => match self.slices.get_mut(at) {
+                Some(known) if *known != slice => {
+                    *known = slice;
+                    true
+                }
+                _ => false,
+            },
+            Err(at) => {
+                self.slices.reserve_exact(1);
+                self.slices.insert(at, slice);
+                true
+            }
+        }
+    }
+
+    /// Takes a slice out.
+    pub(crate) fn remove_slice(&mut self, name: &ObjectName) {
+        self.slices.retain(|slice| slice.name != *name);
+    }
+
+    /// Whether the zone of the node matters to it.
+    pub(crate) fn has_zone_hints(&self) -> bool {
+        self.slices.iter().any(KnownSlice::has_zone_hints)
+    }
+
+    /// Whether nothing is known of it any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.service.is_none() && self.slices.is_empty()
+    }
+
+    /// What was wrong with the Service and its slices.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+        let service = self.service.iter().map(|service| (&service.name, &service.problems[..]));
+        let slices = self.slices.iter().map(|slice| (&slice.name, &slice.problems[..]));
+        service.chain(slices).filter(|(_, problems)| !problems.is_empty())
+    }
+}
+
+impl Demand {
+    /// Its claim to an address, if it asks for it.
+    pub(crate) fn claim(&self, service: &ObjectName, to: &ServiceAddress) -> Option<Claim> {
+        self.virtual_server(to).map(|_| Claim { created: self.created, service: service.clone() })
+    }
+
+    /// The addresses that it asks for.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = ServiceAddress> {
+        self.desired.virtual_servers.iter().map(|server| server.address)
+    }
+
+    /// The virtual server that it asks for at an address.
+    pub(crate) fn virtual_server(&self, at: &ServiceAddress) -> Option<&DesiredVirtualServer> {
+        let servers = &self.desired.virtual_servers;
+        servers.binary_search_by_key(at, |server| server.address).ok().and_then(|index| servers.get(index))
+    }
+}

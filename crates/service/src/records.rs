@@ -1,0 +1,154 @@
+//! The inputs as last told.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{
+    Change, EndpointSlice, Node, ObjectName, Options, Service,
+    record::{Demand, Record},
+    slice::KnownSlice,
+    strings::Strings,
+};
+
+/// The Services, the slices and the node as last told, by Service.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// Boxed, since a hash table keeps much of its room free.
+    services: FxHashMap<ObjectName, Box<Record>>,
+    /// The Service that each slice belongs to; a deletion names the slice only.
+    owners: FxHashMap<ObjectName, ObjectName>,
+    node: Node,
+    services_listed: bool,
+    slices_listed: bool,
+    strings: Strings,
+}
+
+/// Taking in news. Each returns the Services for which something is different now.
+impl Records {
+    pub(crate) fn take_in(&mut self, change: Change, options: &Options) -> BTreeSet<ObjectName> {
+        match change {
+            Change::ReplaceServices(services) => self.replace_services(services),
+            Change::ApplyService(service) => self.put_service(service).into_iter().collect(),
+            Change::DeleteService(name) => self.remove_service(&name).into_iter().collect(),
+            Change::ReplaceSlices(slices) => self.replace_slices(slices, options),
+            Change::ApplySlice(slice) => self.put_slice(slice, options),
+            Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
+            Change::ApplyNode(node) => self.put_node(node),
+        }
+    }
+
+    fn replace_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
+        self.services_listed = true;
+        let listed: FxHashSet<ObjectName> = services.iter().map(|service| service.name.clone()).collect();
+        let known = self.services.iter().filter(|(_, record)| record.service.is_some());
+        let gone: Vec<_> =
+            known.map(|(name, _)| name).filter(|name| !listed.contains(name)).cloned().collect();
+        let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_service(name)).collect();
+        changed.extend(services.into_iter().filter_map(|service| self.put_service(service)));
+        changed
+    }
+
+    fn put_service(&mut self, mut service: Service) -> Option<ObjectName> {
+        let name = self.kept_name(service.name);
+        service.name = name.clone();
+        for port in &mut service.ports {
+            self.strings.share(&mut port.name);
+        }
+        service.cluster_ips.shrink_to_fit();
+        service.ports.shrink_to_fit();
+        service.problems.shrink_to_fit();
+        let record = self.services.entry(name.clone()).or_default();
+        if record.service.as_ref() == Some(&service) {
+            return None;
+        }
+        record.service = Some(service);
+        Some(name)
+    }
+
+    fn remove_service(&mut self, name: &ObjectName) -> Option<ObjectName> {
+        self.services.get_mut(name)?.service.take().map(|service| service.name)
+    }
+
+    fn replace_slices(&mut self, slices: Vec<EndpointSlice>, options: &Options) -> BTreeSet<ObjectName> {
+        self.slices_listed = true;
+        let listed: FxHashSet<ObjectName> = slices.iter().map(|slice| slice.name.clone()).collect();
+        let gone: Vec<_> = self.owners.keys().filter(|name| !listed.contains(name)).cloned().collect();
+        let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
+        changed.extend(slices.into_iter().flat_map(|slice| self.put_slice(slice, options)));
+        changed
+    }
+
+    /// A slice may come before its Service, and a new label may move it to another one.
+    fn put_slice(&mut self, slice: EndpointSlice, options: &Options) -> BTreeSet<ObjectName> {
+        let service = self.kept_name(slice.service.clone());
+        let slice = KnownSlice::new(slice, &options.node_name, &mut self.strings);
+        let mut changed = BTreeSet::new();
+        if self.owners.get(&slice.name).is_some_and(|owner| *owner != service) {
+            changed.extend(self.remove_slice(&slice.name));
+        }
+        self.owners.entry(slice.name.clone()).or_insert_with(|| service.clone());
+        if self.services.entry(service.clone()).or_default().put_slice(slice) {
+            changed.insert(service);
+        }
+        changed
+    }
+
+    fn remove_slice(&mut self, name: &ObjectName) -> Option<ObjectName> {
+        let service = self.owners.remove(name)?;
+        self.services.get_mut(&service)?.remove_slice(name);
+        Some(service)
+    }
+
+    /// Of the node, only the zone matters, and only to Services that have hints for zones.
+    fn put_node(&mut self, node: Node) -> BTreeSet<ObjectName> {
+        if self.node == node {
+            return BTreeSet::new();
+        }
+        self.node = node;
+        let hinted = self.services.iter().filter(|(_, record)| record.has_zone_hints());
+        hinted.map(|(service, _)| service.clone()).collect()
+    }
+
+    /// The same name, in the copy that is kept already.
+    fn kept_name(&mut self, mut name: ObjectName) -> ObjectName {
+        if let Some((kept, _)) = self.services.get_key_value(&name) {
+            return kept.clone();
+        }
+        self.strings.share(&mut name.namespace);
+        name
+    }
+}
+
+impl Records {
+    /// Whether both lists have arrived.
+    pub(crate) fn listed(&self) -> bool {
+        self.services_listed && self.slices_listed
+    }
+
+    /// What a Service asks for, as last computed.
+    pub(crate) fn demand(&self, service: &ObjectName) -> Option<&Demand> {
+        self.services.get(service)?.demand.as_ref()
+    }
+
+    /// Computes what a Service asks for now.
+    pub(crate) fn compute(&self, service: &ObjectName, options: &Options) -> Option<Demand> {
+        self.services.get(service)?.compute(&self.node, options)
+    }
+
+    /// Notes what a Service asks for now, and returns what it asked for before. A Service of which
+    /// nothing is known any more is forgotten.
+    pub(crate) fn set_demand(&mut self, service: &ObjectName, now: Option<Demand>) -> Option<Demand> {
+        let record = self.services.get_mut(service)?;
+        let before = std::mem::replace(&mut record.demand, now);
+        if record.is_empty() {
+            self.services.remove(service);
+        }
+        before
+    }
+
+    /// What was wrong with the inputs.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+        self.services.values().flat_map(|record| record.problems())
+    }
+}

@@ -1,0 +1,48 @@
+//! What a change changed.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipvs::ServiceAddress;
+use netfilter::Element;
+
+/// The keys whose desired value may have changed: what a Service asked for before and asks for now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Virtual servers.
+    pub virtual_servers: BTreeSet<ServiceAddress>,
+    /// Addresses to be local to this node.
+    pub vips: BTreeSet<IpAddr>,
+    /// Elements of our nf_tables sets.
+    pub elements: BTreeSet<Element>,
+}
+
+impl Touched {
+    /// Whether nothing may have changed.
+    pub fn is_empty(&self) -> bool {
+        self.virtual_servers.is_empty() && self.vips.is_empty() && self.elements.is_empty()
+    }
+
+    /// Adds what `other` has.
+    pub fn merge(&mut self, other: Self) {
+        self.virtual_servers.extend(other.virtual_servers);
+        self.vips.extend(other.vips);
+        self.elements.extend(other.elements);
+    }
+
+    /// Notes that an address began or ceased to be wanted. Within one change, ceasing and beginning
+    /// again is no change.
+    pub(crate) fn toggle_vip(&mut self, vip: IpAddr) {
+        toggle(&mut self.vips, vip);
+    }
+
+    /// The same for an element.
+    pub(crate) fn toggle_element(&mut self, element: Element) {
+        toggle(&mut self.elements, element);
+    }
+}
+
+fn toggle<K: Ord + Copy>(keys: &mut BTreeSet<K>, key: K) {
+    if !keys.remove(&key) {
+        keys.insert(key);
+    }
+}

@@ -1,0 +1,87 @@
+//! What a change touches.
+
+mod common;
+
+use common::*;
+use service::{Change, Endpoint, Node, Service};
+
+fn inputs() -> (Vec<Service>, Vec<service::EndpointSlice>) {
+    (
+        vec![service("web", "10.96.0.1"), service("db", "10.96.0.2")],
+        vec![
+            slice("web-1", "web", &[ready("10.1.0.1").here().for_zones(&["a"])]),
+            slice("db-1", "db", &[ready("10.1.0.2")]),
+        ],
+    )
+}
+
+#[test]
+fn the_same_again_touches_nothing() {
+    let (services, slices) = inputs();
+    let mut state = state_of(&services, &slices);
+    state.apply(in_zone("a"));
+    for again in [
+        Change::ReplaceServices(services.clone()),
+        Change::ReplaceSlices(slices.clone()),
+        Change::ApplyService(services[0].clone()),
+        Change::ApplySlice(slices[0].clone()),
+        in_zone("a"),
+        Change::DeleteService(name("unknown")),
+        Change::DeleteSlice(name("unknown")),
+    ] {
+        let touched = state.apply(again.clone());
+        assert!(touched.is_empty(), "{again:?} touched {touched:?}");
+    }
+}
+
+#[test]
+fn a_change_that_the_kernel_cannot_see_touches_nothing() {
+    let (services, slices) = inputs();
+    let mut state = state_of(&services, &slices);
+    let mut service = services[0].clone();
+    service.problems = vec!["spec.ports[1]: no port".to_owned()];
+    assert!(state.apply(Change::ApplyService(service)).is_empty());
+    let mut slice = slices[1].clone();
+    slice.endpoints[0].node = Some("node-c".into());
+    slice.endpoints.push(unready("10.1.0.3"));
+    assert!(state.apply(Change::ApplySlice(slice)).is_empty());
+}
+
+#[test]
+fn a_new_service_touches_its_own_keys_and_no_others() {
+    let (services, slices) = inputs();
+    let mut state = state_of(&services[..1], &slices);
+    let touched = state.apply(Change::ApplyService(services[1].clone()));
+    assert_eq!(touched.virtual_servers, [tcp("10.96.0.2:80")].into());
+    assert_eq!(touched.vips, [ip("10.96.0.2")].into());
+    assert_eq!(touched.elements.len(), 1);
+}
+
+#[test]
+fn an_endpoint_touches_its_virtual_server_only() {
+    let (services, slices) = inputs();
+    let mut state = state_of(&services, &slices);
+    let more: Vec<Endpoint> = [slices[1].endpoints.clone(), vec![ready("10.1.0.3")]].concat();
+    let touched = state.apply(Change::ApplySlice(slice("db-1", "db", &more)));
+    assert_eq!(touched.virtual_servers, [tcp("10.96.0.2:80")].into());
+    assert!(touched.vips.is_empty() && touched.elements.is_empty());
+}
+
+#[test]
+fn a_new_zone_touches_nothing_when_nobody_has_hints() {
+    let (services, _) = inputs();
+    let mut state = state_of(&services, &[slice("db-1", "db", &[ready("10.1.0.2")])]);
+    assert!(state.apply(in_zone("b")).is_empty());
+    assert!(state.apply(Change::ApplyNode(Node { zone: None })).is_empty());
+}
+
+#[test]
+fn a_vip_that_passes_to_another_service_within_one_list_is_not_touched() {
+    let (old, new) = (service("old", "10.96.0.1"), service("new", "10.96.0.1"));
+    for (first, second) in [(&old, &new), (&new, &old)] {
+        let mut state = state_of(std::slice::from_ref(first), &[]);
+        let touched = state.apply(Change::ReplaceServices(vec![second.clone()]));
+        assert!(touched.vips.is_empty() && touched.elements.is_empty(), "{touched:?}");
+        assert!(state.wants_vip(&ip("10.96.0.1")));
+    }
+}

@@ -1,0 +1,221 @@
+//! Inputs in few words, and the answers of a [`State`] in few words.
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "only tests are here")]
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
+use service::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectName, Options, Service, ServiceKind,
+    ServicePort, State, Touched, TrafficPolicy,
+};
+
+/// The node of every test.
+pub(crate) const NODE: &str = "node-a";
+
+pub(crate) fn options() -> Options {
+    Options { node_name: NODE.into(), scheduler: Scheduler::RR }
+}
+
+/// An empty State.
+pub(crate) fn state() -> State {
+    State::new(options())
+}
+
+/// A State that was told these.
+pub(crate) fn state_of(services: &[Service], slices: &[EndpointSlice]) -> State {
+    let mut state = state();
+    state.apply(Change::ReplaceServices(services.to_vec()));
+    state.apply(Change::ReplaceSlices(slices.to_vec()));
+    state
+}
+
+/// `web` is `default/web`.
+pub(crate) fn name(text: &str) -> ObjectName {
+    if text.contains('/') { text.parse().unwrap() } else { ObjectName::new("default", text) }
+}
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A Service with one unnamed port, TCP 80.
+pub(crate) fn service(text: &str, cluster_ip: &str) -> Service {
+    Service {
+        name: name(text),
+        created: Some(1_000),
+        kind: ServiceKind::ClusterIp,
+        cluster_ips: vec![ip(cluster_ip)],
+        ports: vec![port("", Protocol::Tcp, 80)],
+        session_affinity: None,
+        internal_traffic_policy: TrafficPolicy::Cluster,
+        other_proxy: false,
+        problems: Vec::new(),
+    }
+}
+
+pub(crate) fn port(name: &str, protocol: Protocol, port: u16) -> ServicePort {
+    ServicePort { name: name.into(), protocol, port }
+}
+
+/// A slice of a Service with one unnamed port, TCP 8080; its family is that of the first endpoint.
+pub(crate) fn slice(text: &str, of: &str, endpoints: &[Endpoint]) -> EndpointSlice {
+    EndpointSlice {
+        name: name(text),
+        service: name(of),
+        family: endpoints.first().map_or(Family::V4, |endpoint| Family::of(endpoint.address)),
+        ports: vec![listening("", Protocol::Tcp, 8080)],
+        endpoints: endpoints.to_vec(),
+        problems: Vec::new(),
+    }
+}
+
+pub(crate) fn listening(name: &str, protocol: Protocol, port: u16) -> EndpointPort {
+    EndpointPort { name: name.into(), protocol, port }
+}
+
+/// A ready endpoint on another node, without hints.
+pub(crate) fn ready(address: &str) -> Endpoint {
+    Endpoint {
+        address: ip(address),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: Some("node-b".into()),
+        zone_hints: Box::default(),
+        node_hints: Box::default(),
+    }
+}
+
+/// An endpoint that terminates and still serves.
+pub(crate) fn draining(address: &str) -> Endpoint {
+    Endpoint { ready: false, serving: true, terminating: true, ..ready(address) }
+}
+
+/// An endpoint that neither is ready nor serves.
+pub(crate) fn unready(address: &str) -> Endpoint {
+    Endpoint { ready: false, serving: false, ..ready(address) }
+}
+
+/// The same endpoint, elsewhere or with hints.
+pub(crate) trait Located {
+    fn here(self) -> Self;
+    fn for_zones(self, zones: &[&str]) -> Self;
+    fn for_nodes(self, nodes: &[&str]) -> Self;
+}
+
+impl Located for Endpoint {
+    fn here(self) -> Self {
+        Self { node: Some(NODE.into()), ..self }
+    }
+
+    fn for_zones(self, zones: &[&str]) -> Self {
+        Self { zone_hints: zones.iter().map(|&zone| zone.into()).collect(), ..self }
+    }
+
+    fn for_nodes(self, nodes: &[&str]) -> Self {
+        Self { node_hints: nodes.iter().map(|&node| node.into()).collect(), ..self }
+    }
+}
+
+pub(crate) fn in_zone(zone: &str) -> Change {
+    Change::ApplyNode(Node { zone: Some(zone.into()) })
+}
+
+/// `tcp("10.96.0.1:80")`.
+pub(crate) fn tcp(text: &str) -> ServiceAddress {
+    address(Protocol::Tcp, text)
+}
+
+pub(crate) fn udp(text: &str) -> ServiceAddress {
+    address(Protocol::Udp, text)
+}
+
+pub(crate) fn address(protocol: Protocol, text: &str) -> ServiceAddress {
+    let RealServerAddress { ip, port } = real(text);
+    ServiceAddress { protocol, ip, port }
+}
+
+pub(crate) fn real(text: &str) -> RealServerAddress {
+    let socket: std::net::SocketAddr = text.parse().unwrap();
+    RealServerAddress { ip: socket.ip(), port: socket.port() }
+}
+
+/// The real servers of the virtual server at a TCP address; panics if there is no virtual server.
+pub(crate) fn real_servers(state: &State, at: &str) -> Vec<String> {
+    real_servers_of(state, tcp(at))
+}
+
+pub(crate) fn real_servers_of(state: &State, at: ServiceAddress) -> Vec<String> {
+    let server = state.virtual_server(&at).unwrap_or_else(|| panic!("no virtual server at {at}"));
+    server.real_servers.iter().map(|real| real.address.to_string()).collect()
+}
+
+/// The Service that holds an address and port; panics if there is none.
+pub(crate) fn owner(state: &State, at: ServiceAddress) -> String {
+    state.owner(&at).unwrap().to_string()
+}
+
+/// The addresses of all virtual servers, sorted.
+pub(crate) fn virtual_servers(state: &State) -> Vec<String> {
+    sorted(state.virtual_servers().map(|server| server.address))
+}
+
+pub(crate) fn vips(state: &State) -> Vec<String> {
+    sorted(state.vips())
+}
+
+pub(crate) fn elements(state: &State) -> Vec<String> {
+    sorted(state.elements())
+}
+
+fn sorted<T: ToString>(values: impl Iterator<Item = T>) -> Vec<String> {
+    let mut texts: Vec<String> = values.map(|value| value.to_string()).collect();
+    texts.sort();
+    texts
+}
+
+/// Every key that is wanted, with its desired value: what the kernel should look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) virtual_servers: BTreeMap<ServiceAddress, service::DesiredVirtualServer>,
+    pub(crate) owners: BTreeMap<ServiceAddress, ObjectName>,
+    pub(crate) vips: Vec<IpAddr>,
+    pub(crate) elements: Vec<netfilter::Element>,
+}
+
+pub(crate) fn wanted(state: &State) -> Wanted {
+    let virtual_servers: BTreeMap<_, _> =
+        state.virtual_servers().map(|server| (server.address, server.clone())).collect();
+    let owners = virtual_servers.keys().map(|at| (*at, state.owner(at).unwrap().clone())).collect();
+    let (mut vips, mut elements): (Vec<_>, Vec<_>) =
+        (state.vips().copied().collect(), state.elements().copied().collect());
+    vips.sort_unstable();
+    elements.sort_unstable();
+    Wanted { virtual_servers, owners, vips, elements }
+}
+
+/// The keys whose desired value differs.
+pub(crate) fn difference(before: &Wanted, after: &Wanted) -> Touched {
+    let keys = before.virtual_servers.keys().chain(after.virtual_servers.keys());
+    Touched {
+        virtual_servers: keys
+            .filter(|at| before.virtual_servers.get(at) != after.virtual_servers.get(at))
+            .copied()
+            .collect(),
+        vips: before
+            .vips
+            .iter()
+            .chain(&after.vips)
+            .filter(|vip| before.vips.contains(vip) != after.vips.contains(vip))
+            .copied()
+            .collect(),
+        elements: before
+            .elements
+            .iter()
+            .chain(&after.elements)
+            .filter(|it| before.elements.contains(it) != after.elements.contains(it))
+            .copied()
+            .collect(),
+    }
+}

@@ -1,0 +1,142 @@
+//! Several Services that want the same.
+
+mod common;
+
+use common::*;
+use ipvs::Protocol;
+use service::{Change, Conflict, Service};
+
+const AT: &str = "10.96.0.1:80";
+
+fn born(text: &str, created: Option<i64>) -> Service {
+    Service { created, ..service(text, "10.96.0.1") }
+}
+
+/// A slice whose only endpoint tells the Services apart.
+fn backend(of: &str, address: &str) -> service::EndpointSlice {
+    slice(&format!("{of}-1"), of, &[ready(address)])
+}
+
+#[test]
+fn the_oldest_service_holds_an_address_in_whatever_order_they_come() {
+    let (old, young) = (born("zz-old", Some(1)), born("aa-young", Some(2)));
+    for services in [[old.clone(), young.clone()], [young, old]] {
+        let slices = [backend("zz-old", "10.1.0.1"), backend("aa-young", "10.1.0.2")];
+        let mut state = state();
+        for service in services {
+            state.apply(Change::ApplyService(service));
+        }
+        state.apply(Change::ReplaceSlices(slices.to_vec()));
+        assert_eq!(owner(&state, tcp(AT)), "default/zz-old");
+        assert_eq!(real_servers(&state, AT), ["10.1.0.1:8080"]);
+    }
+}
+
+#[test]
+fn of_two_services_of_one_age_the_first_by_name_holds_it() {
+    let state = state_of(&[born("b", Some(1)), born("a", Some(1)), born("c", Some(1))], &[]);
+    assert_eq!(owner(&state, tcp(AT)), "default/a");
+}
+
+#[test]
+fn a_service_without_creation_time_counts_as_the_oldest() {
+    let state = state_of(&[born("a", Some(i64::MIN)), born("z", None)], &[]);
+    assert_eq!(owner(&state, tcp(AT)), "default/z");
+}
+
+#[test]
+fn the_next_in_line_takes_over_when_the_holder_goes() {
+    let mut state = state_of(
+        &[born("first", Some(1)), born("third", Some(3)), born("second", Some(2))],
+        &[backend("first", "10.1.0.1"), backend("second", "10.1.0.2"), backend("third", "10.1.0.3")],
+    );
+    let touched = state.apply(Change::DeleteService(name("first")));
+    assert_eq!(real_servers(&state, AT), ["10.1.0.2:8080"]);
+    assert_eq!(touched.virtual_servers, [tcp(AT)].into());
+    assert!(touched.vips.is_empty() && touched.elements.is_empty(), "others still want them: {touched:?}");
+    state.apply(Change::DeleteService(name("second")));
+    assert_eq!(real_servers(&state, AT), ["10.1.0.3:8080"]);
+    let last = state.apply(Change::DeleteService(name("third")));
+    assert_eq!(state.virtual_server(&tcp(AT)), None);
+    assert_eq!(last.vips, [ip("10.96.0.1")].into());
+}
+
+#[test]
+fn a_hand_over_between_equals_touches_nothing() {
+    let mut state = state_of(&[born("first", Some(1)), born("second", Some(2))], &[]);
+    assert!(state.apply(Change::DeleteService(name("first"))).is_empty());
+    assert_eq!(owner(&state, tcp(AT)), "default/second");
+}
+
+#[test]
+fn the_endpoints_of_a_service_that_waits_touch_nothing() {
+    let mut state = state_of(&[born("first", Some(1)), born("second", Some(2))], &[]);
+    let touched = state.apply(Change::ApplySlice(backend("second", "10.1.0.2")));
+    assert!(touched.is_empty(), "{touched:?}");
+    assert!(real_servers(&state, AT).is_empty());
+    let desired = state.desired(&name("second")).unwrap();
+    assert_eq!(desired.virtual_servers[0].real_servers[0].address, real("10.1.0.2:8080"));
+}
+
+#[test]
+fn a_holder_that_is_made_anew_goes_to_the_end_of_the_line() {
+    let mut state = state_of(&[born("first", Some(1)), born("second", Some(2))], &[]);
+    state.apply(Change::ApplyService(born("first", Some(3))));
+    assert_eq!(owner(&state, tcp(AT)), "default/second");
+}
+
+#[test]
+fn only_the_port_that_two_services_share_is_contested() {
+    let other = Service {
+        created: Some(2_000),
+        ports: vec![
+            port("a", Protocol::Tcp, 80),
+            port("b", Protocol::Tcp, 443),
+            port("c", Protocol::Udp, 80),
+        ],
+        ..service("other", "10.96.0.1")
+    };
+    let state = state_of(&[service("web", "10.96.0.1"), other], &[]);
+    assert_eq!(owner(&state, tcp("10.96.0.1:80")), "default/web");
+    assert_eq!(owner(&state, tcp("10.96.0.1:443")), "default/other");
+    assert_eq!(owner(&state, udp("10.96.0.1:80")), "default/other");
+}
+
+#[test]
+fn a_shared_vip_stays_until_the_last_service_lets_go() {
+    let other = Service { ports: vec![port("", Protocol::Tcp, 443)], ..service("other", "10.96.0.1") };
+    let mut state = state_of(&[service("web", "10.96.0.1"), other], &[]);
+    assert!(state.apply(Change::DeleteService(name("web"))).vips.is_empty());
+    assert!(state.wants_vip(&ip("10.96.0.1")));
+    assert_eq!(state.apply(Change::DeleteService(name("other"))).vips, [ip("10.96.0.1")].into());
+    assert!(!state.wants_vip(&ip("10.96.0.1")));
+}
+
+#[test]
+fn a_hairpin_stays_until_the_last_service_lets_go_of_the_pod() {
+    let pod = [ready("10.1.0.1").here()];
+    let mut state = state_of(
+        &[service("a", "10.96.0.1"), service("b", "10.96.0.2")],
+        &[slice("a-1", "a", &pod), slice("b-1", "b", &pod)],
+    );
+    let hairpin = "hairpin TCP 10.1.0.1:8080";
+    state.apply(Change::DeleteSlice(name("a-1")));
+    assert!(elements(&state).iter().any(|element| element == hairpin));
+    state.apply(Change::DeleteSlice(name("b-1")));
+    assert!(!elements(&state).iter().any(|element| element == hairpin));
+}
+
+#[test]
+fn conflicts_tell_the_holder_and_those_who_wait_in_order() {
+    let (first, second, third) = (born("c", Some(1)), born("b", Some(2)), born("a", Some(3)));
+    let mut state = state_of(&[third, first, second, service("alone", "10.96.0.2")], &[]);
+    let (a, b, c) = (name("a"), name("b"), name("c"));
+    assert_eq!(
+        state.conflicts().collect::<Vec<_>>(),
+        [Conflict { address: tcp(AT), holder: &c, waiting: vec![&b, &a] }]
+    );
+    state.apply(Change::DeleteService(b));
+    state.apply(Change::DeleteService(a));
+    assert_eq!(state.conflicts().count(), 0);
+    assert_eq!(owner(&state, tcp(AT)), "default/c");
+}
