@@ -1,2 +1,7 @@
-//! kube-ipvs.
-fn main() {}
+//! The program kube-ipvs: see `kube-ipvs --help`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kube_ipvs::cli::main(std::env::args_os())
+}

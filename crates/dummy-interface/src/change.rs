@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 pub enum Change {
     /// Create kube-ipvs0, or make it a dummy device that is NOARP; VIPs on it stay.
     EnsureDevice,
-    /// Make a VIP a local address of this node; if it is, nothing.
+    /// Make a VIP a local address of this node, in the configured way; if it is, nothing. If it was seen
+    /// bound another way, that is undone afterwards, so that the VIP is bound all the time.
     Bind(IpAddr),
-    /// Undo that; if it is not bound, nothing.
+    /// Undo that, in whichever way it was seen bound; if it is not bound, nothing.
     Unbind(IpAddr),
 }
 

@@ -1,7 +1,52 @@
-//! `kube-ipvs0` and the VIPs on it.
+//! `kube-ipvs0`, the VIPs bound to this node, and the node's own addresses, by rtnetlink.
+//!
+//! IPVS sees a packet only if the kernel takes its destination for an address of this node, so each VIP
+//! is *bound*: as an address on the dummy device kube-ipvs0, or as a route of type `local`
+//! ([`VipBinding`]). The device exists in both cases, because other agents recognise IPVS mode by it.
+//!
+//! [`KernelLinks`] reads and writes in blocking batches; [`Monitor`] tells when somebody else has changed
+//! something.
+//!
+//! # What the kernel does
+//!
+//! Seen on Linux 7.2; what this crate can show without IPVS, its kernel tests show:
+//!
+//! - The device is DOWN and NOARP, and both families work on it. An IPv4 address brings its `local` route
+//!   whether the device is up or not. An IPv6 address on a DOWN device stays tentative, which means
+//!   unusable, unless the device was created NOARP (`ipv6_add_dev` then switches duplicate address
+//!   detection off for good) or the address says `IFA_F_NODAD`, as ours do.
+//! - Up and down again, as NetworkManager does it, loses every IPv6 address of the device and no IPv4
+//!   address. It must not come up at all: it would get a link-local address.
+//! - Routes go by `lo`, not by kube-ipvs0. An IPv6 route needs a device that is up. An IPv4 route through
+//!   kube-ipvs0 would be lost, without a notification, as soon as the last IPv4 address leaves the device
+//!   (`fib_disable_ip`, called with force), which is just what a change from addresses to routes does.
+//! - Our routes have their own protocol number and metric ([`ROUTE_PROTOCOL`]). The kernel's own `local`
+//!   routes have metric 0: they win, and replacing ours never touches them. So a VIP can be bound both
+//!   ways while it changes from one to the other, and a VIP which is also the address of some interface
+//!   does that interface no harm.
+//! - With IPVS behind them, both bindings serve the node and outside clients of both families alike, and
+//!   answer ARP alike: with `arp_ignore` 0, not with 1. Only the source of the node's own connections
+//!   differs.
+//! - The kernel accepts a route's source only if it is an address of this node at that moment. If the
+//!   address goes away later, IPv4 keeps on using it and IPv6 forgets it (`rt6_remove_prefsrc`).
 
 mod change;
+mod device;
+mod kernel;
 mod links;
+mod monitor;
+mod observe;
+mod request;
 
 pub use change::Change;
-pub use links::{Error, Failed, Links, Observed};
+pub use kernel::KernelLinks;
+pub use links::{Error, Failed, Links, Observed, VipBinding};
+pub use monitor::{Changed, Monitor};
+pub use request::ROUTE_PROTOCOL;
+
+/// The device's name, by which other agents recognise IPVS mode.
+pub const DEVICE: &str = "kube-ipvs0";
+
+/// The index of `lo`, the same in every network namespace (`LOOPBACK_IFINDEX`; `loopback_net_init` in
+/// drivers/net/loopback.c insists on it).
+const LOOPBACK: u32 = 1;

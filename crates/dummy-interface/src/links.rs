@@ -1,10 +1,32 @@
 //! The seam to the kernel's links, addresses and routes.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use netlink::Errno;
 
 use crate::Change;
+
+/// How a VIP becomes an address that this node answers on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VipBinding {
+    /// As an address on kube-ipvs0, as kube-proxy does. Each one costs the kernel a walk through the
+    /// addresses of the device, and deleting an IPv6 address a walk through every route
+    /// (`rt6_remove_prefsrc`), so ten thousand take seconds and more.
+    #[default]
+    Address,
+    /// As a `local` route, at a cost that does not depend on how many there are. The node's own
+    /// connections to a VIP come from the source named here; without one, IPv4 takes the VIP, as with
+    /// addresses, and IPv6 the node's address that suits best.
+    Route {
+        /// The node's IPv4 address; the kernel refuses one that the node does not have.
+        source_v4: Option<Ipv4Addr>,
+        /// The node's IPv6 address, likewise.
+        source_v6: Option<Ipv6Addr>,
+    },
+}
 
 /// Why the kernel could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +56,16 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Turns a failed exchange into the error that names its cause, where the kernel's answer has one.
+    pub(crate) fn of(operation: &'static str) -> impl Fn(netlink::Error) -> Self {
+        move |source| match source.errno() {
+            Some(Errno::EPERM) => Self::NotPermitted { operation },
+            _ => Self::Netlink { operation, source },
+        }
+    }
+}
+
 /// A change that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
@@ -48,9 +80,13 @@ pub struct Failed {
 pub struct Observed {
     /// Whether the device exists as it should be.
     pub device: bool,
-    /// The VIPs that are bound: addresses on kube-ipvs0, or local routes through it, by the binding
-    /// mode. Link-local IPv6 addresses, which the kernel makes by itself, are left out.
+    /// The VIPs bound in the configured way: addresses on kube-ipvs0, or our own local routes with the
+    /// configured source. Link-local IPv6 addresses, which the kernel makes by itself, are left out.
     pub bound: BTreeSet<IpAddr>,
+    /// The VIPs bound in any other way of ours, after the configuration changed: by the other kind of
+    /// binding, or by a route with another source. A VIP can be in both sets. One that is wanted needs a
+    /// [`Change::Bind`] even if it is in `bound`; one that is not wanted needs a [`Change::Unbind`].
+    pub other_way: BTreeSet<IpAddr>,
 }
 
 /// The seam to kube-ipvs0 in one network namespace.
@@ -58,7 +94,8 @@ pub trait Links {
     /// Reads the device and the VIPs on it.
     fn observe(&mut self) -> Result<Observed, Error>;
 
-    /// Makes the changes in order and returns those that failed, by position. A failed change does
-    /// not stop the others, except that nothing can be bound without the device.
+    /// Makes the changes and returns those that failed, by position. [`Change::EnsureDevice`] comes
+    /// first wherever it stands; if it fails, nothing else is tried. Any other failed change does not
+    /// stop the rest.
     fn apply(&mut self, changes: &[Change]) -> Result<Vec<Failed>, Error>;
 }

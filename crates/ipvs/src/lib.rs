@@ -1,19 +1,48 @@
 //! Linux IPVS over generic netlink.
 //!
-//! The vocabulary (virtual server, real server, VIP, scheduler) is ipvsadm's. Without the default
-//! feature `client` the crate is plain data, for code that computes what a load balancer should look
-//! like and knows no kernel.
+//! IPVS is the layer-4 load balancer in the Linux kernel. A *virtual server* is what clients connect
+//! to: a protocol, a virtual IP address (VIP) and a port, or a firewall mark. Its *scheduler* picks
+//! one of its *real servers* for each new connection. The words are ipvsadm's.
+//!
+//! - Plain data: [`VirtualServer`], [`RealServer`], [`Scheduler`], [`Command`] and their observed
+//!   counterparts. They are all there is without the default feature `client`, for code that computes
+//!   what a load balancer should look like and knows no kernel.
+//! - [`text::Listing`] prints the table as `ipvsadm -Ln` does, byte for byte.
+//! - [`KernelIpvs`] reads and changes the kernel's table, whole or by pieces. Code that should not
+//!   need a kernel in its tests takes the trait [`Ipvs`] instead.
+//!
+//! ```no_run
+//! use ipvs::{Command, Id, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
+//!
+//! let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
+//! let mut kernel = KernelIpvs::open()?;
+//! let failed = kernel.apply(&[
+//!     Command::AddVirtualServer(VirtualServer::new(vip, Scheduler::RR)),
+//!     Command::AddRealServer(vip.into(), RealServer::masquerade([10, 1, 0, 4].into(), 8080)),
+//!     Command::AddRealServer(vip.into(), RealServer::masquerade([10, 1, 0, 5].into(), 8080).weight(2)),
+//! ])?;
+//! for failure in failed {
+//!     eprintln!("{failure}");
+//! }
+//! for server in kernel.real_servers(Id::from(vip))? {
+//!     println!("{} has {} connections", server.config.address, server.active_connections);
+//! }
+//! # Ok::<(), ipvs::Error>(())
+//! ```
 
 mod command;
 mod family;
+mod info;
 mod protocol;
 mod real_server;
 mod scheduler;
 mod stats;
+pub mod text;
 mod virtual_server;
 
 pub use command::Command;
 pub use family::Family;
+pub use info::{Info, Timeouts};
 pub use protocol::{Protocol, UnknownProtocol};
 pub use real_server::{Forwarding, ObservedRealServer, RealServer, RealServerAddress, Tunnel, TunnelKind};
 pub use scheduler::{InvalidScheduler, Scheduler};
@@ -23,4 +52,9 @@ pub use virtual_server::{Id, ObservedVirtualServer, ServiceAddress, ServiceFlags
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
-pub use client::{Error, Failed, Info, Ipvs, KernelIpvs, Timeouts};
+pub use client::{Error, Failed, Ipvs, KernelIpvs};
+
+/// The README's example, compiled.
+#[cfg(all(doctest, feature = "client"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,8 +3,17 @@
 use std::collections::{BTreeSet, HashSet};
 
 use ipvs::Family;
+use netlink::{Errno, Protocol, Socket};
 
-use crate::{Change, Element};
+use crate::{
+    Change, Element, Policy, Ruleset,
+    nft::transaction::Transaction,
+    table::{self, ObservedTable},
+};
+
+/// A read, or a transaction that builds on one, starts over when others changed nf_tables meanwhile:
+/// so often.
+const ATTEMPTS: u32 = 5;
 
 /// Why a read or a transaction failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +42,15 @@ pub enum Error {
     },
 }
 
+impl Error {
+    fn new(operation: &'static str, source: netlink::Error) -> Self {
+        match source.errno() {
+            Some(Errno::EPERM) => Self::NotPermitted { operation },
+            _ => Self::Netlink { operation, source },
+        }
+    }
+}
+
 /// Our tables as the kernel shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
@@ -50,10 +68,146 @@ pub trait Netfilter {
     /// Applies the changes in one atomic transaction; on `Err` nothing took effect, unless the answer
     /// was lost ([`netlink::Error::StateUnknown`], [`netlink::Error::TimedOut`]).
     ///
-    /// Deleting an element that does not exist fails the transaction: diff against what was observed.
+    /// Tables are installed first, then elements change in the order given. Deleting an element that
+    /// does not exist, or adding one that does, is no error; changing an element of a table that does
+    /// not exist is.
     fn apply(&mut self, changes: &[Change]) -> Result<(), Error>;
 }
 
-/// The real kernel.
+/// The real kernel, in the network namespace of the thread that opened it.
 #[derive(Debug)]
-pub struct KernelNetfilter {}
+pub struct KernelNetfilter {
+    socket: Socket,
+    ipv4: Ruleset,
+    ipv6: Ruleset,
+}
+
+impl KernelNetfilter {
+    /// Opens a netlink socket. Nothing is read or written yet.
+    pub fn open(policy: &Policy) -> Result<Self, Error> {
+        let socket = Socket::open(Protocol::Netfilter)
+            .map_err(|source| Error::new("open a socket to nf_tables", source))?;
+        Ok(Self { socket, ipv4: Ruleset::new(policy, Family::V4), ipv6: Ruleset::new(policy, Family::V6) })
+    }
+
+    /// One attempt at the whole.
+    fn read(&mut self) -> Result<Observed, netlink::Error> {
+        let mut observed = Observed::default();
+        for (family, ruleset) in [(Family::V4, &self.ipv4), (Family::V6, &self.ipv6)] {
+            let Some(table) = ObservedTable::read(&mut self.socket, family)? else { continue };
+            if ruleset.is_installed(&table) {
+                observed.installed.insert(family);
+            }
+            for elements in known_elements(&mut self.socket, family, &table)? {
+                observed.elements.extend(elements);
+            }
+        }
+        Ok(observed)
+    }
+
+    /// One attempt at the whole.
+    fn write(&mut self, changes: &[Change]) -> Result<(), Error> {
+        let mut transaction = Transaction::default();
+        let mut generation = None;
+        for (family, ruleset) in [(Family::V4, &self.ipv4), (Family::V6, &self.ipv6)] {
+            if changes.contains(&Change::InstallTable(family)) {
+                let cannot = |source| Error::new("read our nf_tables table", source);
+                if generation.is_none() {
+                    generation = Some(table::generation(&mut self.socket).map_err(cannot)?);
+                }
+                let table = ObservedTable::read(&mut self.socket, family).map_err(cannot)?;
+                let elements = match &table {
+                    Some(table) if !ruleset.sets_match(table) => {
+                        known_elements(&mut self.socket, family, table).map_err(cannot)?
+                    }
+                    _ => Vec::new(),
+                };
+                ruleset.install(&mut transaction, table.as_ref(), &elements);
+            }
+        }
+        change_elements(&mut transaction, changes);
+        if transaction.is_empty() {
+            return Ok(());
+        }
+        tracing::trace!(%transaction, "nf_tables transaction");
+        self.socket.transact(&mut transaction.encode(generation)).map_err(|source| match source {
+            netlink::Error::RolledBack(ref failure) if failure.refusal.errno != Errno::EPERM => {
+                Error::RolledBack { operation: transaction.describe(failure.index), source }
+            }
+            source => Error::new("commit an nf_tables transaction", source),
+        })
+    }
+}
+
+impl Netfilter for KernelNetfilter {
+    fn observe(&mut self) -> Result<Observed, Error> {
+        let cannot = |source| Error::new("read our nf_tables tables", source);
+        for _ in 0..ATTEMPTS {
+            let before = table::generation(&mut self.socket).map_err(cannot)?;
+            let observed = self.read();
+            let after = table::generation(&mut self.socket).map_err(cannot)?;
+            if before == after {
+                return observed.map_err(cannot);
+            }
+        }
+        Err(cannot(netlink::Error::DumpInterrupted { attempts: ATTEMPTS }))
+    }
+
+    fn apply(&mut self, changes: &[Change]) -> Result<(), Error> {
+        let mut outcome = self.write(changes);
+        for _ in 1..ATTEMPTS {
+            match &outcome {
+                Err(error) if is_stale(error) => outcome = self.write(changes),
+                _ => break,
+            }
+        }
+        outcome
+    }
+}
+
+/// Whether the table changed between reading it and the transaction that builds on that: ERESTART by
+/// the generation check, ENOENT or an interruption while reading.
+fn is_stale(error: &Error) -> bool {
+    match error {
+        Error::RolledBack { source, .. } => source.errno() == Some(Errno::ERESTART),
+        Error::Netlink { source: netlink::Error::DumpInterrupted { .. }, .. } => true,
+        Error::Netlink { source, .. } => source.errno() == Some(Errno::ENOENT),
+        Error::NotPermitted { .. } => false,
+    }
+}
+
+/// The elements of the sets that are ours by name and type, set by set.
+fn known_elements(
+    socket: &mut Socket,
+    family: Family,
+    table: &ObservedTable,
+) -> Result<Vec<Vec<Element>>, netlink::Error> {
+    Ruleset::sets()
+        .iter()
+        .filter(|set| table.sets.iter().any(|observed| set.is(family, observed)))
+        .map(|set| table::read_elements(socket, family, set.name))
+        .collect()
+}
+
+/// Puts neighbours that do the same to the same set into common requests.
+fn change_elements(transaction: &mut Transaction<'_>, changes: &[Change]) {
+    let kind = |change: &Change| match change {
+        Change::InstallTable(_) => None,
+        Change::AddElement(element) => Some((true, element.family(), element.set())),
+        Change::DeleteElement(element) => Some((false, element.family(), element.set())),
+    };
+    for run in changes.chunk_by(|one, next| kind(one) == kind(next)) {
+        let elements: Vec<Element> = run
+            .iter()
+            .filter_map(|change| match change {
+                Change::InstallTable(_) => None,
+                Change::AddElement(element) | Change::DeleteElement(element) => Some(*element),
+            })
+            .collect();
+        match run.first() {
+            Some(Change::AddElement(_)) => transaction.add_elements(&elements),
+            Some(Change::DeleteElement(_)) => transaction.delete_elements(&elements),
+            Some(Change::InstallTable(_)) | None => {}
+        }
+    }
+}

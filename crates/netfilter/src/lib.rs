@@ -11,4 +11,14 @@ pub use policy::{LocalTraffic, Policy};
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
+mod key;
+#[cfg(feature = "client")]
+mod nft;
+#[cfg(feature = "client")]
+mod ruleset;
+#[cfg(feature = "client")]
+mod table;
+#[cfg(feature = "client")]
 pub use client::{Error, KernelNetfilter, Netfilter, Observed};
+#[cfg(feature = "client")]
+pub use ruleset::Ruleset;

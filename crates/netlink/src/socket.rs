@@ -112,6 +112,13 @@ impl Socket {
         })
     }
 
+    /// Lets the kernel filter dumps by what the request names: an interface, a table, a protocol
+    /// (`NETLINK_GET_STRICT_CHK`). Kernels before 4.20 cannot and send everything, so the caller filters
+    /// all the same.
+    pub fn filter_dumps(&mut self) {
+        let _ = self.inner.set_netlink_get_strict_chk(true);
+    }
+
     /// Executes every request, in order, and returns those that the kernel refused.
     ///
     /// A refused request does not stop the ones after it. The batch is split into datagrams whose

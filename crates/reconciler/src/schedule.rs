@@ -7,6 +7,10 @@ use crate::Trigger;
 /// The first wait after a failed sync; it doubles up to the sync period.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
+/// A VIP that somebody took away is missed at once, so its repair waits for no more than this after
+/// the last sync; but two programs that undo each other's work shall not do so in a tight loop.
+const REPAIR_PAUSE: Duration = Duration::from_millis(200);
+
 /// How often draining real servers are looked at.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -22,8 +26,8 @@ pub struct Periods {
 
 /// Collects reasons to sync and says when the next one is due.
 ///
-/// Reasons that come while one waits are served by the same sync. A forced sync does not wait for
-/// `min_sync`.
+/// Reasons that come while one waits are served by the same sync. A forced sync does not wait at all,
+/// a repair hardly.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     periods: Periods,
@@ -60,9 +64,13 @@ impl Schedule {
         let Some(last_end) = self.last_end else {
             return self.wanted.map(|trigger| (now, trigger));
         };
-        let asked = self.wanted.map(|trigger| match trigger {
-            Trigger::Forced => (last_end, trigger),
-            _ => (last_end + self.periods.min_sync, trigger),
+        let asked = self.wanted.map(|trigger| {
+            let pause = match trigger {
+                Trigger::Forced => Duration::ZERO,
+                Trigger::KernelEvent => self.periods.min_sync.min(REPAIR_PAUSE),
+                _ => self.periods.min_sync,
+            };
+            (last_end + pause, trigger)
         });
         let retry = (self.failures > 0).then(|| (last_end + self.retry_delay(), Trigger::Retry));
         let drain =
@@ -138,6 +146,15 @@ mod tests {
         schedule.want(Trigger::Change);
         schedule.want(Trigger::Forced);
         assert_eq!(schedule.next(end), Some((end, Trigger::Forced)));
+    }
+
+    #[test]
+    fn a_repair_hardly_waits() {
+        let end = Instant::now();
+        let mut schedule = Schedule::new(PERIODS);
+        schedule.ended(end, false, false);
+        schedule.want(Trigger::KernelEvent);
+        assert_eq!(schedule.next(end), Some((end + REPAIR_PAUSE, Trigger::KernelEvent)));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) fn endpoints_of(
     zone: Option<&str>,
 ) -> Vec<PortEndpoint> {
     let mut endpoints = Vec::new();
-    for slice in slices.iter().filter(|slice| slice.family == family) {
+    for slice in slices.iter() {
         let same = slice.ports.iter().filter(|of| of.protocol == port.protocol && of.name == port.name);
         for listening in same {
             endpoints.extend(slice.endpoints.iter().map(|endpoint| PortEndpoint {

@@ -6,10 +6,6 @@ use common::*;
 use ipvs::{Forwarding, Id, Protocol, Scheduler, ServiceFlags, Tunnel};
 use service::{Change, EndpointSlice, Options, Service, State, Urgency};
 
-fn config(state: &State, at: &str) -> ipvs::VirtualServer {
-    state.virtual_server(&tcp(at)).unwrap().config.clone()
-}
-
 fn with_scheduler(scheduler: Scheduler) -> State {
     let mut state = State::new(Options { scheduler, ..options() });
     state.apply(Change::ApplyService(service("web", "10.96.0.1")));
@@ -105,7 +101,7 @@ fn a_real_server_is_masqueraded_with_weight_one() {
 #[test]
 fn session_affinity_makes_the_virtual_server_persistent_and_its_end_clears_that() {
     let plain = service("web", "10.96.0.1");
-    let mut state = state_of(&[plain.clone()], &[]);
+    let mut state = state_of(std::slice::from_ref(&plain), &[]);
     for (affinity, flags, timeout) in [
         (Some(10_800), ServiceFlags::PERSISTENT, 10_800),
         (Some(60), ServiceFlags::PERSISTENT, 60),
@@ -136,7 +132,7 @@ fn no_other_scheduler_has_flags() {
 #[test]
 fn a_new_port_replaces_the_virtual_server_and_keeps_the_vip() {
     let web = service("web", "10.96.0.1");
-    let mut state = state_of(&[web.clone()], &[]);
+    let mut state = state_of(std::slice::from_ref(&web), &[]);
     let touched =
         state.apply(Change::ApplyService(Service { ports: vec![port("", Protocol::Tcp, 81)], ..web }));
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.1:81"]);

@@ -93,11 +93,7 @@ impl FakeKernel {
     /// The three seams: IPVS, nf_tables, kube-ipvs0.
     pub fn seams(
         &self,
-    ) -> (
-        Box<dyn Ipvs + Send>,
-        Box<dyn Netfilter + Send>,
-        Box<dyn dummy_interface::Links + Send>,
-    ) {
+    ) -> (Box<dyn Ipvs + Send>, Box<dyn Netfilter + Send>, Box<dyn dummy_interface::Links + Send>) {
         (Box::new(self.clone()), Box::new(self.clone()), Box::new(self.clone()))
     }
 }
@@ -209,7 +205,10 @@ impl Ipvs for FakeKernel {
     fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
         let mut state = self.state();
         state.read(|source| ipvs::Error::Netlink { operation: "list real servers", source })?;
-        Ok(state.virtual_servers.get(&of).map_or(Vec::new(), |(_, servers)| servers.values().cloned().collect()))
+        Ok(state
+            .virtual_servers
+            .get(&of)
+            .map_or(Vec::new(), |(_, servers)| servers.values().cloned().collect()))
     }
 
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {

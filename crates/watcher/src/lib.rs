@@ -4,10 +4,13 @@
 //! the two sources here; [`Observed`] is read from the kernel through the three seams of [`Kernel`];
 //! the result is a [`Plan`], a plain value that prints one operation a line.
 
+pub mod api;
 mod diff;
+pub mod directory;
 mod kernel;
 mod observed;
 mod plan;
+mod view;
 
 pub use diff::{Ownership, Scope, diff, with_departing_real_servers};
 pub use kernel::Kernel;

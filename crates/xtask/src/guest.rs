@@ -26,6 +26,7 @@ use anyhow::Context as _;
 
 pub(crate) use kernel::{Kernel, KernelArgs};
 use relay::Tap;
+pub(crate) use script::quoted;
 
 /// The exit code of a command that was killed because it took too long, as `timeout(1)` has it.
 pub(crate) const TIMED_OUT: u8 = 124;
@@ -70,7 +71,7 @@ impl Guest {
             files: Vec::new(),
             share: None,
             env: Vec::new(),
-            timeout: Duration::from_mins(5),
+            timeout: Duration::from_secs(5 * 60),
             memory: 2048,
             forward: None,
         }
@@ -85,6 +86,7 @@ impl Guest {
     /// As [`Guest::run`]; `tap` sees what the command writes to stdout as well, in pieces that
     /// need not be whole lines.
     pub(crate) fn run_tapped(&self, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
+        self.kernel.prepare()?;
         match &self.kernel {
             Kernel::Host => host::run(self, command, tap),
             Kernel::Qemu(package) => qemu::run(self, package.as_deref(), command, tap),
@@ -95,9 +97,13 @@ impl Guest {
     /// The environment of the command. In the guest "the host" is the guest: a nested
     /// `cargo xtask` must not boot another.
     fn environment(&self) -> Vec<(OsString, OsString)> {
-        let passed_on = std::env::vars_os()
-            .filter(|(name, _)| PASSED_ON.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())));
-        passed_on.chain([("KUBE_IPVS_KERNEL".into(), "host".into())]).chain(self.env.iter().cloned()).collect()
+        let passed_on = std::env::vars_os().filter(|(name, _)| {
+            PASSED_ON.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+        });
+        passed_on
+            .chain([("KUBE_IPVS_KERNEL".into(), "host".into())])
+            .chain(self.env.iter().cloned())
+            .collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask vm -- CMD`.
+//! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask vm -- CMD`.
 //!
 //! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on
 //! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
@@ -13,11 +13,15 @@
 //! after saying so. Downloads go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`),
 //! outside the repository, so that a fresh clone finds them.
 
+mod api_server;
 mod cache;
+mod control_plane;
+mod demo;
 mod guest;
 mod programs;
 mod test;
 mod vm;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -33,6 +37,8 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Show the main job on a real kernel, step by step.
+    Demo(demo::Args),
     /// Run the tests, tier by tier, and print the counts.
     Test(test::Args),
     /// Run a command as root in the test kernel.
@@ -41,8 +47,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
-        Command::Test(args) => test::run(&args),
-        Command::Vm(args) => vm::run(args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Test(args) => Ok(test::run(&args)),
+        Command::Vm(args) => vm::run(&args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

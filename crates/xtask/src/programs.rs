@@ -1,7 +1,7 @@
 //! The programs xtask and the tests call, and getting those that are missing.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
@@ -19,21 +19,39 @@ const fn program(name: &'static str, package: &'static str) -> Program {
 }
 
 /// What the demo and the tests look at the kernel with. kube-ipvs itself calls none of them.
-pub(crate) const CROSS_CHECKS: [Program; 9] = [
+pub(crate) const CROSS_CHECKS: &[Program] = &[
     program("ip", "iproute2"),
     program("tc", "iproute2"),
     program("ipvsadm", "ipvsadm"),
     program("nft", "nftables"),
     program("iptables", "iptables"),
+    program("iptables-save", "iptables"),
+    program("iptables-restore", "iptables"),
+    program("ip6tables", "iptables"),
+    program("ip6tables-save", "iptables"),
+    program("ip6tables-restore", "iptables"),
     program("ipset", "ipset"),
     program("conntrack", "conntrack"),
     program("curl", "curl"),
     program("nc", "netcat-openbsd"),
+    program("unshare", "util-linux"),
+    program("nsenter", "util-linux"),
 ];
 
-/// Module handling, the guest's small tools, and `strip`.
-pub(crate) const GUEST_TOOLS: [Program; 3] =
-    [program("modprobe", "kmod"), program("busybox", "busybox-static"), program("strip", "binutils")];
+/// What a guest needs besides, or is made with.
+pub(crate) const GUEST_TOOLS: &[Program] = &[
+    program("modprobe", "kmod"),
+    program("busybox", "busybox-static"),
+    program("strip", "binutils"),
+    // Programs that start others. BusyBox's prefer its own applets to what is in PATH: its `env ip`
+    // is not iproute2.
+    program("env", "coreutils"),
+    program("nice", "coreutils"),
+    program("timeout", "coreutils"),
+    program("xargs", "findutils"),
+    program("setsid", "util-linux"),
+    program("setpriv", "util-linux"),
+];
 
 /// QEMU for this machine's architecture.
 pub(crate) const QEMU: Program = if cfg!(target_arch = "aarch64") {
@@ -64,7 +82,8 @@ pub(crate) fn is_root() -> bool {
 
 /// Makes sure that every one of `wanted` is there, installing packages if need be.
 pub(crate) fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
-    let missing: Vec<Program> = wanted.iter().copied().filter(|program| find(program.name).is_none()).collect();
+    let missing: Vec<Program> =
+        wanted.iter().copied().filter(|program| find(program.name).is_none()).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -91,8 +110,9 @@ pub(crate) fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
 /// Runs something that needs apt's package lists, which a container image comes without and an old
 /// machine has out of date: fetches them first if there are none, and after a failure.
 pub(crate) fn with_package_lists<T>(mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let no_lists = !std::fs::read_dir("/var/lib/apt/lists")
-        .is_ok_and(|mut lists| lists.any(|list| list.is_ok_and(|list| list.path().is_file() && list.file_name() != "lock")));
+    let no_lists = !std::fs::read_dir("/var/lib/apt/lists").is_ok_and(|mut lists| {
+        lists.any(|list| list.is_ok_and(|list| list.path().is_file() && list.file_name() != "lock"))
+    });
     if no_lists {
         update()?;
         return attempt();
@@ -119,11 +139,11 @@ fn apt_get(args: &[&str]) -> anyhow::Result<()> {
         }
         (false, None) => bail!("installing packages needs root, and there is no sudo"),
     };
-    // stdout belongs to the command that is run.
+    // What went wrong is on stderr; stdout has a line for every file unpacked.
     let status = command
         .args(["DEBIAN_FRONTEND=noninteractive", "apt-get"])
         .args(args)
-        .stdout(std::io::stderr())
+        .stdout(Stdio::null())
         .status()
         .context("starting apt-get")?;
     if !status.success() {

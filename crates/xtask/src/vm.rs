@@ -33,8 +33,11 @@ pub(crate) struct Args {
 }
 
 /// Runs the command; its exit code is ours.
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let absolute = |path: &PathBuf| path.canonicalize().with_context(|| path.display().to_string());
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let absolute = |path: &PathBuf| {
+        // Links stay as they are: the guest gets them too.
+        path.metadata().and_then(|_| std::path::absolute(path)).with_context(|| path.display().to_string())
+    };
     let mut files: Vec<PathBuf> = args.files.iter().map(absolute).collect::<anyhow::Result<_>>()?;
     files.extend(args.command.first().and_then(|program| location(program)));
     let share = args.share.as_ref().map(absolute).transpose()?;

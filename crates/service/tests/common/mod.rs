@@ -151,6 +151,11 @@ pub(crate) fn real_servers_of(state: &State, at: ServiceAddress) -> Vec<String> 
     server.real_servers.iter().map(|real| real.address.to_string()).collect()
 }
 
+/// The configuration of the virtual server at a TCP address; panics if there is none.
+pub(crate) fn config(state: &State, at: &str) -> ipvs::VirtualServer {
+    state.virtual_server(&tcp(at)).unwrap().config.clone()
+}
+
 /// The Service that holds an address and port; panics if there is none.
 pub(crate) fn owner(state: &State, at: ServiceAddress) -> String {
     state.owner(&at).unwrap().to_string()

@@ -245,11 +245,14 @@ mod tests {
 
     /// A slice of shop/web with these fields besides.
     fn slice_with(address_type: &str, ports: Value, endpoints: Value) -> EndpointSlice {
-        let value = json!({
-            "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
-            "addressType": address_type, "ports": ports, "endpoints": endpoints,
-        });
-        let Decoded::Object(slice) = decoded(value) else { panic!("not decoded") };
+        let labels = json!({"kubernetes.io/service-name": "web"});
+        let object = Value::from_iter([
+            ("metadata", json!({"name": "web-1", "namespace": "shop", "labels": labels})),
+            ("addressType", address_type.into()),
+            ("ports", ports),
+            ("endpoints", endpoints),
+        ]);
+        let Decoded::Object(slice) = decoded(object) else { panic!("not decoded") };
         slice
     }
 

@@ -214,9 +214,10 @@ mod tests {
     #[test]
     fn values_of_the_right_shape_are_read_without_a_problem() {
         let mut problems = Problems::default();
-        let pet = pet(r#"{"name":"Rex","legs":4,"tame":true,"friends":[{"name":"Tom"}],"unknown":{"a":[1]}}"#)
-            .read("pet", &mut problems)
-            .unwrap();
+        let pet =
+            pet(r#"{"name":"Rex","legs":4,"tame":true,"friends":[{"name":"Tom"}],"unknown":{"a":[1]}}"#)
+                .read("pet", &mut problems)
+                .unwrap();
         assert_eq!(pet.name.read("name", &mut problems).as_deref(), Some("Rex"));
         assert_eq!(pet.legs.read("legs", &mut problems), Some(4));
         assert_eq!(pet.tame.read("tame", &mut problems), Some(true));

@@ -5,6 +5,7 @@
 //! [`problems`](service::Service::problems) say which and why.
 
 mod address;
+mod complaints;
 mod endpoint_slice;
 mod field;
 mod metadata;
@@ -19,6 +20,7 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use service::{Change, ObjectName};
 
+pub(crate) use self::complaints::Complaints;
 use self::field::{Field, Object};
 
 /// A kind of object that the proxy reads.

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use service::{Change, Node};
+use tracing::{info, warn};
 
 use super::{
     Decoded, Kind, News, Problems,
@@ -42,9 +43,17 @@ impl Kind for Node {
     /// A Node that is gone keeps its last zone: its endpoints are still where they were.
     fn change(news: News<Self>) -> Option<Change> {
         match news {
-            News::Replace(mut nodes) => nodes.pop().map(Change::ApplyNode),
+            News::Replace(mut nodes) => {
+                if nodes.is_empty() {
+                    info!("there is no Node object of this node yet");
+                }
+                nodes.pop().map(Change::ApplyNode)
+            }
             News::Apply(node) => Some(Change::ApplyNode(node)),
-            News::Delete(_) => None,
+            News::Delete(name) => {
+                warn!("the Node {} was deleted; its last zone stays", name.name);
+                None
+            }
         }
     }
 }

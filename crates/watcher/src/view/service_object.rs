@@ -160,9 +160,8 @@ fn cluster_ips(
     }
     let mut families = families.into_iter();
     for (i, field) in list.into_iter().enumerate() {
-        let declared = families
-            .next()
-            .and_then(|family| family.read(format_args!("spec.ipFamilies[{i}]"), problems));
+        let declared =
+            families.next().and_then(|family| family.read(format_args!("spec.ipFamilies[{i}]"), problems));
         let at = format_args!("spec.clusterIPs[{i}]");
         let Some(ip) = field.read(at, problems).and_then(|text| cluster_ip(&text, at, problems)) else {
             continue;
@@ -248,7 +247,10 @@ fn affinity(
 
     let clamped = seconds.clamp(1, LONGEST_AFFINITY_SECONDS.into());
     if clamped != seconds {
-        problems.add(AT, format_args!("{seconds} is not between 1 and {LONGEST_AFFINITY_SECONDS}; {clamped} is used"));
+        problems.add(
+            AT,
+            format_args!("{seconds} is not between 1 and {LONGEST_AFFINITY_SECONDS}; {clamped} is used"),
+        );
     }
     Some(u32::try_from(clamped).unwrap_or(LONGEST_AFFINITY_SECONDS))
 }
@@ -279,7 +281,8 @@ mod tests {
 
     fn with_spec(spec: Value) -> Service {
         let metadata = json!({"name": "web", "namespace": "shop", "managedFields": [{"manager": "kubectl"}]});
-        let Decoded::Object(service) = decoded(json!({"metadata": metadata, "spec": spec})) else {
+        let object = Value::from_iter([("metadata", metadata), ("spec", spec)]);
+        let Decoded::Object(service) = decoded(object) else {
             panic!("not decoded")
         };
         service
@@ -348,9 +351,13 @@ mod tests {
 
     #[test]
     fn an_address_of_another_family_than_declared_is_left_out() {
-        let service = with_spec(json!({"clusterIPs": ["10.0.0.1", "10.0.0.2"], "ipFamilies": ["IPv4", "IPv6"]}));
+        let service =
+            with_spec(json!({"clusterIPs": ["10.0.0.1", "10.0.0.2"], "ipFamilies": ["IPv4", "IPv6"]}));
         assert_eq!(addresses(&service), ["10.0.0.1"]);
-        assert_eq!(service.problems, ["spec.clusterIPs[1]: 10.0.0.2 is not of the family in spec.ipFamilies[1]"]);
+        assert_eq!(
+            service.problems,
+            ["spec.clusterIPs[1]: 10.0.0.2 is not of the family in spec.ipFamilies[1]"]
+        );
     }
 
     #[test]

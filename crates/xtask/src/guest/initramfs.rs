@@ -33,9 +33,15 @@ enum Node {
     /// A file of the host.
     Host(PathBuf),
     /// A file made here.
-    Text { permissions: u32, text: Vec<u8> },
+    Text {
+        permissions: u32,
+        text: Vec<u8>,
+    },
     Symlink(PathBuf),
-    Device { major: u32, minor: u32 },
+    Device {
+        major: u32,
+        minor: u32,
+    },
 }
 
 impl Tree {
@@ -57,9 +63,11 @@ impl Tree {
             }
         } else {
             self.nodes.insert(place.clone(), Node::Host(place.clone()));
-            if elf::is_elf(&place) {
+            // A library's own needs are among those of the program that is linked with it.
+            if meta.permissions().mode() & 0o111 != 0 && elf::is_elf(&place) {
                 for library in elf::libraries(&place)? {
-                    self.add(&library)?;
+                    let library = self.resolve(&library)?;
+                    self.nodes.insert(library.clone(), Node::Host(library));
                 }
             }
         }
@@ -74,17 +82,15 @@ impl Tree {
     }
 
     /// Adds a file with the contents given.
-    pub(super) fn text(&mut self, path: &str, permissions: u32, text: impl Into<OsString>) -> anyhow::Result<()> {
+    pub(super) fn text(
+        &mut self,
+        path: &str,
+        permissions: u32,
+        text: impl Into<OsString>,
+    ) -> anyhow::Result<()> {
         let place = self.resolve(Path::new(path))?;
         let text = text.into().into_encoded_bytes();
         self.nodes.insert(place, Node::Text { permissions, text });
-        Ok(())
-    }
-
-    /// Adds an empty directory, or nothing if there is one.
-    pub(super) fn directory(&mut self, path: &Path) -> anyhow::Result<()> {
-        let place = self.resolve(path)?;
-        self.nodes.entry(place).or_insert(Node::Directory);
         Ok(())
     }
 

@@ -1,9 +1,13 @@
 //! Which kernel to run on: what the user said, or else the best this machine has.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
+use anyhow::bail;
+
+use super::kernel_package;
 use crate::programs;
 
 /// A kernel with IPVS.
@@ -15,6 +19,43 @@ pub(crate) enum Kernel {
     Qemu(Option<String>),
     /// A User Mode Linux binary with IPVS, dummy and the rest built in.
     Uml(PathBuf),
+}
+
+impl Kernel {
+    /// Gets what running on this kernel takes: programs, and the kernel itself. Done by
+    /// [`super::Guest::run`] as well; alone it tells "cannot run here" from "failed".
+    pub(crate) fn prepare(&self) -> anyhow::Result<()> {
+        programs::ensure(programs::CROSS_CHECKS)?;
+        match self {
+            Self::Host if !programs::is_root() => {
+                bail!("--kernel host needs root: use sudo, or --kernel qemu")
+            }
+            Self::Host => Ok(()),
+            Self::Qemu(package) => {
+                programs::ensure(programs::GUEST_TOOLS)?;
+                programs::ensure(&[programs::QEMU])?;
+                kernel_package::ensure(package.as_deref()).map(drop)
+            }
+            Self::Uml(linux) => {
+                programs::ensure(programs::GUEST_TOOLS)?;
+                if !linux.is_file() {
+                    bail!("--kernel uml: {} is not a file", linux.display());
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("the host's kernel"),
+            Self::Qemu(None) => f.write_str("the distribution's kernel in QEMU"),
+            Self::Qemu(Some(package)) => write!(f, "the kernel of {package} in QEMU"),
+            Self::Uml(linux) => write!(f, "User Mode Linux ({})", linux.display()),
+        }
+    }
 }
 
 /// The options that choose a kernel.
@@ -52,13 +93,11 @@ impl FromStr for Choice {
 impl KernelArgs {
     /// The kernel asked for, or the default one.
     pub(crate) fn choose(&self) -> Kernel {
-        let qemu = || Kernel::Qemu(self.kernel_package.clone());
         match &self.kernel {
             Some(Choice::Host) => Kernel::Host,
-            Some(Choice::Qemu) => qemu(),
             Some(Choice::Uml(path)) => Kernel::Uml(path.clone()),
             None if self.kernel_package.is_none() && host_has_ipvs() => Kernel::Host,
-            None => qemu(),
+            Some(Choice::Qemu) | None => Kernel::Qemu(self.kernel_package.clone()),
         }
     }
 }

@@ -35,14 +35,14 @@ const NEEDED: [&str; 6] = ["ip_vs", "dummy", "nf_tables", "veth", "bridge", "br_
 /// cache, or downloaded now.
 pub(super) fn ensure(named: Option<&str>) -> anyhow::Result<KernelPackage> {
     let Some(name) = named else {
-        let mut failures = String::new();
+        let mut failures = Vec::new();
         for candidate in CANDIDATES {
             match of_package(candidate) {
                 Ok(kernel) => return Ok(kernel),
-                Err(error) => failures += &format!("\n  {error:#}"),
+                Err(error) => failures.push(format!("{error:#}")),
             }
         }
-        bail!("no kernel package could be had:{failures}");
+        bail!("no kernel package could be had: {}", failures.join("; "));
     };
     of_package(name)
 }
@@ -51,11 +51,14 @@ pub(super) fn ensure(named: Option<&str>) -> anyhow::Result<KernelPackage> {
 /// compare with earlier ones. Removing its directory from the cache fetches the newest.
 fn of_package(name: &str) -> anyhow::Result<KernelPackage> {
     let cache = cache::directory("kernel")?;
+    let lock = fs::File::create(cache.join("lock")).context("creating the kernel cache's lock file")?;
+    lock.lock().context("waiting for another xtask's download of a kernel")?;
     let link = cache.join(name);
     if !link.exists() {
         let unpacked = download(name, &cache).with_context(|| format!("kernel package {name}"))?;
         drop(fs::remove_file(&link));
-        std::os::unix::fs::symlink(&unpacked, &link).with_context(|| format!("creating {}", link.display()))?;
+        std::os::unix::fs::symlink(&unpacked, &link)
+            .with_context(|| format!("creating {}", link.display()))?;
     }
     open(&link).with_context(|| format!("kernel package {name}"))
 }
@@ -88,11 +91,11 @@ fn download(name: &str, cache: &Path) -> anyhow::Result<PathBuf> {
         std::os::unix::fs::symlink("usr/lib", fresh.path().join("lib"))?;
     }
     let release = release(fresh.path())?;
-    programs::ensure(&programs::GUEST_TOOLS)?;
     let depmod = programs::find("depmod").context("no depmod, which kmod should have brought")?;
     run(Command::new(depmod).arg("--basedir").arg(fresh.path()).arg(&release))?;
 
-    let image = packages.iter().find(|package| package.starts_with("linux-image-")).map_or(name, String::as_str);
+    let image =
+        packages.iter().find(|package| package.starts_with("linux-image-")).map_or(name, String::as_str);
     let stem = archives
         .iter()
         .filter_map(|archive| archive.file_stem().and_then(OsStr::to_str))
@@ -173,10 +176,8 @@ fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_owned();
-    let status = command
-        .stdout(std::io::stderr())
-        .status()
-        .with_context(|| format!("starting {}", name.display()))?;
+    let status =
+        command.stdout(std::io::stderr()).status().with_context(|| format!("starting {}", name.display()))?;
     if !status.success() {
         bail!("{} failed ({status})", name.display());
     }

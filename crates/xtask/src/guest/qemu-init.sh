@@ -46,7 +46,7 @@ fi
 mkfifo /xtask/stdout /xtask/stderr
 cat /xtask/stdout >"$(port stdout)" & readers=$!
 cat /xtask/stderr >"$(port stderr)" & readers="$readers $!"
-setsid sh /xtask/command </dev/null >/xtask/stdout 2>/xtask/stderr
+setsid /bin/sh /xtask/command </dev/null >/xtask/stdout 2>/xtask/stderr
 code=$?
 # What the command left running may hold the pipes open: a second for the last words, no more.
 (sleep 1; kill $readers) 2>/dev/null &

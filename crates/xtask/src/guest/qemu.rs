@@ -24,7 +24,8 @@ const INIT: &str = include_str!("qemu-init.sh");
 const ADDRESS: &str = "10.0.2.15/24";
 
 /// The machine type and the console's device.
-const MACHINE: (&str, &str) = if cfg!(target_arch = "aarch64") { ("virt", "ttyAMA0") } else { ("q35", "ttyS0") };
+const MACHINE: (&str, &str) =
+    if cfg!(target_arch = "aarch64") { ("virt", "ttyAMA0") } else { ("q35", "ttyS0") };
 
 /// How QEMU runs the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,10 +36,12 @@ enum Accelerator {
 }
 
 /// Boots the kernel of `package`, or of the default one, and runs `command`.
-pub(super) fn run(guest: &Guest, package: Option<&str>, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
-    programs::ensure(&[programs::QEMU])?;
-    programs::ensure(&programs::GUEST_TOOLS)?;
-    programs::ensure(&programs::CROSS_CHECKS)?;
+pub(super) fn run(
+    guest: &Guest,
+    package: Option<&str>,
+    command: &[OsString],
+    tap: Tap<'_>,
+) -> anyhow::Result<u8> {
     let kernel = kernel_package::ensure(package)?;
     let accelerator = if kvm_works(&kernel)? { Accelerator::Kvm } else { Accelerator::Tcg };
     boot(guest, &kernel, accelerator, command, tap)
@@ -92,7 +95,7 @@ fn boot(
 /// The guest's file system.
 fn tree(guest: &Guest, kernel: &KernelPackage, command: &[OsString]) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
-    for program in programs::GUEST_TOOLS.iter().chain(&programs::CROSS_CHECKS) {
+    for program in programs::GUEST_TOOLS.iter().chain(programs::CROSS_CHECKS) {
         if let Some(path) = programs::find(program.name) {
             tree.add(&path)?;
         }
@@ -107,7 +110,6 @@ fn tree(guest: &Guest, kernel: &KernelPackage, command: &[OsString]) -> anyhow::
         tree.add(path)?;
     }
     if let Some(share) = &guest.share {
-        tree.directory(share)?;
         tree.add(share)?;
     }
     add_modules(&mut tree, kernel)?;
@@ -192,17 +194,19 @@ fn machine(guest: &Guest, kernel: &KernelPackage, accelerator: Accelerator, job:
             .args(["-device", &format!("virtserialport,chardev={name},name={name}")]);
     }
     match guest.forward {
-        Some(forward) => qemu.args(["-netdev", &user_network(forward), "-device", "virtio-net-pci,netdev=net"]),
+        Some(forward) => {
+            qemu.args(["-netdev", &user_network(forward), "-device", "virtio-net-pci,netdev=net"])
+        }
         None => qemu.args(["-nic", "none"]),
     };
     qemu
 }
 
 /// A network in which one address and port exists and nothing else. QEMU starts `nc` for every
-/// connection: its own `guestfwd=…-tcp:` would serve a single one.
+/// connection: its own `guestfwd=…-tcp:` would serve a single one. With -N it ends when the guest hangs up.
 fn user_network(forward: Forward) -> String {
     let Forward { guest, host_port } = forward;
-    format!("user,id=net,restrict=on,ipv6=off,guestfwd=tcp:{guest}-cmd:nc 127.0.0.1 {host_port}")
+    format!("user,id=net,restrict=on,ipv6=off,guestfwd=tcp:{guest}-cmd:nc -N 127.0.0.1 {host_port}")
 }
 
 /// Puts back what the guest made of the shared directory.

@@ -6,7 +6,11 @@ use std::path::Path;
 
 /// A `sh` script that sets the environment, goes to `directory` if the guest has it, and turns
 /// into `command`.
-pub(super) fn command(environment: &[(OsString, OsString)], directory: &Path, command: &[OsString]) -> OsString {
+pub(super) fn command(
+    environment: &[(OsString, OsString)],
+    directory: &Path,
+    command: &[OsString],
+) -> OsString {
     let mut script = OsString::new();
     for (name, value) in environment {
         script.push("export ");
@@ -51,7 +55,13 @@ mod tests {
         let script = command(
             &[("KUBE_IPVS_ODD".into(), odd.into())],
             Path::new("/no such directory"),
-            &["sh".into(), "-c".into(), r#"printf '%s|%s' "$1" "$KUBE_IPVS_ODD""#.into(), "sh".into(), odd.into()],
+            &[
+                "sh".into(),
+                "-c".into(),
+                r#"printf '%s|%s' "$1" "$KUBE_IPVS_ODD""#.into(),
+                "sh".into(),
+                odd.into(),
+            ],
         );
         let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{odd}|{odd}"));

@@ -32,7 +32,7 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 [ -n "$share" ] && mount -t hostfs -o "$share" none "$share"
 hostname vm
 ip link set lo up
-setsid sh "$job/command" </dev/null >"$job/stdout" 2>"$job/stderr"
+setsid /bin/sh "$job/command" </dev/null >"$job/stdout" 2>"$job/stderr"
 echo $? >"$job/exit"
 sync
 exec "$busybox" poweroff -f

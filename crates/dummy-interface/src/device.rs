@@ -1,0 +1,103 @@
+//! The device itself: finding it, creating it, making it NOARP.
+
+use netlink::{Batch, Errno, Socket};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, Parseable};
+use rtnetlink::{
+    LinkDummy, LinkUnspec,
+    packet_route::{
+        RouteNetlinkMessage,
+        link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    },
+};
+
+use crate::{DEVICE, Error, request::packet};
+
+/// kube-ipvs0, whatever it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) index: u32,
+    /// `None` for a device of no kind: a physical one.
+    kind: Option<InfoKind>,
+    noarp: bool,
+}
+
+impl Device {
+    /// Looks the device up by name; `None` if there is none.
+    pub(crate) fn find(socket: &mut Socket) -> Result<Option<Self>, Error> {
+        let mut batch = request(RouteNetlinkMessage::GetLink(LinkUnspec::new_with_name(DEVICE).build()), 0);
+        let found = socket.get(&mut batch, |reply| {
+            LinkMessage::parse(reply.payload)
+                .map(|message| Self::of(&message))
+                .map_err(|error| netlink::Error::Malformed { what: error.to_string() })
+        });
+        match found {
+            Ok(devices) => Ok(devices.into_iter().next()),
+            Err(error) if error.errno() == Some(Errno::ENODEV) => Ok(None),
+            Err(error) => Err(Error::of("look up kube-ipvs0")(error)),
+        }
+    }
+
+    /// Creates the device if it is missing, and makes it NOARP if it is not.
+    pub(crate) fn ensure(socket: &mut Socket) -> Result<Self, Error> {
+        let mut device = match Self::find(socket)? {
+            Some(device) => device,
+            None => Self::create(socket)?,
+        };
+        if !device.is_dummy() {
+            return Err(Error::NotADummy { kind: device.kind_name() });
+        }
+        if !device.noarp {
+            let message = LinkUnspec::new_with_index(device.index).arp(false).build();
+            let mut batch = request(RouteNetlinkMessage::SetLink(message), 0);
+            socket.execute(&mut batch).map_err(Error::of("make kube-ipvs0 NOARP"))?;
+            device.noarp = true;
+        }
+        Ok(device)
+    }
+
+    /// A dummy is created DOWN and NOARP (`dummy_setup` in drivers/net/dummy.c).
+    fn create(socket: &mut Socket) -> Result<Self, Error> {
+        let message = RouteNetlinkMessage::NewLink(LinkDummy::new(DEVICE).build());
+        match socket.execute(&mut request(message, NLM_F_CREATE | NLM_F_EXCL)) {
+            Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => return Err(Error::NoDummyModule),
+            Err(error) if error.errno() != Some(Errno::EEXIST) => {
+                return Err(Error::of("create kube-ipvs0")(error));
+            }
+            _ => tracing::info!(device = DEVICE, "created"),
+        }
+        Self::find(socket)?.ok_or_else(|| {
+            Error::of("find kube-ipvs0 just created")(netlink::Refusal::new(Errno::ENODEV).into())
+        })
+    }
+
+    pub(crate) fn is_dummy(&self) -> bool {
+        self.kind == Some(InfoKind::Dummy)
+    }
+
+    /// Whether it is what [`Self::ensure`] makes it.
+    pub(crate) fn is_right(&self) -> bool {
+        self.is_dummy() && self.noarp
+    }
+
+    fn kind_name(&self) -> String {
+        self.kind.as_ref().map_or_else(|| "physical".to_owned(), ToString::to_string)
+    }
+
+    fn of(message: &LinkMessage) -> Self {
+        let kind = message.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::LinkInfo(infos) => infos.iter().find_map(|info| match info {
+                LinkInfo::Kind(kind) => Some(kind.clone()),
+                _ => None,
+            }),
+            _ => None,
+        });
+        let noarp = message.header.flags.contains(LinkFlags::Noarp);
+        Self { index: message.header.index, kind, noarp }
+    }
+}
+
+fn request(message: RouteNetlinkMessage, flags: u16) -> Batch {
+    let mut batch = Batch::default();
+    batch.packet(packet(message, flags));
+    batch
+}

@@ -1,0 +1,175 @@
+//! The real kernel.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use netlink::{Errno, Protocol, Socket};
+
+use crate::{
+    Change, Error, Failed, Links, Observed, VipBinding,
+    device::Device,
+    observe::{addresses, routes},
+    request::{Requests, host_prefix},
+};
+
+/// The links, addresses and routes of the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct KernelLinks {
+    socket: Socket,
+    binding: VipBinding,
+    seen: Seen,
+}
+
+/// What the last observation found that is not as this binding would make it.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The VIPs bound another way, which is to be undone when they are bound or unbound.
+    other_way: BTreeSet<IpAddr>,
+    /// Addresses on kube-ipvs0 that are not /32 or /128: somebody else's. Deleting takes the prefix.
+    prefixes: BTreeMap<IpAddr, u8>,
+}
+
+impl KernelLinks {
+    /// Opens a socket in the calling thread's network namespace; changes nothing.
+    pub fn open(binding: VipBinding) -> Result<Self, Error> {
+        let mut socket = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
+        socket.filter_dumps();
+        Ok(Self { socket, binding, seen: Seen::default() })
+    }
+
+    /// The node's own addresses: those of every interface except kube-ipvs0, without loopback addresses
+    /// and without link-local IPv6 addresses.
+    pub fn node_addresses(&mut self) -> Result<BTreeSet<IpAddr>, Error> {
+        let device = Device::find(&mut self.socket)?.map(|device| device.index);
+        Ok(addresses(&mut self.socket, None)?
+            .into_iter()
+            .filter(|found| Some(found.interface) != device && !found.is_link_local_v6())
+            .map(|found| found.address)
+            .filter(|address| !address.is_loopback())
+            .collect())
+    }
+
+    fn bind(&self, requests: &mut Requests, change: usize, vip: IpAddr, device: u32) {
+        match self.binding {
+            VipBinding::Address => requests.bind_address(change, vip, device),
+            VipBinding::Route { .. } => requests.bind_route(change, vip, self.binding.source_towards(vip)),
+        }
+    }
+
+    fn unbind(&self, requests: &mut Requests, change: usize, vip: IpAddr, device: Option<u32>) {
+        let both = self.seen.other_way.contains(&vip);
+        if both || self.binding == VipBinding::Address {
+            self.unbind_address(requests, change, vip, device);
+        }
+        if both || self.binding != VipBinding::Address {
+            requests.unbind_route(change, vip);
+        }
+    }
+
+    fn unbind_address(&self, requests: &mut Requests, change: usize, vip: IpAddr, device: Option<u32>) {
+        let Some(device) = device else { return };
+        let prefix = self.seen.prefixes.get(&vip).copied().unwrap_or(host_prefix(vip));
+        requests.unbind_address(change, vip, prefix, device);
+    }
+
+    /// Undoes the other way, once the configured way is in place.
+    fn unbind_other_way(&self, requests: &mut Requests, change: usize, vip: IpAddr, device: Option<u32>) {
+        match self.binding {
+            VipBinding::Address => requests.unbind_route(change, vip),
+            // A route with another source has been replaced already.
+            VipBinding::Route { .. } => self.unbind_address(requests, change, vip, device),
+        }
+    }
+}
+
+impl Links for KernelLinks {
+    fn observe(&mut self) -> Result<Observed, Error> {
+        let device = Device::find(&mut self.socket)?;
+        let mut observed =
+            Observed { device: device.as_ref().is_some_and(Device::is_right), ..Observed::default() };
+        self.seen.prefixes.clear();
+        // A device that is no dummy is somebody else's, and so are its addresses.
+        if let Some(device) = device.filter(Device::is_dummy) {
+            for found in addresses(&mut self.socket, Some(device.index))? {
+                if found.is_link_local_v6() {
+                    continue;
+                }
+                if found.prefix != host_prefix(found.address) {
+                    self.seen.prefixes.insert(found.address, found.prefix);
+                }
+                match self.binding {
+                    VipBinding::Address => observed.bound.insert(found.address),
+                    VipBinding::Route { .. } => observed.other_way.insert(found.address),
+                };
+            }
+        }
+        for route in routes(&mut self.socket)? {
+            let as_configured = matches!(self.binding, VipBinding::Route { .. })
+                && route.source == self.binding.source_towards(route.vip);
+            if as_configured {
+                observed.bound.insert(route.vip);
+            } else {
+                observed.other_way.insert(route.vip);
+            }
+        }
+        self.seen.other_way.clone_from(&observed.other_way);
+        Ok(observed)
+    }
+
+    fn apply(&mut self, changes: &[Change]) -> Result<Vec<Failed>, Error> {
+        let device = if changes.contains(&Change::EnsureDevice) {
+            Some(Device::ensure(&mut self.socket)?)
+        } else {
+            Device::find(&mut self.socket)?.filter(Device::is_dummy)
+        };
+        let device = device.map(|device| device.index);
+
+        let mut requests = Requests::default();
+        let mut failed = BTreeMap::new();
+        for (position, change) in changes.iter().enumerate() {
+            match (*change, device) {
+                (Change::EnsureDevice, _) => {}
+                (Change::Bind(vip), Some(device)) => self.bind(&mut requests, position, vip, device),
+                (Change::Bind(_), None) => {
+                    failed.insert(position, Errno::ENODEV);
+                }
+                (Change::Unbind(vip), device) => self.unbind(&mut requests, position, vip, device),
+            }
+        }
+        failed.extend(requests.send(&mut self.socket)?);
+
+        // Only where the configured way is in place: the VIP stays bound all the time.
+        let mut afterwards = Requests::default();
+        for (position, change) in changes.iter().enumerate() {
+            if let Change::Bind(vip) = *change
+                && self.seen.other_way.contains(&vip)
+                && !failed.contains_key(&position)
+            {
+                self.unbind_other_way(&mut afterwards, position, vip, device);
+            }
+        }
+        failed.extend(afterwards.send(&mut self.socket)?);
+
+        for (position, change) in changes.iter().enumerate() {
+            if let Change::Bind(vip) | Change::Unbind(vip) = change
+                && !failed.contains_key(&position)
+            {
+                self.seen.other_way.remove(vip);
+            }
+        }
+        Ok(failed.into_iter().map(|(index, errno)| Failed { index, errno }).collect())
+    }
+}
+
+impl VipBinding {
+    /// The source of the node's own connections to a VIP of that family.
+    fn source_towards(self, vip: IpAddr) -> Option<IpAddr> {
+        match (self, vip) {
+            (Self::Route { source_v4, .. }, IpAddr::V4(_)) => source_v4.map(IpAddr::V4),
+            (Self::Route { source_v6, .. }, IpAddr::V6(_)) => source_v6.map(IpAddr::V6),
+            (Self::Address, _) => None,
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The four requests that bind and unbind a VIP, and batches of them.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use netlink::{Batch, Errno, Socket};
+use netlink_packet_core::{
+    NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+};
+use rtnetlink::packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    address::{AddressAttribute, AddressFlags, AddressMessage},
+    route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType},
+};
+
+use crate::{Error, LOOPBACK};
+
+/// The protocol number (`rtm_protocol`) and the metric of the routes that bind VIPs:
+/// `ip route show table local proto 73` lists them. The kernel does not interpret numbers from 4 up;
+/// in include/uapi/linux/rtnetlink.h and in iproute2's rt_protos nobody has this one.
+pub const ROUTE_PROTOCOL: u8 = 73;
+
+/// `RT_TABLE_LOCAL`.
+pub(crate) const TABLE_LOCAL: u8 = 255;
+
+/// Answers that mean: it is bound already.
+const BOUND: &[Errno] = &[Errno::EEXIST];
+
+/// Answers that mean: it is not bound. For an address: IPv4, IPv6 on a device that never had an IPv6
+/// address, the device gone. For a route: the last.
+const UNBOUND: &[Errno] = &[Errno::EADDRNOTAVAIL, Errno::ENXIO, Errno::ENODEV, Errno::ESRCH];
+
+/// Requests, each made for one change, which is known by its position.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    batch: Batch,
+    made_for: Vec<MadeFor>,
+}
+
+#[derive(Debug)]
+struct MadeFor {
+    change: usize,
+    as_good_as_done: &'static [Errno],
+}
+
+impl Requests {
+    /// `ip address add VIP dev DEVICE`.
+    pub(crate) fn bind_address(&mut self, change: usize, vip: IpAddr, device: u32) {
+        let mut message = address(vip, host_prefix(vip), device);
+        message.attributes.push(AddressAttribute::Address(vip));
+        if vip.is_ipv6() {
+            // Usable at once, whatever the device thinks of duplicate detection. And no prefix route, for
+            // whose sake the kernel would search all addresses (`check_cleanup_prefix_route`).
+            let flags = AddressFlags::Nodad | AddressFlags::Noprefixroute;
+            message.attributes.push(AddressAttribute::Flags(flags));
+        }
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.add(RouteNetlinkMessage::NewAddress(message), flags, MadeFor { change, as_good_as_done: BOUND });
+    }
+
+    /// `ip address delete VIP/PREFIX dev DEVICE`. IPv4 disregards the prefix (`inet_rtm_deladdr`, as long
+    /// as IFA_ADDRESS is not given), IPv6 insists on it.
+    pub(crate) fn unbind_address(&mut self, change: usize, vip: IpAddr, prefix: u8, device: u32) {
+        let message = RouteNetlinkMessage::DelAddress(address(vip, prefix, device));
+        self.add(message, 0, MadeFor { change, as_good_as_done: UNBOUND });
+    }
+
+    /// `ip route replace local VIP dev lo table local src SOURCE`, with our protocol and metric.
+    pub(crate) fn bind_route(&mut self, change: usize, vip: IpAddr, source: Option<IpAddr>) {
+        let mut message = route(vip);
+        message.header.scope = RouteScope::Host;
+        message.attributes.push(RouteAttribute::Oif(LOOPBACK));
+        message.attributes.extend(source.map(|source| RouteAttribute::PrefSource(route_address(source))));
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
+        self.add(RouteNetlinkMessage::NewRoute(message), flags, MadeFor { change, as_good_as_done: BOUND });
+    }
+
+    /// `ip route delete local VIP table local`: ours only, whatever its source.
+    pub(crate) fn unbind_route(&mut self, change: usize, vip: IpAddr) {
+        let mut message = route(vip);
+        message.header.scope = RouteScope::NoWhere;
+        let message = RouteNetlinkMessage::DelRoute(message);
+        self.add(message, 0, MadeFor { change, as_good_as_done: UNBOUND });
+    }
+
+    /// Sends them all and returns the changes whose request failed.
+    pub(crate) fn send(mut self, socket: &mut Socket) -> Result<BTreeMap<usize, Errno>, Error> {
+        let operation = "bind and unbind VIPs";
+        let failures = socket.pipeline(&mut self.batch).map_err(Error::of(operation))?;
+        let mut failed = BTreeMap::new();
+        for failure in failures {
+            let Some(made_for) = self.made_for.get(failure.index) else { continue };
+            let errno = failure.refusal.errno;
+            if errno == Errno::EPERM {
+                return Err(Error::NotPermitted { operation });
+            }
+            if !made_for.as_good_as_done.contains(&errno) {
+                failed.insert(made_for.change, errno);
+            }
+        }
+        Ok(failed)
+    }
+
+    fn add(&mut self, message: RouteNetlinkMessage, flags: u16, made_for: MadeFor) {
+        self.batch.packet(packet(message, flags));
+        self.made_for.push(made_for);
+    }
+}
+
+/// A message as a request.
+pub(crate) fn packet(message: RouteNetlinkMessage, flags: u16) -> NetlinkMessage<RouteNetlinkMessage> {
+    let mut header = NetlinkHeader::default();
+    header.flags = flags | NLM_F_REQUEST;
+    NetlinkMessage::new(header, message.into())
+}
+
+pub(crate) fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+/// The length of a prefix that is one address.
+pub(crate) fn host_prefix(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+fn address(vip: IpAddr, prefix: u8, device: u32) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(vip);
+    message.header.prefix_len = prefix;
+    message.header.index = device;
+    message.attributes.push(AddressAttribute::Local(vip));
+    message
+}
+
+fn route(vip: IpAddr) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(vip);
+    message.header.destination_prefix_length = host_prefix(vip);
+    message.header.table = TABLE_LOCAL;
+    message.header.kind = RouteType::Local;
+    message.header.protocol = RouteProtocol::from(ROUTE_PROTOCOL);
+    message.attributes.push(RouteAttribute::Destination(route_address(vip)));
+    message.attributes.push(RouteAttribute::Priority(ROUTE_PROTOCOL.into()));
+    message
+}
+
+fn route_address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(fill: impl FnOnce(&mut Requests)) -> Vec<u8> {
+        let mut requests = Requests::default();
+        fill(&mut requests);
+        requests.batch.as_bytes().to_vec()
+    }
+
+    fn message(kind: u16, flags: u16, body: &[&[u8]]) -> Vec<u8> {
+        let body = body.concat();
+        let length = u32::try_from(16 + body.len()).unwrap();
+        let kind_and_flags = [kind.to_ne_bytes(), flags.to_ne_bytes()].concat();
+        [&length.to_ne_bytes()[..], &kind_and_flags, &[0; 8], &body].concat()
+    }
+
+    fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(4 + payload.len()).unwrap();
+        [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), payload].concat()
+    }
+
+    #[test]
+    fn an_ipv6_address_needs_no_duplicate_detection_and_no_prefix_route() {
+        let vip = "fd00::1".parse().unwrap();
+        let octets = [&[0xfd][..], &[0; 14], &[1]].concat();
+        let expected = message(
+            20, // RTM_NEWADDR
+            0x601,
+            &[
+                &[10, 128, 0, 0],
+                &7u32.to_ne_bytes(),
+                &attribute(2, &octets),                 // IFA_LOCAL
+                &attribute(1, &octets),                 // IFA_ADDRESS
+                &attribute(8, &0x202u32.to_ne_bytes()), // IFA_FLAGS: NODAD, NOPREFIXROUTE
+            ],
+        );
+        assert_eq!(encoded(|requests| requests.bind_address(0, vip, 7)), expected);
+    }
+
+    #[test]
+    fn an_ipv4_address_is_deleted_by_ifa_local_alone() {
+        let vip = "10.96.0.1".parse().unwrap();
+        let expected = message(21, 1, &[&[2, 24, 0, 0], &7u32.to_ne_bytes(), &attribute(2, &[10, 96, 0, 1])]);
+        assert_eq!(encoded(|requests| requests.unbind_address(0, vip, 24, 7)), expected);
+    }
+
+    #[test]
+    fn a_route_is_replaced_by_its_own_protocol_and_metric_and_goes_by_lo() {
+        let (vip, source) = ("10.96.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap());
+        let expected = message(
+            24, // RTM_NEWROUTE
+            0x501,
+            &[
+                &[2, 32, 0, 0, 255, 73, 254, 2], // table local, our protocol, scope host, type local
+                &0u32.to_ne_bytes(),
+                &attribute(1, &[10, 96, 0, 1]),      // RTA_DST
+                &attribute(6, &73u32.to_ne_bytes()), // RTA_PRIORITY
+                &attribute(4, &1u32.to_ne_bytes()),  // RTA_OIF
+                &attribute(7, &[192, 0, 2, 1]),      // RTA_PREFSRC
+            ],
+        );
+        assert_eq!(encoded(|requests| requests.bind_route(0, vip, Some(source))), expected);
+    }
+
+    #[test]
+    fn only_our_route_is_deleted() {
+        let vip = "10.96.0.1".parse().unwrap();
+        let expected = message(
+            25, // RTM_DELROUTE
+            1,
+            &[
+                &[2, 32, 0, 0, 255, 73, 255, 2], // scope nowhere: any
+                &0u32.to_ne_bytes(),
+                &attribute(1, &[10, 96, 0, 1]),
+                &attribute(6, &73u32.to_ne_bytes()),
+            ],
+        );
+        assert_eq!(encoded(|requests| requests.unbind_route(0, vip)), expected);
+    }
+}

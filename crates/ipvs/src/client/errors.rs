@@ -1,0 +1,150 @@
+//! What can go wrong, for all commands and for one.
+
+use std::fmt;
+
+use netlink::{Errno, Refusal};
+
+use crate::{Command, VirtualServer};
+
+/// Why the kernel could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The family IPVS does not exist: the module ip_vs is missing.
+    #[error("the kernel has no IPVS: load the module ip_vs")]
+    NoIpvs,
+    /// CAP_NET_ADMIN in the initial user namespace is missing; IPVS asks for it even to read.
+    #[error("IPVS refuses to {operation}: CAP_NET_ADMIN in the initial user namespace is needed (EPERM)")]
+    NotPermitted {
+        /// What was asked.
+        operation: &'static str,
+    },
+    /// Some other failure of the exchange.
+    #[error("cannot {operation}")]
+    Netlink {
+        /// What was asked.
+        operation: &'static str,
+        /// What went wrong.
+        source: netlink::Error,
+    },
+}
+
+impl Error {
+    /// How to turn what the transport says while it does `operation` into this type.
+    pub(super) fn during(operation: &'static str) -> impl Fn(netlink::Error) -> Self {
+        move |source| match source {
+            netlink::Error::NoSuchFamily(_) => Self::NoIpvs,
+            refused if refused.errno() == Some(Errno::EPERM) => Self::NotPermitted { operation },
+            source => Self::Netlink { operation, source },
+        }
+    }
+}
+
+/// A command that could not be executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The command's position in what was applied.
+    pub index: usize,
+    /// The kernel's error number.
+    pub errno: Errno,
+    /// The kernel's words or ours, where there are any: names a missing scheduler's module.
+    pub reason: Option<Box<str>>,
+}
+
+impl Failed {
+    pub(super) fn new(index: usize, command: &Command, refusal: Refusal) -> Self {
+        let Refusal { errno, message } = refusal;
+        Self { index, errno, reason: message.or_else(|| reason(command, errno)) }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "command {}: {:?} ({})", self.index, self.errno, self.errno.desc())?;
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an errno means for a command, where `net/netfilter/ipvs/ip_vs_ctl.c` leaves no doubt.
+fn reason(command: &Command, errno: Errno) -> Option<Box<str>> {
+    match (command, errno) {
+        (Command::AddVirtualServer(server) | Command::EditVirtualServer(server), Errno::ENOENT) => {
+            Some(missing_modules(server))
+        }
+        (Command::AddRealServer(id, _) | Command::EditRealServer(id, _), Errno::ESRCH) => {
+            Some(format!("there is no virtual server {id}").into())
+        }
+        (Command::AddRealServer(..) | Command::EditRealServer(..), Errno::ERANGE) => {
+            Some("a weight goes up to 2147483647, and a lower threshold up to the upper one".into())
+        }
+        (Command::AddRealServer(_, server) | Command::EditRealServer(_, server), Errno::EINVAL) => Some(
+            format!("{} is not a unicast address that IPVS can forward to as asked", server.address.ip)
+                .into(),
+        ),
+        (command, Errno::EAFNOSUPPORT) => {
+            Some(format!("the kernel has no {} for IPVS", command.virtual_server().family()).into())
+        }
+        _ => None,
+    }
+}
+
+/// The kernel has asked modprobe for `ip_vs_NAME` and `ip_vs_pe_NAME` by itself before it says ENOENT.
+fn missing_modules(server: &VirtualServer) -> Box<str> {
+    let VirtualServer { scheduler, persistence_engine, .. } = server;
+    match persistence_engine {
+        None => format!("no scheduler {scheduler}: the kernel cannot load the module ip_vs_{scheduler}"),
+        Some(engine) => format!(
+            "no scheduler {scheduler} or no persistence engine {engine}: \
+             the kernel cannot load the module ip_vs_{scheduler} or ip_vs_pe_{engine}"
+        ),
+    }
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Protocol, RealServer, Scheduler, ServiceAddress};
+
+    fn vip() -> ServiceAddress {
+        ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 443 }
+    }
+
+    #[test]
+    fn a_missing_scheduler_is_named_with_its_module() {
+        let add = Command::AddVirtualServer(VirtualServer::new(vip(), "fancy".parse().unwrap()));
+        let failed = Failed::new(3, &add, Refusal::new(Errno::ENOENT));
+        assert_eq!(
+            failed.to_string(),
+            "command 3: ENOENT (No such file or directory): \
+             no scheduler fancy: the kernel cannot load the module ip_vs_fancy"
+        );
+    }
+
+    #[test]
+    fn where_a_persistence_engine_is_asked_for_both_modules_are_named() {
+        let mut server = VirtualServer::new(vip(), Scheduler::RR).persistent(60);
+        server.persistence_engine = Some("sip".into());
+        let failed = Failed::new(0, &Command::EditVirtualServer(server), Refusal::new(Errno::ENOENT));
+        let reason = failed.reason.unwrap();
+        assert!(reason.contains("ip_vs_rr") && reason.contains("ip_vs_pe_sip"), "{reason}");
+    }
+
+    #[test]
+    fn the_kernels_own_words_win() {
+        let add = Command::AddRealServer(vip().into(), RealServer::masquerade([224, 0, 0, 1].into(), 80));
+        let refusal = Refusal { errno: Errno::EINVAL, message: Some("no".into()) };
+        assert_eq!(Failed::new(0, &add, refusal).reason.as_deref(), Some("no"));
+    }
+
+    #[test]
+    fn a_missing_permission_and_a_missing_module_have_their_own_errors() {
+        let convert = Error::during("read virtual servers");
+        let eperm = netlink::Error::Refused(Refusal::new(Errno::EPERM));
+        assert!(matches!(convert(eperm), Error::NotPermitted { operation: "read virtual servers" }));
+        assert!(matches!(convert(netlink::Error::NoSuchFamily("IPVS".into())), Error::NoIpvs));
+        assert!(matches!(convert(netlink::Error::StateUnknown), Error::Netlink { .. }));
+    }
+}

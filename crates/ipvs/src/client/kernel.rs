@@ -1,0 +1,188 @@
+//! The real kernel.
+
+use netlink::{Batch, Errno, Failure, Protocol, Reply, Socket};
+
+use super::{
+    Error, Failed, Ipvs, decode,
+    encode::{Requests, Verb},
+    family, follow_up,
+    uapi::command,
+};
+use crate::{Command, Id, Info, ObservedRealServer, ObservedVirtualServer, Timeouts};
+
+/// How many commands are encoded before they are sent: about one datagram. The buffer stays in the
+/// processor's cache and its size does not grow with the number of commands.
+const CHUNK: usize = 1024;
+
+/// The IPVS of the network namespace of the thread that opened it.
+///
+/// Every method blocks until the kernel has answered. The kernel executes IPVS requests one at a time,
+/// so a second client speeds nothing up.
+#[derive(Debug)]
+pub struct KernelIpvs {
+    bulk: Socket,
+    short_dumps: Socket,
+    requests: Requests,
+    /// Kept between calls for its memory.
+    batch: Batch,
+}
+
+impl KernelIpvs {
+    /// Opens the IPVS of the calling thread's network namespace, which the client stays in even when
+    /// the thread leaves it.
+    ///
+    /// The kernel loads the module ip_vs by itself if it can; [`Error::NoIpvs`] means that it can't.
+    /// Permission is asked for by the methods, not here.
+    pub fn open() -> Result<Self, Error> {
+        let cannot = Error::during("open IPVS");
+        let mut bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
+        let short_dumps = Socket::open_for_short_dumps(Protocol::Generic).map_err(&cannot)?;
+        let family = family::number(&mut bulk)?;
+        Ok(Self { bulk, short_dumps, requests: Requests { family }, batch: Batch::default() })
+    }
+
+    /// One virtual server; `None` if it does not exist.
+    pub fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, Error> {
+        self.batch.clear();
+        self.requests.about(&mut self.batch, command::GET_SERVICE, &id);
+        match self.bulk.get(&mut self.batch, |reply| decode::virtual_server(reply.generic()?.1)) {
+            Ok(found) => Ok(found.into_iter().next()),
+            Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(None),
+            Err(error) => Err(Error::during("read a virtual server")(error)),
+        }
+    }
+
+    /// The connection timeouts.
+    pub fn timeouts(&mut self) -> Result<Timeouts, Error> {
+        self.get("read the IPVS timeouts", command::GET_CONFIG, decode::timeouts)
+    }
+
+    /// Sets the connection timeouts that are not 0 and leaves the others. Connections take a new
+    /// timeout with their next packet.
+    ///
+    /// The kernel refuses values above `i32::MAX` clock ticks (about 24 days at 1000 Hz) with EINVAL.
+    pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
+        self.batch.clear();
+        self.requests.timeouts(&mut self.batch, timeouts);
+        self.execute("set the IPVS timeouts")
+    }
+
+    /// The version and the size of the connection table.
+    pub fn info(&mut self) -> Result<Info, Error> {
+        self.get("read the IPVS version", command::GET_INFO, decode::info)
+    }
+
+    /// Sets the counters of a virtual server and its real servers to zero; of all without an `id`.
+    /// A virtual server that does not exist is an error (ESRCH).
+    pub fn zero(&mut self, id: Option<Id>) -> Result<(), Error> {
+        self.batch.clear();
+        match id {
+            Some(id) => self.requests.about(&mut self.batch, command::ZERO, &id),
+            None => self.requests.about_all(&mut self.batch, command::ZERO),
+        }
+        self.execute("zero counters")
+    }
+
+    /// Removes every virtual server of the network namespace, whoever made it.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.batch.clear();
+        self.requests.about_all(&mut self.batch, command::FLUSH);
+        self.execute("remove all virtual servers")
+    }
+
+    /// Appends the requests that [`apply`](Ipvs::apply) sends first, one for each command, so that
+    /// they can be inspected, or sent without what it does besides.
+    pub fn encode(&self, commands: &[Command], batch: &mut Batch) {
+        for command in commands {
+            self.requests.change(batch, command, Verb::of(command));
+        }
+    }
+
+    /// Executes changes in order; returns those that were refused, by position.
+    fn change<'a>(
+        &mut self,
+        changes: impl Iterator<Item = (&'a Command, Verb)>,
+    ) -> Result<Vec<Failure>, Error> {
+        const OPERATION: &str = "change virtual servers";
+        self.batch.clear();
+        for (command, verb) in changes {
+            self.requests.change(&mut self.batch, command, verb);
+        }
+        let refused = self.bulk.pipeline(&mut self.batch).map_err(Error::during(OPERATION))?;
+        if refused.iter().any(|failure| failure.refusal.errno == Errno::EPERM) {
+            return Err(Error::NotPermitted { operation: OPERATION });
+        }
+        Ok(refused)
+    }
+
+    fn execute(&mut self, operation: &'static str) -> Result<(), Error> {
+        self.bulk.execute(&mut self.batch).map_err(Error::during(operation))
+    }
+
+    fn get<T>(
+        &mut self,
+        operation: &'static str,
+        command: u8,
+        decode: fn(&[u8]) -> Result<T, netlink::Error>,
+    ) -> Result<T, Error> {
+        self.batch.clear();
+        self.requests.about_all(&mut self.batch, command);
+        self.bulk
+            .get(&mut self.batch, |reply| decode(reply.generic()?.1))
+            .and_then(|found| {
+                let nothing =
+                    || netlink::Error::Malformed { what: "an acknowledgement without an answer".into() };
+                found.into_iter().next().ok_or_else(nothing)
+            })
+            .map_err(Error::during(operation))
+    }
+}
+
+impl Ipvs for KernelIpvs {
+    fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, Error> {
+        self.batch.clear();
+        self.requests.about_all(&mut self.batch, command::GET_SERVICE);
+        let entries = self.bulk.dump(&mut self.batch, |reply| Ok(entry(reply, decode::virtual_server)));
+        Ok(entries.map_err(Error::during("read virtual servers"))?.into_iter().flatten().collect())
+    }
+
+    fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, Error> {
+        self.batch.clear();
+        self.requests.about(&mut self.batch, command::GET_DEST, &of);
+        let family = of.family();
+        let entries = self.short_dumps.dump(&mut self.batch, |reply| {
+            Ok(entry(reply, |attributes| decode::real_server(attributes, family)))
+        });
+        Ok(entries.map_err(Error::during("read real servers"))?.into_iter().flatten().collect())
+    }
+
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failed>, Error> {
+        let mut refused = Vec::new();
+        for (number, chunk) in commands.chunks(CHUNK).enumerate() {
+            let first = number * CHUNK;
+            let failures = self.change(chunk.iter().map(|command| (command, Verb::of(command))))?;
+            refused.extend(
+                failures
+                    .into_iter()
+                    .map(|Failure { index, refusal }| Failure { index: first + index, refusal }),
+            );
+        }
+        if refused.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (again, mut failed) = follow_up::sort(commands, refused);
+        for chunk in again.chunks(CHUNK) {
+            let failures = self.change(chunk.iter().map(|step| (step.command, step.verb)))?;
+            failed.extend(failures.into_iter().filter_map(|Failure { index, refusal }| {
+                chunk.get(index).map(|step| Failed::new(step.index, step.command, refusal))
+            }));
+        }
+        failed.sort_by_key(|failed| failed.index);
+        Ok(failed)
+    }
+}
+
+/// An entry of a dump, or nothing if it can't be understood: it must not hide the others.
+fn entry<T>(reply: &Reply<'_>, decode: impl FnOnce(&[u8]) -> Result<T, netlink::Error>) -> Option<T> {
+    reply.generic().and_then(|(_, attributes)| decode(attributes)).ok()
+}

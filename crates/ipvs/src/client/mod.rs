@@ -1,0 +1,35 @@
+//! The kernel client.
+
+mod decode;
+mod encode;
+mod errors;
+mod family;
+mod follow_up;
+mod kernel;
+mod uapi;
+
+pub use errors::{Error, Failed};
+pub use kernel::KernelIpvs;
+
+use crate::{Command, Id, ObservedRealServer, ObservedVirtualServer};
+
+/// The seam to the kernel's IPVS table in one network namespace.
+///
+/// IPVS announces no changes and marks no dump as interrupted: what is read while somebody else
+/// writes may lack entries or repeat them. Commands are idempotent, so acting on such a reading does
+/// no lasting harm, and the next one puts it right.
+pub trait Ipvs {
+    /// Every virtual server, in the kernel's order.
+    ///
+    /// One of a protocol other than TCP, UDP and SCTP, which other tools can create, is left out.
+    fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, Error>;
+
+    /// The real servers of one virtual server; none if it does not exist.
+    fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, Error>;
+
+    /// Executes the commands in order and returns those that failed, by position.
+    ///
+    /// Each is idempotent as [`Command`] says. A failed command does not stop the others. On `Err`
+    /// some may have been executed: read back and compare.
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failed>, Error>;
+}

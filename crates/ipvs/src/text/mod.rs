@@ -1,0 +1,182 @@
+//! The table as `ipvsadm -Ln` prints it.
+
+mod order;
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use crate::{
+    Family, Forwarding, Id, Info, ObservedRealServer, ObservedVirtualServer, Protocol, ServiceFlags,
+    VirtualServer,
+};
+
+/// Virtual servers with their real servers, printed byte for byte as ipvsadm 1.31 prints them with
+/// `-Ln`: numeric, in its order, blanks at the ends of lines included. Scripts read that.
+///
+/// ```
+/// use ipvs::{Info, Protocol, Scheduler, ServiceAddress, VirtualServer, text::Listing};
+///
+/// let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 443 };
+/// let config = VirtualServer::new(vip, Scheduler::RR).persistent(10_800);
+/// let server = ipvs::ObservedVirtualServer { config, stats: Default::default() };
+/// let listing = Listing {
+///     info: Info { version: (1, 2, 1), connection_table_size: 4096 },
+///     servers: &[(server, vec![])],
+/// };
+/// assert_eq!(
+///     listing.to_string(),
+///     "IP Virtual Server version 1.2.1 (size=4096)\n\
+///      Prot LocalAddress:Port Scheduler Flags\n\
+///      \u{20}\u{20}-> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n\
+///      TCP  10.96.0.1:443 rr persistent 10800\n"
+/// );
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Listing<'a> {
+    /// Version and size, for the first line.
+    pub info: Info,
+    /// Each virtual server with its real servers, in any order.
+    pub servers: &'a [(ObservedVirtualServer, Vec<ObservedRealServer>)],
+}
+
+/// The listing of these servers; the same as naming the fields of [`Listing`].
+pub fn listing(info: Info, servers: &[(ObservedVirtualServer, Vec<ObservedRealServer>)]) -> Listing<'_> {
+    Listing { info, servers }
+}
+
+impl fmt::Display for Listing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (major, minor, patch) = self.info.version;
+        let size = self.info.connection_table_size;
+        writeln!(f, "IP Virtual Server version {major}.{minor}.{patch} (size={size})")?;
+        writeln!(f, "Prot LocalAddress:Port Scheduler Flags")?;
+        writeln!(f, "  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn")?;
+        for (virtual_server, real_servers) in order::virtual_servers(self.servers) {
+            writeln!(f, "{}", VirtualServerLine(&virtual_server.config))?;
+            for real_server in order::real_servers(real_servers) {
+                writeln!(f, "{}", RealServerLine(real_server))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct VirtualServerLine<'a>(&'a VirtualServer);
+
+impl fmt::Display for VirtualServerLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = self.0;
+        match server.id {
+            Id::Address(address) => {
+                let space = if address.protocol == Protocol::Sctp { "" } else { " " };
+                write!(f, "{}{space} {}", address.protocol, Endpoint(address.ip, address.port))?;
+            }
+            // ipvsadm takes marks as signed.
+            Id::Mark { family, mark } => {
+                let family = if family == Family::V6 { " IPv6" } else { "" };
+                write!(f, "FWM  {}{family}", mark.cast_signed())?;
+            }
+        }
+        write!(f, " {}", server.scheduler)?;
+        scheduler_flags(f, server)?;
+        if server.flags.contains(ServiceFlags::PERSISTENT) {
+            write!(f, " persistent {}", server.timeout)?;
+            persistence_mask(f, server)?;
+            if let Some(engine) = &server.persistence_engine {
+                write!(f, " pe {engine}")?;
+            }
+        }
+        if server.flags.contains(ServiceFlags::ONE_PACKET) { f.write_str(" ops") } else { Ok(()) }
+    }
+}
+
+/// The scheduler's flags, by the names that `sh` and `mh` give them. Neither has a name for the third.
+fn scheduler_flags(f: &mut fmt::Formatter<'_>, server: &VirtualServer) -> fmt::Result {
+    let [first, second, third] = match server.scheduler.as_str() {
+        "sh" => ["sh-fallback", "sh-port", ""],
+        "mh" => ["mh-fallback", "mh-port", ""],
+        _ => ["flag-1", "flag-2", "flag-3"],
+    };
+    let flags = [
+        (ServiceFlags::SCHEDULER_1, first),
+        (ServiceFlags::SCHEDULER_2, second),
+        (ServiceFlags::SCHEDULER_3, third),
+    ];
+    if !flags.iter().any(|(flag, _)| server.flags.contains(*flag)) {
+        return Ok(());
+    }
+    f.write_str(" (")?;
+    let mut separator = "";
+    for (flag, name) in flags {
+        if server.flags.contains(flag) && !name.is_empty() {
+            write!(f, "{separator}{name}")?;
+            separator = ",";
+        }
+    }
+    f.write_str(")")
+}
+
+/// The mask of client addresses, where it is not every bit.
+fn persistence_mask(f: &mut fmt::Formatter<'_>, server: &VirtualServer) -> fmt::Result {
+    let (family, length) = (server.id.family(), server.prefix_length);
+    match family {
+        _ if length == family.address_bits() => Ok(()),
+        Family::V4 => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(length.into())).unwrap_or(0);
+            write!(f, " mask {}", Ipv4Addr::from_bits(mask))
+        }
+        Family::V6 => write!(f, " mask {length}"),
+    }
+}
+
+struct RealServerLine<'a>(&'a ObservedRealServer);
+
+impl fmt::Display for RealServerLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ObservedRealServer { config, active_connections, inactive_connections, .. } = self.0;
+        let endpoint = Endpoint(config.address.ip, config.address.port).to_string();
+        let forwarding = match config.forwarding {
+            Forwarding::Masquerade => "Masq",
+            Forwarding::Local => "Local",
+            Forwarding::Tunnel => "Tunnel",
+            Forwarding::Route => "Route",
+            Forwarding::Bypass => "(null)",
+        };
+        let weight = config.weight.cast_signed();
+        write!(
+            f,
+            "  -> {endpoint:<28} {forwarding:<7} {weight:<6} {active_connections:<10} {inactive_connections:<10}"
+        )
+    }
+}
+
+/// Address and port, as `inet_ntop` spells addresses.
+struct Endpoint(IpAddr, u16);
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(ip, port) = self;
+        match ip {
+            IpAddr::V4(ip) => write!(f, "{ip}:{port}"),
+            IpAddr::V6(ip) => match embedded(*ip) {
+                Some(v4) => write!(f, "[::{v4}]:{port}"),
+                None => write!(f, "[{ip}]:{port}"),
+            },
+        }
+    }
+}
+
+/// The IPv4 address in `::a.b.c.d`, which `inet_ntop` shows as such and Rust does not.
+fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    match ip.segments() {
+        [0, 0, 0, 0, 0, 0, high, low] if high != 0 => {
+            Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Message types, and the header that every nf_tables message starts with.
+
+use ipvs::Family;
+use netlink::{Attribute, Batch, Encoder, Error, Reply, attributes};
+
+/// `NFNL_SUBSYS_NFTABLES` in include/uapi/linux/netfilter/nfnetlink.h.
+const SUBSYSTEM: u16 = 10;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+/// `NFNL_BATCH_GENID`.
+const BATCH_GENERATION: u16 = 1;
+
+/// `NLM_F_CREATE`: without `NLM_F_EXCL`, what exists already is no error.
+pub(crate) const CREATE: u16 = 0x400;
+/// `NLM_F_APPEND`: a rule goes to the end of its chain.
+pub(crate) const APPEND: u16 = 0x800;
+
+/// `enum nf_tables_msg_types`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum Message {
+    NewTable = 0,
+    GetTable = 1,
+    DelTable = 2,
+    NewChain = 3,
+    GetChain = 4,
+    DelChain = 5,
+    NewRule = 6,
+    GetRule = 7,
+    DelRule = 8,
+    NewSet = 9,
+    GetSet = 10,
+    NewSetElement = 12,
+    GetSetElement = 13,
+    DelSetElement = 14,
+    GetGeneration = 16,
+}
+
+/// Appends a message about an object of `family`.
+pub(crate) fn add(
+    batch: &mut Batch,
+    message: Message,
+    flags: u16,
+    family: Family,
+    body: impl FnOnce(&mut Encoder<'_>),
+) {
+    batch.add(SUBSYSTEM << 8 | message as u16, flags, |encoder| {
+        encoder.raw(&header(protocol(family), 0));
+        body(encoder);
+    });
+}
+
+/// A batch with one request.
+pub(crate) fn request(message: Message, family: Family, body: impl FnOnce(&mut Encoder<'_>)) -> Batch {
+    let mut batch = Batch::default();
+    add(&mut batch, message, 0, family, body);
+    batch
+}
+
+/// Opens a transaction. With a generation the kernel refuses it (ERESTART) if anybody has changed
+/// nf_tables since that generation.
+pub(crate) fn begin(batch: &mut Batch, generation: Option<u32>) {
+    batch.add(BATCH_BEGIN, 0, |encoder| {
+        encoder.raw(&header(0, SUBSYSTEM));
+        if let Some(generation) = generation {
+            encoder.u32_be(BATCH_GENERATION, generation);
+        }
+    });
+}
+
+/// Closes a transaction.
+pub(crate) fn end(batch: &mut Batch) {
+    batch.add(BATCH_END, 0, |encoder| encoder.raw(&header(0, SUBSYSTEM)));
+}
+
+/// The attributes of a reply, behind its `struct nfgenmsg`.
+pub(crate) fn body<'a>(
+    reply: &Reply<'a>,
+) -> Result<impl Iterator<Item = Result<Attribute<'a>, Error>>, Error> {
+    let body =
+        reply.payload.get(4..).ok_or_else(|| Error::Malformed { what: "nfgenmsg cut short".into() })?;
+    Ok(attributes(body))
+}
+
+/// `struct nfgenmsg`: family, version 0, resource in network order.
+fn header(protocol: u8, resource: u16) -> [u8; 4] {
+    let [high, low] = resource.to_be_bytes();
+    [protocol, 0, high, low]
+}
+
+/// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
+const fn protocol(family: Family) -> u8 {
+    match family {
+        Family::V4 => 2,
+        Family::V6 => 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_names_nf_tables_as_its_resource_and_the_generation_it_builds_on() {
+        let mut batch = Batch::default();
+        begin(&mut batch, Some(7));
+        end(&mut batch);
+        let expected = [
+            &28u32.to_ne_bytes()[..],
+            &0x10u16.to_ne_bytes(),
+            &1u16.to_ne_bytes(),
+            &[0; 8],
+            &[0, 0, 0, 10],
+            &8u16.to_ne_bytes(),
+            &1u16.to_ne_bytes(),
+            &[0, 0, 0, 7],
+            &20u32.to_ne_bytes(),
+            &0x11u16.to_ne_bytes(),
+            &1u16.to_ne_bytes(),
+            &[0; 8],
+            &[0, 0, 0, 10],
+        ];
+        assert_eq!(batch.as_bytes(), expected.concat());
+    }
+
+    #[test]
+    fn a_message_carries_the_subsystem_and_the_family() {
+        let batch = request(Message::GetRule, Family::V6, |_| {});
+        let expected = [
+            &20u32.to_ne_bytes()[..],
+            &0x0a07u16.to_ne_bytes(),
+            &1u16.to_ne_bytes(),
+            &[0; 8],
+            &[10, 0, 0, 0],
+        ];
+        assert_eq!(batch.as_bytes(), expected.concat());
+    }
+}

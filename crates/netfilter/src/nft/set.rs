@@ -1,0 +1,267 @@
+//! Sets whose keys are concatenations, such as `ipv4_addr . inet_proto . inet_service`.
+
+use std::fmt;
+
+use ipvs::Family;
+use netlink::{Batch, Encoder, Error, Reply, attributes};
+
+use super::{
+    TABLE,
+    expression::{DATA_VALUE, LIST_ELEMENT},
+    message::{self, CREATE, Message},
+};
+
+/// `enum nft_set_attributes`.
+const NFTA_SET_TABLE: u16 = 1;
+const NFTA_SET_NAME: u16 = 2;
+const NFTA_SET_FLAGS: u16 = 3;
+const NFTA_SET_KEY_TYPE: u16 = 4;
+const NFTA_SET_KEY_LEN: u16 = 5;
+const NFTA_SET_ID: u16 = 10;
+/// `enum nft_set_elem_list_attributes`.
+const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+/// `NFTA_SET_ELEM_KEY`.
+const NFTA_SET_ELEM_KEY: u16 = 1;
+
+/// A part of a set's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Datatype {
+    Address,
+    Protocol,
+    Port,
+}
+
+/// A set without timeouts, intervals or size limit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Set {
+    pub(crate) name: &'static str,
+    pub(crate) key: &'static [Datatype],
+}
+
+/// A set of our table as the kernel shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ObservedSet {
+    pub(crate) name: Box<str>,
+    flags: u32,
+    key_type: u32,
+    key_length: u32,
+}
+
+impl Datatype {
+    /// nft's number of the type (`enum datatypes` in its include/datatype.h). The kernel stores it
+    /// unread; `nft list` aborts over a wrong one.
+    const fn number(self, family: Family) -> u32 {
+        match (self, family) {
+            (Self::Address, Family::V4) => 7,
+            (Self::Address, Family::V6) => 8,
+            (Self::Protocol, _) => 12,
+            (Self::Port, _) => 13,
+        }
+    }
+
+    /// How many bytes it takes in a key: registers are filled up to four.
+    const fn length(self, family: Family) -> u32 {
+        match self {
+            Self::Address => family.address_bits() as u32 / 8,
+            Self::Protocol | Self::Port => 4,
+        }
+    }
+
+    const fn name(self, family: Family) -> &'static str {
+        match (self, family) {
+            (Self::Address, Family::V4) => "ipv4_addr",
+            (Self::Address, Family::V6) => "ipv6_addr",
+            (Self::Protocol, _) => "inet_proto",
+            (Self::Port, _) => "inet_service",
+        }
+    }
+}
+
+impl Set {
+    /// The text of its definition.
+    pub(crate) fn write(&self, family: Family, f: &mut impl fmt::Write) -> fmt::Result {
+        f.write_str("type ")?;
+        for (position, datatype) in self.key.iter().enumerate() {
+            let separator = if position == 0 { "" } else { " . " };
+            write!(f, "{separator}{}", datatype.name(family))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel's set is this one, elements aside.
+    pub(crate) fn is(&self, family: Family, observed: &ObservedSet) -> bool {
+        self.observed(family) == *observed
+    }
+
+    /// What the kernel shows of it.
+    pub(crate) fn observed(&self, family: Family) -> ObservedSet {
+        ObservedSet {
+            name: self.name.into(),
+            flags: 0,
+            key_type: self.key_type(family),
+            key_length: self.key_length(family),
+        }
+    }
+
+    /// Appends the request that creates it. `id` tells the sets of one transaction apart.
+    pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, id: u32) {
+        message::add(batch, Message::NewSet, CREATE, family, |encoder| {
+            encoder.string(NFTA_SET_TABLE, TABLE);
+            encoder.string(NFTA_SET_NAME, self.name);
+            encoder.u32_be(NFTA_SET_FLAGS, 0);
+            encoder.u32_be(NFTA_SET_KEY_TYPE, self.key_type(family));
+            encoder.u32_be(NFTA_SET_KEY_LEN, self.key_length(family));
+            encoder.u32_be(NFTA_SET_ID, id);
+        });
+    }
+
+    /// A concatenation's type is its parts' types, six bits each (nft's `concat_subtype_add`).
+    fn key_type(&self, family: Family) -> u32 {
+        self.key.iter().fold(0, |number, datatype| number << 6 | datatype.number(family))
+    }
+
+    fn key_length(&self, family: Family) -> u32 {
+        self.key.iter().map(|datatype| datatype.length(family)).sum()
+    }
+}
+
+/// The request for the sets of our table.
+pub(crate) fn list(family: Family) -> Batch {
+    message::request(Message::GetSet, family, |encoder| encoder.string(NFTA_SET_TABLE, TABLE))
+}
+
+/// Reads one set; `None` for another table's.
+pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedSet>, Error> {
+    let mut set = ObservedSet::default();
+    let mut table = "";
+    for attribute in message::body(reply)? {
+        let attribute = attribute?;
+        match attribute.kind {
+            NFTA_SET_TABLE => table = attribute.string()?,
+            NFTA_SET_NAME => set.name = attribute.string()?.into(),
+            NFTA_SET_FLAGS => set.flags = attribute.u32_be()?,
+            NFTA_SET_KEY_TYPE => set.key_type = attribute.u32_be()?,
+            NFTA_SET_KEY_LEN => set.key_length = attribute.u32_be()?,
+            _ => {}
+        }
+    }
+    Ok((table == TABLE).then_some(set))
+}
+
+/// Appends a request about elements of one set. `keys` must stay below 64 KiB with 12 bytes of
+/// headers each: the list is one attribute.
+pub(crate) fn elements<K: AsRef<[u8]>>(
+    batch: &mut Batch,
+    message: Message,
+    flags: u16,
+    family: Family,
+    set: &str,
+    keys: impl Iterator<Item = K>,
+) {
+    message::add(batch, message, flags, family, |encoder| {
+        encoder.string(NFTA_SET_ELEM_LIST_TABLE, TABLE);
+        encoder.string(NFTA_SET_ELEM_LIST_SET, set);
+        encoder.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| {
+            keys.for_each(|key| encode_element(list, key.as_ref()));
+        });
+    });
+}
+
+fn encode_element(list: &mut Encoder<'_>, key: &[u8]) {
+    list.nest(LIST_ELEMENT, |element| {
+        element.nest(NFTA_SET_ELEM_KEY, |data| data.bytes(DATA_VALUE, key));
+    });
+}
+
+/// The request for the elements of one set.
+pub(crate) fn list_elements(family: Family, set: &str) -> Batch {
+    message::request(Message::GetSetElement, family, |encoder| {
+        encoder.string(NFTA_SET_ELEM_LIST_TABLE, TABLE);
+        encoder.string(NFTA_SET_ELEM_LIST_SET, set);
+    })
+}
+
+/// Calls `take` with the key of each element in one message of a dump.
+pub(crate) fn decode_elements(reply: &Reply<'_>, mut take: impl FnMut(&[u8])) -> Result<(), Error> {
+    for attribute in message::body(reply)? {
+        let attribute = attribute?;
+        if attribute.kind != NFTA_SET_ELEM_LIST_ELEMENTS {
+            continue;
+        }
+        for element in attributes(attribute.payload) {
+            for part in attributes(element?.payload) {
+                let part = part?;
+                if part.kind != NFTA_SET_ELEM_KEY {
+                    continue;
+                }
+                for data in attributes(part.payload) {
+                    let data = data?;
+                    if data.kind == DATA_VALUE {
+                        take(data.payload);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SET: Set = Set { name: "s", key: &[Datatype::Address, Datatype::Protocol, Datatype::Port] };
+
+    fn reply(batch: &Batch) -> Reply<'_> {
+        Reply { kind: 0, flags: 0, sequence: 0, payload: &batch.as_bytes()[16..] }
+    }
+
+    #[test]
+    fn a_set_is_read_back_as_it_was_written() {
+        for family in Family::BOTH {
+            let mut batch = Batch::default();
+            SET.add_to(&mut batch, family, 1);
+            let observed = decode(&reply(&batch)).unwrap().unwrap();
+            assert!(SET.is(family, &observed), "{observed:?}");
+        }
+    }
+
+    #[test]
+    fn a_concatenation_has_the_type_number_that_nft_gives_it() {
+        // As nft 1.0.6 sends it for ipv4_addr . inet_proto . inet_service.
+        assert_eq!((SET.key_type(Family::V4), SET.key_length(Family::V4)), (0x730d, 12));
+        assert_eq!((SET.key_type(Family::V6), SET.key_length(Family::V6)), (0x830d, 24));
+    }
+
+    #[test]
+    fn elements_are_nested_four_deep() {
+        let mut batch = Batch::default();
+        elements(&mut batch, Message::NewSetElement, CREATE, Family::V4, "s", [[1, 2, 3, 4]].iter());
+        let header = |length: u16, kind: u16| [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        let expected = [
+            &[2, 0, 0, 0][..],
+            &header(14, 1),
+            b"kube-ipvs\0\0\0",
+            &header(6, 2),
+            b"s\0\0\0",
+            &header(20, 0x8003),
+            &header(16, 0x8001),
+            &header(12, 0x8001),
+            &header(8, 1),
+            &[1, 2, 3, 4],
+        ];
+        assert_eq!(batch.as_bytes()[16..], expected.concat());
+    }
+
+    #[test]
+    fn keys_are_read_back_from_a_list_of_elements() {
+        let keys = [[1, 2, 3, 4], [5, 6, 7, 8]];
+        let mut batch = Batch::default();
+        elements(&mut batch, Message::NewSetElement, CREATE, Family::V4, "s", keys.iter());
+        let mut read = Vec::new();
+        decode_elements(&reply(&batch), |key| read.push(key.to_vec())).unwrap();
+        assert_eq!(read, keys);
+    }
+}

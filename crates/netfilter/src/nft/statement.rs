@@ -1,0 +1,257 @@
+//! What a rule says, in the terms of nft's language.
+
+use std::fmt;
+
+use ipnet::IpNet;
+use ipvs::Family;
+
+use super::expression::{Base, Expression, MetaKey, Register, Verdict};
+
+/// A part of a packet that a set's key is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    SourceAddress,
+    DestinationAddress,
+    L4Protocol,
+    DestinationPort,
+}
+
+/// The interfaces that a rule speaks of. Names have 1 to 15 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Interface {
+    Named(Box<str>),
+    StartingWith(Box<str>),
+}
+
+/// One statement. Matches come first; a rule ends where one does not match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Statement {
+    /// The source lies in this network.
+    From(IpNet),
+    /// The packet came in through this interface.
+    CameInThrough(Interface),
+    /// The set holds these fields of the packet.
+    InSet { fields: &'static [Field], set: &'static str },
+    /// The packet's mark has this bit.
+    HasMark(u32),
+    /// Sets this bit of the mark.
+    SetMark(u32),
+    /// Clears this bit of the mark.
+    ClearMark(u32),
+    /// Replaces the source by the node's own address.
+    Masquerade { fully_random: bool },
+    /// Goes through another chain, then on.
+    Jump(&'static str),
+    /// Leaves this chain.
+    Return,
+}
+
+impl Field {
+    /// How many bytes it has in a packet of `family`. In a register, and in a set's key, it takes
+    /// the next multiple of four.
+    pub(crate) const fn length(self, family: Family) -> u8 {
+        match self {
+            Self::SourceAddress | Self::DestinationAddress => family.address_bits() / 8,
+            Self::L4Protocol => 1,
+            Self::DestinationPort => 2,
+        }
+    }
+
+    fn load(self, family: Family, to: Register) -> Expression {
+        let length = self.length(family);
+        let header = |offset| Expression::Payload { base: Base::Network, offset, length, to };
+        match (self, family) {
+            (Self::SourceAddress, Family::V4) => header(12),
+            (Self::SourceAddress, Family::V6) => header(8),
+            (Self::DestinationAddress, Family::V4) => header(16),
+            (Self::DestinationAddress, Family::V6) => header(24),
+            (Self::L4Protocol, _) => Expression::Meta { key: MetaKey::L4Protocol, to },
+            // The same place in TCP, UDP and SCTP.
+            (Self::DestinationPort, _) => {
+                Expression::Payload { base: Base::Transport, offset: 2, length, to }
+            }
+        }
+    }
+
+    fn name(self, family: Family) -> &'static str {
+        match (self, family) {
+            (Self::SourceAddress, Family::V4) => "ip saddr",
+            (Self::SourceAddress, Family::V6) => "ip6 saddr",
+            (Self::DestinationAddress, Family::V4) => "ip daddr",
+            (Self::DestinationAddress, Family::V6) => "ip6 daddr",
+            (Self::L4Protocol, _) => "meta l4proto",
+            (Self::DestinationPort, _) => "th dport",
+        }
+    }
+}
+
+const FIRST: Register = Register(0);
+
+impl Statement {
+    /// The instructions that do what the statement says to packets of `family`.
+    pub(crate) fn expressions(&self, family: Family) -> Vec<Expression> {
+        match self {
+            Self::From(net) => from(*net),
+            Self::CameInThrough(interface) => vec![
+                Expression::Meta { key: MetaKey::InputInterfaceName, to: FIRST },
+                Expression::Equal { register: FIRST, value: interface.pattern() },
+            ],
+            Self::InSet { fields, set } => {
+                let mut register = FIRST;
+                let mut expressions = Vec::with_capacity(fields.len() + 1);
+                for field in *fields {
+                    expressions.push(field.load(family, register));
+                    register = register.after(field.length(family));
+                }
+                expressions.push(Expression::Lookup { set, key: FIRST });
+                expressions
+            }
+            Self::HasMark(bit) => vec![
+                Expression::Meta { key: MetaKey::Mark, to: FIRST },
+                masked(*bit, 0),
+                Expression::Equal { register: FIRST, value: bit.to_ne_bytes().into() },
+            ],
+            Self::SetMark(bit) => change_mark(!bit, *bit),
+            Self::ClearMark(bit) => change_mark(!bit, 0),
+            Self::Masquerade { fully_random } => {
+                vec![Expression::Masquerade { fully_random: *fully_random }]
+            }
+            Self::Jump(chain) => vec![Expression::Verdict(Verdict::Jump(chain))],
+            Self::Return => vec![Expression::Verdict(Verdict::Return)],
+        }
+    }
+
+    /// Writes its text in a table of `family`.
+    pub(crate) fn write(&self, family: Family, f: &mut impl fmt::Write) -> fmt::Result {
+        match self {
+            Self::From(net) => {
+                write!(f, "{} ", Field::SourceAddress.name(family))?;
+                let net = net.trunc();
+                if net.prefix_len() < net.max_prefix_len() {
+                    write!(f, "{net}")
+                } else {
+                    write!(f, "{}", net.addr())
+                }
+            }
+            Self::CameInThrough(Interface::Named(name)) => write!(f, "iifname \"{name}\""),
+            Self::CameInThrough(Interface::StartingWith(prefix)) => write!(f, "iifname \"{prefix}*\""),
+            Self::InSet { fields, set } => {
+                for (position, field) in fields.iter().enumerate() {
+                    let separator = if position == 0 { "" } else { " . " };
+                    write!(f, "{separator}{}", field.name(family))?;
+                }
+                write!(f, " @{set}")
+            }
+            Self::HasMark(bit) => write!(f, "meta mark & {bit:#010x} == {bit:#010x}"),
+            Self::SetMark(bit) => write!(f, "meta mark set meta mark | {bit:#010x}"),
+            Self::ClearMark(bit) => write!(f, "meta mark set meta mark & {:#010x}", !bit),
+            Self::Masquerade { fully_random: false } => f.write_str("masquerade"),
+            Self::Masquerade { fully_random: true } => f.write_str("masquerade fully-random"),
+            Self::Jump(chain) => write!(f, "jump {chain}"),
+            Self::Return => f.write_str("return"),
+        }
+    }
+}
+
+impl Interface {
+    /// The bytes to compare the name with: up to the padding for a whole name, fewer for a prefix.
+    fn pattern(&self) -> Vec<u8> {
+        const IFNAMSIZ: usize = 16;
+        match self {
+            Self::Named(name) => {
+                let mut pattern = name.as_bytes().to_vec();
+                pattern.resize(IFNAMSIZ.max(pattern.len()), 0);
+                pattern
+            }
+            Self::StartingWith(prefix) => prefix.as_bytes().to_vec(),
+        }
+    }
+}
+
+fn from(net: IpNet) -> Vec<Expression> {
+    let (family, address, mask) = match net.trunc() {
+        IpNet::V4(net) => (Family::V4, net.addr().octets().to_vec(), net.netmask().octets().to_vec()),
+        IpNet::V6(net) => (Family::V6, net.addr().octets().to_vec(), net.netmask().octets().to_vec()),
+    };
+    let mut expressions = vec![Field::SourceAddress.load(family, FIRST)];
+    if net.prefix_len() < net.max_prefix_len() {
+        let xor = vec![0; mask.len()];
+        expressions.push(Expression::Bitwise { register: FIRST, mask, xor });
+    }
+    expressions.push(Expression::Equal { register: FIRST, value: address });
+    expressions
+}
+
+/// Marks are compared and changed in host order.
+fn masked(mask: u32, xor: u32) -> Expression {
+    Expression::Bitwise { register: FIRST, mask: mask.to_ne_bytes().into(), xor: xor.to_ne_bytes().into() }
+}
+
+fn change_mark(mask: u32, xor: u32) -> Vec<Expression> {
+    vec![
+        Expression::Meta { key: MetaKey::Mark, to: FIRST },
+        masked(mask, xor),
+        Expression::SetMeta { key: MetaKey::Mark, from: FIRST },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_a_key_lie_in_consecutive_registers() {
+        let fields = &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort];
+        let statement = Statement::InSet { fields, set: "s" };
+        let registers = |family| {
+            let loads = statement.expressions(family);
+            loads
+                .into_iter()
+                .map(|expression| match expression {
+                    Expression::Payload { to, .. } | Expression::Meta { to, .. } => to.0,
+                    Expression::Lookup { key, .. } => key.0,
+                    other => panic!("{other:?}"),
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(registers(Family::V4), [0, 1, 2, 0]);
+        assert_eq!(registers(Family::V6), [0, 4, 5, 0]);
+    }
+
+    #[test]
+    fn setting_and_clearing_a_bit_keeps_the_others() {
+        for (statement, before, after) in [
+            (Statement::SetMark(0x4000), 0xffff_0001, 0xffff_4001u32),
+            (Statement::SetMark(0x4000), 0x0000_4001, 0x0000_4001),
+            (Statement::ClearMark(0x4000), 0xffff_ffff, 0xffff_bfff),
+            (Statement::ClearMark(0x4000), 0x0000_0001, 0x0000_0001),
+        ] {
+            let expressions = statement.expressions(Family::V4);
+            let Expression::Bitwise { mask, xor, .. } = &expressions[1] else { panic!("{expressions:?}") };
+            let word = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().unwrap());
+            assert_eq!(before & word(mask) ^ word(xor), after, "{statement:?}");
+        }
+    }
+
+    #[test]
+    fn a_network_with_host_bits_means_the_network() {
+        let with = Statement::From("10.1.2.3/14".parse().unwrap());
+        let without = Statement::From("10.0.0.0/14".parse().unwrap());
+        assert_eq!(with.expressions(Family::V4), without.expressions(Family::V4));
+    }
+
+    #[test]
+    fn a_single_address_needs_no_mask() {
+        let statement = Statement::From("::1/128".parse().unwrap());
+        assert_eq!(statement.expressions(Family::V6).len(), 2);
+        let mut text = String::new();
+        statement.write(Family::V6, &mut text).unwrap();
+        assert_eq!(text, "ip6 saddr ::1");
+    }
+
+    #[test]
+    fn a_whole_interface_name_is_compared_with_its_padding() {
+        assert_eq!(Interface::Named("cbr0".into()).pattern(), b"cbr0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(Interface::StartingWith("veth".into()).pattern(), b"veth");
+    }
+}

@@ -1,0 +1,144 @@
+//! Reading our table back.
+
+use ipvs::Family;
+use netlink::{Batch, Errno, Error, Reply, Socket};
+
+use crate::{
+    Element, key,
+    nft::{
+        TABLE, chain,
+        chain::ObservedChain,
+        message::{self, Message},
+        rule,
+        rule::ObservedRule,
+        set,
+        set::ObservedSet,
+    },
+};
+
+const NFTA_TABLE_NAME: u16 = 1;
+const NFTA_TABLE_FLAGS: u16 = 2;
+const NFTA_GEN_ID: u16 = 1;
+
+/// Our table of one family as the kernel shows it, without elements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ObservedTable {
+    pub(crate) flags: u32,
+    pub(crate) sets: Vec<ObservedSet>,
+    pub(crate) chains: Vec<ObservedChain>,
+    /// Chain by chain, each chain's in order.
+    pub(crate) rules: Vec<ObservedRule>,
+}
+
+impl ObservedTable {
+    /// Reads the table; `None` if there is none. ENOENT means that it went away meanwhile.
+    pub(crate) fn read(socket: &mut Socket, family: Family) -> Result<Option<Self>, Error> {
+        let mut request =
+            message::request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, TABLE));
+        let flags = match socket.get(&mut request, decode_flags) {
+            Ok(found) => found.into_iter().next().unwrap_or_default(),
+            Err(error) if error.errno() == Some(Errno::ENOENT) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Some(Self {
+            flags,
+            sets: dump(socket, set::list(family), set::decode)?,
+            chains: dump(socket, chain::list(family), chain::decode)?,
+            rules: dump(socket, rule::list(family), rule::decode)?,
+        }))
+    }
+}
+
+/// Reads a set's elements. What somebody else put there and cannot be ours is left out: nothing here
+/// ever matches it.
+pub(crate) fn read_elements(socket: &mut Socket, family: Family, set: &str) -> Result<Vec<Element>, Error> {
+    let messages = socket.dump(&mut set::list_elements(family, set), |reply| {
+        let mut elements = Vec::new();
+        set::decode_elements(reply, |key| elements.extend(key::element(set, family, key)))?;
+        Ok(elements)
+    })?;
+    Ok(messages.concat())
+}
+
+/// The number of the last transaction of anybody in this network namespace.
+pub(crate) fn generation(socket: &mut Socket) -> Result<u32, Error> {
+    let mut request = message::request(Message::GetGeneration, Family::V4, |_| {});
+    let found = socket.get(&mut request, |reply| {
+        let id = message::body(reply)?.find(|a| a.as_ref().map_or(true, |a| a.kind == NFTA_GEN_ID));
+        id.ok_or_else(|| Error::Malformed { what: "a generation without a number".into() })??.u32_be()
+    })?;
+    found
+        .into_iter()
+        .next()
+        .ok_or_else(|| Error::Malformed { what: "no answer to the question for the generation".into() })
+}
+
+fn decode_flags(reply: &Reply<'_>) -> Result<u32, Error> {
+    for attribute in message::body(reply)? {
+        let attribute = attribute?;
+        if attribute.kind == NFTA_TABLE_FLAGS {
+            return attribute.u32_be();
+        }
+    }
+    Ok(0)
+}
+
+fn dump<T>(
+    socket: &mut Socket,
+    mut request: Batch,
+    decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
+) -> Result<Vec<T>, Error> {
+    Ok(socket.dump(&mut request, decode)?.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_reply_makes_a_decoder_panic(payload in prop::collection::vec(any::<u8>(), 0..200)) {
+            decode_everything(&payload);
+        }
+
+        #[test]
+        fn no_attributes_make_a_decoder_panic(
+            parts in prop::collection::vec((0u16..12, prop::collection::vec(any::<u8>(), 0..40)), 0..8),
+        ) {
+            let mut batch = Batch::default();
+            message::add(&mut batch, Message::NewRule, 0, Family::V4, |encoder| {
+                for (kind, payload) in &parts {
+                    encoder.bytes(*kind, payload);
+                    encoder.nest(*kind, |inner| inner.nest(1, |inner| inner.bytes(1, payload)));
+                }
+            });
+            decode_everything(&batch.as_bytes()[16..]);
+        }
+    }
+
+    fn decode_everything(payload: &[u8]) {
+        let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
+        let _ = decode_flags(&reply);
+        let _ = chain::decode(&reply);
+        let _ = rule::decode(&reply);
+        let _ = set::decode(&reply);
+        let _ = set::decode_elements(&reply, |key| {
+            key::element("hairpin", Family::V6, key);
+            key::element("cluster-ips", Family::V4, key);
+        });
+    }
+
+    #[test]
+    fn another_tables_objects_are_left_out() {
+        let mut batch = Batch::default();
+        message::add(&mut batch, Message::NewChain, 0, Family::V4, |encoder| {
+            encoder.string(1, "somebody-elses");
+            encoder.string(3, "services");
+        });
+        let payload = &batch.as_bytes()[16..];
+        let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
+        assert_eq!(chain::decode(&reply).unwrap(), None);
+    }
+}

@@ -1,0 +1,344 @@
+//! A real kube-apiserver and etcd, thrown away after the test.
+//!
+//! A fake API server answers what its author thought of; the real one has admission, defaulting,
+//! RBAC and the watch protocol of the release that operators run. One is ready in about five
+//! seconds, so a test starts its own and keeps the others' objects out.
+//!
+//! No controllers run: a Service gets its ClusterIP from the API server, but nobody creates its
+//! EndpointSlices or the Nodes. That is the point: the test writes exactly what the proxy sees.
+
+mod certificates;
+mod identity;
+mod server;
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use ipnet::IpNet;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GetParams, GroupVersionKind, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use identity::Identity;
+use server::Server;
+
+/// How long the API server may take. It needs about five seconds on an idle machine.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// What a control plane is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The directory with the executables `kube-apiserver` and `etcd`.
+    pub assets: PathBuf,
+    /// Where the API server listens, and what it advertises. With a loopback address, which cannot
+    /// be an endpoint, the Service `default/kubernetes` has none. etcd listens on 127.0.0.1 always.
+    pub bind: IpAddr,
+    /// More names and addresses for the serving certificate.
+    pub extra_sans: Vec<String>,
+    /// The ranges ClusterIPs come from: one, or one of each family, the default family first.
+    pub service_cidrs: Vec<IpNet>,
+    /// More arguments for kube-apiserver.
+    pub extra_args: Vec<String>,
+}
+
+impl Options {
+    /// Loopback, dual stack, and the executables in `assets`.
+    pub fn new(assets: impl Into<PathBuf>) -> Self {
+        Self {
+            assets: assets.into(),
+            bind: Ipv4Addr::LOCALHOST.into(),
+            extra_sans: Vec::new(),
+            service_cidrs: vec![
+                IpNet::new_assert([10, 96, 0, 0].into(), 16),
+                IpNet::new_assert([0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0].into(), 112),
+            ],
+            extra_args: Vec::new(),
+        }
+    }
+}
+
+/// An API server to test against, and the test's administrator access to it.
+///
+/// The methods block. They, and the drop, panic inside an async runtime; a test that is async
+/// itself makes its own [`Client`] from a kubeconfig.
+///
+/// What this one started is killed on drop, and its directory removed. A `static` is never dropped:
+/// keep it in the test.
+pub struct ControlPlane {
+    // The order of the fields is the order of their end: connections, servers, their files.
+    admin: Client,
+    runtime: Runtime,
+    directory: PathBuf,
+    _own: Option<Own>,
+}
+
+/// What has to be cleaned up: nothing, if the API server was running already.
+struct Own {
+    _apiserver: Server,
+    _etcd: Server,
+    _directory: TempDir,
+}
+
+impl ControlPlane {
+    /// The control plane that the environment names.
+    ///
+    /// - `KUBE_IPVS_TEST_API`: a directory with the two kubeconfigs of one that runs, which is used
+    ///   as it is, other objects in it included.
+    /// - `KUBEBUILDER_ASSETS`: a directory with kube-apiserver and etcd, which are started with the
+    ///   default [`Options`].
+    /// - Neither: `None`. The test should print `SKIP: ` and a reason.
+    pub fn from_env_or_start() -> anyhow::Result<Option<Self>> {
+        if let Some(directory) = std::env::var_os("KUBE_IPVS_TEST_API") {
+            return Self::connect(directory.into()).map(Some);
+        }
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS");
+        assets.map(|assets| Self::start(&Options::new(assets))).transpose()
+    }
+
+    /// Uses the API server that the kubeconfigs in `directory` name, and leaves it running.
+    pub fn connect(directory: PathBuf) -> anyhow::Result<Self> {
+        let runtime = runtime()?;
+        let admin = client(&runtime, &Identity::Admin.kubeconfig(&directory))?;
+        Ok(Self { admin, runtime, directory, _own: None })
+    }
+
+    /// Starts etcd and kube-apiserver on free ports and waits until they serve.
+    ///
+    /// They run in the network namespace of the calling thread.
+    pub fn start(options: &Options) -> anyhow::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("kube-ipvs-control-plane-").tempdir()?;
+        let path = directory.path().to_owned();
+        let address = free_port(options.bind)?;
+        let authority = certificates::write(&path, &subject_names(options))?;
+        identity::write(&path, address, &authority)?;
+
+        let etcd_client = free_port(Ipv4Addr::LOCALHOST.into())?;
+        let etcd_peer = free_port(Ipv4Addr::LOCALHOST.into())?;
+        let etcd = Server::start(&options.assets, "etcd", &path, &etcd_arguments(etcd_client, etcd_peer))?;
+        let arguments = apiserver_arguments(options, address, etcd_client);
+        let apiserver = Server::start(&options.assets, "kube-apiserver", &path, &arguments)?;
+        let mut servers = [etcd, apiserver];
+
+        let runtime = runtime()?;
+        let admin = client(&runtime, &Identity::Admin.kubeconfig(&path))?;
+        let deadline = Instant::now() + READY_WITHIN;
+        while let Err(error) = runtime.block_on(is_ready(&admin)) {
+            servers.iter_mut().try_for_each(Server::check_it_runs)?;
+            if Instant::now() > deadline {
+                let [_, apiserver] = &servers;
+                bail!("kube-apiserver is not ready: {error:#}\n{}", apiserver.last_words());
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let [etcd, apiserver] = servers;
+        let own = Own { _apiserver: apiserver, _etcd: etcd, _directory: directory };
+        Ok(Self { admin, runtime, directory: path, _own: Some(own) })
+    }
+
+    /// Where the kubeconfigs are, and for one that was started the servers' logs. To let other
+    /// processes use this control plane, pass them this as `KUBE_IPVS_TEST_API`.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// A kubeconfig with every right. It holds its certificates, so it can be copied.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        Identity::Admin.kubeconfig(&self.directory)
+    }
+
+    /// A kubeconfig of the user `system:kube-proxy`, with the rights of the role
+    /// `system:node-proxier` and no others. It holds its certificates, so it can be copied.
+    pub fn proxy_kubeconfig(&self) -> PathBuf {
+        Identity::KubeProxy.kubeconfig(&self.directory)
+    }
+
+    /// A client with every right.
+    pub fn admin_client(&self) -> Client {
+        self.admin.clone()
+    }
+
+    /// A client with the rights of `kubeconfig`, which lives as long as this control plane.
+    pub fn client_for(&self, kubeconfig: &Path) -> anyhow::Result<Client> {
+        client(&self.runtime, kubeconfig)
+    }
+
+    /// Waits for something asked of a client.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    /// Creates the object, or replaces the one of that name, and then writes its `status` if it has
+    /// one: the API server takes the two in separate requests.
+    ///
+    /// What the API server allocated before (ClusterIPs, node ports) stays if the object leaves it
+    /// out; so does the status. An object of a namespaced kind must say its namespace.
+    ///
+    /// This is no server-side apply, which refuses a Node with two addresses of one type: the key
+    /// of that list is the type alone.
+    pub fn apply(&self, object: &Value) -> anyhow::Result<()> {
+        let object: DynamicObject = serde_json::from_value(object.clone()).context("reading the object")?;
+        let (Some(types), Some(name)) = (&object.types, &object.metadata.name) else {
+            bail!("the object lacks apiVersion, kind or metadata.name");
+        };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(self.admin_client(), namespace, &resource),
+            None => Api::all_with(self.admin_client(), &resource),
+        };
+        self.block_on(write(&api, name, &object)).with_context(|| format!("writing {} {name}", resource.kind))
+    }
+
+    /// Deletes a namespaced object: `delete::<Service>("default", "web")`.
+    pub fn delete<K>(&self, namespace: &str, name: &str) -> anyhow::Result<()>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.admin_client(), namespace);
+        self.block_on(api.delete(name, &DeleteParams::default()))
+            .with_context(|| format!("deleting {} {namespace}/{name}", K::kind(&())))?;
+        Ok(())
+    }
+
+    /// Creates a Node, or changes the one of that name, with the hostname label, the zone label if
+    /// it has a zone, and `labels`.
+    pub fn create_node(
+        &self,
+        name: &str,
+        internal_ips: &[IpAddr],
+        zone: Option<&str>,
+        labels: &[(&str, &str)],
+    ) -> anyhow::Result<()> {
+        let zone = zone.map(|zone| ("topology.kubernetes.io/zone", zone));
+        let labels: serde_json::Map<String, Value> = [("kubernetes.io/hostname", name)]
+            .into_iter()
+            .chain(zone)
+            .chain(labels.iter().copied())
+            .map(|(label, value)| (label.to_owned(), value.into()))
+            .collect();
+        let addresses: Vec<Value> =
+            internal_ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect();
+        self.apply(&json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": labels},
+            "status": {"addresses": addresses},
+        }))
+    }
+
+    /// Deletes a Node.
+    pub fn delete_node(&self, name: &str) -> anyhow::Result<()> {
+        let api: Api<Node> = Api::all(self.admin_client());
+        self.block_on(api.delete(name, &DeleteParams::default()))
+            .with_context(|| format!("deleting Node {name}"))?;
+        Ok(())
+    }
+}
+
+async fn write(api: &Api<DynamicObject>, name: &str, object: &DynamicObject) -> kube::Result<()> {
+    let params = PostParams::default();
+    match api.create(&params, object).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            api.replace(name, &params, object).await?;
+        }
+        done => {
+            done?;
+        }
+    }
+    if object.data.get("status").is_some() {
+        api.replace_status(name, &params, object).await?;
+    }
+    Ok(())
+}
+
+/// One worker, so that what a client left in flight goes on between two blocking calls.
+fn runtime() -> anyhow::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().context("starting an async runtime")
+}
+
+fn client(runtime: &Runtime, kubeconfig: &Path) -> anyhow::Result<Client> {
+    let load = async {
+        let file = Kubeconfig::read_from(kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+        anyhow::Ok(Client::try_from(config)?)
+    };
+    runtime.block_on(load).with_context(|| format!("making a client from {}", kubeconfig.display()))
+}
+
+/// `/readyz` covers the RBAC bindings and the allocation of ClusterIPs; the namespace `default` is
+/// created after it.
+async fn is_ready(admin: &Client) -> anyhow::Result<()> {
+    let readyz = kube::core::Request::new("").get("readyz", &GetParams::default())?;
+    admin.request_text(readyz).await?;
+    Api::<Namespace>::all(admin.clone()).get("default").await?;
+    Ok(())
+}
+
+/// A port that nobody listens on. It stays free until the server takes it, as Linux prefers odd ports
+/// here and even ones for outgoing connections (`inet_csk_find_open_port`).
+fn free_port(address: IpAddr) -> anyhow::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
+    listener.with_context(|| format!("looking for a free port on {address}"))
+}
+
+/// Every name a client may know the API server by.
+fn subject_names(options: &Options) -> Vec<String> {
+    let fixed = ["127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc"];
+    // The first address of each range is the Service default/kubernetes.
+    let cluster_ips = options.service_cidrs.iter().filter_map(|range| range.hosts().next());
+    let mut names: Vec<String> = fixed.map(str::to_owned).into();
+    names.push(options.bind.to_string());
+    names.extend(cluster_ips.map(|ip| ip.to_string()));
+    names.extend(options.extra_sans.iter().cloned());
+    names
+}
+
+fn etcd_arguments(client: SocketAddr, peer: SocketAddr) -> Vec<String> {
+    vec![
+        "--name=test".into(),
+        "--data-dir=etcd".into(),
+        format!("--listen-client-urls=http://{client}"),
+        format!("--advertise-client-urls=http://{client}"),
+        format!("--listen-peer-urls=http://{peer}"),
+        format!("--initial-advertise-peer-urls=http://{peer}"),
+        format!("--initial-cluster=test=http://{peer}"),
+        // It is thrown away: nothing has to reach a disk.
+        "--unsafe-no-fsync".into(),
+        "--log-level=warn".into(),
+    ]
+}
+
+fn apiserver_arguments(options: &Options, address: SocketAddr, etcd: SocketAddr) -> Vec<String> {
+    let ranges: Vec<String> = options.service_cidrs.iter().map(IpNet::to_string).collect();
+    let mut arguments = vec![
+        format!("--etcd-servers=http://{etcd}"),
+        format!("--bind-address={}", address.ip()),
+        format!("--advertise-address={}", address.ip()),
+        format!("--secure-port={}", address.port()),
+        format!("--service-cluster-ip-range={}", ranges.join(",")),
+        format!("--tls-cert-file={}", certificates::SERVING_CERTIFICATE),
+        format!("--tls-private-key-file={}", certificates::SERVING_KEY),
+        format!("--service-account-key-file={}", certificates::SERVICE_ACCOUNT_PUBLIC_KEY),
+        format!("--service-account-signing-key-file={}", certificates::SERVICE_ACCOUNT_KEY),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--token-auth-file={}", identity::TOKENS),
+        "--authorization-mode=RBAC".into(),
+        // It would refuse every pod, for want of the controller that creates the accounts.
+        "--disable-admission-plugins=ServiceAccount".into(),
+        "--allow-privileged=true".into(),
+    ];
+    arguments.extend(options.extra_args.iter().cloned());
+    arguments
+}

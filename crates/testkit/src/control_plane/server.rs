@@ -1,0 +1,66 @@
+//! A server process that ends with its owner.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+/// How much of a log is worth showing.
+const LAST_LINES: usize = 15;
+
+/// A running process, killed on drop.
+#[derive(Debug)]
+pub(super) struct Server {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts the executable `name` of `assets` in `directory`, with its output in `name.log` there.
+    pub(super) fn start(
+        assets: &Path,
+        name: &'static str,
+        directory: &Path,
+        arguments: &[String],
+    ) -> anyhow::Result<Self> {
+        let log = directory.join(name).with_extension("log");
+        let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
+        let executable = assets.join(name);
+        let child = Command::new(&executable)
+            .args(arguments)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().context("sharing the log")?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("starting {}", executable.display()))?;
+        Ok(Self { name, child, log })
+    }
+
+    /// Fails, with the end of its log, if it has ended.
+    pub(super) fn check_it_runs(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait().with_context(|| format!("looking after {}", self.name))? {
+            None => Ok(()),
+            Some(status) => bail!("{} ended ({status}):\n{}", self.name, self.last_words()),
+        }
+    }
+
+    /// The end of its log.
+    pub(super) fn last_words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nothing it holds outlives the test, so there is nothing to shut down in order. Both calls
+        // fail only if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,158 @@
+//! The real binary on a lab's node.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::lab::{CLUSTER_CIDR, Host};
+
+/// How long the kernel may take to look as expected. Software emulation is slow.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running `kube-ipvs`. It is killed when dropped; what it programmed stays, as in life.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    binary: PathBuf,
+    socket: PathBuf,
+    files: tempfile::TempDir,
+}
+
+impl Daemon {
+    /// Starts it on `node` with these arguments, beside the cluster's range and a control socket.
+    pub fn start(node: &Host, arguments: &[&str]) -> Result<Self> {
+        let files = tempfile::tempdir()?;
+        let socket = files.path().join("control.sock");
+        Self::start_at(node, arguments, files, socket)
+    }
+
+    /// Starts a second one with the control socket of this one.
+    pub fn another(&self, node: &Host, manifests: &Path) -> Result<Self> {
+        let manifests = manifests.to_string_lossy();
+        Self::start_at(node, &["--manifests", &manifests], tempfile::tempdir()?, self.socket.clone())
+    }
+
+    fn start_at(
+        node: &Host,
+        arguments: &[&str],
+        files: tempfile::TempDir,
+        socket: PathBuf,
+    ) -> Result<Self> {
+        let binary = binary()?;
+        let log = File::create(files.path().join("log"))?;
+        let child = node
+            .command(&binary.to_string_lossy())
+            .args(["--proxy-mode=ipvs", "--cluster-cidr", CLUSTER_CIDR, "--hostname-override=node"])
+            .arg("--control-socket")
+            .arg(&socket)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        Ok(Self { child, binary, socket, files })
+    }
+
+    /// Starts it on `node`, fed by the manifests in `directory`.
+    pub fn with_manifests(node: &Host, directory: &Path, arguments: &[&str]) -> Result<Self> {
+        let directory = directory.to_string_lossy();
+        let arguments: Vec<_> =
+            ["--manifests", &directory].into_iter().chain(arguments.iter().copied()).collect();
+        Self::start(node, &arguments)
+    }
+
+    /// Runs a subcommand that talks to it, and returns what it printed.
+    pub fn ask(&self, node: &Host, command: &str) -> Result<String> {
+        let socket = self.socket.to_string_lossy();
+        node.run(&self.binary.to_string_lossy(), &[command, "--control-socket", &socket])
+    }
+
+    /// Runs `kube-ipvs list`, which needs no daemon.
+    pub fn list(&self, node: &Host) -> Result<String> {
+        node.run(&self.binary.to_string_lossy(), &["list"])
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.files.path().join("log")).unwrap_or_default()
+    }
+
+    /// Kills it with SIGKILL and waits until it is gone.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Waits for it to end by itself, and returns its exit code with what it logged.
+    pub fn ended(mut self) -> Result<(Option<i32>, String)> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok((status.code(), self.log()));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        bail!("kube-ipvs still runs:\n{}", self.log())
+    }
+
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- kube-ipvs said:\n{}---", self.log());
+        }
+    }
+}
+
+/// The binary under test: `KUBE_IPVS_BIN`, or the one that cargo put beside the running test.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("KUBE_IPVS_BIN") {
+        return Ok(path.into());
+    }
+    let test = std::env::current_exe()?;
+    let found = test.ancestors().skip(1).map(|dir| dir.join("kube-ipvs")).find(|path| path.is_file());
+    found.context("no kube-ipvs beside the test: set KUBE_IPVS_BIN")
+}
+
+/// Tries until `check` is content; then returns what it found. Fails with its last complaint.
+pub fn eventually<T>(what: &str, check: impl FnMut() -> Result<T>) -> Result<T> {
+    eventually_within(PATIENCE, what, check)
+}
+
+/// The same with a limit of its own.
+pub fn eventually_within<T>(limit: Duration, what: &str, mut check: impl FnMut() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match check() {
+            Ok(found) => return Ok(found),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error.context(format!("not within {limit:?}: {what}")));
+            }
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Waits until `ipvsadm -Ln` on `node` satisfies `check`, and returns it.
+pub fn ipvsadm_shows(node: &Host, what: &str, check: impl Fn(&str) -> bool) -> Result<String> {
+    eventually(what, || {
+        let table = node.run("ipvsadm", &["-Ln"])?;
+        ensure!(check(&table), "ipvsadm -Ln shows:\n{table}");
+        Ok(table)
+    })
+}

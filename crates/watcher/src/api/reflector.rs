@@ -1,0 +1,272 @@
+//! The list-and-watch protocol, for one kind of object.
+//!
+//! Read everything (a WatchList where the server has it, pages of a list otherwise), then follow the
+//! changes from there. What is passed on is either the complete state or one change to it, never half
+//! a list; while the server is out of reach nothing is passed on.
+//!
+//! This is not `kube::runtime::watcher` because that one retries a watch refused with the HTTP status
+//! 410 at the same version for ever, takes a deletion during a WatchList for impossible (it happens:
+//! the server first sends its cache, then what changed until it has caught up), and asks again without
+//! a pause when a watch is closed at once.
+
+use std::{collections::BTreeMap, convert::Infallible, future::Future, time::Duration};
+
+use futures::{StreamExt, stream::BoxStream};
+use kube::{
+    Api,
+    api::{ListParams, VersionMatch, WatchEvent, WatchParams},
+};
+use service::ObjectName;
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use super::{failure::Failure, retry::Retry};
+use crate::view::{Complaints, Kind, News, View};
+
+/// How long the server keeps one watch open; then it is resumed.
+const WATCH_SECONDS: u32 = 290;
+/// A watch that is quiet for longer than the server would keep it open is dead.
+const QUIET: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
+/// How long the server may take to begin an answer, or to send a page of a list.
+const ANSWER: Duration = Duration::from_secs(60);
+/// How long a WatchList may be quiet before it is complete.
+const WATCH_LIST_QUIET: Duration = Duration::from_secs(10);
+/// A watch that ends sooner and without an event has failed.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// Objects in a page of a list.
+const PAGE: u32 = 500;
+/// The server marks the end of a WatchList with a bookmark that has this annotation.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+type Events<T> = BoxStream<'static, kube::Result<WatchEvent<View<T>>>>;
+
+/// Which objects the server shall send.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selectors {
+    pub(super) labels: Option<String>,
+    pub(super) fields: Option<String>,
+}
+
+/// How recent a list must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Recency {
+    /// Whatever the server has at hand: the first list must come soon, and later changes follow.
+    Any,
+    /// As of now: a list after others must not go back in time.
+    Latest,
+}
+
+/// The objects of a complete list, and where their watch goes on.
+struct Listed<T> {
+    objects: BTreeMap<ObjectName, T>,
+    version: String,
+    /// The WatchList's own stream, which goes on as a watch.
+    events: Option<Events<T>>,
+}
+
+/// Follows the objects of one kind.
+pub(super) struct Reflector<T: Kind, F> {
+    api: Api<View<T>>,
+    selectors: Selectors,
+    send: F,
+    retry: Retry,
+    complaints: Complaints,
+    recency: Recency,
+    /// The last list had objects in it.
+    had_objects: bool,
+}
+
+impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
+    pub(super) fn new(api: Api<View<T>>, selectors: Selectors, send: F) -> Self {
+        Self {
+            api,
+            selectors,
+            send,
+            retry: Retry::new(T::PLURAL),
+            complaints: Complaints::default(),
+            recency: Recency::Any,
+            had_objects: false,
+        }
+    }
+
+    /// Runs until dropped.
+    pub(super) async fn run(mut self) -> Infallible {
+        loop {
+            let failure = match self.list_all().await {
+                Ok(listed) => {
+                    let Listed { objects, version, events } = listed;
+                    (self.send)(News::Replace(objects.into_values().collect()));
+                    self.follow(version, events).await
+                }
+                Err(failure) => failure,
+            };
+            self.retry.pause(&failure).await;
+        }
+    }
+
+    /// The complete state.
+    async fn list_all(&mut self) -> Result<Listed<T>, Failure> {
+        let listed = match self.watch_list().await {
+            Err(failure) if failure.refuses_watch_list() => {
+                debug!("no WatchList of {}: {failure}; listing instead", T::PLURAL);
+                self.list().await?
+            }
+            other => other?,
+        };
+        // A cluster always has Services and slices. A wrong answer of some proxy in between must not
+        // take every service off the node; an answer that is given twice is believed.
+        let had_objects = std::mem::replace(&mut self.had_objects, !listed.objects.is_empty());
+        if had_objects && listed.objects.is_empty() {
+            return Err(Failure::SuddenlyEmpty);
+        }
+        self.recency = Recency::Latest;
+        self.retry.succeeded();
+        Ok(listed)
+    }
+
+    /// Everything that exists, as the first events of a watch.
+    async fn watch_list(&mut self) -> Result<Listed<T>, Failure> {
+        let version = match self.recency {
+            Recency::Any => "0",
+            Recency::Latest => "",
+        };
+        let mut events = self.open(version, true).await?;
+        let mut objects = BTreeMap::new();
+        loop {
+            let next = timeout(WATCH_LIST_QUIET, events.next()).await;
+            match next.map_err(|_| Failure::Silent(WATCH_LIST_QUIET))?.ok_or(Failure::Incomplete)? {
+                Ok(WatchEvent::Added(view) | WatchEvent::Modified(view)) => self.gather(view, &mut objects),
+                Ok(WatchEvent::Deleted(view)) => {
+                    objects.remove(&view.name());
+                }
+                Ok(WatchEvent::Bookmark(bookmark)) => {
+                    if bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
+                        let version = bookmark.metadata.resource_version;
+                        return Ok(Listed { objects, version, events: Some(events) });
+                    }
+                }
+                Ok(WatchEvent::Error(status)) => return Err(Failure::InStream(status)),
+                Err(error) => return Err(Failure::Request(error)),
+            }
+        }
+    }
+
+    /// Everything that exists, in pages.
+    async fn list(&mut self) -> Result<Listed<T>, Failure> {
+        let mut params = ListParams {
+            label_selector: self.selectors.labels.clone(),
+            field_selector: self.selectors.fields.clone(),
+            ..ListParams::default()
+        };
+        match self.recency {
+            Recency::Any => {
+                params.resource_version = Some("0".to_owned());
+                params.version_match = Some(VersionMatch::NotOlderThan);
+            }
+            Recency::Latest => params.limit = Some(PAGE),
+        }
+        let mut objects = BTreeMap::new();
+        loop {
+            let page = answer(self.api.list(&params)).await?;
+            for view in page.items {
+                self.gather(view, &mut objects);
+            }
+            let token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if token.is_none() {
+                let version = page.metadata.resource_version.filter(|version| !version.is_empty());
+                return Ok(Listed { objects, version: version.ok_or(Failure::NoVersion)?, events: None });
+            }
+            params.continue_token = token;
+        }
+    }
+
+    /// Passes on changes until everything must be listed again, and returns why.
+    async fn follow(&mut self, mut version: String, mut events: Option<Events<T>>) -> Failure {
+        loop {
+            let watched = match events.take() {
+                Some(events) => self.pass_on(events, &mut version).await,
+                None => match self.open(&version, false).await {
+                    Ok(events) => self.pass_on(events, &mut version).await,
+                    Err(failure) => Err(failure),
+                },
+            };
+            match watched {
+                Ok(()) => {}
+                Err(failure) if failure.needs_a_new_list() => return failure,
+                Err(failure) => self.retry.pause(&failure).await,
+            }
+        }
+    }
+
+    /// Passes on the events of one watch until the server ends it. `version` is that of the last.
+    async fn pass_on(&mut self, mut events: Events<T>, version: &mut String) -> Result<(), Failure> {
+        let opened = Instant::now();
+        let mut heard = false;
+        loop {
+            let Some(event) = timeout(QUIET, events.next()).await.map_err(|_| Failure::Silent(QUIET))? else {
+                let closed_at_once = !heard && opened.elapsed() < SHORTEST_WATCH;
+                return if closed_at_once { Err(Failure::ClosedAtOnce) } else { Ok(()) };
+            };
+            match event.map_err(Failure::Request)? {
+                WatchEvent::Added(view) | WatchEvent::Modified(view) => {
+                    note_version(version, &view);
+                    self.apply(view);
+                }
+                WatchEvent::Deleted(view) => {
+                    note_version(version, &view);
+                    self.delete(&view.name());
+                }
+                WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
+                WatchEvent::Error(status) => return Err(Failure::InStream(status)),
+            }
+            heard = true;
+            self.retry.succeeded();
+        }
+    }
+
+    async fn open(&self, version: &str, send_initial_events: bool) -> Result<Events<T>, Failure> {
+        let params = WatchParams {
+            label_selector: self.selectors.labels.clone(),
+            field_selector: self.selectors.fields.clone(),
+            timeout: Some(WATCH_SECONDS),
+            bookmarks: true,
+            send_initial_events,
+        };
+        Ok(answer(self.api.watch(&params, version)).await?.boxed())
+    }
+
+    fn gather(&mut self, view: View<T>, objects: &mut BTreeMap<ObjectName, T>) {
+        let name = view.name();
+        match self.complaints.usable(&name, view.decoded) {
+            Some(object) => objects.insert(name, object),
+            None => objects.remove(&name),
+        };
+    }
+
+    /// An object that has become useless counts as gone.
+    fn apply(&mut self, view: View<T>) {
+        let name = view.name();
+        let nameless = name.name.is_empty();
+        match self.complaints.usable(&name, view.decoded) {
+            Some(object) => (self.send)(News::Apply(object)),
+            None if nameless => {}
+            None => (self.send)(News::Delete(name)),
+        }
+    }
+
+    fn delete(&mut self, name: &ObjectName) {
+        self.complaints.forget::<T>(name);
+        (self.send)(News::Delete(name.clone()));
+    }
+}
+
+fn note_version<T>(version: &mut String, view: &View<T>) {
+    if let Some(newer) = &view.metadata.resource_version {
+        version.clone_from(newer);
+    }
+}
+
+/// Waits for an answer, but not for ever.
+async fn answer<R>(request: impl Future<Output = kube::Result<R>>) -> Result<R, Failure> {
+    timeout(ANSWER, request).await.map_err(|_| Failure::Silent(ANSWER))?.map_err(Failure::Request)
+}

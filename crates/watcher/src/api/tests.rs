@@ -1,0 +1,413 @@
+//! The protocol against an API server that plays a script. Time is tokio's, which jumps ahead
+//! whenever everybody waits.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    convert::Infallible,
+    future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::*;
+
+/// One answer: a status, and the body.
+type Answer = (u16, String);
+
+/// A server that answers the requests for each resource in turn, and after the last not at all.
+#[derive(Clone, Default)]
+struct Script(Arc<Mutex<Played>>);
+
+#[derive(Default)]
+struct Played {
+    answers: HashMap<&'static str, VecDeque<Answer>>,
+    requests: Vec<String>,
+}
+
+impl Script {
+    fn new<const N: usize>(resource: &'static str, answers: [Answer; N]) -> Self {
+        Self::default().and(resource, answers)
+    }
+
+    fn and<const N: usize>(self, resource: &'static str, answers: [Answer; N]) -> Self {
+        self.0.lock().unwrap().answers.insert(resource, answers.into());
+        self
+    }
+
+    async fn answer(self, request: Request<Body>) -> Result<Response<Body>, Infallible> {
+        let resource = request.uri().path().rsplit('/').next().unwrap().to_owned();
+        let answer = {
+            let mut played = self.0.lock().unwrap();
+            played.requests.push(request.uri().to_string());
+            played.answers.get_mut(&*resource).and_then(VecDeque::pop_front)
+        };
+        match answer {
+            Some((status, body)) => {
+                Ok(Response::builder().status(status).body(Body::from(body.into_bytes())).unwrap())
+            }
+            None => future::pending().await,
+        }
+    }
+
+    /// What is sent within ten minutes.
+    async fn play(&self) -> Vec<Change> {
+        let script = self.clone();
+        let client = Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default");
+        let changes = Mutex::new(Vec::new());
+        let watching = watch(client, "n1", |change| changes.lock().unwrap().push(change));
+        assert!(timeout(Duration::from_secs(600), watching).await.is_err());
+        changes.into_inner().unwrap()
+    }
+
+    /// The requests for this resource, as far as the script answered them.
+    fn requests(&self, resource: &str) -> Vec<String> {
+        let requests = &self.0.lock().unwrap().requests;
+        requests.iter().filter(|uri| uri.contains(&format!("/{resource}?"))).cloned().collect()
+    }
+}
+
+fn service(name: &str, version: u32) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": name, "namespace": "shop", "resourceVersion": version.to_string()},
+        "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": version}]},
+    })
+}
+
+fn event(kind: &str, object: &Value) -> String {
+    // The server writes the type first.
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+}
+
+fn added(name: &str, version: u32) -> String {
+    event("ADDED", &service(name, version))
+}
+
+fn end_of_list(version: u32) -> String {
+    event(
+        "BOOKMARK",
+        &json!({
+            "kind": "Service", "apiVersion": "v1",
+            "metadata": {"resourceVersion": version.to_string(), "annotations": {"k8s.io/initial-events-end": "true"}},
+        }),
+    )
+}
+
+fn status(code: u16, message: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code})
+}
+
+fn events<const N: usize>(lines: [String; N]) -> Answer {
+    (200, Vec::from(lines).concat())
+}
+
+fn refusal(code: u16) -> Answer {
+    (code, status(code, "no").to_string())
+}
+
+fn list<const N: usize>(version: u32, items: [Value; N]) -> Answer {
+    let metadata = json!({"resourceVersion": version.to_string()});
+    (
+        200,
+        json!({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": Vec::from(items)})
+            .to_string(),
+    )
+}
+
+/// The changes in short: `=a,b` for a replacement, `+a:80`, `-a`.
+fn short(changes: &[Change]) -> Vec<String> {
+    let port = |service: &Service| service.ports[0].port;
+    changes
+        .iter()
+        .map(|change| match change {
+            Change::ReplaceServices(services) => {
+                let names = services.iter().map(|service| &*service.name.name).collect::<Vec<_>>();
+                format!("={}", names.join(","))
+            }
+            Change::ApplyService(service) => format!("+{}:{}", service.name.name, port(service)),
+            Change::DeleteService(name) => format!("-{}", name.name),
+            other => format!("{other:?}"),
+        })
+        .collect()
+}
+
+/// The value of a parameter of a request.
+fn parameter(uri: &str, name: &str) -> Option<String> {
+    let (_, query) = uri.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(ToOwned::to_owned)
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_follow_the_complete_list() {
+    let script = Script::new(
+        "services",
+        [events([
+            added("a", 1),
+            added("b", 2),
+            end_of_list(3),
+            added("c", 4),
+            event("MODIFIED", &service("a", 5)),
+            event("DELETED", &service("b", 6)),
+        ])],
+    );
+    assert_eq!(short(&script.play().await), ["=a,b", "+c:4", "+a:5", "-b"]);
+    // The watch goes on from the last event.
+    assert_eq!(parameter(&script.requests("services")[1], "resourceVersion").as_deref(), Some("6"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_requests_carry_the_selectors_of_a_node_proxy() {
+    let script = Script::default()
+        .and("services", [refusal(400), list(1, [])])
+        .and("endpointslices", [refusal(400), list(1, [])])
+        .and("nodes", [refusal(400), list(1, [])]);
+    script.play().await;
+    let selectors = |resource: &str| {
+        let mut selectors = script
+            .requests(resource)
+            .iter()
+            .map(|uri| (parameter(uri, "labelSelector"), parameter(uri, "fieldSelector")))
+            .collect::<Vec<_>>();
+        assert!(selectors.len() >= 3, "no WatchList, no list or no watch of {resource}");
+        selectors.dedup();
+        assert_eq!(selectors.len(), 1, "{selectors:?}");
+        selectors.remove(0)
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        selectors("services"),
+        (some("%21service.kubernetes.io%2Fservice-proxy-name"), some("spec.clusterIP%21%3DNone"))
+    );
+    assert_eq!(selectors("endpointslices"), (some("%21service.kubernetes.io%2Fheadless"), None));
+    assert_eq!(selectors("nodes"), (None, some("metadata.name%3Dn1")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_list_is_a_watch_list_of_what_the_server_has_at_hand() {
+    let script = Script::default();
+    script.play().await;
+    let uri = &script.requests("endpointslices")[0];
+    assert!(uri.contains("/apis/discovery.k8s.io/v1/endpointslices?"), "{uri}");
+    for (name, value) in [
+        ("watch", "true"),
+        ("sendInitialEvents", "true"),
+        ("resourceVersionMatch", "NotOlderThan"),
+        ("allowWatchBookmarks", "true"),
+        ("resourceVersion", "0"),
+    ] {
+        assert_eq!(parameter(uri, name).as_deref(), Some(value), "{uri}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_list_refused_by_status_becomes_a_list() {
+    for code in [400, 404, 422] {
+        let script =
+            Script::new("services", [refusal(code), list(5, [service("a", 1)]), events([added("b", 6)])]);
+        assert_eq!(short(&script.play().await), ["=a", "+b:6"]);
+        let requests = script.requests("services");
+        assert_eq!(parameter(&requests[1], "watch"), None);
+        assert_eq!(parameter(&requests[2], "resourceVersion").as_deref(), Some("5"));
+        assert_eq!(parameter(&requests[2], "sendInitialEvents"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_list_refused_by_an_error_event_becomes_a_list() {
+    let refused = event("ERROR", &status(500, "the storage cannot tell its progress"));
+    let script = Script::new("services", [events([added("x", 1), refused]), list(5, [service("a", 1)])]);
+    assert_eq!(short(&script.play().await), ["=a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_list_is_never_sent() {
+    let script = Script::new(
+        "services",
+        [events([added("a", 1)]), events([added("a", 1), added("b", 2), end_of_list(3)])],
+    );
+    assert_eq!(short(&script.play().await), ["=a,b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_deleted_while_it_is_listed_is_not_in_the_list() {
+    let script = Script::new(
+        "services",
+        [events([added("a", 1), added("b", 2), event("DELETED", &service("a", 3)), end_of_list(3)])],
+    );
+    assert_eq!(short(&script.play().await), ["=b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_version_leads_to_a_new_list_that_tells_the_deletions() {
+    let first = || events([added("a", 1), added("b", 2), end_of_list(3)]);
+    let second = || events([added("b", 2), end_of_list(9)]);
+    let in_stream = events([event("ERROR", &status(410, "too old resource version"))]);
+    for gone in [refusal(410), in_stream] {
+        let script = Script::new("services", [first(), gone, second()]);
+        assert_eq!(short(&script.play().await), ["=a,b", "=b"]);
+        // Not from the server's cache: a list must not go back in time.
+        assert_eq!(parameter(&script.requests("services")[2], "resourceVersion").as_deref(), Some(""));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_from_the_future_leads_to_a_new_list() {
+    let restored = (504, status(504, "Too large resource version: 3, current: 1").to_string());
+    let script = Script::new(
+        "services",
+        [events([added("a", 1), end_of_list(3)]), restored, events([added("b", 1), end_of_list(1)])],
+    );
+    assert_eq!(short(&script.play().await), ["=a", "=b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_in_trouble_leaves_the_old_state_and_is_not_asked_for_a_list() {
+    let script = Script::new(
+        "services",
+        [
+            events([added("a", 1), end_of_list(3)]),
+            refusal(503),
+            refusal(500),
+            refusal(429),
+            (502, "<html>bad gateway</html>".to_owned()),
+            events([added("b", 4)]),
+        ],
+    );
+    assert_eq!(short(&script.play().await), ["=a", "+b:4"]);
+    for request in &script.requests("services")[1..6] {
+        assert_eq!(parameter(request, "resourceVersion").as_deref(), Some("3"));
+        assert_eq!(parameter(request, "sendInitialEvents"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_closed_at_once_again_and_again_is_not_reopened_without_a_pause() {
+    let empty = || events([]);
+    let script = Script::new(
+        "services",
+        [events([added("a", 1), end_of_list(3)]), empty(), empty(), empty(), empty(), empty()],
+    );
+    let started = tokio::time::Instant::now();
+    let client = {
+        let script = script.clone();
+        Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default")
+    };
+    // Five pauses take at least 0.8 + 1.6 + 3.2 + 6.4 + 12.8 s.
+    assert!(timeout(Duration::from_secs(20), watch(client, "n1", |_| {})).await.is_err());
+    assert!(started.elapsed() >= Duration::from_secs(20));
+    assert!(script.requests("services").len() < 7, "{:?}", script.requests("services"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_are_put_together() {
+    let page = |version: u32, token: &str, name: &str| {
+        let metadata = json!({"resourceVersion": version.to_string(), "continue": token});
+        let items = [service(name, version)];
+        (
+            200,
+            json!({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": items})
+                .to_string(),
+        )
+    };
+    let script = Script::new("services", [refusal(400), page(5, "more", "a"), page(5, "", "b")]);
+    assert_eq!(short(&script.play().await), ["=a,b"]);
+    assert_eq!(parameter(&script.requests("services")[2], "continue").as_deref(), Some("more"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_object_is_skipped_alone() {
+    let mut nameless = service("x", 1);
+    nameless["metadata"]["name"] = json!(7);
+    let mut odd = service("odd", 2);
+    odd["spec"] = json!("none");
+    let changes = Script::new(
+        "services",
+        [
+            refusal(400),
+            list(5, [nameless.clone(), json!(17), odd.clone(), service("a", 80)]),
+            events([event("ADDED", &nameless), event("MODIFIED", &odd), added("b", 6)]),
+        ],
+    )
+    .play()
+    .await;
+    let [Change::ReplaceServices(listed), Change::ApplyService(odd), Change::ApplyService(b)] = &*changes
+    else {
+        panic!("{changes:?}")
+    };
+    assert_eq!(listed.iter().map(|service| &*service.name.name).collect::<Vec<_>>(), ["a", "odd"]);
+    assert_eq!(odd.problems, ["spec: \"none\" is not an object"]);
+    assert_eq!(&*b.name.name, "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
+    let script = Script::new(
+        "services",
+        [
+            events([added("a", 1), end_of_list(3)]),
+            refusal(410),
+            events([end_of_list(4)]),
+            events([end_of_list(5)]),
+        ],
+    );
+    assert_eq!(short(&script.play().await), ["=a", "="]);
+
+    let once = Script::new(
+        "services",
+        [
+            events([added("a", 1), end_of_list(3)]),
+            refusal(410),
+            events([end_of_list(4)]),
+            events([added("a", 1), end_of_list(5)]),
+        ],
+    );
+    assert_eq!(short(&once.play().await), ["=a", "=a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slice_that_stops_being_ours_counts_as_deleted() {
+    let slice = |address_type: &str, version: &str| {
+        json!({
+            "metadata": {
+                "name": "web-1", "namespace": "shop", "resourceVersion": version,
+                "labels": {"kubernetes.io/service-name": "web"},
+            },
+            "addressType": address_type,
+        })
+    };
+    let script = Script::new(
+        "endpointslices",
+        [events([
+            event("ADDED", &slice("IPv4", "1")),
+            end_of_list(2),
+            event("MODIFIED", &slice("FQDN", "3")),
+        ])],
+    );
+    let changes = script.play().await;
+    let [Change::ReplaceSlices(slices), Change::DeleteSlice(name)] = &*changes else { panic!("{changes:?}") };
+    assert_eq!((slices.len(), name.to_string()), (1, "shop/web-1".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_zone_of_the_node_is_sent_and_outlives_the_node() {
+    let node = |zone: &str, version: &str| {
+        let labels = json!({"topology.kubernetes.io/zone": zone});
+        json!({"metadata": {"name": "n1", "resourceVersion": version, "labels": labels}})
+    };
+    let script = Script::new(
+        "nodes",
+        [events([
+            event("ADDED", &node("z1", "1")),
+            end_of_list(2),
+            event("MODIFIED", &node("z2", "3")),
+            event("DELETED", &node("z2", "4")),
+        ])],
+    );
+    let zone = |zone: &str| Change::ApplyNode(Node { zone: Some(zone.into()) });
+    assert_eq!(script.play().await, [zone("z1"), zone("z2")]);
+}

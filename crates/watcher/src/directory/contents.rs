@@ -1,0 +1,72 @@
+//! What a directory says as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use service::{Change, EndpointSlice, Node, ObjectName, Service};
+
+use crate::view::{Complaints, Kind, News, View};
+
+/// The objects of all files.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Contents {
+    pub(super) services: BTreeMap<ObjectName, Service>,
+    pub(super) slices: BTreeMap<ObjectName, EndpointSlice>,
+    /// The Node of this node, if there is one.
+    pub(super) node: Option<Node>,
+}
+
+impl Contents {
+    /// Everything, as after a first list.
+    pub(super) fn all(&self) -> Vec<Change> {
+        let services = Service::change(News::Replace(self.services.values().cloned().collect()));
+        let slices = EndpointSlice::change(News::Replace(self.slices.values().cloned().collect()));
+        let node = self.node.clone().map(Change::ApplyNode);
+        [services, slices, node].into_iter().flatten().collect()
+    }
+
+    /// What is different from before.
+    pub(super) fn since(&self, before: &Self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        differences(&before.services, &self.services, &mut changes);
+        differences(&before.slices, &self.slices, &mut changes);
+        if self.node != before.node {
+            // A Node that is gone keeps its last zone, as with the API server.
+            changes.extend(self.node.clone().map(Change::ApplyNode));
+        }
+        changes
+    }
+}
+
+fn differences<T: Kind>(
+    before: &BTreeMap<ObjectName, T>,
+    after: &BTreeMap<ObjectName, T>,
+    changes: &mut Vec<Change>,
+) {
+    for name in before.keys().filter(|name| !after.contains_key(name)) {
+        changes.extend(T::change(News::Delete(name.clone())));
+    }
+    for (_, object) in after.iter().filter(|(name, object)| before.get(name) != Some(object)) {
+        changes.extend(T::change(News::Apply(object.clone())));
+    }
+}
+
+/// Puts the views of one kind together. A name that comes again wins over the earlier one.
+pub(super) fn gather<'a, T: Kind>(
+    views: impl Iterator<Item = &'a View<T>>,
+    complaints: &mut Complaints,
+    duplicates: &mut BTreeSet<(&'static str, ObjectName)>,
+) -> BTreeMap<ObjectName, T> {
+    let mut last = BTreeMap::new();
+    for view in views {
+        let name = view.name();
+        if last.insert(name.clone(), view).is_some() {
+            duplicates.insert((T::KIND, name));
+        }
+    }
+    last.into_iter()
+        .filter_map(|(name, view)| {
+            let object = complaints.usable(&name, view.decoded.clone())?;
+            Some((name, object))
+        })
+        .collect()
+}

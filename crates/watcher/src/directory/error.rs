@@ -1,0 +1,44 @@
+//! Why manifests could not be read.
+
+use std::{io, path::PathBuf};
+
+/// Why manifests could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory itself.
+    #[error("cannot read the directory {}", path.display())]
+    ReadDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// One of the files in it.
+    #[error("cannot read {}", path.display())]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file is not YAML, or not JSON.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where, counted from 1.
+        line: u64,
+        /// Where in the line, counted from 1.
+        column: u64,
+        /// What is wrong there.
+        message: String,
+    },
+    /// The system does not tell about changes in the directory.
+    #[error("cannot watch the directory {} for changes", path.display())]
+    Watch {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: notify::Error,
+    },
+}

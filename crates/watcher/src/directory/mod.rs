@@ -1,0 +1,225 @@
+//! A directory of manifests as source: for demos, tests and static nodes.
+//!
+//! All `*.yaml`, `*.yml` and `*.json` files of the directory, in the order of their names, each with
+//! any number of documents and lists. Services, EndpointSlices and this node's Node are read; other
+//! kinds are ignored. What the API server would fill in, as far as the proxy needs it, is filled in:
+//! the namespace `default`, and the empty name of a slice's only port.
+
+mod contents;
+mod error;
+mod file;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    fs,
+    hash::{BuildHasher, BuildHasherDefault},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use notify::{
+    EventKind, RecommendedWatcher, RecursiveMode, Watcher,
+    event::{AccessKind, AccessMode},
+};
+use rustc_hash::FxHasher;
+use service::{Change, ObjectName};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, timeout},
+};
+use tracing::warn;
+
+pub use self::error::Error;
+use self::{
+    contents::{Contents, gather},
+    file::Manifests,
+};
+use crate::view::Complaints;
+
+/// A file is often written in several steps; they are one change.
+const SETTLE: Duration = Duration::from_millis(50);
+/// Where something is written all the time, it is read all the same.
+const LONGEST_SETTLE: Duration = Duration::from_secs(1);
+/// How often the directory is read without having been told of a change: a link's target, or the
+/// directory behind a mount, can change unnoticed.
+const REREAD: Duration = Duration::from_secs(10);
+
+/// Reads the directory once, as [`watch`] does at first.
+pub fn read_once(directory: &Path, node_name: &str) -> Result<Vec<Change>, Error> {
+    Ok(Directory::open(directory, node_name)?.contents().all())
+}
+
+/// Reads the directory and sends what it says; then sends each difference, for ever.
+///
+/// A file that cannot be read or parsed is an error at first, and nothing has been sent. Later its
+/// last good objects stay, and the log says so. One bad object in a good file is skipped alone, and
+/// logged.
+pub async fn watch(directory: &Path, node_name: &str, send: impl Fn(Change)) -> Result<Infallible, Error> {
+    // Watched before it is read: no change falls between.
+    let (mut watcher, mut events) = notifications(directory)?;
+    let mut source = Directory::open(directory, node_name)?;
+    let mut contents = source.contents();
+    contents.all().into_iter().for_each(&send);
+    loop {
+        tokio::select! {
+            _ = events.recv() => settle(&mut events).await,
+            () = sleep(REREAD) => {
+                // The path may lead to another directory by now; the same one is not watched twice.
+                _ = watcher.watch(directory, RecursiveMode::NonRecursive);
+            }
+        }
+        // A few local files: not worth a thread of their own.
+        source.refresh();
+        let now = source.contents();
+        now.since(&contents).into_iter().for_each(&send);
+        contents = now;
+    }
+}
+
+/// Tells, over a channel that holds one message, that something changed.
+fn notifications(directory: &Path) -> Result<(RecommendedWatcher, mpsc::Receiver<()>), Error> {
+    let (changed, events) = mpsc::channel(1);
+    let failed = |source| Error::Watch { path: directory.to_owned(), source };
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Reading a file is an event too, but no change. An error may stand for lost events.
+        let only_read = |event: &notify::Event| {
+            matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
+        };
+        if !event.is_ok_and(|event| only_read(&event)) {
+            // Full: the message that is in it says as much.
+            _ = changed.try_send(());
+        }
+    })
+    .map_err(failed)?;
+    match watcher.watch(directory, RecursiveMode::NonRecursive) {
+        Ok(()) => Ok((watcher, events)),
+        // The same error as from reading it, which says why.
+        Err(error) => Err(fs::read_dir(directory).map_or_else(
+            |source| Error::ReadDirectory { path: directory.to_owned(), source },
+            |_| failed(error),
+        )),
+    }
+}
+
+/// Waits until no more changes come.
+async fn settle(events: &mut mpsc::Receiver<()>) {
+    let deadline = Instant::now() + LONGEST_SETTLE;
+    while Instant::now() < deadline && timeout(SETTLE, events.recv()).await.is_ok() {}
+}
+
+/// The files as last read.
+struct Directory {
+    path: PathBuf,
+    node_name: String,
+    files: BTreeMap<PathBuf, File>,
+    complaints: Complaints,
+    /// What the last reading said was wrong, so as to say it once.
+    said: Vec<String>,
+    duplicates: BTreeSet<(&'static str, ObjectName)>,
+}
+
+/// One file's last good state.
+struct File {
+    /// Of the text: what has not changed is not parsed again.
+    hash: u64,
+    manifests: Manifests,
+}
+
+impl Directory {
+    /// Reads everything; what cannot be read is an error.
+    fn open(path: &Path, node_name: &str) -> Result<Self, Error> {
+        let mut directory = Self {
+            path: path.to_owned(),
+            node_name: node_name.to_owned(),
+            files: BTreeMap::new(),
+            complaints: Complaints::default(),
+            said: Vec::new(),
+            duplicates: BTreeSet::new(),
+        };
+        match directory.read().into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(directory),
+        }
+    }
+
+    /// Reads everything again; what cannot be read stays as it was.
+    fn refresh(&mut self) {
+        let errors = self.read().into_iter().map(|error| describe(&error)).collect::<Vec<_>>();
+        for error in errors.iter().filter(|error| !self.said.contains(error)) {
+            warn!("{error}; its last good objects stay");
+        }
+        self.said = errors;
+    }
+
+    /// Takes in what has changed, and returns what could not be.
+    fn read(&mut self) -> Vec<Error> {
+        let paths = match manifests_in(&self.path) {
+            Ok(paths) => paths,
+            Err(source) => return vec![Error::ReadDirectory { path: self.path.clone(), source }],
+        };
+        self.files.retain(|path, _| paths.contains(path));
+        paths.into_iter().filter_map(|path| self.read_file(path).err()).collect()
+    }
+
+    fn read_file(&mut self, path: PathBuf) -> Result<(), Error> {
+        let Some(text) = file::read(&path)? else {
+            self.files.remove(&path);
+            return Ok(());
+        };
+        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(&text);
+        if self.files.get(&path).is_none_or(|file| file.hash != hash) {
+            let manifests = file::parse(&path, &text)?;
+            self.files.insert(path, File { hash, manifests });
+        }
+        Ok(())
+    }
+
+    /// All files together.
+    fn contents(&mut self) -> Contents {
+        let Self { files, complaints, node_name, .. } = self;
+        let mut duplicates = BTreeSet::new();
+        let manifests = || files.values().map(|file| &file.manifests);
+        let nodes = manifests().flat_map(|file| &file.nodes).filter(|node| *node.name().name == **node_name);
+        let contents = Contents {
+            services: gather(manifests().flat_map(|file| &file.services), complaints, &mut duplicates),
+            slices: gather(manifests().flat_map(|file| &file.slices), complaints, &mut duplicates),
+            node: gather(nodes, complaints, &mut duplicates).pop_last().map(|(_, node)| node),
+        };
+        for (kind, name) in duplicates.difference(&self.duplicates) {
+            warn!("{kind} {name} is there twice: the one in the last file counts");
+        }
+        self.duplicates = duplicates;
+        contents
+    }
+}
+
+/// The error and its cause.
+fn describe(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// The manifest files of the directory. Hidden files are none: editors and ConfigMap volumes keep
+/// their own things there.
+fn manifests_in(directory: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
+    let mut paths = BTreeSet::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let manifest = path
+            .extension()
+            .and_then(|extension| extension.to_str())
+            .is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension));
+        if manifest && !hidden && !path.is_dir() {
+            paths.insert(path);
+        }
+    }
+    Ok(paths)
+}

@@ -1,0 +1,66 @@
+//! `cargo xtask test`: every test, tier by tier, and the counts.
+//!
+//! - **unit** needs no root: format, lints, `cargo test` with documentation examples.
+//! - **kernel** needs root and `ip_vs`: the integration tests whose target is named `kernel_…`, all
+//!   in one boot of the test kernel.
+//! - **api** needs a kube-apiserver and etcd beside: the targets named `api_…`.
+//!
+//! The tests of the last two are `#[ignore]`d, with a reason that names the tier, so that a plain
+//! `cargo test` works everywhere. A test that cannot do its work prints `SKIP: ` and the reason;
+//! skips are counted and shown, and are failures when `REQUIRE_ALL=1` is set.
+
+mod guest_tier;
+mod libtest;
+mod tally;
+mod unit;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::guest::KernelArgs;
+use tally::{Report, Tally};
+
+/// The command line of `cargo xtask test`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The tier to run; may be given several times [default: all]
+    #[arg(long = "tier", value_name = "TIER")]
+    tiers: Vec<Tier>,
+    #[command(flatten)]
+    kernel: KernelArgs,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum Tier {
+    /// Pure logic; no root
+    Unit,
+    /// A real kernel with IPVS
+    Kernel,
+    /// A real API server
+    Api,
+}
+
+/// Runs the tiers asked for. Fails if a test does, or is skipped under `REQUIRE_ALL=1`.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let wants = |tier| args.tiers.is_empty() || args.tiers.contains(&tier);
+    let mut tally = Tally::default();
+    let mut timed = |name, tier: &dyn Fn() -> Report| {
+        println!("\n=== {name}");
+        let started = Instant::now();
+        let report = tier();
+        tally.add(name, report, started.elapsed());
+    };
+    if wants(Tier::Unit) {
+        timed("lint", &unit::lint);
+        timed("unit", &unit::tests);
+    }
+    if wants(Tier::Kernel) {
+        timed("kernel", &|| guest_tier::kernel(&args.kernel.choose()));
+    }
+    if wants(Tier::Api) {
+        timed("api", &|| guest_tier::api(&args.kernel.choose()));
+    }
+    print!("\n{tally}");
+    let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");
+    if tally.succeeded(strict) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

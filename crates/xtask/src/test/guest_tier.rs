@@ -1,0 +1,92 @@
+//! The tiers that run in the test kernel.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::libtest::{ENDED, Results, STARTS};
+use super::tally::Report;
+use crate::api_server;
+use crate::guest::{Guest, Kernel, TIMED_OUT, quoted};
+use crate::workspace::{self, TestBinary};
+
+/// How long a tier may take.
+const TIMEOUT: Duration = Duration::from_secs(20 * 60);
+
+/// All `kernel_…` targets in one boot.
+pub(super) fn kernel(kernel: &Kernel) -> Report {
+    tier("kernel_", kernel, |_| Ok(()))
+}
+
+/// All `api_…` targets in one boot, with an API server.
+pub(super) fn api(kernel: &Kernel) -> Report {
+    tier("api_", kernel, api_server::equip)
+}
+
+/// Runs the targets whose name starts with `prefix`, after `equip` has given the guest what they
+/// need beside. What it returns is kept until they are through.
+fn tier<T>(prefix: &str, kernel: &Kernel, equip: impl FnOnce(&mut Guest) -> anyhow::Result<T>) -> Report {
+    let built = workspace::test_binaries(prefix).and_then(|tests| Ok((tests, workspace::daemon()?)));
+    let (tests, daemon) = match built {
+        Ok(built) => built,
+        Err(error) => return Report::failure(format!("{error:#}")),
+    };
+    if tests.is_empty() {
+        return Report::skip(format!("no test target is named {prefix}…"));
+    }
+    let mut guest = Guest { timeout: TIMEOUT, ..Guest::new(kernel.clone()) };
+    guest.env.push(("KUBE_IPVS_BIN".into(), daemon.clone().into()));
+    guest.files = files(&tests, &daemon);
+    let _equipment = match kernel.prepare().and_then(|()| equip(&mut guest)) {
+        Ok(equipment) => equipment,
+        Err(error) => return Report::skip(format!("{error:#}")),
+    };
+
+    let results = Mutex::new(Results::default());
+    let feed = |piece: &[u8]| {
+        if let Ok(mut results) = results.lock() {
+            results.feed(piece);
+        }
+    };
+    let ended = guest.run_tapped(&["sh".into(), "-c".into(), script(&tests)], &feed);
+    let mut report = results.into_inner().unwrap_or_default().finish();
+    match ended {
+        Ok(0) => {}
+        Ok(TIMED_OUT) => report.failed.push(format!("the tier took more than {} s", TIMEOUT.as_secs())),
+        Ok(code) => report.failed.push(format!("the tier ended with code {code}")),
+        Err(error) => report.failed.push(format!("{error:#}")),
+    }
+    report
+}
+
+/// The binaries, and the directories they may read test data from.
+fn files(tests: &[TestBinary], daemon: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = vec![daemon.to_owned(), workspace::root().join("manifests")];
+    for test in tests {
+        files.extend([test.executable.clone(), test.directory.join("tests")]);
+    }
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// A shell script that runs one binary after the other, each where cargo would run it. One test at a
+/// time: a kernel message is then next to the test that caused it, and emulated processors gain
+/// little from more.
+fn script(tests: &[TestBinary]) -> OsString {
+    let mut script = OsString::new();
+    for TestBinary { name, directory, executable } in tests {
+        let (directory, executable) = (quoted(directory.as_os_str()), quoted(executable.as_os_str()));
+        script.push("cd ");
+        script.push(&directory);
+        script.push(format!("\necho '{STARTS}{name}'\nCARGO_MANIFEST_DIR="));
+        script.push(&directory);
+        script.push(" ");
+        script.push(&executable);
+        script.push(" --include-ignored --test-threads=1 --show-output\n");
+        // A crash leaves an unfinished line behind.
+        script.push(format!("printf '\\n{ENDED}%s\\n' $?\n"));
+    }
+    script
+}

@@ -1,0 +1,108 @@
+//! What came out of a run, and how it is shown.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What came out of one tier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Report {
+    /// How many tests passed.
+    pub(super) passed: usize,
+    /// The tests that failed, by name.
+    pub(super) failed: Vec<String>,
+    /// The tests that could not do their work, with the reason.
+    pub(super) skipped: Vec<String>,
+}
+
+impl Report {
+    /// Nothing could be run.
+    pub(super) fn skip(reason: impl Into<String>) -> Self {
+        Self { skipped: vec![reason.into()], ..Self::default() }
+    }
+
+    /// It went wrong before a test could say so.
+    pub(super) fn failure(what: impl Into<String>) -> Self {
+        Self { failed: vec![what.into()], ..Self::default() }
+    }
+}
+
+/// The reports of all tiers. Displays as a table, every failure and skip, and a last line with the
+/// sums.
+#[derive(Default)]
+pub(super) struct Tally(Vec<(&'static str, Report, Duration)>);
+
+impl Tally {
+    /// Adds a tier that took `elapsed`.
+    pub(super) fn add(&mut self, tier: &'static str, report: Report, elapsed: Duration) {
+        self.0.push((tier, report, elapsed));
+    }
+
+    /// Whether nothing failed and, if `strict`, nothing was skipped.
+    pub(super) fn succeeded(&self, strict: bool) -> bool {
+        self.0.iter().all(|(_, report, _)| report.failed.is_empty() && (report.skipped.is_empty() || !strict))
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (tier, report, _) in &self.0 {
+            for reason in &report.skipped {
+                writeln!(f, "skipped  {tier}: {reason}")?;
+            }
+        }
+        for (tier, report, _) in &self.0 {
+            for name in &report.failed {
+                writeln!(f, "FAILED   {tier}: {name}")?;
+            }
+        }
+        writeln!(f, "\n{:<8}{:>8}{:>8}{:>9}{:>11}", "tier", "passed", "failed", "skipped", "wall time")?;
+        let mut sums = [0; 3];
+        for (tier, report, elapsed) in &self.0 {
+            let counts = [report.passed, report.failed.len(), report.skipped.len()];
+            let [passed, failed, skipped] = counts;
+            writeln!(f, "{tier:<8}{passed:>8}{failed:>8}{skipped:>9}{:>9.1} s", elapsed.as_secs_f32())?;
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
+        let [passed, failed, skipped] = sums;
+        writeln!(f, "\n{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally() -> Tally {
+        let mut tally = Tally::default();
+        let unit = Report { passed: 3, ..Report::default() };
+        tally.add("unit", unit, Duration::from_millis(1500));
+        let kernel = Report {
+            passed: 1,
+            failed: vec!["ipvs/kernel_a: x".to_owned()],
+            skipped: vec!["y: no sctp".to_owned()],
+        };
+        tally.add("kernel", kernel, Duration::from_secs(10));
+        tally
+    }
+
+    #[test]
+    fn the_last_line_has_the_sums_and_the_skips_are_shown() {
+        let text = tally().to_string();
+        assert_eq!(text.lines().last(), Some("4 passed, 1 failed, 1 skipped"));
+        assert!(text.contains("skipped  kernel: y: no sctp\n"));
+        assert!(text.contains("FAILED   kernel: ipvs/kernel_a: x\n"));
+        assert!(text.contains("unit           3       0        0      1.5 s\n"));
+    }
+
+    #[test]
+    fn a_skip_fails_the_run_only_when_everything_is_required() {
+        let mut tally = Tally::default();
+        tally.add("api", Report::skip("no etcd"), Duration::ZERO);
+        assert!(tally.succeeded(false));
+        assert!(!tally.succeeded(true));
+        tally.add("unit", Report::failure("x"), Duration::ZERO);
+        assert!(!tally.succeeded(false));
+    }
+}

@@ -1,0 +1,135 @@
+//! The command line.
+
+mod flags;
+mod list;
+mod output;
+mod resync;
+mod run;
+mod status;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand};
+
+pub use flags::{Flags, Unsupported};
+
+use crate::{config, control};
+use output::Format;
+
+/// The exit code for a command line or a configuration that cannot be: `EX_USAGE` of sysexits.h.
+pub const USAGE: u8 = 64;
+
+/// The IPVS-mode node proxy for Kubernetes.
+///
+/// Without a command it is the daemon, and takes kube-proxy's command line as it is: `run` and its
+/// flags.
+#[derive(Debug, Parser)]
+#[command(name = "kube-ipvs", version, args_override_self = true, args_conflicts_with_subcommands = true)]
+#[command(
+    after_help = "Every other flag of kube-proxy is accepted too; what it would have changed is logged."
+)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Keep the kernel as the API server, or a directory of manifests, wants it (the default)
+    #[command(args_override_self = true)]
+    Run(Box<Flags>),
+    /// Print this node's virtual servers as `ipvsadm -Ln` does; needs no daemon
+    List {
+        #[command(flatten)]
+        output: output::Args,
+    },
+    /// Have the daemon compare and repair everything, and print what it did
+    Resync(Ask),
+    /// Print how the daemon stands
+    Status(Ask),
+}
+
+/// A question to the daemon.
+#[derive(Args, Debug)]
+struct Ask {
+    #[command(flatten)]
+    output: output::Args,
+    /// Where the daemon's control socket is
+    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
+    control_socket: PathBuf,
+}
+
+/// The program: parses, runs, prints the error if there is one, and returns the exit code: 0, 64 for
+/// a usage error, 1 for any other.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let command_line = match parse(arguments) {
+        Ok(command_line) => command_line,
+        Err(error) => return refuse(&error),
+    };
+    let result = match command_line.command {
+        None => run::run(&command_line.flags),
+        Some(Command::Run(flags)) => run::run(&flags),
+        Some(Command::List { output }) => list::list(output.format),
+        Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
+        Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("kube-ipvs: {}", one_line(&error));
+        let usage = error.downcast_ref::<config::Error>().is_some_and(config::Error::is_usage);
+        if usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+    })
+}
+
+/// Parses a command line, the program's name first.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
+    CommandLine::try_parse_from(arguments.into_iter().map(hyphenated))
+}
+
+impl CommandLine {
+    /// The daemon's flags, if the daemon is what is asked for.
+    pub fn flags(&self) -> Option<&Flags> {
+        match &self.command {
+            None => Some(&self.flags),
+            Some(Command::Run(flags)) => Some(flags),
+            Some(_) => None,
+        }
+    }
+}
+
+/// Kubernetes takes `--cluster_cidr` for `--cluster-cidr`.
+fn hyphenated(argument: OsString) -> OsString {
+    match argument.to_str() {
+        Some(text) if text.starts_with("--") => match text.split_once('=') {
+            Some((flag, value)) => format!("{}={value}", flag.replace('_', "-")).into(),
+            None => text.replace('_', "-").into(),
+        },
+        _ => argument,
+    }
+}
+
+/// Prints help or the version, or what is wrong with the command line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return output::print(&error.render().to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    let text = error.render().to_string();
+    eprint!("kube-ipvs: {}", text.strip_prefix("error: ").unwrap_or(&text));
+    ExitCode::from(USAGE)
+}
+
+/// An error with its causes as one line, whatever the words of others in it. Some crates' errors say
+/// their cause themselves: it isn't said twice.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let words = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if !line.ends_with(&words) {
+            line.push_str(if line.is_empty() { "" } else { ": " });
+            line.push_str(&words);
+        }
+    }
+    line
+}

@@ -1,0 +1,79 @@
+//! `kube-ipvs resync`.
+
+use std::{fmt::Write, path::Path, process::ExitCode};
+
+use anyhow::bail;
+use reconciler::Report;
+
+use super::{
+    Format,
+    output::{print, print_json},
+};
+use crate::control::{Request, Response, ask};
+
+/// Has the daemon compare and repair everything. What failed makes the exit code 1.
+pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
+    let Response::Report(report) = ask(socket, Request::Resync)? else {
+        bail!("the daemon answered another question");
+    };
+    match format {
+        Format::Text => print(&text(&report))?,
+        Format::Json => print_json(&report)?,
+    }
+    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!("resynced: {}\n", summary(report));
+    for failure in &report.failures {
+        let _ = writeln!(text, "failed: {failure}");
+    }
+    match report.failed.saturating_sub(report.failures.len()) {
+        0 => {}
+        more => {
+            let _ = writeln!(text, "failed: {more} more");
+        }
+    }
+    text
+}
+
+/// `12 operations in 0.034 s`, and how many failed if any did.
+pub(super) fn summary(report: &Report) -> String {
+    let noun = if report.done == 1 { "operation" } else { "operations" };
+    let failed = if report.failed == 0 { String::new() } else { format!(", {} failed", report.failed) };
+    format!("{} {noun} in {:.3} s{failed}", report.done, report.took.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use reconciler::Trigger;
+
+    use super::*;
+
+    fn report(done: usize, failures: &[&str], failed: usize) -> Report {
+        Report {
+            trigger: Trigger::Forced,
+            full: true,
+            done,
+            failures: failures.iter().map(|&failure| failure.to_owned()).collect(),
+            failed,
+            took: Duration::from_millis(34),
+        }
+    }
+
+    #[test]
+    fn a_resync_says_how_much_was_done_and_how_long_it_took() {
+        assert_eq!(text(&report(12, &[], 0)), "resynced: 12 operations in 0.034 s\n");
+        assert_eq!(text(&report(1, &[], 0)), "resynced: 1 operation in 0.034 s\n");
+    }
+
+    #[test]
+    fn what_failed_is_listed_and_what_is_not_listed_is_counted() {
+        assert_eq!(
+            text(&report(3, &["no scheduler xx"], 4)),
+            "resynced: 3 operations in 0.034 s, 4 failed\nfailed: no scheduler xx\nfailed: 3 more\n"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! `kube-ipvs status`.
+
+use std::{fmt::Write, path::Path, process::ExitCode};
+
+use anyhow::bail;
+use reconciler::{Status, Trigger};
+
+use super::{
+    Format,
+    output::{print, print_json},
+    resync::summary,
+};
+use crate::control::{Request, Response, ask};
+
+/// Prints how the daemon stands.
+pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
+    let Response::Status(status) = ask(socket, Request::Status)? else {
+        bail!("the daemon answered another question");
+    };
+    match format {
+        Format::Text => print(&text(&status))?,
+        Format::Json => print_json(&status)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(status: &Status) -> String {
+    let last_sync = match (&status.last_sync, status.last_sync_age) {
+        (Some(report), Some(age)) => {
+            format!("{:.1} s ago, {}: {}", age.as_secs_f64(), cause(report.trigger), summary(report))
+        }
+        _ => "none yet".to_owned(),
+    };
+    let mut text = format!(
+        "synced:          {}\nvirtual servers: {}\nreal servers:    {}\nVIPs:            {}\n\
+         draining:        {}\nlast sync:       {last_sync}\n",
+        if status.synced { "yes" } else { "no" },
+        status.virtual_servers,
+        status.real_servers,
+        status.vips,
+        status.draining,
+    );
+    for failure in status.last_sync.iter().flat_map(|report| &report.failures) {
+        let _ = writeln!(text, "failed:          {failure}");
+    }
+    text
+}
+
+/// Why a sync ran.
+fn cause(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Start => "at the start",
+        Trigger::Change => "after a change",
+        Trigger::Period => "for the period",
+        Trigger::KernelEvent => "after a change in the kernel",
+        Trigger::Retry => "after a failure",
+        Trigger::Forced => "on request",
+        Trigger::Drain => "for draining real servers",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use reconciler::Report;
+
+    use super::*;
+
+    #[test]
+    fn the_status_reads_at_a_glance() {
+        let mut status = Status {
+            synced: false,
+            virtual_servers: 12,
+            real_servers: 40,
+            vips: 6,
+            draining: 1,
+            last_sync: None,
+            last_sync_age: None,
+        };
+        assert_eq!(
+            text(&status),
+            "synced:          no\nvirtual servers: 12\nreal servers:    40\nVIPs:            6\n\
+             draining:        1\nlast sync:       none yet\n"
+        );
+        status.last_sync = Some(Report {
+            trigger: Trigger::Change,
+            full: false,
+            done: 2,
+            failures: vec!["no scheduler xx".to_owned()],
+            failed: 1,
+            took: Duration::from_millis(2),
+        });
+        status.last_sync_age = Some(Duration::from_millis(3210));
+        assert!(
+            text(&status).ends_with(
+                "last sync:       3.2 s ago, after a change: 2 operations in 0.002 s, 1 failed\n\
+                 failed:          no scheduler xx\n"
+            ),
+            "{}",
+            text(&status)
+        );
+    }
+}

@@ -1,0 +1,259 @@
+use std::{ffi::OsString, fs};
+
+use netfilter::LocalTraffic;
+
+use super::*;
+use crate::cli;
+
+fn flags(arguments: &[&str]) -> Flags {
+    let arguments = ["kube-ipvs", "--hostname-override=node"].iter().chain(arguments).map(OsString::from);
+    cli::parse(arguments).unwrap().flags().unwrap().clone()
+}
+
+fn settings(arguments: &[&str]) -> Settings {
+    Settings::resolve(&flags(arguments)).unwrap()
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    let error = Settings::resolve(&flags(arguments)).unwrap_err();
+    assert!(error.is_usage(), "{error}");
+    error.to_string()
+}
+
+/// The settings that a file with these fields leads to.
+fn with_file(fields: &str, arguments: &[&str]) -> Result<Settings, Error> {
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.conf");
+    fs::write(&path, format!("{head}{fields}")).unwrap();
+    let config = format!("--config={}", path.display());
+    let arguments: Vec<_> = [config.as_str()].into_iter().chain(arguments.iter().copied()).collect();
+    Settings::resolve(&flags(&arguments))
+}
+
+/// What is said of such a file, without its path.
+fn refusal_of_file(fields: &str) -> String {
+    let error = with_file(fields, &[]).unwrap_err();
+    assert!(error.is_usage(), "{error}");
+    error.to_string().split_once("config.conf: ").unwrap().1.to_owned()
+}
+
+#[test]
+fn without_flags_upstream_s_defaults_hold() {
+    assert_eq!(
+        settings(&[]),
+        Settings {
+            node_name: "node".to_owned(),
+            source: Source::Api { kubeconfig: None, master: None },
+            scheduler: Scheduler::RR,
+            sync_period: Duration::from_secs(30),
+            min_sync_period: Duration::from_secs(1),
+            exclude_cidrs: vec![],
+            policy: Policy {
+                masquerade_all: false,
+                mark: 0x4000,
+                local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
+            },
+            vip_binding: VipBinding::Address,
+            strict_arp: false,
+            log: logging::Options::default(),
+            control_socket: "/run/kube-ipvs/control.sock".into(),
+            warnings: vec![],
+        }
+    );
+}
+
+#[test]
+fn an_empty_file_leads_to_the_same_but_for_the_minimum_sync_period() {
+    let from_file = with_file("", &[]).unwrap();
+    assert_eq!(from_file, Settings { min_sync_period: Duration::ZERO, ..settings(&[]) });
+}
+
+#[test]
+fn every_flag_arrives() {
+    let settings = settings(&[
+        "--kubeconfig=/k",
+        "--master=https://10.0.0.1:6443",
+        "--proxy-mode=ipvs",
+        "--cluster_cidr=10.244.3.0/16,fd00::/48",
+        "--iptables-masquerade-bit=31",
+        "--masquerade-all",
+        "--ipvs-scheduler=lc",
+        "--ipvs-sync-period=1m30s",
+        "--ipvs-min-sync-period=500ms",
+        "--ipvs-exclude-cidrs=10.1.0.0/16,10.2.0.1/16",
+        "--ipvs-exclude-cidrs=fd01::/64",
+        "--ipvs-strict-arp",
+        "-v=4",
+        "--log-format=json",
+        "--vip-binding=route",
+        "--control-socket=/tmp/s",
+    ]);
+    assert_eq!(
+        settings,
+        Settings {
+            node_name: "node".to_owned(),
+            source: Source::Api {
+                kubeconfig: Some("/k".into()),
+                master: Some("https://10.0.0.1:6443".to_owned())
+            },
+            scheduler: Scheduler::LC,
+            sync_period: Duration::from_secs(90),
+            min_sync_period: Duration::from_millis(500),
+            exclude_cidrs: ["10.1.0.0/16", "10.2.0.0/16", "fd01::/64"]
+                .map(|net| net.parse().unwrap())
+                .to_vec(),
+            policy: Policy {
+                masquerade_all: true,
+                mark: 1 << 31,
+                local_traffic: LocalTraffic::Source {
+                    ipv4: Some("10.244.0.0/16".parse().unwrap()),
+                    ipv6: Some("fd00::/48".parse().unwrap()),
+                },
+            },
+            vip_binding: VipBinding::Route,
+            strict_arp: true,
+            log: logging::Options { format: logging::Format::Json, verbosity: 4 },
+            control_socket: "/tmp/s".into(),
+            warnings: vec![],
+        }
+    );
+}
+
+#[test]
+fn with_a_file_only_the_flags_that_go_before_it_count() {
+    let settings = with_file(
+        "hostnameOverride: from-file\nlogging: {format: json, verbosity: 1}\nclientConnection: {kubeconfig: /k}\n",
+        &["--ipvs-scheduler=lc", "--masquerade-all", "--master=http://m", "--v=5", "--vip-binding=route"],
+    )
+    .unwrap();
+    assert_eq!(settings.node_name, "node", "the flag goes before the file");
+    assert_eq!(settings.scheduler, Scheduler::RR);
+    assert!(!settings.policy.masquerade_all);
+    let master = Some("http://m".to_owned());
+    assert_eq!(settings.source, Source::Api { kubeconfig: Some("/k".into()), master });
+    assert_eq!(settings.log, logging::Options { format: logging::Format::Json, verbosity: 5 });
+    assert_eq!(settings.vip_binding, VipBinding::Route);
+}
+
+#[test]
+fn manifests_go_before_the_file_s_kubeconfig_and_beside_no_flag_of_the_kind() {
+    let settings = with_file("clientConnection: {kubeconfig: /k}\n", &["--manifests=/m"]).unwrap();
+    assert_eq!(settings.source, Source::Directory("/m".into()));
+    let contradiction = ["kube-ipvs", "--manifests=/m", "--kubeconfig=/k"].map(OsString::from);
+    assert!(cli::parse(contradiction).is_err());
+}
+
+#[test]
+fn the_node_s_name_is_trimmed_and_lower_case_and_comes_from_the_kernel_at_last() {
+    assert_eq!(settings(&["--hostname-override= Node-A\n"]).node_name, "node-a");
+    assert_eq!(refusal(&["--hostname-override= "]), "--hostname-override: \" \" cannot be a node's name");
+    let kernel = fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_lowercase();
+    assert_eq!(settings(&["--hostname-override="]).node_name, kernel);
+    assert_eq!(
+        with_file("hostnameOverride: From-File\n", &["--hostname-override="]).unwrap().node_name,
+        "from-file"
+    );
+}
+
+#[test]
+fn pods_are_recognised_as_the_local_mode_says() {
+    let local = |arguments: &[&str]| settings(arguments).policy.local_traffic;
+    assert_eq!(
+        local(&["--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"]),
+        LocalTraffic::Bridge("cbr0".into())
+    );
+    assert_eq!(
+        local(&["--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"]),
+        LocalTraffic::InterfacePrefix("veth".into())
+    );
+    assert_eq!(
+        refusal(&["--detect-local-mode=BridgeInterface"]),
+        "--pod-bridge-interface: \"\" cannot name an interface: expected 1 to 15 letters without space or /"
+    );
+    // The range is not looked at in another mode.
+    let prefix = ["--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"];
+    local(&[prefix[0], prefix[1], "--cluster-cidr=nonsense"]);
+}
+
+#[test]
+fn a_flag_s_bad_value_is_refused_by_the_flag_s_name() {
+    for (flag, expected) in [
+        ("--proxy-mode=iptables", "--proxy-mode: mode \"iptables\" is not supported"),
+        ("--proxy-mode=nftables", "--proxy-mode: mode \"nftables\" is not supported"),
+        ("--proxy-mode=IPVS", "--proxy-mode: mode \"IPVS\" is not supported"),
+        ("--ipvs-scheduler=round robin", "--ipvs-scheduler: \"round robin\" cannot be an IPVS scheduler"),
+        ("--ipvs-sync-period=0", "--ipvs-sync-period: the period must be more than 0"),
+        ("--ipvs-min-sync-period=31s", "--ipvs-min-sync-period: 31s is more than the sync period of 30s"),
+        ("--ipvs-exclude-cidrs=10.0.0.0/8,x", "--ipvs-exclude-cidrs: \"x\" is no CIDR"),
+        ("--cluster-cidr=10.244.0.0/33", "--cluster-cidr: \"10.244.0.0/33\" is no CIDR"),
+        (
+            "--cluster-cidr=10.0.0.0/8,11.0.0.0/8",
+            "--cluster-cidr: \"10.0.0.0/8,11.0.0.0/8\" has more than one",
+        ),
+        ("--iptables-masquerade-bit=32", "--iptables-masquerade-bit: 32 is no bit of a packet mark"),
+        ("--iptables-masquerade-bit=-1", "--iptables-masquerade-bit: -1 is no bit of a packet mark"),
+        ("--detect-local-mode=NodeCIDR", "--detect-local-mode: NodeCIDR is not supported yet"),
+        ("--detect-local-mode=nodecidr", "--detect-local-mode: \"nodecidr\" is unknown"),
+        ("--master=10.0.0.1:6443", "--master: \"10.0.0.1:6443\" is no URL"),
+        ("--cleanup", "--cleanup is not supported yet"),
+        ("--init-only=true", "--init-only is not supported yet"),
+        ("--write-config-to=/tmp/x", "--write-config-to is not supported yet"),
+    ] {
+        let refusal = refusal(&[flag]);
+        assert!(refusal.starts_with(expected), "{flag}: {refusal}");
+    }
+    settings(&["--cleanup=false", "--write-config-to="]);
+}
+
+#[test]
+fn a_field_s_bad_value_is_refused_by_the_field_s_path() {
+    for (fields, expected) in [
+        ("mode: nftables", "mode: mode \"nftables\" is not supported"),
+        ("ipvs: {scheduler: RR}", "ipvs.scheduler: \"RR\" cannot be an IPVS scheduler"),
+        ("ipvs: {minSyncPeriod: 1m}", "ipvs.minSyncPeriod: 60s is more than the sync period of 30s"),
+        ("ipvs: {excludeCIDRs: [x]}", "ipvs.excludeCIDRs: \"x\" is no CIDR"),
+        ("clusterCIDR: x", "clusterCIDR: \"x\" is no CIDR"),
+        ("iptables: {masqueradeBit: 32}", "iptables.masqueradeBit: 32 is no bit"),
+        ("detectLocalMode: x", "detectLocalMode: \"x\" is unknown"),
+        ("detectLocalMode: BridgeInterface", "detectLocal.bridgeInterface: \"\" cannot name"),
+        ("detectLocalMode: InterfaceNamePrefix", "detectLocal.interfaceNamePrefix: \"\" cannot name"),
+        ("logging: {format: xml}", "logging.format: \"xml\" is unknown"),
+    ] {
+        let refusal = refusal_of_file(fields);
+        assert!(refusal.starts_with(expected), "{fields}: {refusal}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_no_usage_error() {
+    let error = Settings::resolve(&flags(&["--config=/nonexistent/config.conf"])).unwrap_err();
+    assert!(!error.is_usage());
+    assert_eq!(error.to_string(), "/nonexistent/config.conf: the configuration file cannot be read");
+}
+
+#[test]
+fn flags_without_effect_are_named_in_one_warning_unless_they_say_what_holds_anyway() {
+    assert_eq!(
+        settings(&[
+            "--metrics-bind-address=0.0.0.0:10249",
+            "--nodeport-addresses=10.0.0.0/8,192.168.0.0/16",
+            "--oom-score-adj",
+            "-998",
+            "--healthz-bind-address=0.0.0.0:10256",
+            "--config-sync-period=900s",
+            "--profiling=f",
+            "--iptables-min-sync-period=5s",
+            "--kube-api-qps=50",
+        ])
+        .warnings,
+        ["accepted without effect: --metrics-bind-address, --nodeport-addresses, --oom-score-adj"]
+    );
+}
+
+#[test]
+fn of_a_flag_given_twice_the_last_counts() {
+    assert_eq!(settings(&["--ipvs-scheduler=lc", "--ipvs-scheduler=sh"]).scheduler, Scheduler::SH);
+    let twice = settings(&["--masquerade-all", "--masquerade-all=false", "--profiling", "--profiling=false"]);
+    assert!(!twice.policy.masquerade_all);
+}

@@ -1,0 +1,41 @@
+//! How an operator talks to the running daemon: a unix socket, one line of JSON each way.
+//!
+//! Only root, or whoever the daemon runs as, gets an answer.
+
+mod client;
+mod server;
+
+use serde::{Deserialize, Serialize};
+
+use reconciler::{Report, Status};
+
+pub use client::{AskError, ask};
+pub use server::{Answers, BindError, Server};
+
+/// Where the socket is unless the command line says otherwise.
+pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
+
+/// What the daemon is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase")]
+pub enum Request {
+    /// Read everything, repair everything, and say what was done.
+    Resync,
+    /// Say how things stand.
+    Status,
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Response {
+    /// To [`Request::Resync`]: what was done.
+    Report(Report),
+    /// To [`Request::Status`]: how things stand.
+    Status(Status),
+    /// The request was not understood or could not be carried out.
+    Error(String),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! The operator's end.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::{Request, Response};
+
+/// How long the daemon may take: a forced resync reads and repairs everything.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody is at the other end.
+    #[error("no daemon answers at {path}: is kube-ipvs running on this node?", path = path.display())]
+    NoDaemon {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The daemon is at work for too long.
+    #[error("the daemon at {path} does not answer within {seconds} s", path = path.display())]
+    TimedOut {
+        /// The socket.
+        path: PathBuf,
+        /// How long it was given.
+        seconds: u64,
+    },
+    /// The system refuses, or the daemon hung up.
+    #[error("cannot talk to the daemon at {path}", path = path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The daemon says no.
+    #[error("the daemon says: {0}")]
+    Refused(String),
+    /// The answer makes no sense: the daemon is of another version, perhaps.
+    #[error("the daemon at {path} gave an answer that makes no sense", path = path.display())]
+    Malformed {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// Asks the daemon and waits for its answer, which is never [`Response::Error`].
+pub fn ask(path: &Path, request: Request) -> Result<Response, AskError> {
+    let path = path.to_owned();
+    match exchange(&path, request) {
+        Ok(line) => match serde_json::from_str(&line) {
+            Ok(Response::Error(reason)) => Err(AskError::Refused(reason)),
+            Ok(response) => Ok(response),
+            Err(source) => Err(AskError::Malformed { path, source }),
+        },
+        Err(source) => Err(match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoDaemon { path },
+            io::ErrorKind::WouldBlock => AskError::TimedOut { path, seconds: PATIENCE.as_secs() },
+            _ => AskError::Io { path, source },
+        }),
+    }
+}
+
+fn exchange(path: &Path, request: Request) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(&request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    if answer.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up without an answer"));
+    }
+    Ok(answer)
+}

@@ -1,0 +1,177 @@
+//! The daemon's end.
+
+use std::{
+    fs::{self, DirBuilder, File, Permissions},
+    future, io,
+    os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use nix::unistd::geteuid;
+use reconciler::{Handle, Stopped};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{UnixListener, UnixStream},
+    sync::Semaphore,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tracing::{debug, warn};
+
+use super::{Request, Response};
+
+/// The most bytes of a request, with its newline.
+const LONGEST_REQUEST: u64 = 4096;
+/// How long a client may take to ask, and to take its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many clients are heard at a time; the others wait in the socket's queue.
+const CLIENTS: usize = 8;
+
+/// What answers requests. It may block.
+pub trait Answers: Send + Sync + 'static {
+    /// Carries out a request.
+    fn answer(&self, request: Request) -> Response;
+}
+
+impl Answers for Handle {
+    fn answer(&self, request: Request) -> Response {
+        let answer = match request {
+            Request::Resync => self.resync().map(Response::Report),
+            Request::Status => self.status().map(Response::Status),
+        };
+        answer.unwrap_or_else(|stopped: Stopped| Response::Error(stopped.to_string()))
+    }
+}
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// One node has one proxy: two would undo each other's work.
+    #[error("another kube-ipvs runs on this node: it holds {lock}", lock = lock.display())]
+    AnotherRuns {
+        /// The file that it has locked.
+        lock: PathBuf,
+    },
+    /// Something that is no socket is in the way. It is not removed.
+    #[error("{path} is in the way of the control socket", path = path.display())]
+    InTheWay {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The system refuses.
+    #[error("control socket {path}: cannot {operation}", path = path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What was being done.
+        operation: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// The daemon's end of the control socket. While it lives no second daemon gets one there.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+    /// The lock goes when the process does, however it ends; the socket's file would stay.
+    _lock: File,
+}
+
+impl Server {
+    /// Opens the socket, mode 0600, its directory made with mode 0700 if need be, in place of one that
+    /// a dead process has left. Must be called within a tokio runtime.
+    pub fn bind(path: &Path) -> Result<Self, BindError> {
+        let failed = |operation| move |source| BindError::Io { path: path.to_owned(), operation, source };
+
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(failed("make its directory"))?;
+
+        let lock_path = path.with_extension("lock");
+        let lock = File::create(&lock_path).map_err(failed("make its lock file"))?;
+        lock.try_lock().map_err(|error| match error {
+            fs::TryLockError::WouldBlock => BindError::AnotherRuns { lock: lock_path },
+            fs::TryLockError::Error(source) => failed("lock its lock file")(source),
+        })?;
+
+        match fs::symlink_metadata(path) {
+            Ok(left) if left.file_type().is_socket() => {
+                fs::remove_file(path).map_err(failed("remove the one that was left"))?;
+            }
+            Ok(_) => return Err(BindError::InTheWay { path: path.to_owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("look at its place")(error)),
+        }
+        let listener = UnixListener::bind(path).map_err(failed("listen"))?;
+        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("set its mode"))?;
+        Ok(Self { listener, path: path.to_owned(), _lock: lock })
+    }
+
+    /// Answers clients until it is dropped.
+    pub async fn serve(self, answers: impl Answers) {
+        let answers = Arc::new(answers);
+        let places = Arc::new(Semaphore::new(CLIENTS));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return future::pending().await;
+            };
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, most likely.
+                    warn!(%error, "cannot accept on the control socket");
+                    sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+            };
+            let answers = Arc::clone(&answers);
+            tokio::spawn(async move {
+                if let Err(error) = converse(stream, answers).await {
+                    debug!(%error, "a client of the control socket went away");
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The next daemon removes it otherwise.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Hears one request and answers it.
+async fn converse<A: Answers>(mut stream: UnixStream, answers: Arc<A>) -> io::Result<()> {
+    let response = if is_allowed(&stream)? {
+        match timeout(PATIENCE, read_request(&mut stream)).await?? {
+            Ok(request) => spawn_blocking(move || answers.answer(request)).await?,
+            Err(error) => Response::Error(format!("malformed request: {error}")),
+        }
+    } else {
+        Response::Error("only root may talk to kube-ipvs".to_owned())
+    };
+    let mut line = serde_json::to_vec(&response)?;
+    line.push(b'\n');
+    timeout(PATIENCE, stream.write_all(&line)).await?
+}
+
+/// The socket's mode and its directory's keep others out already, unless somebody changed them.
+fn is_allowed(stream: &UnixStream) -> io::Result<bool> {
+    let uid = stream.peer_cred()?.uid();
+    Ok(uid == 0 || uid == geteuid().as_raw())
+}
+
+async fn read_request(stream: &mut UnixStream) -> io::Result<Result<Request, serde_json::Error>> {
+    let mut line = Vec::new();
+    BufReader::new(stream.take(LONGEST_REQUEST)).read_until(b'\n', &mut line).await?;
+    Ok(serde_json::from_slice(&line))
+}

@@ -1,0 +1,162 @@
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use reconciler::{Report, Status, Trigger};
+use tokio::runtime::Runtime;
+
+use super::*;
+
+/// Answers without a daemon behind it.
+struct Fixed;
+
+fn status() -> Status {
+    Status {
+        synced: true,
+        virtual_servers: 2,
+        real_servers: 3,
+        vips: 1,
+        draining: 0,
+        last_sync: None,
+        last_sync_age: None,
+    }
+}
+
+fn report() -> Report {
+    Report {
+        trigger: Trigger::Forced,
+        full: true,
+        done: 12,
+        failures: vec!["a\nb".to_owned()],
+        failed: 1,
+        took: Duration::from_millis(34),
+    }
+}
+
+impl Answers for Fixed {
+    fn answer(&self, request: Request) -> Response {
+        match request {
+            Request::Resync => Response::Report(report()),
+            Request::Status => Response::Status(status()),
+        }
+    }
+}
+
+/// A daemon's control socket in a directory that did not exist.
+struct Daemon {
+    _runtime: Runtime,
+    path: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+fn daemon() -> Daemon {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run/control.sock");
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    runtime.spawn(server.serve(Fixed));
+    Daemon { _runtime: runtime, path, _directory: directory }
+}
+
+/// Says something to the daemon and returns its answer.
+fn say(daemon: &Daemon, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(&daemon.path).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn each_request_gets_its_answer() {
+    let daemon = daemon();
+    assert_eq!(ask(&daemon.path, Request::Status).unwrap(), Response::Status(status()));
+    assert_eq!(ask(&daemon.path, Request::Resync).unwrap(), Response::Report(report()));
+}
+
+#[test]
+fn a_request_is_one_line_that_a_person_can_type() {
+    let answer = say(&daemon(), b"{\"command\":\"status\"}\n");
+    assert_eq!(serde_json::from_str::<Response>(&answer).unwrap(), Response::Status(status()));
+    assert_eq!(answer.lines().count(), 1);
+}
+
+#[test]
+fn nonsense_is_answered_with_an_error_and_the_next_client_is_heard() {
+    let daemon = daemon();
+    for nonsense in [&b"hello\n"[..], b"{\"command\":\"dance\"}\n", b"\n", b"\xff\xfe\n"] {
+        let answer = say(&daemon, nonsense);
+        assert!(answer.starts_with("{\"error\":\"malformed request: "), "{answer}");
+    }
+    ask(&daemon.path, Request::Status).unwrap();
+}
+
+#[test]
+fn an_endless_request_is_cut_off() {
+    let answer = say(&daemon(), &vec![b' '; 4096]);
+    assert!(answer.starts_with("{\"error\":\"malformed request: "), "{answer}");
+}
+
+#[test]
+fn clients_that_say_nothing_do_not_keep_others_out() {
+    let daemon = daemon();
+    let silent: Vec<_> = (0..4).map(|_| UnixStream::connect(&daemon.path).unwrap()).collect();
+    let asked = Instant::now();
+    ask(&daemon.path, Request::Status).unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(4), "it waited for those that say nothing");
+    drop(silent);
+}
+
+#[test]
+fn nobody_but_the_owner_can_reach_the_socket() {
+    let daemon = daemon();
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&daemon.path), 0o600);
+    assert_eq!(mode(daemon.path.parent().unwrap()), 0o700);
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_first_one_keeps_its_socket() {
+    let daemon = daemon();
+    let second = Runtime::new().unwrap().block_on(async { Server::bind(&daemon.path) }).unwrap_err();
+    assert!(second.to_string().starts_with("another kube-ipvs runs on this node"), "{second}");
+    ask(&daemon.path, Request::Status).unwrap();
+}
+
+#[test]
+fn the_socket_of_a_dead_daemon_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "a dead process leaves its socket");
+
+    let runtime = Runtime::new().unwrap();
+    runtime.spawn(runtime.block_on(async { Server::bind(&path) }).unwrap().serve(Fixed));
+    ask(&path, Request::Status).unwrap();
+}
+
+#[test]
+fn a_file_in_the_socket_s_place_is_not_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    fs::write(&path, "precious").unwrap();
+    let error = Runtime::new().unwrap().block_on(async { Server::bind(&path) }).unwrap_err();
+    assert!(matches!(error, BindError::InTheWay { .. }), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn without_a_daemon_the_error_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let absent = directory.path().join("absent.sock");
+    let dead = directory.path().join("dead.sock");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    for path in [absent, dead] {
+        let expected = format!("no daemon answers at {}: is kube-ipvs running on this node?", path.display());
+        assert_eq!(ask(&path, Request::Status).unwrap_err().to_string(), expected);
+    }
+}

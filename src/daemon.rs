@@ -1,0 +1,130 @@
+//! The daemon: what is around the writer thread.
+
+mod node;
+mod source;
+
+use std::{collections::BTreeSet, thread, time::Duration};
+
+use anyhow::{Context, bail};
+use dummy_interface::{Change, KernelLinks, Links, Monitor, VipBinding};
+use netfilter::KernelNetfilter;
+use reconciler::{Handle, Periods};
+use service::{Options, State};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+    task::spawn_blocking,
+    time::sleep,
+};
+use tracing::{info, warn};
+use watcher::{Kernel, Ownership};
+
+use crate::{config, config::Settings, control, preflight, sysctl::Sysctl};
+use source::Source;
+
+/// Runs until it is told to stop. What was programmed stays in the kernel: traffic goes on without us.
+pub fn run(settings: Settings) -> anyhow::Result<()> {
+    // The work is done by the writer thread; here are only timers, watches and sockets.
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.context("cannot start the runtime")?.block_on(serve(settings))
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    // First whatever can be wrong without the kernel having been changed.
+    let source = Source::open(&settings).await?;
+    let mut ipvs = preflight::open_ipvs()?;
+    preflight::scheduler(&mut ipvs, settings.scheduler)?;
+    let control = control::Server::bind(&settings.control_socket)?;
+
+    Sysctl::default().prepare(settings.strict_arp)?;
+    let binding = vip_binding(settings.vip_binding);
+    let kernel = Kernel {
+        ipvs: Box::new(ipvs),
+        netfilter: Box::new(KernelNetfilter::open(&settings.policy)?),
+        links: Box::new(links(binding)?),
+    };
+    let families = node::families();
+    info!(node = settings.node_name, scheduler = %settings.scheduler, ?binding, ?families, "kube-ipvs starts");
+
+    let (handle, writer) = start_writer(&settings, kernel, families)?;
+    let mut writer = spawn_blocking(move || writer.join());
+    let stop = tokio::select! {
+        error = source.follow(&settings.node_name, &handle) => Err(error),
+        () = repair_what_changes(binding, &handle) => Ok(()),
+        () = control.serve(handle.clone()) => Ok(()),
+        signal = stop_signal() => signal,
+        _ = &mut writer => bail!("the writer thread has ended unexpectedly"),
+    };
+    // A sync that is running ends first. If the thread is gone there is nothing left to stop.
+    if handle.stop().is_ok() {
+        drop(writer.await);
+    }
+    info!("kube-ipvs ends; the kernel keeps what was programmed");
+    stop
+}
+
+fn start_writer(
+    settings: &Settings,
+    kernel: Kernel,
+    families: BTreeSet<ipvs::Family>,
+) -> anyhow::Result<(Handle, thread::JoinHandle<()>)> {
+    let options = Options { node_name: settings.node_name.as_str().into(), scheduler: settings.scheduler };
+    let ours = Ownership { families, exclude: settings.exclude_cidrs.clone() };
+    let periods = Periods { sync: settings.sync_period, min_sync: settings.min_sync_period };
+    reconciler::start(State::new(options), kernel, ours, periods).context("cannot start the writer thread")
+}
+
+/// kube-ipvs0 is made before anything else: Calico's Felix looks for the name once, at its own start.
+fn links(binding: VipBinding) -> anyhow::Result<KernelLinks> {
+    let mut links = KernelLinks::open(binding)?;
+    if !links.observe()?.device
+        && let Some(failed) = links.apply(&[Change::EnsureDevice])?.first()
+    {
+        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.errno);
+    }
+    Ok(links)
+}
+
+fn vip_binding(wanted: config::VipBinding) -> VipBinding {
+    match wanted {
+        config::VipBinding::Address => VipBinding::Address,
+        config::VipBinding::Route => {
+            let (source_v4, source_v6) = node::outward_addresses();
+            VipBinding::Route { source_v4, source_v6 }
+        }
+    }
+}
+
+/// Has kube-ipvs0 and the VIPs looked at whenever the kernel says that something there has changed.
+async fn repair_what_changes(binding: VipBinding, handle: &Handle) {
+    loop {
+        match Monitor::start(binding) {
+            Ok(mut monitor) => {
+                // Whatever changed before the subscription was not told.
+                let mut told = handle.kernel_changed();
+                while told.is_ok() {
+                    told = match monitor.changed().await {
+                        Ok(changed) if changed.vips => handle.kernel_changed(),
+                        Ok(_) => Ok(()),
+                        Err(error) => {
+                            warn!(%error, "no longer told of changes to kube-ipvs0; subscribing again");
+                            break;
+                        }
+                    };
+                }
+            }
+            Err(error) => warn!(%error, "not told of changes to kube-ipvs0; the periodic sync sees them"),
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn stop_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

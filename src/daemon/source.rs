@@ -1,0 +1,50 @@
+//! Where Services come from, opened.
+
+use std::path::PathBuf;
+
+use kube::Client;
+use reconciler::Handle;
+use service::Change;
+use watcher::directory;
+
+use crate::{
+    api,
+    config::{self, Settings},
+};
+
+/// A source that is known to be usable.
+pub(super) enum Source {
+    /// An API server, not asked yet.
+    Api(Box<Client>),
+    /// A directory whose manifests parse.
+    Directory(PathBuf),
+}
+
+impl Source {
+    /// Finds out whether the configured source can be used. Nothing is sent to an API server yet.
+    pub(super) async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        match &settings.source {
+            config::Source::Api { kubeconfig, master } => {
+                let client = api::client(kubeconfig.as_deref(), master.as_deref()).await?;
+                Ok(Self::Api(Box::new(client)))
+            }
+            config::Source::Directory(path) => {
+                directory::read_once(path, &settings.node_name)?;
+                Ok(Self::Directory(path.clone()))
+            }
+        }
+    }
+
+    /// Passes on what the source says, for ever; returns only with what makes it useless.
+    pub(super) async fn follow(self, node_name: &str, handle: &Handle) -> anyhow::Error {
+        // When the writer thread is gone the daemon ends; until then there is nobody to tell.
+        let send = |change: Change| _ = handle.change(change);
+        match self {
+            Self::Api(client) => match watcher::api::watch(*client, node_name, send).await {},
+            Self::Directory(path) => match directory::watch(&path, node_name, send).await {
+                Ok(never) => match never {},
+                Err(error) => error.into(),
+            },
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What has to be there before anything is written.
+
+use std::{
+    fs, io,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use ipvs::{Command, Failed, Ipvs, KernelIpvs, Protocol, Scheduler, ServiceAddress, VirtualServer};
+
+/// Why this machine, or this container, cannot be a node's proxy.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The process lacks the right to change the network.
+    #[error("CAP_NET_ADMIN is missing: run as root, or in a privileged container")]
+    NotPermitted,
+    /// The process cannot find out about itself.
+    #[error("/proc/self/status cannot be read")]
+    Status(#[source] io::Error),
+    /// The kernel has no IPVS, or does not let this process use it.
+    #[error(transparent)]
+    Ipvs(#[from] ipvs::Error),
+    /// The kernel does not take the scheduler.
+    #[error("the kernel does not take the scheduler {scheduler}: {}", answer(.failed))]
+    Scheduler {
+        /// Its name.
+        scheduler: Scheduler,
+        /// The kernel's answer.
+        failed: Failed,
+    },
+}
+
+/// The kernel's words if it has any, and its error number otherwise.
+fn answer(failed: &Failed) -> String {
+    failed.reason.as_ref().map_or_else(|| failed.errno.to_string(), ToString::to_string)
+}
+
+/// Opens IPVS, which also makes the kernel load it and show its parameters, and writes nothing.
+pub fn open_ipvs() -> Result<KernelIpvs, Error> {
+    let status = fs::read_to_string("/proc/self/status").map_err(Error::Status)?;
+    if !has_net_admin(&status) {
+        return Err(Error::NotPermitted);
+    }
+    let mut kernel = KernelIpvs::open()?;
+    // Asks whether the capability holds where IPVS wants it: in the initial user namespace.
+    kernel.info()?;
+    Ok(kernel)
+}
+
+/// Finds out whether the kernel has a scheduler, which it loads when it is first used: by a virtual
+/// server that lives for a moment, unless one with this scheduler is there already.
+pub fn scheduler(kernel: &mut impl Ipvs, scheduler: Scheduler) -> Result<(), Error> {
+    if kernel.virtual_servers()?.iter().any(|server| server.config.scheduler == scheduler) {
+        return Ok(());
+    }
+    let probe = VirtualServer::new(PROBE, scheduler);
+    let id = probe.id;
+    let failed = kernel.apply(&[Command::AddVirtualServer(probe), Command::DeleteVirtualServer(id)])?;
+    failed.into_iter().next().map_or(Ok(()), |failed| Err(Error::Scheduler { scheduler, failed }))
+}
+
+/// An address that nobody has (RFC 5737). kube-proxy probes with the same.
+const PROBE: ServiceAddress =
+    ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(198, 51, 100, 0)), port: 20_000 };
+
+/// Whether the effective capabilities in /proc/PID/status have the bit of `CAP_NET_ADMIN`, 12 in
+/// include/uapi/linux/capability.h.
+fn has_net_admin(status: &str) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    bits.is_some_and(|bits| bits & (1 << 12) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::FakeKernel;
+
+    use super::*;
+
+    #[test]
+    fn a_scheduler_is_probed_with_a_virtual_server_that_is_gone_again() {
+        let mut kernel = FakeKernel::new();
+        scheduler(&mut kernel, Scheduler::LC).unwrap();
+        assert_eq!(
+            kernel.writes(),
+            "add virtual server TCP 198.51.100.0:20000 lc\ndelete virtual server TCP 198.51.100.0:20000\n"
+        );
+        assert!(kernel.state().virtual_servers.is_empty());
+    }
+
+    #[test]
+    fn a_scheduler_that_is_in_use_needs_no_write() {
+        let mut kernel = FakeKernel::new();
+        let vip = ServiceAddress { protocol: Protocol::Udp, ip: [10, 96, 0, 10].into(), port: 53 };
+        kernel.apply(&[Command::AddVirtualServer(VirtualServer::new(vip, Scheduler::LC))]).unwrap();
+        kernel.heal();
+        scheduler(&mut kernel, Scheduler::LC).unwrap();
+        assert_eq!(kernel.writes(), "");
+    }
+
+    #[test]
+    fn a_scheduler_that_the_kernel_lacks_is_named_and_nothing_is_written() {
+        let mut kernel = FakeKernel::new();
+        kernel.state().missing_schedulers.insert(Scheduler::MH);
+        let error = scheduler(&mut kernel, Scheduler::MH).unwrap_err();
+        assert!(error.to_string().starts_with("the kernel does not take the scheduler mh: "), "{error}");
+        assert!(kernel.state().virtual_servers.is_empty());
+    }
+
+    #[test]
+    fn net_admin_is_bit_12_of_the_effective_capabilities() {
+        assert!(has_net_admin("Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t0000000000001000\n"));
+        assert!(has_net_admin("CapEff:\t000001ffffffffff\n"));
+        assert!(!has_net_admin("CapPrm:\t0000000000001000\nCapEff:\t0000000000000fff\n"));
+        assert!(!has_net_admin("CapEff:\t\n") && !has_net_admin(""));
+    }
+}

@@ -1,0 +1,216 @@
+//! The kernel parameters that IPVS mode needs.
+
+use std::{fs, io, path::PathBuf};
+
+use tracing::{info, warn};
+
+/// The tree of kernel parameters.
+#[derive(Clone, Debug)]
+pub struct Sysctl {
+    root: PathBuf,
+}
+
+/// A parameter could not be brought to its value.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this
+    /// network namespace, and only in the initial user namespace.
+    #[error("sysctl {key} cannot be read")]
+    Read {
+        /// Its name, with dots.
+        key: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It has another value and cannot be written.
+    #[error("sysctl {key} is {found} and cannot be set to {wanted}")]
+    Write {
+        /// Its name, with dots.
+        key: &'static str,
+        /// What it is.
+        found: String,
+        /// What it has to be.
+        wanted: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// What is always set.
+const NEEDED: [(&str, &str); 4] = [
+    // Without conntrack a connection that IPVS has rewritten cannot be masqueraded.
+    ("net.ipv4.vs.conntrack", "1"),
+    // A connection whose real server is gone ends, instead of leading nowhere until it times out.
+    ("net.ipv4.vs.expire_nodest_conn", "1"),
+    // A client with session affinity leaves a real server that drains.
+    ("net.ipv4.vs.expire_quiescent_template", "1"),
+    ("net.ipv4.ip_forward", "1"),
+];
+
+/// A node that answers ARP only where the address is: MetalLB's layer 2 mode asks for it.
+const STRICT_ARP: [(&str, &str); 2] =
+    [("net.ipv4.conf.all.arp_ignore", "1"), ("net.ipv4.conf.all.arp_announce", "2")];
+
+/// A client that reuses a port is dropped for a second by value 1, and sticks to a real server that
+/// drains by value 0. Kernel 5.9 mended both; before 4.1 the choice does not exist.
+const CONN_REUSE_MODE: (&str, &str) = ("net.ipv4.vs.conn_reuse_mode", "0");
+
+impl Default for Sysctl {
+    fn default() -> Self {
+        Self::at("/proc/sys")
+    }
+}
+
+impl Sysctl {
+    /// The tree below another directory than /proc/sys.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Brings every parameter to its value and stops at the first that cannot be.
+    ///
+    /// What has its value already is not written, so a read-only /proc/sys that somebody else has set
+    /// right is enough.
+    pub fn prepare(&self, strict_arp: bool) -> Result<(), Error> {
+        for (key, value) in NEEDED {
+            self.set(key, value)?;
+        }
+        if self.kernel().is_some_and(|kernel| ((4, 1)..(5, 9)).contains(&kernel)) {
+            let (key, value) = CONN_REUSE_MODE;
+            self.set(key, value)?;
+        }
+        for (key, value) in STRICT_ARP.into_iter().filter(|_| strict_arp) {
+            self.set(key, value)?;
+        }
+        Ok(())
+    }
+
+    fn set(&self, key: &'static str, wanted: &'static str) -> Result<(), Error> {
+        let file = self.root.join(key.replace('.', "/"));
+        let found = fs::read_to_string(&file).map_err(|source| Error::Read { key, source })?;
+        let found = found.trim();
+        if found == wanted {
+            return Ok(());
+        }
+        fs::write(&file, wanted).map_err(|source| Error::Write {
+            key,
+            found: found.to_owned(),
+            wanted,
+            source,
+        })?;
+        info!(key, from = found, to = wanted, "set a kernel parameter");
+        Ok(())
+    }
+
+    /// The kernel's version, major and minor.
+    fn kernel(&self) -> Option<(u32, u32)> {
+        let release = fs::read_to_string(self.root.join("kernel/osrelease")).unwrap_or_default();
+        let version = parse_release(&release);
+        if version.is_none() {
+            warn!(
+                release = release.trim(),
+                "cannot tell the kernel's version: conn_reuse_mode stays as it is"
+            );
+        }
+        version
+    }
+}
+
+/// `5.4.0-150-generic` is 5.4.
+fn parse_release(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt, path::Path};
+
+    use super::*;
+
+    const KEYS: [(&str, &str); 8] = [
+        ("net/ipv4/vs/conntrack", "0\n"),
+        ("net/ipv4/vs/expire_nodest_conn", "0\n"),
+        ("net/ipv4/vs/expire_quiescent_template", "0\n"),
+        ("net/ipv4/vs/conn_reuse_mode", "1\n"),
+        ("net/ipv4/ip_forward", "1\n"),
+        ("net/ipv4/conf/all/arp_ignore", "0\n"),
+        ("net/ipv4/conf/all/arp_announce", "0\n"),
+        ("kernel/osrelease", "6.12.0-amd64\n"),
+    ];
+
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (key, value) in KEYS {
+            let file = root.path().join(key);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, value).unwrap();
+        }
+        root
+    }
+
+    fn value(root: &Path, key: &str) -> String {
+        fs::read_to_string(root.join(key)).unwrap()
+    }
+
+    #[test]
+    fn what_differs_is_written_and_what_is_right_is_not_touched() {
+        let root = tree();
+        Sysctl::at(root.path()).prepare(false).unwrap();
+        assert_eq!(value(root.path(), "net/ipv4/vs/conntrack"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/vs/expire_nodest_conn"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/vs/expire_quiescent_template"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/ip_forward"), "1\n", "written although it was right");
+        assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_ignore"), "0\n", "not asked for");
+        assert_eq!(value(root.path(), "net/ipv4/vs/conn_reuse_mode"), "1\n", "mended in 5.9");
+    }
+
+    #[test]
+    fn strict_arp_sets_both_of_its_parameters() {
+        let root = tree();
+        Sysctl::at(root.path()).prepare(true).unwrap();
+        assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_ignore"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_announce"), "2");
+    }
+
+    #[test]
+    fn only_kernels_from_4_1_to_5_8_need_conn_reuse_mode_0() {
+        for (release, expected) in [
+            ("4.0.9\n", "1\n"),
+            ("4.1.0\n", "0"),
+            ("4.18.0-553.el8\n", "0"),
+            ("5.4.0-150-generic\n", "0"),
+            ("5.8.18\n", "0"),
+            ("5.9-rc1\n", "1\n"),
+            ("5.10.0\n", "1\n"),
+            ("7.2.12\n", "1\n"),
+            ("strange\n", "1\n"),
+        ] {
+            let root = tree();
+            fs::write(root.path().join("kernel/osrelease"), release).unwrap();
+            Sysctl::at(root.path()).prepare(false).unwrap();
+            assert_eq!(value(root.path(), "net/ipv4/vs/conn_reuse_mode"), expected, "{release}");
+        }
+    }
+
+    #[test]
+    fn right_values_need_no_right_to_write() {
+        let root = tree();
+        for (key, _) in &KEYS[..3] {
+            fs::write(root.path().join(key), "1\n").unwrap();
+            fs::set_permissions(root.path().join(key), PermissionsExt::from_mode(0o444)).unwrap();
+        }
+        Sysctl::at(root.path()).prepare(false).unwrap();
+        assert_eq!(value(root.path(), "net/ipv4/vs/conntrack"), "1\n");
+    }
+
+    #[test]
+    fn an_error_names_the_parameter_and_keeps_the_system_s_answer() {
+        let root = tree();
+        fs::remove_file(root.path().join("net/ipv4/vs/conntrack")).unwrap();
+        let error = Sysctl::at(root.path()).prepare(false).unwrap_err();
+        assert_eq!(error.to_string(), "sysctl net.ipv4.vs.conntrack cannot be read");
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains("os error 2"), "{source}");
+    }
+}

@@ -1,0 +1,267 @@
+//! What the program says to a command line, a configuration file and a kubeconfig, good or bad, before
+//! it touches the kernel. None of this needs root.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+/// Runs the program.
+fn kube_ipvs(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
+    // Not a pod's environment, whatever runs the tests.
+    command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("RUST_LOG").args(arguments);
+    command.output().unwrap()
+}
+
+/// The first line of what it says on standard error, having failed with this exit code.
+fn complaint(code: i32, arguments: &[&str]) -> String {
+    let output = kube_ipvs(arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?} said:\n{said}");
+    assert!(output.stdout.is_empty(), "{arguments:?} printed to standard output");
+    said.lines().next().unwrap_or_default().to_owned()
+}
+
+/// A directory with one file, and that file's path.
+fn file(name: &str, content: &str) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    fs::write(&path, content).unwrap();
+    (directory, path)
+}
+
+#[test]
+fn the_version_is_asked_for_and_told() {
+    let output = kube_ipvs(&["--version"]);
+    assert!(output.status.success());
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        concat!("kube-ipvs ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+#[test]
+fn the_help_names_every_command() {
+    let output = kube_ipvs(&["--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    for command in ["run", "list", "resync", "status"] {
+        assert!(help.contains(&format!("\n  {command}")), "{command} in:\n{help}");
+    }
+}
+
+#[test]
+fn a_usage_error_is_one_clear_line_and_exit_code_64() {
+    for (arguments, expected) in [
+        (&["--no-such-flag"][..], "kube-ipvs: unexpected argument '--no-such-flag' found"),
+        (&["run", "--no-such-flag"], "kube-ipvs: unexpected argument '--no-such-flag' found"),
+        (&["dance"], "kube-ipvs: unrecognized subcommand 'dance'"),
+        (
+            &["--ipvs-scheduler=ROUND"],
+            "kube-ipvs: --ipvs-scheduler: \"ROUND\" cannot be an IPVS scheduler: \
+             a name has 1 to 15 lower-case letters, digits, - or _",
+        ),
+        (
+            &["--cluster-cidr=10.244.0.0/99"],
+            "kube-ipvs: --cluster-cidr: \"10.244.0.0/99\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
+        ),
+        (
+            &["run", "--ipvs-exclude-cidrs=10.0.0.0/8,here"],
+            "kube-ipvs: --ipvs-exclude-cidrs: \"here\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
+        ),
+        (
+            &["--proxy-mode=iptables"],
+            "kube-ipvs: --proxy-mode: mode \"iptables\" is not supported: \
+             kube-ipvs is the proxy for mode ipvs and no other",
+        ),
+        (
+            &["--ipvs-sync-period=30"],
+            "kube-ipvs: invalid value '30' for '--ipvs-sync-period <DURATION>': \
+             \"30\" is no duration: expected something like 30s, 1m30s or 500ms",
+        ),
+        (
+            &["--conntrack-max-per-core=many"],
+            "kube-ipvs: invalid value 'many' for '--conntrack-max-per-core <VALUE>': \
+             invalid digit found in string",
+        ),
+        (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
+        (&["--cleanup"], "kube-ipvs: --cleanup is not supported yet"),
+    ] {
+        assert_eq!(complaint(64, arguments), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_missing_kubeconfig_is_named() {
+    assert_eq!(
+        complaint(1, &["--kubeconfig=/nonexistent/kubeconfig"]),
+        "kube-ipvs: kubeconfig /nonexistent/kubeconfig: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn a_malformed_kubeconfig_is_named_with_the_place() {
+    let (_directory, path) = file("kubeconfig", "clusters:\n- [\n");
+    let complaint = complaint(1, &["--kubeconfig", path.to_str().unwrap()]);
+    assert!(complaint.starts_with(&format!("kube-ipvs: kubeconfig {}:", path.display())), "{complaint}");
+}
+
+#[test]
+fn a_kubeconfig_whose_context_does_not_exist_is_named() {
+    let (_directory, path) =
+        file("kubeconfig", "current-context: gone\nclusters: []\ncontexts: []\nusers: []\n");
+    let complaint = complaint(1, &["--kubeconfig", path.to_str().unwrap()]);
+    assert!(complaint.starts_with(&format!("kube-ipvs: kubeconfig {}: ", path.display())), "{complaint}");
+    assert!(complaint.contains("gone"), "{complaint}");
+}
+
+#[test]
+fn neither_a_kubeconfig_nor_a_pod_is_said_so() {
+    assert_eq!(
+        complaint(1, &[]),
+        "kube-ipvs: no --kubeconfig is given, and this is no pod: \
+         failed to read an incluster environment variable: environment variable not found"
+    );
+}
+
+#[test]
+fn a_malformed_configuration_file_is_named_with_line_and_column() {
+    let (_directory, path) =
+        file("config.conf", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nipvs: {\n  - x\n");
+    let complaint = complaint(1, &["--config", path.to_str().unwrap()]);
+    assert!(complaint.starts_with(&format!("kube-ipvs: {}:3:", path.display())), "{complaint}");
+}
+
+#[test]
+fn a_missing_configuration_file_is_named() {
+    assert_eq!(
+        complaint(1, &["--config=/nonexistent/config.conf"]),
+        "kube-ipvs: /nonexistent/config.conf: the configuration file cannot be read: \
+         No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn a_bad_value_in_the_configuration_file_is_named_with_its_field() {
+    let (_directory, path) =
+        file("config.conf", &KUBEADM_CONFIG.replace("scheduler: \"\"", "scheduler: ROUND"));
+    let complaint = complaint(64, &["--config", path.to_str().unwrap()]);
+    assert!(
+        complaint.starts_with(&format!("kube-ipvs: {}: ipvs.scheduler: \"ROUND\"", path.display())),
+        "{complaint}"
+    );
+}
+
+/// The command line that kubeadm writes into the DaemonSet, with the file that it writes into the
+/// ConfigMap: the program accepts both as they are, and stops where the kubeconfig of the file isn't.
+#[test]
+fn kubeadm_s_command_line_and_configuration_are_taken_as_they_are() {
+    let (_directory, path) = file("config.conf", KUBEADM_CONFIG);
+    let output = kube_ipvs(&[&format!("--config={}", path.display()), "--hostname-override=node-1"]);
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "kube-ipvs: kubeconfig /var/lib/kube-proxy/kubeconfig.conf: No such file or directory (os error 2)\n",
+        "not one warning"
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn an_unknown_field_is_a_warning_and_what_has_no_effect_is_another() {
+    let content = KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: -998\nmodus: ipvs");
+    let (_directory, path) = file("config.conf", &content);
+    let output = kube_ipvs(&["--config", path.to_str().unwrap(), "--logging-format=json"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(lines[0].contains("unknown field modus is ignored") && lines[0].starts_with('{'), "{said}");
+    assert!(lines[1].contains("accepted without effect: oomScoreAdj"), "{said}");
+    assert!(lines[2].starts_with("kube-ipvs: kubeconfig "), "{said}");
+}
+
+#[test]
+fn the_daemon_s_commands_say_when_there_is_no_daemon() {
+    for command in ["resync", "status"] {
+        assert_eq!(
+            complaint(1, &[command, "--control-socket=/nonexistent/control.sock"]),
+            "kube-ipvs: no daemon answers at /nonexistent/control.sock: is kube-ipvs running on this node?"
+        );
+    }
+}
+
+/// What kubeadm 1.33 writes into the ConfigMap kube-system/kube-proxy for a pod network of 10.244.0.0/16.
+const KUBEADM_CONFIG: &str = r#"apiVersion: kubeproxy.config.k8s.io/v1alpha1
+bindAddress: 0.0.0.0
+bindAddressHardFail: false
+clientConnection:
+  acceptContentTypes: ""
+  burst: 0
+  contentType: ""
+  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
+  qps: 0
+clusterCIDR: 10.244.0.0/16
+configSyncPeriod: 0s
+conntrack:
+  maxPerCore: null
+  min: null
+  tcpBeLiberal: false
+  tcpCloseWaitTimeout: null
+  tcpEstablishedTimeout: null
+  udpStreamTimeout: 0s
+  udpTimeout: 0s
+detectLocal:
+  bridgeInterface: ""
+  interfaceNamePrefix: ""
+detectLocalMode: ""
+enableProfiling: false
+healthzBindAddress: ""
+hostnameOverride: ""
+iptables:
+  localhostNodePorts: null
+  masqueradeAll: false
+  masqueradeBit: null
+  minSyncPeriod: 0s
+  syncPeriod: 0s
+ipvs:
+  excludeCIDRs: null
+  minSyncPeriod: 0s
+  scheduler: ""
+  strictARP: false
+  syncPeriod: 0s
+  tcpFinTimeout: 0s
+  tcpTimeout: 0s
+  udpTimeout: 0s
+kind: KubeProxyConfiguration
+logging:
+  flushFrequency: 0
+  options:
+    json:
+      infoBufferSize: "0"
+    text:
+      infoBufferSize: "0"
+  verbosity: 0
+metricsBindAddress: ""
+mode: ""
+nftables:
+  masqueradeAll: false
+  masqueradeBit: null
+  minSyncPeriod: 0s
+  syncPeriod: 0s
+nodePortAddresses: null
+oomScoreAdj: null
+portRange: ""
+showHiddenMetricsForVersion: ""
+winkernel:
+  enableDSR: false
+  forwardHealthCheckVip: false
+  networkName: ""
+  rootHnsEndpointName: ""
+  sourceVip: ""
+windowsRunAsService: false
+"#;

@@ -1,0 +1,132 @@
+//! What others change is put right: at once where the kernel tells, at the period or on request
+//! where it does not.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+
+mod cluster;
+
+use cluster::{Cluster, Service, V4};
+use testkit::daemon::eventually;
+
+fn served(arguments: &[&str]) -> (Cluster, Service) {
+    let cluster = Cluster::start(2, arguments);
+    let web = Service::tcp(V4).endpoints(&cluster, &[1, 2]);
+    cluster.apply(&web);
+    (cluster, web)
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn resync_restores_a_cleared_table_and_says_what_it_did() {
+    let (cluster, web) = served(&[]);
+    cluster.lab.node.run("ipvsadm", &["-C"]).unwrap();
+    let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
+    assert!(said.starts_with("resynced: 3 operations in"), "{said}");
+    cluster.lab.client.ask(web.address()).unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_deleted_kube_ipvs0_is_back_within_a_second() {
+    let (cluster, web) = served(&[]);
+    cluster.lab.node.run("ip", &["link", "delete", "kube-ipvs0"]).unwrap();
+    let begun = std::time::Instant::now();
+    eventually("the VIP answers again", || cluster.lab.client.ask(web.address())).unwrap();
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    let device = cluster.lab.node.run("ip", &["link", "show", "kube-ipvs0"]).unwrap();
+    assert!(device.contains("NOARP") && device.contains("state DOWN"), "{device}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_vip_removed_by_hand_comes_back_and_a_foreign_one_goes() {
+    let (cluster, _) = served(&[]);
+    let node = &cluster.lab.node;
+    node.run("ip", &["addr", "del", &format!("{V4}/32"), "dev", "kube-ipvs0"]).unwrap();
+    node.run("ip", &["addr", "add", "10.96.0.99/32", "dev", "kube-ipvs0"]).unwrap();
+    eventually("only the VIP", || {
+        let addresses = node.run("ip", &["addr", "show", "dev", "kube-ipvs0"])?;
+        anyhow::ensure!(addresses.contains(V4) && !addresses.contains("10.96.0.99"), "{addresses}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_period_repairs_virtual_servers_real_servers_weights_and_rules() {
+    let (cluster, _) = served(&["--ipvs-sync-period=1s", "--ipvs-min-sync-period=0s"]);
+    let node = &cluster.lab.node;
+    let saved = |host: &testkit::lab::Host| {
+        let table = host.run("ipvsadm", &["-Sn"]).unwrap();
+        let mut lines: Vec<_> = table.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let wanted = saved(node);
+    node.run("ipvsadm", &["-d", "-t", "10.96.0.10:80", "-r", "10.244.1.2:8080"]).unwrap();
+    node.run("ipvsadm", &["-e", "-t", "10.96.0.10:80", "-r", "10.244.2.2:8080", "-m", "-w", "7"]).unwrap();
+    node.run("ipvsadm", &["-A", "-t", "192.0.2.7:80", "-s", "wlc"]).unwrap();
+    node.run("nft", &["delete", "table", "ip", "kube-ipvs"]).unwrap();
+    eventually("everything is as before", || {
+        anyhow::ensure!(saved(node) == wanted, "{:?}", saved(node));
+        node.run("nft", &["list", "table", "ip", "kube-ipvs"])
+    })
+    .unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn excluded_ranges_and_firewall_marks_are_left_alone() {
+    let (cluster, _) = served(&["--ipvs-exclude-cidrs=192.0.2.0/24"]);
+    let node = &cluster.lab.node;
+    node.run("ipvsadm", &["-A", "-t", "192.0.2.7:80", "-s", "wlc"]).unwrap();
+    node.run("ipvsadm", &["-A", "-f", "5", "-s", "wlc"]).unwrap();
+    node.run("ipvsadm", &["-A", "-t", "203.0.113.7:80", "-s", "wlc"]).unwrap();
+    cluster.daemon().ask(node, "resync").unwrap();
+    let table = node.run("ipvsadm", &["-Ln"]).unwrap();
+    assert!(table.contains("192.0.2.7:80 wlc") && table.contains("FWM  5 wlc"), "{table}");
+    assert!(!table.contains("203.0.113.7"), "{table}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_restart_over_unchanged_state_writes_nothing_and_keeps_connections() {
+    let (mut cluster, web) = served(&[]);
+    let mut connection = cluster.lab.client.connect(web.address()).unwrap();
+    cluster.restart(&["-v=4"]);
+    let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
+    assert!(said.starts_with("resynced: 0 operations"), "{said}");
+    let log = cluster.daemon().log();
+    assert!(log.contains("trigger=Start done=0"), "{log}");
+    connection.still_works().unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn switching_between_addresses_and_routes_leaves_nothing_of_the_other_way() {
+    let (mut cluster, web) = served(&[]);
+    for (arguments, addresses, routes) in
+        [(["--vip-binding=route"], false, true), (["--vip-binding=address"], true, false)]
+    {
+        cluster.restart(&arguments);
+        let node = &cluster.lab.node;
+        eventually("bound in the new way alone", || {
+            let shown = node.run("ip", &["addr", "show", "dev", "kube-ipvs0"])?;
+            anyhow::ensure!(shown.contains(V4) == addresses, "{shown}");
+            let shown = node.run("ip", &["route", "show", "table", "local", "proto", "73"])?;
+            anyhow::ensure!(shown.contains(V4) == routes, "{shown}");
+            Ok(())
+        })
+        .unwrap();
+        cluster.lab.client.ask(web.address()).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn list_prints_what_ipvsadm_prints() {
+    let (cluster, _) = served(&[]);
+    let node = &cluster.lab.node;
+    let ours = cluster.daemon().list(node).unwrap();
+    assert_eq!(ours, node.run("ipvsadm", &["-Ln"]).unwrap());
+}
