@@ -1,20 +1,22 @@
 # Every recipe is a cargo command; `just` only saves typing.
 
+set positional-arguments
+
 # List the recipes.
 default:
     @just --list
 
 # The main job, seen: a Service, two pods, IPVS between them.
 demo *args:
-    cargo xtask demo {{args}}
+    cargo xtask demo "$@"
 
 # Every test: unit, kernel, API server. `just test --tier unit` for one tier.
 test *args:
-    cargo xtask test {{args}}
+    cargo xtask test "$@"
 
-# Run a command as root in the test kernel: `just vm -- ipvsadm -Ln`.
+# Run a command as root in the test kernel: `just vm ipvsadm -Ln`.
 vm *args:
-    cargo xtask vm {{args}}
+    cargo xtask vm "$@"
 
 # Format and lints, as the unit tier checks them.
 check:

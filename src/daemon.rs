@@ -33,8 +33,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     // First whatever can be wrong without the kernel having been changed.
     let source = Source::open(&settings).await?;
     let mut ipvs = preflight::open_ipvs()?;
-    preflight::scheduler(&mut ipvs, settings.scheduler)?;
+    // One proxy to a node: a second one does not even probe.
     let control = control::Server::bind(&settings.control_socket)?;
+    preflight::scheduler(&mut ipvs, settings.scheduler)?;
 
     Sysctl::default().prepare(settings.strict_arp)?;
     let binding = vip_binding(settings.vip_binding);

@@ -2,7 +2,7 @@
 //!
 //! IPVS sees a packet only if the kernel takes its destination for an address of this node, so each VIP
 //! is *bound*: as an address on the dummy device kube-ipvs0, or as a route of type `local`
-//! ([`VipBinding`]). The device exists in both cases, because other agents recognise IPVS mode by it.
+//! ([`VipBinding`]). The device exists in both cases, because other programs recognise IPVS mode by it.
 //!
 //! [`KernelLinks`] reads and writes in blocking batches; [`Monitor`] tells when somebody else has changed
 //! something.
@@ -44,7 +44,7 @@ pub use links::{Error, Failed, Links, Observed, VipBinding};
 pub use monitor::{Changed, Monitor};
 pub use request::ROUTE_PROTOCOL;
 
-/// The device's name, by which other agents recognise IPVS mode.
+/// The device's name, by which other programs recognise IPVS mode.
 pub const DEVICE: &str = "kube-ipvs0";
 
 /// The index of `lo`, the same in every network namespace (`LOOPBACK_IFINDEX`; `loopback_net_init` in

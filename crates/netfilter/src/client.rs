@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use ipvs::Family;
-use netlink::{Errno, Protocol, Socket};
+use netlink::{Batch, Errno, Protocol, Socket};
 
 use crate::{
     Change, Element, Policy, Ruleset,
@@ -75,6 +75,10 @@ pub trait Netfilter {
 }
 
 /// The real kernel, in the network namespace of the thread that opened it.
+///
+/// A transaction costs what it changes. Reading back costs more than the elements it returns: for
+/// each 32 KiB of a dump the kernel walks the set from its beginning (`nf_tables_dump_set`), so that
+/// 100,000 elements take longer to read than to write.
 #[derive(Debug)]
 pub struct KernelNetfilter {
     socket: Socket,
@@ -88,6 +92,14 @@ impl KernelNetfilter {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to nf_tables", source))?;
         Ok(Self { socket, ipv4: Ruleset::new(policy, Family::V4), ipv6: Ruleset::new(policy, Family::V6) })
+    }
+
+    /// The transaction that [`apply`](Netfilter::apply) sends for changes of elements alone, so that it
+    /// can be inspected, or sent without what it does besides.
+    pub fn encode(&self, changes: &[Change]) -> Batch {
+        let mut transaction = Transaction::default();
+        change_elements(&mut transaction, changes);
+        transaction.encode(None)
     }
 
     /// One attempt at the whole.

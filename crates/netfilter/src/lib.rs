@@ -1,4 +1,36 @@
-//! nf_tables by netlink, and the one table per family that kube-ipvs owns.
+//! nf_tables by netlink, and the one table per family that kube-ipvs owns: `ip kube-ipvs` and
+//! `ip6 kube-ipvs`. No other table is read or written.
+//!
+//! IPVS chooses the real server and rewrites the destination. What it does not do is replace the
+//! source, which flows need whose answers would otherwise not come back through this node. That is
+//! this table's work: a chain `services` sets a mark on such flows, a chain `postrouting` masquerades
+//! what is marked. What changes with the services is in two sets, so the number of rules is constant:
+//!
+//! - `cluster-ips`: VIP, protocol and port of each ClusterIP;
+//! - `hairpin`: each pod of this node as real server, which can be its own client.
+//!
+//! `Ruleset` (feature `client`) prints the tables as `nft list ruleset` does.
+//!
+//! # The hooks that a request passes
+//!
+//! The first packet of a connection, from the top to the bottom. IPVS re-routes it and sends it
+//! through the whole output hook (once more); FORWARD never sees a request.
+//!
+//! | hook, priority | pod or client → VIP | this node → VIP |
+//! |---|---|---|
+//! | prerouting -100 (dstnat): our mark | to the VIP | |
+//! | input 0 | to the VIP | |
+//! | input 99: IPVS | VIP → pod | |
+//! | output -150 | to the pod | to the VIP |
+//! | output -100: our mark | not seen: nat is decided | to the VIP |
+//! | output -98: IPVS | | VIP → pod |
+//! | output -150, again | | to the pod |
+//! | output 0 | to the pod | to the pod |
+//! | postrouting 100 (srcnat): masquerade, clear the mark | to the pod | to the pod |
+//!
+//! A chain of type nat sees the first packet of a connection only, and so does the mark; conntrack
+//! does the rest. IPVS takes part in conntrack only with `net.ipv4.vs.conntrack=1`, and conntrack is
+//! active in a network namespace only while some nat chain, such as ours, is there.
 
 mod change;
 mod element;

@@ -26,8 +26,8 @@ pub enum LocalTraffic {
         /// The IPv6 range.
         ipv6: Option<Ipv6Net>,
     },
-    /// By the bridge it came in through.
+    /// By the bridge it came in through. The name has 1 to 15 bytes.
     Bridge(Box<str>),
-    /// By the first letters of the interface it came in through.
+    /// By the first letters, 1 to 15 bytes, of the interface it came in through.
     InterfacePrefix(Box<str>),
 }

@@ -39,7 +39,8 @@ const SERVICES: &str = "services";
 /// The table of one family that a policy asks for. The number of rules does not depend on the number
 /// of services: what changes with them is in the sets.
 ///
-/// `Display` prints it, without elements, exactly as `nft list ruleset` does.
+/// `Display` prints it, without elements, exactly as `nft list ruleset` does (except that nft 1.0.6
+/// prints the test of mark bit 31 as a prefix).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
     family: Family,
@@ -159,8 +160,8 @@ fn services(policy: &Policy, family: Family) -> Vec<Rule> {
     }
     match local_traffic(&policy.local_traffic, family) {
         Some(local) => {
-            // A match and a return, since before Linux 5.5 a negated match on the input interface
-            // fails where there is none, as in output.
+            // Not a negated match and a mark: kernels older than mid-2019 never match
+            // `iifname != "cbr0"` in output, where there is no input interface.
             rules.push(Rule::new("pods of this node keep their address", [local, Statement::Return]));
             rules.push(Rule::new("flows to a ClusterIP from elsewhere", [to_cluster_ip, mark]));
         }

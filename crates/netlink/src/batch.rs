@@ -32,8 +32,10 @@ impl Batch {
         });
     }
 
-    /// Appends a message made by one of the netlink-packet crates.
+    /// Appends a message made by one of the netlink-packet crates; `NLM_F_REQUEST` is added to its
+    /// flags.
     pub fn packet<P: NetlinkSerializable>(&mut self, mut message: NetlinkMessage<P>) {
+        message.header.flags |= NLM_F_REQUEST;
         message.finalize();
         let start = self.bytes.len();
         self.bytes.resize(start + message.buffer_len(), 0);

@@ -24,7 +24,7 @@ pub(crate) fn endpoints_of(
     zone: Option<&str>,
 ) -> Vec<PortEndpoint> {
     let mut endpoints = Vec::new();
-    for slice in slices.iter() {
+    for slice in slices.iter().filter(|slice| slice.family == family) {
         let same = slice.ports.iter().filter(|of| of.protocol == port.protocol && of.name == port.name);
         for listening in same {
             endpoints.extend(slice.endpoints.iter().map(|endpoint| PortEndpoint {
@@ -33,20 +33,14 @@ pub(crate) fn endpoints_of(
             }));
         }
     }
-    endpoints.sort_unstable_by_key(|endpoint| (endpoint.address, precedence(endpoint.traits)));
+    endpoints.sort_by_key(|endpoint| (endpoint.address, precedence(endpoint.traits)));
     endpoints.dedup_by_key(|endpoint| endpoint.address);
     endpoints
 }
 
 /// Which of several records of one address counts: the least. While an endpoint moves between slices,
 /// or a new pod gets the address of one that ends, there are two. The one that does not terminate
-/// counts, then the one that is ready, then the one that serves; what is left only has to be the same
-/// whatever the order of the slices.
+/// counts, then the one that is ready, then the one that serves, then the first by slice.
 fn precedence(traits: Traits) -> impl Ord {
-    (
-        traits.contains(Traits::TERMINATING),
-        !traits.contains(Traits::READY),
-        !traits.contains(Traits::SERVING),
-        traits,
-    )
+    (traits.contains(Traits::TERMINATING), !traits.contains(Traits::READY), !traits.contains(Traits::SERVING))
 }

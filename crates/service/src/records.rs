@@ -41,9 +41,7 @@ impl Records {
     fn replace_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
         self.services_listed = true;
         let listed: FxHashSet<ObjectName> = services.iter().map(|service| service.name.clone()).collect();
-        let known = self.services.iter().filter(|(_, record)| record.service.is_some());
-        let gone: Vec<_> =
-            known.map(|(name, _)| name).filter(|name| !listed.contains(name)).cloned().collect();
+        let gone: Vec<_> = self.services.keys().filter(|name| !listed.contains(name)).cloned().collect();
         let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_service(name)).collect();
         changed.extend(services.into_iter().filter_map(|service| self.put_service(service)));
         changed
@@ -150,5 +148,32 @@ impl Records {
     /// What was wrong with the inputs.
     pub(crate) fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
         self.services.values().flat_map(|record| record.problems())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_of_which_nothing_is_known_any_more_takes_no_memory() {
+        let (service, slice) = (ObjectName::new("default", "web"), ObjectName::new("default", "web-1"));
+        let options = Options { node_name: "node-a".into(), scheduler: ipvs::Scheduler::RR };
+        let mut records = Records::default();
+        for change in [
+            Change::ApplySlice(EndpointSlice {
+                name: slice.clone(),
+                service: service.clone(),
+                family: ipvs::Family::V4,
+                ports: Vec::new(),
+                endpoints: Vec::new(),
+                problems: Vec::new(),
+            }),
+            Change::DeleteSlice(slice),
+        ] {
+            assert_eq!(records.take_in(change, &options), BTreeSet::from([service.clone()]));
+            records.set_demand(&service, None);
+        }
+        assert!(records.services.is_empty() && records.owners.is_empty());
     }
 }

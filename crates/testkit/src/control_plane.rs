@@ -1,7 +1,7 @@
 //! A real kube-apiserver and etcd, thrown away after the test.
 //!
 //! A fake API server answers what its author thought of; the real one has admission, defaulting,
-//! RBAC and the watch protocol of the release that operators run. One is ready in about five
+//! RBAC and the watch protocol of the release that operators run. One is ready in two to five
 //! seconds, so a test starts its own and keeps the others' objects out.
 //!
 //! No controllers run: a Service gets its ClusterIP from the API server, but nobody creates its
@@ -31,7 +31,7 @@ use tokio::runtime::Runtime;
 use identity::Identity;
 use server::Server;
 
-/// How long the API server may take. It needs about five seconds on an idle machine.
+/// How long the API server may take. It needs two to five seconds on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
 /// What a control plane is started with.
@@ -137,7 +137,7 @@ impl ControlPlane {
                 let [_, apiserver] = &servers;
                 bail!("kube-apiserver is not ready: {error:#}\n{}", apiserver.last_words());
             }
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(100));
         }
         let [etcd, apiserver] = servers;
         let own = Own { _apiserver: apiserver, _etcd: etcd, _directory: directory };

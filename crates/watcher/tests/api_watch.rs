@@ -1,13 +1,19 @@
 //! The three watches against a real kube-apiserver, with the rights of `system:kube-proxy`.
 
 use std::{
+    io,
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     path::PathBuf,
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
+use ipvs::Protocol;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
     Client, Config,
@@ -17,36 +23,46 @@ use serde_json::{Value, json};
 use service::{Change, ObjectName};
 use testkit::control_plane::{ControlPlane, Options};
 
-/// The server may have other objects: these are ours.
-const NAMESPACE: &str = "watcher";
-const NODE: &str = "watcher-node";
-
 /// The news of a watcher that runs in a thread of its own until the tests end.
-struct News(Receiver<Change>);
+///
+/// Tests may share a server: each has a namespace of its own, and a Node of the same name.
+struct News {
+    changes: Receiver<Change>,
+    namespace: &'static str,
+}
 
 impl News {
-    fn start(kubeconfig: PathBuf) -> anyhow::Result<Self> {
+    fn start(kubeconfig: PathBuf, namespace: &'static str) -> anyhow::Result<Self> {
+        Self::start_through(kubeconfig, namespace, |_| Ok(()))
+    }
+
+    fn start_through(
+        kubeconfig: PathBuf,
+        namespace: &'static str,
+        change: impl FnOnce(&mut Config) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
         let (send, changes) = channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(async {
             let file = Kubeconfig::read_from(kubeconfig)?;
-            let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+            let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+            change(&mut config)?;
             anyhow::Ok(Client::try_from(config)?)
         })?;
         thread::spawn(move || {
-            runtime.block_on(watcher::api::watch(client, NODE, move |change| {
+            runtime.block_on(watcher::api::watch(client, namespace, move |change| {
                 // Fails once the test is over.
                 _ = send.send(change);
             }))
         });
-        Ok(Self(changes))
+        Ok(Self { changes, namespace })
     }
 
     /// What `wanted` makes of the first change that it takes; the others are passed over.
     fn expect<T>(&self, what: &str, mut wanted: impl FnMut(Change) -> Option<T>) -> anyhow::Result<T> {
         let deadline = Instant::now() + Duration::from_secs(30);
         while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-            let change = self.0.recv_timeout(left).with_context(|| format!("waiting for {what}"))?;
+            let change = self.changes.recv_timeout(left).with_context(|| format!("waiting for {what}"))?;
             if let Some(found) = wanted(change) {
                 return Ok(found);
             }
@@ -59,35 +75,88 @@ impl News {
         let (mut services, mut slices, mut zone) = (None, None, None);
         self.expect("the lists and the Node", |change| {
             match change {
-                Change::ReplaceServices(all) => services = Some(ours(all.into_iter().map(|service| service.name))),
-                Change::ReplaceSlices(all) => slices = Some(ours(all.into_iter().map(|slice| slice.name))),
+                Change::ReplaceServices(all) => {
+                    services = Some(self.ours(all.into_iter().map(|service| service.name)));
+                }
+                Change::ReplaceSlices(all) => {
+                    slices = Some(self.ours(all.into_iter().map(|slice| slice.name)));
+                }
                 Change::ApplyNode(node) => zone = node.zone,
                 _ => {}
             }
             Some((services.clone()?, slices.clone()?, zone.as_deref()?.to_owned()))
         })
     }
+
+    fn ours(&self, names: impl Iterator<Item = ObjectName>) -> Vec<String> {
+        names.filter(|name| *name.namespace == *self.namespace).map(|name| name.name.to_string()).collect()
+    }
 }
 
-fn ours(names: impl Iterator<Item = ObjectName>) -> Vec<String> {
-    names.filter(|name| *name.namespace == *NAMESPACE).map(|name| name.name.to_string()).collect()
+/// A TCP relay to the API server that can be cut.
+struct Relay {
+    port: u16,
+    /// Both ends of every connection; `None` while it is cut.
+    connections: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
-fn service(name: &str, cluster_ip: &str, labels: &Value) -> Value {
+impl Relay {
+    fn start(server: String) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let connections = Arc::new(Mutex::new(Some(Vec::new())));
+        let open = Arc::clone(&connections);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if let Some(open) = open.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                    open.extend(client.and_then(|client| connect(client, &server)).into_iter().flatten());
+                }
+            }
+        });
+        Ok(Self { port, connections })
+    }
+
+    fn set(&self, connections: Option<Vec<TcpStream>>) {
+        let before = {
+            let mut now = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *now, connections)
+        };
+        for connection in before.into_iter().flatten() {
+            // It may be closed already.
+            _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Copies between the client and the server until either end closes.
+fn connect(client: TcpStream, server: &str) -> io::Result<[TcpStream; 2]> {
+    let server = TcpStream::connect(server)?;
+    for (from, to) in [(&client, &server), (&server, &client)] {
+        let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
+        thread::spawn(move || {
+            _ = io::copy(&mut from, &mut to);
+            _ = to.shutdown(Shutdown::Both);
+        });
+    }
+    Ok([client, server])
+}
+
+/// Without an address, the API server gives it one.
+fn service(namespace: &str, name: &str, cluster_ip: Option<&str>, labels: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"namespace": NAMESPACE, "name": name, "labels": labels},
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
         "spec": {"clusterIP": cluster_ip, "ports": [{"port": 80}]},
     })
 }
 
 /// Its only port has no name: the API server fills in the empty one.
-fn slice(name: &str, labels: &Value, addresses: &[&str]) -> Value {
+fn slice(namespace: &str, name: &str, labels: &Value, addresses: &[&str]) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"namespace": NAMESPACE, "name": name, "labels": labels},
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
         "addressType": "IPv4",
         "ports": [{"port": 8080}],
         "endpoints": addresses.iter().map(|ip| json!({"addresses": [ip]})).collect::<Value>(),
@@ -95,18 +164,22 @@ fn slice(name: &str, labels: &Value, addresses: &[&str]) -> Value {
 }
 
 /// One Service with its slice for us, and what other selectors keep away.
-fn populate(server: &ControlPlane) -> anyhow::Result<()> {
-    server.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))?;
-    server.create_node(NODE, &["192.0.2.1".parse()?], Some("z1"), &[])?;
-    server.create_node("watcher-other-node", &["192.0.2.2".parse()?], Some("z2"), &[])?;
-    server.apply(&service("web", "10.96.77.7", &json!({})))?;
-    server.apply(&service("headless", "None", &json!({})))?;
+fn populate(server: &ControlPlane, namespace: &str) -> anyhow::Result<()> {
+    server.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+    server.create_node(namespace, &["192.0.2.1".parse()?], Some("z1"), &[])?;
+    server.create_node(&format!("{namespace}-other"), &["192.0.2.2".parse()?], Some("z2"), &[])?;
+    server.apply(&service(namespace, "web", None, &json!({})))?;
+    server.apply(&service(namespace, "headless", Some("None"), &json!({})))?;
     let other_proxy = json!({"service.kubernetes.io/service-proxy-name": "another"});
-    server.apply(&service("foreign", "10.96.77.8", &other_proxy))?;
-    server.apply(&slice("web-1", &json!({"kubernetes.io/service-name": "web"}), &["10.244.0.5", "10.244.0.6"]))?;
-    let headless =
-        json!({"kubernetes.io/service-name": "headless", "service.kubernetes.io/headless": ""});
-    server.apply(&slice("headless-1", &headless, &["10.244.0.7"]))
+    server.apply(&service(namespace, "foreign", None, &other_proxy))?;
+    server.apply(&slice(
+        namespace,
+        "web-1",
+        &json!({"kubernetes.io/service-name": "web"}),
+        &["10.244.0.5", "10.244.0.6"],
+    ))?;
+    let headless = json!({"kubernetes.io/service-name": "headless", "service.kubernetes.io/headless": ""});
+    server.apply(&slice(namespace, "headless-1", &headless, &["10.244.0.7"]))
 }
 
 const SKIP: &str = "SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set";
@@ -114,17 +187,18 @@ const SKIP: &str = "SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set";
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
 fn what_the_administrator_changes_is_told() {
+    const NAMESPACE: &str = "watch-changes";
     let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
         println!("{SKIP}");
         return;
     };
-    populate(&server).unwrap();
-    let news = News::start(server.proxy_kubeconfig()).unwrap();
+    populate(&server, NAMESPACE).unwrap();
+    let news = News::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
     let lists = news.expect_lists().unwrap();
     assert_eq!(lists, (vec!["web".to_owned()], vec!["web-1".to_owned()], "z1".to_owned()));
 
     let owner = json!({"kubernetes.io/service-name": "web"});
-    server.apply(&slice("web-1", &owner, &["10.244.0.6"])).unwrap();
+    server.apply(&slice(NAMESPACE, "web-1", &owner, &["10.244.0.6"])).unwrap();
     let applied = |change| match change {
         Change::ApplySlice(slice) if *slice.name.name == *"web-1" => Some(slice),
         _ => None,
@@ -138,20 +212,21 @@ fn what_the_administrator_changes_is_told() {
     // A label that takes it out of the selection is a deletion, and the other way round.
     let web = ObjectName::new(NAMESPACE, "web");
     let other_proxy = json!({"service.kubernetes.io/service-proxy-name": ""});
-    server.apply(&service("web", "10.96.77.7", &other_proxy)).unwrap();
+    server.apply(&service(NAMESPACE, "web", None, &other_proxy)).unwrap();
     let gone = |change| (change == Change::DeleteService(web.clone())).then_some(());
     news.expect("the Service given to another proxy", gone).unwrap();
-    server.apply(&service("web", "10.96.77.7", &json!({}))).unwrap();
+    server.apply(&service(NAMESPACE, "web", None, &json!({}))).unwrap();
     let back = |change| match change {
         Change::ApplyService(service) if service.name == web => Some(service),
         _ => None,
     };
     let back = news.expect("the Service given back", back).unwrap();
-    assert_eq!(back.cluster_ips, ["10.96.77.7".parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(back.cluster_ips.len(), 1);
+    assert_eq!((&*back.ports[0].name, back.ports[0].protocol, back.ports[0].port), ("", Protocol::Tcp, 80));
     assert!(back.created.is_some());
     assert_eq!(back.problems, Vec::<String>::new());
 
-    server.create_node(NODE, &["192.0.2.1".parse().unwrap()], Some("z9"), &[]).unwrap();
+    server.create_node(NAMESPACE, &["192.0.2.1".parse().unwrap()], Some("z9"), &[]).unwrap();
     let moved = |change| match change {
         Change::ApplyNode(node) => (node.zone.as_deref() == Some("z9")).then_some(()),
         _ => None,
@@ -170,6 +245,7 @@ fn what_the_administrator_changes_is_told() {
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
 fn a_server_without_watch_list_is_asked_for_a_list() {
+    const NAMESPACE: &str = "watch-listed";
     let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") else {
         println!("{SKIP}");
         return;
@@ -177,8 +253,8 @@ fn a_server_without_watch_list_is_asked_for_a_list() {
     let mut options = Options::new(assets);
     options.extra_args.push("--feature-gates=WatchList=false".to_owned());
     let server = ControlPlane::start(&options).unwrap();
-    populate(&server).unwrap();
-    let news = News::start(server.proxy_kubeconfig()).unwrap();
+    populate(&server, NAMESPACE).unwrap();
+    let news = News::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
     let lists = news.expect_lists().unwrap();
     assert_eq!(lists, (vec!["web".to_owned()], vec!["web-1".to_owned()], "z1".to_owned()));
 
@@ -186,4 +262,35 @@ fn a_server_without_watch_list_is_asked_for_a_list() {
     let name = ObjectName::new(NAMESPACE, "web-1");
     let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
     news.expect("the deleted slice", gone).unwrap();
+}
+
+#[test]
+#[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
+fn what_changes_while_the_server_is_out_of_reach_is_told_afterwards() {
+    const NAMESPACE: &str = "watch-outage";
+    let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
+        println!("{SKIP}");
+        return;
+    };
+    populate(&server, NAMESPACE).unwrap();
+    let mut relay = None;
+    let news = News::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| {
+        let authority = config.cluster_url.authority().context("no address of the API server")?;
+        let started = Relay::start(authority.to_string())?;
+        config.cluster_url = format!("https://{}:{}", Ipv4Addr::LOCALHOST, started.port).parse()?;
+        relay = Some(started);
+        Ok(())
+    });
+    let (news, relay) = (news.unwrap(), relay.unwrap());
+    news.expect_lists().unwrap();
+
+    relay.set(None);
+    server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
+    let meanwhile = news.changes.recv_timeout(Duration::from_secs(2));
+    assert!(meanwhile.is_err(), "{meanwhile:?}");
+
+    relay.set(Some(Vec::new()));
+    let name = ObjectName::new(NAMESPACE, "web-1");
+    let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
+    news.expect("the slice deleted meanwhile", gone).unwrap();
 }

@@ -5,8 +5,8 @@ use netlink::{Batch, Errno, Failure, Protocol, Reply, Socket};
 use super::{
     Error, Failed, Ipvs, decode,
     encode::{Requests, Verb},
-    family, follow_up,
-    uapi::command,
+    follow_up,
+    uapi::{FAMILY, command},
 };
 use crate::{Command, Id, Info, ObservedRealServer, ObservedVirtualServer, Timeouts};
 
@@ -37,7 +37,7 @@ impl KernelIpvs {
         let cannot = Error::during("open IPVS");
         let mut bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
         let short_dumps = Socket::open_for_short_dumps(Protocol::Generic).map_err(&cannot)?;
-        let family = family::number(&mut bulk)?;
+        let family = bulk.generic_family(FAMILY).map_err(Error::during("open IPVS"))?;
         Ok(Self { bulk, short_dumps, requests: Requests { family }, batch: Batch::default() })
     }
 

@@ -3,7 +3,6 @@
 mod decode;
 mod encode;
 mod errors;
-mod family;
 mod follow_up;
 mod kernel;
 mod uapi;

@@ -178,7 +178,7 @@ fn installed(ruleset: &Ruleset) -> ObservedTable {
     }
 }
 
-/// The transaction that makes `table` right, with the fingerprints cut off.
+/// The transaction that makes `table` right.
 fn repair(table: Option<&ObservedTable>, elements: &[Vec<Element>]) -> String {
     let ruleset = Ruleset::new(&by_source(), Family::V4);
     let mut transaction = Transaction::default();

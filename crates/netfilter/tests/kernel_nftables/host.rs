@@ -33,7 +33,9 @@ impl Host {
         let (jobs, work) = channel::<Box<dyn FnOnce() + Send>>();
         std::thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace needs root");
-            work.iter().for_each(|job| job());
+            for job in work {
+                job();
+            }
         });
         let mut host = Self { jobs, thread: String::new() };
         host.thread = host.inside(|| {

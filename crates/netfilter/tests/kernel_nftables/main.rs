@@ -1,5 +1,13 @@
 //! Our nf_tables tables on the real kernel: what is installed, and what it does to packets.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "the tests' own helpers fail a test by panicking"
+)]
+
 mod host;
 mod masquerade;
 mod programs;

@@ -260,3 +260,42 @@ fn the_mark_is_cleared_before_packets_leave_and_other_bits_stay() {
         "{listed}"
     );
 }
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn requests_pass_the_hooks_in_the_order_that_the_crate_documents() {
+    const POINTS: [(&str, &str); 7] = [
+        ("prerouting", "type filter hook prerouting priority -150"),
+        ("input", "type filter hook input priority 0"),
+        ("forward", "type filter hook forward priority 0"),
+        ("output-early", "type filter hook output priority -150"),
+        ("output-nat", "type nat hook output priority -101"),
+        ("output-late", "type filter hook output priority 0"),
+        ("postrouting", "type filter hook postrouting priority 50"),
+    ];
+    // Where the first packet of a connection from `host` is seen, and where it was going there.
+    let walk = |host: fn(&Cluster) -> &Host| {
+        let cluster = Cluster::balancing_to(|a| a.pod2);
+        cluster.install(&policy(cluster_cidr()), |_| vec![]);
+        let chains = POINTS.map(|(name, hook)| {
+            let count = |port, to| {
+                format!("tcp flags & (syn|ack) == syn tcp dport {port} counter comment \"{name} {to}\"")
+            };
+            let (vip, real) = (count(PORT, "VIP"), count(TARGET_PORT, "pod"));
+            format!("chain {name} {{ {hook}; {vip}; {real}; }}")
+        });
+        cluster.node.inside(move || nft(&format!("table ip walk {{\n{}\n}}", chains.join("\n"))));
+        seen(host(&cluster), Family::V4);
+        let listed = cluster.node.inside(|| run("nft list table ip walk"));
+        let seen = listed.lines().filter(|line| line.contains("comment") && !line.contains("packets 0 "));
+        seen.map(|line| line.split('"').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let through_the_node =
+        ["prerouting VIP", "input VIP", "output-early pod", "output-late pod", "postrouting pod"];
+    assert_eq!(walk(|c| &c.client), through_the_node);
+    assert_eq!(walk(|c| &c.pod1), through_the_node);
+    assert_eq!(
+        walk(|c| &c.node),
+        ["output-early VIP", "output-early pod", "output-nat VIP", "output-late pod", "postrouting pod"]
+    );
+}

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
+    net::{Ipv4Addr, Ipv6Addr},
     time::Instant,
 };
 
@@ -369,18 +370,11 @@ fn a_repair_that_others_interfere_with_still_comes_out_right() {
 fn a_hundred_thousand_elements_fit_into_one_transaction() {
     in_fresh_namespace(|| {
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
-        let elements: Vec<Element> = (0..100_000u32)
-            .map(|n| {
-                let ip = std::net::Ipv6Addr::from(0xfd00 << 112 | u128::from(n));
-                let pod = RealServerAddress { ip: ip.into(), port: 80 };
-                match n % 2 {
-                    0 => Element::Hairpin(HairpinFlow { protocol: Protocol::Tcp, pod }),
-                    _ => Element::ClusterIp(ServiceAddress {
-                        protocol: Protocol::Tcp,
-                        ip: [10, 96, (n >> 9) as u8, (n >> 1) as u8].into(),
-                        port: (n >> 16) as u16,
-                    }),
-                }
+        let elements: Vec<Element> = (0..50_000u32)
+            .flat_map(|n| {
+                let vip = Ipv4Addr::from_bits(0x0a60_0000 + n);
+                let pod = Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(n));
+                [cluster_ip(&vip.to_string(), 80), hairpin(&pod.to_string(), 8080)]
             })
             .collect();
         let mut sorted = elements.clone();

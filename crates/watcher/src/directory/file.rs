@@ -4,6 +4,7 @@ use std::{fs, io, path::Path};
 
 use serde::Deserialize;
 use serde_json::Value;
+use serde_saphyr::UserMessageFormatter;
 use service::{EndpointSlice, Node, Service};
 use tracing::{debug, warn};
 
@@ -55,13 +56,10 @@ fn malformed(path: &Path, line: usize, column: usize, message: String) -> Error 
 }
 
 fn json(path: &Path, text: &str) -> Result<Vec<Value>, Error> {
-    serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().map_err(|error| {
-        let message = error.to_string();
-        // serde_json repeats the position at the end.
-        let message =
-            message.rsplit_once(" at line ").map_or(message.as_str(), |(words, _)| words).to_owned();
-        malformed(path, error.line(), error.column(), message)
-    })
+    serde_json::Deserializer::from_str(text)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .map_err(|error| malformed(path, error.line(), error.column(), without_position(&error.to_string())))
 }
 
 fn yaml(path: &Path, text: &str) -> Result<Vec<Value>, Error> {
@@ -77,9 +75,14 @@ fn yaml(path: &Path, text: &str) -> Result<Vec<Value>, Error> {
     };
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
-        let message = error.to_string();
+        let message = without_position(&error.render_with_formatter(&UserMessageFormatter));
         Error::Malformed { path: path.to_owned(), line, column, message }
     })
+}
+
+/// The message without the position that both parsers end it with.
+fn without_position(message: &str) -> String {
+    message.rsplit_once(" at line ").map_or(message, |(words, _)| words).to_owned()
 }
 
 impl Manifests {

@@ -282,9 +282,7 @@ mod tests {
     fn with_spec(spec: Value) -> Service {
         let metadata = json!({"name": "web", "namespace": "shop", "managedFields": [{"manager": "kubectl"}]});
         let object = Value::from_iter([("metadata", metadata), ("spec", spec)]);
-        let Decoded::Object(service) = decoded(object) else {
-            panic!("not decoded")
-        };
+        let Decoded::Object(service) = decoded(object) else { panic!("not decoded") };
         service
     }
 

@@ -38,7 +38,7 @@ impl Feed {
         match self {
             Self::Directory(directory) => write_whole(&directory.path().join(name), &text),
             Self::Api(server) => {
-                for object in serde_saphyr::from_multiple(&text)? {
+                for object in &serde_saphyr::from_multiple(&text)? {
                     server.apply(object)?;
                 }
                 Ok(())
