@@ -16,12 +16,15 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
 use dummy_interface::{KernelLinks, Links, VipBinding};
-use ipvs::{Command, Family, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
+use ipvs::{
+    Command as Ipvs, Family, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer,
+};
 use netfilter::{Change, Element, KernelNetfilter, LocalTraffic, Netfilter, Policy};
 use netlink::{Batch, Socket};
 use nix::sched::{CloneFlags, unshare};
@@ -35,7 +38,9 @@ use watcher::{Kernel, Observed, Ownership, Scope, diff};
 const SIZES: [(u32, u32); 2] = [(1_000, 5), (10_000, 5)];
 
 fn main() {
-    println!("| Services × endpoints | VIPs as | floor | first sync | ratio | read, diff, IPVS, nf_tables, VIPs |");
+    println!(
+        "| Services × endpoints | VIPs as | floor | first sync | ratio | read, diff, IPVS, nf_tables, VIPs |"
+    );
     println!("|---|---|---|---|---|---|");
     for (services, endpoints) in SIZES {
         for (name, binding) in bindings() {
@@ -62,6 +67,10 @@ fn bindings() -> [(&'static str, VipBinding); 2] {
 fn fresh<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let namespaced = move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("root is needed");
+        // Until the first address there is no local table, and then every address counts as broadcast:
+        // IPVS refuses such real servers (`inet_addr_type` in net/ipv4/fib_frontend.c).
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(up.is_ok_and(|status| status.success()), "ip link set lo up");
         work()
     };
     thread::spawn(namespaced).join().expect("the measurement failed")
@@ -83,14 +92,14 @@ fn address(number: u32) -> ServiceAddress {
     ServiceAddress { protocol: Protocol::Tcp, ip: vip(number), port: 80 }
 }
 
-fn commands(services: u32, endpoints: u32) -> Vec<Command> {
+fn commands(services: u32, endpoints: u32) -> Vec<Ipvs> {
     let mut commands = Vec::new();
     for number in 0..services {
         let server = VirtualServer::new(address(number), Scheduler::RR);
         let id = server.id;
-        commands.push(Command::AddVirtualServer(server));
+        commands.push(Ipvs::AddVirtualServer(server));
         let real = |endpoint| RealServer::masquerade(pod(number * endpoints + endpoint), 8080);
-        commands.extend((0..endpoints).map(|endpoint| Command::AddRealServer(id, real(endpoint))));
+        commands.extend((0..endpoints).map(|endpoint| Ipvs::AddRealServer(id, real(endpoint))));
     }
     commands
 }
@@ -124,8 +133,8 @@ fn floor(services: u32, endpoints: u32, binding: VipBinding) -> Duration {
     ipvs.info().unwrap();
     let start = Instant::now();
     netfilter.transact(&mut transaction).unwrap();
-    assert!(generic.pipeline(&mut encoded).unwrap().is_empty());
-    assert!(route.pipeline(&mut vips).unwrap().is_empty());
+    assert_eq!(generic.pipeline(&mut encoded).unwrap(), []);
+    assert_eq!(route.pipeline(&mut vips).unwrap(), []);
     start.elapsed()
 }
 

@@ -33,11 +33,9 @@ impl Socket {
             }))
         });
         match found {
-            Ok(ids) => ids
-                .into_iter()
-                .flatten()
-                .next()
-                .ok_or_else(|| Error::Malformed { what: format!("the controller gave family {name} no number") }),
+            Ok(ids) => ids.into_iter().flatten().next().ok_or_else(|| Error::Malformed {
+                what: format!("the controller gave family {name} no number"),
+            }),
             Err(error) if error.errno() == Some(Errno::ENOENT) => Err(Error::NoSuchFamily(name.to_owned())),
             Err(error) => Err(error),
         }

@@ -103,8 +103,8 @@ mod tests {
 
     fn message(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(HEADER + payload.len()).unwrap();
-        let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8], payload]
-            .concat();
+        let mut bytes =
+            [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8], payload].concat();
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes
     }

@@ -89,9 +89,8 @@ impl Socket {
     }
 
     fn open_with(protocol: Protocol, receive_size: usize) -> Result<Self, Error> {
-        let cannot = |operation| {
-            move |source: io::Error| Error::Open { operation, protocol: protocol.name(), source }
-        };
+        let cannot =
+            |operation| move |source: io::Error| Error::Open { operation, protocol: protocol.name(), source };
         let mut inner = netlink_sys::Socket::new(protocol.number()).map_err(cannot("open"))?;
         inner.bind_auto().map_err(cannot("bind"))?;
         inner.set_cap_ack(true).map_err(cannot("set NETLINK_CAP_ACK on"))?;

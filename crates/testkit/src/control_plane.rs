@@ -197,6 +197,15 @@ impl ControlPlane {
         self.block_on(write(&api, name, &object)).with_context(|| format!("writing {} {name}", resource.kind))
     }
 
+    /// Where the server listens, as the kubeconfigs have it.
+    pub fn address(&self) -> anyhow::Result<SocketAddr> {
+        let kubeconfig = Kubeconfig::read_from(self.admin_kubeconfig())?;
+        let cluster = kubeconfig.clusters.into_iter().find_map(|named| named.cluster);
+        let server = cluster.and_then(|cluster| cluster.server).context("the kubeconfig names no server")?;
+        let authority = server.trim_start_matches("https://").trim_end_matches('/');
+        authority.parse().with_context(|| format!("{server} is not an address and a port"))
+    }
+
     /// Deletes a namespaced object: `delete::<Service>("default", "web")`.
     pub fn delete<K>(&self, namespace: &str, name: &str) -> anyhow::Result<()>
     where
@@ -248,13 +257,12 @@ impl ControlPlane {
 
 async fn write(api: &Api<DynamicObject>, name: &str, object: &DynamicObject) -> kube::Result<()> {
     let params = PostParams::default();
-    match api.create(&params, object).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            api.replace(name, &params, object).await?;
-        }
-        done => {
-            done?;
-        }
+    // Not the other way round: creating a Service with a fixed ClusterIP again is not "already exists"
+    // but "invalid", since its own address is taken.
+    if api.get_opt(name).await?.is_some() {
+        api.replace(name, &params, object).await?;
+    } else {
+        api.create(&params, object).await?;
     }
     if object.data.get("status").is_some() {
         api.replace_status(name, &params, object).await?;

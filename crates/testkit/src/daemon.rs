@@ -38,12 +38,7 @@ impl Daemon {
         Self::start_at(node, &["--manifests", &manifests], tempfile::tempdir()?, self.socket.clone())
     }
 
-    fn start_at(
-        node: &Host,
-        arguments: &[&str],
-        files: tempfile::TempDir,
-        socket: PathBuf,
-    ) -> Result<Self> {
+    fn start_at(node: &Host, arguments: &[&str], files: tempfile::TempDir, socket: PathBuf) -> Result<Self> {
         let binary = binary()?;
         let log = File::create(files.path().join("log"))?;
         let child = node

@@ -12,7 +12,7 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read, Write},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -199,6 +199,24 @@ impl Host {
         .with_context(|| format!("{} asks {service} by UDP", self.name))
     }
 
+    /// Lets programs on this host reach a TCP service of the machine around it, an API server say, at
+    /// the service's own address: connections are taken here and handed on there.
+    pub fn reach(&self, service: SocketAddr) -> Result<()> {
+        if !service.ip().is_loopback() {
+            self.run("ip", &["addr", "add", &service.ip().to_string(), "dev", "lo"])?;
+        }
+        let listener = self.inside(move || TcpListener::bind(service))??;
+        thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                if let Ok(far) = TcpStream::connect_timeout(&service, PATIENCE) {
+                    hand_on(&near, &far);
+                    hand_on(&far, &near);
+                }
+            }
+        });
+        Ok(())
+    }
+
     /// Answers every TCP connection and UDP datagram on `port` with this host's name and the peer's
     /// address; then echoes what the TCP client sends.
     fn serve(&self, port: u16) -> Result<()> {
@@ -250,6 +268,16 @@ impl Connection {
         self.stream.read_line(&mut line)?;
         ensure!(line == "are you there?\n", "the echo was {line:?}");
         Ok(())
+    }
+}
+
+/// Copies what `from` says to `to`, in a thread, until one of them ends.
+fn hand_on(from: &TcpStream, to: &TcpStream) {
+    if let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) {
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
     }
 }
 

@@ -29,6 +29,14 @@ impl Feed {
         Ok(Self::Api(Box::new(crate::api_server::inside()?)))
     }
 
+    /// Makes the source reachable from `node`.
+    pub(super) fn reach_from(&self, node: &Host) -> Result<()> {
+        match self {
+            Self::Directory(_) => Ok(()),
+            Self::Api(server) => node.reach(server.address()?),
+        }
+    }
+
     /// Applies a manifest of `manifests/demo`, without the lines that contain `leave_out`.
     pub(super) fn put(&self, name: &str, leave_out: Option<&str>) -> Result<()> {
         let path = manifest(name);

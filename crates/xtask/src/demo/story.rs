@@ -21,6 +21,7 @@ pub(super) fn tell(api: bool) -> Result<()> {
     say(&format!("Linux {}: a node, two pods and a client outside, each a network namespace", kernel.trim()));
     let lab = Lab::new(2, 8080).context("step 0: network namespaces")?;
     let feed = if api { Feed::api() } else { Feed::directory() }.context("step 0: the source of Services")?;
+    feed.reach_from(&lab.node).context("step 0: the source of Services")?;
     feed.put("node.yaml", None).context("step 0: the Node")?;
 
     let daemon = first_service(&lab, &feed).context("step 1: a Service in the kernel")?;
@@ -53,7 +54,7 @@ fn requests(lab: &Lab, service: SocketAddr) -> Result<()> {
         for _ in 0..4 {
             let answer = host.ask(service)?;
             ensure!(answer.from != previous, "{} answered twice in a row: not round robin", answer.from);
-            line += &format!(" {} (saw {})", answer.from, answer.seen_as);
+            line.extend([" ", &answer.from, " (saw ", &answer.seen_as.to_string(), ")"]);
             previous = answer.from;
         }
         println!("{line}");
@@ -66,7 +67,8 @@ fn endpoint_goes(lab: &Lab, feed: &Feed) -> Result<()> {
     feed.put("web.yaml", Some(SECOND_ENDPOINT))?;
     // The connections of step 2 are closing: until the last has ended its endpoint has weight 0.
     let table = ipvsadm_shows(&lab.node, "no new connection for the endpoint", |table| {
-        !table.contains(SECOND_ENDPOINT) || table.contains(&format!("{SECOND_ENDPOINT}:8080              Masq    0"))
+        !table.contains(SECOND_ENDPOINT)
+            || table.contains(&format!("{SECOND_ENDPOINT}:8080              Masq    0"))
     })?;
     show("ipvsadm -Ln", &table);
     let answers = who_answers(&lab.client, 4)?;
