@@ -16,6 +16,14 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
+    // What `cargo run` tells this program about itself is not for the next cargo: build scripts that
+    // look at it (ring's) would run again, here and outside, in turns.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(name.as_ref());
+        }
+    }
     cargo
 }
 
