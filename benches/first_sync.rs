@@ -251,7 +251,7 @@ fn parts(services: u32, endpoints: u32, binding: VipBinding) -> [Duration; 5] {
             watcher::Operation::Link(change) => vips.push(change),
         }
     }
-    let (elements, _) = timed(|| kernel.netfilter.apply(&changes).unwrap());
+    let (elements, ()) = timed(|| kernel.netfilter.apply(&changes).unwrap());
     let (servers, _) = timed(|| kernel.ipvs.apply(&commands).unwrap());
     let (bound, _) = timed(|| kernel.links.apply(&vips).unwrap());
     [read, compared, servers, elements, bound]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use common::{LONG, Running, at, endpoint, real, service, slice};
 use ipvs::{
@@ -145,7 +145,7 @@ fn the_period_repairs_what_was_changed_by_hand() {
         .config
         .weight = 0;
     let foreign = VirtualServer::new(at("192.0.2.1", Tcp), Scheduler::WLC);
-    kernel.state().virtual_servers.insert(foreign.id, (foreign.clone(), Default::default()));
+    kernel.state().virtual_servers.insert(foreign.id, (foreign.clone(), BTreeMap::default()));
     for _ in 0..200 {
         if weight() == 1 && !kernel.state().virtual_servers.contains_key(&foreign.id) {
             return;
@@ -160,7 +160,7 @@ fn foreign_virtual_servers_in_excluded_ranges_and_firewall_marks_are_left_alone(
     let kernel = FakeKernel::new();
     for id in [Id::Address(at("192.0.2.1", Tcp)), Id::Mark { family: ipvs::Family::V4, mark: 7 }] {
         let server = VirtualServer::new(id, Scheduler::WLC);
-        kernel.state().virtual_servers.insert(id, (server, Default::default()));
+        kernel.state().virtual_servers.insert(id, (server, BTreeMap::default()));
     }
     let excluded = Id::Address(at("192.0.2.1", Tcp));
     let running = Running::with(&kernel, Periods { sync: LONG, min_sync: Duration::ZERO }, &["192.0.2.0/24"]);

@@ -1,9 +1,6 @@
 //! What must be done so that the kernel looks as desired.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress};
@@ -137,14 +134,15 @@ impl Comparison<'_> {
         }
     }
 
+    /// In the order of their addresses, so that the plan is the same however the maps are ordered.
     fn every_virtual_server(&self, differences: &mut Differences) {
-        for wanted in self.desired.virtual_servers() {
-            self.virtual_server(&wanted.address, differences);
-        }
-        for address in self.observed.virtual_servers.keys() {
-            if self.desired.virtual_server(address).is_none() {
-                self.virtual_server(address, differences);
-            }
+        let wanted = self.desired.virtual_servers().map(|wanted| wanted.address);
+        let unwanted = self.observed.virtual_servers.keys().copied();
+        let unwanted = unwanted.filter(|address| self.desired.virtual_server(address).is_none());
+        let mut addresses: Vec<_> = wanted.chain(unwanted).collect();
+        addresses.sort_unstable();
+        for address in &addresses {
+            self.virtual_server(address, differences);
         }
     }
 
@@ -195,7 +193,7 @@ impl Comparison<'_> {
         match (self.desired.virtual_server(address), self.observed.virtual_servers.get(address)) {
             (Some(wanted), image) if self.ours.serves(&address.ip) => {
                 let opening = differences.opening(self.desired.urgency(address));
-                opening.servers.extend(Self::missing(wanted, image));
+                missing(wanted, image, &mut opening.servers);
                 if let Some(image) = image {
                     let leaving = departing(wanted, image).filter_map(|server| farewell(address, server));
                     differences.leaving_real_servers.extend(leaving);
@@ -207,25 +205,26 @@ impl Comparison<'_> {
             _ => {}
         }
     }
+}
 
-    /// What must be added or edited so that a virtual server is as wanted.
-    fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>) -> Vec<Command> {
-        let id = wanted.address.into();
-        let nothing = BTreeMap::new();
-        let server = match image {
-            None => Some(Command::AddVirtualServer(wanted.config.clone())),
-            Some(image) if image.config != wanted.config => {
-                Some(Command::EditVirtualServer(wanted.config.clone()))
+/// Adds to `commands` what must be added or edited so that a virtual server is as wanted.
+fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, commands: &mut Vec<Command>) {
+    let id = wanted.address.into();
+    match image {
+        None => commands.push(Command::AddVirtualServer(wanted.config.clone())),
+        Some(image) if image.config != wanted.config => {
+            commands.push(Command::EditVirtualServer(wanted.config.clone()));
+        }
+        Some(_) => {}
+    }
+    for real in &wanted.real_servers {
+        match image.and_then(|image| image.real_servers.get(&real.address)) {
+            None => commands.push(Command::AddRealServer(id, *real)),
+            Some(image) if !as_wanted(&image.config, real) => {
+                commands.push(Command::EditRealServer(id, *real));
             }
-            Some(_) => None,
-        };
-        let present = image.map_or(&nothing, |image| &image.real_servers);
-        let real_servers = wanted.real_servers.iter().filter_map(|real| match present.get(&real.address) {
-            None => Some(Command::AddRealServer(id, *real)),
-            Some(image) if !as_wanted(&image.config, real) => Some(Command::EditRealServer(id, *real)),
-            Some(_) => None,
-        });
-        server.into_iter().chain(real_servers).collect()
+            Some(_) => {}
+        }
     }
 }
 
@@ -284,15 +283,12 @@ impl Differences {
         let mut operations = self.foundations;
         for mut opening in [self.first, self.normal] {
             opening.elements.sort_unstable();
-            opening.servers.sort_by_key(Command::virtual_server);
             opening.vips.sort_unstable();
             operations.extend(opening.elements.into_iter().map(|e| netfilter::Change::AddElement(e).into()));
             operations.extend(opening.servers.into_iter().map(Operation::from));
             operations.extend(opening.vips.into_iter().map(|vip| dummy_interface::Change::Bind(vip).into()));
         }
         self.obsolete_vips.sort_unstable();
-        self.leaving_real_servers.sort_by_key(Command::virtual_server);
-        self.obsolete_virtual_servers.sort_unstable();
         self.obsolete_elements.sort_unstable();
         operations
             .extend(self.obsolete_vips.into_iter().map(|vip| dummy_interface::Change::Unbind(vip).into()));

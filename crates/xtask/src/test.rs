@@ -7,7 +7,9 @@
 //!
 //! The tests of the last two are `#[ignore]`d, with a reason that names the tier, so that a plain
 //! `cargo test` works everywhere. A test that cannot do its work prints `SKIP: ` and the reason;
-//! skips are counted and shown, and are failures when `REQUIRE_ALL=1` is set.
+//! skips are counted and shown, and are failures when `REQUIRE_ALL=1` is set. What the kernel itself
+//! does not have, such as a scheduler, a test prints as `ABSENT: `: shown, and no failure, since there
+//! is nothing to test.
 
 mod guest_tier;
 mod libtest;

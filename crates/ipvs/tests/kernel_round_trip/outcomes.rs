@@ -153,7 +153,7 @@ fn a_virtual_server_of_an_unknown_protocol_hides_no_other() {
             });
         });
         if let Err(error) = socket.execute(&mut esp) {
-            println!("SKIP: this kernel refuses other protocols: {error}");
+            println!("ABSENT: this kernel refuses other protocols: {error}");
             return;
         }
         let found = kernel.virtual_servers().unwrap();

@@ -56,7 +56,7 @@ pub(super) fn added(kernel: &mut KernelIpvs, server: &VirtualServer) -> Option<O
     match kernel.apply(&[Command::AddVirtualServer(server.clone())]).unwrap().pop() {
         None => kernel.virtual_server(server.id).unwrap(),
         Some(failed) if failed.errno == Errno::ENOENT => {
-            println!("SKIP: {}", failed.reason.unwrap_or_default());
+            println!("ABSENT: {}", failed.reason.unwrap_or_default());
             None
         }
         Some(failed) => panic!("{server:?}: {failed}"),

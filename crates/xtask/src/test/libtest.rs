@@ -2,7 +2,8 @@
 //!
 //! libtest's machine-readable output is unstable, so this reads the text people see. The binaries
 //! run with `--show-output`, which prints what a passing test has printed, with the test's name:
-//! that is where `SKIP: ` lines are found.
+//! that is where `SKIP: ` lines are found, and `ABSENT: ` lines: what this kernel does not have, so
+//! that there is nothing to test.
 
 use std::collections::BTreeSet;
 
@@ -68,6 +69,8 @@ impl Results {
             self.output_of = None;
         } else if let Some(reason) = line.trim_start().strip_prefix("SKIP: ") {
             self.skipped.push((self.output_of.clone(), reason.to_owned()));
+        } else if let Some(what) = line.trim_start().strip_prefix("ABSENT: ") {
+            self.report.absent.insert(what.to_owned());
         } else if let Some((test, outcome)) =
             line.strip_prefix("test ").and_then(|line| line.split_once(" ... "))
         {

@@ -1,5 +1,6 @@
 //! What came out of a run, and how it is shown.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ pub(super) struct Report {
     pub(super) failed: Vec<String>,
     /// The tests that could not do their work, with the reason.
     pub(super) skipped: Vec<String>,
+    /// What the kernel does not have, which leaves nothing to test.
+    pub(super) absent: BTreeSet<String>,
 }
 
 impl Report {
@@ -46,6 +49,9 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (tier, report, _) in &self.0 {
+            for what in &report.absent {
+                writeln!(f, "absent   {tier}: {what}")?;
+            }
             for reason in &report.skipped {
                 writeln!(f, "skipped  {tier}: {reason}")?;
             }
@@ -82,6 +88,7 @@ mod tests {
             passed: 1,
             failed: vec!["ipvs/kernel_a: x".to_owned()],
             skipped: vec!["y: no sctp".to_owned()],
+            absent: BTreeSet::from(["no scheduler twos".to_owned()]),
         };
         tally.add("kernel", kernel, Duration::from_secs(10));
         tally
@@ -92,6 +99,7 @@ mod tests {
         let text = tally().to_string();
         assert_eq!(text.lines().last(), Some("4 passed, 1 failed, 1 skipped"));
         assert!(text.contains("skipped  kernel: y: no sctp\n"));
+        assert!(text.contains("absent   kernel: no scheduler twos\n"));
         assert!(text.contains("FAILED   kernel: ipvs/kernel_a: x\n"));
         assert!(text.contains("unit           3       0        0      1.5 s\n"));
     }
