@@ -1,8 +1,9 @@
 //! A lab with the daemon on its node, fed by a directory of manifests.
 #![allow(
     dead_code,
-    clippy::unwrap_used,
+    clippy::indexing_slicing,
     clippy::panic,
+    clippy::unwrap_used,
     reason = "each test file uses a part of this; a test that cannot go on must stop"
 )]
 

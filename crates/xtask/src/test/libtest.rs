@@ -174,6 +174,7 @@ successes:
 
 ---- a_passes stdout ----
 hello
+ABSENT: no scheduler twos
 test result: not a summary of ours, but it reads like one
 
 ---- needs_sctp stdout ----
@@ -217,6 +218,7 @@ test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
                 "needs_sctp: the kernel has no sctp".to_owned(),
                 "src/lib.rs - example (line 3): ignored".to_owned(),
             ],
+            absent: BTreeSet::from(["no scheduler twos".to_owned()]),
         };
         for piece in [1, 7, 4096] {
             assert_eq!(results_of(TWO_BINARIES, piece), expected);
