@@ -225,7 +225,7 @@ fn sync(services: u32, endpoints: u32, binding: VipBinding) -> Duration {
         thread::sleep(Duration::from_micros(200));
     }
     let took = start.elapsed();
-    let report = handle.status().unwrap().last_sync.unwrap();
+    let report = handle.status().unwrap().last_sync.unwrap().report;
     assert_eq!(report.failed, 0, "{report:?}");
     handle.stop().unwrap();
     thread.join().unwrap();

@@ -3,7 +3,7 @@
 use std::{fmt::Write, path::Path, process::ExitCode};
 
 use anyhow::bail;
-use reconciler::{Status, Trigger};
+use reconciler::{LastSync, Status, Trigger};
 
 use super::{
     Format,
@@ -25,11 +25,11 @@ pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> 
 }
 
 fn text(status: &Status) -> String {
-    let last_sync = match (&status.last_sync, status.last_sync_age) {
-        (Some(report), Some(age)) => {
+    let last_sync = match &status.last_sync {
+        Some(LastSync { report, age }) => {
             format!("{:.1} s ago, {}: {}", age.as_secs_f64(), cause(report.trigger), summary(report))
         }
-        _ => "none yet".to_owned(),
+        None => "none yet".to_owned(),
     };
     let mut text = format!(
         "synced:          {}\nvirtual servers: {}\nreal servers:    {}\nVIPs:            {}\n\
@@ -40,8 +40,11 @@ fn text(status: &Status) -> String {
         status.vips,
         status.draining,
     );
-    for failure in status.last_sync.iter().flat_map(|report| &report.failures) {
+    for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
         let _ = writeln!(text, "failed:          {failure}");
+    }
+    for problem in &status.problems {
+        let _ = writeln!(text, "problem:         {problem}");
     }
     text
 }
@@ -75,23 +78,25 @@ mod tests {
             real_servers: 40,
             vips: 6,
             draining: 1,
+            problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
             last_sync: None,
-            last_sync_age: None,
         };
         assert_eq!(
             text(&status),
             "synced:          no\nvirtual servers: 12\nreal servers:    40\nVIPs:            6\n\
-             draining:        1\nlast sync:       none yet\n"
+             draining:        1\nlast sync:       none yet\n\
+             problem:         default/web: spec.ports[1] is wrong\n"
         );
-        status.last_sync = Some(Report {
+        status.problems.clear();
+        let report = Report {
             trigger: Trigger::Change,
             full: false,
             done: 2,
             failures: vec!["no scheduler xx".to_owned()],
             failed: 1,
             took: Duration::from_millis(2),
-        });
-        status.last_sync_age = Some(Duration::from_millis(3210));
+        };
+        status.last_sync = Some(LastSync { report, age: Duration::from_millis(3210) });
         assert!(
             text(&status).ends_with(
                 "last sync:       3.2 s ago, after a change: 2 operations in 0.002 s, 1 failed\n\

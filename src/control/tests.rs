@@ -22,7 +22,7 @@ fn status() -> Status {
         vips: 1,
         draining: 0,
         last_sync: None,
-        last_sync_age: None,
+        problems: Vec::new(),
     }
 }
 

@@ -14,6 +14,6 @@ mod schedule;
 mod writer;
 
 pub use handle::{Handle, Stopped};
-pub use report::{Report, Status, Trigger};
+pub use report::{LastSync, Report, Status, Trigger};
 pub use schedule::Periods;
 pub use writer::start;

@@ -40,7 +40,8 @@ pub struct Report {
     pub failures: Vec<String>,
     /// How many operations failed or were put off, also those not listed.
     pub failed: usize,
-    /// How long it took.
+    /// How long it took; in JSON, seconds.
+    #[serde(with = "seconds")]
     pub took: Duration,
 }
 
@@ -95,8 +96,39 @@ pub struct Status {
     pub vips: usize,
     /// Real servers that get no new connections and are removed when their last one ends.
     pub draining: usize,
+    /// What is wrong with the Services and EndpointSlices, one line each; at most
+    /// [`Status::MOST_PROBLEMS`] of them. What is not wrong about them is served all the same.
+    pub problems: Vec<String>,
     /// The last sync, if there was one.
-    pub last_sync: Option<Report>,
-    /// Seconds since the last sync ended.
-    pub last_sync_age: Option<Duration>,
+    pub last_sync: Option<LastSync>,
+}
+
+impl Status {
+    /// How many problems are listed.
+    pub const MOST_PROBLEMS: usize = 20;
+}
+
+/// The last sync.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastSync {
+    /// What it did.
+    pub report: Report,
+    /// How long ago it ended; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub age: Duration,
+}
+
+/// Durations as seconds with a fraction: what scripts can read.
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(time.as_secs_f64())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }

@@ -9,14 +9,14 @@ use std::{
 };
 
 use ipvs::{Id, ServiceAddress};
-use service::{State, Touched};
+use service::{Conflict, State, Touched};
 use tracing::debug;
 use watcher::{
     Kernel, Observed, Operation, Ownership, Plan, ReadError, Scope, diff, with_departing_real_servers,
 };
 
 use crate::{
-    Handle, Periods, Report, Status, Trigger,
+    Handle, LastSync, Periods, Report, Status, Trigger,
     apply::{Outcome, apply},
     handle::Input,
     journal::Journal,
@@ -192,9 +192,21 @@ impl Writer {
             draining: self.observed.as_ref().map_or(0, |image| {
                 self.draining.iter().map(|address| draining_at(&self.state, image, address)).sum()
             }),
-            last_sync: last.map(|(report, _)| report.clone()),
-            last_sync_age: last.map(|(_, ended)| ended.elapsed()),
+            problems: self.problems(),
+            last_sync: last.map(|(report, ended)| LastSync { report: report.clone(), age: ended.elapsed() }),
         }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let conflicts = self.state.conflicts().map(|Conflict { address, holder, waiting }| {
+            let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
+            format!("{address} belongs to {holder}, the older; it is wanted by {} too", waiting.join(", "))
+        });
+        let in_objects = self
+            .state
+            .problems()
+            .flat_map(|(name, problems)| problems.iter().map(move |problem| format!("{name}: {problem}")));
+        conflicts.chain(in_objects).take(Status::MOST_PROBLEMS).collect()
     }
 }
 

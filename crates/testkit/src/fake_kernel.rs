@@ -176,9 +176,11 @@ impl State {
             dummy_interface::Change::Bind(_) if !self.links.device => return Err(Errno::ENODEV),
             dummy_interface::Change::Bind(vip) => {
                 self.links.bound.insert(vip);
+                self.links.other_way.remove(&vip);
             }
             dummy_interface::Change::Unbind(vip) => {
                 self.links.bound.remove(&vip);
+                self.links.other_way.remove(&vip);
             }
         }
         self.writes.push(change.to_string());
@@ -256,15 +258,19 @@ impl Netfilter for FakeKernel {
                     tables.insert(*family);
                     Ok(())
                 }
-                (_, netfilter::Change::AddElement(element)) if !tables.contains(&element.family()) => {
+                (_, netfilter::Change::AddElement(element) | netfilter::Change::DeleteElement(element))
+                    if !tables.contains(&element.family()) =>
+                {
                     Err(Errno::ENOENT)
                 }
                 (_, netfilter::Change::AddElement(element)) => {
                     elements.insert(*element);
                     Ok(())
                 }
+                // One that is not there is as wanted: the real client asks in that way.
                 (_, netfilter::Change::DeleteElement(element)) => {
-                    elements.remove(element).then_some(()).ok_or(Errno::ENOENT)
+                    elements.remove(element);
+                    Ok(())
                 }
             };
             if let Err(errno) = done {

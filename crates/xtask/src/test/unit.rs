@@ -1,17 +1,23 @@
 //! The tier that needs nothing but Rust.
 
 use std::io::{self, Read as _, Write as _};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use super::libtest::Results;
 use super::tally::Report;
-use crate::programs;
 use crate::workspace::{self, cargo};
+use crate::{cache, programs};
 
-/// Format, lints and, where cargo-deny is installed, licences and advisories.
+/// The release of cargo-deny that is installed where there is none.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Format, lints, and the rules for dependencies. Advisories are not looked up: they change without the
+/// project, and their database is not on a package registry.
 pub(super) fn lint() -> Report {
+    let deny = cargo_deny();
     let mut report = Report::default();
     let mut check = |name: &str, args: &[&str]| {
         println!("--- cargo {}", args.join(" "));
@@ -22,10 +28,44 @@ pub(super) fn lint() -> Report {
     };
     check("cargo fmt", &["fmt", "--all", "--check"]);
     check("cargo clippy", &["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
-    if programs::find("cargo-deny").is_some() && workspace::root().join("deny.toml").exists() {
-        check("cargo deny", &["deny", "check"]);
+    match deny {
+        Ok(deny) => {
+            println!("--- cargo deny check bans licenses sources");
+            let check = ["deny", "check", "bans", "licenses", "sources"];
+            match Command::new(deny).args(check).current_dir(workspace::root()).status() {
+                Ok(status) if status.success() => report.passed += 1,
+                _ => report.failed.push("cargo deny".to_owned()),
+            }
+        }
+        Err(error) => report.skipped.push(format!("cargo deny: {error:#}")),
     }
     report
+}
+
+/// Finds cargo-deny, or has cargo install it once for all clones.
+fn cargo_deny() -> anyhow::Result<PathBuf> {
+    if let Some(found) = programs::find("cargo-deny") {
+        return Ok(found);
+    }
+    let directory = cache::directory(&format!("cargo-deny-{CARGO_DENY}"))?;
+    let program = directory.join("bin/cargo-deny");
+    if !program.is_file() {
+        eprintln!("xtask: installing cargo-deny {CARGO_DENY} to {} (once)", directory.display());
+        let mut install = cargo();
+        install.args([
+            "install",
+            "--quiet",
+            "--debug",
+            "--locked",
+            "cargo-deny",
+            "--version",
+            CARGO_DENY,
+            "--root",
+        ]);
+        let status = install.arg(&directory).status().context("starting cargo install")?;
+        ensure!(status.success(), "cargo install cargo-deny failed");
+    }
+    Ok(program)
 }
 
 /// `cargo test`: all tests that are not ignored, documentation examples among them.

@@ -1,0 +1,413 @@
+//! What a plan does to a kernel, whatever is desired and whatever the kernel looks like.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+
+mod common;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    net::IpAddr,
+};
+
+use common::*;
+use dummy_interface::Change::{Bind, Unbind};
+use ipvs::{Command, Family, Forwarding, Id, Protocol, RealServer, ServiceAddress, VirtualServer};
+use netfilter::{Change::AddElement, Change::DeleteElement, Element};
+use proptest::prelude::*;
+use service::{Change, State, Urgency};
+use testkit::FakeKernel;
+use watcher::{Kernel, Observed, Operation, Ownership, Plan, Scope, diff, with_departing_real_servers};
+
+fn full(state: &State, observed: &Observed, ours: &Ownership) -> Plan {
+    diff(state, observed, Scope::All, ours)
+}
+
+fn read(fake: &FakeKernel) -> Observed {
+    Observed::read(&mut kernel(fake)).unwrap()
+}
+
+/// Carries the plan out, one operation at a time; none may fail.
+fn apply(plan: &Plan, fake: &FakeKernel) {
+    let Kernel { mut ipvs, mut netfilter, mut links } = kernel(fake);
+    for operation in &plan.operations {
+        match operation {
+            Operation::Ipvs(command) => {
+                assert_eq!(ipvs.apply(std::slice::from_ref(command)).unwrap(), [], "{operation}");
+            }
+            Operation::Netfilter(change) => netfilter.apply(&[*change]).unwrap(),
+            Operation::Link(change) => assert_eq!(links.apply(&[*change]).unwrap(), [], "{operation}"),
+        }
+    }
+}
+
+/// A kernel that is as desired, but for real servers that drain.
+fn settle(state: &State, fake: &FakeKernel, ours: &Ownership) {
+    apply(&full(state, &read(fake), ours), fake);
+}
+
+/// Whose business a virtual server is, when no Service wants it.
+fn is_kept(id: Id, ours: &Ownership) -> bool {
+    match id {
+        Id::Mark { .. } => true,
+        Id::Address(at) => {
+            !ours.families.contains(&id.family()) || ours.exclude.iter().any(|range| range.contains(&at.ip))
+        }
+    }
+}
+
+/// Virtual servers with their real servers, as far as they are configured.
+type Servers = BTreeMap<Id, (VirtualServer, BTreeSet<RealServer>)>;
+
+fn servers(fake: &FakeKernel) -> Servers {
+    // A masqueraded real server on this node may be reported as local: that is the kernel's business.
+    let as_asked = |config: RealServer| match config.forwarding {
+        Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..config },
+        _ => config,
+    };
+    let state = fake.state();
+    let servers = state.virtual_servers.iter().map(|(id, (config, reals))| {
+        (*id, (config.clone(), reals.values().map(|real| as_asked(real.config)).collect()))
+    });
+    servers.collect()
+}
+
+/// What the virtual servers must be after a plan: those desired with their real servers, TCP real
+/// servers with connections beside them at weight 0, and what is not ours as it was.
+fn expected_servers(state: &State, before: &FakeKernel, ours: &Ownership) -> Servers {
+    let mut expected = servers(before);
+    expected.retain(|id, _| is_kept(*id, ours));
+    let wanted =
+        state.virtual_servers().filter(|wanted| ours.families.contains(&Family::of(wanted.address.ip)));
+    for wanted in wanted {
+        let mut reals: BTreeSet<RealServer> = wanted.real_servers.iter().copied().collect();
+        reals.extend(draining(wanted, before));
+        expected.insert(wanted.address.into(), (wanted.config.clone(), reals));
+    }
+    expected
+}
+
+fn draining(wanted: &service::DesiredVirtualServer, before: &FakeKernel) -> Vec<RealServer> {
+    let state = before.state();
+    let Some((_, reals)) = state.virtual_servers.get(&wanted.address.into()) else { return Vec::new() };
+    reals
+        .values()
+        .filter(|real| {
+            wanted.address.protocol == Protocol::Tcp
+                && real.active_connections + real.inactive_connections > 0
+        })
+        .filter(|real| wanted.real_servers.iter().all(|other| other.address != real.config.address))
+        .map(|real| match real.config.forwarding {
+            Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..real.config.weight(0) },
+            _ => real.config.weight(0),
+        })
+        .collect()
+}
+
+/// The same kernel, on its own.
+fn copy(fake: &FakeKernel) -> FakeKernel {
+    let copy = FakeKernel::new();
+    {
+        let (from, mut to) = (fake.state(), copy.state());
+        to.virtual_servers = from.virtual_servers.clone();
+        to.links = from.links.clone();
+        to.tables = from.tables.clone();
+        to.elements = from.elements.clone();
+    }
+    copy
+}
+
+/// The desired ones of the families that we serve, and those of the other family as they were.
+fn expected_of<T: Ord + Copy>(
+    desired: impl Iterator<Item = T>,
+    before: impl Iterator<Item = T>,
+    ip: impl Fn(&T) -> IpAddr,
+    ours: &Ownership,
+) -> BTreeSet<T> {
+    let served = |key: &T| ours.families.contains(&Family::of(ip(key)));
+    desired.filter(&served).chain(before.filter(|key| !served(key))).collect()
+}
+
+fn position(plan: &Plan, operation: impl Into<Operation>) -> Option<usize> {
+    let operation = operation.into();
+    plan.operations.iter().position(|other| *other == operation)
+}
+
+/// Whether one comes before the other, if both are there.
+fn in_order(first: Option<usize>, then: Option<usize>) -> bool {
+    first.zip(then).is_none_or(|(first, then)| first < then)
+}
+
+/// Whether an operation takes something away from somebody.
+fn removes(operation: &Operation, state: &State) -> bool {
+    match operation {
+        Operation::Ipvs(Command::DeleteVirtualServer(_) | Command::DeleteRealServer(..))
+        | Operation::Netfilter(DeleteElement(_))
+        | Operation::Link(Unbind(_)) => true,
+        Operation::Ipvs(Command::EditRealServer(Id::Address(of), real)) => {
+            !state.virtual_server(of).unwrap().real_servers.contains(real)
+        }
+        _ => false,
+    }
+}
+
+/// How soon an operation that adds or edits something is due; `None` for the others.
+fn urgency(operation: &Operation, state: &State) -> Option<Urgency> {
+    match operation {
+        _ if removes(operation, state) => None,
+        Operation::Ipvs(command) => match command.virtual_server() {
+            Id::Address(at) => Some(state.urgency(&at)),
+            Id::Mark { .. } => panic!("{operation}"),
+        },
+        Operation::Netfilter(AddElement(Element::ClusterIp(at))) => Some(state.vip_urgency(&at.ip)),
+        Operation::Link(Bind(vip)) => Some(state.vip_urgency(vip)),
+        _ => None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_makes_any_kernel_as_desired(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let (state, before) = (state(&inputs), copy(&fake));
+        settle(&state, &fake, &ours);
+
+        prop_assert_eq!(servers(&fake), expected_servers(&state, &before, &ours));
+        let (now, before) = (fake.state(), before.state());
+        prop_assert!(now.links.device);
+        prop_assert!(now.tables.is_superset(&ours.families));
+        let vips = |before: &BTreeSet<IpAddr>, desired: Vec<IpAddr>| {
+            expected_of(desired.into_iter(), before.iter().copied(), |vip| *vip, &ours)
+        };
+        prop_assert_eq!(&now.links.bound, &vips(&before.links.bound, state.vips().copied().collect()));
+        prop_assert_eq!(&now.links.other_way, &vips(&before.links.other_way, Vec::new()));
+        let elements: BTreeSet<_> = now.elements.iter().copied().collect();
+        let desired = state.elements().copied();
+        prop_assert_eq!(elements, expected_of(desired, before.elements.iter().copied(), Element::ip, &ours));
+    }
+
+    #[test]
+    fn a_second_plan_is_empty(inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()) {
+        let state = state(&inputs);
+        settle(&state, &fake, &ours);
+        prop_assert_eq!(full(&state, &read(&fake), &ours), Plan::default());
+    }
+
+    #[test]
+    fn the_image_follows_the_kernel(inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()) {
+        let mut image = read(&fake);
+        let plan = full(&state(&inputs), &image, &ours);
+        apply(&plan, &fake);
+        plan.operations.iter().for_each(|operation| image.carried_out(operation));
+        prop_assert_eq!(image, read(&fake));
+    }
+
+    #[test]
+    fn what_a_change_touched_is_all_that_differs(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), change in any_change()
+    ) {
+        let mut state = state(&inputs);
+        settle(&state, &fake, &ours);
+        let touched = state.apply(change);
+        let observed = read(&fake);
+        let small = diff(&state, &observed, Scope::Touched(&touched), &ours);
+        let whole = full(&state, &observed, &ours);
+        let set = |plan: &Plan| plan.operations.iter().cloned().collect::<HashSet<_>>();
+        prop_assert_eq!(set(&small), set(&whole), "small:\n{}whole:\n{}", small, whole);
+        prop_assert_eq!(small.len(), whole.len());
+    }
+
+    #[test]
+    fn kube_ipvs0_and_the_tables_are_repaired_without_a_look_at_virtual_servers(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), disturbance in any_disturbance()
+    ) {
+        let state = state(&inputs);
+        settle(&state, &fake, &ours);
+        put_links_and_tables(&fake, disturbance.0, disturbance.1);
+        let observed = read(&fake);
+        let repair = diff(&state, &observed, Scope::LinksAndTables(&BTreeSet::new()), &ours);
+        prop_assert_eq!(repair, full(&state, &observed, &ours));
+    }
+
+    #[test]
+    fn no_desired_real_server_is_deleted_and_nothing_is_done_twice(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let state = state(&inputs);
+        let plan = full(&state, &read(&fake), &ours);
+        let mut subjects = HashSet::new();
+        for operation in &plan.operations {
+            if let Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) = operation {
+                let wanted = state.virtual_server(of).unwrap();
+                prop_assert!(wanted.real_servers.iter().all(|real| real.address != *address), "{}", operation);
+            }
+            if let Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(of))) = operation {
+                prop_assert!(state.virtual_server(of).is_none(), "{}", operation);
+            }
+            prop_assert!(subjects.insert(subject(operation)), "{} is not the first:\n{}", operation, plan);
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_in_no_plan(inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()) {
+        let state = state(&inputs);
+        for operation in full(&state, &read(&fake), &ours).operations {
+            let ip = match &operation {
+                Operation::Ipvs(command) => {
+                    let id = command.virtual_server();
+                    let wanted = matches!(id, Id::Address(at) if state.virtual_server(&at).is_some());
+                    prop_assert!(wanted || !is_kept(id, &ours), "{}", operation);
+                    continue;
+                }
+                Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.ip(),
+                Operation::Link(Bind(vip) | Unbind(vip)) => *vip,
+                Operation::Netfilter(netfilter::Change::InstallTable(family)) => {
+                    prop_assert!(ours.families.contains(family), "{}", operation);
+                    continue;
+                }
+                Operation::Link(dummy_interface::Change::EnsureDevice) => continue,
+            };
+            prop_assert!(ours.families.contains(&Family::of(ip)), "{}", operation);
+        }
+    }
+
+    #[test]
+    fn a_vip_opens_after_its_rules_and_its_virtual_servers(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let state = state(&inputs);
+        let plan = full(&state, &read(&fake), &ours);
+        for wanted in state.virtual_servers() {
+            let at = wanted.address;
+            let element = position(&plan, AddElement(Element::ClusterIp(at)));
+            let server = position(&plan, Command::AddVirtualServer(wanted.config.clone()));
+            let vip = position(&plan, Bind(at.ip));
+            prop_assert!(in_order(element, server) && in_order(element, vip), "{}:\n{}", at, plan);
+            for real in &wanted.real_servers {
+                let real = position(&plan, Command::AddRealServer(at.into(), *real));
+                prop_assert!(in_order(server, real), "{}:\n{}", at, plan);
+                // One of a less urgent Service at the same VIP does not hold up the urgent one.
+                if state.urgency(&at) == state.vip_urgency(&at.ip) {
+                    prop_assert!(in_order(real, vip), "{}:\n{}", at, plan);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_vip_closes_before_its_virtual_servers_and_its_rules_go(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let plan = full(&state(&inputs), &read(&fake), &ours);
+        for operation in &plan.operations {
+            let Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(at))) = operation else { continue };
+            let at: ServiceAddress = *at;
+            let server = position(&plan, operation.clone());
+            let element = position(&plan, DeleteElement(Element::ClusterIp(at)));
+            let closed = in_order(position(&plan, Unbind(at.ip)), server);
+            prop_assert!(closed && in_order(server, element), "{}:\n{}", at, plan);
+        }
+    }
+
+    #[test]
+    fn urgent_services_come_first_and_removal_last(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let state = state(&inputs);
+        let plan = full(&state, &read(&fake), &ours);
+        let due: Vec<Urgency> = plan.operations.iter().filter_map(|one| urgency(one, &state)).collect();
+        prop_assert!(due.is_sorted(), "{}", plan);
+        let removal: Vec<bool> = plan.operations.iter().map(|one| removes(one, &state)).collect();
+        prop_assert!(removal.is_sorted(), "{}", plan);
+    }
+
+    #[test]
+    fn virtual_servers_with_real_servers_to_remove_are_found(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), changes in proptest::collection::vec(any_change(), 0..4)
+    ) {
+        let mut state = state(&inputs);
+        settle(&state, &fake, &ours);
+        let mut touched = service::Touched::default();
+        changes.into_iter().for_each(|change| touched.merge(state.apply(change)));
+        let observed = read(&fake);
+        let found = with_departing_real_servers(&state, &observed, &touched.virtual_servers);
+        for operation in diff(&state, &observed, Scope::Touched(&touched), &ours).operations {
+            let leaves = removes(&operation, &state);
+            if let (true, Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _))) = (leaves, &operation) {
+                prop_assert!(found.contains(of), "{}", operation);
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_survives_json(inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()) {
+        let plan = full(&state(&inputs), &read(&fake), &ours);
+        let json = serde_json::to_string(&plan).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+    }
+}
+
+/// What an operation is about, whatever it does to it.
+fn subject(operation: &Operation) -> String {
+    match operation {
+        Operation::Ipvs(Command::AddRealServer(of, real) | Command::EditRealServer(of, real)) => {
+            format!("real server {of} {}", real.address)
+        }
+        Operation::Ipvs(Command::DeleteRealServer(of, address)) => format!("real server {of} {address}"),
+        Operation::Ipvs(command) => format!("virtual server {}", command.virtual_server()),
+        Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.to_string(),
+        Operation::Link(Bind(vip) | Unbind(vip)) => format!("VIP {vip}"),
+        Operation::Netfilter(_) | Operation::Link(_) => operation.to_string(),
+    }
+}
+
+fn both_families() -> Ownership {
+    Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() }
+}
+
+/// From one state to the next in both families, over a kernel that somebody has tampered with.
+fn mixed() -> Plan {
+    let mut now = state(&[
+        Change::ApplyService(service("web", &["10.96.0.10", "fd00:96::10"])),
+        Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.2.2"])),
+        Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2", "fd00:244::3"])),
+        Change::ApplyService(service("gone", &["10.96.0.11", "fd00:96::11"])),
+    ]);
+    let fake = FakeKernel::new();
+    settle(&now, &fake, &both_families());
+    {
+        let mut state = fake.state();
+        let web =
+            &mut state.virtual_servers.get_mut(&address(Protocol::Tcp, "10.96.0.10:80").into()).unwrap().1;
+        web.get_mut(&real("10.244.1.2:8080")).unwrap().config.weight = 7;
+        web.get_mut(&real("10.244.2.2:8080")).unwrap().active_connections = 1;
+        state.links.bound.insert(ip("192.0.2.7"));
+        state.tables.remove(&Family::V6);
+    }
+    let mut web = service("web", &["10.96.0.10", "fd00:96::10"]);
+    web.session_affinity = Some(600);
+    for change in [
+        Change::ApplyService(web),
+        Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.3.2"])),
+        Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2"])),
+        Change::DeleteService("default/gone".parse().unwrap()),
+        Change::ApplyService(service("new", &["10.96.0.12"])),
+        Change::ApplyService(service("kubernetes", &["10.96.0.1", "fd00:96::1"])),
+        Change::ApplySlice(slice("kubernetes", Family::V6, &["fd00:50::1"])),
+    ] {
+        now.apply(change);
+    }
+    full(&now, &read(&fake), &both_families())
+}
+
+#[test]
+fn a_plan_reads_as_what_will_be_done_in_order() {
+    assert_eq!(mixed().to_string(), "");
+}
+
+#[test]
+fn a_plan_has_a_json_form_that_names_everything() {
+    let json = serde_json::to_value(mixed()).unwrap();
+    assert_eq!(json.to_string(), "");
+}
