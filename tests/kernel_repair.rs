@@ -4,7 +4,10 @@
 
 mod cluster;
 
+use std::{fs, process::Stdio};
+
 use cluster::{Cluster, Service, V4};
+use serde_json::{Value, json};
 use testkit::daemon::eventually;
 
 fn served(arguments: &[&str]) -> (Cluster, Service) {
@@ -129,4 +132,109 @@ fn list_prints_what_ipvsadm_prints() {
     let node = &cluster.lab.node;
     let ours = cluster.daemon().list(node).unwrap();
     assert_eq!(ours, node.run("ipvsadm", &["-Ln"]).unwrap());
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_table_that_somebody_flushes_is_back_within_a_period() {
+    let (cluster, web) = served(&["--ipvs-sync-period=1s", "--ipvs-min-sync-period=0s"]);
+    cluster.lab.node.run("ipvsadm", &["-C"]).unwrap();
+    eventually("the VIP answers again", || cluster.lab.client.ask(web.address())).unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_daemon_that_is_told_to_end_leaves_the_data_path_as_it_is() {
+    let (cluster, web) = served(&[]);
+    let node = &cluster.lab.node;
+    let mut connection = cluster.lab.client.connect(web.address()).unwrap();
+    let kernel = || {
+        let programs: [(&str, &[&str]); 3] = [
+            ("ipvsadm", &["-Sn"]),
+            ("nft", &["list", "ruleset"]),
+            ("ip", &["-brief", "addr", "show", "dev", "kube-ipvs0"]),
+        ];
+        programs.map(|(program, arguments)| node.run(program, arguments).unwrap())
+    };
+    let before = kernel();
+    node.run("kill", &["-TERM", &cluster.daemon().id().to_string()]).unwrap();
+    eventually("the daemon has ended", || {
+        let log = cluster.daemon().log();
+        anyhow::ensure!(log.contains("kube-ipvs ends; the kernel keeps what was programmed"), "{log}");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(kernel(), before);
+    connection.still_works().unwrap();
+    cluster.lab.client.ask(web.address()).unwrap();
+}
+
+/// How many Services make a listing of the kernel several messages long, so that others can change
+/// the table in between.
+const MANY: u32 = 400;
+
+/// Services without endpoints at 10.97.x.y.
+fn many_services() -> String {
+    let service = |number: u32| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": format!("many-{number}"), "namespace": "default"},
+            "spec": {"clusterIP": format!("10.97.{}.{}", number / 256, number % 256), "ports": [{"port": 80}]},
+        })
+    };
+    json!({"apiVersion": "v1", "kind": "List", "items": (0..MANY).map(service).collect::<Vec<Value>>()})
+        .to_string()
+}
+
+/// A listing that others disturb can miss an entry, or show it twice: the kernel counts its way
+/// through hash chains that become shorter and longer meanwhile (`ip_vs_genl_dump_services` in
+/// net/netfilter/ipvs/ip_vs_ctl.c). What is missed is added again, which makes it as wanted; only
+/// what was seen, and no Service wants, is deleted.
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn while_others_edit_the_table_no_wanted_virtual_or_real_server_is_deleted() {
+    let (mut cluster, web) = served(&[]);
+    fs::write(cluster.manifests.path().join("many.json"), many_services()).unwrap();
+    let all = usize::try_from(MANY).unwrap() + 1;
+    let wanted = |table: &str| {
+        let lines = table.lines().filter(|line| line.starts_with("TCP  10.9"));
+        (lines.count(), table.matches("-> 10.244.").count())
+    };
+    cluster.ipvsadm("every Service", |table| wanted(table) == (all, 2));
+    cluster.restart(&["-v=4"]);
+
+    let node = &cluster.lab.node;
+    let add_and_delete = "while :; do for n in $(seq 1 120); do \
+         printf -- '-A -t 192.0.2.%s:80 -s rr\n' $n; done | ipvsadm -R; ipvsadm -Sn | \
+         grep ' 192.0.2.' | sed 's/^-A/-D/; s/ -s.*//' | ipvsadm -R; done";
+    let mut others = node
+        .command("sh")
+        .args(["-c", add_and_delete])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut connection = cluster.lab.client.connect(web.address()).unwrap();
+    for _ in 0..20 {
+        // What others have deleted before us counts as deleted: not one resync fails.
+        cluster.daemon().ask(node, "resync").unwrap();
+        connection.still_works().unwrap();
+    }
+    others.kill().unwrap();
+    others.wait().unwrap();
+
+    // The last round of the others may still be under way.
+    eventually("ours alone", || {
+        cluster.daemon().ask(node, "resync")?;
+        let table = node.run("ipvsadm", &["-Ln"])?;
+        anyhow::ensure!(wanted(&table) == (all, 2) && !table.contains("192.0.2."), "{table}");
+        Ok(())
+    })
+    .unwrap();
+    let log = cluster.daemon().log();
+    let deleted: Vec<_> = log.lines().filter(|line| line.contains("delete virtual server")).collect();
+    assert!(!deleted.is_empty(), "nothing was deleted, so nothing could be deleted wrongly:\n{log}");
+    assert!(deleted.iter().all(|line| line.contains("192.0.2.")), "{deleted:#?}");
+    assert!(!log.contains("delete real server"), "{log}");
 }

@@ -260,6 +260,78 @@ fn one_refused_real_server_does_not_stop_the_others() {
 }
 
 #[test]
+fn one_refused_virtual_server_does_not_stop_the_others() {
+    // Changes wait, so that what follows is one sync.
+    let running = Running::with(&FakeKernel::new(), Periods { sync: LONG, min_sync: LONG }, &[]);
+    running.lists(vec![], vec![slice("a", Tcp, &["10.244.0.1"]), slice("b", Tcp, &["10.244.0.2"])]);
+    let kernel = &running.kernel;
+    kernel.heal();
+    // Three reads, and of each Service two elements come before the first virtual server.
+    kernel.fail_call(7, Errno::ENOMEM);
+    running.tell(Change::ReplaceServices(vec![
+        service("a", "10.96.0.10", Tcp),
+        service("b", "10.96.0.11", Tcp),
+    ]));
+    let report = running.handle.resync().unwrap();
+    assert!(report.failures[0].starts_with("add virtual server TCP 10.96.0.10:80 rr: ENOMEM"), "{report:?}");
+    let served = |vip: &str| {
+        let state = kernel.state();
+        let real_servers =
+            state.virtual_servers.get(&Id::Address(at(vip, Tcp))).map(|(_, reals)| reals.len());
+        (real_servers, state.is_bound(vip.parse().unwrap()))
+    };
+    assert_eq!(served("10.96.0.10"), (None, false));
+    assert_eq!(served("10.96.0.11"), (Some(1), true));
+    assert_eq!(running.handle.resync().unwrap().failed, 0);
+    assert_eq!(served("10.96.0.10"), (Some(1), true));
+}
+
+#[test]
+fn a_changed_port_and_a_changed_vip_take_the_old_ones_away() {
+    let running = web();
+    running.kernel.heal();
+    let mut moved = service("web", "10.96.0.10", Tcp);
+    moved.ports[0].port = 81;
+    running.tell(Change::ApplyService(moved));
+    running.settled();
+    let writes = running.kernel.writes();
+    assert!(writes.contains("delete virtual server TCP 10.96.0.10:80\n"), "{writes}");
+    assert!(writes.contains("delete element cluster-ips TCP 10.96.0.10:80\n"), "{writes}");
+    assert!(!writes.contains("bind"), "the VIP stays: {writes}");
+
+    running.kernel.heal();
+    running.tell(Change::ApplyService(service("web", "10.96.0.20", Tcp)));
+    running.settled();
+    let writes = running.kernel.writes();
+    assert!(writes.contains("bind 10.96.0.20\nunbind 10.96.0.10\n"), "{writes}");
+    assert_eq!(running.kernel.state().virtual_servers.len(), 1);
+}
+
+#[test]
+fn an_endpoint_that_drains_over_a_restart_still_leaves_when_its_last_connection_ends() {
+    let first = web();
+    let kernel = first.kernel.clone();
+    drop(first);
+    let id = Id::Address(at("10.96.0.10", Tcp));
+    let connections = |count| {
+        let mut state = kernel.state();
+        let server = state.virtual_servers.get_mut(&id).unwrap().1.get_mut(&real("10.244.0.2")).unwrap();
+        (server.config.weight, server.inactive_connections) = (0, count);
+    };
+    connections(1);
+    kernel.heal();
+    let second = Running::on(&kernel);
+    second.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    assert_eq!(second.handle.status().unwrap().draining, 1);
+    assert_eq!(kernel.writes(), "delete element hairpin TCP 10.244.0.2:8080\n");
+    connections(0);
+    kernel.heal();
+    // Draining real servers are looked at between periods, here by request.
+    second.handle.resync().unwrap();
+    assert_eq!(kernel.writes(), "delete real server TCP 10.96.0.10:80 -> 10.244.0.2:8080\n");
+}
+
+#[test]
 fn a_scheduler_that_the_kernel_lacks_is_named_and_no_door_is_opened() {
     let kernel = FakeKernel::new();
     kernel.state().missing_schedulers.insert(Scheduler::RR);

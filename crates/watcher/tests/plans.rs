@@ -12,8 +12,8 @@ use common::*;
 use dummy_interface::Change::{Bind, Unbind};
 use ipvs::{Command, Family, Forwarding, Id, Protocol, RealServer, ServiceAddress, VirtualServer};
 use netfilter::{Change::AddElement, Change::DeleteElement, Element};
-use proptest::prelude::*;
-use service::{Change, State, Urgency};
+use proptest::{collection::vec, prelude::*};
+use service::{Change, EndpointSlice, State, Touched, Urgency};
 use testkit::FakeKernel;
 use watcher::{Kernel, Observed, Operation, Ownership, Plan, Scope, diff, with_departing_real_servers};
 
@@ -109,8 +109,8 @@ fn copy(fake: &FakeKernel) -> FakeKernel {
         let (from, mut to) = (fake.state(), copy.state());
         to.virtual_servers = from.virtual_servers.clone();
         to.links = from.links.clone();
-        to.tables = from.tables.clone();
-        to.elements = from.elements.clone();
+        to.tables.clone_from(&from.tables);
+        to.elements.clone_from(&from.elements);
     }
     copy
 }
@@ -324,17 +324,24 @@ proptest! {
 
     #[test]
     fn virtual_servers_with_real_servers_to_remove_are_found(
-        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), changes in proptest::collection::vec(any_change(), 0..4)
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), changes in vec(any_change(), 0..4)
     ) {
         let mut state = state(&inputs);
         settle(&state, &fake, &ours);
-        let mut touched = service::Touched::default();
-        changes.into_iter().for_each(|change| touched.merge(state.apply(change)));
+        let mut touched = Touched::default();
+        for change in changes {
+            touched.merge(state.apply(change));
+        }
         let observed = read(&fake);
         let found = with_departing_real_servers(&state, &observed, &touched.virtual_servers);
         for operation in diff(&state, &observed, Scope::Touched(&touched), &ours).operations {
-            let leaves = removes(&operation, &state);
-            if let (true, Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _))) = (leaves, &operation) {
+            let Operation::Ipvs(
+                Command::DeleteRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
+            ) = &operation
+            else {
+                continue;
+            };
+            if removes(&operation, &state) {
                 prop_assert!(found.contains(of), "{}", operation);
             }
         }
@@ -366,6 +373,12 @@ fn both_families() -> Ownership {
     Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() }
 }
 
+/// The slice with its endpoints on another node.
+fn elsewhere(mut slice: EndpointSlice) -> EndpointSlice {
+    slice.endpoints.iter_mut().for_each(|endpoint| endpoint.node = None);
+    slice
+}
+
 /// From one state to the next in both families, over a kernel that somebody has tampered with.
 fn mixed() -> Plan {
     let mut now = state(&[
@@ -394,7 +407,7 @@ fn mixed() -> Plan {
         Change::DeleteService("default/gone".parse().unwrap()),
         Change::ApplyService(service("new", &["10.96.0.12"])),
         Change::ApplyService(service("kubernetes", &["10.96.0.1", "fd00:96::1"])),
-        Change::ApplySlice(slice("kubernetes", Family::V6, &["fd00:50::1"])),
+        Change::ApplySlice(elsewhere(slice("kubernetes", Family::V6, &["fd00:50::1"]))),
     ] {
         now.apply(change);
     }
@@ -403,11 +416,59 @@ fn mixed() -> Plan {
 
 #[test]
 fn a_plan_reads_as_what_will_be_done_in_order() {
-    assert_eq!(mixed().to_string(), "");
+    assert_eq!(
+        mixed().to_string(),
+        "\
+install table IPv6
+add element cluster-ips TCP 10.96.0.1:80
+add element cluster-ips TCP [fd00:96::1]:80
+add virtual server TCP 10.96.0.1:80 rr
+add virtual server TCP [fd00:96::1]:80 rr
+add real server TCP [fd00:96::1]:80 -> [fd00:50::1]:8080 weight 1
+bind 10.96.0.1
+bind fd00:96::1
+add element cluster-ips TCP 10.96.0.12:80
+add element hairpin TCP 10.244.3.2:8080
+edit virtual server TCP 10.96.0.10:80 rr persistent 600 s
+edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 1
+add real server TCP 10.96.0.10:80 -> 10.244.3.2:8080 weight 1
+add virtual server TCP 10.96.0.12:80 rr
+edit virtual server TCP [fd00:96::10]:80 rr persistent 600 s
+bind 10.96.0.12
+unbind 10.96.0.11
+unbind 192.0.2.7
+unbind fd00:96::11
+edit real server TCP 10.96.0.10:80 -> 10.244.2.2:8080 weight 0
+delete real server TCP [fd00:96::10]:80 -> [fd00:244::3]:8080
+delete virtual server TCP 10.96.0.11:80
+delete virtual server TCP [fd00:96::11]:80
+delete element cluster-ips TCP 10.96.0.11:80
+delete element cluster-ips TCP [fd00:96::11]:80
+delete element hairpin TCP 10.244.2.2:8080
+delete element hairpin TCP [fd00:244::3]:8080
+"
+    );
 }
 
 #[test]
-fn a_plan_has_a_json_form_that_names_everything() {
-    let json = serde_json::to_value(mixed()).unwrap();
-    assert_eq!(json.to_string(), "");
+fn each_operation_of_a_plan_names_its_seam_in_json() {
+    let at = address(Protocol::Tcp, "10.96.0.10:80");
+    let plan = Plan {
+        operations: vec![
+            AddElement(Element::ClusterIp(at)).into(),
+            Command::DeleteRealServer(at.into(), real("10.244.1.2:8080")).into(),
+            Bind(at.ip).into(),
+        ],
+    };
+    assert_eq!(
+        serde_json::to_value(plan).unwrap(),
+        serde_json::json!({"operations": [
+            {"netfilter": {"add-element": {"cluster-ip": {"protocol": "TCP", "ip": "10.96.0.10", "port": 80}}}},
+            {"ipvs": {"delete-real-server": [
+                {"address": {"protocol": "TCP", "ip": "10.96.0.10", "port": 80}},
+                {"ip": "10.244.1.2", "port": 8080},
+            ]}},
+            {"link": {"bind": "10.96.0.10"}},
+        ]})
+    );
 }

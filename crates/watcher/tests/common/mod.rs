@@ -99,8 +99,8 @@ fn endpoint(text: &str) -> Endpoint {
 // Desired.
 
 fn any_service_name() -> impl Strategy<Value = ObjectName> {
-    let names = ["default/kubernetes", "kube-system/dns", "default/a", "default/b", "default/c"];
-    select(&names).prop_map(|text: &str| text.parse().unwrap())
+    let names = vec!["default/kubernetes", "kube-system/dns", "default/a", "default/b", "default/c"];
+    select(names).prop_map(|text: &str| text.parse().unwrap())
 }
 
 fn any_service_port() -> impl Strategy<Value = ServicePort> {
@@ -199,9 +199,10 @@ fn any_virtual_server() -> impl Strategy<Value = VirtualServer> {
 
 fn any_real_server(family: Family) -> impl Strategy<Value = ObservedRealServer> {
     let pods = if family == Family::V4 { &PODS[..3] } else { &PODS[3..] };
-    let forwarding = [Forwarding::Masquerade, Forwarding::Masquerade, Forwarding::Local, Forwarding::Route];
+    let forwarding =
+        vec![Forwarding::Masquerade, Forwarding::Masquerade, Forwarding::Local, Forwarding::Route];
     let connections = (select(&[0, 0, 3][..]), select(&[0, 0, 5][..]));
-    (select(pods), select(&[53, 8080][..]), select(&forwarding), select(&[0, 1, 1, 7][..]), connections)
+    (select(pods), select(&[53, 8080][..]), select(forwarding), select(&[0, 1, 1, 7][..]), connections)
         .prop_map(|(pod, port, forwarding, weight, (active_connections, inactive_connections))| {
             ObservedRealServer {
                 config: RealServer { forwarding, ..RealServer::masquerade(ip(pod), port).weight(weight) },

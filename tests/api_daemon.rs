@@ -1,0 +1,257 @@
+//! The daemon on a node, with the rights of `system:kube-proxy` at a real kube-apiserver.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on must stop"
+)]
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    thread,
+    time::Duration,
+};
+
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use kube::Api;
+use serde_json::{Value, json};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually, ipvsadm_shows},
+    lab::Lab,
+};
+
+/// A lab, and an API server that its node can reach. Tests may share the server: each has a
+/// namespace of its own, and what the others left there is served too.
+struct Cluster {
+    lab: Lab,
+    server: ControlPlane,
+    namespace: &'static str,
+}
+
+impl Cluster {
+    /// `None`, said as a skip, where there is no API server.
+    fn new(namespace: &'static str) -> Option<Self> {
+        let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
+            println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
+            return None;
+        };
+        let lab = Lab::new(3, 8080).unwrap();
+        lab.node.reach(server.address().unwrap()).unwrap();
+        server.create_node("node", &[lab.node.ipv4.into(), lab.node.ipv6.into()], Some("z1"), &[]).unwrap();
+        server
+            .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
+            .unwrap();
+        Some(Self { lab, server, namespace })
+    }
+
+    fn daemon(&self) -> Daemon {
+        let kubeconfig = self.server.proxy_kubeconfig();
+        Daemon::start(&self.lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy()]).unwrap()
+    }
+
+    /// Writes a dual-stack Service. The API server chooses its addresses.
+    fn service(&self, name: &str, labels: &Value) {
+        self.server
+            .apply(&json!({
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"namespace": self.namespace, "name": name, "labels": labels},
+                "spec": {
+                    "ipFamilyPolicy": "RequireDualStack",
+                    "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
+                },
+            }))
+            .unwrap();
+    }
+
+    /// Writes a slice in each family with these pods, by number from 1.
+    fn endpoints(&self, of: &str, pods: &[usize]) {
+        for (family, like) in [("IPv4", "0.0.0.0"), ("IPv6", "::")] {
+            let like: IpAddr = like.parse().unwrap();
+            let endpoint = |number: &usize| {
+                json!({
+                    "addresses": [self.lab.pods[number - 1].address(like)],
+                    "conditions": {"ready": true},
+                    "nodeName": "node",
+                })
+            };
+            self.server
+                .apply(&json!({
+                    "apiVersion": "discovery.k8s.io/v1",
+                    "kind": "EndpointSlice",
+                    "metadata": {
+                        "namespace": self.namespace,
+                        "name": format!("{of}-{}", family.to_lowercase()),
+                        "labels": {"kubernetes.io/service-name": of},
+                    },
+                    "addressType": family,
+                    "ports": [{"name": "http", "port": 8080}],
+                    "endpoints": pods.iter().map(endpoint).collect::<Vec<_>>(),
+                }))
+                .unwrap();
+        }
+    }
+
+    /// The two addresses that the API server gave a Service, with its port.
+    fn addresses(&self, name: &str) -> Vec<SocketAddr> {
+        let api: Api<Service> = Api::namespaced(self.server.admin_client(), self.namespace);
+        let service = self.server.block_on(api.get(name)).unwrap();
+        let ips = service.spec.unwrap().cluster_ips.unwrap();
+        assert_eq!(ips.len(), 2, "{ips:?}");
+        ips.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 80)).collect()
+    }
+
+    /// Waits until both addresses are answered by exactly these pods.
+    fn answered_by(&self, addresses: &[SocketAddr], pods: &[usize]) {
+        let expected: BTreeSet<_> =
+            pods.iter().map(|number| self.lab.pods[number - 1].name.clone()).collect();
+        for address in addresses {
+            eventually("the pods answer", || {
+                let answers: anyhow::Result<BTreeSet<_>> =
+                    (0..4).map(|_| Ok(self.lab.client.ask(*address)?.from)).collect();
+                anyhow::ensure!(answers.as_ref().is_ok_and(|answers| *answers == expected), "{answers:?}");
+                Ok(())
+            })
+            .unwrap();
+        }
+    }
+
+    /// Waits until nothing in the kernel is about these addresses.
+    fn gone(&self, addresses: &[SocketAddr]) {
+        let node = &self.lab.node;
+        eventually("nothing is left", || {
+            let kernel = [
+                node.run("ipvsadm", &["-Ln"])?,
+                node.run("ip", &["addr", "show", "dev", "kube-ipvs0"])?,
+                node.run("nft", &["list", "ruleset"])?,
+            ]
+            .concat();
+            for address in addresses {
+                // Followed by a port, a prefix length or a comma: 10.96.0.1 is not 10.96.0.10.
+                let ip = address.ip().to_string();
+                let left = kernel.match_indices(&ip).any(|(at, _)| {
+                    !kernel[at + ip.len()..].starts_with(|next: char| next.is_ascii_hexdigit())
+                });
+                anyhow::ensure!(!left, "{ip} is left:\n{kernel}");
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// The virtual and real servers, without counters, in order.
+    fn table(&self) -> Vec<String> {
+        let saved = self.lab.node.run("ipvsadm", &["-Sn"]).unwrap();
+        let mut lines: Vec<_> = saved.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    /// Keeps the node from its API server: connections break, new ones are refused.
+    fn cut(&self) {
+        let server = self.server.address().unwrap();
+        let port = server.port();
+        let node = &self.lab.node;
+        node.run("nft", &["add table ip outage"]).unwrap();
+        node.run("nft", &["add chain ip outage out { type filter hook output priority -300; }"]).unwrap();
+        for direction in ["dport", "sport"] {
+            node.run("nft", &[&format!("add rule ip outage out ip daddr {0} ip saddr {0} tcp {direction} {port} reject with tcp reset", server.ip())])
+                .unwrap();
+        }
+    }
+
+    fn heal(&self) {
+        self.lab.node.run("nft", &["delete table ip outage"]).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn services_are_served_as_the_api_server_tells() {
+    let Some(cluster) = Cluster::new("daemon-services") else { return };
+    cluster.service("web", &json!({}));
+    cluster.endpoints("web", &[1, 2]);
+    let web = cluster.addresses("web");
+    let _daemon = cluster.daemon();
+    cluster.answered_by(&web, &[1, 2]);
+    // The API server's own Service has no endpoint here: the server listens on loopback.
+    let kubernetes = |table: &str| table.contains("TCP  10.96.0.1:443 rr");
+    ipvsadm_shows(&cluster.lab.node, "default/kubernetes", kubernetes).unwrap();
+
+    // While the daemon runs: an endpoint goes, another Service comes, the first one goes.
+    cluster.endpoints("web", &[2]);
+    cluster.answered_by(&web, &[2]);
+    cluster.service("late", &json!({}));
+    cluster.endpoints("late", &[3]);
+    let late = cluster.addresses("late");
+    cluster.answered_by(&late, &[3]);
+    cluster.server.delete::<Service>(cluster.namespace, "web").unwrap();
+    cluster.gone(&web);
+
+    // A label that gives it to another proxy takes it from us; without, it is ours again.
+    cluster.service("late", &json!({"service.kubernetes.io/service-proxy-name": "another"}));
+    cluster.gone(&late);
+    cluster.service("late", &json!({}));
+    cluster.answered_by(&cluster.addresses("late"), &[3]);
+
+    cluster.server.delete::<EndpointSlice>(cluster.namespace, "late-ipv4").unwrap();
+    eventually("no endpoint is left in one family", || {
+        let refused =
+            format!("{:#}", cluster.lab.client.ask(late[0]).err().unwrap_or(anyhow::anyhow!("an answer")));
+        anyhow::ensure!(refused.contains("refused"), "{refused}");
+        Ok(())
+    })
+    .unwrap();
+    cluster.answered_by(&late[1..], &[3]);
+    cluster.server.delete::<Service>(cluster.namespace, "late").unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
+    let Some(cluster) = Cluster::new("daemon-outage") else { return };
+    cluster.service("web", &json!({}));
+    cluster.endpoints("web", &[1, 2]);
+    let web = cluster.addresses("web");
+    let daemon = cluster.daemon();
+    cluster.answered_by(&web, &[1, 2]);
+    let mut connection = cluster.lab.client.connect(web[0]).unwrap();
+    let before = cluster.table();
+
+    cluster.cut();
+    cluster.server.delete::<EndpointSlice>(cluster.namespace, "web-ipv6").unwrap();
+    // An operator's resync must not take silence for an empty cluster.
+    let said = daemon.ask(&cluster.lab.node, "resync").unwrap();
+    assert!(said.starts_with("resynced: 0 operations"), "{said}");
+    cluster.answered_by(&web, &[1, 2]);
+    assert_eq!(cluster.table(), before);
+
+    // One that starts now knows nothing, and so does nothing.
+    daemon.kill().unwrap();
+    let daemon = cluster.daemon();
+    let node = &cluster.lab.node;
+    eventually("the daemon answers", || daemon.ask(node, "status")).unwrap();
+    thread::sleep(Duration::from_secs(3));
+    let refused = format!("{:#}", daemon.ask(node, "resync").unwrap_err());
+    assert!(refused.contains("have not arrived"), "{refused}");
+    cluster.answered_by(&web, &[1, 2]);
+    assert_eq!(cluster.table(), before);
+
+    // What changed meanwhile is seen afterwards, and nothing else is changed.
+    cluster.heal();
+    let v6 = format!("[{}]:80", web[1].ip());
+    eventually("the slice deleted meanwhile is noticed", || {
+        let table = cluster.table();
+        let kept = |line: &&String| !(line.contains(&v6) && line.contains(" -r ") && !line.contains("-w 0"));
+        anyhow::ensure!(table.iter().filter(kept).count() == table.len(), "{table:#?}");
+        Ok(())
+    })
+    .unwrap();
+    connection.still_works().unwrap();
+    let v4 = format!("{}:80", web[0].ip());
+    let of_v4 = |table: Vec<String>| table.into_iter().filter(|line| line.contains(&v4)).collect::<Vec<_>>();
+    assert_eq!(of_v4(cluster.table()), of_v4(before));
+    cluster.server.delete::<Service>(cluster.namespace, "web").unwrap();
+}
