@@ -72,7 +72,7 @@ pub enum VipBinding {
     /// Each is an address on kube-ipvs0.
     #[default]
     Address,
-    /// Each is a local route through kube-ipvs0.
+    /// Each is a local route.
     Route,
 }
 

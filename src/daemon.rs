@@ -5,8 +5,8 @@ mod source;
 
 use std::{collections::BTreeSet, thread, time::Duration};
 
-use anyhow::{Context, bail};
-use dummy_interface::{Change, KernelLinks, Links, Monitor, VipBinding};
+use anyhow::{Context, anyhow, bail};
+use dummy_interface::{Change, Changed, KernelLinks, Links, Monitor, VipBinding};
 use netfilter::KernelNetfilter;
 use reconciler::{Handle, Periods};
 use service::{Options, State};
@@ -51,7 +51,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let mut writer = spawn_blocking(move || writer.join());
     let stop = tokio::select! {
         error = source.follow(&settings.node_name, &handle) => Err(error),
-        () = repair_what_changes(binding, &handle) => Ok(()),
+        error = follow_kernel(binding, &handle) => Err(error),
         () = control.serve(handle.clone()) => Ok(()),
         signal = stop_signal() => signal,
         _ = &mut writer => bail!("the writer thread has ended unexpectedly"),
@@ -60,6 +60,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     if handle.stop().is_ok() {
         drop(writer.await);
     }
+    // Only now may another daemon begin: two writers would undo each other's work.
+    drop(control);
     info!("kube-ipvs ends; the kernel keeps what was programmed");
     stop
 }
@@ -89,24 +91,39 @@ fn links(binding: VipBinding) -> anyhow::Result<KernelLinks> {
 fn vip_binding(wanted: config::VipBinding) -> VipBinding {
     match wanted {
         config::VipBinding::Address => VipBinding::Address,
-        config::VipBinding::Route => {
+        config::VipBinding::Route => outward(VipBinding::Route { source_v4: None, source_v6: None }),
+    }
+}
+
+/// The binding with the source addresses that the node has now.
+fn outward(binding: VipBinding) -> VipBinding {
+    match binding {
+        VipBinding::Address => VipBinding::Address,
+        VipBinding::Route { .. } => {
             let (source_v4, source_v6) = node::outward_addresses();
             VipBinding::Route { source_v4, source_v6 }
         }
     }
 }
 
-/// Has kube-ipvs0 and the VIPs looked at whenever the kernel says that something there has changed.
-async fn repair_what_changes(binding: VipBinding, handle: &Handle) {
+/// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
+/// asks for a new start.
+async fn follow_kernel(binding: VipBinding, handle: &Handle) -> anyhow::Error {
     loop {
         match Monitor::start(binding) {
             Ok(mut monitor) => {
                 // Whatever changed before the subscription was not told.
-                let mut told = handle.kernel_changed();
-                while told.is_ok() {
-                    told = match monitor.changed().await {
-                        Ok(changed) if changed.vips => handle.kernel_changed(),
-                        Ok(_) => Ok(()),
+                let mut changed = Changed::everything();
+                loop {
+                    if changed.node_addresses && outward(binding) != binding {
+                        return anyhow!(
+                            "this node's address has changed, and --vip-binding=route names it: start again"
+                        );
+                    }
+                    // When the writer thread is gone the daemon ends.
+                    _ = handle.kernel_changed(changed);
+                    changed = match monitor.changed().await {
+                        Ok(changed) => changed,
                         Err(error) => {
                             warn!(%error, "no longer told of changes to kube-ipvs0; subscribing again");
                             break;

@@ -152,13 +152,16 @@ impl Cluster {
     /// Keeps the node from its API server: connections break, new ones are refused.
     fn cut(&self) {
         let server = self.server.address().unwrap();
-        let port = server.port();
-        let node = &self.lab.node;
-        node.run("nft", &["add table ip outage"]).unwrap();
-        node.run("nft", &["add chain ip outage out { type filter hook output priority -300; }"]).unwrap();
-        for direction in ["dport", "sport"] {
-            node.run("nft", &[&format!("add rule ip outage out ip daddr {0} ip saddr {0} tcp {direction} {port} reject with tcp reset", server.ip())])
-                .unwrap();
+        let connection = format!("ip saddr {0} ip daddr {0}", server.ip());
+        let mut commands = vec![
+            "add table ip outage".to_owned(),
+            "add chain ip outage out { type filter hook output priority -300; }".to_owned(),
+        ];
+        commands.extend(["sport", "dport"].map(|end| {
+            format!("add rule ip outage out {connection} tcp {end} {} reject with tcp reset", server.port())
+        }));
+        for command in &commands {
+            self.lab.node.run("nft", &[command]).unwrap();
         }
     }
 

@@ -114,8 +114,8 @@ impl Server {
         Ok(Self { listener, path: path.to_owned(), _lock: lock })
     }
 
-    /// Answers clients until it is dropped.
-    pub async fn serve(self, answers: impl Answers) {
+    /// Answers clients until the future is dropped. The lock stays as long as the server.
+    pub async fn serve(&self, answers: impl Answers) {
         let answers = Arc::new(answers);
         let places = Arc::new(Semaphore::new(CLIENTS));
         loop {

@@ -58,7 +58,7 @@ fn daemon() -> Daemon {
     let path = directory.path().join("run/control.sock");
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
-    runtime.spawn(server.serve(Fixed));
+    runtime.spawn(async move { server.serve(Fixed).await });
     Daemon { _runtime: runtime, path, _directory: directory }
 }
 
@@ -135,7 +135,8 @@ fn the_socket_of_a_dead_daemon_is_replaced() {
     assert!(path.exists(), "a dead process leaves its socket");
 
     let runtime = Runtime::new().unwrap();
-    runtime.spawn(runtime.block_on(async { Server::bind(&path) }).unwrap().serve(Fixed));
+    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    runtime.spawn(async move { server.serve(Fixed).await });
     ask(&path, Request::Status).unwrap();
 }
 

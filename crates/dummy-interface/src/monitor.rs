@@ -1,6 +1,6 @@
 //! Noticing that somebody changed something.
 
-use std::io;
+use std::{collections::BTreeMap, io, net::IpAddr};
 
 use netlink::{Errno, Protocol, Socket};
 use netlink_packet_core::NetlinkBuffer;
@@ -24,8 +24,13 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_DELROUTE: u16 = 25;
 
+// Headers and attributes, include/uapi/linux/{if_link,if_addr,rtnetlink}.h.
 const LINK_HEADER_LENGTH: usize = 16;
 const IFLA_IFNAME: u16 = 3;
+const ADDRESS_HEADER_LENGTH: usize = 8;
+const IFA_ADDRESS: u16 = 1;
+const ROUTE_HEADER_LENGTH: usize = 12;
+const RTA_DST: u16 = 1;
 
 /// The largest datagram of notifications: the kernel sends one message in each, below a page or two.
 const DATAGRAM: usize = 32 << 10;
@@ -33,20 +38,26 @@ const DATAGRAM: usize = 32 << 10;
 /// So many notifications at most become one [`Changed`], so that a flood cannot hold it back.
 const AT_ONCE: usize = 1024;
 
-/// What may have changed, by whoever's hand, ours included: compare what is wanted with what is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What has changed, by whoever's hand, ours included: compare it with what is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// kube-ipvs0, an address on it, or (with routes) one of our routes.
-    pub vips: bool,
-    /// The addresses of another interface, without link-local IPv6 ones.
+    /// kube-ipvs0 itself, or notifications were lost: everything must be looked at.
+    pub everything: bool,
+    /// The addresses that came to kube-ipvs0 (true) or left it (false), and with routes those whose
+    /// route of ours was removed (false); each as it was last told.
+    pub vips: BTreeMap<IpAddr, bool>,
+    /// The addresses of another interface, without loopback and link-local ones.
     pub node_addresses: bool,
 }
 
 impl Changed {
-    const EVERYTHING: Self = Self { vips: true, node_addresses: true };
+    /// Anything may have changed.
+    pub fn everything() -> Self {
+        Self { everything: true, vips: BTreeMap::new(), node_addresses: true }
+    }
 
-    fn anything(self) -> bool {
-        self.vips || self.node_addresses
+    fn anything(&self) -> bool {
+        self.everything || self.node_addresses || !self.vips.is_empty()
     }
 }
 
@@ -111,7 +122,7 @@ impl Monitor {
             Ok(()) => self.read(),
             // The queue was full and notifications are lost.
             Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
-                self.pending = Changed::EVERYTHING;
+                self.pending = Changed::everything();
                 self.device = Device::find(&mut self.reader)?.map(|device| device.index);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -131,8 +142,9 @@ impl Monitor {
             match message.message_type() {
                 RTM_NEWLINK => self.link(message.payload(), true),
                 RTM_DELLINK => self.link(message.payload(), false),
-                RTM_NEWADDR | RTM_DELADDR => self.address(message.payload()),
-                RTM_DELROUTE => self.route(message.payload()),
+                RTM_NEWADDR => self.address(message.payload(), true),
+                RTM_DELADDR => self.address(message.payload(), false),
+                RTM_DELROUTE => self.route_gone(message.payload()),
                 _ => {}
             }
             let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
@@ -149,24 +161,42 @@ impl Monitor {
             .is_some_and(|name| name.string().is_ok_and(|name| name == DEVICE));
         // By its number too: it may have been renamed.
         if named_so || Some(header.index) == self.device {
-            self.pending.vips = true;
+            self.pending.everything = true;
             self.device = (named_so && exists).then_some(header.index);
         }
     }
 
-    fn address(&mut self, payload: &[u8]) {
+    fn address(&mut self, payload: &[u8], exists: bool) {
         let Ok(header) = AddressHeader::parse(payload) else { return };
-        if Some(header.index) == self.device {
-            self.pending.vips = true;
+        let link_local = header.family == AddressFamily::Inet6 && header.scope == AddressScope::Link;
+        // Every interface that comes up gets a link-local address.
+        if link_local {
+        } else if Some(header.index) == self.device {
+            self.vip(payload.get(ADDRESS_HEADER_LENGTH..), IFA_ADDRESS, exists);
         } else {
-            // Every pod's interface gets a link-local address.
-            let link_local = header.family == AddressFamily::Inet6 && header.scope == AddressScope::Link;
-            self.pending.node_addresses |= !link_local;
+            self.pending.node_addresses = true;
         }
     }
 
-    fn route(&mut self, payload: &[u8]) {
+    fn route_gone(&mut self, payload: &[u8]) {
         let Ok(header) = RouteHeader::parse(payload) else { return };
-        self.pending.vips |= header.protocol == RouteProtocol::from(ROUTE_PROTOCOL);
+        if header.protocol == RouteProtocol::from(ROUTE_PROTOCOL) {
+            self.vip(payload.get(ROUTE_HEADER_LENGTH..), RTA_DST, false);
+        }
+    }
+
+    /// Notes the address in attribute `kind`; what has none that can be read may be anything.
+    fn vip(&mut self, attributes: Option<&[u8]>, kind: u16, bound: bool) {
+        let found = netlink::attributes(attributes.unwrap_or_default())
+            .filter_map(Result::ok)
+            .find(|attribute| attribute.kind == kind);
+        let address = found.and_then(|attribute| match attribute.payload.len() {
+            4 => attribute.array::<4>().ok().map(IpAddr::from),
+            _ => attribute.array::<16>().ok().map(IpAddr::from),
+        });
+        match address {
+            Some(vip) => _ = self.pending.vips.insert(vip, bound),
+            None => self.pending.everything = true,
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::{collections::HashSet, net::IpAddr, ops::Range};
 
-use ipvs::{Command, Family, Id, ServiceAddress};
+use ipvs::{Command, Family, Id, ServiceAddress, VirtualServer};
+use netfilter::Element;
 use netlink::Errno;
 use watcher::{Kernel, Observed, Operation, Plan, ReadError};
 
@@ -15,11 +16,19 @@ pub(crate) struct Outcome {
     pub(crate) failures: Vec<(Operation, String)>,
     /// Why the kernel could not be read, if that is what happened.
     pub(crate) unread: Option<String>,
-    /// An answer of the kernel was lost: what it did must be read back.
+    /// An answer of the kernel was lost, or contradicts the image of it: it must be read anew.
     pub(crate) doubtful: bool,
 }
 
 impl Outcome {
+    /// Adds what came of a second plan.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.done += other.done;
+        self.failures.extend(other.failures);
+        self.unread = self.unread.take().or(other.unread);
+        self.doubtful |= other.doubtful;
+    }
+
     /// Nothing was done, because the kernel could not be read.
     pub(crate) fn unread(error: &ReadError) -> Self {
         Self { unread: Some(chain(error)), doubtful: true, ..Self::default() }
@@ -30,7 +39,7 @@ impl Outcome {
 /// `observed` in step.
 ///
 /// A failed operation does not stop the others, except those that would be wrong without it: the
-/// real servers of a virtual server that is missing, and a VIP whose masquerade rule is missing.
+/// virtual server whose masquerade rule is missing, its real servers, and a VIP with nothing behind it.
 pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed) -> Outcome {
     let mut run = Run { kernel, observed, outcome: Outcome::default(), closed: Closed::default() };
     let operations = plan.operations.as_slice();
@@ -38,7 +47,7 @@ pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed) -
     while let Some(batch) = next_batch(operations, &mut rest) {
         match batch.first() {
             Some(Operation::Ipvs(_)) => run.ipvs(batch),
-            Some(Operation::Netfilter(_)) => run.netfilter(batch),
+            Some(Operation::Netfilter(_)) => run.netfilter(&batch.iter().collect::<Vec<_>>()),
             Some(Operation::Link(_)) => run.links(batch),
             None => {}
         }
@@ -58,9 +67,14 @@ fn next_batch<'a>(operations: &'a [Operation], rest: &mut Range<usize>) -> Optio
 /// What must not be opened because something that it rests on failed.
 #[derive(Default)]
 struct Closed {
+    /// Without their table.
     families: HashSet<Family>,
+    /// Without their masquerade rule.
+    unmasqueraded: HashSet<ServiceAddress>,
+    /// Not there, so nothing can be added to them.
+    missing: HashSet<ServiceAddress>,
+    /// With a virtual server that is not there.
     vips: HashSet<IpAddr>,
-    virtual_servers: HashSet<ServiceAddress>,
 }
 
 struct Run<'a> {
@@ -72,19 +86,24 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn ipvs(&mut self, batch: &[Operation]) {
-        let (commands, kept) = self.permitted(batch, |operation, closed| match operation {
+        let (commands, kept) = self.permitted(batch.iter(), |operation, run| match operation {
+            Operation::Ipvs(Command::AddVirtualServer(VirtualServer {
+                id: Id::Address(address), ..
+            })) if run.closed.unmasqueraded.contains(address)
+                || run.closed.families.contains(&Family::of(address.ip)) =>
+            {
+                Err("put off: its masquerade rule is missing")
+            }
             Operation::Ipvs(
-                command @ (Command::AddRealServer(Id::Address(of), _)
-                | Command::EditRealServer(Id::Address(of), _)),
-            ) => match closed.virtual_servers.contains(of) {
-                true => Err("its virtual server is missing"),
-                false => Ok(command.clone()),
-            },
+                Command::AddRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
+            ) if run.closed.missing.contains(of) => Err("put off: its virtual server is missing"),
             Operation::Ipvs(command) => Ok(command.clone()),
             _ => Err("not an IPVS command"),
         });
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
+                // Of a virtual server that the image has: somebody else removed it.
+                self.outcome.doubtful |= failed.iter().any(|failure| failure.errno == Errno::ESRCH);
                 let failed = failed.into_iter().map(|failure| {
                     let reason = failure.reason.map_or(String::new(), |reason| format!(": {reason}"));
                     (failure.index, format!("{}{reason}", errno_text(failure.errno)))
@@ -96,35 +115,55 @@ impl Run<'_> {
     }
 
     fn links(&mut self, batch: &[Operation]) {
-        let (changes, kept) = self.permitted(batch, |operation, closed| match operation {
-            Operation::Link(dummy_interface::Change::Bind(vip))
-                if closed.vips.contains(vip) || closed.families.contains(&Family::of(*vip)) =>
-            {
-                Err("put off: it would be served without its masquerade rule or virtual server")
+        let (changes, kept) = self.permitted(batch.iter(), |operation, run| match operation {
+            Operation::Link(dummy_interface::Change::Bind(vip)) if run.is_closed(vip) => {
+                Err("put off: none of its virtual servers is there")
             }
             Operation::Link(change) => Ok(*change),
             _ => Err("not a change to kube-ipvs0"),
         });
         match self.kernel.links.apply(&changes) {
             Ok(failed) => {
+                self.outcome.doubtful |= failed.iter().any(|failure| failure.errno == Errno::ENODEV);
                 self.settle(&kept, failed.into_iter().map(|f| (f.index, errno_text(f.errno))));
             }
             Err(error) => self.give_up(&kept, &error),
         }
     }
 
+    /// Whether a VIP would lead nowhere but to this node's own programs.
+    fn is_closed(&self, vip: &IpAddr) -> bool {
+        self.closed.vips.contains(vip)
+            && !self.observed.virtual_servers.keys().any(|address| address.ip == *vip)
+    }
+
     /// One transaction; if it is refused, its halves, so that one bad element costs only itself.
-    fn netfilter(&mut self, batch: &[Operation]) {
-        let (changes, kept) = self.permitted(batch, |operation, _| match operation {
+    fn netfilter(&mut self, batch: &[&Operation]) {
+        let (changes, kept) = self.permitted(batch.iter().copied(), |operation, run| match operation {
+            Operation::Netfilter(
+                change @ (netfilter::Change::AddElement(_) | netfilter::Change::DeleteElement(_)),
+            ) if run.closed.families.contains(&change.family()) => Err("put off: its table is missing"),
             Operation::Netfilter(change) => Ok(*change),
             _ => Err("not a change to our tables"),
         });
+        if changes.is_empty() {
+            return;
+        }
         match self.kernel.netfilter.apply(&changes) {
             Ok(()) => self.settle(&kept, std::iter::empty()),
-            Err(netfilter::Error::RolledBack { .. }) if batch.len() > 1 => {
-                let (left, right) = batch.split_at(batch.len() / 2);
+            Err(error @ netfilter::Error::RolledBack { .. }) if is_gone(&error) => {
+                self.give_up(&kept, &error);
+            }
+            Err(netfilter::Error::RolledBack { .. }) if kept.len() > 1 => {
+                let (left, right) = kept.split_at(kept.len() / 2);
                 self.netfilter(left);
                 self.netfilter(right);
+            }
+            Err(error @ netfilter::Error::RolledBack { .. }) => {
+                let cause = chain(&error);
+                for operation in kept {
+                    self.fail(operation, cause.clone());
+                }
             }
             Err(error) => self.give_up(&kept, &error),
         }
@@ -133,18 +172,18 @@ impl Run<'_> {
     /// Separates what may be done from what must be put off.
     fn permitted<'o, T>(
         &mut self,
-        batch: &'o [Operation],
-        permit: impl Fn(&Operation, &Closed) -> Result<T, &'static str>,
+        batch: impl ExactSizeIterator<Item = &'o Operation>,
+        permit: impl Fn(&Operation, &Self) -> Result<T, &'static str>,
     ) -> (Vec<T>, Vec<&'o Operation>) {
         let mut permitted = Vec::with_capacity(batch.len());
         let mut kept = Vec::with_capacity(batch.len());
         for operation in batch {
-            match permit(operation, &self.closed) {
+            match permit(operation, self) {
                 Ok(value) => {
                     permitted.push(value);
                     kept.push(operation);
                 }
-                Err(cause) => self.outcome.failures.push((operation.clone(), cause.to_owned())),
+                Err(cause) => self.fail(operation, cause.to_owned()),
             }
         }
         (permitted, kept)
@@ -181,12 +220,12 @@ impl Run<'_> {
                 self.outcome.doubtful = true;
                 self.closed.families.insert(*family);
             }
-            Operation::Netfilter(netfilter::Change::AddElement(element)) => {
-                self.closed.vips.insert(element.ip());
+            Operation::Netfilter(netfilter::Change::AddElement(Element::ClusterIp(address))) => {
+                self.closed.unmasqueraded.insert(*address);
             }
             Operation::Ipvs(Command::AddVirtualServer(server)) => {
                 if let Id::Address(address) = server.id {
-                    self.closed.virtual_servers.insert(address);
+                    self.closed.missing.insert(address);
                     self.closed.vips.insert(address.ip);
                 }
             }
@@ -194,6 +233,11 @@ impl Run<'_> {
         }
         self.outcome.failures.push((operation.clone(), cause));
     }
+}
+
+/// Whether the table that the transaction is about does not exist: trying its parts will not help.
+fn is_gone(error: &netfilter::Error) -> bool {
+    matches!(error, netfilter::Error::RolledBack { source, .. } if source.errno() == Some(Errno::ENOENT))
 }
 
 fn errno_text(errno: Errno) -> String {

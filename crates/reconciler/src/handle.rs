@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use dummy_interface::Changed;
 use service::Change;
 
 use crate::{Report, Status};
@@ -11,8 +12,8 @@ use crate::{Report, Status};
 pub(crate) enum Input {
     /// News from the API server or the directory.
     Change(Change),
-    /// The kernel told that something of ours may have changed.
-    KernelChanged,
+    /// The kernel told that something of ours has changed, perhaps by our own hand.
+    KernelChanged(Changed),
     /// Read everything, repair everything, and say what was done.
     Resync(Sender<Report>),
     /// Say how things stand.
@@ -43,9 +44,9 @@ impl Handle {
         self.send(Input::Change(change))
     }
 
-    /// Asks for a repair of what the kernel says was changed.
-    pub fn kernel_changed(&self) -> Result<(), Stopped> {
-        self.send(Input::KernelChanged)
+    /// Passes on what the kernel says was changed; what was not wanted so is repaired.
+    pub fn kernel_changed(&self, changed: Changed) -> Result<(), Stopped> {
+        self.send(Input::KernelChanged(changed))
     }
 
     /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.

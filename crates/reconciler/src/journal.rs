@@ -14,15 +14,14 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome) {
+    /// Takes note of a sync of which `drift` operations were about nothing that was known to have
+    /// changed.
+    pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome, drift: usize) {
         self.failures(outcome);
         let Report { trigger, full, done, failed, took, .. } = report;
         match trigger {
-            Trigger::Period if *done > 0 => {
-                warn!(done, failed, ?took, "repaired drift: something else had changed the kernel");
-            }
-            Trigger::KernelEvent if *done > 0 => {
-                warn!(done, failed, ?took, "repaired kube-ipvs0 or our tables");
+            Trigger::Period | Trigger::KernelEvent if drift > 0 => {
+                warn!(?trigger, drift, done, failed, ?took, "repaired what something else had changed");
             }
             Trigger::Start | Trigger::Forced => info!(?trigger, done, failed, ?took, "synced"),
             _ => debug!(?trigger, full, done, failed, ?took, "synced"),

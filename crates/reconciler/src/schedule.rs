@@ -24,6 +24,17 @@ pub struct Periods {
     pub min_sync: Duration,
 }
 
+/// How a sync ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ended {
+    /// It read the whole kernel.
+    pub(crate) full: bool,
+    /// It left something undone.
+    pub(crate) failed: bool,
+    /// There are draining real servers.
+    pub(crate) draining: bool,
+}
+
 /// Collects reasons to sync and says when the next one is due.
 ///
 /// Reasons that come while one waits are served by the same sync. A forced sync does not wait at all,
@@ -33,13 +44,14 @@ pub(crate) struct Schedule {
     periods: Periods,
     wanted: Option<Trigger>,
     last_end: Option<Instant>,
+    last_full_end: Option<Instant>,
     failures: u32,
     draining: bool,
 }
 
 impl Schedule {
     pub(crate) fn new(periods: Periods) -> Self {
-        Self { periods, wanted: None, last_end: None, failures: 0, draining: false }
+        Self { periods, wanted: None, last_end: None, last_full_end: None, failures: 0, draining: false }
     }
 
     /// Asks for a sync as soon as `min_sync` allows. The most thorough reason is kept.
@@ -51,11 +63,14 @@ impl Schedule {
     }
 
     /// A sync has ended.
-    pub(crate) fn ended(&mut self, now: Instant, failed: bool, draining: bool) {
+    pub(crate) fn ended(&mut self, now: Instant, sync: Ended) {
         self.wanted = None;
         self.last_end = Some(now);
-        self.failures = if failed { self.failures.saturating_add(1) } else { 0 };
-        self.draining = draining;
+        if sync.full {
+            self.last_full_end = Some(now);
+        }
+        self.failures = if sync.failed { self.failures.saturating_add(1) } else { 0 };
+        self.draining = sync.draining;
     }
 
     /// When the next sync is due, and why; a time that has passed means now. Before the first sync,
@@ -75,8 +90,15 @@ impl Schedule {
         let retry = (self.failures > 0).then(|| (last_end + self.retry_delay(), Trigger::Retry));
         let drain =
             self.draining.then(|| (last_end + DRAIN_INTERVAL.max(self.periods.min_sync), Trigger::Drain));
-        let period = Some((last_end + self.periods.sync, Trigger::Period));
-        [asked, retry, period, drain].into_iter().flatten().min_by_key(|(due, _)| *due)
+        // Syncs that read only a part must not put off the one that reads everything.
+        let period = self.last_full_end.unwrap_or(last_end) + self.periods.sync;
+        let soonest = [asked, retry, drain].into_iter().flatten().min_by_key(|(due, _)| *due);
+        match soonest {
+            Some((due, Trigger::Forced)) => Some((due, Trigger::Forced)),
+            Some((due, trigger)) if due.max(now) < period => Some((due, trigger)),
+            Some((due, _)) => Some((due.min(period).max(last_end + self.periods.min_sync), Trigger::Period)),
+            None => Some((period, Trigger::Period)),
+        }
     }
 
     fn retry_delay(&self) -> Duration {
@@ -102,6 +124,8 @@ mod tests {
 
     const PERIODS: Periods = Periods { sync: Duration::from_secs(30), min_sync: Duration::from_secs(2) };
 
+    const FULL: Ended = Ended { full: true, failed: false, draining: false };
+
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
@@ -119,7 +143,7 @@ mod tests {
     fn a_change_after_a_quiet_time_is_synced_at_once() {
         let end = Instant::now();
         let mut schedule = Schedule::new(PERIODS);
-        schedule.ended(end, false, false);
+        schedule.ended(end, FULL);
         schedule.want(Trigger::Change);
         let (due, _) = schedule.next(end + seconds(10)).unwrap();
         assert!(due <= end + seconds(10));
@@ -129,12 +153,12 @@ mod tests {
     fn min_sync_period_counts_from_the_end_of_the_last_sync_and_a_burst_is_one_sync() {
         let end = Instant::now();
         let mut schedule = Schedule::new(PERIODS);
-        schedule.ended(end, false, false);
+        schedule.ended(end, FULL);
         schedule.want(Trigger::Change);
         schedule.want(Trigger::Change);
         assert_eq!(schedule.next(end), Some((end + seconds(2), Trigger::Change)));
         let end = end + seconds(5);
-        schedule.ended(end, false, false);
+        schedule.ended(end, FULL);
         assert_eq!(schedule.next(end), Some((end + seconds(30), Trigger::Period)), "nothing is left");
     }
 
@@ -142,7 +166,7 @@ mod tests {
     fn a_forced_sync_does_not_wait() {
         let end = Instant::now();
         let mut schedule = Schedule::new(PERIODS);
-        schedule.ended(end, false, false);
+        schedule.ended(end, FULL);
         schedule.want(Trigger::Change);
         schedule.want(Trigger::Forced);
         assert_eq!(schedule.next(end), Some((end, Trigger::Forced)));
@@ -152,7 +176,7 @@ mod tests {
     fn a_repair_hardly_waits() {
         let end = Instant::now();
         let mut schedule = Schedule::new(PERIODS);
-        schedule.ended(end, false, false);
+        schedule.ended(end, FULL);
         schedule.want(Trigger::KernelEvent);
         assert_eq!(schedule.next(end), Some((end + REPAIR_PAUSE, Trigger::KernelEvent)));
     }
@@ -163,23 +187,38 @@ mod tests {
         let mut schedule = Schedule::new(Periods { min_sync: Duration::ZERO, ..PERIODS });
         let mut waits = Vec::new();
         for _ in 0..7 {
-            schedule.ended(end, true, false);
+            schedule.ended(end, Ended { failed: true, ..FULL });
             let (due, trigger) = schedule.next(end).unwrap();
             waits.push(((due - end).as_secs(), trigger));
             end = due;
         }
         let expected = [1, 2, 4, 8, 16].map(|wait| (wait, Trigger::Retry));
         assert_eq!(waits.get(..5).unwrap(), expected);
-        assert_eq!(waits.last().unwrap().0, 30, "never more slowly than the period");
-        schedule.ended(end, false, false);
+        assert_eq!(*waits.last().unwrap(), (30, Trigger::Period), "never more slowly than the period");
+        schedule.ended(end, FULL);
         assert_eq!(schedule.next(end), Some((end + seconds(30), Trigger::Period)));
+    }
+
+    #[test]
+    fn changes_failures_and_draining_do_not_put_off_the_period() {
+        let begin = Instant::now();
+        let mut schedule = Schedule::new(Periods { min_sync: Duration::ZERO, ..PERIODS });
+        schedule.ended(begin, FULL);
+        for second in 1..30 {
+            let now = begin + seconds(second);
+            schedule.want(Trigger::Change);
+            assert_eq!(schedule.next(now).unwrap().1, Trigger::Change, "second {second}");
+            schedule.ended(now, Ended { full: false, failed: true, draining: true });
+        }
+        schedule.want(Trigger::Change);
+        assert_eq!(schedule.next(begin + seconds(30)).unwrap().1, Trigger::Period);
     }
 
     #[test]
     fn draining_real_servers_are_looked_at_between_periods() {
         let end = Instant::now();
         let mut schedule = Schedule::new(PERIODS);
-        schedule.ended(end, false, true);
+        schedule.ended(end, Ended { draining: true, ..FULL });
         assert_eq!(schedule.next(end), Some((end + DRAIN_INTERVAL, Trigger::Drain)));
     }
 }

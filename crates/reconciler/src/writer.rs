@@ -3,24 +3,24 @@
 use std::{
     collections::BTreeSet,
     io,
+    net::IpAddr,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
     time::Instant,
 };
 
-use ipvs::{Id, ServiceAddress};
+use dummy_interface::Changed;
+use ipvs::{Command, Id, ServiceAddress};
 use service::{Conflict, State, Touched};
 use tracing::debug;
-use watcher::{
-    Kernel, Observed, Operation, Ownership, Plan, ReadError, Scope, diff, with_departing_real_servers,
-};
+use watcher::{Kernel, Observed, Operation, Ownership, Plan, ReadError, Scope, departing_real_servers, diff};
 
 use crate::{
     Handle, LastSync, Periods, Report, Status, Trigger,
     apply::{Outcome, apply},
     handle::Input,
     journal::Journal,
-    schedule::Schedule,
+    schedule::{Ended, Schedule},
 };
 
 /// Starts the writer thread. It ends when told to, or when every handle is gone; the kernel's state
@@ -102,7 +102,11 @@ impl Writer {
                     self.schedule.want(Trigger::Change);
                 }
             }
-            Input::KernelChanged => self.schedule.want(Trigger::KernelEvent),
+            Input::KernelChanged(changed) => {
+                if self.contradicts(&changed) {
+                    self.schedule.want(Trigger::KernelEvent);
+                }
+            }
             Input::Resync(answer) if self.state.synced() => {
                 self.waiting.push(answer);
                 self.schedule.want(Trigger::Forced);
@@ -114,21 +118,39 @@ impl Writer {
         }
     }
 
+    /// Whether the kernel tells of something that the image does not have so: the kernel tells of our
+    /// own changes too. Without an image everything is about to be read anyway.
+    fn contradicts(&self, changed: &Changed) -> bool {
+        self.observed.as_ref().is_some_and(|image| {
+            let differs = |(vip, bound): (&IpAddr, &bool)| image.links.bound.contains(vip) != *bound;
+            changed.everything || changed.vips.iter().any(differs)
+        })
+    }
+
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
         let mut touched = std::mem::take(&mut self.touched);
-        touched.virtual_servers.append(&mut self.draining);
         let full = trigger.reads_everything() || self.observed.is_none();
+        if full || trigger == Trigger::Drain {
+            touched.virtual_servers.extend(&self.draining);
+        }
         let planned = if full { self.full_plan() } else { self.partial_plan(trigger, &touched) };
-        let outcome = match planned {
-            Ok((image, plan)) => self.carry_out(trigger, image, &plan),
-            Err(error) => Outcome::unread(&error),
-        };
-        self.note_draining(full, touched.virtual_servers);
+        let mut outcome = Outcome::default();
+        let mut drift = 0;
+        match planned {
+            Ok((image, plan)) => {
+                drift = plan.operations.iter().filter(|operation| !is_about(operation, &touched)).count();
+                outcome = self.carry_out(trigger, image, &plan);
+                outcome.extend(self.let_go(&retired(&plan)));
+            }
+            Err(error) => outcome.extend(Outcome::unread(&error)),
+        }
+        self.note_draining(full, &touched.virtual_servers);
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
         let report = Report::new(trigger, full, &outcome, start.elapsed());
-        self.journal.record(&report, &outcome);
-        self.schedule.ended(Instant::now(), report.failed > 0, !self.draining.is_empty());
+        self.journal.record(&report, &outcome, drift);
+        let (failed, draining) = (report.failed > 0, !self.draining.is_empty());
+        self.schedule.ended(Instant::now(), Ended { full, failed, draining });
         for answer in self.waiting.drain(..) {
             drop(answer.send(report.clone()));
         }
@@ -145,9 +167,7 @@ impl Writer {
     /// Brings the image up to date where the reason for the sync asks for it, and compares that.
     fn partial_plan(&mut self, trigger: Trigger, touched: &Touched) -> Result<(Observed, Plan), ReadError> {
         let mut image = self.observed.take().unwrap_or_default();
-        for address in with_departing_real_servers(&self.state, &image, &touched.virtual_servers) {
-            image.refresh_real_servers(&mut self.kernel, address)?;
-        }
+        self.count_connections(&mut image, &touched.virtual_servers)?;
         let scope = if trigger == Trigger::KernelEvent {
             image.refresh_links_and_tables(&mut self.kernel)?;
             Scope::LinksAndTables(&touched.virtual_servers)
@@ -156,6 +176,20 @@ impl Writer {
         };
         let plan = diff(&self.state, &image, scope, &self.ours);
         Ok((image, plan))
+    }
+
+    /// Reads the connections of real servers that are to leave.
+    fn count_connections(
+        &mut self,
+        image: &mut Observed,
+        among: &BTreeSet<ServiceAddress>,
+    ) -> Result<(), ReadError> {
+        for address in among {
+            if departing_real_servers(&self.state, image, address) > 0 {
+                image.refresh_real_servers(&mut self.kernel, *address)?;
+            }
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self, trigger: Trigger, mut image: Observed, plan: &Plan) -> Outcome {
@@ -168,16 +202,31 @@ impl Writer {
         outcome
     }
 
+    /// Removes those real servers that have just got weight 0 and turn out to have no connection.
+    fn let_go(&mut self, of: &BTreeSet<ServiceAddress>) -> Outcome {
+        if of.is_empty() {
+            return Outcome::default();
+        }
+        let Some(mut image) = self.observed.take() else { return Outcome::default() };
+        if let Err(error) = self.count_connections(&mut image, of) {
+            return Outcome::unread(&error);
+        }
+        let touched = Touched { virtual_servers: of.clone(), ..Touched::default() };
+        let plan = diff(&self.state, &image, Scope::Touched(&touched), &self.ours);
+        self.carry_out(Trigger::Drain, image, &plan)
+    }
+
     /// Remembers which virtual servers have draining real servers: among all of them after a full
-    /// sync, else among those that were compared.
-    fn note_draining(&mut self, full: bool, compared: BTreeSet<ServiceAddress>) {
+    /// sync, else the compared ones anew.
+    fn note_draining(&mut self, full: bool, compared: &BTreeSet<ServiceAddress>) {
         let Some(image) = &self.observed else { return };
-        let drains = |address: &ServiceAddress| draining_at(&self.state, image, address) > 0;
-        self.draining = if full {
-            image.virtual_servers.keys().copied().filter(drains).collect()
+        let drains = |address: &ServiceAddress| departing_real_servers(&self.state, image, address) > 0;
+        if full {
+            self.draining = image.virtual_servers.keys().copied().filter(drains).collect();
         } else {
-            compared.into_iter().filter(drains).collect()
-        };
+            self.draining.retain(|address| !compared.contains(address));
+            self.draining.extend(compared.iter().copied().filter(drains));
+        }
     }
 
     fn status(&self) -> Status {
@@ -190,7 +239,7 @@ impl Writer {
             real_servers: self.state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: self.state.vips().count(),
             draining: self.observed.as_ref().map_or(0, |image| {
-                self.draining.iter().map(|address| draining_at(&self.state, image, address)).sum()
+                self.draining.iter().map(|address| departing_real_servers(&self.state, image, address)).sum()
             }),
             problems: self.problems(),
             last_sync: last.map(|(report, ended)| LastSync { report: report.clone(), age: ended.elapsed() }),
@@ -210,11 +259,31 @@ impl Writer {
     }
 }
 
-/// How many real servers of a virtual server are only waiting for their last connection to end.
-fn draining_at(state: &State, image: &Observed, address: &ServiceAddress) -> usize {
-    let seen = image.virtual_servers.get(address).map_or(0, |seen| seen.real_servers.len());
-    let wanted = state.virtual_server(address).map(|server| server.real_servers.len());
-    wanted.map_or(0, |wanted| seen.saturating_sub(wanted))
+/// The virtual servers of which the plan takes real servers out of service.
+fn retired(plan: &Plan) -> BTreeSet<ServiceAddress> {
+    let retires = |operation: &Operation| match operation {
+        Operation::Ipvs(Command::EditRealServer(Id::Address(of), server)) if server.weight == 0 => Some(*of),
+        _ => None,
+    };
+    plan.operations.iter().filter_map(retires).collect()
+}
+
+/// Whether an operation is about something that is known to have changed.
+fn is_about(operation: &Operation, touched: &Touched) -> bool {
+    match operation {
+        Operation::Ipvs(command) => match command.virtual_server() {
+            Id::Address(address) => touched.virtual_servers.contains(&address),
+            Id::Mark { .. } => false,
+        },
+        Operation::Netfilter(
+            netfilter::Change::AddElement(element) | netfilter::Change::DeleteElement(element),
+        ) => touched.elements.contains(element),
+        Operation::Link(dummy_interface::Change::Bind(vip) | dummy_interface::Change::Unbind(vip)) => {
+            touched.vips.contains(vip)
+        }
+        Operation::Netfilter(netfilter::Change::InstallTable(_))
+        | Operation::Link(dummy_interface::Change::EnsureDevice) => false,
+    }
 }
 
 /// Marks what a failed operation was about, so that the next sync compares it again.

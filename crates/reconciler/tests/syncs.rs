@@ -6,6 +6,7 @@ mod common;
 use std::{collections::BTreeMap, time::Duration};
 
 use common::{LONG, Running, at, endpoint, real, service, slice};
+use dummy_interface::Changed;
 use ipvs::{
     Id,
     Protocol::{Tcp, Udp},
@@ -329,6 +330,97 @@ fn an_endpoint_that_drains_over_a_restart_still_leaves_when_its_last_connection_
     // Draining real servers are looked at between periods, here by request.
     second.handle.resync().unwrap();
     assert_eq!(kernel.writes(), "delete real server TCP 10.96.0.10:80 -> 10.244.0.2:8080\n");
+}
+
+#[test]
+fn a_removed_tcp_endpoint_without_connections_leaves_at_once_by_way_of_weight_0() {
+    let running = web();
+    running.kernel.heal();
+    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.settled();
+    // Between reading the connections and removing the real server nobody can connect to it any more.
+    assert_eq!(
+        running.kernel.writes(),
+        "\
+edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 0
+delete element hairpin TCP 10.244.0.2:8080
+delete real server TCP 10.96.0.10:80 -> 10.244.0.2:8080
+"
+    );
+}
+
+#[test]
+fn a_change_of_a_virtual_server_that_somebody_removed_restores_it() {
+    let running = web();
+    running.kernel.state().virtual_servers.clear();
+    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1", "10.244.0.2", "10.244.0.3"])));
+    // The first attempt fails, the retry a second later reads what there is.
+    running.settled();
+    let id = Id::Address(at("10.96.0.10", Tcp));
+    assert_eq!(running.kernel.state().virtual_servers[&id].1.len(), 3);
+}
+
+#[test]
+fn a_lasting_failure_and_a_draining_endpoint_do_not_put_off_the_period() {
+    let kernel = FakeKernel::new();
+    let running =
+        Running::with(&kernel, Periods { sync: Duration::from_millis(1500), min_sync: Duration::ZERO }, &[]);
+    let mut slices = vec![slice("web", Tcp, &["10.244.0.1", "224.0.0.1"])];
+    slices.push(slice("other", Tcp, &["10.244.0.2"]));
+    let services = vec![service("web", "10.96.0.10", Tcp), service("other", "10.96.0.11", Tcp)];
+    running.tell(Change::ReplaceServices(services));
+    running.tell(Change::ReplaceSlices(slices));
+    running.handle.resync().unwrap();
+    let other = Id::Address(at("10.96.0.11", Tcp));
+    kernel.state().virtual_servers.remove(&other).unwrap();
+    for _ in 0..400 {
+        if kernel.state().virtual_servers.contains_key(&other) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not repaired:\n{}", kernel.writes());
+}
+
+#[test]
+fn what_the_kernel_tells_of_our_own_changes_costs_nothing_and_of_others_a_repair() {
+    let running = web();
+    running.kernel.heal();
+    let vip: std::net::IpAddr = "10.96.0.10".parse().unwrap();
+    let told = |bound| Changed { vips: BTreeMap::from([(vip, bound)]), ..Changed::default() };
+    running.handle.kernel_changed(told(true)).unwrap();
+    running.settled();
+    assert_eq!(running.kernel.state().calls, 0);
+    running.kernel.state().links.bound.clear();
+    running.handle.kernel_changed(told(false)).unwrap();
+    for _ in 0..200 {
+        if running.kernel.state().is_bound(vip) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not bound again");
+}
+
+#[test]
+fn a_virtual_server_without_its_masquerade_rule_is_put_off_and_the_vips_other_port_goes_on() {
+    let running = web();
+    let kernel = &running.kernel;
+    kernel.heal();
+    let mut two = service("web", "10.96.0.10", Tcp);
+    two.ports[0].name = "a".into();
+    two.ports.push(service::ServicePort { name: "b".into(), protocol: Tcp, port: 81 });
+    kernel.fail_call(0, Errno::ENFILE);
+    running.tell(Change::ApplyService(two));
+    let _ = running.handle.status();
+    std::thread::sleep(Duration::from_millis(100));
+    let writes = kernel.writes();
+    assert!(!writes.contains("add virtual server TCP 10.96.0.10:81"), "{writes}");
+    assert!(kernel.state().is_bound("10.96.0.10".parse().unwrap()));
+    running.settled();
+    let writes = kernel.writes();
+    let element = writes.find("add element cluster-ips TCP 10.96.0.10:81").unwrap();
+    assert!(element < writes.find("add virtual server TCP 10.96.0.10:81").unwrap(), "{writes}");
 }
 
 #[test]

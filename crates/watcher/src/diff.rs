@@ -82,22 +82,15 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
     differences.into_plan()
 }
 
-/// The virtual servers that have real servers to remove. Whether those have connections
-/// left must be read from the kernel before they are compared.
-pub fn with_departing_real_servers(
-    desired: &State,
-    observed: &Observed,
-    among: &BTreeSet<ServiceAddress>,
-) -> Vec<ServiceAddress> {
-    let departs = |address: &ServiceAddress| {
-        let Some(image) = observed.virtual_servers.get(address) else { return false };
-        let Some(wanted) = desired.virtual_server(address) else { return false };
-        departing(wanted, image).next().is_some()
-    };
-    among.iter().copied().filter(departs).collect()
+/// How many real servers of a virtual server are no longer wanted, draining ones included. Whether those
+/// have connections left must be read from the kernel before they are compared.
+pub fn departing_real_servers(desired: &State, observed: &Observed, of: &ServiceAddress) -> usize {
+    match (desired.virtual_server(of), observed.virtual_servers.get(of)) {
+        (Some(wanted), Some(image)) => departing(wanted, image).count(),
+        _ => 0,
+    }
 }
 
-/// The real servers that are no longer wanted, draining ones included.
 fn departing<'a>(
     wanted: &'a DesiredVirtualServer,
     image: &'a VirtualServerImage,
@@ -238,16 +231,17 @@ fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
     RealServer { forwarding, ..*observed } == *wanted
 }
 
-/// How a real server leaves: at once when it has no connection, or when its protocol has none worth
-/// keeping; else at weight 0, so that it gets no new ones, until the last one ends.
+/// How a real server leaves. UDP and SCTP: at once. TCP: first it gets weight 0 and with that no new
+/// connections; only then does a count of 0 mean that nobody is cut off, and it is removed.
 fn farewell(of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
     let id = (*of).into();
-    if server.connections == 0 || of.protocol != Protocol::Tcp {
-        Some(Command::DeleteRealServer(id, server.config.address))
-    } else if server.config.weight != 0 {
+    let drains = of.protocol == Protocol::Tcp;
+    if drains && server.config.weight != 0 {
         Some(Command::EditRealServer(id, server.config.weight(0)))
-    } else {
+    } else if drains && server.connections != 0 {
         None
+    } else {
+        Some(Command::DeleteRealServer(id, server.config.address))
     }
 }
 

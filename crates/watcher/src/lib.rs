@@ -12,7 +12,7 @@ mod observed;
 mod plan;
 mod view;
 
-pub use diff::{Ownership, Scope, diff, with_departing_real_servers};
+pub use diff::{Ownership, Scope, departing_real_servers, diff};
 pub use kernel::Kernel;
 pub use observed::{Observed, ReadError, RealServerImage, VirtualServerImage};
 pub use plan::{Operation, Plan};

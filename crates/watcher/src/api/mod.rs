@@ -10,13 +10,14 @@ mod retry;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 use kube::{Api, Client};
 use service::{Change, EndpointSlice, Node, Service};
+use tokio::{sync::Notify, time::timeout};
 
 use self::reflector::{Reflector, Selectors};
-use crate::view::{Kind, View};
+use crate::view::{Kind, News, View};
 
 /// Services of other proxies are none of ours, whatever the label's value.
 const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
@@ -25,29 +26,36 @@ const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
 /// Nor have their slices.
 const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
 
+/// How long Services wait for the answer about the Node. Zone hints mean nothing without the node's
+/// zone: a restart would add the endpoints of other zones, and take them away again a moment later.
+const NODE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Watches Services, EndpointSlices and the Node of this name, and sends what they say, for ever.
 ///
 /// `send` is called from one task, in the order of each kind's events; between the kinds there is no
-/// order. Nothing is sent of a kind before its first complete list.
+/// order, but that the Node comes first if it is known within five seconds. Nothing is sent of a kind
+/// before its first complete list.
 pub async fn watch(client: Client, node_name: &str, send: impl Fn(Change)) -> Infallible {
     let services = Selectors { labels: Some(SERVICE_LABELS.into()), fields: Some(SERVICE_FIELDS.into()) };
     let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: None };
     let node = Selectors { labels: None, fields: Some(format!("metadata.name={node_name}")) };
 
-    let (never, _, _) = tokio::join!(
-        follow::<Service>(&client, services, &send),
-        follow::<EndpointSlice>(&client, slices, &send),
-        follow::<Node>(&client, node, &send),
-    );
+    let node_answered = Notify::new();
+    let node = follow::<Node>(&client, node, |news| {
+        Node::change(news).into_iter().for_each(&send);
+        node_answered.notify_one();
+    });
+    let everything_else = async {
+        // Served without zones if the server does not say.
+        _ = timeout(NODE_PATIENCE, node_answered.notified()).await;
+        let services = follow(&client, services, |news| Service::change(news).into_iter().for_each(&send));
+        let slices = follow(&client, slices, |news| EndpointSlice::change(news).into_iter().for_each(&send));
+        tokio::join!(services, slices)
+    };
+    let (never, _) = tokio::join!(node, everything_else);
     never
 }
 
-async fn follow<T: Kind>(client: &Client, selectors: Selectors, send: &impl Fn(Change)) -> Infallible {
-    let api = Api::<View<T>>::all(client.clone());
-    let send = |news| {
-        if let Some(change) = T::change(news) {
-            send(change);
-        }
-    };
-    Reflector::new(api, selectors, send).run().await
+async fn follow<T: Kind>(client: &Client, selectors: Selectors, send: impl Fn(News<T>)) -> Infallible {
+    Reflector::new(Api::<View<T>>::all(client.clone()), selectors, send).run().await
 }

@@ -72,8 +72,8 @@ pub(super) struct Reflector<T: Kind, F> {
     retry: Retry,
     complaints: Complaints,
     recency: Recency,
-    /// The last list had objects in it.
-    had_objects: bool,
+    /// The last list was empty, so another empty one is believed.
+    was_empty: bool,
 }
 
 impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
@@ -85,7 +85,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
             retry: Retry::new(T::PLURAL),
             complaints: Complaints::default(),
             recency: Recency::Any,
-            had_objects: false,
+            was_empty: false,
         }
     }
 
@@ -113,10 +113,11 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
             }
             other => other?,
         };
-        // A cluster always has Services and slices. A wrong answer of some proxy in between must not
-        // take every service off the node; an answer that is given twice is believed.
-        let had_objects = std::mem::replace(&mut self.had_objects, !listed.objects.is_empty());
-        if had_objects && listed.objects.is_empty() {
+        // A wrong answer of some proxy in between must not take every Service off the node, least of all
+        // a node that is just being taken over; an answer that is given twice is believed.
+        let is_empty = listed.objects.is_empty();
+        let was_empty = std::mem::replace(&mut self.was_empty, is_empty);
+        if T::ALWAYS_SOME && is_empty && !was_empty {
             return Err(Failure::SuddenlyEmpty);
         }
         self.recency = Recency::Latest;

@@ -206,7 +206,7 @@ fn describe(error: &Error) -> String {
 }
 
 /// The manifest files of the directory. Hidden files are none: editors and ConfigMap volumes keep
-/// their own things there.
+/// their own things there. Nor is what is no file: reading a pipe would never end.
 fn manifests_in(directory: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
     let mut paths = BTreeSet::new();
     for entry in fs::read_dir(directory)? {
@@ -217,7 +217,7 @@ fn manifests_in(directory: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
             .extension()
             .and_then(|extension| extension.to_str())
             .is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension));
-        if manifest && !hidden && !path.is_dir() {
+        if manifest && !hidden && path.is_file() {
             paths.insert(path);
         }
     }

@@ -73,6 +73,7 @@ impl Kind for EndpointSlice {
     const KIND: &'static str = "EndpointSlice";
     const GROUP: &'static str = "discovery.k8s.io";
     const PLURAL: &'static str = "endpointslices";
+    const ALWAYS_SOME: bool = true;
 
     type Raw = RawSlice;
 

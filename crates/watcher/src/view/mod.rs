@@ -31,6 +31,8 @@ pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     const GROUP: &'static str;
     /// The resource, as in a URL.
     const PLURAL: &'static str;
+    /// Whether every cluster has some: an answer without any is doubtful.
+    const ALWAYS_SOME: bool;
 
     /// The object as it comes.
     type Raw: Object;

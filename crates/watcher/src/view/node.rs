@@ -24,6 +24,7 @@ impl Kind for Node {
     const KIND: &'static str = "Node";
     const GROUP: &'static str = "";
     const PLURAL: &'static str = "nodes";
+    const ALWAYS_SOME: bool = false;
 
     type Raw = RawNode;
 

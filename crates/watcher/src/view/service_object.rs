@@ -74,6 +74,7 @@ impl Kind for Service {
     const KIND: &'static str = "Service";
     const GROUP: &'static str = "";
     const PLURAL: &'static str = "services";
+    const ALWAYS_SOME: bool = true;
 
     type Raw = RawService;
 

@@ -23,8 +23,8 @@ use service::{
 use testkit::FakeKernel;
 use watcher::{Kernel, Ownership};
 
-const VIPS: [&str; 5] = ["10.96.0.1", "10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
-const PODS: [&str; 5] = ["10.244.1.2", "10.244.2.2", "10.244.3.2", "fd00:244::2", "fd00:244::3"];
+const VIPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
+const PODS: [&str; 4] = ["10.244.1.2", "10.244.2.2", "fd00:244::2", "fd00:244::3"];
 const NODE: &str = "node";
 
 pub(crate) fn ip(text: &str) -> IpAddr {
@@ -99,19 +99,26 @@ fn endpoint(text: &str) -> Endpoint {
 // Desired.
 
 fn any_service_name() -> impl Strategy<Value = ObjectName> {
-    let names = vec!["default/kubernetes", "kube-system/dns", "default/a", "default/b", "default/c"];
+    let names = vec!["default/kubernetes", "kube-system/dns", "default/a", "default/b"];
     select(names).prop_map(|text: &str| text.parse().unwrap())
 }
 
+fn any_protocol() -> impl Strategy<Value = Protocol> {
+    select(&[Protocol::Tcp, Protocol::Tcp, Protocol::Udp, Protocol::Sctp][..])
+}
+
+/// Ports are named after their protocol, so that those of Services and slices match.
 fn any_service_port() -> impl Strategy<Value = ServicePort> {
-    let protocols = select(&[Protocol::Tcp, Protocol::Tcp, Protocol::Udp, Protocol::Sctp][..]);
-    (select(&["", "http"][..]), protocols, select(&[53, 80][..]))
-        .prop_map(|(name, protocol, port)| ServicePort { name: name.into(), protocol, port })
+    (any_protocol(), select(&[53, 80][..])).prop_map(|(protocol, port)| ServicePort {
+        name: protocol.to_string().into(),
+        protocol,
+        port,
+    })
 }
 
 fn any_service() -> impl Strategy<Value = Service> {
-    let v4 = option::of(select(&VIPS[..3]));
-    let v6 = option::of(select(&VIPS[3..]));
+    let v4 = option::of(select(&VIPS[..2]));
+    let v6 = option::of(select(&VIPS[2..]));
     (any_service_name(), 0..3_i64, v4, v6, vec(any_service_port(), 1..4), option::of(select(&[60, 600][..])))
         .prop_map(|(name, created, v4, v6, ports, session_affinity)| Service {
             name,
@@ -124,7 +131,7 @@ fn any_service() -> impl Strategy<Value = Service> {
 }
 
 fn any_endpoint(family: Family) -> impl Strategy<Value = Endpoint> {
-    let pods = if family == Family::V4 { &PODS[..3] } else { &PODS[3..] };
+    let pods = if family == Family::V4 { &PODS[..2] } else { &PODS[2..] };
     (select(pods), any::<bool>(), any::<bool>()).prop_map(|(text, ready, here)| Endpoint {
         ready,
         terminating: !ready,
@@ -134,13 +141,13 @@ fn any_endpoint(family: Family) -> impl Strategy<Value = Endpoint> {
 }
 
 fn any_slice() -> impl Strategy<Value = EndpointSlice> {
-    let ports = vec((any_service_port(), select(&[53, 8080][..])), 1..4).prop_map(|ports| {
-        let listening = |(ServicePort { name, protocol, .. }, port)| EndpointPort { name, protocol, port };
-        ports.into_iter().map(listening).collect::<Vec<_>>()
+    let ports = select(&[8080, 8080, 8080, 53][..]).prop_map(|port| {
+        let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+        all.map(|protocol| EndpointPort { name: protocol.to_string().into(), protocol, port }).to_vec()
     });
     let family = select(&Family::BOTH[..]);
     let addressed = family.prop_flat_map(|family| (Just(family), vec(any_endpoint(family), 0..4)));
-    (select(&["s1", "s2", "s3", "s4"][..]), any_service_name(), ports, addressed).prop_map(
+    (select(&["s1", "s2", "s3", "s4", "s5"][..]), any_service_name(), ports, addressed).prop_map(
         |(name, service, ports, (family, endpoints))| EndpointSlice {
             name: ObjectName::new("default", name),
             service,
@@ -154,10 +161,10 @@ fn any_slice() -> impl Strategy<Value = EndpointSlice> {
 /// One piece of news.
 pub(crate) fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        1 => vec(any_service(), 0..4).prop_map(Change::ReplaceServices),
+        1 => vec(any_service(), 0..7).prop_map(Change::ReplaceServices),
         4 => any_service().prop_map(Change::ApplyService),
         2 => any_service_name().prop_map(Change::DeleteService),
-        1 => vec(any_slice(), 0..4).prop_map(Change::ReplaceSlices),
+        1 => vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices),
         4 => any_slice().prop_map(Change::ApplySlice),
         1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
     ]
@@ -165,19 +172,15 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
 
 /// A desired state, as the changes that lead to it.
 pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
-    let services = vec(any_service(), 0..5).prop_map(Change::ReplaceServices);
-    let slices = vec(any_slice(), 0..5).prop_map(Change::ReplaceSlices);
+    let services = vec(any_service(), 0..7).prop_map(Change::ReplaceServices);
+    let slices = vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices);
     (services, slices).prop_map(|(services, slices)| vec![services, slices])
 }
 
 // Observed.
 
-fn any_protocol() -> impl Strategy<Value = Protocol> {
-    select(&[Protocol::Tcp, Protocol::Udp, Protocol::Sctp][..])
-}
-
 fn any_id() -> impl Strategy<Value = Id> {
-    let address = (any_protocol(), select(&VIPS[..]), select(&[53, 80, 443][..]))
+    let address = (any_protocol(), select(&VIPS[..]), select(&[53, 53, 80, 80, 443][..]))
         .prop_map(|(protocol, vip, port)| ServiceAddress { protocol, ip: ip(vip), port }.into());
     let mark = (select(&Family::BOTH[..]), 1..3_u32).prop_map(|(family, mark)| Id::Mark { family, mark });
     prop_oneof![5 => address, 1 => mark]
@@ -198,11 +201,17 @@ fn any_virtual_server() -> impl Strategy<Value = VirtualServer> {
 }
 
 fn any_real_server(family: Family) -> impl Strategy<Value = ObservedRealServer> {
-    let pods = if family == Family::V4 { &PODS[..3] } else { &PODS[3..] };
+    let pods = if family == Family::V4 { &PODS[..2] } else { &PODS[2..] };
     let forwarding =
         vec![Forwarding::Masquerade, Forwarding::Masquerade, Forwarding::Local, Forwarding::Route];
     let connections = (select(&[0, 0, 3][..]), select(&[0, 0, 5][..]));
-    (select(pods), select(&[53, 8080][..]), select(forwarding), select(&[0, 1, 1, 7][..]), connections)
+    (
+        select(pods),
+        select(&[53, 8080, 8080, 8080][..]),
+        select(forwarding),
+        select(&[0, 1, 1, 7][..]),
+        connections,
+    )
         .prop_map(|(pod, port, forwarding, weight, (active_connections, inactive_connections))| {
             ObservedRealServer {
                 config: RealServer { forwarding, ..RealServer::masquerade(ip(pod), port).weight(weight) },
@@ -221,7 +230,7 @@ fn any_servers() -> impl Strategy<Value = Servers> {
         let family = server.id.family();
         (Just(server), vec(any_real_server(family), 0..4))
     });
-    vec(with_real_servers, 0..8).prop_map(|servers| {
+    vec(with_real_servers, 0..12).prop_map(|servers| {
         let keyed = |real: ObservedRealServer| (real.config.address, real);
         servers
             .into_iter()
