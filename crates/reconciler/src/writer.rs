@@ -10,7 +10,7 @@ use std::{
 };
 
 use dummy_interface::Changed;
-use ipvs::{Command, Id, ServiceAddress};
+use ipvs::{Command, Id, ServiceAddress, VirtualServer};
 use service::{Conflict, State, Touched};
 use tracing::debug;
 use watcher::{Kernel, Observed, Operation, Ownership, Plan, ReadError, Scope, departing_real_servers, diff};
@@ -141,7 +141,7 @@ impl Writer {
             Ok((image, plan)) => {
                 drift = plan.operations.iter().filter(|operation| !is_about(operation, &touched)).count();
                 outcome = self.carry_out(trigger, image, &plan);
-                outcome.extend(self.let_go(&retired(&plan)));
+                outcome.extend(self.look_again(&in_doubt(&plan, full)));
             }
             Err(error) => outcome.extend(Outcome::unread(&error)),
         }
@@ -167,7 +167,12 @@ impl Writer {
     /// Brings the image up to date where the reason for the sync asks for it, and compares that.
     fn partial_plan(&mut self, trigger: Trigger, touched: &Touched) -> Result<(Observed, Plan), ReadError> {
         let mut image = self.observed.take().unwrap_or_default();
-        self.count_connections(&mut image, &touched.virtual_servers)?;
+        for address in &touched.virtual_servers {
+            // Whether a real server that leaves has connections, only the kernel knows.
+            if departing_real_servers(&self.state, &image, address) > 0 {
+                image.refresh_real_servers(&mut self.kernel, *address)?;
+            }
+        }
         let scope = if trigger == Trigger::KernelEvent {
             image.refresh_links_and_tables(&mut self.kernel)?;
             Scope::LinksAndTables(&touched.virtual_servers)
@@ -176,20 +181,6 @@ impl Writer {
         };
         let plan = diff(&self.state, &image, scope, &self.ours);
         Ok((image, plan))
-    }
-
-    /// Reads the connections of real servers that are to leave.
-    fn count_connections(
-        &mut self,
-        image: &mut Observed,
-        among: &BTreeSet<ServiceAddress>,
-    ) -> Result<(), ReadError> {
-        for address in among {
-            if departing_real_servers(&self.state, image, address) > 0 {
-                image.refresh_real_servers(&mut self.kernel, *address)?;
-            }
-        }
-        Ok(())
     }
 
     fn carry_out(&mut self, trigger: Trigger, mut image: Observed, plan: &Plan) -> Outcome {
@@ -202,16 +193,18 @@ impl Writer {
         outcome
     }
 
-    /// Removes those real servers that have just got weight 0 and turn out to have no connection.
-    fn let_go(&mut self, of: &BTreeSet<ServiceAddress>) -> Outcome {
-        if of.is_empty() {
+    /// Reads these virtual servers' real servers and compares once more.
+    fn look_again(&mut self, at: &BTreeSet<ServiceAddress>) -> Outcome {
+        if at.is_empty() {
             return Outcome::default();
         }
         let Some(mut image) = self.observed.take() else { return Outcome::default() };
-        if let Err(error) = self.count_connections(&mut image, of) {
-            return Outcome::unread(&error);
+        for address in at {
+            if let Err(error) = image.refresh_real_servers(&mut self.kernel, *address) {
+                return Outcome::unread(&error);
+            }
         }
-        let touched = Touched { virtual_servers: of.clone(), ..Touched::default() };
+        let touched = Touched { virtual_servers: at.clone(), ..Touched::default() };
         let plan = diff(&self.state, &image, Scope::Touched(&touched), &self.ours);
         self.carry_out(Trigger::Drain, image, &plan)
     }
@@ -259,13 +252,20 @@ impl Writer {
     }
 }
 
-/// The virtual servers of which the plan takes real servers out of service.
-fn retired(plan: &Plan) -> BTreeSet<ServiceAddress> {
-    let retires = |operation: &Operation| match operation {
+/// The virtual servers that must be looked at once more after the plan: those with real servers that have
+/// just got weight 0 and may turn out to have no connection; and, unless everything was read just before,
+/// those that were edited, since an edit creates what is missing, without its real servers.
+fn in_doubt(plan: &Plan, all_read: bool) -> BTreeSet<ServiceAddress> {
+    let doubt = |operation: &Operation| match operation {
         Operation::Ipvs(Command::EditRealServer(Id::Address(of), server)) if server.weight == 0 => Some(*of),
+        Operation::Ipvs(Command::EditVirtualServer(VirtualServer { id: Id::Address(of), .. }))
+            if !all_read =>
+        {
+            Some(*of)
+        }
         _ => None,
     };
-    plan.operations.iter().filter_map(retires).collect()
+    plan.operations.iter().filter_map(doubt).collect()
 }
 
 /// Whether an operation is about something that is known to have changed.

@@ -44,9 +44,9 @@ fn a_first_sync_makes_the_masquerade_rule_before_the_virtual_server_before_the_v
 ensure device kube-ipvs0
 install table IPv4
 install table IPv6
-add element cluster-ips TCP 10.96.0.10:80
 add element hairpin TCP 10.244.0.1:8080
 add element hairpin TCP 10.244.0.2:8080
+add element cluster-ips TCP 10.96.0.10:80
 add virtual server TCP 10.96.0.10:80 rr
 add real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1
 add real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1
@@ -358,6 +358,29 @@ fn a_change_of_a_virtual_server_that_somebody_removed_restores_it() {
     running.settled();
     let id = Id::Address(at("10.96.0.10", Tcp));
     assert_eq!(running.kernel.state().virtual_servers[&id].1.len(), 3);
+}
+
+#[test]
+fn an_edit_of_a_virtual_server_that_somebody_removed_brings_its_real_servers_back_too() {
+    let running = web();
+    running.kernel.state().virtual_servers.clear();
+    let mut sticky = service("web", "10.96.0.10", Tcp);
+    sticky.session_affinity = Some(60);
+    running.tell(Change::ApplyService(sticky));
+    running.settled();
+    let id = Id::Address(at("10.96.0.10", Tcp));
+    assert_eq!(running.kernel.state().virtual_servers[&id].1.len(), 2);
+}
+
+#[test]
+fn an_urgent_vip_opens_after_the_hairpin_rule_of_its_pods() {
+    let running = Running::on(&FakeKernel::new());
+    running.lists(
+        vec![service("kubernetes", "10.96.0.9", Tcp)],
+        vec![slice("kubernetes", Tcp, &["10.244.0.1"])],
+    );
+    let writes = running.kernel.writes();
+    assert!(writes.find("hairpin").unwrap() < writes.find("bind").unwrap(), "{writes}");
 }
 
 #[test]

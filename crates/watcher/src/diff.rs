@@ -158,7 +158,11 @@ impl Comparison<'_> {
         let has = self.observed.netfilter.elements.contains(element);
         match (self.desired.wants_element(element), has) {
             (true, false) => {
-                let urgency = self.desired.vip_urgency(&element.ip());
+                // A pod does not know how urgent the Services are that it serves.
+                let urgency = match element {
+                    Element::ClusterIp(address) => self.desired.vip_urgency(&address.ip),
+                    Element::Hairpin(_) => Urgency::First,
+                };
                 differences.opening(urgency).elements.push(*element);
             }
             (false, true) => differences.obsolete_elements.push(*element),

@@ -449,13 +449,13 @@ fn a_plan_reads_as_what_will_be_done_in_order() {
 install table IPv6
 add element cluster-ips TCP 10.96.0.1:80
 add element cluster-ips TCP [fd00:96::1]:80
+add element hairpin TCP 10.244.3.2:8080
 add virtual server TCP 10.96.0.1:80 rr
 add virtual server TCP [fd00:96::1]:80 rr
 add real server TCP [fd00:96::1]:80 -> [fd00:50::1]:8080 weight 1
 bind 10.96.0.1
 bind fd00:96::1
 add element cluster-ips TCP 10.96.0.12:80
-add element hairpin TCP 10.244.3.2:8080
 edit virtual server TCP 10.96.0.10:80 rr persistent 600 s
 edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 1
 add real server TCP 10.96.0.10:80 -> 10.244.3.2:8080 weight 1

@@ -3,7 +3,8 @@
 //! - **unit** needs no root: format, lints, `cargo test` with documentation examples.
 //! - **kernel** needs root and `ip_vs`: the integration tests whose target is named `kernel_…`, all
 //!   in one boot of the test kernel.
-//! - **api** needs a kube-apiserver and etcd beside: the targets named `api_…`.
+//! - **api** needs a kube-apiserver and etcd, which it builds: the targets named `api_…`, and of those
+//!   `api_node…` in the test kernel.
 //!
 //! The tests of the last two are `#[ignore]`d, with a reason that names the tier, so that a plain
 //! `cargo test` works everywhere. A test that cannot do its work prints `SKIP: ` and the reason;

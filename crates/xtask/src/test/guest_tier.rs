@@ -2,14 +2,16 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use super::libtest::{ENDED, Results, STARTS};
 use super::tally::Report;
-use crate::api_server;
+use super::unit;
 use crate::guest::{Guest, Kernel, TIMED_OUT, quoted};
 use crate::workspace::{self, TestBinary};
+use crate::{api_server, control_plane};
 
 /// How long a tier may take.
 const TIMEOUT: Duration = Duration::from_secs(20 * 60);
@@ -19,9 +21,24 @@ pub(super) fn kernel(kernel: &Kernel) -> Report {
     tier("kernel_", kernel, |_| Ok(()))
 }
 
-/// All `api_…` targets in one boot, with an API server.
+/// The `api_…` targets: those named `api_node…` in one boot of the test kernel, with an API server in
+/// reach; the others here, where each starts servers of its own.
 pub(super) fn api(kernel: &Kernel) -> Report {
-    tier("api_", kernel, api_server::equip)
+    let mut report = without_node();
+    report.extend(tier("api_node", kernel, api_server::equip));
+    report
+}
+
+fn without_node() -> Report {
+    let run = || {
+        let mut tests = workspace::test_binaries("api_")?;
+        tests.retain(|test| !test.name.contains("/api_node"));
+        let assets = control_plane::ensure()?;
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script(&tests)).env("KUBEBUILDER_ASSETS", assets);
+        unit::run(&mut shell)
+    };
+    run().unwrap_or_else(|error| Report::failure(format!("{error:#}")))
 }
 
 /// Runs the targets whose name starts with `prefix`, after `equip` has given the guest what they

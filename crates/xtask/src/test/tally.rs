@@ -23,6 +23,14 @@ impl Report {
         Self { skipped: vec![reason.into()], ..Self::default() }
     }
 
+    /// Adds what came out of another run.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.skipped.extend(other.skipped);
+        self.absent.extend(other.absent);
+    }
+
     /// It went wrong before a test could say so.
     pub(super) fn failure(what: impl Into<String>) -> Self {
         Self { failed: vec![what.into()], ..Self::default() }

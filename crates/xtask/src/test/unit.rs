@@ -75,23 +75,25 @@ pub(super) fn tests() -> Report {
     run(&mut cargo).unwrap_or_else(|error| Report::failure(format!("{error:#}")))
 }
 
-fn run(cargo: &mut Command) -> anyhow::Result<Report> {
-    let mut child = cargo.stdout(Stdio::piped()).spawn().context("starting cargo")?;
+/// Runs a command that runs test binaries, and reads their results out of what it prints.
+pub(super) fn run(command: &mut Command) -> anyhow::Result<Report> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("starting {name}"))?;
     let mut results = Results::default();
     if let Some(mut stdout) = child.stdout.take() {
         let mut buffer = vec![0; 64 * 1024];
-        while let read @ 1.. = stdout.read(&mut buffer).context("reading what cargo test prints")? {
+        while let read @ 1.. = stdout.read(&mut buffer).context("reading what the tests print")? {
             let piece = buffer.get(..read).unwrap_or_default();
             results.feed(piece);
             let mut out = io::stdout();
             drop(out.write_all(piece).and_then(|()| out.flush()));
         }
     }
-    let status = child.wait().context("waiting for cargo")?;
+    let status = child.wait().context("waiting for the tests")?;
     let mut report = results.finish();
     // Something that did not compile, or crashed.
     if !status.success() && report.failed.is_empty() {
-        report.failed.push(format!("cargo test ({status})"));
+        report.failed.push(format!("{name} ended with {status}"));
     }
     Ok(report)
 }
