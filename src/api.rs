@@ -8,6 +8,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
+use tracing::info;
+
 use crate::yaml;
 
 /// A client for the API server that a kubeconfig names, or for that of the cluster this pod runs in.
@@ -22,8 +24,11 @@ pub async fn client(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::
             config
         }
         (None, Some(url)) => Config::new(url),
-        (None, None) => Config::incluster().context("no --kubeconfig is given, and this is no pod")?,
+        (None, None) => {
+            Config::incluster().context("this is no pod: give --kubeconfig, --master or --manifests")?
+        }
     };
+    info!(server = %config.cluster_url, "the API server");
     Client::try_from(config).context("the API server cannot be talked to")
 }
 

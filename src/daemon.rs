@@ -17,9 +17,15 @@ use tokio::{
     time::sleep,
 };
 use tracing::{info, warn};
-use watcher::{Kernel, Ownership};
+use watcher::{Kernel, Ownership, api::Troubles};
 
-use crate::{config, config::Settings, control, preflight, sysctl::Sysctl};
+use crate::{
+    config,
+    config::Settings,
+    control::{self, Answers, Request, Response},
+    preflight,
+    sysctl::Sysctl,
+};
 use source::Source;
 
 /// Runs until it is told to stop. What was programmed stays in the kernel: traffic goes on without us.
@@ -49,10 +55,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 
     let (handle, writer) = start_writer(&settings, kernel, families)?;
     let mut writer = spawn_blocking(move || writer.join());
+    let troubles = Troubles::default();
     let stop = tokio::select! {
-        error = source.follow(&settings.node_name, &handle) => Err(error),
+        error = source.follow(&settings.node_name, &troubles, &handle) => Err(error),
         error = follow_kernel(binding, &handle) => Err(error),
-        () = control.serve(handle.clone()) => Ok(()),
+        () = control.serve(Operator { handle: handle.clone(), troubles: troubles.clone() }) => Ok(()),
         signal = stop_signal() => signal,
         _ = &mut writer => bail!("the writer thread has ended unexpectedly"),
     };
@@ -64,6 +71,25 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     drop(control);
     info!("kube-ipvs ends; the kernel keeps what was programmed");
     stop
+}
+
+/// Answers the control socket.
+struct Operator {
+    handle: Handle,
+    troubles: Troubles,
+}
+
+impl Answers for Operator {
+    fn answer(&self, request: Request) -> Response {
+        let answer = match request {
+            Request::Resync => self.handle.resync().map(Response::Report),
+            Request::Status => self.handle.status().map(|mut status| {
+                status.problems.splice(0..0, self.troubles.lines());
+                Response::Status(status)
+            }),
+        };
+        answer.unwrap_or_else(|stopped| Response::Error(stopped.to_string()))
+    }
 }
 
 fn start_writer(

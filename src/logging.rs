@@ -42,9 +42,10 @@ impl Options {
     /// The filter in `RUST_LOG`'s notation: ours by verbosity, everybody else's only warnings until
     /// every step is asked for.
     fn directives(self) -> String {
+        // The client complains of every attempt, without saying to what; the watcher says it once.
         let (ours, others) = match self.verbosity {
-            ..=2 => ("info", "warn"),
-            3..=4 => ("debug", "warn"),
+            ..=2 => ("info", "warn,kube_client=off"),
+            3..=4 => ("debug", "warn,kube_client=off"),
             5.. => ("trace", "debug"),
         };
         OURS.iter().fold(others.to_owned(), |directives, name| format!("{directives},{name}={ours}"))

@@ -88,7 +88,7 @@ pub struct Flags {
     #[arg(long, visible_alias = "log-format", value_name = "FORMAT")]
     pub logging_format: Option<Format>,
 
-    /// Make VIPs local by an address or by a route on kube-ipvs0 *
+    /// Make VIPs local by an address on kube-ipvs0 or by a route *
     #[arg(long, value_name = "HOW", default_value = "address")]
     pub vip_binding: VipBinding,
 

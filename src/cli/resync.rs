@@ -25,6 +25,9 @@ pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> 
 
 fn text(report: &Report) -> String {
     let mut text = format!("resynced: {}\n", summary(report));
+    for repair in &report.repairs {
+        let _ = writeln!(text, "repaired: {repair}");
+    }
     for failure in &report.failures {
         let _ = writeln!(text, "failed: {failure}");
     }
@@ -57,6 +60,7 @@ mod tests {
             trigger: Trigger::Forced,
             full: true,
             done,
+            repairs: Vec::new(),
             failures: failures.iter().map(|&failure| failure.to_owned()).collect(),
             failed,
             took: Duration::from_millis(34),

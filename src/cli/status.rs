@@ -31,9 +31,12 @@ fn text(status: &Status) -> String {
         }
         None => "none yet".to_owned(),
     };
+    let last_full = status.last_full_sync.as_ref().map_or("none yet".to_owned(), |last| {
+        format!("{:.1} s ago; `kube-ipvs resync` reads the kernel now", last.age.as_secs_f64())
+    });
     let mut text = format!(
         "synced:          {}\nvirtual servers: {}\nreal servers:    {}\nVIPs:            {}\n\
-         draining:        {}\nlast sync:       {last_sync}\n",
+         draining:        {}\nlast sync:       {last_sync}\nlast full read:  {last_full}\n",
         if status.synced { "yes" } else { "no" },
         status.virtual_servers,
         status.real_servers,
@@ -80,11 +83,12 @@ mod tests {
             draining: 1,
             problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
             last_sync: None,
+            last_full_sync: None,
         };
         assert_eq!(
             text(&status),
             "synced:          no\nvirtual servers: 12\nreal servers:    40\nVIPs:            6\n\
-             draining:        1\nlast sync:       none yet\n\
+             draining:        1\nlast sync:       none yet\nlast full read:  none yet\n\
              problem:         default/web: spec.ports[1] is wrong\n"
         );
         status.problems.clear();
@@ -92,6 +96,7 @@ mod tests {
             trigger: Trigger::Change,
             full: false,
             done: 2,
+            repairs: Vec::new(),
             failures: vec!["no scheduler xx".to_owned()],
             failed: 1,
             took: Duration::from_millis(2),
@@ -100,6 +105,7 @@ mod tests {
         assert!(
             text(&status).ends_with(
                 "last sync:       3.2 s ago, after a change: 2 operations in 0.002 s, 1 failed\n\
+                 last full read:  none yet\n\
                  failed:          no scheduler xx\n"
             ),
             "{}",

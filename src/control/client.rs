@@ -9,8 +9,17 @@ use std::{
 
 use super::{Request, Response};
 
-/// How long the daemon may take: a forced resync reads and repairs everything.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the daemon may take to read and repair everything.
+const RESYNC_PATIENCE: Duration = Duration::from_secs(120);
+/// How long it may take to say how it stands: after the sync that is running.
+const STATUS_PATIENCE: Duration = Duration::from_secs(20);
+
+fn patience(request: Request) -> Duration {
+    match request {
+        Request::Resync => RESYNC_PATIENCE,
+        Request::Status => STATUS_PATIENCE,
+    }
+}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +70,7 @@ pub fn ask(path: &Path, request: Request) -> Result<Response, AskError> {
         },
         Err(source) => Err(match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoDaemon { path },
-            io::ErrorKind::WouldBlock => AskError::TimedOut { path, seconds: PATIENCE.as_secs() },
+            io::ErrorKind::WouldBlock => AskError::TimedOut { path, seconds: patience(request).as_secs() },
             _ => AskError::Io { path, source },
         }),
     }
@@ -69,8 +78,8 @@ pub fn ask(path: &Path, request: Request) -> Result<Response, AskError> {
 
 fn exchange(path: &Path, request: Request) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience(request)))?;
+    stream.set_write_timeout(Some(patience(request)))?;
     let mut line = serde_json::to_vec(&request)?;
     line.push(b'\n');
     stream.write_all(&line)?;

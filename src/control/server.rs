@@ -10,7 +10,6 @@ use std::{
 };
 
 use nix::unistd::geteuid;
-use reconciler::{Handle, Stopped};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
@@ -33,16 +32,6 @@ const CLIENTS: usize = 8;
 pub trait Answers: Send + Sync + 'static {
     /// Carries out a request.
     fn answer(&self, request: Request) -> Response;
-}
-
-impl Answers for Handle {
-    fn answer(&self, request: Request) -> Response {
-        let answer = match request {
-            Request::Resync => self.resync().map(Response::Report),
-            Request::Status => self.status().map(Response::Status),
-        };
-        answer.unwrap_or_else(|stopped: Stopped| Response::Error(stopped.to_string()))
-    }
 }
 
 /// Why there is no control socket.

@@ -22,6 +22,7 @@ fn status() -> Status {
         vips: 1,
         draining: 0,
         last_sync: None,
+        last_full_sync: None,
         problems: Vec::new(),
     }
 }
@@ -31,6 +32,7 @@ fn report() -> Report {
         trigger: Trigger::Forced,
         full: true,
         done: 12,
+        repairs: Vec::new(),
         failures: vec!["a\nb".to_owned()],
         failed: 1,
         took: Duration::from_millis(34),

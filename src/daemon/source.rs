@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kube::Client;
 use reconciler::Handle;
 use service::Change;
-use watcher::directory;
+use watcher::{api::Troubles, directory};
 
 use crate::{
     api,
@@ -36,11 +36,11 @@ impl Source {
     }
 
     /// Passes on what the source says, for ever; returns only with what makes it useless.
-    pub(super) async fn follow(self, node_name: &str, handle: &Handle) -> anyhow::Error {
+    pub(super) async fn follow(self, node_name: &str, troubles: &Troubles, handle: &Handle) -> anyhow::Error {
         // When the writer thread is gone the daemon ends; until then there is nobody to tell.
         let send = |change: Change| _ = handle.change(change);
         match self {
-            Self::Api(client) => match watcher::api::watch(*client, node_name, send).await {},
+            Self::Api(client) => match watcher::api::watch(*client, node_name, troubles, send).await {},
             Self::Directory(path) => match directory::watch(&path, node_name, send).await {
                 Ok(never) => match never {},
                 Err(error) => error.into(),

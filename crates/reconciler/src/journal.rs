@@ -14,17 +14,18 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Takes note of a sync of which `drift` operations were about nothing that was known to have
-    /// changed.
-    pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome, drift: usize) {
+    /// Takes note of a sync.
+    pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome) {
         self.failures(outcome);
         let Report { trigger, full, done, failed, took, .. } = report;
-        match trigger {
-            Trigger::Period | Trigger::KernelEvent if drift > 0 => {
-                warn!(?trigger, drift, done, failed, ?took, "repaired what something else had changed");
-            }
-            Trigger::Start | Trigger::Forced => info!(?trigger, done, failed, ?took, "synced"),
-            _ => debug!(?trigger, full, done, failed, ?took, "synced"),
+        if let Some(first) = report.repairs.first() {
+            warn!(?trigger, done, failed, ?took, "repaired what something else had changed; first: {first}");
+        } else if *failed > 0 && matches!(trigger, Trigger::Start | Trigger::Forced) {
+            warn!(?trigger, done, failed, ?took, "synced in part");
+        } else if matches!(trigger, Trigger::Start | Trigger::Forced) {
+            info!(?trigger, done, failed, ?took, "synced");
+        } else {
+            debug!(?trigger, full, done, failed, ?took, "synced");
         }
     }
 

@@ -35,6 +35,9 @@ pub struct Report {
     pub full: bool,
     /// How many operations the kernel carried out.
     pub done: usize,
+    /// The first operations that repaired what something else had changed, one line each; at most
+    /// [`Report::MOST_REPAIRS`] of them.
+    pub repairs: Vec<String>,
     /// The operations that failed or were put off, each with its cause, one line each; at most
     /// [`Report::MOST_FAILURES`] of them.
     pub failures: Vec<String>,
@@ -54,12 +57,19 @@ impl Trigger {
 }
 
 impl Report {
-    pub(crate) fn new(trigger: Trigger, full: bool, outcome: &Outcome, took: Duration) -> Self {
+    pub(crate) fn new(
+        trigger: Trigger,
+        full: bool,
+        outcome: &Outcome,
+        repairs: Vec<String>,
+        took: Duration,
+    ) -> Self {
         let failures = outcome.failures.iter().map(|(operation, cause)| format!("{operation}: {cause}"));
         Self {
             trigger,
             full,
             done: outcome.done,
+            repairs,
             failures: outcome.unread.iter().cloned().chain(failures).take(Self::MOST_FAILURES).collect(),
             failed: outcome.failures.len() + outcome.unread.iter().len(),
             took,
@@ -72,6 +82,7 @@ impl Report {
             trigger: Trigger::Forced,
             full: false,
             done: 0,
+            repairs: Vec::new(),
             failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
             failed: 1,
             took: Duration::ZERO,
@@ -80,6 +91,9 @@ impl Report {
 
     /// How many failures are listed; a missing scheduler fails ten thousand operations alike.
     pub const MOST_FAILURES: usize = 20;
+
+    /// How many repairs are listed.
+    pub const MOST_REPAIRS: usize = 20;
 }
 
 /// How things stand.
@@ -101,6 +115,8 @@ pub struct Status {
     pub problems: Vec<String>,
     /// The last sync, if there was one.
     pub last_sync: Option<LastSync>,
+    /// The last sync that read the whole kernel: what something else changed since is not known.
+    pub last_full_sync: Option<LastSync>,
 }
 
 impl Status {
@@ -108,7 +124,7 @@ impl Status {
     pub const MOST_PROBLEMS: usize = 20;
 }
 
-/// The last sync.
+/// A sync that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastSync {
     /// What it did.

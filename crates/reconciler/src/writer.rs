@@ -42,6 +42,7 @@ pub fn start(
         schedule: Schedule::new(periods),
         waiting: Vec::new(),
         last: None,
+        last_full: None,
         journal: Journal::default(),
     };
     let thread = thread::Builder::new().name("writer".into()).spawn(move || writer.run(&inputs))?;
@@ -62,6 +63,7 @@ struct Writer {
     /// Who asked for a forced sync and waits for its report.
     waiting: Vec<Sender<Report>>,
     last: Option<(Report, Instant)>,
+    last_full: Option<(Report, Instant)>,
     journal: Journal,
 }
 
@@ -136,10 +138,14 @@ impl Writer {
         }
         let planned = if full { self.full_plan() } else { self.partial_plan(trigger, &touched) };
         let mut outcome = Outcome::default();
-        let mut drift = 0;
+        let mut repairs = Vec::new();
         match planned {
             Ok((image, plan)) => {
-                drift = plan.operations.iter().filter(|operation| !is_about(operation, &touched)).count();
+                if trigger != Trigger::Start {
+                    let unexpected =
+                        plan.operations.iter().filter(|operation| !is_about(operation, &touched));
+                    repairs = unexpected.take(Report::MOST_REPAIRS).map(ToString::to_string).collect();
+                }
                 outcome = self.carry_out(trigger, image, &plan);
                 outcome.extend(self.look_again(&in_doubt(&plan, full)));
             }
@@ -147,14 +153,18 @@ impl Writer {
         }
         self.note_draining(full, &touched.virtual_servers);
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
-        let report = Report::new(trigger, full, &outcome, start.elapsed());
-        self.journal.record(&report, &outcome, drift);
+        let report = Report::new(trigger, full, &outcome, repairs, start.elapsed());
+        self.journal.record(&report, &outcome);
         let (failed, draining) = (report.failed > 0, !self.draining.is_empty());
         self.schedule.ended(Instant::now(), Ended { full, failed, draining });
         for answer in self.waiting.drain(..) {
             drop(answer.send(report.clone()));
         }
-        self.last = Some((report, Instant::now()));
+        let ended = (report, Instant::now());
+        if full {
+            self.last_full = Some(ended.clone());
+        }
+        self.last = Some(ended);
     }
 
     /// Reads the whole kernel and compares everything.
@@ -185,7 +195,8 @@ impl Writer {
 
     fn carry_out(&mut self, trigger: Trigger, mut image: Observed, plan: &Plan) -> Outcome {
         if !plan.is_empty() {
-            debug!(?trigger, operations = plan.len(), "plan:\n{plan}");
+            debug!(?trigger, operations = plan.len(), "plan");
+            plan.operations.iter().for_each(|operation| debug!("plan: {operation}"));
         }
         let outcome = apply(plan, &mut self.kernel, &mut image);
         // Without an image the next sync reads everything.
@@ -235,14 +246,16 @@ impl Writer {
                 self.draining.iter().map(|address| departing_real_servers(&self.state, image, address)).sum()
             }),
             problems: self.problems(),
-            last_sync: last.map(|(report, ended)| LastSync { report: report.clone(), age: ended.elapsed() }),
+            last_sync: last.map(last_sync),
+            last_full_sync: self.last_full.as_ref().map(last_sync),
         }
     }
 
     fn problems(&self) -> Vec<String> {
         let conflicts = self.state.conflicts().map(|Conflict { address, holder, waiting }| {
             let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
-            format!("{address} belongs to {holder}, the older; it is wanted by {} too", waiting.join(", "))
+            let waiting = waiting.join(", ");
+            format!("{address} belongs to {holder}, first by age and name; {waiting} cannot have it")
         });
         let in_objects = self
             .state
@@ -250,6 +263,10 @@ impl Writer {
             .flat_map(|(name, problems)| problems.iter().map(move |problem| format!("{name}: {problem}")));
         conflicts.chain(in_objects).take(Status::MOST_PROBLEMS).collect()
     }
+}
+
+fn last_sync((report, ended): &(Report, Instant)) -> LastSync {
+    LastSync { report: report.clone(), age: ended.elapsed() }
 }
 
 /// The virtual servers that must be looked at once more after the plan: those with real servers that have

@@ -50,10 +50,15 @@ impl News {
             anyhow::Ok(Client::try_from(config)?)
         })?;
         thread::spawn(move || {
-            runtime.block_on(watcher::api::watch(client, namespace, move |change| {
-                // Fails once the test is over.
-                _ = send.send(change);
-            }))
+            runtime.block_on(watcher::api::watch(
+                client,
+                namespace,
+                &watcher::api::Troubles::default(),
+                move |change| {
+                    // Fails once the test is over.
+                    _ = send.send(change);
+                },
+            ))
         });
         Ok(Self { changes, namespace })
     }

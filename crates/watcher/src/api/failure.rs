@@ -26,7 +26,7 @@ pub(super) enum Failure {
     #[error("the list has no resource version")]
     NoVersion,
     /// A list is empty that was not.
-    #[error("the list is suddenly empty; it must say so twice")]
+    #[error("the list is empty; it must say so twice")]
     SuddenlyEmpty,
 }
 
@@ -77,8 +77,12 @@ fn cause(error: &kube::Error) -> String {
     if let kube::Error::Api(refusal) = error {
         return status(refusal);
     }
-    let mut text = error.to_string();
-    let mut source = error.source();
+    // kube's own word for a failed connection is "ServiceError", after tower's Service: no Service is
+    // meant.
+    let (mut text, mut source) = match error {
+        kube::Error::Service(error) => (error.to_string(), error.source()),
+        error => (error.to_string(), error.source()),
+    };
     while let Some(error) = source {
         let words = error.to_string();
         if !text.contains(&words) {

@@ -6,6 +6,7 @@
 mod failure;
 mod reflector;
 mod retry;
+mod troubles;
 
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,8 @@ use std::{convert::Infallible, time::Duration};
 use kube::{Api, Client};
 use service::{Change, EndpointSlice, Node, Service};
 use tokio::{sync::Notify, time::timeout};
+
+pub use self::troubles::Troubles;
 
 use self::reflector::{Reflector, Selectors};
 use crate::view::{Kind, News, View};
@@ -34,28 +37,40 @@ const NODE_PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// `send` is called from one task, in the order of each kind's events; between the kinds there is no
 /// order, but that the Node comes first if it is known within five seconds. Nothing is sent of a kind
-/// before its first complete list.
-pub async fn watch(client: Client, node_name: &str, send: impl Fn(Change)) -> Infallible {
+/// before its first complete list. What cannot be watched is in `troubles` as long as it lasts.
+pub async fn watch(
+    client: Client,
+    node_name: &str,
+    troubles: &Troubles,
+    send: impl Fn(Change),
+) -> Infallible {
     let services = Selectors { labels: Some(SERVICE_LABELS.into()), fields: Some(SERVICE_FIELDS.into()) };
     let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: None };
     let node = Selectors { labels: None, fields: Some(format!("metadata.name={node_name}")) };
 
     let node_answered = Notify::new();
-    let node = follow::<Node>(&client, node, |news| {
+    let node = follow::<Node>(&client, node, troubles, |news| {
         Node::change(news).into_iter().for_each(&send);
         node_answered.notify_one();
     });
     let everything_else = async {
         // Served without zones if the server does not say.
         _ = timeout(NODE_PATIENCE, node_answered.notified()).await;
-        let services = follow(&client, services, |news| Service::change(news).into_iter().for_each(&send));
-        let slices = follow(&client, slices, |news| EndpointSlice::change(news).into_iter().for_each(&send));
+        let services =
+            follow(&client, services, troubles, |news| Service::change(news).into_iter().for_each(&send));
+        let slices =
+            follow(&client, slices, troubles, |news| EndpointSlice::change(news).into_iter().for_each(&send));
         tokio::join!(services, slices)
     };
     let (never, _) = tokio::join!(node, everything_else);
     never
 }
 
-async fn follow<T: Kind>(client: &Client, selectors: Selectors, send: impl Fn(News<T>)) -> Infallible {
-    Reflector::new(Api::<View<T>>::all(client.clone()), selectors, send).run().await
+async fn follow<T: Kind>(
+    client: &Client,
+    selectors: Selectors,
+    troubles: &Troubles,
+    send: impl Fn(News<T>),
+) -> Infallible {
+    Reflector::new(Api::<View<T>>::all(client.clone()), selectors, troubles.clone(), send).run().await
 }

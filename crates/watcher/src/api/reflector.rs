@@ -20,7 +20,7 @@ use service::ObjectName;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::{failure::Failure, retry::Retry};
+use super::{Troubles, failure::Failure, retry::Retry};
 use crate::view::{Complaints, Kind, News, View};
 
 /// How long the server keeps one watch open; then it is resumed.
@@ -77,12 +77,12 @@ pub(super) struct Reflector<T: Kind, F> {
 }
 
 impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
-    pub(super) fn new(api: Api<View<T>>, selectors: Selectors, send: F) -> Self {
+    pub(super) fn new(api: Api<View<T>>, selectors: Selectors, troubles: Troubles, send: F) -> Self {
         Self {
             api,
             selectors,
             send,
-            retry: Retry::new(T::PLURAL),
+            retry: Retry::new(T::PLURAL, troubles),
             complaints: Complaints::default(),
             recency: Recency::Any,
             was_empty: false,

@@ -4,7 +4,7 @@ use kube::runtime::watcher::DefaultBackoff;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-use super::failure::Failure;
+use super::{Troubles, failure::Failure};
 
 /// The pauses between attempts for one resource.
 pub(super) struct Retry {
@@ -13,17 +13,19 @@ pub(super) struct Retry {
     pauses: DefaultBackoff,
     /// Since when nothing works, and what was said about it.
     trouble: Option<(Instant, String)>,
+    troubles: Troubles,
 }
 
 impl Retry {
-    pub(super) fn new(resource: &'static str) -> Self {
-        Self { resource, pauses: DefaultBackoff::default(), trouble: None }
+    pub(super) fn new(resource: &'static str, troubles: Troubles) -> Self {
+        Self { resource, pauses: DefaultBackoff::default(), trouble: None, troubles }
     }
 
     /// Waits before the next attempt. The log hears of each different cause once.
     pub(super) async fn pause(&mut self, failure: &Failure) {
         let resource = self.resource;
         let words = failure.to_string();
+        self.troubles.begin(resource, &words);
         match &mut self.trouble {
             Some((_, said)) if *said == words => debug!("still cannot watch {resource}: {words}"),
             Some((_, said)) => {
@@ -31,7 +33,7 @@ impl Retry {
                 *said = words;
             }
             None => {
-                warn!("cannot watch {resource}: {words}; the last known state stays");
+                warn!("cannot watch {resource}: {words}; trying again, what is programmed stays");
                 self.trouble = Some((Instant::now(), words));
             }
         }
@@ -42,6 +44,7 @@ impl Retry {
 
     /// The server answered as it should.
     pub(super) fn succeeded(&mut self) {
+        self.troubles.end(self.resource);
         if let Some((since, _)) = self.trouble.take() {
             info!("watching {} again after {:.1} s", self.resource, since.elapsed().as_secs_f64());
         }

@@ -59,7 +59,8 @@ impl Script {
         let script = self.clone();
         let client = Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default");
         let changes = Mutex::new(Vec::new());
-        let watching = watch(client, "n1", |change| changes.lock().unwrap().push(change));
+        let troubles = Troubles::default();
+        let watching = watch(client, "n1", &troubles, |change| changes.lock().unwrap().push(change));
         assert!(timeout(Duration::from_secs(600), watching).await.is_err());
         changes.into_inner().unwrap()
     }
@@ -298,7 +299,9 @@ async fn a_watch_that_is_closed_at_once_again_and_again_is_not_reopened_without_
         Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default")
     };
     // Five pauses take at least 0.8 + 1.6 + 3.2 + 6.4 + 12.8 s.
-    assert!(timeout(Duration::from_secs(20), watch(client, "n1", |_| {})).await.is_err());
+    assert!(
+        timeout(Duration::from_secs(20), watch(client, "n1", &Troubles::default(), |_| {})).await.is_err()
+    );
     assert!(started.elapsed() >= Duration::from_secs(20));
     assert!(script.requests("services").len() < 7, "{:?}", script.requests("services"));
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use service::{Change, Node};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::{
     Decoded, Kind, News, Problems,
@@ -46,7 +46,9 @@ impl Kind for Node {
         match news {
             News::Replace(mut nodes) => {
                 if nodes.is_empty() {
-                    info!("there is no Node object of this node yet");
+                    warn!(
+                        "no Node has this node's name (--hostname-override): zone hints are not used until it has"
+                    );
                 }
                 nodes.pop().map(Change::ApplyNode)
             }
