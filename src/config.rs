@@ -155,6 +155,10 @@ impl Settings {
             Some(path) => (Origin::File(path.into()), file::read(path.as_ref())?),
         };
         let File { configuration, mut warnings, without_effect } = file;
+        if let (Origin::File(path), overruled @ [_, ..]) = (&origin, flags.overruled().as_slice()) {
+            let (path, overruled) = (path.display(), overruled.join(", "));
+            warnings.push(format!("{overruled}: no effect beside --config, set it in {path}"));
+        }
         if !without_effect.is_empty() {
             warnings.push(format!("accepted without effect: {}", without_effect.join(", ")));
         }

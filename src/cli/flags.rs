@@ -1,6 +1,6 @@
 //! The daemon's flags: kube-proxy's, and a few of our own.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 
@@ -107,6 +107,27 @@ pub struct Flags {
     /// Flags of kube-proxy that do nothing here.
     #[command(flatten)]
     pub without_effect: WithoutEffect,
+}
+
+impl Flags {
+    /// The flags that were given although the configuration file decides.
+    pub fn overruled(&self) -> Vec<&'static str> {
+        let given = [
+            ("--kubeconfig", !self.kubeconfig.is_empty()),
+            ("--ipvs-scheduler", self.ipvs_scheduler != "rr"),
+            ("--ipvs-sync-period", self.ipvs_sync_period.0 != Duration::from_secs(30)),
+            ("--ipvs-min-sync-period", self.ipvs_min_sync_period.0 != Duration::from_secs(1)),
+            ("--ipvs-exclude-cidrs", !self.ipvs_exclude_cidrs.is_empty()),
+            ("--ipvs-strict-arp", self.ipvs_strict_arp),
+            ("--cluster-cidr", !self.cluster_cidr.is_empty()),
+            ("--detect-local-mode", !self.detect_local_mode.is_empty()),
+            ("--pod-bridge-interface", !self.pod_bridge_interface.is_empty()),
+            ("--pod-interface-name-prefix", !self.pod_interface_name_prefix.is_empty()),
+            ("--iptables-masquerade-bit", self.iptables_masquerade_bit != 14),
+            ("--masquerade-all", self.masquerade_all),
+        ];
+        given.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect()
+    }
 }
 
 /// Flags that ask for an action which does not exist yet. Ignoring them would be worse than refusing.

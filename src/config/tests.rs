@@ -257,3 +257,14 @@ fn of_a_flag_given_twice_the_last_counts() {
     let twice = settings(&["--masquerade-all", "--masquerade-all=false", "--profiling", "--profiling=false"]);
     assert!(!twice.policy.masquerade_all);
 }
+
+#[test]
+fn flags_that_the_file_overrules_are_named_in_one_warning() {
+    let settings = with_file("mode: ipvs", &["--ipvs-scheduler=wrr", "--masquerade-all", "--v=4"]).unwrap();
+    let [warning] = settings.warnings.as_slice() else { panic!("{:?}", settings.warnings) };
+    assert!(
+        warning.starts_with("--ipvs-scheduler, --masquerade-all: no effect beside --config, set it in "),
+        "{warning}"
+    );
+    assert_eq!(with_file("mode: ipvs", &["--hostname-override=n"]).unwrap().warnings, Vec::<String>::new());
+}

@@ -1,6 +1,6 @@
 //! What the log says of syncs.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use tracing::{debug, info, warn};
 use watcher::Operation;
@@ -11,6 +11,7 @@ use crate::{Report, Trigger, apply::Outcome};
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     told: HashSet<Operation>,
+    conflicts: BTreeSet<String>,
 }
 
 impl Journal {
@@ -27,6 +28,12 @@ impl Journal {
         } else {
             debug!(?trigger, full, done, failed, ?took, "synced");
         }
+    }
+
+    /// Tells of Services that want the same address; again only when that changes.
+    pub(crate) fn conflicts(&mut self, conflicts: BTreeSet<String>) {
+        conflicts.difference(&self.conflicts).for_each(|conflict| warn!("{conflict}"));
+        self.conflicts = conflicts;
     }
 
     fn failures(&mut self, outcome: &Outcome) {

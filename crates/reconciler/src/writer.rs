@@ -155,6 +155,7 @@ impl Writer {
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
         let report = Report::new(trigger, full, &outcome, repairs, start.elapsed());
         self.journal.record(&report, &outcome);
+        self.journal.conflicts(self.conflicts().collect());
         let (failed, draining) = (report.failed > 0, !self.draining.is_empty());
         self.schedule.ended(Instant::now(), Ended { full, failed, draining });
         for answer in self.waiting.drain(..) {
@@ -252,16 +253,19 @@ impl Writer {
     }
 
     fn problems(&self) -> Vec<String> {
-        let conflicts = self.state.conflicts().map(|Conflict { address, holder, waiting }| {
-            let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
-            let waiting = waiting.join(", ");
-            format!("{address} belongs to {holder}, first by age and name; {waiting} cannot have it")
-        });
         let in_objects = self
             .state
             .problems()
             .flat_map(|(name, problems)| problems.iter().map(move |problem| format!("{name}: {problem}")));
-        conflicts.chain(in_objects).take(Status::MOST_PROBLEMS).collect()
+        self.conflicts().chain(in_objects).take(Status::MOST_PROBLEMS).collect()
+    }
+
+    fn conflicts(&self) -> impl Iterator<Item = String> {
+        self.state.conflicts().map(|Conflict { address, holder, waiting }| {
+            let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
+            let waiting = waiting.join(", ");
+            format!("{address} belongs to {holder}, first by age and name; {waiting} cannot have it")
+        })
     }
 }
 
