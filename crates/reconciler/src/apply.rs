@@ -151,7 +151,7 @@ impl Run<'_> {
         }
         match self.kernel.netfilter.apply(&changes) {
             Ok(()) => self.settle(&kept, std::iter::empty()),
-            Err(error @ netfilter::Error::RolledBack { .. }) if is_gone(&error) => {
+            Err(error @ netfilter::Error::RolledBack { .. }) if contradicts_image(&error) => {
                 self.give_up(&kept, &error);
             }
             Err(netfilter::Error::RolledBack { .. }) if kept.len() > 1 => {
@@ -235,8 +235,9 @@ impl Run<'_> {
     }
 }
 
-/// Whether the table that the transaction is about does not exist: trying its parts will not help.
-fn is_gone(error: &netfilter::Error) -> bool {
+/// Whether the table, or something else that the transaction builds on, is not there: the image is wrong,
+/// and trying the transaction's parts will not help.
+fn contradicts_image(error: &netfilter::Error) -> bool {
     matches!(error, netfilter::Error::RolledBack { source, .. } if source.errno() == Some(Errno::ENOENT))
 }
 

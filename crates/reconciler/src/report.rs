@@ -106,7 +106,7 @@ pub struct Status {
     pub virtual_servers: usize,
     /// Real servers wanted.
     pub real_servers: usize,
-    /// Addresses wanted on kube-ipvs0.
+    /// VIPs wanted local to this node.
     pub vips: usize,
     /// Real servers that get no new connections and are removed when their last one ends.
     pub draining: usize,

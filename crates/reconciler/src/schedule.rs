@@ -24,11 +24,22 @@ pub struct Periods {
     pub min_sync: Duration,
 }
 
+/// How much of the kernel a sync read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// Everything.
+    Everything,
+    /// What its reason asked for.
+    Part,
+    /// Nothing: the kernel could not be read.
+    Nothing,
+}
+
 /// How a sync ended.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// It read the whole kernel.
-    pub(crate) full: bool,
+    /// How much of the kernel it read.
+    pub(crate) read: Read,
     /// It left something undone.
     pub(crate) failed: bool,
     /// There are draining real servers.
@@ -46,12 +57,21 @@ pub(crate) struct Schedule {
     last_end: Option<Instant>,
     last_full_end: Option<Instant>,
     failures: u32,
+    unread: bool,
     draining: bool,
 }
 
 impl Schedule {
     pub(crate) fn new(periods: Periods) -> Self {
-        Self { periods, wanted: None, last_end: None, last_full_end: None, failures: 0, draining: false }
+        Self {
+            periods,
+            wanted: None,
+            last_end: None,
+            last_full_end: None,
+            failures: 0,
+            unread: false,
+            draining: false,
+        }
     }
 
     /// Asks for a sync as soon as `min_sync` allows. The most thorough reason is kept.
@@ -66,10 +86,11 @@ impl Schedule {
     pub(crate) fn ended(&mut self, now: Instant, sync: Ended) {
         self.wanted = None;
         self.last_end = Some(now);
-        if sync.full {
+        if sync.read == Read::Everything {
             self.last_full_end = Some(now);
         }
         self.failures = if sync.failed { self.failures.saturating_add(1) } else { 0 };
+        self.unread = sync.read == Read::Nothing;
         self.draining = sync.draining;
     }
 
@@ -92,6 +113,8 @@ impl Schedule {
             self.draining.then(|| (last_end + DRAIN_INTERVAL.max(self.periods.min_sync), Trigger::Drain));
         // Syncs that read only a part must not put off the one that reads everything.
         let period = self.last_full_end.unwrap_or(last_end) + self.periods.sync;
+        // But a kernel that could not be read is not read again and again without a pause.
+        let period = retry.filter(|_| self.unread).map_or(period, |(due, _)| period.max(due));
         let soonest = [asked, retry, drain].into_iter().flatten().min_by_key(|(due, _)| *due);
         match soonest {
             Some((due, Trigger::Forced)) => Some((due, Trigger::Forced)),
@@ -124,7 +147,7 @@ mod tests {
 
     const PERIODS: Periods = Periods { sync: Duration::from_secs(30), min_sync: Duration::from_secs(2) };
 
-    const FULL: Ended = Ended { full: true, failed: false, draining: false };
+    const FULL: Ended = Ended { read: Read::Everything, failed: false, draining: false };
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -208,10 +231,20 @@ mod tests {
             let now = begin + seconds(second);
             schedule.want(Trigger::Change);
             assert_eq!(schedule.next(now).unwrap().1, Trigger::Change, "second {second}");
-            schedule.ended(now, Ended { full: false, failed: true, draining: true });
+            schedule.ended(now, Ended { read: Read::Part, failed: true, draining: true });
         }
         schedule.want(Trigger::Change);
         assert_eq!(schedule.next(begin + seconds(30)).unwrap().1, Trigger::Period);
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_be_read_is_not_read_without_a_pause() {
+        let mut now = Instant::now();
+        let mut schedule = Schedule::new(Periods { min_sync: Duration::ZERO, ..PERIODS });
+        schedule.ended(now, FULL);
+        now += seconds(40);
+        schedule.ended(now, Ended { read: Read::Nothing, failed: true, draining: false });
+        assert!(schedule.next(now).unwrap().0 >= now + seconds(1), "{:?}", schedule.next(now));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::{
     apply::{Outcome, apply},
     handle::Input,
     journal::Journal,
-    schedule::{Ended, Schedule},
+    schedule::{Ended, Read, Schedule},
 };
 
 /// Starts the writer thread. It ends when told to, or when every handle is gone; the kernel's state
@@ -132,32 +132,46 @@ impl Writer {
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
         let mut touched = std::mem::take(&mut self.touched);
-        let full = trigger.reads_everything() || self.observed.is_none();
+        // Whatever goes wrong from here on, without an image the next sync reads everything.
+        let image = self.observed.take().filter(|_| !trigger.reads_everything());
+        let full = image.is_none();
         if full || trigger == Trigger::Drain {
             touched.virtual_servers.extend(&self.draining);
         }
-        let planned = if full { self.full_plan() } else { self.partial_plan(trigger, &touched) };
-        let mut outcome = Outcome::default();
-        let mut repairs = Vec::new();
+        let planned = match image {
+            None => self.full_plan(),
+            Some(image) => self.partial_plan(image, trigger, &touched),
+        };
+        let (mut outcome, mut repairs) = (Outcome::default(), Vec::new());
         match planned {
             Ok((image, plan)) => {
-                if trigger != Trigger::Start {
-                    let unexpected =
-                        plan.operations.iter().filter(|operation| !is_about(operation, &touched));
-                    repairs = unexpected.take(Report::MOST_REPAIRS).map(ToString::to_string).collect();
-                }
+                repairs = self.repairs(&plan, &touched);
                 outcome = self.carry_out(trigger, image, &plan);
                 outcome.extend(self.look_again(&in_doubt(&plan, full)));
+                self.note_draining(full, &touched.virtual_servers);
             }
-            Err(error) => outcome.extend(Outcome::unread(&error)),
+            Err(error) => {
+                outcome.extend(Outcome::unread(&error));
+                self.touched.merge(touched);
+            }
         }
-        self.note_draining(full, &touched.virtual_servers);
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
-        let report = Report::new(trigger, full, &outcome, repairs, start.elapsed());
-        self.journal.record(&report, &outcome);
+        self.end(trigger, full, &outcome, repairs, start);
+    }
+
+    /// Tells everybody that a sync has ended.
+    fn end(&mut self, trigger: Trigger, full: bool, outcome: &Outcome, repairs: Vec<String>, start: Instant) {
+        let read = match (&outcome.unread, full) {
+            (Some(_), _) => Read::Nothing,
+            (None, true) => Read::Everything,
+            (None, false) => Read::Part,
+        };
+        let full = read == Read::Everything;
+        let report = Report::new(trigger, full, outcome, repairs, start.elapsed());
+        self.journal.record(&report, outcome);
         self.journal.conflicts(self.conflicts().collect());
         let (failed, draining) = (report.failed > 0, !self.draining.is_empty());
-        self.schedule.ended(Instant::now(), Ended { full, failed, draining });
+        self.schedule.ended(Instant::now(), Ended { read, failed, draining });
         for answer in self.waiting.drain(..) {
             drop(answer.send(report.clone()));
         }
@@ -168,6 +182,14 @@ impl Writer {
         self.last = Some(ended);
     }
 
+    /// The operations about nothing that is known to have changed: somebody else changed the kernel. The
+    /// first sync finds whatever an earlier daemon left, and repairs nothing.
+    fn repairs(&self, plan: &Plan, touched: &Touched) -> Vec<String> {
+        let unexpected = plan.operations.iter().filter(|operation| !is_about(operation, touched));
+        let count = if self.last_full.is_some() { Report::MOST_REPAIRS } else { 0 };
+        unexpected.take(count).map(ToString::to_string).collect()
+    }
+
     /// Reads the whole kernel and compares everything.
     fn full_plan(&mut self) -> Result<(Observed, Plan), ReadError> {
         let image = Observed::read(&mut self.kernel)?;
@@ -176,8 +198,12 @@ impl Writer {
     }
 
     /// Brings the image up to date where the reason for the sync asks for it, and compares that.
-    fn partial_plan(&mut self, trigger: Trigger, touched: &Touched) -> Result<(Observed, Plan), ReadError> {
-        let mut image = self.observed.take().unwrap_or_default();
+    fn partial_plan(
+        &mut self,
+        mut image: Observed,
+        trigger: Trigger,
+        touched: &Touched,
+    ) -> Result<(Observed, Plan), ReadError> {
         for address in &touched.virtual_servers {
             // Whether a real server that leaves has connections, only the kernel knows.
             if departing_real_servers(&self.state, &image, address) > 0 {

@@ -84,13 +84,12 @@ fn disturbed(disturb: impl Fn(&FakeKernel)) -> (FakeKernel, bool) {
     let (services, slices) = after();
     running.tell(Change::ReplaceServices(services));
     running.tell(Change::ReplaceSlices(slices));
-    // Once the failed call is over the retry succeeds by itself.
-    let hit = wait_for_retry(&running);
+    let hit = forced_until_clean(&running);
     (kernel, hit)
 }
 
 /// Forces syncs until one leaves nothing undone; says whether any failed.
-fn wait_for_retry(running: &Running) -> bool {
+fn forced_until_clean(running: &Running) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut failed = false;
     loop {
@@ -152,4 +151,20 @@ fn a_kernel_that_was_cleared_behind_our_back_is_restored_by_a_forced_sync() {
     }
     let report = running.handle.resync().unwrap();
     assert_eq!((report.failed, picture(&kernel)), (0, expected));
+}
+
+#[test]
+fn a_full_read_that_fails_is_made_good_by_the_retry() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    let (services, slices) = after();
+    running.lists(services, slices);
+    let expected = picture(&kernel);
+    kernel.state().virtual_servers.clear();
+    // The first call of a full read.
+    kernel.fail_call(0, Errno::ENOMEM);
+    let report = running.handle.resync().unwrap();
+    assert_eq!((report.failed, report.full), (1, false), "{report:?}");
+    running.settled();
+    assert_eq!(picture(&kernel), expected);
 }
