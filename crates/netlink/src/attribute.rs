@@ -68,11 +68,6 @@ impl<'a> Attribute<'a> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    /// The payload as 64 bits in network order.
-    pub fn u64_be(&self) -> Result<u64, Error> {
-        self.array().map(u64::from_be_bytes)
-    }
-
     /// The payload as text up to its first NUL.
     pub fn string(&self) -> Result<&'a str, Error> {
         let text = self.payload.split(|byte| *byte == 0).next().unwrap_or_default();

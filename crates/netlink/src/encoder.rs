@@ -30,11 +30,6 @@ impl<'a> Encoder<'a> {
         self.close(start);
     }
 
-    /// Appends an attribute without payload.
-    pub fn flag(&mut self, kind: u16) {
-        self.bytes(kind, &[]);
-    }
-
     /// Appends one byte.
     pub fn u8(&mut self, kind: u16, value: u8) {
         self.bytes(kind, &[value]);
@@ -57,11 +52,6 @@ impl<'a> Encoder<'a> {
 
     /// Appends 32 bits in network order.
     pub fn u32_be(&mut self, kind: u16, value: u32) {
-        self.bytes(kind, &value.to_be_bytes());
-    }
-
-    /// Appends 64 bits in network order.
-    pub fn u64_be(&mut self, kind: u16, value: u64) {
         self.bytes(kind, &value.to_be_bytes());
     }
 
