@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io,
+    io, iter,
     net::IpAddr,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
@@ -22,6 +22,9 @@ use crate::{
     journal::Journal,
     schedule::{Ended, Read, Schedule},
 };
+
+/// How many inputs are taken in before the schedule is looked at again.
+const AT_ONCE: usize = 10_000;
 
 /// Starts the writer thread. It ends when told to, or when every handle is gone; the kernel's state
 /// then stays as it is, so that traffic goes on.
@@ -70,25 +73,29 @@ struct Writer {
 impl Writer {
     fn run(mut self, inputs: &Receiver<Input>) {
         loop {
-            let next = self.schedule.next(Instant::now()).filter(|_| self.state.synced());
+            let now = Instant::now();
+            let next = self.schedule.next(now).filter(|_| self.state.synced());
             let received = match next {
+                // Not after more inputs: those that never end must not put it off for ever.
+                Some((due, trigger)) if due <= now => {
+                    self.sync(trigger);
+                    continue;
+                }
+                Some((due, _)) => inputs.recv_timeout(due - now),
                 None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some((due, _)) => inputs.recv_timeout(due.saturating_duration_since(Instant::now())),
             };
-            match (received, next) {
-                (Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected), _) => return,
-                (Ok(input), _) => {
-                    self.take(input);
-                    // Whatever else has arrived meanwhile is served by the same sync.
-                    for input in inputs.try_iter() {
+            match received {
+                // Whatever else has arrived meanwhile is served by the same sync.
+                Ok(first) => {
+                    for input in iter::once(first).chain(inputs.try_iter().take(AT_ONCE)) {
                         if matches!(input, Input::Stop) {
                             return;
                         }
                         self.take(input);
                     }
                 }
-                (Err(RecvTimeoutError::Timeout), Some((_, trigger))) => self.sync(trigger),
-                (Err(RecvTimeoutError::Timeout), None) => {}
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }

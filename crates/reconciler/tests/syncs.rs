@@ -492,3 +492,23 @@ fn a_real_server_at_weight_0_after_a_restart_gets_its_weight_back() {
     running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
     assert_eq!(kernel.writes(), "edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1\n");
 }
+
+#[test]
+fn changes_that_never_end_do_not_put_off_the_sync() {
+    let running = web();
+    running.kernel.heal();
+    let handle = running.handle.clone();
+    let flood = std::thread::spawn(move || {
+        let end = std::time::Instant::now() + Duration::from_millis(500);
+        let mut syncs_wanted = 0;
+        while std::time::Instant::now() < end {
+            let addresses: &[&str] = if syncs_wanted % 2 == 0 { &["10.244.0.7"] } else { &["10.244.0.8"] };
+            handle.change(Change::ApplySlice(slice("web", Tcp, addresses))).unwrap();
+            syncs_wanted += 1;
+        }
+    });
+    std::thread::sleep(Duration::from_millis(250));
+    assert!(!running.kernel.writes().is_empty(), "nothing was written while changes came in");
+    flood.join().unwrap();
+    running.settled();
+}
