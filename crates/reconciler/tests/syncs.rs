@@ -499,15 +499,15 @@ fn changes_that_never_end_do_not_put_off_the_sync() {
     running.kernel.heal();
     let handle = running.handle.clone();
     let flood = std::thread::spawn(move || {
-        let end = std::time::Instant::now() + Duration::from_millis(500);
-        let mut syncs_wanted = 0;
+        let end = std::time::Instant::now() + Duration::from_millis(150);
+        let mut told = 0;
         while std::time::Instant::now() < end {
-            let addresses: &[&str] = if syncs_wanted % 2 == 0 { &["10.244.0.7"] } else { &["10.244.0.8"] };
+            let addresses: &[&str] = if told % 2 == 0 { &["10.244.0.7"] } else { &["10.244.0.8"] };
             handle.change(Change::ApplySlice(slice("web", Tcp, addresses))).unwrap();
-            syncs_wanted += 1;
+            told += 1;
         }
     });
-    std::thread::sleep(Duration::from_millis(250));
+    std::thread::sleep(Duration::from_millis(120));
     assert!(!running.kernel.writes().is_empty(), "nothing was written while changes came in");
     flood.join().unwrap();
     running.settled();
