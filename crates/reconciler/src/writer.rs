@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How many inputs are taken in before the schedule is looked at again.
-const AT_ONCE: usize = 10_000;
+const AT_ONCE: usize = 1_000;
 
 /// Starts the writer thread. It ends when told to, or when every handle is gone; the kernel's state
 /// then stays as it is, so that traffic goes on.
