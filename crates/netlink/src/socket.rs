@@ -192,24 +192,13 @@ impl Socket {
     pub fn get<T>(
         &mut self,
         batch: &mut Batch,
-        mut decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
+        decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
         let sequence = self.stamp(batch, 0, 1);
         batch.stamp(0, sequence, NLM_F_ACK);
         self.send(batch.slice(0, 1))?;
         let mut found = Vec::new();
-        self.receive_until(|reply| {
-            if reply.sequence != sequence {
-                return Ok(ControlFlow::Continue(()));
-            }
-            match reply.verdict() {
-                Some(verdict) => verdict.map(ControlFlow::Break).map_err(Error::from),
-                None => {
-                    found.push(decode(reply)?);
-                    Ok(ControlFlow::Continue(()))
-                }
-            }
-        })?;
+        self.collect(sequence, &mut found, decode)?;
         Ok(found)
     }
 
@@ -228,25 +217,37 @@ impl Socket {
             let sequence = self.stamp(batch, 0, 1);
             batch.stamp(0, sequence, NLM_F_REQUEST | NLM_F_DUMP);
             self.send(batch.slice(0, 1))?;
-            let mut interrupted = false;
-            self.receive_until(|reply| {
-                if reply.sequence != sequence {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                interrupted |= reply.interrupted();
-                match reply.verdict() {
-                    Some(verdict) => verdict.map(ControlFlow::Break).map_err(Error::from),
-                    None => {
-                        found.push(decode(reply)?);
-                        Ok(ControlFlow::Continue(()))
-                    }
-                }
-            })?;
+            let interrupted = self.collect(sequence, &mut found, &mut decode)?;
             if !interrupted {
                 return Ok(found);
             }
         }
         Err(Error::DumpInterrupted { attempts: DUMP_ATTEMPTS })
+    }
+
+    /// Decodes the answers to request `sequence` until the kernel's verdict; says whether any of them
+    /// marks a dump as interrupted.
+    fn collect<T>(
+        &mut self,
+        sequence: u32,
+        found: &mut Vec<T>,
+        mut decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
+    ) -> Result<bool, Error> {
+        let mut interrupted = false;
+        self.receive_until(|reply| {
+            if reply.sequence != sequence {
+                return Ok(ControlFlow::Continue(()));
+            }
+            interrupted |= reply.interrupted();
+            match reply.verdict() {
+                Some(verdict) => verdict.map(ControlFlow::Break).map_err(Error::from),
+                None => {
+                    found.push(decode(reply)?);
+                    Ok(ControlFlow::Continue(()))
+                }
+            }
+        })?;
+        Ok(interrupted)
     }
 
     /// Where the datagram that starts at request `from` ends: at the size or the answer limit.

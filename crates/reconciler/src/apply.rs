@@ -4,7 +4,7 @@ use std::{collections::HashSet, net::IpAddr, ops::Range};
 
 use ipvs::{Command, Family, Id, ServiceAddress, VirtualServer};
 use netfilter::Element;
-use netlink::Errno;
+use netlink::{Errno, Refusal};
 use watcher::{Kernel, Observed, Operation, Plan, ReadError};
 
 /// What came of a plan.
@@ -105,8 +105,8 @@ impl Run<'_> {
                 // Of a virtual server that the image has: somebody else removed it.
                 self.outcome.doubtful |= failed.iter().any(|failure| failure.errno == Errno::ESRCH);
                 let failed = failed.into_iter().map(|failure| {
-                    let reason = failure.reason.map_or(String::new(), |reason| format!(": {reason}"));
-                    (failure.index, format!("{}{reason}", errno_text(failure.errno)))
+                    let refusal = Refusal { errno: failure.errno, message: failure.reason };
+                    (failure.index, refusal.to_string())
                 });
                 self.settle(&kept, failed);
             }
@@ -125,7 +125,7 @@ impl Run<'_> {
         match self.kernel.links.apply(&changes) {
             Ok(failed) => {
                 self.outcome.doubtful |= failed.iter().any(|failure| failure.errno == Errno::ENODEV);
-                self.settle(&kept, failed.into_iter().map(|f| (f.index, errno_text(f.errno))));
+                self.settle(&kept, failed.into_iter().map(|f| (f.index, Refusal::new(f.errno).to_string())));
             }
             Err(error) => self.give_up(&kept, &error),
         }
@@ -239,10 +239,6 @@ impl Run<'_> {
 /// and trying the transaction's parts will not help.
 fn contradicts_image(error: &netfilter::Error) -> bool {
     matches!(error, netfilter::Error::RolledBack { source, .. } if source.errno() == Some(Errno::ENOENT))
-}
-
-fn errno_text(errno: Errno) -> String {
-    format!("{errno:?} ({})", errno.desc())
 }
 
 /// An error with its causes, on one line.

@@ -74,7 +74,7 @@ fn always_live() -> [String; 3] {
 }
 
 /// Programs the state before, then disturbs the kernel and tells the state after.
-fn disturbed(disturb: impl Fn(&FakeKernel)) -> (FakeKernel, bool) {
+fn disturbed(disturb: impl Fn(&FakeKernel)) -> FakeKernel {
     let kernel = FakeKernel::new();
     let running = Running::on(&kernel);
     let (services, slices) = before();
@@ -84,19 +84,17 @@ fn disturbed(disturb: impl Fn(&FakeKernel)) -> (FakeKernel, bool) {
     let (services, slices) = after();
     running.tell(Change::ReplaceServices(services));
     running.tell(Change::ReplaceSlices(slices));
-    let hit = forced_until_clean(&running);
-    (kernel, hit)
+    forced_until_clean(&running);
+    kernel
 }
 
-/// Forces syncs until one leaves nothing undone; says whether any failed.
-fn forced_until_clean(running: &Running) -> bool {
+/// Forces syncs until one leaves nothing undone.
+fn forced_until_clean(running: &Running) {
     let deadline = Instant::now() + Duration::from_secs(10);
-    let mut failed = false;
     loop {
         let report = running.handle.resync().unwrap();
-        failed |= report.failed > 0;
         if report.failed == 0 {
-            return failed;
+            return;
         }
         assert!(Instant::now() < deadline, "{report:?}");
     }
@@ -109,7 +107,7 @@ fn any_single_failed_call_is_healed_by_the_next_sync() {
     loop {
         let mut reached = false;
         for errno in ERRNOS {
-            let (kernel, _) = disturbed(|kernel| kernel.fail_call(call, errno));
+            let kernel = disturbed(|kernel| kernel.fail_call(call, errno));
             assert_eq!(picture(&kernel), expected, "call {call} failed with {errno}");
             let writes = kernel.writes();
             for deletion in always_live() {
@@ -129,7 +127,7 @@ fn any_single_failed_call_is_healed_by_the_next_sync() {
 fn any_single_lost_answer_is_healed_by_the_next_sync() {
     let expected = undisturbed();
     for call in 0..40 {
-        let (kernel, _) = disturbed(|kernel| kernel.lose_answer(call));
+        let kernel = disturbed(|kernel| kernel.lose_answer(call));
         assert_eq!(picture(&kernel), expected, "the answer to call {call} was lost");
     }
 }

@@ -29,6 +29,13 @@ fn web() -> Running {
     running
 }
 
+/// Gives a real server in the kernel so many established connections.
+fn active_connections(kernel: &FakeKernel, of: Id, server: &str, count: u32) {
+    let mut state = kernel.state();
+    let servers = &mut state.virtual_servers.get_mut(&of).unwrap().1;
+    servers.get_mut(&real(server)).unwrap().active_connections = count;
+}
+
 #[test]
 fn nothing_is_written_before_both_lists_have_arrived() {
     let running = Running::on(&FakeKernel::new());
@@ -178,11 +185,7 @@ fn a_tcp_endpoint_with_connections_drains_and_leaves_when_the_last_one_ends() {
     let running = web();
     let kernel = &running.kernel;
     let id = Id::Address(at("10.96.0.10", Tcp));
-    let connections = |count| {
-        let mut state = kernel.state();
-        let servers = &mut state.virtual_servers.get_mut(&id).unwrap().1;
-        servers.get_mut(&real("10.244.0.2")).unwrap().active_connections = count;
-    };
+    let connections = |count| active_connections(kernel, id, "10.244.0.2", count);
     connections(1);
     kernel.heal();
     running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
@@ -205,15 +208,7 @@ fn an_endpoint_that_returns_while_it_drains_gets_its_weight_back_in_place() {
     let kernel = &running.kernel;
     let id = Id::Address(at("10.96.0.10", Tcp));
     let both = slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]);
-    kernel
-        .state()
-        .virtual_servers
-        .get_mut(&id)
-        .unwrap()
-        .1
-        .get_mut(&real("10.244.0.2"))
-        .unwrap()
-        .active_connections = 1;
+    active_connections(kernel, id, "10.244.0.2", 1);
     running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
     running.settled();
     kernel.heal();
@@ -232,16 +227,7 @@ fn a_udp_endpoint_leaves_at_once_even_with_connections() {
         vec![slice("dns", Udp, &["10.244.0.1", "10.244.0.2"])],
     );
     let id = Id::Address(at("10.96.0.53", Udp));
-    running
-        .kernel
-        .state()
-        .virtual_servers
-        .get_mut(&id)
-        .unwrap()
-        .1
-        .get_mut(&real("10.244.0.2"))
-        .unwrap()
-        .active_connections = 9;
+    active_connections(&running.kernel, id, "10.244.0.2", 9);
     running.kernel.heal();
     running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.1"])));
     running.settled();
