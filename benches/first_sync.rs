@@ -29,10 +29,7 @@ use netfilter::{Change, Element, KernelNetfilter, LocalTraffic, Netfilter, Polic
 use netlink::{Batch, Socket};
 use nix::sched::{CloneFlags, unshare};
 use reconciler::Periods;
-use service::{
-    Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServiceKind, ServicePort, State,
-    TrafficPolicy,
-};
+use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
 use watcher::{Kernel, Observed, Ownership, Scope, diff};
 
 const SIZES: [(u32, u32); 2] = [(1_000, 5), (10_000, 5)];
@@ -165,15 +162,10 @@ fn raw_vips(services: u32, binding: VipBinding) -> Batch {
 fn objects(services: u32, endpoints: u32) -> (Vec<Service>, Vec<EndpointSlice>) {
     let name = |number: u32| ObjectName::new("default", format!("service-{number}"));
     let service = |number| Service {
-        name: name(number),
         created: Some(0),
-        kind: ServiceKind::ClusterIp,
         cluster_ips: vec![vip(number)],
-        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80 }],
-        session_affinity: None,
-        internal_traffic_policy: TrafficPolicy::Cluster,
-        other_proxy: false,
-        problems: Vec::new(),
+        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
+        ..Service::new(name(number))
     };
     let endpoint = |address| Endpoint {
         address,
@@ -196,7 +188,7 @@ fn objects(services: u32, endpoints: u32) -> (Vec<Service>, Vec<EndpointSlice>) 
 }
 
 fn state() -> State {
-    State::new(Options { node_name: "node".into(), scheduler: Scheduler::RR })
+    State::new(Options::new("node"))
 }
 
 fn kernel(binding: VipBinding) -> Kernel {

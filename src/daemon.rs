@@ -97,7 +97,7 @@ fn start_writer(
     kernel: Kernel,
     families: BTreeSet<ipvs::Family>,
 ) -> anyhow::Result<(Handle, thread::JoinHandle<()>)> {
-    let options = Options { node_name: settings.node_name.as_str().into(), scheduler: settings.scheduler };
+    let options = Options { scheduler: settings.scheduler, ..Options::new(settings.node_name.as_str()) };
     let ours = Ownership { families, exclude: settings.exclude_cidrs.clone() };
     let periods = Periods { sync: settings.sync_period, min_sync: settings.min_sync_period };
     reconciler::start(State::new(options), kernel, ours, periods).context("cannot start the writer thread")

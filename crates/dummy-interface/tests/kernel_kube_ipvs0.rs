@@ -60,7 +60,7 @@ fn bind(links: &mut KernelLinks, vips: &[IpAddr]) {
 }
 
 fn bound(vips: &[IpAddr]) -> Observed {
-    Observed { device: true, bound: vips.iter().copied().collect(), other_way: BTreeSet::new() }
+    Observed { device: true, bound: vips.iter().copied().collect(), ..Observed::default() }
 }
 
 /// Connects from the node to a listener behind the VIP and tells the source that the node took.

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 pub enum Element {
     /// `cluster-ips`: a ClusterIP with protocol and port; masqueraded unless the source is a local pod.
     ClusterIp(ServiceAddress),
+    /// `external`: a NodePort, external or load-balancer address, with protocol and port, whose flows may
+    /// be sent to another node; masqueraded whatever the source.
+    External(ServiceAddress),
     /// `hairpin`: a local pod as real server. A flow from that pod that IPVS sent back to the same pod
     /// must be masqueraded, or the pod would answer itself directly.
     Hairpin(HairpinFlow),
@@ -34,7 +37,7 @@ impl Element {
     /// The VIP, or the pod's address.
     pub fn ip(&self) -> IpAddr {
         match self {
-            Self::ClusterIp(address) => address.ip,
+            Self::ClusterIp(address) | Self::External(address) => address.ip,
             Self::Hairpin(flow) => flow.pod.ip,
         }
     }
@@ -43,6 +46,7 @@ impl Element {
     pub fn set(&self) -> &'static str {
         match self {
             Self::ClusterIp(_) => "cluster-ips",
+            Self::External(_) => "external",
             Self::Hairpin(_) => "hairpin",
         }
     }
@@ -51,7 +55,7 @@ impl Element {
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ClusterIp(address) => write!(f, "cluster-ips {address}"),
+            Self::ClusterIp(address) | Self::External(address) => write!(f, "{} {address}", self.set()),
             Self::Hairpin(flow) => write!(f, "hairpin {} {}", flow.protocol, flow.pod),
         }
     }

@@ -80,14 +80,16 @@ pub(crate) fn write(element: &Element, f: &mut impl fmt::Write) -> fmt::Result {
     };
     write!(f, "{ip} . {protocol} . {port}")?;
     match element {
-        Element::ClusterIp(_) => Ok(()),
+        Element::ClusterIp(_) | Element::External(_) => Ok(()),
         Element::Hairpin(_) => write!(f, " . {ip}"),
     }
 }
 
 fn parts(element: &Element) -> (IpAddr, Protocol, u16) {
     match element {
-        Element::ClusterIp(address) => (address.ip, address.protocol, address.port),
+        Element::ClusterIp(address) | Element::External(address) => {
+            (address.ip, address.protocol, address.port)
+        }
         Element::Hairpin(flow) => (flow.pod.ip, flow.protocol, flow.pod.port),
     }
 }

@@ -220,7 +220,9 @@ impl Run<'_> {
                 self.outcome.doubtful = true;
                 self.closed.families.insert(*family);
             }
-            Operation::Netfilter(netfilter::Change::AddElement(Element::ClusterIp(address))) => {
+            Operation::Netfilter(netfilter::Change::AddElement(
+                Element::ClusterIp(address) | Element::External(address),
+            )) => {
                 self.closed.unmasqueraded.insert(*address);
             }
             Operation::Ipvs(Command::AddVirtualServer(server)) => {

@@ -421,7 +421,7 @@ fn a_virtual_server_without_its_masquerade_rule_is_put_off_and_the_vips_other_po
     kernel.heal();
     let mut two = service("web", "10.96.0.10", Tcp);
     two.ports[0].name = "a".into();
-    two.ports.push(service::ServicePort { name: "b".into(), protocol: Tcp, port: 81 });
+    two.ports.push(service::ServicePort { name: "b".into(), protocol: Tcp, port: 81, node_port: None });
     kernel.fail_call(0, Errno::ENFILE);
     running.tell(Change::ApplyService(two));
     let _ = running.handle.status();

@@ -1,5 +1,7 @@
 //! News from the API server or the directory.
 
+use std::{collections::BTreeSet, net::IpAddr};
+
 use crate::{EndpointSlice, Node, ObjectName, Service};
 
 /// One piece of news. A replacement carries the whole list, as after the first list and after a
@@ -20,4 +22,6 @@ pub enum Change {
     DeleteSlice(ObjectName),
     /// This node is new or different.
     ApplyNode(Node),
+    /// The addresses on this node's own interfaces, kube-ipvs0 aside, have changed: these are all.
+    NodeAddresses(BTreeSet<IpAddr>),
 }

@@ -46,6 +46,8 @@ impl DesiredService {
             vips: sorted_once(virtual_servers.iter().map(|server| server.address.ip).collect()),
             virtual_servers: virtual_servers.into(),
             elements: sorted_once(elements),
+            health_check: None,
+            without_local_endpoint: crate::WithoutLocalEndpoint::default(),
         })
     }
 }

@@ -3,7 +3,7 @@
 //! They hold what the data plane needs and nothing else. Elements that could not be decoded are left
 //! out by whoever decodes, and reported in [`Service::problems`] and [`EndpointSlice::problems`].
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, num::NonZero, sync::Arc};
 
 use ipvs::{Family, Protocol};
 
@@ -22,16 +22,47 @@ pub struct Service {
     /// The ClusterIPs, at most one per family; none for a headless Service. A family without
     /// ClusterIP is not served at all, whatever other addresses the Service has in it.
     pub cluster_ips: Vec<IpAddr>,
+    /// `spec.externalIPs`, of either family, in any order.
+    pub external_ips: Vec<IpAddr>,
+    /// The addresses in `status.loadBalancer.ingress` whose traffic reaches this node as it was sent
+    /// (`ipMode: VIP`, or none). Whatever `spec.type` says: a status left over is served, as upstream
+    /// does it.
+    pub load_balancer_ips: Vec<IpAddr>,
     /// The ports.
     pub ports: Vec<ServicePort>,
     /// `sessionAffinity: ClientIP`: how many seconds a client keeps its endpoint.
     pub session_affinity: Option<u32>,
     /// `spec.internalTrafficPolicy`.
     pub internal_traffic_policy: TrafficPolicy,
+    /// `spec.externalTrafficPolicy`. Means nothing to a Service that is not exposed externally.
+    pub external_traffic_policy: TrafficPolicy,
+    /// `spec.healthCheckNodePort`: where a load balancer asks whether this node has endpoints.
+    pub health_check_node_port: Option<NonZero<u16>>,
     /// `metadata.labels` has `service.kubernetes.io/service-proxy-name`: another proxy serves it.
     pub other_proxy: bool,
     /// What was wrong with it, in words, each naming the field; the rest of it is served.
     pub problems: Vec<String>,
+}
+
+impl Service {
+    /// A Service of type ClusterIP without addresses and ports, as old as can be.
+    pub fn new(name: ObjectName) -> Self {
+        Self {
+            name,
+            created: None,
+            kind: ServiceKind::default(),
+            cluster_ips: Vec::new(),
+            external_ips: Vec::new(),
+            load_balancer_ips: Vec::new(),
+            ports: Vec::new(),
+            session_affinity: None,
+            internal_traffic_policy: TrafficPolicy::default(),
+            external_traffic_policy: TrafficPolicy::default(),
+            health_check_node_port: None,
+            other_proxy: false,
+            problems: Vec::new(),
+        }
+    }
 }
 
 /// `spec.type`.
@@ -67,6 +98,8 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// The port of the virtual server, not 0.
     pub port: u16,
+    /// The port at the node's own addresses. Whatever `spec.type` says, as upstream does it.
+    pub node_port: Option<NonZero<u16>>,
 }
 
 /// An EndpointSlice of one Service.
@@ -121,4 +154,7 @@ pub struct Endpoint {
 pub struct Node {
     /// The label `topology.kubernetes.io/zone`.
     pub zone: Option<Arc<str>>,
+    /// The node IPs: `status.addresses` of type InternalIP, then those of type ExternalIP. The first of
+    /// a family is the primary one of that family.
+    pub ips: Vec<IpAddr>,
 }

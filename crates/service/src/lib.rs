@@ -41,12 +41,12 @@ mod urgency;
 
 pub use change::Change;
 pub use claims::Conflict;
-pub use desired::{DesiredService, DesiredVirtualServer};
+pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
 pub use input::{
     Endpoint, EndpointPort, EndpointSlice, Node, Service, ServiceKind, ServicePort, TrafficPolicy,
 };
 pub use name::{InvalidName, ObjectName};
-pub use options::Options;
+pub use options::{NodePortAddresses, Options};
 pub use state::State;
 pub use touched::Touched;
 pub use urgency::Urgency;

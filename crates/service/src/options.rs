@@ -1,7 +1,8 @@
 //! The part of the configuration that shapes the desired state.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
+use ipnet::IpNet;
 use ipvs::Scheduler;
 
 /// What is the same for every Service.
@@ -11,4 +12,36 @@ pub struct Options {
     pub node_name: Arc<str>,
     /// The scheduler of every virtual server.
     pub scheduler: Scheduler,
+    /// At which of the node's addresses NodePorts are served.
+    pub node_port_addresses: NodePortAddresses,
+    /// `bindAddress`: counts before the node IPs of its family where [`NodePortAddresses::Primary`] asks
+    /// for them.
+    pub bind_address: Option<IpAddr>,
+    /// Whether `spec.externalIPs` are served (feature gate `AllowServiceExternalIPs`).
+    pub external_ips: bool,
+}
+
+impl Options {
+    /// The defaults of every option that has one, for the node of this name: rr, all addresses.
+    pub fn new(node_name: impl Into<Arc<str>>) -> Self {
+        Self {
+            node_name: node_name.into(),
+            scheduler: Scheduler::RR,
+            node_port_addresses: NodePortAddresses::All,
+            bind_address: None,
+            external_ips: true,
+        }
+    }
+}
+
+/// At which of the node's addresses NodePorts are served (`nodePortAddresses`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// At all of them.
+    All,
+    /// At the primary node IP of each family, and at no address of a family that has none.
+    Primary,
+    /// At those in these ranges. A family without any range is served at all its addresses, as
+    /// upstream does it.
+    Ranges(Vec<IpNet>),
 }

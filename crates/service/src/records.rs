@@ -35,6 +35,7 @@ impl Records {
             Change::ApplySlice(slice) => self.put_slice(slice, options),
             Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
             Change::ApplyNode(node) => self.put_node(node),
+            Change::NodeAddresses(_) => BTreeSet::new(),
         }
     }
 
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn a_service_of_which_nothing_is_known_any_more_takes_no_memory() {
         let (service, slice) = (ObjectName::new("default", "web"), ObjectName::new("default", "web-1"));
-        let options = Options { node_name: "node-a".into(), scheduler: ipvs::Scheduler::RR };
+        let options = Options::new("node-a");
         let mut records = Records::default();
         for change in [
             Change::ApplySlice(EndpointSlice {

@@ -120,7 +120,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         5 => any_slice().prop_map(Change::ApplySlice),
         2 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
         1 => option::of(select(&["a", "b"][..]))
-            .prop_map(|zone| Change::ApplyNode(Node { zone: zone.map(Into::into) })),
+            .prop_map(|zone| Change::ApplyNode(Node { zone: zone.map(Into::into), ips: Vec::new() })),
     ]
 }
 

@@ -72,7 +72,7 @@ fn a_new_zone_touches_nothing_when_nobody_has_hints() {
     let (services, _) = inputs();
     let mut state = state_of(&services, &[slice("db-1", "db", &[ready("10.1.0.2")])]);
     assert!(state.apply(in_zone("b")).is_empty());
-    assert!(state.apply(Change::ApplyNode(Node { zone: None })).is_empty());
+    assert!(state.apply(Change::ApplyNode(Node::default())).is_empty());
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn a_new_zone_of_the_node_selects_again() {
     let touched = state.apply(in_zone("b"));
     assert_eq!(used(&state), ["10.1.0.2:8080"]);
     assert_eq!(touched.virtual_servers, [tcp(AT)].into());
-    state.apply(Change::ApplyNode(Node { zone: None }));
+    state.apply(Change::ApplyNode(Node::default()));
     assert_eq!(used(&state).len(), 2);
 }
 

@@ -160,7 +160,9 @@ impl Comparison<'_> {
             (true, false) => {
                 // A pod does not know how urgent the Services are that it serves.
                 let urgency = match element {
-                    Element::ClusterIp(address) => self.desired.vip_urgency(&address.ip),
+                    Element::ClusterIp(address) | Element::External(address) => {
+                        self.desired.vip_urgency(&address.ip)
+                    }
                     Element::Hairpin(_) => Urgency::First,
                 };
                 differences.opening(urgency).elements.push(*element);
@@ -214,7 +216,7 @@ fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, co
         }
         Some(_) => {}
     }
-    for real in &wanted.real_servers {
+    for real in &*wanted.real_servers {
         match image.and_then(|image| image.real_servers.get(&real.address)) {
             None => commands.push(Command::AddRealServer(id, *real)),
             Some(image) if !as_wanted(&image.config, real) => {

@@ -309,7 +309,7 @@ proptest! {
             let server = position(&plan, Command::AddVirtualServer(wanted.config.clone()));
             let vip = position(&plan, Bind(at.ip));
             prop_assert!(in_order(element, server) && in_order(element, vip), "{}:\n{}", at, plan);
-            for real in &wanted.real_servers {
+            for real in &*wanted.real_servers {
                 let real = position(&plan, Command::AddRealServer(at.into(), *real));
                 prop_assert!(in_order(server, real), "{}:\n{}", at, plan);
                 // One of a less urgent Service at the same VIP does not hold up the urgent one.

@@ -13,11 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
+use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use reconciler::{Handle, Periods, start};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServiceKind, ServicePort,
-    State, TrafficPolicy,
+    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
 use testkit::FakeKernel;
 use watcher::{Kernel, Ownership};
@@ -39,7 +38,7 @@ impl Running {
 
     pub(crate) fn with(kernel: &FakeKernel, periods: Periods, exclude: &[&str]) -> Self {
         let (ipvs, netfilter, links) = kernel.seams();
-        let options = Options { node_name: "node".into(), scheduler: Scheduler::RR };
+        let options = Options::new("node");
         let ours = Ownership {
             families: BTreeSet::from(Family::BOTH),
             exclude: exclude.iter().map(|range| range.parse().unwrap()).collect(),
@@ -81,15 +80,10 @@ impl Drop for Running {
 
 pub(crate) fn service(name: &str, ip: &str, protocol: Protocol) -> Service {
     Service {
-        name: ObjectName::new("default", name),
         created: Some(0),
-        kind: ServiceKind::ClusterIp,
         cluster_ips: vec![ip.parse().unwrap()],
-        ports: vec![ServicePort { name: "".into(), protocol, port: 80 }],
-        session_affinity: None,
-        internal_traffic_policy: TrafficPolicy::Cluster,
-        other_proxy: false,
-        problems: Vec::new(),
+        ports: vec![ServicePort { name: "".into(), protocol, port: 80, node_port: None }],
+        ..Service::new(ObjectName::new("default", name))
     }
 }
 

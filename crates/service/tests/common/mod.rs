@@ -14,7 +14,7 @@ use service::{
 pub(crate) const NODE: &str = "node-a";
 
 pub(crate) fn options() -> Options {
-    Options { node_name: NODE.into(), scheduler: Scheduler::RR }
+    Options::new(NODE)
 }
 
 /// An empty State.
@@ -42,20 +42,15 @@ pub(crate) fn ip(text: &str) -> IpAddr {
 /// A Service with one unnamed port, TCP 80.
 pub(crate) fn service(text: &str, cluster_ip: &str) -> Service {
     Service {
-        name: name(text),
         created: Some(1_000),
-        kind: ServiceKind::ClusterIp,
         cluster_ips: vec![ip(cluster_ip)],
         ports: vec![port("", Protocol::Tcp, 80)],
-        session_affinity: None,
-        internal_traffic_policy: TrafficPolicy::Cluster,
-        other_proxy: false,
-        problems: Vec::new(),
+        ..Service::new(name(text))
     }
 }
 
 pub(crate) fn port(name: &str, protocol: Protocol, port: u16) -> ServicePort {
-    ServicePort { name: name.into(), protocol, port }
+    ServicePort { name: name.into(), protocol, port, node_port: None }
 }
 
 /// A slice of a Service with one unnamed port, TCP 8080; its family is that of the first endpoint.
@@ -119,7 +114,7 @@ impl Located for Endpoint {
 }
 
 pub(crate) fn in_zone(zone: &str) -> Change {
-    Change::ApplyNode(Node { zone: Some(zone.into()) })
+    Change::ApplyNode(Node { zone: Some(zone.into()), ips: Vec::new() })
 }
 
 /// `tcp("10.96.0.1:80")`.

@@ -411,6 +411,6 @@ async fn the_zone_of_the_node_is_sent_and_outlives_the_node() {
             event("DELETED", &node("z2", "4")),
         ])],
     );
-    let zone = |zone: &str| Change::ApplyNode(Node { zone: Some(zone.into()) });
+    let zone = |zone: &str| Change::ApplyNode(Node { zone: Some(zone.into()), ips: Vec::new() });
     assert_eq!(script.play().await, [zone("z1"), zone("z2")]);
 }

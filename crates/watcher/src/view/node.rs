@@ -34,7 +34,7 @@ impl Kind for Node {
         let zone = std::mem::take(&mut metadata.labels.zone)
             .read("metadata.labels[topology.kubernetes.io/zone]", &mut problems);
         // A zone that is not a string cannot be matched by any hint: the same as none.
-        (metadata.object_meta(), Decoded::Object(Self { zone: zone.map(Into::into) }))
+        (metadata.object_meta(), Decoded::Object(Self { zone: zone.map(Into::into), ips: Vec::new() }))
     }
 
     fn problems(&self) -> &[String] {
@@ -73,11 +73,11 @@ mod tests {
     #[test]
     fn only_the_zone_is_kept() {
         let node = r#"{"metadata":{"name":"n1","labels":{"a":"b","topology.kubernetes.io/zone":"z1"}},"status":{"x":1}}"#;
-        assert_eq!(decoded(node), Decoded::Object(Node { zone: Some("z1".into()) }));
+        assert_eq!(decoded(node), Decoded::Object(Node { zone: Some("z1".into()), ips: Vec::new() }));
     }
 
     #[test]
     fn a_node_may_have_no_zone() {
-        assert_eq!(decoded(r#"{"metadata":{"name":"n1"}}"#), Decoded::Object(Node { zone: None }));
+        assert_eq!(decoded(r#"{"metadata":{"name":"n1"}}"#), Decoded::Object(Node::default()));
     }
 }

@@ -113,6 +113,10 @@ fn service(name: ObjectName, metadata: &Metadata, spec: RawSpec, mut problems: P
         ports: ports(spec.ports, &mut problems),
         session_affinity: affinity(spec.session_affinity, spec.session_affinity_config, &mut problems),
         internal_traffic_policy: internal_traffic_policy(spec.internal_traffic_policy, &mut problems),
+        external_ips: Vec::new(),
+        load_balancer_ips: Vec::new(),
+        external_traffic_policy: TrafficPolicy::default(),
+        health_check_node_port: None,
         // Any value counts, the empty one too: the label's presence says it.
         other_proxy: metadata.labels.service_proxy_name.is_present(),
         problems: problems.into_vec(),
@@ -218,7 +222,7 @@ fn service_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) -
     let name = raw.name.read(format_args!("{at}.name"), problems).unwrap_or_default();
     let protocol = port::protocol(raw.protocol, format_args!("{at}.protocol"), problems);
     let number = port::number(raw.port, format_args!("{at}.port"), problems);
-    Some(ServicePort { name: name.into(), protocol: protocol?, port: number? })
+    Some(ServicePort { name: name.into(), protocol: protocol?, port: number?, node_port: None })
 }
 
 /// Three hours, which the API server writes where nothing is said.
@@ -313,7 +317,8 @@ mod tests {
         })) else {
             panic!("not decoded")
         };
-        let port = |name: &str, protocol, port| ServicePort { name: name.into(), protocol, port };
+        let port =
+            |name: &str, protocol, port| ServicePort { name: name.into(), protocol, port, node_port: None };
         assert_eq!(
             service,
             Service {

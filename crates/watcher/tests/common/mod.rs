@@ -17,8 +17,7 @@ use ipvs::{
 use netfilter::{Element, HairpinFlow};
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServiceKind, ServicePort,
-    State, TrafficPolicy,
+    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
 use testkit::FakeKernel;
 use watcher::{Kernel, Ownership};
@@ -49,7 +48,7 @@ pub(crate) fn kernel(fake: &FakeKernel) -> Kernel {
 
 /// A state that has been told these changes, and that both lists are complete.
 pub(crate) fn state(changes: &[Change]) -> State {
-    let mut state = State::new(Options { node_name: NODE.into(), scheduler: Scheduler::RR });
+    let mut state = State::new(Options::new(NODE));
     let lists = [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())];
     for change in lists.iter().chain(changes) {
         state.apply(change.clone());
@@ -60,15 +59,10 @@ pub(crate) fn state(changes: &[Change]) -> State {
 /// A TCP Service in `default` with port 80.
 pub(crate) fn service(name: &str, cluster_ips: &[&str]) -> Service {
     Service {
-        name: ObjectName::new("default", name),
         created: Some(0),
-        kind: ServiceKind::ClusterIp,
         cluster_ips: cluster_ips.iter().map(|text| ip(text)).collect(),
-        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80 }],
-        session_affinity: None,
-        internal_traffic_policy: TrafficPolicy::Cluster,
-        other_proxy: false,
-        problems: Vec::new(),
+        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
+        ..Service::new(ObjectName::new("default", name))
     }
 }
 
@@ -113,6 +107,7 @@ fn any_service_port() -> impl Strategy<Value = ServicePort> {
         name: protocol.to_string().into(),
         protocol,
         port,
+        node_port: None,
     })
 }
 
@@ -246,6 +241,7 @@ fn any_links() -> impl Strategy<Value = dummy_interface::Observed> {
         // Addresses go with their device; routes do not.
         bound: bound.into_iter().filter(|_| device).map(ip).collect(),
         other_way: other_way.into_iter().map(ip).collect(),
+        node_addresses: BTreeSet::new(),
     })
 }
 
