@@ -28,6 +28,13 @@ pub struct HairpinFlow {
     pub pod: RealServerAddress,
 }
 
+/// The names of the sets.
+impl Element {
+    pub(crate) const CLUSTER_IPS: &'static str = "cluster-ips";
+    pub(crate) const EXTERNAL: &'static str = "external";
+    pub(crate) const HAIRPIN: &'static str = "hairpin";
+}
+
 impl Element {
     /// The address family, and so the table, that the element belongs to.
     pub fn family(&self) -> Family {
@@ -45,9 +52,9 @@ impl Element {
     /// The name of the set that holds it.
     pub fn set(&self) -> &'static str {
         match self {
-            Self::ClusterIp(_) => "cluster-ips",
-            Self::External(_) => "external",
-            Self::Hairpin(_) => "hairpin",
+            Self::ClusterIp(_) => Self::CLUSTER_IPS,
+            Self::External(_) => Self::EXTERNAL,
+            Self::Hairpin(_) => Self::HAIRPIN,
         }
     }
 }
@@ -56,7 +63,7 @@ impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClusterIp(address) | Self::External(address) => write!(f, "{} {address}", self.set()),
-            Self::Hairpin(flow) => write!(f, "hairpin {} {}", flow.protocol, flow.pod),
+            Self::Hairpin(flow) => write!(f, "{} {} {}", self.set(), flow.protocol, flow.pod),
         }
     }
 }

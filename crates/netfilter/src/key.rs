@@ -50,24 +50,23 @@ impl From<&Element> for Key {
     }
 }
 
-/// The element with this key in this set; `None` if it cannot be ours: an unknown protocol, another
-/// length, or a hairpin whose two ends differ.
+/// The element with this key in this set; `None` if it cannot be ours: an unknown set or protocol,
+/// another length, or a hairpin whose two ends differ.
 pub(crate) fn element(set: &str, family: Family, key: &[u8]) -> Option<Element> {
     let (ip, rest) = split_address(family, key)?;
     let ([protocol, 0, 0, 0], rest) = rest.split_first_chunk()? else { return None };
     let ([high, low, 0, 0], rest) = rest.split_first_chunk()? else { return None };
     let protocol = Protocol::from_number(u16::from(*protocol))?;
     let port = u16::from_be_bytes([*high, *low]);
-    let element = if rest.is_empty() {
-        Element::ClusterIp(ServiceAddress { protocol, ip, port })
-    } else {
-        let (source, rest) = split_address(family, rest)?;
-        if source != ip || !rest.is_empty() {
-            return None;
+    let address = ServiceAddress { protocol, ip, port };
+    match set {
+        Element::CLUSTER_IPS if rest.is_empty() => Some(Element::ClusterIp(address)),
+        Element::EXTERNAL if rest.is_empty() => Some(Element::External(address)),
+        Element::HAIRPIN if split_address(family, rest)? == (ip, &[]) => {
+            Some(Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip, port } }))
         }
-        Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip, port } })
-    };
-    (element.set() == set).then_some(element)
+        _ => None,
+    }
 }
 
 /// Writes an element's key in nft's syntax.
@@ -131,17 +130,32 @@ mod tests {
         assert_eq!(element("hairpin", Family::V4, &key), None);
     }
 
+    #[test]
+    fn one_key_is_another_element_in_each_set() {
+        let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 0, 0, 1].into(), port: 80 };
+        let key = Key::from(&Element::ClusterIp(address));
+        let element = |set| element(set, Family::V4, key.as_ref());
+        assert_eq!(element("cluster-ips"), Some(Element::ClusterIp(address)));
+        assert_eq!(element("external"), Some(Element::External(address)));
+        assert_eq!(element("hairpin"), None);
+        assert_eq!(element("another"), None);
+    }
+
+    fn any_set() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(vec![Element::CLUSTER_IPS, Element::EXTERNAL, Element::HAIRPIN])
+    }
+
     prop_compose! {
         fn any_element()(
             ip: IpAddr,
             protocol in prop::sample::select(vec![Protocol::Tcp, Protocol::Udp, Protocol::Sctp]),
             port: u16,
-            pod: bool,
+            set in any_set(),
         ) -> Element {
-            if pod {
-                Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip, port } })
-            } else {
-                Element::ClusterIp(ServiceAddress { protocol, ip, port })
+            match set {
+                Element::CLUSTER_IPS => Element::ClusterIp(ServiceAddress { protocol, ip, port }),
+                Element::EXTERNAL => Element::External(ServiceAddress { protocol, ip, port }),
+                _ => Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip, port } }),
             }
         }
     }
@@ -157,13 +171,12 @@ mod tests {
         fn any_bytes_that_decode_encode_to_themselves(
             bytes in prop::collection::vec(any::<u8>(), 0..48),
             v6: bool,
-            hairpin: bool,
+            set in any_set(),
         ) {
             let family = if v6 { Family::V6 } else { Family::V4 };
-            let set = if hairpin { "hairpin" } else { "cluster-ips" };
             if let Some(element) = element(set, family, &bytes) {
                 let key = Key::from(&element);
-                prop_assert_eq!(key.as_ref(), bytes.as_slice());
+                prop_assert_eq!((element.set(), key.as_ref()), (set, bytes.as_slice()));
             }
         }
     }

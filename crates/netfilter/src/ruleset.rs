@@ -6,7 +6,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ipvs::Family;
 
 use crate::{
-    LocalTraffic, Policy,
+    Element, LocalTraffic, Policy,
     nft::{
         TABLE,
         chain::{Chain, Hook},
@@ -19,15 +19,21 @@ use crate::{
     table::ObservedTable,
 };
 
-static SETS: [Set; 2] = [CLUSTER_IPS, HAIRPIN];
+static SETS: [Set; 3] = [CLUSTER_IPS, EXTERNAL, HAIRPIN];
 
 /// ClusterIP, protocol, port.
-const CLUSTER_IPS: Set =
-    Set { name: "cluster-ips", key: &[Datatype::Address, Datatype::Protocol, Datatype::Port] };
+const CLUSTER_IPS: Set = Set { name: Element::CLUSTER_IPS, key: SERVICE_ADDRESS };
+
+/// NodePort, external or load-balancer address, protocol, port.
+const EXTERNAL: Set = Set { name: Element::EXTERNAL, key: SERVICE_ADDRESS };
 
 /// Pod, protocol, target port, and the pod again.
-const HAIRPIN: Set =
-    Set { name: "hairpin", key: &[Datatype::Address, Datatype::Protocol, Datatype::Port, Datatype::Address] };
+const HAIRPIN: Set = Set {
+    name: Element::HAIRPIN,
+    key: &[Datatype::Address, Datatype::Protocol, Datatype::Port, Datatype::Address],
+};
+
+const SERVICE_ADDRESS: &[Datatype] = &[Datatype::Address, Datatype::Protocol, Datatype::Port];
 
 const DESTINATION: &[Field] = &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort];
 const SOURCE_AND_PORT: &[Field] = &[Field::SourceAddress, Field::L4Protocol, Field::DestinationPort];
@@ -83,7 +89,7 @@ impl Ruleset {
         &'a self,
         transaction: &mut Transaction<'a>,
         table: Option<&ObservedTable>,
-        elements: &[Vec<crate::Element>],
+        elements: &[Vec<Element>],
     ) {
         match table {
             Some(table) if self.is_installed(table) => {}
@@ -145,15 +151,18 @@ impl Ruleset {
     }
 }
 
-/// Who is marked for masquerading: everybody who connects to a ClusterIP, except pods of this node,
-/// which get their answers back through this node anyway.
+/// Who is marked for masquerading: everybody who connects to an external address, and everybody who
+/// connects to a ClusterIP except pods of this node, which get their answers back through this node anyway.
+///
+/// A pod that connects to an external address is masqueraded all the same, as upstream does it.
 fn services(policy: &Policy, family: Family) -> Vec<Rule> {
     let mark = Statement::SetMark(policy.mark);
+    let to_external = Statement::InSet { fields: DESTINATION, set: EXTERNAL.name };
     let to_cluster_ip = Statement::InSet { fields: DESTINATION, set: CLUSTER_IPS.name };
-    let mut rules = vec![Rule::new(
-        "loopback is never masqueraded",
-        [Statement::From(loopback(family)), Statement::Return],
-    )];
+    let mut rules = vec![
+        Rule::new("loopback is never masqueraded", [Statement::From(loopback(family)), Statement::Return]),
+        Rule::new("all flows to an external address", [to_external, mark.clone()]),
+    ];
     if policy.masquerade_all {
         rules.push(Rule::new("masquerade all flows to a ClusterIP", [to_cluster_ip, mark]));
         return rules;

@@ -127,6 +127,7 @@ mod tests {
         let _ = set::decode_elements(&reply, |key| {
             key::element("hairpin", Family::V6, key);
             key::element("cluster-ips", Family::V4, key);
+            key::element("external", Family::V6, key);
         });
     }
 

@@ -29,12 +29,17 @@ fn the_ipv4_table() {
     		type ipv4_addr . inet_proto . inet_service
     	}
 
+    	set external {
+    		type ipv4_addr . inet_proto . inet_service
+    	}
+
     	set hairpin {
     		type ipv4_addr . inet_proto . inet_service . ipv4_addr
     	}
 
     	chain services {
     		ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
+    		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
     		ip saddr 10.244.0.0/16 return comment "pods of this node keep their address #762503d5"
     		ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
     	}
@@ -66,12 +71,17 @@ fn the_ipv6_table() {
     		type ipv6_addr . inet_proto . inet_service
     	}
 
+    	set external {
+    		type ipv6_addr . inet_proto . inet_service
+    	}
+
     	set hairpin {
     		type ipv6_addr . inet_proto . inet_service . ipv6_addr
     	}
 
     	chain services {
     		ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
+    		ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
     		ip6 saddr fd00:10:244::/56 return comment "pods of this node keep their address #a2192a48"
     		ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
     	}
@@ -100,10 +110,12 @@ fn without_a_range_in_a_family_only_flows_from_a_vip_are_marked() {
     let policy = policy(LocalTraffic::Source { ipv4: None, ipv6: "fd00::/56".parse().ok() });
     assert_snapshot!(services_of(&policy, Family::V4), @r##"
     ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
     ip saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows from a ClusterIP #9d1c6622"
     "##);
     assert_snapshot!(services_of(&policy, Family::V6), @r##"
     ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
+    ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
     ip6 saddr fd00::/56 return comment "pods of this node keep their address #94210e12"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
     "##);
@@ -114,10 +126,12 @@ fn masquerade_all_asks_for_no_source() {
     let policy = Policy { masquerade_all: true, ..by_source() };
     assert_snapshot!(services_of(&policy, Family::V4), @r##"
     ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "masquerade all flows to a ClusterIP #1067966e"
     "##);
     assert_snapshot!(services_of(&policy, Family::V6), @r##"
     ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
+    ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "masquerade all flows to a ClusterIP #6c28381c"
     "##);
 }
@@ -127,11 +141,13 @@ fn pods_behind_a_bridge() {
     let policy = policy(LocalTraffic::Bridge("cbr0".into()));
     assert_snapshot!(services_of(&policy, Family::V4), @r##"
     ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
     iifname "cbr0" return comment "pods of this node keep their address #8c4ac508"
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
     "##);
     assert_snapshot!(services_of(&policy, Family::V6), @r##"
     ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
+    ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
     iifname "cbr0" return comment "pods of this node keep their address #8c4ac508"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
     "##);
@@ -142,6 +158,7 @@ fn pods_behind_interfaces_with_a_common_prefix() {
     let policy = policy(LocalTraffic::InterfacePrefix("veth".into()));
     assert_snapshot!(services_of(&policy, Family::V4), @r##"
     ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
     iifname "veth*" return comment "pods of this node keep their address #af73919e"
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
     "##);
@@ -156,6 +173,7 @@ fn the_mark_is_the_policys() {
         .filter(|line| line.contains("mark"))
         .map(|line| line.trim().split(" comment").next().unwrap());
     assert_snapshot!(marks.collect::<Vec<_>>().join("\n"), @r##"
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00100000
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000
     ip daddr . meta l4proto . th dport . ip saddr @hairpin meta mark set meta mark & 0xffefffff masquerade
     meta mark & 0x00100000 == 0x00100000 meta mark set meta mark & 0xffefffff masquerade fully-random
@@ -191,12 +209,14 @@ fn installing_where_nothing_is() {
     assert_snapshot!(repair(None, &[]), @r##"
     add table ip kube-ipvs
     add set ip kube-ipvs cluster-ips { type ipv4_addr . inet_proto . inet_service; }
+    add set ip kube-ipvs external { type ipv4_addr . inet_proto . inet_service; }
     add set ip kube-ipvs hairpin { type ipv4_addr . inet_proto . inet_service . ipv4_addr; }
     add chain ip kube-ipvs services
     add chain ip kube-ipvs prerouting { type nat hook prerouting priority dstnat; policy accept; }
     add chain ip kube-ipvs output { type nat hook output priority -100; policy accept; }
     add chain ip kube-ipvs postrouting { type nat hook postrouting priority srcnat; policy accept; }
     add rule ip kube-ipvs services ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
+    add rule ip kube-ipvs services ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
     add rule ip kube-ipvs services ip saddr 10.244.0.0/16 return comment "pods of this node keep their address #762503d5"
     add rule ip kube-ipvs services ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
     add rule ip kube-ipvs prerouting jump services comment "new connections #ae628e7a"
@@ -219,6 +239,7 @@ fn a_missing_rule_fills_the_chains_anew_and_leaves_the_sets_alone() {
     assert_snapshot!(repair(Some(&table), &[]), @r##"
     flush table ip kube-ipvs
     add rule ip kube-ipvs services ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
+    add rule ip kube-ipvs services ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
     add rule ip kube-ipvs services ip saddr 10.244.0.0/16 return comment "pods of this node keep their address #762503d5"
     add rule ip kube-ipvs services ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
     add rule ip kube-ipvs prerouting jump services comment "new connections #ae628e7a"
@@ -238,6 +259,7 @@ fn a_foreign_chain_goes_and_a_missing_one_comes() {
     delete chain ip kube-ipvs foreign
     add chain ip kube-ipvs output { type nat hook output priority -100; policy accept; }
     add rule ip kube-ipvs services ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
+    add rule ip kube-ipvs services ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
     add rule ip kube-ipvs services ip saddr 10.244.0.0/16 return comment "pods of this node keep their address #762503d5"
     add rule ip kube-ipvs services ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
     add rule ip kube-ipvs prerouting jump services comment "new connections #ae628e7a"

@@ -102,6 +102,15 @@ impl Host {
         })
     }
 
+    /// The same, of a server that must answer.
+    #[track_caller]
+    pub(crate) fn source_at(&self, server: SocketAddr) -> IpAddr {
+        match self.source_seen_by(server, Duration::from_secs(10)) {
+            Some(source) => source,
+            None => panic!("no answer from {server}"),
+        }
+    }
+
     pub(crate) fn write(&self, path: &'static str, value: &'static str) {
         self.inside(move || std::fs::write(path, value).unwrap_or_else(|e| panic!("{path}: {e}")));
     }

@@ -8,6 +8,8 @@
     reason = "the tests' own helpers fail a test by panicking"
 )]
 
+mod cluster;
+mod external;
 mod host;
 mod masquerade;
 mod programs;

@@ -2,124 +2,24 @@
 //! the real server.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     time::Duration,
 };
 
-use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
-use netfilter::{Change, Element, HairpinFlow, KernelNetfilter, LocalTraffic, Netfilter, Policy};
+use ipvs::Family;
+use netfilter::{LocalTraffic, Policy};
 
 use crate::{
+    cluster::{Addresses, Cluster, PORT, TARGET_PORT, addresses, cluster_cidr, policy},
     host::Host,
     programs::{nft, run},
 };
 
-/// A node with two pods and a client outside of the cluster.
-struct Cluster {
-    node: Host,
-    pod1: Host,
-    pod2: Host,
-    client: Host,
-}
-
-const PORT: u16 = 80;
-const TARGET_PORT: u16 = 8080;
-const MARK: u32 = 0x4000;
-
-/// Addresses end in 1 on the node's side of a link and in 2 on the other.
-struct Addresses {
-    vip: IpAddr,
-    pod1: IpAddr,
-    pod2: IpAddr,
-    client: IpAddr,
-    node_towards_pod1: IpAddr,
-    node_towards_pod2: IpAddr,
-}
-
-fn addresses(family: Family) -> Addresses {
-    let of = |v4: &str, v6: &str| if family == Family::V4 { v4 } else { v6 }.parse().unwrap();
-    Addresses {
-        vip: of("10.96.0.10", "fd00:10:96::10"),
-        pod1: of("10.244.1.2", "fd00:10:244:1::2"),
-        pod2: of("10.244.2.2", "fd00:10:244:2::2"),
-        client: of("192.0.2.2", "2001:db8::2"),
-        node_towards_pod1: of("10.244.1.1", "fd00:10:244:1::1"),
-        node_towards_pod2: of("10.244.2.1", "fd00:10:244:2::1"),
-    }
-}
-
-impl Cluster {
-    fn new() -> Self {
-        let cluster = Self { node: Host::new(), pod1: Host::new(), pod2: Host::new(), client: Host::new() };
-        let node = &cluster.node;
-        cluster.pod1.plug_into(node, "pod1", &["10.244.1.", "fd00:10:244:1::"]);
-        cluster.pod2.plug_into(node, "pod2", &["10.244.2.", "fd00:10:244:2::"]);
-        cluster.client.plug_into(node, "uplink", &["192.0.2.", "2001:db8::"]);
-        node.write("/proc/sys/net/ipv4/ip_forward", "1");
-        node.write("/proc/sys/net/ipv6/conf/all/forwarding", "1");
-        node.write("/proc/sys/net/ipv4/vs/conntrack", "1");
-        node.ip(&["link add kube-ipvs0 type dummy"]);
-        for family in Family::BOTH {
-            let vip = addresses(family).vip;
-            let length = family.address_bits();
-            node.ip(&[&format!("address add {vip}/{length} dev kube-ipvs0")]);
-        }
-        cluster.pod1.echo_peers(TARGET_PORT);
-        cluster.pod2.echo_peers(TARGET_PORT);
-        cluster
-    }
-
-    /// A cluster whose services, one per family, have `pod` as their only real server.
-    fn balancing_to(pod: impl Fn(&Addresses) -> IpAddr) -> Self {
-        let cluster = Self::new();
-        for family in Family::BOTH {
-            let service = SocketAddr::new(addresses(family).vip, PORT);
-            let real = SocketAddr::new(pod(&addresses(family)), TARGET_PORT);
-            cluster.node.inside(move || {
-                run(&format!("ipvsadm -A -t {service} -s rr"));
-                run(&format!("ipvsadm -a -t {service} -r {real} -m"));
-            });
-        }
-        cluster
-    }
-
-    /// Installs both tables with the VIPs, and hairpin elements for `local` pods.
-    fn install(&self, policy: &Policy, local: impl Fn(&Addresses) -> Vec<IpAddr>) {
-        let mut changes = Vec::new();
-        for family in Family::BOTH {
-            let addresses = addresses(family);
-            changes.push(Change::InstallTable(family));
-            let vip = ServiceAddress { protocol: Protocol::Tcp, ip: addresses.vip, port: PORT };
-            changes.push(Change::AddElement(Element::ClusterIp(vip)));
-            changes.extend(local(&addresses).into_iter().map(|ip| {
-                let pod = RealServerAddress { ip, port: TARGET_PORT };
-                Change::AddElement(Element::Hairpin(HairpinFlow { protocol: Protocol::Tcp, pod }))
-            }));
-        }
-        let policy = policy.clone();
-        self.node.inside(move || KernelNetfilter::open(&policy).unwrap().apply(&changes).unwrap());
-    }
-}
-
-fn policy(local_traffic: LocalTraffic) -> Policy {
-    Policy { masquerade_all: false, mark: MARK, local_traffic }
-}
-
-fn cluster_cidr() -> LocalTraffic {
-    LocalTraffic::Source {
-        ipv4: Some("10.244.0.0/16".parse().unwrap()),
-        ipv6: Some("fd00:10:244::/48".parse().unwrap()),
-    }
-}
-
-/// The source that the real server sees of a connection from `host` to the VIP of `family`.
+/// The source that the real server sees of a connection from `host` to the ClusterIP of `family`.
 #[track_caller]
 fn seen(host: &Host, family: Family) -> IpAddr {
-    let vip = SocketAddr::new(addresses(family).vip, PORT);
-    match host.source_seen_by(vip, Duration::from_secs(10)) {
-        Some(source) => source,
-        None => panic!("{family}: no answer from {vip}"),
-    }
+    host.source_at(SocketAddr::new(addresses(family).vip, PORT))
 }
 
 #[test]
@@ -263,6 +163,35 @@ fn the_mark_is_cleared_before_packets_leave_and_other_bits_stay() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_masqueraded_connection_goes_on_when_the_table_is_built_anew() {
+    const SERVER_PORT: u16 = 9090;
+    let (cluster, at) = (Cluster::new(), addresses(Family::V4));
+    let vip = SocketAddr::new(at.vip, PORT);
+    cluster.balance(vip, SocketAddr::new(at.pod2, SERVER_PORT));
+    cluster.install(&policy(cluster_cidr()), |_| vec![]);
+    let listener = cluster.pod2.inside(|| TcpListener::bind(("0.0.0.0", SERVER_PORT)).unwrap());
+    let client = cluster.client.inside(move || TcpStream::connect(vip).unwrap());
+    let (server, peer) = listener.accept().unwrap();
+    assert_eq!(peer.ip(), at.node_towards_pod2);
+
+    let handle = |listed: String| listed.lines().next().unwrap().to_owned();
+    let table = || cluster.node.inside(|| run("nft -a list table ip kube-ipvs"));
+    let before = handle(table());
+    cluster.node.inside(|| nft("add set ip kube-ipvs unknown { type ipv4_addr; }"));
+    cluster.install(&policy(cluster_cidr()), |_| vec![]);
+    assert_ne!(handle(table()), before, "another table");
+
+    for (mut from, mut to) in [(&client, &server), (&server, &client)] {
+        let mut heard = [0; 5];
+        from.write_all(b"hello").unwrap();
+        to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        to.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"hello");
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn requests_pass_the_hooks_in_the_order_that_the_crate_documents() {
     const POINTS: [(&str, &str); 7] = [
         ("prerouting", "type filter hook prerouting priority -150"),
@@ -273,9 +202,11 @@ fn requests_pass_the_hooks_in_the_order_that_the_crate_documents() {
         ("output-late", "type filter hook output priority 0"),
         ("postrouting", "type filter hook postrouting priority 50"),
     ];
-    // Where the first packet of a connection from `host` is seen, and where it was going there.
-    let walk = |host: fn(&Cluster) -> &Host| {
-        let cluster = Cluster::balancing_to(|a| a.pod2);
+    let at = addresses(Family::V4);
+    // Where the first packet of a connection from `host` to `vip` is seen, and where it was going there.
+    let walk = |host: fn(&Cluster) -> &Host, vip: IpAddr| {
+        let (cluster, server) = (Cluster::new(), SocketAddr::new(vip, PORT));
+        cluster.balance(server, SocketAddr::new(at.pod2, TARGET_PORT));
         cluster.install(&policy(cluster_cidr()), |_| vec![]);
         let chains = POINTS.map(|(name, hook)| {
             let count = |port, to| {
@@ -285,17 +216,19 @@ fn requests_pass_the_hooks_in_the_order_that_the_crate_documents() {
             format!("chain {name} {{ {hook}; {vip}; {real}; }}")
         });
         cluster.node.inside(move || nft(&format!("table ip walk {{\n{}\n}}", chains.join("\n"))));
-        seen(host(&cluster), Family::V4);
+        host(&cluster).source_at(server);
         let listed = cluster.node.inside(|| run("nft list table ip walk"));
         let seen = listed.lines().filter(|line| line.contains("comment") && !line.contains("packets 0 "));
         seen.map(|line| line.split('"').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
     };
     let through_the_node =
         ["prerouting VIP", "input VIP", "output-early pod", "output-late pod", "postrouting pod"];
-    assert_eq!(walk(|c| &c.client), through_the_node);
-    assert_eq!(walk(|c| &c.pod1), through_the_node);
-    assert_eq!(
-        walk(|c| &c.node),
-        ["output-early VIP", "output-early pod", "output-nat VIP", "output-late pod", "postrouting pod"]
-    );
+    let from_the_node =
+        ["output-early VIP", "output-early pod", "output-nat VIP", "output-late pod", "postrouting pod"];
+    // A NodePort is served at addresses of the node itself, which take the same way.
+    for vip in [at.vip, at.node_towards_client] {
+        assert_eq!(walk(|c| &c.client, vip), through_the_node);
+        assert_eq!(walk(|c| &c.pod1, vip), through_the_node);
+        assert_eq!(walk(|c| &c.node, vip), from_the_node);
+    }
 }

@@ -33,6 +33,10 @@ fn cluster_ip(ip: &str, port: u16) -> Element {
     Element::ClusterIp(ServiceAddress { protocol: Protocol::Tcp, ip: ip.parse().unwrap(), port })
 }
 
+fn external(ip: &str, port: u16) -> Element {
+    Element::External(ServiceAddress { protocol: Protocol::Sctp, ip: ip.parse().unwrap(), port })
+}
+
 fn hairpin(ip: &str, port: u16) -> Element {
     Element::Hairpin(HairpinFlow {
         protocol: Protocol::Udp,
@@ -44,6 +48,8 @@ fn some_elements() -> Vec<Element> {
     vec![
         cluster_ip("10.96.0.1", 443),
         cluster_ip("fd00::1", 443),
+        external("192.0.2.1", 30080),
+        external("2001:db8::1", 30080),
         hairpin("10.244.0.7", 53),
         hairpin("fd00:10:244::7", 53),
     ]
@@ -135,9 +141,12 @@ fn elements_are_listed_by_nft_and_observed_as_they_were_added() {
     with_installed(|netfilter| {
         assert_eq!(netfilter.observe().unwrap(), both(&some_elements()));
         let listed = run("nft list ruleset");
-        for text in
-            ["10.96.0.1 . tcp . 443 }", "10.244.0.7 . udp . 53 . 10.244.0.7 }", "fd00::1 . tcp . 443 }"]
-        {
+        for text in [
+            "10.96.0.1 . tcp . 443 }",
+            "192.0.2.1 . sctp . 30080 }",
+            "10.244.0.7 . udp . 53 . 10.244.0.7 }",
+            "fd00::1 . tcp . 443 }",
+        ] {
             assert!(listed.contains(text), "{text} is not in {listed}");
         }
     });
@@ -285,6 +294,21 @@ fn a_set_with_another_key_is_replaced_and_the_other_sets_elements_are_put_back()
         let expected: Vec<_> =
             some_elements().into_iter().filter(|e| *e != hairpin("10.244.0.7", 53)).collect();
         assert_eq!(netfilter.observe().unwrap(), both(&expected));
+    });
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn the_table_of_a_version_without_external_addresses_is_replaced_and_its_elements_stay() {
+    with_installed(|netfilter| {
+        for table in ["ip kube-ipvs", "ip6 kube-ipvs"] {
+            nft(&format!("flush chain {table} services; delete set {table} external"));
+        }
+        let rest: Vec<_> = some_elements().into_iter().filter(|e| e.set() != "external").collect();
+        let expected = Observed { installed: BTreeSet::new(), ..both(&rest) };
+        assert_eq!(netfilter.observe().unwrap(), expected);
+        netfilter.apply(&INSTALL).unwrap();
+        assert_eq!(netfilter.observe().unwrap(), both(&rest));
     });
 }
 

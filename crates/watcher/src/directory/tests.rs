@@ -261,6 +261,23 @@ fn rewriting_the_same_content_sends_nothing() {
 }
 
 #[test]
+fn of_a_node_only_the_zone_and_the_addresses_are_news() {
+    const NODE: &str = "
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {addresses: [{type: InternalIP, address: 192.0.2.1}], phase: Pending}
+";
+    let watched = Watched::new(directory(&[("node.yaml", NODE)]));
+    assert!(matches!(watched.next(), Change::ApplyNode(_)));
+    fs::write(watched.path("node.yaml"), NODE.replace("Pending", "Running")).unwrap();
+    watched.nothing_more();
+    fs::write(watched.path("node.yaml"), NODE.replace("192.0.2.1", "192.0.2.2")).unwrap();
+    let Change::ApplyNode(node) = watched.next() else { panic!("not a Node") };
+    assert_eq!(node, Node { zone: None, ips: vec!["192.0.2.2".parse().unwrap()] });
+}
+
+#[test]
 fn a_malformed_file_at_the_start_sends_nothing() {
     let directory = directory(&[("a.yaml", "kind: ["), ("web.yaml", WEB)]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

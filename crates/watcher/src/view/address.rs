@@ -1,6 +1,11 @@
 //! IP addresses as Kubernetes reads them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    fmt::Display,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use super::Problems;
 
 /// The address that the text means.
 ///
@@ -29,9 +34,46 @@ fn decimal_octet(text: &str) -> Option<u8> {
     }
 }
 
+/// The VIP that the text means. The empty text is none, and no problem: Go writes it for "not set".
+pub(super) fn vip(text: &str, at: impl Display, problems: &mut Problems) -> Option<IpAddr> {
+    if text.is_empty() {
+        return None;
+    }
+    let Some(ip) = parse(text) else {
+        problems.add(at, format_args!("{text:?} is not an IP address"));
+        return None;
+    };
+    if let Some(kind) = kind_of_no_vip(ip) {
+        problems.add(at, format_args!("{ip} is {kind}, which cannot be served"));
+        return None;
+    }
+    Some(ip)
+}
+
+/// What kind of address it is, where one of that kind cannot be a VIP: the node uses it for something
+/// else, and binding or serving it would break that. The API server refuses such addresses; manifests in
+/// a directory do not pass through it.
+fn kind_of_no_vip(ip: IpAddr) -> Option<&'static str> {
+    match ip {
+        _ if ip.is_unspecified() => Some("the unspecified address"),
+        _ if ip.is_loopback() => Some("a loopback address"),
+        _ if ip.is_multicast() => Some("a multicast address"),
+        IpAddr::V4(v4) if v4.is_broadcast() => Some("the broadcast address"),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("a link-local address"),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The address, and what is wrong with it.
+    fn vip(text: &str) -> (Option<IpAddr>, Vec<String>) {
+        let mut problems = Problems::default();
+        let ip = super::vip(text, "at", &mut problems);
+        (ip, problems.into_vec())
+    }
 
     #[test]
     fn leading_zeros_are_decimal_and_vanish() {
@@ -61,5 +103,38 @@ mod tests {
         ] {
             assert_eq!(parse(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn addresses_that_no_proxy_may_take_over_are_no_vips() {
+        for (text, kind) in [
+            ("0.0.0.0", "the unspecified address"),
+            ("::", "the unspecified address"),
+            ("127.0.0.1", "a loopback address"),
+            ("127.255.255.254", "a loopback address"),
+            ("::ffff:127.0.0.1", "a loopback address"),
+            ("::1", "a loopback address"),
+            ("224.0.0.1", "a multicast address"),
+            ("239.255.255.255", "a multicast address"),
+            ("ff02::1", "a multicast address"),
+            ("255.255.255.255", "the broadcast address"),
+            ("fe80::1", "a link-local address"),
+            ("febf::1", "a link-local address"),
+        ] {
+            let ip = parse(text).unwrap();
+            assert_eq!(vip(text), (None, vec![format!("at: {ip} is {kind}, which cannot be served")]));
+        }
+    }
+
+    #[test]
+    fn any_other_address_can_be_a_vip() {
+        for text in ["10.96.0.1", "169.254.20.10", "223.255.255.255", "fd00::1", "fec0::1", "2001:db8::1"] {
+            assert_eq!(vip(text), (Some(text.parse().unwrap()), vec![]));
+        }
+    }
+
+    #[test]
+    fn an_empty_text_is_no_vip_and_no_problem() {
+        assert_eq!(vip(""), (None, vec![]));
     }
 }

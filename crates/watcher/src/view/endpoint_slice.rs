@@ -143,33 +143,15 @@ fn slice(
     endpoints: List<RawEndpoint>,
     mut problems: Problems,
 ) -> EndpointSlice {
-    let ports = ports.read("ports", &mut problems).unwrap_or_default();
-    let endpoints = endpoints.read("endpoints", &mut problems).unwrap_or_default();
     EndpointSlice {
         service: ObjectName::new(name.namespace.clone(), owner),
         name,
         family,
-        ports: elements(ports, "ports", &mut problems, endpoint_port),
-        endpoints: elements(endpoints, "endpoints", &mut problems, |raw, at, problems| {
-            endpoint(raw, family, at, problems)
-        }),
+        ports: ports.read_each("ports", &mut problems, endpoint_port),
+        endpoints: endpoints
+            .read_each("endpoints", &mut problems, |raw, at, problems| endpoint(raw, family, at, problems)),
         problems: problems.into_vec(),
     }
-}
-
-/// The elements of a list that can be used.
-fn elements<R: Object, T>(
-    list: Vec<Field<R>>,
-    of: &str,
-    problems: &mut Problems,
-    mut read: impl FnMut(R, fmt::Arguments<'_>, &mut Problems) -> Option<T>,
-) -> Vec<T> {
-    let mut found = Vec::with_capacity(list.len());
-    for (i, field) in list.into_iter().enumerate() {
-        let at = format_args!("{of}[{i}]");
-        found.extend(field.read(at, problems).and_then(|raw| read(raw, at, problems)));
-    }
-    found
 }
 
 fn endpoint_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<EndpointPort> {
@@ -223,13 +205,10 @@ fn endpoint(
 }
 
 fn names(list: List<RawHint>, at: fmt::Arguments<'_>, problems: &mut Problems) -> Box<[Arc<str>]> {
-    let list = list.read(at, problems).unwrap_or_default();
-    let mut names = Vec::with_capacity(list.len());
-    for (i, field) in list.into_iter().enumerate() {
-        let Some(hint) = field.read(format_args!("{at}[{i}]"), problems) else { continue };
-        names.extend(hint.name.read(format_args!("{at}[{i}].name"), problems).map(Arc::from));
-    }
-    names.into()
+    let name = |hint: RawHint, at: fmt::Arguments<'_>, problems: &mut Problems| {
+        hint.name.read(format_args!("{at}.name"), problems).map(Arc::from)
+    };
+    list.read_each(at, problems, name).into()
 }
 
 #[cfg(test)]

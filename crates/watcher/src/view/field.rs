@@ -2,7 +2,7 @@
 //!
 //! Decoding a [`Field`] fails only where the text is no JSON at all, so that one element of the wrong
 //! shape can never take the object, the list or the watch down with it. What is not asked for
-//! (`managedFields`, annotations, status) is skipped without being stored.
+//! (`managedFields`, annotations, conditions) is skipped without being stored.
 
 use std::{
     fmt::{self, Display},
@@ -51,6 +51,24 @@ impl<T: Shape> Field<T> {
     /// Whether there is anything at all.
     pub(crate) fn is_present(&self) -> bool {
         !matches!(self, Self::Absent)
+    }
+}
+
+impl<T: Shape> List<T> {
+    /// The elements that can be used, each as `read` makes it, which is told its path.
+    pub(crate) fn read_each<U>(
+        self,
+        of: impl Display,
+        problems: &mut Problems,
+        mut read: impl FnMut(T, fmt::Arguments<'_>, &mut Problems) -> Option<U>,
+    ) -> Vec<U> {
+        let list = self.read(&of, problems).unwrap_or_default();
+        let mut found = Vec::with_capacity(list.len());
+        for (i, field) in list.into_iter().enumerate() {
+            let at = format_args!("{of}[{i}]");
+            found.extend(field.read(at, problems).and_then(|value| read(value, at, problems)));
+        }
+        found
     }
 }
 
@@ -252,9 +270,18 @@ mod tests {
 
     #[test]
     fn a_wrong_element_leaves_its_neighbours_alone() {
-        let Field::Is(pet) = pet(r#"{"friends":[{"name":"Tom"},7,{"name":"Kim"}]}"#) else { panic!() };
-        let friends = pet.friends.read("friends", &mut Problems::default()).unwrap();
-        assert!(matches!(friends.as_slice(), [Field::Is(_), Field::Wrong(_), Field::Is(_)]));
+        let mut problems = Problems::default();
+        let Field::Is(pet) = pet(r#"{"friends":[{"name":"Tom"},7,{"name":[]},null,{"name":"Kim"}]}"#) else {
+            panic!("not an object")
+        };
+        let names = pet.friends.read_each("friends", &mut problems, |friend, at, problems| {
+            friend.name.read(format_args!("{at}.name"), problems)
+        });
+        assert_eq!(names, ["Tom".into(), "Kim".into()]);
+        assert_eq!(
+            problems.into_vec(),
+            ["friends[1]: 7 is not an object", "friends[2].name: [] is not a string"]
+        );
     }
 
     #[test]

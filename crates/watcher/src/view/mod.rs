@@ -13,6 +13,9 @@ mod node;
 mod port;
 mod service_object;
 
+#[cfg(test)]
+mod tests;
+
 use std::{borrow::Cow, fmt, fmt::Display};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

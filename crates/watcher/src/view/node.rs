@@ -1,13 +1,15 @@
 //! Node.
 
+use std::net::IpAddr;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use service::{Change, Node};
 use tracing::warn;
 
 use super::{
-    Decoded, Kind, News, Problems,
-    field::{Field, Object},
+    Decoded, Kind, News, Problems, address,
+    field::{Field, List, Object},
     metadata::{Metadata, RawMetadata},
 };
 
@@ -16,9 +18,26 @@ use super::{
 #[serde(default)]
 pub(crate) struct RawNode {
     metadata: Field<RawMetadata>,
+    status: Field<RawStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawStatus {
+    addresses: List<RawAddress>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawAddress {
+    #[serde(rename = "type")]
+    kind: Field<Box<str>>,
+    address: Field<Box<str>>,
 }
 
 impl Object for RawNode {}
+impl Object for RawStatus {}
+impl Object for RawAddress {}
 
 impl Kind for Node {
     const KIND: &'static str = "Node";
@@ -34,14 +53,16 @@ impl Kind for Node {
         let zone = std::mem::take(&mut metadata.labels.zone)
             .read("metadata.labels[topology.kubernetes.io/zone]", &mut problems);
         // A zone that is not a string cannot be matched by any hint: the same as none.
-        (metadata.object_meta(), Decoded::Object(Self { zone: zone.map(Into::into), ips: Vec::new() }))
+        let status = raw.status.read("status", &mut problems).unwrap_or_default();
+        let node = Self { zone: zone.map(Into::into), ips: ips(status.addresses, &mut problems) };
+        (metadata.object_meta(), Decoded::Object(node))
     }
 
     fn problems(&self) -> &[String] {
         &[]
     }
 
-    /// A Node that is gone keeps its last zone: its endpoints are still where they were.
+    /// A Node that is gone keeps its last zone and addresses: its endpoints are still where they were.
     fn change(news: News<Self>) -> Option<Change> {
         match news {
             News::Replace(mut nodes) => {
@@ -54,30 +75,96 @@ impl Kind for Node {
             }
             News::Apply(node) => Some(Change::ApplyNode(node)),
             News::Delete(name) => {
-                warn!("the Node {} was deleted; its last zone stays", name.name);
+                warn!("the Node {} was deleted; its last zone and addresses stay", name.name);
                 None
             }
         }
     }
 }
 
+/// The node IPs: the internal ones, then the external ones, each in the order of the list, which has the
+/// primary one first. Host names are none, nor is anything else that cannot be read.
+fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
+    let addresses = addresses.read_each("status.addresses", problems, |raw, at, problems| {
+        let kind = raw.kind.read(format_args!("{at}.type"), problems)?;
+        let text = raw.address.read(format_args!("{at}.address"), problems)?;
+        Some((kind, address::parse(&text)?))
+    });
+    let of =
+        |kind: &'static str| addresses.iter().filter(move |(other, _)| **other == *kind).map(|(_, ip)| *ip);
+    of("InternalIP").chain(of("ExternalIP")).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::super::View;
     use super::*;
 
-    fn decoded(text: &str) -> Decoded<Node> {
-        serde_json::from_str::<View<Node>>(text).unwrap().decoded
+    fn node(object: Value) -> Node {
+        let Decoded::Object(node) = serde_json::from_value::<View<Node>>(object).unwrap().decoded else {
+            panic!("not decoded")
+        };
+        node
+    }
+
+    fn with_addresses(addresses: &Value) -> Vec<String> {
+        let node = node(json!({"metadata": {"name": "n1"}, "status": {"addresses": addresses}}));
+        node.ips.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn only_the_zone_is_kept() {
-        let node = r#"{"metadata":{"name":"n1","labels":{"a":"b","topology.kubernetes.io/zone":"z1"}},"status":{"x":1}}"#;
-        assert_eq!(decoded(node), Decoded::Object(Node { zone: Some("z1".into()), ips: Vec::new() }));
+    fn only_the_zone_and_the_node_ips_are_kept() {
+        let heard = |at: &str, ready: &str| {
+            node(json!({
+                "metadata": {
+                    "name": "n1", "resourceVersion": at,
+                    "labels": {"a": "b", "topology.kubernetes.io/zone": "z1"},
+                    "annotations": {"at": at},
+                },
+                "spec": {"podCIDR": "10.244.1.0/24"},
+                "status": {
+                    "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+                    "conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": at}],
+                    "images": [{"names": ["a"], "sizeBytes": 1}],
+                },
+            }))
+        };
+        let kept = Node { zone: Some("z1".into()), ips: vec!["192.0.2.1".parse().unwrap()] };
+        assert_eq!(heard("2026-01-02T03:04:05Z", "True"), kept);
+        assert_eq!(heard("2026-01-02T03:09:05Z", "False"), kept, "a heartbeat makes no other Node");
     }
 
     #[test]
-    fn a_node_may_have_no_zone() {
-        assert_eq!(decoded(r#"{"metadata":{"name":"n1"}}"#), Decoded::Object(Node::default()));
+    fn a_node_may_have_no_zone_and_no_addresses() {
+        assert_eq!(node(json!({"metadata": {"name": "n1"}})), Node::default());
+    }
+
+    #[test]
+    fn internal_addresses_come_before_external_ones() {
+        let ips = with_addresses(&json!([
+            {"type": "ExternalIP", "address": "203.0.113.1"},
+            {"type": "InternalIP", "address": "192.0.2.1"},
+            {"type": "Hostname", "address": "192.0.2.99"},
+            {"type": "ExternalIP", "address": "2001:db8:1::1"},
+            {"type": "InternalIP", "address": "2001:db8::1"},
+        ]));
+        assert_eq!(ips, ["192.0.2.1", "2001:db8::1", "203.0.113.1", "2001:db8:1::1"]);
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_read_is_skipped_alone() {
+        let ips = with_addresses(&json!([
+            {"type": "InternalIP", "address": "n1.example"},
+            {"type": "InternalIP", "address": ""},
+            {"type": "InternalIP", "address": 7},
+            {"type": "InternalIP"},
+            {"address": "192.0.2.2"},
+            "192.0.2.3",
+            {"type": "InternalIP", "address": "192.0.2.04"},
+        ]));
+        assert_eq!(ips, ["192.0.2.4"]);
+        assert_eq!(with_addresses(&json!("192.0.2.1")), Vec::<String>::new());
     }
 }

@@ -1,6 +1,6 @@
 //! Ports and protocols, in Services and in EndpointSlices.
 
-use std::fmt::Display;
+use std::{fmt::Display, num::NonZero};
 
 use ipvs::Protocol;
 
@@ -12,8 +12,23 @@ pub(super) fn number(field: Field<i64>, at: impl Display + Copy, problems: &mut 
         problems.add(at, "not set");
         return None;
     }
-    let number = field.read(at, problems)?;
-    let port = u16::try_from(number).ok().filter(|port| *port != 0);
+    in_range(field.read(at, problems)?, at, problems).map(NonZero::get)
+}
+
+/// The same where there need not be any: 0 is none then, too.
+pub(super) fn optional(
+    field: Field<i64>,
+    at: impl Display + Copy,
+    problems: &mut Problems,
+) -> Option<NonZero<u16>> {
+    match field.read(at, problems)? {
+        0 => None,
+        number => in_range(number, at, problems),
+    }
+}
+
+fn in_range(number: i64, at: impl Display, problems: &mut Problems) -> Option<NonZero<u16>> {
+    let port = u16::try_from(number).ok().and_then(NonZero::new);
     if port.is_none() {
         problems.add(at, format_args!("{number} is not between 1 and 65535"));
     }

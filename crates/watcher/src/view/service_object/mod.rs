@@ -1,0 +1,269 @@
+//! Service.
+
+mod addresses;
+mod policies;
+mod ports;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use service::{Change, ObjectName, Service, ServiceKind};
+
+use self::{addresses::RawStatus, policies::RawAffinityConfig, ports::RawPort};
+use super::{
+    Decoded, Kind, News, Problems,
+    field::{Field, List, Object},
+    metadata::{Metadata, RawMetadata, nameless},
+    port,
+};
+
+/// A Service as it comes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RawService {
+    metadata: Field<RawMetadata>,
+    spec: Field<RawSpec>,
+    status: Field<RawStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawSpec {
+    #[serde(rename = "type")]
+    kind: Field<Box<str>>,
+    #[serde(rename = "clusterIP")]
+    cluster_ip: Field<Box<str>>,
+    #[serde(rename = "clusterIPs")]
+    cluster_ips: List<Box<str>>,
+    ip_families: List<Box<str>>,
+    #[serde(rename = "externalIPs")]
+    external_ips: List<Box<str>>,
+    ports: List<RawPort>,
+    session_affinity: Field<Box<str>>,
+    session_affinity_config: Field<RawAffinityConfig>,
+    internal_traffic_policy: Field<Box<str>>,
+    external_traffic_policy: Field<Box<str>>,
+    health_check_node_port: Field<i64>,
+}
+
+impl Object for RawService {}
+impl Object for RawSpec {}
+
+impl Kind for Service {
+    const KIND: &'static str = "Service";
+    const GROUP: &'static str = "";
+    const PLURAL: &'static str = "services";
+    const ALWAYS_SOME: bool = true;
+
+    type Raw = RawService;
+
+    fn decode(raw: RawService) -> (ObjectMeta, Decoded<Self>) {
+        let mut problems = Problems::default();
+        let metadata = Metadata::read(raw.metadata, &mut problems);
+        let decoded = match metadata.object_name() {
+            None => Decoded::Unusable(nameless(problems)),
+            Some(name) => {
+                let spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
+                Decoded::Object(service(name, &metadata, spec, raw.status, problems))
+            }
+        };
+        (metadata.object_meta(), decoded)
+    }
+
+    fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    fn change(news: News<Self>) -> Option<Change> {
+        Some(match news {
+            News::Replace(services) => Change::ReplaceServices(services),
+            News::Apply(service) => Change::ApplyService(service),
+            News::Delete(name) => Change::DeleteService(name),
+        })
+    }
+}
+
+fn service(
+    name: ObjectName,
+    metadata: &Metadata,
+    spec: RawSpec,
+    status: Field<RawStatus>,
+    mut problems: Problems,
+) -> Service {
+    Service {
+        name,
+        created: metadata.created,
+        kind: kind(spec.kind, &mut problems),
+        cluster_ips: addresses::cluster_ips(
+            spec.cluster_ip,
+            spec.cluster_ips,
+            spec.ip_families,
+            &mut problems,
+        ),
+        external_ips: addresses::external_ips(spec.external_ips, &mut problems),
+        load_balancer_ips: addresses::load_balancer_ips(status, &mut problems),
+        ports: ports::ports(spec.ports, &mut problems),
+        session_affinity: policies::affinity(
+            spec.session_affinity,
+            spec.session_affinity_config,
+            &mut problems,
+        ),
+        internal_traffic_policy: policies::traffic(
+            spec.internal_traffic_policy,
+            "spec.internalTrafficPolicy",
+            &mut problems,
+        ),
+        external_traffic_policy: policies::traffic(
+            spec.external_traffic_policy,
+            "spec.externalTrafficPolicy",
+            &mut problems,
+        ),
+        health_check_node_port: port::optional(
+            spec.health_check_node_port,
+            "spec.healthCheckNodePort",
+            &mut problems,
+        ),
+        // Any value counts, the empty one too: the label's presence says it.
+        other_proxy: metadata.labels.service_proxy_name.is_present(),
+        problems: problems.into_vec(),
+    }
+}
+
+fn kind(field: Field<Box<str>>, problems: &mut Problems) -> ServiceKind {
+    match field.read("spec.type", problems).as_deref() {
+        None | Some("ClusterIP") => ServiceKind::ClusterIp,
+        Some("NodePort") => ServiceKind::NodePort,
+        Some("LoadBalancer") => ServiceKind::LoadBalancer,
+        Some("ExternalName") => ServiceKind::ExternalName,
+        Some(other) => {
+            problems.add("spec.type", format_args!("{other:?} is unknown; taken as ClusterIP"));
+            ServiceKind::ClusterIp
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::IpAddr, num::NonZero};
+
+    use ipvs::Protocol;
+    use serde_json::{Value, json};
+    use service::{ServicePort, TrafficPolicy};
+
+    use super::super::View;
+    use super::*;
+
+    fn decoded(value: Value) -> Decoded<Service> {
+        serde_json::from_value::<View<Service>>(value).unwrap().decoded
+    }
+
+    /// The Service with this spec and this status.
+    pub(super) fn with(spec: Value, status: Value) -> Service {
+        let metadata = json!({"name": "web", "namespace": "shop", "managedFields": [{"manager": "kubectl"}]});
+        let object = Value::from_iter([("metadata", metadata), ("spec", spec), ("status", status)]);
+        let Decoded::Object(service) = decoded(object) else { panic!("not decoded") };
+        service
+    }
+
+    pub(super) fn with_spec(spec: Value) -> Service {
+        with(spec, Value::Null)
+    }
+
+    #[test]
+    fn a_service_is_read_whole() {
+        let Decoded::Object(service) = decoded(json!({
+            "metadata": {
+                "name": "web", "namespace": "shop", "creationTimestamp": "2026-01-02T03:04:05Z",
+                "labels": {"service.kubernetes.io/service-proxy-name": ""}
+            },
+            "spec": {
+                "type": "LoadBalancer", "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7", "fd00::7"],
+                "ipFamilies": ["IPv4", "IPv6"], "externalIPs": ["198.51.100.7"],
+                "ports": [
+                    {"name": "dns", "protocol": "UDP", "port": 53, "nodePort": 30053},
+                    {"name": "dns", "protocol": "TCP", "port": 53, "nodePort": 30053},
+                    {"name": "s", "protocol": "SCTP", "port": 99, "appProtocol": "x"}
+                ],
+                "sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+                "internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local",
+                "healthCheckNodePort": 30099, "allocateLoadBalancerNodePorts": true
+            },
+            "status": {
+                "loadBalancer": {"ingress": [{"ip": "192.0.2.7", "ipMode": "VIP", "ports": []}]},
+                "conditions": []
+            }
+        })) else {
+            panic!("not decoded")
+        };
+        let port = |name: &str, protocol, port, node_port| ServicePort {
+            name: name.into(),
+            protocol,
+            port,
+            node_port: NonZero::new(node_port),
+        };
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(
+            service,
+            Service {
+                name: ObjectName::new("shop", "web"),
+                created: Some(1_767_323_045),
+                kind: ServiceKind::LoadBalancer,
+                cluster_ips: vec![ip("10.96.0.7"), ip("fd00::7")],
+                external_ips: vec![ip("198.51.100.7")],
+                load_balancer_ips: vec![ip("192.0.2.7")],
+                ports: vec![
+                    port("dns", Protocol::Udp, 53, 30053),
+                    port("dns", Protocol::Tcp, 53, 30053),
+                    port("s", Protocol::Sctp, 99, 0)
+                ],
+                session_affinity: Some(60),
+                internal_traffic_policy: TrafficPolicy::Local,
+                external_traffic_policy: TrafficPolicy::Local,
+                health_check_node_port: NonZero::new(30099),
+                other_proxy: true,
+                problems: vec![],
+            }
+        );
+    }
+
+    #[test]
+    fn a_service_whose_every_field_is_wrong_is_still_a_service() {
+        let service = with(
+            json!({
+                "type": 1, "clusterIP": {}, "clusterIPs": "x", "ipFamilies": 7, "externalIPs": true,
+                "ports": {"a": 1}, "sessionAffinity": [], "sessionAffinityConfig": 1,
+                "internalTrafficPolicy": "Nearby", "externalTrafficPolicy": 2, "healthCheckNodePort": "x",
+            }),
+            json!({"loadBalancer": []}),
+        );
+        let problems = [
+            "spec.type: 1 is not a string",
+            "spec.clusterIP: {} is not a string",
+            "spec.clusterIPs: \"x\" is not a list",
+            "spec.ipFamilies: 7 is not a list",
+            "spec.externalIPs: true is not a list",
+            "status.loadBalancer: [] is not an object",
+            "spec.ports: {\"a\":1} is not a list",
+            "spec.sessionAffinity: [] is not a string",
+            "spec.internalTrafficPolicy: \"Nearby\" is not Cluster or Local; taken as Cluster",
+            "spec.externalTrafficPolicy: 2 is not a string",
+            "spec.healthCheckNodePort: \"x\" is not an integer",
+        ];
+        let nothing = Service::new(ObjectName::new("shop", "web"));
+        assert_eq!(service, Service { problems: problems.map(String::from).into(), ..nothing });
+    }
+
+    #[test]
+    fn a_health_check_port_of_0_is_none_and_one_out_of_range_is_reported() {
+        assert_eq!(with_spec(json!({"healthCheckNodePort": 0})).problems, Vec::<String>::new());
+        let service = with_spec(json!({"healthCheckNodePort": 65_536}));
+        assert_eq!(service.health_check_node_port, None);
+        assert_eq!(service.problems, ["spec.healthCheckNodePort: 65536 is not between 1 and 65535"]);
+    }
+
+    #[test]
+    fn an_object_without_a_name_cannot_be_used() {
+        assert!(matches!(decoded(json!({"metadata": {"namespace": "shop"}})), Decoded::Unusable(_)));
+        assert_eq!(decoded(json!(5)), Decoded::Unusable("Service: 5 is not an object".into()));
+    }
+}

@@ -1,0 +1,110 @@
+//! Decoding stands whatever comes.
+
+use proptest::{
+    collection::{btree_map, vec},
+    prelude::*,
+    sample::{Index, select},
+};
+use serde_json::{Value, json};
+use service::{EndpointSlice, Node, Service};
+
+use super::*;
+
+/// An object with every field that any kind has.
+fn object() -> Value {
+    json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "resourceVersion": "1",
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "labels": {"kubernetes.io/service-name": "web", "topology.kubernetes.io/zone": "z1"},
+        },
+        "spec": {
+            "type": "LoadBalancer", "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7", "fd00::7"],
+            "ipFamilies": ["IPv4", "IPv6"], "externalIPs": ["198.51.100.7", "2001:db8::7"],
+            "ports": [
+                {"name": "a", "protocol": "TCP", "port": 80, "nodePort": 30080},
+                {"name": "b", "protocol": "UDP", "port": 53, "nodePort": 30053},
+            ],
+            "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+            "internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local",
+            "healthCheckNodePort": 30099,
+        },
+        "status": {
+            "loadBalancer": {"ingress": [{"ip": "192.0.2.7", "ipMode": "VIP"}, {"hostname": "lb"}]},
+            "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "a", "protocol": "TCP", "port": 8080}],
+        "endpoints": [{
+            "addresses": ["10.244.0.5"], "nodeName": "n1",
+            "conditions": {"ready": false, "serving": true, "terminating": true},
+            "hints": {"forZones": [{"name": "z1"}], "forNodes": [{"name": "n1"}]},
+        }],
+    })
+}
+
+/// Where there is something in the value, as JSON pointers.
+fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+    found.push(at.to_owned());
+    match value {
+        Value::Array(list) => {
+            for (i, element) in list.iter().enumerate() {
+                places(element, &format!("{at}/{i}"), found);
+            }
+        }
+        Value::Object(map) => {
+            for (key, field) in map {
+                places(field, &format!("{at}/{}", key.replace('/', "~1")), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Texts that mean something somewhere.
+const WORDS: [&str; 11] =
+    ["", "None", "VIP", "Proxy", "Local", "IPv6", "SCTP", "127.0.0.1", "::", "fe80::1", "ff02::1"];
+
+fn anything() -> impl Strategy<Value = Value> {
+    let scalar = prop_oneof![
+        1 => Just(Value::Null),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => any::<i64>().prop_map(Value::from),
+        1 => any::<u64>().prop_map(Value::from),
+        1 => any::<f64>().prop_map(Value::from),
+        1 => (-1..65_537).prop_map(Value::from),
+        8 => select(&WORDS[..]).prop_map(Value::from),
+        1 => any::<String>().prop_map(Value::from),
+    ];
+    scalar.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            btree_map("[a-z]{0,4}|ip|port|address", inner, 0..4).prop_map(Value::from_iter),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_stands_in_an_object_it_is_decoded_and_asks_for_nothing_that_breaks_the_node(
+        changes in vec((any::<Index>(), anything()), 1..8),
+    ) {
+        let mut object = object();
+        for (place, value) in changes {
+            let mut all = Vec::new();
+            places(&object, "", &mut all);
+            *object.pointer_mut(place.get::<String>(&all)).unwrap() = value;
+        }
+        prop_assert!(View::<EndpointSlice>::deserialize(&object).is_ok());
+        prop_assert!(View::<Node>::deserialize(&object).is_ok());
+        if let Decoded::Object(service) = View::<Service>::deserialize(&object).unwrap().decoded {
+            let vips = [service.cluster_ips, service.external_ips, service.load_balancer_ips].concat();
+            for vip in vips {
+                let text = vip.to_string();
+                let broken = vip.is_loopback() || vip.is_unspecified() || vip.is_multicast();
+                prop_assert!(!broken && !text.starts_with("fe80:"), "{text}");
+            }
+            prop_assert!(service.ports.iter().all(|port| port.port != 0));
+        }
+    }
+}
