@@ -28,7 +28,7 @@ use ipvs::{
 use netfilter::{Change, Element, KernelNetfilter, LocalTraffic, Netfilter, Policy};
 use netlink::{Batch, Socket};
 use nix::sched::{CloneFlags, unshare};
-use reconciler::Periods;
+use reconciler::Timing;
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
 use watcher::{Kernel, Observed, Ownership, Scope, diff};
 
@@ -207,8 +207,10 @@ fn ownership() -> Ownership {
 fn sync(services: u32, endpoints: u32, binding: VipBinding) -> Duration {
     let hour = Duration::from_secs(3600);
     let (list, slices) = objects(services, endpoints);
-    let periods = Periods { sync: hour, min_sync: Duration::ZERO };
-    let (handle, thread) = reconciler::start(state(), kernel(binding), ownership(), periods).unwrap();
+    let timing = Timing { sync_period: hour, min_sync_period: Duration::ZERO, drain_timeout: None };
+    let unheard = Box::new(drop);
+    let (handle, thread) =
+        reconciler::start(state(), kernel(binding), ownership(), timing, unheard).unwrap();
     handle.change(service::Change::ReplaceServices(list)).unwrap();
     handle.status().unwrap();
     let start = Instant::now();

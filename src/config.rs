@@ -4,18 +4,21 @@
 //! alone counts, but for the few flags that go before it.
 
 mod duration;
+mod feature_gates;
 mod file;
 mod validate;
 mod without_effect;
 
-use std::{fs, io, path::PathBuf, time::Duration};
+use std::{fs, io, net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
 use ipnet::IpNet;
-use ipvs::Scheduler;
+use ipvs::{Family, Scheduler};
 use netfilter::Policy;
+use service::NodePortAddresses;
 
 pub use duration::{GoDuration, InvalidDuration};
+pub use feature_gates::{FeatureGates, InvalidGates};
 pub use validate::Problem;
 pub use without_effect::WithoutEffect;
 pub(crate) use without_effect::switch;
@@ -40,6 +43,14 @@ pub struct Settings {
     pub exclude_cidrs: Vec<IpNet>,
     /// What is masqueraded.
     pub policy: Policy,
+    /// At which of this node's addresses NodePorts are served.
+    pub node_port_addresses: NodePortAddresses,
+    /// The address that counts before the node IP of its family.
+    pub bind_address: Option<IpAddr>,
+    /// Whether `spec.externalIPs` are served.
+    pub external_ips: bool,
+    /// How long a TCP real server may drain; `None` is for ever.
+    pub drain_timeout: Option<Duration>,
     /// How VIPs are made local.
     pub vip_binding: VipBinding,
     /// Whether ARP is answered only on the interface that has the address.
@@ -134,13 +145,17 @@ enum Origin {
 }
 
 impl Origin {
-    /// An error about the option that is called `flag` on the command line and `field` in the file.
-    fn invalid(&self, flag: &str, field: &str, problem: impl Into<Problem>) -> Error {
-        let option = match self {
+    /// The option that is called `flag` on the command line and `field` in the file.
+    fn option(&self, flag: &str, field: &str) -> String {
+        match self {
             Self::Flags => flag.to_owned(),
             Self::File(path) => format!("{}: {field}", path.display()),
-        };
-        Error::Invalid { option, problem: problem.into() }
+        }
+    }
+
+    /// An error about the option that is called `flag` on the command line and `field` in the file.
+    fn invalid(&self, flag: &str, field: &str, problem: impl Into<Problem>) -> Error {
+        Error::Invalid { option: self.option(flag, field), problem: problem.into() }
     }
 }
 
@@ -154,17 +169,29 @@ impl Settings {
             None | Some("") => (Origin::Flags, from_flags(flags)),
             Some(path) => (Origin::File(path.into()), file::read(path.as_ref())?),
         };
-        let File { configuration, mut warnings, without_effect } = file;
+        let File { configuration, mut warnings, mut without_effect } = file;
         if let (Origin::File(path), overruled @ [_, ..]) = (&origin, flags.overruled().as_slice()) {
             let (path, overruled) = (path.display(), overruled.join(", "));
             warnings.push(format!("{overruled}: no effect beside --config, set it in {path}"));
         }
+        without_effect.extend(configuration.feature_gates.without_effect().map(|gate| match origin {
+            Origin::Flags => format!("--feature-gates={gate}"),
+            Origin::File(_) => format!("featureGates.{gate}"),
+        }));
         if !without_effect.is_empty() {
             warnings.push(format!("accepted without effect: {}", without_effect.join(", ")));
         }
 
         validate::mode(&configuration.mode).map_err(|p| origin.invalid("--proxy-mode", "mode", p))?;
         let (sync_period, min_sync_period) = validate::periods(&configuration.ipvs, &origin)?;
+        let node_port_addresses = validate::node_port_addresses(&configuration.node_port_addresses)
+            .map_err(|p| origin.invalid("--nodeport-addresses", "nodePortAddresses", p))?;
+        if let Some(family) = served_everywhere(&node_port_addresses) {
+            let option = origin.option("--nodeport-addresses", "nodePortAddresses");
+            warnings.push(format!(
+                "{option}: no range is {family}, so NodePorts are served at every {family} address of this node"
+            ));
+        }
         Ok(Self {
             node_name: node_name(flags, &configuration, &origin)?,
             source: source(flags, &configuration)?,
@@ -180,6 +207,11 @@ impl Settings {
                     .map_err(|p| origin.invalid("--iptables-masquerade-bit", "iptables.masqueradeBit", p))?,
                 local_traffic: validate::local_traffic(&configuration, &origin)?,
             },
+            node_port_addresses,
+            bind_address: validate::bind_address(&configuration.bind_address)
+                .map_err(|p| origin.invalid("--bind-address", "bindAddress", p))?,
+            external_ips: configuration.feature_gates.external_ips(),
+            drain_timeout: Some(flags.drain_timeout.0).filter(|timeout| !timeout.is_zero()),
             vip_binding: flags.vip_binding,
             strict_arp: configuration.ipvs.strict_arp,
             log: logging::Options {
@@ -195,6 +227,7 @@ impl Settings {
 /// What the file would say if it said what the flags say.
 fn from_flags(flags: &Flags) -> File {
     let configuration = KubeProxyConfiguration {
+        bind_address: flags.bind_address.clone(),
         client_connection: ClientConnection { kubeconfig: flags.kubeconfig.clone() },
         cluster_cidr: flags.cluster_cidr.clone(),
         detect_local_mode: flags.detect_local_mode.clone(),
@@ -202,6 +235,7 @@ fn from_flags(flags: &Flags) -> File {
             bridge_interface: flags.pod_bridge_interface.clone(),
             interface_name_prefix: flags.pod_interface_name_prefix.clone(),
         },
+        feature_gates: FeatureGates::merged(&flags.feature_gates),
         hostname_override: String::new(),
         iptables: Iptables {
             masquerade_bit: Some(flags.iptables_masquerade_bit),
@@ -216,8 +250,17 @@ fn from_flags(flags: &Flags) -> File {
         },
         logging: Logging::default(),
         mode: flags.proxy_mode.clone(),
+        node_port_addresses: flags.nodeport_addresses.clone(),
     };
     File { configuration, warnings: Vec::new(), without_effect: flags.without_effect.0.clone() }
+}
+
+/// The family that the ranges say nothing of although they limit the other.
+fn served_everywhere(addresses: &NodePortAddresses) -> Option<Family> {
+    let NodePortAddresses::Ranges(ranges) = addresses else { return None };
+    [Family::V4, Family::V6]
+        .into_iter()
+        .find(|family| !ranges.iter().any(|range| Family::of(range.addr()) == *family))
 }
 
 /// The flag goes before the file, the file before the kernel's host name.

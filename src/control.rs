@@ -32,7 +32,7 @@ pub enum Response {
     /// To [`Request::Resync`]: what was done.
     Report(Report),
     /// To [`Request::Status`]: how things stand.
-    Status(Status),
+    Status(Box<Status>),
     /// The request was not understood or could not be carried out.
     Error(String),
 }

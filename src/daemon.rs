@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, thread, time::Duration};
 use anyhow::{Context, anyhow, bail};
 use dummy_interface::{Change, Changed, KernelLinks, Links, Monitor, VipBinding};
 use netfilter::KernelNetfilter;
-use reconciler::{Handle, Periods};
+use reconciler::{Handle, Notices, Timing};
 use service::{Options, State};
 use tokio::{
     runtime::Builder,
@@ -53,7 +53,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let families = node::families();
     info!(node = settings.node_name, scheduler = %settings.scheduler, ?binding, ?families, "kube-ipvs starts");
 
-    let (handle, writer) = start_writer(&settings, kernel, families)?;
+    let notices = source.notices(&settings.node_name);
+    let (handle, writer) = start_writer(&settings, kernel, families, notices)?;
     let mut writer = spawn_blocking(move || writer.join());
     let troubles = Troubles::default();
     let stop = tokio::select! {
@@ -85,7 +86,7 @@ impl Answers for Operator {
             Request::Resync => self.handle.resync().map(Response::Report),
             Request::Status => self.handle.status().map(|mut status| {
                 status.problems.splice(0..0, self.troubles.lines());
-                Response::Status(status)
+                Response::Status(Box::new(status))
             }),
         };
         answer.unwrap_or_else(|stopped| Response::Error(stopped.to_string()))
@@ -96,11 +97,23 @@ fn start_writer(
     settings: &Settings,
     kernel: Kernel,
     families: BTreeSet<ipvs::Family>,
+    notices: Notices,
 ) -> anyhow::Result<(Handle, thread::JoinHandle<()>)> {
-    let options = Options { scheduler: settings.scheduler, ..Options::new(settings.node_name.as_str()) };
+    let options = Options {
+        node_name: settings.node_name.as_str().into(),
+        scheduler: settings.scheduler,
+        node_port_addresses: settings.node_port_addresses.clone(),
+        bind_address: settings.bind_address,
+        external_ips: settings.external_ips,
+    };
     let ours = Ownership { families, exclude: settings.exclude_cidrs.clone() };
-    let periods = Periods { sync: settings.sync_period, min_sync: settings.min_sync_period };
-    reconciler::start(State::new(options), kernel, ours, periods).context("cannot start the writer thread")
+    let timing = Timing {
+        sync_period: settings.sync_period,
+        min_sync_period: settings.min_sync_period,
+        drain_timeout: settings.drain_timeout,
+    };
+    let started = reconciler::start(State::new(options), kernel, ours, timing, notices);
+    started.context("cannot start the writer thread")
 }
 
 /// kube-ipvs0 is made before anything else: Calico's Felix looks for the name once, at its own start.

@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod events;
 pub mod logging;
 pub mod preflight;
 pub mod sysctl;

@@ -13,8 +13,11 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use kube::Api;
+use k8s_openapi::api::{
+    core::v1::{Event, Service},
+    discovery::v1::EndpointSlice,
+};
+use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
@@ -64,6 +67,46 @@ impl Cluster {
                 },
             }))
             .unwrap();
+    }
+
+    /// Writes a Service at an address from outside as well.
+    fn exposed(&self, name: &str, external_ip: &str) {
+        self.server
+            .apply(&json!({
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"namespace": self.namespace, "name": name},
+                "spec": {"externalIPs": [external_ip], "ports": [{"port": 80}]},
+            }))
+            .unwrap();
+    }
+
+    /// The Events that `kubectl describe service` shows: it selects them like this.
+    fn events_of(&self, name: &str) -> Vec<Event> {
+        let services: Api<Service> = Api::namespaced(self.server.admin_client(), self.namespace);
+        let uid = self.server.block_on(services.get(name)).unwrap().metadata.uid.unwrap();
+        let selected = ["name", "namespace", "uid", "kind"]
+            .into_iter()
+            .zip([name, self.namespace, &uid, "Service"])
+            .map(|(field, value)| format!("involvedObject.{field}={value}"))
+            .collect::<Vec<_>>();
+        let events: Api<Event> = Api::namespaced(self.server.admin_client(), self.namespace);
+        let selected = ListParams::default().fields(&selected.join(","));
+        self.server.block_on(events.list(&selected)).unwrap().items
+    }
+
+    /// Waits for the one Event of a Service, and returns its message.
+    fn told(&self, name: &str) -> String {
+        let event = eventually("the Service has an Event", || {
+            self.events_of(name).into_iter().next().ok_or_else(|| anyhow::anyhow!("no Event of {name}"))
+        })
+        .unwrap();
+        assert_eq!(
+            (event.type_.as_deref(), event.reason.as_deref()),
+            (Some("Warning"), Some("AddressTaken"))
+        );
+        assert_eq!(event.reporting_component.as_deref(), Some("kube-ipvs"));
+        event.message.unwrap()
     }
 
     /// Writes a slice in each family with these pods, by number from 1.
@@ -257,4 +300,33 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     let of_v4 = |table: Vec<String>| table.into_iter().filter(|line| line.contains(&v4)).collect::<Vec<_>>();
     assert_eq!(of_v4(cluster.table()), of_v4(before));
     cluster.server.delete::<Service>(cluster.namespace, "web").unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn a_service_whose_address_is_taken_has_one_event_that_says_so() {
+    let Some(cluster) = Cluster::new("daemon-events") else { return };
+    let taken = "203.0.113.10";
+    // Within one second their names decide.
+    cluster.exposed("elder", taken);
+    cluster.exposed("younger", taken);
+    let daemon = cluster.daemon();
+    let told = cluster.told("younger");
+    assert!(told.contains(taken) && told.contains("daemon-events/elder"), "{told}");
+    let status = daemon.ask(&cluster.lab.node, "status").unwrap();
+    let says = |line: &str| {
+        line.starts_with("problem:") && [taken, "/elder", "/younger"].iter().all(|word| line.contains(word))
+    };
+    assert!(status.lines().any(says), "{status}");
+
+    // A daemon that starts finds out the same again, and what is new after that.
+    daemon.kill().unwrap();
+    cluster.exposed("youngest", taken);
+    let _daemon = cluster.daemon();
+    cluster.told("youngest");
+    assert_eq!(cluster.events_of("younger").len(), 1);
+    assert_eq!(cluster.events_of("elder").len(), 0);
+    for name in ["elder", "younger", "youngest"] {
+        cluster.server.delete::<Service>(cluster.namespace, name).unwrap();
+    }
 }

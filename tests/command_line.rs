@@ -56,6 +56,35 @@ fn the_help_names_every_command() {
     }
 }
 
+/// Those that kube-proxy lets go before the file, and those it does not have. `--config` explains the mark.
+#[test]
+fn the_help_marks_the_flags_that_go_before_the_file() {
+    let output = kube_ipvs(&["run", "--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    let text = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let marked: Vec<_> = text
+        .split(" --")
+        .skip(1)
+        .filter(|flag| flag.contains(" *"))
+        .filter_map(|flag| flag.split([' ', ',', '<']).next())
+        .collect();
+    assert_eq!(
+        marked,
+        [
+            "config",
+            "master",
+            "hostname-override",
+            "v",
+            "logging-format",
+            "vip-binding",
+            "drain-timeout",
+            "manifests"
+        ],
+        "{help}"
+    );
+}
+
 #[test]
 fn a_usage_error_is_one_clear_line_and_exit_code_64() {
     for (arguments, expected) in [
@@ -89,6 +118,21 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
             &["--conntrack-max-per-core=many"],
             "kube-ipvs: invalid value 'many' for '--conntrack-max-per-core <VALUE>': \
              invalid digit found in string",
+        ),
+        (
+            &["--nodeport-addresses=primary,10.0.0.0/8"],
+            "kube-ipvs: --nodeport-addresses: nothing may stand beside \"primary\"",
+        ),
+        (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: \"eth0\" is no IP address"),
+        (
+            &["--feature-gates=AllowServiceExternalIPs"],
+            "kube-ipvs: invalid value 'AllowServiceExternalIPs' for '--feature-gates <NAME=BOOL,...>': \
+             \"AllowServiceExternalIPs\" is no feature gate: expected NAME=true or NAME=false",
+        ),
+        (
+            &["--drain-timeout=10"],
+            "kube-ipvs: invalid value '10' for '--drain-timeout <DURATION>': \
+             \"10\" is no duration: expected something like 30s, 1m30s or 500ms",
         ),
         (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
         (&["--cleanup"], "kube-ipvs: --cleanup is not supported yet"),

@@ -12,7 +12,7 @@ use testkit::daemon::eventually;
 
 fn served(arguments: &[&str]) -> (Cluster, Service) {
     let cluster = Cluster::start(2, arguments);
-    let web = Service::tcp(V4).endpoints(&cluster, &[1, 2]);
+    let web = Service::tcp(V4).endpoints([1, 2]);
     cluster.apply(&web);
     (cluster, web)
 }
@@ -57,7 +57,7 @@ fn a_vip_removed_by_hand_comes_back_and_a_foreign_one_goes() {
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_period_repairs_virtual_servers_real_servers_weights_and_rules() {
-    let (cluster, _) = served(&["--ipvs-sync-period=1s", "--ipvs-min-sync-period=0s"]);
+    let (cluster, _) = served(&["--ipvs-sync-period=1s"]);
     let node = &cluster.lab.node;
     let saved = |host: &testkit::lab::Host| {
         let table = host.run("ipvsadm", &["-Sn"]).unwrap();
@@ -137,7 +137,7 @@ fn list_prints_what_ipvsadm_prints() {
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_table_that_somebody_flushes_is_back_within_a_period() {
-    let (cluster, web) = served(&["--ipvs-sync-period=1s", "--ipvs-min-sync-period=0s"]);
+    let (cluster, web) = served(&["--ipvs-sync-period=1s"]);
     cluster.lab.node.run("ipvsadm", &["-C"]).unwrap();
     eventually("the VIP answers again", || cluster.lab.client.ask(web.address())).unwrap();
 }

@@ -6,6 +6,7 @@ mod cluster;
 use std::collections::BTreeSet;
 
 use cluster::{Cluster, Service, V4, V6};
+use serde_json::json;
 use testkit::daemon::eventually;
 
 #[test]
@@ -13,7 +14,7 @@ use testkit::daemon::eventually;
 fn requests_from_pods_the_node_and_outside_reach_both_endpoints_in_turn() {
     let cluster = Cluster::start(3, &[]);
     for vip in [V4, V6] {
-        let web = Service::tcp(vip).endpoints(&cluster, &[1, 2]);
+        let web = Service::tcp(vip).endpoints([1, 2]);
         cluster.apply(&web);
         let lab = &cluster.lab;
         for host in [&lab.client, &lab.node, &lab.pods[2]] {
@@ -27,8 +28,9 @@ fn requests_from_pods_the_node_and_outside_reach_both_endpoints_in_turn() {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn udp_and_sctp_virtual_servers_stand_beside_tcp() {
     let cluster = Cluster::start(1, &[]);
-    let dns = Service::named("dns", V4).port("dns", "UDP").port("dns-tcp", "TCP").port("x", "SCTP");
-    cluster.apply(&dns.endpoints(&cluster, &[1]));
+    let port = |name: &str, protocol: &str| json!({ "name": name, "protocol": protocol, "port": 80 });
+    let ports = [port("dns", "UDP"), port("dns-tcp", "TCP"), port("x", "SCTP")];
+    cluster.apply(&Service::new("dns", &json!({ "clusterIPs": [V4], "ports": ports })).endpoints([1]));
     let table = cluster.ipvsadm("the three protocols", |table| {
         ["TCP  ", "UDP  ", "SCTP "].iter().all(|protocol| table.contains(&format!("{protocol}{V4}:80 rr")))
     });
@@ -45,7 +47,7 @@ fn clients_outside_are_masqueraded_and_pods_keep_their_address() {
     let cluster = Cluster::start(2, &[]);
     let lab = &cluster.lab;
     for (vip, pod) in [(V4, "10.244.2.2"), (V6, "fd00:10:244:2::2")] {
-        let web = Service::tcp(vip).endpoints(&cluster, &[1]);
+        let web = Service::tcp(vip).endpoints([1]);
         cluster.apply(&web);
         let seen = |host: &testkit::lab::Host| host.ask(web.address()).unwrap().seen_as;
         assert_eq!(seen(&lab.pods[1]), pod.parse::<std::net::IpAddr>().unwrap(), "a local pod");
@@ -61,7 +63,7 @@ fn clients_outside_are_masqueraded_and_pods_keep_their_address() {
 fn a_pod_reaches_itself_through_its_service() {
     let cluster = Cluster::start(1, &[]);
     for vip in [V4, V6] {
-        let web = Service::tcp(vip).endpoints(&cluster, &[1]);
+        let web = Service::tcp(vip).endpoints([1]);
         cluster.apply(&web);
         assert_eq!(cluster.lab.pods[0].ask(web.address()).unwrap().from, "pod-1");
     }
@@ -82,7 +84,7 @@ fn a_service_without_endpoints_refuses_connections() {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn session_affinity_keeps_a_client_with_its_endpoint_and_can_be_switched_off_in_place() {
     let cluster = Cluster::start(2, &[]);
-    let web = Service::tcp(V4).endpoints(&cluster, &[1, 2]);
+    let web = Service::tcp(V4).endpoints([1, 2]);
     cluster.apply(&web.clone().affinity(600));
     cluster.ipvsadm("persistence", |table| table.contains(&format!("{V4}:80 rr persistent 600")));
     let answers: BTreeSet<_> = (0..5).map(|_| cluster.lab.client.ask(web.address()).unwrap().from).collect();
@@ -95,11 +97,11 @@ fn session_affinity_keeps_a_client_with_its_endpoint_and_can_be_switched_off_in_
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_connection_survives_the_removal_of_its_endpoint_and_no_new_one_goes_there() {
     let cluster = Cluster::start(2, &[]);
-    let web = Service::tcp(V4).endpoints(&cluster, &[1, 2]);
+    let web = Service::tcp(V4).endpoints([1, 2]);
     cluster.apply(&web);
     let mut connections: Vec<_> =
         (0..2).map(|_| cluster.lab.client.connect(web.address()).unwrap()).collect();
-    cluster.apply(&Service::tcp(V4).endpoints(&cluster, &[1]));
+    cluster.apply(&Service::tcp(V4).endpoints([1]));
     cluster.ipvsadm("weight 0", |table| {
         table.lines().any(|line| {
             let columns: Vec<_> = line.split_whitespace().collect();
@@ -125,7 +127,7 @@ fn a_connection_survives_the_removal_of_its_endpoint_and_no_new_one_goes_there()
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_deleted_service_leaves_nothing_behind() {
     let cluster = Cluster::start(1, &[]);
-    let web = Service::tcp(V4).endpoints(&cluster, &[1]);
+    let web = Service::tcp(V4).endpoints([1]);
     cluster.apply(&web);
     cluster.ipvsadm("the Service", |table| table.contains(V4));
     cluster.delete(&web);
@@ -146,7 +148,7 @@ fn a_deleted_service_leaves_nothing_behind() {
 fn route_binding_serves_both_families_and_lets_the_node_keep_its_own_source_address() {
     let cluster = Cluster::start(1, &["--vip-binding=route"]);
     for vip in [V4, V6] {
-        let web = Service::tcp(vip).endpoints(&cluster, &[1]);
+        let web = Service::tcp(vip).endpoints([1]);
         cluster.apply(&web);
         for host in [&cluster.lab.client, &cluster.lab.node, &cluster.lab.pods[0]] {
             assert_eq!(host.ask(web.address()).unwrap().from, "pod-1", "{} asked {vip}", host.name);
@@ -160,7 +162,7 @@ fn route_binding_serves_both_families_and_lets_the_node_keep_its_own_source_addr
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn every_scheduler_can_be_chosen_and_a_change_edits_in_place() {
     let mut cluster = Cluster::start(2, &[]);
-    let web = Service::tcp(V4).endpoints(&cluster, &[1, 2]);
+    let web = Service::tcp(V4).endpoints([1, 2]);
     cluster.apply(&web);
     let mut connection = cluster.lab.client.connect(web.address()).unwrap();
     for scheduler in ["wrr", "lc", "sh", "mh"] {

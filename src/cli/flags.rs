@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::{
-    config::{GoDuration, VipBinding, WithoutEffect, switch},
+    config::{FeatureGates, GoDuration, VipBinding, WithoutEffect, switch},
     control,
     logging::Format,
 };
@@ -80,6 +80,18 @@ pub struct Flags {
           action = ArgAction::Set, default_value = "false", default_missing_value = "true", hide_default_value = true)]
     pub masquerade_all: bool,
 
+    /// Serve NodePorts at addresses in these ranges only; primary: at the node IPs only
+    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
+    pub nodeport_addresses: Vec<String>,
+
+    /// Counts before the Node's IP of its family for --nodeport-addresses=primary; 0.0.0.0 and :: do not
+    #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
+    pub bind_address: String,
+
+    /// Kubernetes' feature gates; AllowServiceExternalIPs=false switches external IPs off
+    #[arg(long, value_name = "NAME=BOOL,...")]
+    pub feature_gates: Vec<FeatureGates>,
+
     /// How much is logged: 2 as usual, 4 for debugging, 5 for every step *
     #[arg(short, long, value_name = "LEVEL")]
     pub v: Option<i32>,
@@ -91,6 +103,10 @@ pub struct Flags {
     /// Make VIPs local by an address on kube-ipvs0 or by a route *
     #[arg(long, value_name = "HOW", default_value = "address")]
     pub vip_binding: VipBinding,
+
+    /// Remove TCP real servers that still drain after this time, with their connections; 0s: never *
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    pub drain_timeout: GoDuration,
 
     /// Read Services, EndpointSlices and Nodes from the files in this directory, not from an API server *
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "master"])]
@@ -114,6 +130,7 @@ impl Flags {
     pub fn overruled(&self) -> Vec<&'static str> {
         let given = [
             ("--kubeconfig", !self.kubeconfig.is_empty()),
+            ("--proxy-mode", !matches!(self.proxy_mode.as_str(), "" | "ipvs")),
             ("--ipvs-scheduler", self.ipvs_scheduler != "rr"),
             ("--ipvs-sync-period", self.ipvs_sync_period.0 != Duration::from_secs(30)),
             ("--ipvs-min-sync-period", self.ipvs_min_sync_period.0 != Duration::from_secs(1)),
@@ -125,6 +142,9 @@ impl Flags {
             ("--pod-interface-name-prefix", !self.pod_interface_name_prefix.is_empty()),
             ("--iptables-masquerade-bit", self.iptables_masquerade_bit != 14),
             ("--masquerade-all", self.masquerade_all),
+            ("--nodeport-addresses", !self.nodeport_addresses.is_empty()),
+            ("--bind-address", !matches!(self.bind_address.as_str(), "" | "0.0.0.0")),
+            ("--feature-gates", !self.feature_gates.is_empty()),
         ];
         given.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect()
     }

@@ -34,15 +34,21 @@ fn text(status: &Status) -> String {
     let last_full = status.last_full_sync.as_ref().map_or("none yet".to_owned(), |last| {
         format!("{:.1} s ago; `kube-ipvs resync` reads the kernel now", last.age.as_secs_f64())
     });
+    let draining = match status.draining {
+        0 => "0".to_owned(),
+        some => format!("{some}, the first for {:.0} s", status.longest_drain.as_secs_f64()),
+    };
     let mut text = format!(
         "synced:          {}\nvirtual servers: {}\nreal servers:    {}\nVIPs:            {}\n\
-         draining:        {}\nlast sync:       {last_sync}\nlast full read:  {last_full}\n",
+         draining:        {draining}\nlast sync:       {last_sync}\nlast full read:  {last_full}\n",
         if status.synced { "yes" } else { "no" },
         status.virtual_servers,
         status.real_servers,
         status.vips,
-        status.draining,
     );
+    if status.scheduler_changes > 0 {
+        let _ = writeln!(text, "schedulers:      {} still to be changed", status.scheduler_changes);
+    }
     for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
         let _ = writeln!(text, "failed:          {failure}");
     }
@@ -62,6 +68,7 @@ fn cause(trigger: Trigger) -> &'static str {
         Trigger::Retry => "after a failure",
         Trigger::Forced => "on request",
         Trigger::Drain => "for draining real servers",
+        Trigger::Continue => "for more schedulers",
     }
 }
 
@@ -81,6 +88,8 @@ mod tests {
             real_servers: 40,
             vips: 6,
             draining: 1,
+            longest_drain: Duration::from_millis(61_700),
+            scheduler_changes: 0,
             problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
             last_sync: None,
             last_full_sync: None,
@@ -88,10 +97,11 @@ mod tests {
         assert_eq!(
             text(&status),
             "synced:          no\nvirtual servers: 12\nreal servers:    40\nVIPs:            6\n\
-             draining:        1\nlast sync:       none yet\nlast full read:  none yet\n\
+             draining:        1, the first for 62 s\nlast sync:       none yet\nlast full read:  none yet\n\
              problem:         default/web: spec.ports[1] is wrong\n"
         );
         status.problems.clear();
+        (status.draining, status.longest_drain, status.scheduler_changes) = (0, Duration::ZERO, 240);
         let report = Report {
             trigger: Trigger::Change,
             full: false,
@@ -104,8 +114,10 @@ mod tests {
         status.last_sync = Some(LastSync { report, age: Duration::from_millis(3210) });
         assert!(
             text(&status).ends_with(
-                "last sync:       3.2 s ago, after a change: 2 operations in 0.002 s, 1 failed\n\
+                "draining:        0\n\
+                 last sync:       3.2 s ago, after a change: 2 operations in 0.002 s, 1 failed\n\
                  last full read:  none yet\n\
+                 schedulers:      240 still to be changed\n\
                  failed:          no scheduler xx\n"
             ),
             "{}",

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-use super::{Error, GoDuration, without_effect};
+use super::{Error, FeatureGates, GoDuration, without_effect};
 use crate::yaml;
 
 /// The configuration of kube-proxy, version `kubeproxy.config.k8s.io/v1alpha1`.
@@ -16,6 +16,8 @@ use crate::yaml;
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct KubeProxyConfiguration {
     #[serde(deserialize_with = "or_default")]
+    pub(super) bind_address: String,
+    #[serde(deserialize_with = "or_default")]
     pub(super) client_connection: ClientConnection,
     #[serde(deserialize_with = "or_default", rename = "clusterCIDR")]
     pub(super) cluster_cidr: String,
@@ -23,6 +25,8 @@ pub(super) struct KubeProxyConfiguration {
     pub(super) detect_local_mode: String,
     #[serde(deserialize_with = "or_default")]
     pub(super) detect_local: DetectLocal,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) feature_gates: FeatureGates,
     #[serde(deserialize_with = "or_default")]
     pub(super) hostname_override: String,
     #[serde(deserialize_with = "or_default")]
@@ -33,6 +37,8 @@ pub(super) struct KubeProxyConfiguration {
     pub(super) logging: Logging,
     #[serde(deserialize_with = "or_default")]
     pub(super) mode: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) node_port_addresses: Vec<String>,
 }
 
 /// How the API server is reached.
@@ -95,14 +101,16 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 }
 
 /// The fields above, and those that say what the file is.
-const USED: [&str; 18] = [
+const USED: [&str; 21] = [
     "apiVersion",
     "kind",
+    "bindAddress",
     "clientConnection.kubeconfig",
     "clusterCIDR",
     "detectLocal.bridgeInterface",
     "detectLocal.interfaceNamePrefix",
     "detectLocalMode",
+    "featureGates",
     "hostnameOverride",
     "iptables.masqueradeAll",
     "iptables.masqueradeBit",
@@ -114,6 +122,7 @@ const USED: [&str; 18] = [
     "logging.format",
     "logging.verbosity",
     "mode",
+    "nodePortAddresses",
 ];
 
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
@@ -220,7 +229,8 @@ mod tests {
     fn null_and_absent_are_the_default() {
         let nulls = decoded(
             "clientConnection: null\nclusterCIDR: null\nmode: ~\nipvs: {syncPeriod: null, excludeCIDRs: null}\n\
-             iptables: {masqueradeBit: null, masqueradeAll: null}\nlogging: {verbosity: null}\n",
+             iptables: {masqueradeBit: null, masqueradeAll: null}\nlogging: {verbosity: null}\n\
+             bindAddress: null\nfeatureGates: null\nnodePortAddresses: null\n",
         );
         assert_eq!(nulls.configuration, KubeProxyConfiguration::default());
         assert_eq!(decoded("").configuration, KubeProxyConfiguration::default());
@@ -232,12 +242,14 @@ mod tests {
             "clientConnection: {kubeconfig: /k}\nclusterCIDR: 10.0.0.0/8\ndetectLocalMode: BridgeInterface\n\
              detectLocal: {bridgeInterface: cbr0, interfaceNamePrefix: veth}\nhostnameOverride: n\nmode: ipvs\n\
              iptables: {masqueradeBit: 0, masqueradeAll: true}\nlogging: {format: json, verbosity: 4}\n\
-             ipvs: {syncPeriod: 1m, minSyncPeriod: 2s, scheduler: lc, excludeCIDRs: [10.1.0.0/16], strictARP: true}\n",
+             ipvs: {syncPeriod: 1m, minSyncPeriod: 2s, scheduler: lc, excludeCIDRs: [10.1.0.0/16], strictARP: true}\n\
+             bindAddress: 192.0.2.1\nfeatureGates: {A: false}\nnodePortAddresses: [primary]\n",
         );
         assert_eq!((warnings, without_effect), (vec![], vec![]));
         assert_eq!(
             configuration,
             KubeProxyConfiguration {
+                bind_address: "192.0.2.1".into(),
                 client_connection: ClientConnection { kubeconfig: "/k".into() },
                 cluster_cidr: "10.0.0.0/8".into(),
                 detect_local_mode: "BridgeInterface".into(),
@@ -245,6 +257,7 @@ mod tests {
                     bridge_interface: "cbr0".into(),
                     interface_name_prefix: "veth".into(),
                 },
+                feature_gates: "A=false".parse().unwrap(),
                 hostname_override: "n".into(),
                 iptables: Iptables { masquerade_bit: Some(0), masquerade_all: true },
                 ipvs: Ipvs {
@@ -256,6 +269,7 @@ mod tests {
                 },
                 logging: Logging { format: "json".into(), verbosity: 4 },
                 mode: "ipvs".into(),
+                node_port_addresses: vec!["primary".into()],
             }
         );
     }
@@ -283,11 +297,10 @@ mod tests {
     #[test]
     fn only_what_would_have_changed_something_is_without_effect() {
         let file = decoded(
-            "oomScoreAdj: -999\nconfigSyncPeriod: 900s\nnodePortAddresses: [primary]\n\
-             conntrack: {maxPerCore: 0, min: 5, tcpEstablishedTimeout: 0s}\nnftables: {masqueradeAll: true}\n\
-             featureGates: {}\n",
+            "oomScoreAdj: -998\nconfigSyncPeriod: 900s\n\
+             conntrack: {maxPerCore: 0, min: 5, tcpEstablishedTimeout: 0s}\nnftables: {masqueradeAll: true}\n",
         );
-        assert_eq!(file.without_effect, ["conntrack.min", "nodePortAddresses"]);
+        assert_eq!(file.without_effect, ["conntrack.min", "oomScoreAdj"]);
         assert_eq!(file.warnings, [""; 0]);
     }
 
@@ -301,6 +314,8 @@ mod tests {
             wrong_type,
             "config.conf:4:15: \"soon\" is no duration: expected something like 30s, 1m30s or 500ms"
         );
+        let no_switch = refusal(&format!("{HEAD}featureGates:\n  AllowServiceExternalIPs: maybe\n"));
+        assert!(no_switch.starts_with("config.conf:4:28: "), "{no_switch}");
     }
 
     #[test]

@@ -38,6 +38,10 @@ fn refusal_of_file(fields: &str) -> String {
     error.to_string().split_once("config.conf: ").unwrap().1.to_owned()
 }
 
+fn ranges(cidrs: &[&str]) -> NodePortAddresses {
+    NodePortAddresses::Ranges(cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect())
+}
+
 #[test]
 fn without_flags_upstream_s_defaults_hold() {
     assert_eq!(
@@ -54,6 +58,10 @@ fn without_flags_upstream_s_defaults_hold() {
                 mark: 0x4000,
                 local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
             },
+            node_port_addresses: NodePortAddresses::All,
+            bind_address: None,
+            external_ips: true,
+            drain_timeout: None,
             vip_binding: VipBinding::Address,
             strict_arp: false,
             log: logging::Options::default(),
@@ -84,6 +92,11 @@ fn every_flag_arrives() {
         "--ipvs-exclude-cidrs=10.1.0.0/16,10.2.0.1/16",
         "--ipvs-exclude-cidrs=fd01::/64",
         "--ipvs-strict-arp",
+        "--nodeport-addresses=192.0.2.0/24,2001:db8::1/64",
+        "--nodeport-addresses=198.51.100.7/32",
+        "--bind-address=192.0.2.1",
+        "--feature-gates=AllowServiceExternalIPs=false",
+        "--drain-timeout=10m",
         "-v=4",
         "--log-format=json",
         "--vip-binding=route",
@@ -111,6 +124,10 @@ fn every_flag_arrives() {
                     ipv6: Some("fd00::/48".parse().unwrap()),
                 },
             },
+            node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
+            bind_address: Some([192, 0, 2, 1].into()),
+            external_ips: false,
+            drain_timeout: Some(Duration::from_mins(10)),
             vip_binding: VipBinding::Route,
             strict_arp: true,
             log: logging::Options { format: logging::Format::Json, verbosity: 4 },
@@ -123,17 +140,97 @@ fn every_flag_arrives() {
 #[test]
 fn with_a_file_only_the_flags_that_go_before_it_count() {
     let settings = with_file(
-        "hostnameOverride: from-file\nlogging: {format: json, verbosity: 1}\nclientConnection: {kubeconfig: /k}\n",
-        &["--ipvs-scheduler=lc", "--masquerade-all", "--master=http://m", "--v=5", "--vip-binding=route"],
+        "hostnameOverride: from-file\nlogging: {format: json, verbosity: 1}\nclientConnection: {kubeconfig: /k}\n\
+         bindAddress: 2001:db8::1\nfeatureGates: {AllowServiceExternalIPs: false}\nnodePortAddresses: [primary]\n",
+        &[
+            "--ipvs-scheduler=lc",
+            "--masquerade-all",
+            "--nodeport-addresses=10.0.0.0/8",
+            "--bind-address=10.0.0.1",
+            "--feature-gates=AllowServiceExternalIPs=true",
+            "--master=http://m",
+            "--v=5",
+            "--vip-binding=route",
+            "--drain-timeout=1h",
+        ],
     )
     .unwrap();
     assert_eq!(settings.node_name, "node", "the flag goes before the file");
     assert_eq!(settings.scheduler, Scheduler::RR);
     assert!(!settings.policy.masquerade_all);
+    assert_eq!(settings.node_port_addresses, NodePortAddresses::Primary);
+    assert_eq!(settings.bind_address, Some("2001:db8::1".parse().unwrap()));
+    assert!(!settings.external_ips);
     let master = Some("http://m".to_owned());
     assert_eq!(settings.source, Source::Api { kubeconfig: Some("/k".into()), master });
     assert_eq!(settings.log, logging::Options { format: logging::Format::Json, verbosity: 5 });
     assert_eq!(settings.vip_binding, VipBinding::Route);
+    assert_eq!(settings.drain_timeout, Some(Duration::from_hours(1)));
+}
+
+#[test]
+fn node_ports_are_served_at_all_addresses_at_the_node_ips_or_in_ranges() {
+    let of_flag = |value: &str| settings(&[&format!("--nodeport-addresses={value}")]).node_port_addresses;
+    let of_file =
+        |value: &str| with_file(&format!("nodePortAddresses: {value}"), &[]).unwrap().node_port_addresses;
+    for all in [of_flag(""), of_file("[]"), of_file("null")] {
+        assert_eq!(all, NodePortAddresses::All);
+    }
+    for primary in [of_flag("primary"), of_file("[primary]")] {
+        assert_eq!(primary, NodePortAddresses::Primary);
+    }
+    for given in [of_flag("10.1.2.3/8,::/0"), of_file("[10.0.0.0/8, \"::/0\"]")] {
+        assert_eq!(given, ranges(&["10.0.0.0/8", "::/0"]));
+    }
+}
+
+#[test]
+fn ranges_of_one_family_leave_the_other_everywhere_and_a_warning_says_so() {
+    assert_eq!(
+        settings(&["--nodeport-addresses=10.0.0.0/8,192.168.0.0/16"]).warnings,
+        [
+            "--nodeport-addresses: no range is IPv6, so NodePorts are served at every IPv6 address of this node"
+        ]
+    );
+    let of_file = with_file("nodePortAddresses: [\"fd00::/8\"]", &[]).unwrap().warnings;
+    let [warning] = of_file.as_slice() else { panic!("{of_file:?}") };
+    assert!(
+        warning.ends_with(
+            "config.conf: nodePortAddresses: no range is IPv4, \
+             so NodePorts are served at every IPv4 address of this node"
+        ),
+        "{warning}"
+    );
+    for whole in ["", "primary", "10.0.0.0/8,fd00::/8"] {
+        let warnings = settings(&[&format!("--nodeport-addresses={whole}")]).warnings;
+        assert_eq!(warnings, [""; 0], "{whole}");
+    }
+}
+
+#[test]
+fn a_bind_address_that_is_any_address_is_none() {
+    for any in ["", "0.0.0.0", "::"] {
+        assert_eq!(settings(&[&format!("--bind-address={any}")]).bind_address, None, "{any}");
+        assert_eq!(with_file(&format!("bindAddress: \"{any}\""), &[]).unwrap().bind_address, None, "{any}");
+    }
+}
+
+#[test]
+fn a_feature_gate_that_is_not_ours_is_named_in_the_warning() {
+    let of_flags = settings(&[
+        "--feature-gates=Elsewhere=true,AllowServiceExternalIPs=false",
+        "--feature-gates=AllowServiceExternalIP=false",
+        "--oom-score-adj=0",
+    ]);
+    assert!(!of_flags.external_ips);
+    assert_eq!(
+        of_flags.warnings,
+        ["accepted without effect: --oom-score-adj, --feature-gates=AllowServiceExternalIP, \
+          --feature-gates=Elsewhere"]
+    );
+    let of_file = with_file("featureGates: {AllowServiceExternalIPs: false, Elsewhere: false}", &[]).unwrap();
+    assert!(!of_file.external_ips);
+    assert_eq!(of_file.warnings, ["accepted without effect: featureGates.Elsewhere"]);
 }
 
 #[test]
@@ -191,6 +288,16 @@ fn a_flag_s_bad_value_is_refused_by_the_flag_s_name() {
             "--cluster-cidr=10.0.0.0/8,11.0.0.0/8",
             "--cluster-cidr: \"10.0.0.0/8,11.0.0.0/8\" has more than one",
         ),
+        ("--nodeport-addresses=10.0.0.0/8,all", "--nodeport-addresses: \"all\" is no CIDR"),
+        (
+            "--nodeport-addresses=primary,10.0.0.0/8",
+            "--nodeport-addresses: nothing may stand beside \"primary\"",
+        ),
+        (
+            "--nodeport-addresses=primary,primary",
+            "--nodeport-addresses: nothing may stand beside \"primary\"",
+        ),
+        ("--bind-address=localhost", "--bind-address: \"localhost\" is no IP address"),
         ("--iptables-masquerade-bit=32", "--iptables-masquerade-bit: 32 is no bit of a packet mark"),
         ("--iptables-masquerade-bit=-1", "--iptables-masquerade-bit: -1 is no bit of a packet mark"),
         ("--detect-local-mode=NodeCIDR", "--detect-local-mode: NodeCIDR is not supported yet"),
@@ -213,6 +320,12 @@ fn a_field_s_bad_value_is_refused_by_the_field_s_path() {
         ("ipvs: {scheduler: RR}", "ipvs.scheduler: \"RR\" cannot be an IPVS scheduler"),
         ("ipvs: {minSyncPeriod: 1m}", "ipvs.minSyncPeriod: 60s is more than the sync period of 30s"),
         ("ipvs: {excludeCIDRs: [x]}", "ipvs.excludeCIDRs: \"x\" is no CIDR"),
+        ("nodePortAddresses: [10.0.0.1]", "nodePortAddresses: \"10.0.0.1\" is no CIDR"),
+        (
+            "nodePortAddresses: [10.0.0.0/8, primary]",
+            "nodePortAddresses: nothing may stand beside \"primary\"",
+        ),
+        ("bindAddress: eth0", "bindAddress: \"eth0\" is no IP address"),
         ("clusterCIDR: x", "clusterCIDR: \"x\" is no CIDR"),
         ("iptables: {masqueradeBit: 32}", "iptables.masqueradeBit: 32 is no bit"),
         ("detectLocalMode: x", "detectLocalMode: \"x\" is unknown"),
@@ -237,7 +350,7 @@ fn flags_without_effect_are_named_in_one_warning_unless_they_say_what_holds_anyw
     assert_eq!(
         settings(&[
             "--metrics-bind-address=0.0.0.0:10249",
-            "--nodeport-addresses=10.0.0.0/8,192.168.0.0/16",
+            "--bind-address-hard-fail",
             "--oom-score-adj",
             "-998",
             "--healthz-bind-address=0.0.0.0:10256",
@@ -247,7 +360,7 @@ fn flags_without_effect_are_named_in_one_warning_unless_they_say_what_holds_anyw
             "--kube-api-qps=50",
         ])
         .warnings,
-        ["accepted without effect: --metrics-bind-address, --nodeport-addresses, --oom-score-adj"]
+        ["accepted without effect: --bind-address-hard-fail, --metrics-bind-address, --oom-score-adj"]
     );
 }
 
@@ -260,11 +373,31 @@ fn of_a_flag_given_twice_the_last_counts() {
 
 #[test]
 fn flags_that_the_file_overrules_are_named_in_one_warning() {
-    let settings = with_file("mode: ipvs", &["--ipvs-scheduler=wrr", "--masquerade-all", "--v=4"]).unwrap();
-    let [warning] = settings.warnings.as_slice() else { panic!("{:?}", settings.warnings) };
-    assert!(
-        warning.starts_with("--ipvs-scheduler, --masquerade-all: no effect beside --config, set it in "),
-        "{warning}"
-    );
-    assert_eq!(with_file("mode: ipvs", &["--hostname-override=n"]).unwrap().warnings, Vec::<String>::new());
+    let with_flags = |flags: &[&str]| with_file("mode: ipvs", flags).unwrap().warnings;
+    let overruled = [
+        "--kubeconfig=/k",
+        "--proxy-mode=iptables",
+        "--ipvs-scheduler=wrr",
+        "--ipvs-sync-period=1m",
+        "--ipvs-min-sync-period=0",
+        "--ipvs-exclude-cidrs=10.0.0.0/8",
+        "--ipvs-strict-arp",
+        "--cluster-cidr=10.0.0.0/8",
+        "--detect-local-mode=BridgeInterface",
+        "--pod-bridge-interface=cbr0",
+        "--pod-interface-name-prefix=veth",
+        "--iptables-masquerade-bit=0",
+        "--masquerade-all",
+        "--nodeport-addresses=primary",
+        "--bind-address=10.0.0.1",
+        "--feature-gates=AllowServiceExternalIPs=false",
+    ];
+    let warnings = with_flags(&overruled);
+    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+    let names = overruled.map(|flag| flag.split('=').next().unwrap()).join(", ");
+    assert!(warning.starts_with(&format!("{names}: no effect beside --config, set it in /")), "{warning}");
+    // What says the same anyway, and what goes before the file.
+    let others =
+        ["--proxy-mode=ipvs", "--bind-address=0.0.0.0", "--hostname-override=n", "--drain-timeout=1s"];
+    assert_eq!(with_flags(&others), [""; 0]);
 }

@@ -1,10 +1,11 @@
 //! One rule per option.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ipvs::{InvalidScheduler, Scheduler};
 use netfilter::LocalTraffic;
+use service::NodePortAddresses;
 
 use super::{Error, Origin, file};
 
@@ -23,6 +24,12 @@ pub enum Problem {
     /// Two address ranges of one family.
     #[error("{0:?} has more than one CIDR of a family")]
     CidrsOfOneFamily(String),
+    /// The word for the node's own addresses among ranges.
+    #[error("nothing may stand beside {PRIMARY:?}")]
+    PrimaryAndRanges,
+    /// No address.
+    #[error("{0:?} is no IP address")]
+    Address(String),
     /// A period that is no time at all.
     #[error("the period must be more than 0")]
     NoPeriod,
@@ -93,6 +100,30 @@ pub(super) fn cidrs(texts: &[String]) -> Result<Vec<IpNet>, Problem> {
     texts
         .map(|text| text.parse().map(|net: IpNet| net.trunc()).map_err(|_| Problem::Cidr(text.to_owned())))
         .collect()
+}
+
+/// What stands for the primary addresses of this node in place of ranges.
+const PRIMARY: &str = "primary";
+
+pub(super) fn node_port_addresses(texts: &[String]) -> Result<NodePortAddresses, Problem> {
+    let is_primary = |text: &String| text.trim() == PRIMARY;
+    match texts {
+        [only] if is_primary(only) => Ok(NodePortAddresses::Primary),
+        texts if texts.iter().any(is_primary) => Err(Problem::PrimaryAndRanges),
+        texts => Ok(match cidrs(texts)? {
+            ranges if ranges.is_empty() => NodePortAddresses::All,
+            ranges => NodePortAddresses::Ranges(ranges),
+        }),
+    }
+}
+
+/// All addresses, and no address, are none in particular.
+pub(super) fn bind_address(text: &str) -> Result<Option<IpAddr>, Problem> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let address: IpAddr = text.parse().map_err(|_| Problem::Address(text.to_owned()))?;
+    Ok(Some(address).filter(|address| !address.is_unspecified()))
 }
 
 pub(super) fn mark(bit: Option<i32>) -> Result<u32, Problem> {

@@ -3,8 +3,6 @@
 //! A drop-in must take the command line and the ConfigMap that are there. What would have changed
 //! something is named in one warning; what never means anything to IPVS mode on Linux is not.
 
-use std::net::IpAddr;
-
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
 use serde_json::Value;
 
@@ -24,7 +22,6 @@ pub(super) struct Known {
 enum Form {
     Duration,
     Integer,
-    Ip,
     Number,
     Switch,
     Text,
@@ -36,8 +33,7 @@ const fn known(flag: &'static str, field: &'static str, form: Form, default: &'s
 
 /// What upstream's IPVS mode honours and this program does not yet.
 #[rustfmt::skip]
-const MISSED: [Known; 24] = [
-    known("bind-address", "bindAddress", Form::Ip, "0.0.0.0"),
+const MISSED: [Known; 21] = [
     known("bind-address-hard-fail", "bindAddressHardFail", Form::Switch, "false"),
     known("config-sync-period", "configSyncPeriod", Form::Duration, "15m"),
     known("conntrack-max-per-core", "conntrack.maxPerCore", Form::Integer, "32768"),
@@ -47,7 +43,6 @@ const MISSED: [Known; 24] = [
     known("conntrack-tcp-timeout-established", "conntrack.tcpEstablishedTimeout", Form::Duration, "24h"),
     known("conntrack-udp-timeout", "conntrack.udpTimeout", Form::Duration, "0s"),
     known("conntrack-udp-timeout-stream", "conntrack.udpStreamTimeout", Form::Duration, "0s"),
-    known("feature-gates", "featureGates", Form::Text, ""),
     known("healthz-bind-address", "healthzBindAddress", Form::Text, "0.0.0.0:10256"),
     known("healthz-port", "", Form::Integer, "10256"),
     known("ipvs-tcp-timeout", "ipvs.tcpTimeout", Form::Duration, "0s"),
@@ -55,7 +50,6 @@ const MISSED: [Known; 24] = [
     known("ipvs-udp-timeout", "ipvs.udpTimeout", Form::Duration, "0s"),
     known("metrics-bind-address", "metricsBindAddress", Form::Text, "127.0.0.1:10249"),
     known("metrics-port", "", Form::Integer, "10249"),
-    known("nodeport-addresses", "nodePortAddresses", Form::Text, ""),
     known("oom-score-adj", "oomScoreAdj", Form::Integer, "-999"),
     known("profiling", "enableProfiling", Form::Switch, "false"),
     known("show-hidden-metrics-for-version", "showHiddenMetricsForVersion", Form::Text, ""),
@@ -128,7 +122,6 @@ impl Known {
         match self.form {
             Form::Duration => arg.value_parser(|text: &str| text.parse::<GoDuration>().map(drop)),
             Form::Integer => arg.value_parser(|text: &str| text.parse::<i32>().map(drop)),
-            Form::Ip => arg.value_parser(|text: &str| text.parse::<IpAddr>().map(drop)),
             Form::Number => arg.value_parser(|text: &str| text.parse::<f32>().map(drop)),
             Form::Switch => arg
                 .num_args(0..=1)

@@ -21,6 +21,8 @@ fn status() -> Status {
         real_servers: 3,
         vips: 1,
         draining: 0,
+        longest_drain: Duration::ZERO,
+        scheduler_changes: 0,
         last_sync: None,
         last_full_sync: None,
         problems: Vec::new(),
@@ -43,7 +45,7 @@ impl Answers for Fixed {
     fn answer(&self, request: Request) -> Response {
         match request {
             Request::Resync => Response::Report(report()),
-            Request::Status => Response::Status(status()),
+            Request::Status => Response::Status(Box::new(status())),
         }
     }
 }
@@ -76,14 +78,14 @@ fn say(daemon: &Daemon, bytes: &[u8]) -> String {
 #[test]
 fn each_request_gets_its_answer() {
     let daemon = daemon();
-    assert_eq!(ask(&daemon.path, Request::Status).unwrap(), Response::Status(status()));
+    assert_eq!(ask(&daemon.path, Request::Status).unwrap(), Response::Status(Box::new(status())));
     assert_eq!(ask(&daemon.path, Request::Resync).unwrap(), Response::Report(report()));
 }
 
 #[test]
 fn a_request_is_one_line_that_a_person_can_type() {
     let answer = say(&daemon(), b"{\"command\":\"status\"}\n");
-    assert_eq!(serde_json::from_str::<Response>(&answer).unwrap(), Response::Status(status()));
+    assert_eq!(serde_json::from_str::<Response>(&answer).unwrap(), Response::Status(Box::new(status())));
     assert_eq!(answer.lines().count(), 1);
 }
 

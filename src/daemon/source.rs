@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use kube::Client;
-use reconciler::Handle;
+use reconciler::{Handle, Notices};
 use service::Change;
 use watcher::{api::Troubles, directory};
 
 use crate::{
     api,
     config::{self, Settings},
+    events,
 };
 
 /// A source that is known to be usable.
@@ -32,6 +33,18 @@ impl Source {
                 directory::read_once(path, &settings.node_name)?;
                 Ok(Self::Directory(path.clone()))
             }
+        }
+    }
+
+    /// What becomes of notices: Events. Without an API server there is nobody to tell; the log has them.
+    pub(super) fn notices(&self, node_name: &str) -> Notices {
+        match self {
+            Self::Api(client) => {
+                let (outbox, publisher) = events::queue(Client::clone(client), node_name);
+                tokio::spawn(publisher.run());
+                Box::new(move |notice| outbox.post(notice))
+            }
+            Self::Directory(_) => Box::new(drop),
         }
     }
 

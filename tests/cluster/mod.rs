@@ -1,23 +1,74 @@
 //! A lab with the daemon on its node, fed by a directory of manifests.
 #![allow(
     dead_code,
+    unused_imports,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
     reason = "each test file uses a part of this; a test that cannot go on must stop"
 )]
 
-use std::{collections::BTreeSet, fs, net::SocketAddr};
+mod service;
+mod table;
 
-use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::{IpAddr, SocketAddr},
+    thread,
+};
+
+use anyhow::ensure;
+use ipvs::{Protocol, ServiceAddress};
 use testkit::{
     daemon::{Daemon, eventually, ipvsadm_shows},
-    lab::Lab,
+    lab::{Host, Lab},
 };
+
+pub(crate) use service::{Endpoint, Service, elsewhere, here};
+pub(crate) use table::{Table, VirtualServer};
 
 /// A VIP in each family.
 pub(crate) const V4: &str = "10.96.0.10";
 pub(crate) const V6: &str = "fd00:96::10";
+
+/// Where the pods listen.
+const POD_PORT: u16 = 8080;
+
+/// The period does nothing as long as a test may take: what happens, happens at once.
+pub(crate) const NO_PERIOD: &str = "--ipvs-sync-period=1h";
+
+/// A port of an address.
+pub(crate) fn at(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), port)
+}
+
+/// Makes sure that the host asks in vain, and is told so. The node itself is told EPERM for what it sends by
+/// UDP: its datagram is dropped in the output hook.
+pub(crate) fn is_refused(host: &Host, service: ServiceAddress) {
+    let answer = host.ask_at(service);
+    let refused = answer.as_ref().is_err_and(|error| {
+        let error = format!("{error:#}");
+        error.contains("Connection refused") || error.contains("Operation not permitted")
+    });
+    assert!(refused, "{} asked {service}: {answer:?}", host.name);
+}
+
+/// Makes sure of it for each of the hosts at each of the addresses, at the same time: with all hosts on one
+/// machine, the answer to a first SYN comes while connect(2) holds the socket and is only noted, so the
+/// refusal waits for the second, a second later (`tcp_v4_err` in net/ipv4/tcp_ipv4.c).
+pub(crate) fn are_refused(hosts: &[&Host], services: &[ServiceAddress]) {
+    thread::scope(|scope| {
+        for (host, service) in hosts.iter().flat_map(|host| services.iter().map(move |it| (*host, *it))) {
+            scope.spawn(move || is_refused(host, service));
+        }
+    });
+}
+
+/// A TCP port of an address.
+pub(crate) fn tcp(ip: &str, port: u16) -> ServiceAddress {
+    ServiceAddress { protocol: Protocol::Tcp, ip: ip.parse().unwrap(), port }
+}
 
 pub(crate) struct Cluster {
     pub(crate) lab: Lab,
@@ -29,7 +80,7 @@ impl Cluster {
     /// Makes the lab and starts the daemon on it.
     pub(crate) fn start(pods: u8, arguments: &[&str]) -> Self {
         let mut cluster = Self {
-            lab: Lab::new(pods, 8080).unwrap(),
+            lab: Lab::new(pods, POD_PORT).unwrap(),
             manifests: tempfile::tempdir().unwrap(),
             daemon: None,
         };
@@ -37,12 +88,14 @@ impl Cluster {
         cluster
     }
 
-    /// Kills the daemon, if it runs, and starts it anew.
+    /// Kills the daemon, if it runs, and starts it anew. It makes no pause between syncs: tests wait for
+    /// what a sync does.
     pub(crate) fn restart(&mut self, arguments: &[&str]) {
         if let Some(daemon) = self.daemon.take() {
             daemon.kill().unwrap();
         }
-        let daemon = Daemon::with_manifests(&self.lab.node, self.manifests.path(), arguments).unwrap();
+        let arguments = [&["--ipvs-min-sync-period=0s"], arguments].concat();
+        let daemon = Daemon::with_manifests(&self.lab.node, self.manifests.path(), &arguments).unwrap();
         eventually("the daemon answers", || daemon.ask(&self.lab.node, "status")).unwrap();
         self.daemon = Some(daemon);
     }
@@ -51,25 +104,80 @@ impl Cluster {
         self.daemon.as_ref().unwrap()
     }
 
-    /// Writes the Service and its slice, and waits until the kernel has both and the VIP answers.
-    pub(crate) fn apply(&self, service: &Service) {
-        let file = self.manifests.path().join(&service.name);
-        fs::write(&file, service.manifest()).unwrap();
+    /// Writes the Service and its slices.
+    pub(crate) fn write(&self, service: &Service) {
+        self.write_manifest(service.name(), &service.manifest(&self.lab));
+    }
+
+    /// Writes a file of manifests at one stroke.
+    pub(crate) fn write_manifest(&self, name: &str, manifest: &serde_json::Value) {
+        let file = self.manifests.path().join(name);
+        fs::write(&file, manifest.to_string()).unwrap();
         fs::rename(&file, file.with_extension("json")).unwrap();
-        let node = &self.lab.node;
-        eventually("the Service is in the kernel", || {
-            let bound = node.run("ip", &["route", "get", &service.vip])?;
-            anyhow::ensure!(bound.starts_with("local"), "{bound}");
-            let list = node.run("ipvsadm", &["-Ln"])?;
-            let missing = service.addresses.iter().find(|address| !list.contains(*address));
-            anyhow::ensure!(missing.is_none(), "{missing:?} is missing:\n{list}");
+    }
+
+    /// Writes the Service and its slices, and waits until each ClusterIP leads to each endpoint.
+    pub(crate) fn apply(&self, service: &Service) {
+        self.write(service);
+        for address in service.cluster_addresses() {
+            self.serves(address, &service.pods());
+            self.is_local(address.ip);
+        }
+    }
+
+    pub(crate) fn delete(&self, service: &Service) {
+        fs::remove_file(self.manifests.path().join(service.name()).with_extension("json")).unwrap();
+    }
+
+    /// Waits until new connections to an address go to exactly these pods, by number from 1, all at
+    /// weight 1.
+    pub(crate) fn serves(&self, address: ServiceAddress, pods: &[usize]) {
+        self.serves_all(&[(address, pods)]);
+    }
+
+    /// The same for several addresses.
+    pub(crate) fn serves_all(&self, wanted: &[(ServiceAddress, &[usize])]) {
+        eventually("each address leads to its pods", || {
+            let table = self.table()?;
+            for (address, pods) in wanted {
+                let found = table.get(address).map(VirtualServer::weights);
+                let pods = pods.iter().map(|pod| (self.pod_address(*pod, address.ip), 1)).collect();
+                ensure!(found.as_ref() == Some(&pods), "{address} leads to {found:?}, not to {pods:?}");
+            }
             Ok(())
         })
         .unwrap();
     }
 
-    pub(crate) fn delete(&self, service: &Service) {
-        fs::remove_file(self.manifests.path().join(&service.name).with_extension("json")).unwrap();
+    /// Waits until the node takes an address for its own, in whatever way it is bound.
+    pub(crate) fn is_local(&self, vip: IpAddr) {
+        eventually(&format!("{vip} is local"), || {
+            let route = self.lab.node.run("ip", &["route", "get", &vip.to_string()])?;
+            ensure!(route.starts_with("local"), "{route}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// Waits until an address is, or is not, on kube-ipvs0.
+    pub(crate) fn is_bound(&self, vip: IpAddr, bound: bool) {
+        eventually(&format!("{vip} is bound to kube-ipvs0: {bound}"), || {
+            let addresses = self.bound()?;
+            ensure!(addresses.contains(&vip) == bound, "{addresses:?}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// The addresses on kube-ipvs0.
+    pub(crate) fn bound(&self) -> anyhow::Result<BTreeSet<IpAddr>> {
+        let shown = self.lab.node.run("ip", &["-o", "addr", "show", "dev", "kube-ipvs0"])?;
+        let mut addresses = BTreeSet::new();
+        for line in shown.lines() {
+            let prefix: ipnet::IpNet = line.split_whitespace().nth(3).unwrap_or_default().parse()?;
+            addresses.insert(prefix.addr());
+        }
+        Ok(addresses)
     }
 
     /// Waits until `ipvsadm -Ln` satisfies `check`.
@@ -77,88 +185,22 @@ impl Cluster {
         ipvsadm_shows(&self.lab.node, what, check).unwrap()
     }
 
+    /// The same, read.
+    pub(crate) fn shows(&self, what: &str, check: impl Fn(&Table) -> bool) {
+        self.ipvsadm(what, |text| check(&table::parse(text)));
+    }
+
+    fn table(&self) -> anyhow::Result<Table> {
+        Ok(table::parse(&self.lab.node.run("ipvsadm", &["-Ln"])?))
+    }
+
+    /// Where a pod listens, by number from 1.
+    pub(crate) fn pod_address(&self, pod: usize, like: IpAddr) -> SocketAddr {
+        SocketAddr::new(self.lab.pods[pod - 1].address(like), POD_PORT)
+    }
+
     /// The names of pods by number, from 1.
     pub(crate) fn names(&self, pods: &[usize]) -> BTreeSet<String> {
         pods.iter().map(|number| self.lab.pods[number - 1].name.clone()).collect()
-    }
-}
-
-/// A Service with one ClusterIP on port 80, and its one slice.
-#[derive(Clone)]
-pub(crate) struct Service {
-    name: String,
-    vip: String,
-    ports: Vec<(String, String)>,
-    addresses: Vec<String>,
-    affinity: Option<u32>,
-}
-
-impl Service {
-    pub(crate) fn tcp(vip: &str) -> Self {
-        let name = if vip.contains(':') { "web6" } else { "web4" };
-        Self::named(name, vip).port("http", "TCP")
-    }
-
-    pub(crate) fn named(name: &str, vip: &str) -> Self {
-        let (name, vip) = (name.to_owned(), vip.to_owned());
-        Self { name, vip, ports: Vec::new(), addresses: Vec::new(), affinity: None }
-    }
-
-    pub(crate) fn port(mut self, name: &str, protocol: &str) -> Self {
-        self.ports.push((name.to_owned(), protocol.to_owned()));
-        self
-    }
-
-    pub(crate) fn endpoints(mut self, cluster: &Cluster, pods: &[usize]) -> Self {
-        let vip = self.vip.parse().unwrap();
-        self.addresses =
-            pods.iter().map(|number| cluster.lab.pods[number - 1].address(vip).to_string()).collect();
-        self
-    }
-
-    pub(crate) fn affinity(mut self, seconds: u32) -> Self {
-        self.affinity = Some(seconds);
-        self
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.vip.parse().unwrap(), 80)
-    }
-
-    fn manifest(&self) -> String {
-        let port = |(name, protocol): &(String, String), port: u16| json!({ "name": name, "protocol": protocol, "port": port });
-        let family = if self.vip.contains(':') { "IPv6" } else { "IPv4" };
-        let mut spec = json!({
-            "clusterIP": self.vip,
-            "clusterIPs": [self.vip],
-            "ipFamilies": [family],
-            "ports": self.ports.iter().map(|named| port(named, 80)).collect::<Vec<_>>(),
-        });
-        if let Some(seconds) = self.affinity {
-            spec["sessionAffinity"] = json!("ClientIP");
-            spec["sessionAffinityConfig"] = json!({ "clientIP": { "timeoutSeconds": seconds } });
-        }
-        let endpoint = |address: &String| json!({ "addresses": [address], "conditions": { "ready": true }, "nodeName": "node" });
-        let items: [Value; 2] = [
-            json!({
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": { "name": self.name, "namespace": "default" },
-                "spec": spec,
-            }),
-            json!({
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "name": format!("{}-1", self.name),
-                    "namespace": "default",
-                    "labels": { "kubernetes.io/service-name": self.name },
-                },
-                "addressType": family,
-                "ports": self.ports.iter().map(|named| port(named, 8080)).collect::<Vec<_>>(),
-                "endpoints": self.addresses.iter().map(endpoint).collect::<Vec<_>>(),
-            }),
-        ];
-        json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()
     }
 }

@@ -10,7 +10,7 @@ use netlink::{Errno, Protocol, Socket};
 use crate::{
     Change, Error, Failed, Links, Observed, VipBinding,
     device::Device,
-    observe::{addresses, routes},
+    observe::{InterfaceAddress, addresses, routes},
     request::{Requests, host_prefix},
 };
 
@@ -39,16 +39,15 @@ impl KernelLinks {
         Ok(Self { socket, binding, seen: Seen::default() })
     }
 
-    /// The node's own addresses: those of every interface except kube-ipvs0, without loopback addresses
-    /// and without link-local IPv6 addresses.
-    pub fn node_addresses(&mut self) -> Result<BTreeSet<IpAddr>, Error> {
-        let device = Device::find(&mut self.socket)?.map(|device| device.index);
-        Ok(addresses(&mut self.socket, None)?
-            .into_iter()
-            .filter(|found| Some(found.interface) != device && !found.is_link_local_v6())
-            .map(|found| found.address)
-            .filter(|address| !address.is_loopback())
-            .collect())
+    /// An address on kube-ipvs0.
+    fn see_vip(&mut self, found: &InterfaceAddress, observed: &mut Observed) {
+        if found.prefix != host_prefix(found.address) {
+            self.seen.prefixes.insert(found.address, found.prefix);
+        }
+        match self.binding {
+            VipBinding::Address => observed.bound.insert(found.address),
+            VipBinding::Route { .. } => observed.other_way.insert(found.address),
+        };
     }
 
     fn bind(&self, requests: &mut Requests, change: usize, vip: IpAddr, device: u32) {
@@ -90,19 +89,16 @@ impl Links for KernelLinks {
         let mut observed =
             Observed { device: device.as_ref().is_some_and(Device::is_right), ..Observed::default() };
         self.seen.prefixes.clear();
-        // A device that is no dummy is somebody else's, and so are its addresses.
-        if let Some(device) = device.filter(Device::is_dummy) {
-            for found in addresses(&mut self.socket, Some(device.index))? {
-                if found.is_link_local_v6() {
-                    continue;
+        for found in addresses(&mut self.socket)?.into_iter().filter(|found| !found.is_link_local_v6()) {
+            match &device {
+                Some(device) if found.interface == device.index => {
+                    // On a device that is no dummy they are somebody else's: no VIPs.
+                    if device.is_dummy() {
+                        self.see_vip(&found, &mut observed);
+                    }
                 }
-                if found.prefix != host_prefix(found.address) {
-                    self.seen.prefixes.insert(found.address, found.prefix);
-                }
-                match self.binding {
-                    VipBinding::Address => observed.bound.insert(found.address),
-                    VipBinding::Route { .. } => observed.other_way.insert(found.address),
-                };
+                _ if found.address.is_loopback() => {}
+                _ => _ = observed.node_addresses.insert(found.address),
             }
         }
         for route in routes(&mut self.socket)? {

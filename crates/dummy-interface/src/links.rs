@@ -87,14 +87,14 @@ pub struct Observed {
     /// binding, or by a route with another source. A VIP can be in both sets. One that is wanted needs a
     /// [`Change::Bind`] even if it is in `bound`; one that is not wanted needs a [`Change::Unbind`].
     pub other_way: BTreeSet<IpAddr>,
-    /// The node's own addresses: those of every interface except kube-ipvs0, without loopback addresses
-    /// and without link-local IPv6 addresses.
+    /// The node's own addresses: those of every interface except kube-ipvs0, whatever kind of device that
+    /// is, without loopback addresses and without link-local IPv6 addresses.
     pub node_addresses: BTreeSet<IpAddr>,
 }
 
 /// The seam to kube-ipvs0 in one network namespace.
 pub trait Links {
-    /// Reads the device and the VIPs on it.
+    /// Reads the device, the VIPs, and the node's own addresses.
     fn observe(&mut self) -> Result<Observed, Error>;
 
     /// Makes the changes and returns those that failed, by position. [`Change::EnsureDevice`] comes

@@ -74,19 +74,17 @@ impl VipRoute {
     }
 }
 
-/// The addresses of one interface, or of all.
-pub(crate) fn addresses(socket: &mut Socket, interface: Option<u32>) -> Result<Vec<InterfaceAddress>, Error> {
+/// The addresses of every interface.
+pub(crate) fn addresses(socket: &mut Socket) -> Result<Vec<InterfaceAddress>, Error> {
     let mut found = Vec::new();
     for family in FAMILIES {
         let mut request = AddressMessage::default();
         request.header.family = family;
-        request.header.index = interface.unwrap_or_default();
         found.extend(dump(socket, RouteNetlinkMessage::GetAddress(request), "read addresses", |payload| {
             AddressMessage::parse(payload)
                 .map(|message| InterfaceAddress::of(&message).filter(|_| message.header.family == family))
         })?);
     }
-    found.retain(|address| interface.is_none_or(|interface| address.interface == interface));
     Ok(found)
 }
 
@@ -107,7 +105,7 @@ pub(crate) fn routes(socket: &mut Socket) -> Result<Vec<VipRoute>, Error> {
     Ok(found)
 }
 
-/// A family that the kernel lacks has no entries, and a device that is gone has no addresses.
+/// A family that the kernel lacks has no entries.
 fn dump<T, E: std::fmt::Display>(
     socket: &mut Socket,
     request: RouteNetlinkMessage,
@@ -122,7 +120,7 @@ fn dump<T, E: std::fmt::Display>(
     match found {
         Ok(entries) => Ok(entries.into_iter().flatten().collect()),
         Err(error) => match error.errno() {
-            Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::ENODEV) => Ok(Vec::new()),
+            Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP) => Ok(Vec::new()),
             _ => Err(Error::of(operation)(error)),
         },
     }

@@ -59,8 +59,14 @@ fn bind(links: &mut KernelLinks, vips: &[IpAddr]) {
     assert_eq!(links.apply(&changes).unwrap(), []);
 }
 
+/// The node before anything of ours is there.
+fn untouched() -> Observed {
+    Observed { node_addresses: BTreeSet::from([NODE_V4.into(), NODE_V6.into()]), ..Observed::default() }
+}
+
+/// The device, with these VIPs and no other.
 fn bound(vips: &[IpAddr]) -> Observed {
-    Observed { device: true, bound: vips.iter().copied().collect(), ..Observed::default() }
+    Observed { device: true, bound: vips.iter().copied().collect(), ..untouched() }
 }
 
 /// Connects from the node to a listener behind the VIP and tells the source that the node took.
@@ -79,7 +85,7 @@ fn connect(vip: IpAddr) -> io::Result<IpAddr> {
 fn the_device_is_created_down_and_noarp() {
     on_a_node(|| {
         let mut links = links(VipBinding::Address);
-        assert_eq!(links.observe().unwrap(), Observed::default());
+        assert_eq!(links.observe().unwrap(), untouched());
         for _ in 0..2 {
             assert_eq!(links.apply(&[Change::EnsureDevice]).unwrap(), []);
             assert_eq!(links.observe().unwrap(), bound(&[]));
@@ -126,7 +132,7 @@ fn a_device_of_another_kind_is_left_alone() {
         ip("link add kube-ipvs0 type veth peer name other");
         ip("address add 10.0.0.9/32 dev kube-ipvs0");
         let mut links = links(VipBinding::Address);
-        assert_eq!(links.observe().unwrap(), Observed::default());
+        assert_eq!(links.observe().unwrap(), untouched());
         match links.apply(&[Change::EnsureDevice, Change::Unbind("10.0.0.9".parse().unwrap())]) {
             Err(Error::NotADummy { kind }) => assert_eq!(kind, "veth"),
             other => panic!("{other:?}"),
@@ -271,13 +277,14 @@ fn a_change_of_binding_moves_every_vip_and_leaves_nothing_behind() {
         ip("address add 192.0.2.2/24 dev node0");
         let other_source =
             VipBinding::Route { source_v4: Some("192.0.2.2".parse().unwrap()), source_v6: None };
+        let state = |observed: Observed| (observed.device, observed.bound, observed.other_way);
         bind(&mut links(VipBinding::Address), &vips());
         for binding in [ROUTE, other_source, VipBinding::Address] {
             let mut links = links(binding);
             let before = links.observe().unwrap();
             assert_eq!(before.other_way, BTreeSet::from(vips()), "{binding:?}");
             bind(&mut links, &vips());
-            assert_eq!(links.observe().unwrap(), bound(&vips()), "{binding:?}");
+            assert_eq!(state(links.observe().unwrap()), state(bound(&vips())), "{binding:?}");
             for vip in vips() {
                 connect(vip).unwrap();
             }
@@ -286,7 +293,7 @@ fn a_change_of_binding_moves_every_vip_and_leaves_nothing_behind() {
         let mut links = links(ROUTE);
         links.observe().unwrap();
         assert_eq!(links.apply(&vips().map(Change::Unbind)).unwrap(), []);
-        assert_eq!(links.observe().unwrap(), bound(&[]));
+        assert_eq!(state(links.observe().unwrap()), state(bound(&[])));
     });
 }
 
@@ -335,17 +342,50 @@ fn without_the_device_nothing_is_bound_and_everything_unbound() {
     }
 }
 
+/// The routes that make an address local, the kernel's own and ours.
+fn local_routes(address: IpAddr) -> Vec<String> {
+    let family = if address.is_ipv4() { "-4" } else { "-6" };
+    let shown = ip(&format!("{family} route show table local type local {address}"));
+    shown.lines().map(str::to_owned).collect()
+}
+
 #[test]
 #[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
-fn unbinding_a_vip_that_is_also_a_nodes_address_leaves_the_node_its_address() {
-    on_a_node(|| {
-        let mut links = links(ROUTE);
-        bind(&mut links, &[NODE_V4.into(), NODE_V6.into()]);
-        links.apply(&[Change::Unbind(NODE_V4.into()), Change::Unbind(NODE_V6.into())]).unwrap();
-        assert_eq!(links.observe().unwrap(), bound(&[]));
-        assert!(connect(NODE_V4.into()).is_ok());
-        assert!(connect(NODE_V6.into()).is_ok());
-    });
+fn a_vip_that_is_also_a_nodes_address_is_unbound_and_stays_local_to_the_node() {
+    for binding in BINDINGS {
+        on_a_node(move || {
+            let both = [NODE_V4.into(), NODE_V6.into()];
+            let before = both.map(local_routes);
+            let mut links = links(binding);
+            bind(&mut links, &both);
+            assert_eq!(links.observe().unwrap(), bound(&both), "they are the node's own all the time");
+            assert_ne!(both.map(local_routes), before, "ours stand beside the kernel's own");
+            assert_eq!(links.apply(&both.map(Change::Unbind)).unwrap(), []);
+            assert_eq!(links.observe().unwrap(), bound(&[]));
+            assert_eq!(both.map(local_routes), before, "{binding:?}");
+            for address in both {
+                assert_eq!(connect(address).unwrap(), address, "{binding:?}");
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
+fn a_vip_stays_local_when_another_interface_that_had_it_loses_it() {
+    for binding in BINDINGS {
+        on_a_node(move || {
+            ip("address add 198.51.100.7/24 dev node0");
+            ip("address add 2001:db8:7::7/64 dev node0 nodad");
+            let both = ["198.51.100.7".parse().unwrap(), "2001:db8:7::7".parse().unwrap()];
+            let mut links = links(binding);
+            bind(&mut links, &both);
+            ip("address delete 198.51.100.7/24 dev node0");
+            ip("address delete 2001:db8:7::7/64 dev node0");
+            assert_eq!(links.observe().unwrap(), bound(&both), "{binding:?}");
+            assert!(both.into_iter().all(is_soon_reached), "{binding:?}");
+        });
+    }
 }
 
 #[test]
@@ -354,10 +394,17 @@ fn the_nodes_own_addresses_are_those_of_other_interfaces() {
     for binding in BINDINGS {
         on_a_node(move || {
             ip("address add 169.254.20.10/32 dev lo");
+            ip("address add 127.0.0.7/8 dev lo");
+            ip("address add fe80::7/64 dev node0 nodad");
+            // An interface that is down has its addresses all the same.
+            ip("link add down0 type dummy");
+            ip("address add 203.0.113.1/24 dev down0");
             let mut links = links(binding);
             bind(&mut links, &vips());
-            let expected = [NODE_V4.into(), NODE_V6.into(), "169.254.20.10".parse().unwrap()];
-            assert_eq!(links.node_addresses().unwrap(), BTreeSet::from(expected));
+            ip("address add 10.0.0.9/32 dev kube-ipvs0");
+            let own = ["169.254.20.10", "203.0.113.1"].map(|text| text.parse().unwrap());
+            let expected: BTreeSet<IpAddr> = untouched().node_addresses.into_iter().chain(own).collect();
+            assert_eq!(links.observe().unwrap().node_addresses, expected);
         });
     }
 }

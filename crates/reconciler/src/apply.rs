@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, net::IpAddr, ops::Range};
 
-use ipvs::{Command, Family, Id, ServiceAddress, VirtualServer};
+use ipvs::{Command, Family, Id, Protocol, ServiceAddress, VirtualServer};
 use netfilter::Element;
 use netlink::{Errno, Refusal};
 use watcher::{Kernel, Observed, Operation, Plan, ReadError};
@@ -14,6 +14,8 @@ pub(crate) struct Outcome {
     pub(crate) done: usize,
     /// The operations that were not, with the cause, in words.
     pub(crate) failures: Vec<(Operation, String)>,
+    /// TCP real servers removed although they had connections, and how many.
+    pub(crate) cut_off: Vec<(Operation, u64)>,
     /// Why the kernel could not be read, if that is what happened.
     pub(crate) unread: Option<String>,
     /// An answer of the kernel was lost, or contradicts the image of it: it must be read anew.
@@ -25,6 +27,7 @@ impl Outcome {
     pub(crate) fn extend(&mut self, other: Self) {
         self.done += other.done;
         self.failures.extend(other.failures);
+        self.cut_off.extend(other.cut_off);
         self.unread = self.unread.take().or(other.unread);
         self.doubtful |= other.doubtful;
     }
@@ -196,6 +199,7 @@ impl Run<'_> {
             match failed.next_if(|(position, _)| *position == index) {
                 Some((_, cause)) => self.fail(operation, cause),
                 None => {
+                    self.outcome.cut_off.extend(cut_off(operation, self.observed));
                     self.observed.carried_out(operation);
                     self.outcome.done += 1;
                 }
@@ -237,6 +241,13 @@ impl Run<'_> {
     }
 }
 
+/// The connections that a TCP real server has when it is removed, if it has any.
+fn cut_off(operation: &Operation, observed: &Observed) -> Option<(Operation, u64)> {
+    let Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), server)) = operation else { return None };
+    let connections = observed.virtual_servers.get(of)?.real_servers.get(server)?.connections;
+    (of.protocol == Protocol::Tcp && connections > 0).then(|| (operation.clone(), connections))
+}
+
 /// Whether the table, or something else that the transaction builds on, is not there: the image is wrong,
 /// and trying the transaction's parts will not help.
 fn contradicts_image(error: &netfilter::Error) -> bool {
@@ -253,4 +264,39 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ipvs::{RealServer, Scheduler};
+    use testkit::FakeKernel;
+    use watcher::{RealServerImage, VirtualServerImage};
+
+    use super::*;
+
+    /// Removes a real server with three connections.
+    fn removal(protocol: Protocol) -> Outcome {
+        let of = ServiceAddress { protocol, ip: [10, 96, 0, 1].into(), port: 80 };
+        let config = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
+        let server = RealServerImage { config, connections: 3, expired: true };
+        let image = VirtualServerImage {
+            config: VirtualServer::new(of, Scheduler::RR),
+            real_servers: BTreeMap::from([(config.address, server)]),
+        };
+        let mut observed =
+            Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
+        let (ipvs, netfilter, links) = FakeKernel::new().seams();
+        let plan = Plan { operations: vec![Command::DeleteRealServer(of.into(), config.address).into()] };
+        apply(&plan, &mut Kernel { ipvs, netfilter, links }, &mut observed)
+    }
+
+    #[test]
+    fn who_is_cut_off_is_counted() {
+        let outcome = removal(Protocol::Tcp);
+        let told: Vec<_> = outcome.cut_off.iter().map(|(what, count)| (what.to_string(), *count)).collect();
+        assert_eq!(told, [("delete real server TCP 10.96.0.1:80 -> 10.244.0.1:8080".to_owned(), 3)]);
+        assert_eq!(removal(Protocol::Udp).cut_off, [], "UDP has nothing to be cut off");
+    }
 }

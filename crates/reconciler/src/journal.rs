@@ -1,6 +1,6 @@
 //! What the log says of syncs.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use tracing::{debug, info, warn};
 use watcher::Operation;
@@ -11,13 +11,15 @@ use crate::{Report, Trigger, apply::Outcome};
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     told: HashSet<Operation>,
-    conflicts: BTreeSet<String>,
 }
 
 impl Journal {
     /// Takes note of a sync.
     pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome) {
         self.failures(outcome);
+        for (operation, connections) in &outcome.cut_off {
+            info!("drained for too long, {connections} connections were left: {operation}");
+        }
         let Report { trigger, full, done, failed, took, .. } = report;
         if let Some(first) = report.repairs.first() {
             warn!(?trigger, done, failed, ?took, "repaired what something else had changed; first: {first}");
@@ -28,12 +30,6 @@ impl Journal {
         } else {
             debug!(?trigger, full, done, failed, ?took, "synced");
         }
-    }
-
-    /// Tells of Services that want the same address; again only when that changes.
-    pub(crate) fn conflicts(&mut self, conflicts: BTreeSet<String>) {
-        conflicts.difference(&self.conflicts).for_each(|conflict| warn!("{conflict}"));
-        self.conflicts = conflicts;
     }
 
     fn failures(&mut self, outcome: &Outcome) {

@@ -6,14 +6,21 @@
 //! operator asks and after any doubt about what the kernel did, the kernel is read anew and
 //! everything is compared.
 
+mod about;
 mod apply;
+mod conflicts;
+mod draining;
 mod handle;
 mod journal;
+mod notice;
+mod reconcile;
 mod report;
 mod schedule;
+mod schedulers;
 mod writer;
 
 pub use handle::{Handle, Stopped};
+pub use notice::{Notice, Notices, Reason};
 pub use report::{LastSync, Report, Status, Trigger};
-pub use schedule::Periods;
+pub use schedule::Timing;
 pub use writer::start;

@@ -24,6 +24,8 @@ pub enum Trigger {
     Forced,
     /// Real servers are draining and it was time to look at them.
     Drain,
+    /// The sync before put off changes of schedulers.
+    Continue,
 }
 
 /// What one sync did.
@@ -110,6 +112,12 @@ pub struct Status {
     pub vips: usize,
     /// Real servers that get no new connections and are removed when their last one ends.
     pub draining: usize,
+    /// For how long the first of them has been draining, as far as is known: a restart forgets it. 0 if none
+    /// is. In JSON, seconds.
+    #[serde(with = "seconds")]
+    pub longest_drain: Duration,
+    /// Virtual servers that keep their scheduler for now: each sync changes a few.
+    pub scheduler_changes: usize,
     /// What is wrong with the Services and EndpointSlices, one line each; at most
     /// [`Status::MOST_PROBLEMS`] of them. What is not wrong about them is served all the same.
     pub problems: Vec<String>,

@@ -11,17 +11,21 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// the last sync; but two programs that undo each other's work shall not do so in a tight loop.
 const REPAIR_PAUSE: Duration = Duration::from_millis(200);
 
-/// How often draining real servers are looked at.
-const DRAIN_INTERVAL: Duration = Duration::from_secs(5);
+/// A pause between two syncs that change schedulers: packets that found none come again, and other news
+/// is served.
+const PAUSE_TO_CONTINUE: Duration = Duration::from_millis(100);
 
-/// How often syncs run.
+/// When things are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Periods {
+pub struct Timing {
     /// Without any other cause the kernel is read and repaired this often (`syncPeriod`).
-    pub sync: Duration,
+    pub sync_period: Duration,
     /// At least this much time lies between the end of one sync and the start of the next
     /// (`minSyncPeriod`). The first change after a quiet time is not delayed.
-    pub min_sync: Duration,
+    pub min_sync_period: Duration,
+    /// How long a TCP real server that is no longer wanted may keep its connections; then it is removed and
+    /// they are cut off. `None`: until the last one has ended, however long that takes.
+    pub drain_timeout: Option<Duration>,
 }
 
 /// How much of the kernel a sync read.
@@ -42,8 +46,10 @@ pub(crate) struct Ended {
     pub(crate) read: Read,
     /// It left something undone.
     pub(crate) failed: bool,
-    /// There are draining real servers.
-    pub(crate) draining: bool,
+    /// It put something off that is to be done soon.
+    pub(crate) unfinished: bool,
+    /// When real servers that drain are to be looked at.
+    pub(crate) drain: Option<Instant>,
 }
 
 /// Collects reasons to sync and says when the next one is due.
@@ -52,25 +58,27 @@ pub(crate) struct Ended {
 /// a repair hardly.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    periods: Periods,
+    timing: Timing,
     wanted: Option<Trigger>,
     last_end: Option<Instant>,
     last_full_end: Option<Instant>,
     failures: u32,
     unread: bool,
-    draining: bool,
+    unfinished: bool,
+    drain: Option<Instant>,
 }
 
 impl Schedule {
-    pub(crate) fn new(periods: Periods) -> Self {
+    pub(crate) fn new(timing: Timing) -> Self {
         Self {
-            periods,
+            timing,
             wanted: None,
             last_end: None,
             last_full_end: None,
             failures: 0,
             unread: false,
-            draining: false,
+            unfinished: false,
+            drain: None,
         }
     }
 
@@ -91,7 +99,8 @@ impl Schedule {
         }
         self.failures = if sync.failed { self.failures.saturating_add(1) } else { 0 };
         self.unread = sync.read == Read::Nothing;
-        self.draining = sync.draining;
+        self.unfinished = sync.unfinished;
+        self.drain = sync.drain;
     }
 
     /// When the next sync is due, and why; a time that has passed means now. Before the first sync,
@@ -103,37 +112,41 @@ impl Schedule {
         let asked = self.wanted.map(|trigger| {
             let pause = match trigger {
                 Trigger::Forced => Duration::ZERO,
-                Trigger::KernelEvent => self.periods.min_sync.min(REPAIR_PAUSE),
-                _ => self.periods.min_sync,
+                Trigger::KernelEvent => self.timing.min_sync_period.min(REPAIR_PAUSE),
+                _ => self.timing.min_sync_period,
             };
             (last_end + pause, trigger)
         });
         let retry = (self.failures > 0).then(|| (last_end + self.retry_delay(), Trigger::Retry));
-        let drain =
-            self.draining.then(|| (last_end + DRAIN_INTERVAL.max(self.periods.min_sync), Trigger::Drain));
+        let proceed = self
+            .unfinished
+            .then(|| (last_end + PAUSE_TO_CONTINUE.max(self.timing.min_sync_period), Trigger::Continue));
+        let drain = self.drain.map(|due| (due.max(last_end + self.timing.min_sync_period), Trigger::Drain));
         // Syncs that read only a part must not put off the one that reads everything.
-        let period = self.last_full_end.unwrap_or(last_end) + self.periods.sync;
+        let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;
         // But a kernel that could not be read is not read again and again without a pause.
         let period = retry.filter(|_| self.unread).map_or(period, |(due, _)| period.max(due));
-        let soonest = [asked, retry, drain].into_iter().flatten().min_by_key(|(due, _)| *due);
+        let soonest = [asked, retry, proceed, drain].into_iter().flatten().min_by_key(|(due, _)| *due);
         match soonest {
             Some((due, Trigger::Forced)) => Some((due, Trigger::Forced)),
             Some((due, trigger)) if due.max(now) < period => Some((due, trigger)),
-            Some((due, _)) => Some((due.min(period).max(last_end + self.periods.min_sync), Trigger::Period)),
+            Some((due, _)) => {
+                Some((due.min(period).max(last_end + self.timing.min_sync_period), Trigger::Period))
+            }
             None => Some((period, Trigger::Period)),
         }
     }
 
     fn retry_delay(&self) -> Duration {
         let doubled = FIRST_RETRY.saturating_mul(1 << (self.failures - 1).min(16));
-        doubled.clamp(self.periods.min_sync, self.periods.sync.max(self.periods.min_sync))
+        doubled.clamp(self.timing.min_sync_period, self.timing.sync_period.max(self.timing.min_sync_period))
     }
 }
 
 /// A sync for a more thorough reason does all that one for a less thorough reason would.
 fn thoroughness(trigger: Trigger) -> u8 {
     match trigger {
-        Trigger::Drain => 0,
+        Trigger::Drain | Trigger::Continue => 0,
         Trigger::Change | Trigger::Retry => 1,
         Trigger::KernelEvent => 2,
         Trigger::Period | Trigger::Start => 3,
@@ -145,9 +158,13 @@ fn thoroughness(trigger: Trigger) -> u8 {
 mod tests {
     use super::*;
 
-    const PERIODS: Periods = Periods { sync: Duration::from_secs(30), min_sync: Duration::from_secs(2) };
+    const TIMING: Timing = Timing {
+        sync_period: Duration::from_secs(30),
+        min_sync_period: Duration::from_secs(2),
+        drain_timeout: None,
+    };
 
-    const FULL: Ended = Ended { read: Read::Everything, failed: false, draining: false };
+    const FULL: Ended = Ended { read: Read::Everything, failed: false, unfinished: false, drain: None };
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -156,7 +173,7 @@ mod tests {
     #[test]
     fn the_first_change_is_synced_at_once() {
         let now = Instant::now();
-        let mut schedule = Schedule::new(PERIODS);
+        let mut schedule = Schedule::new(TIMING);
         assert_eq!(schedule.next(now), None, "nothing is asked for");
         schedule.want(Trigger::Start);
         assert_eq!(schedule.next(now), Some((now, Trigger::Start)));
@@ -165,7 +182,7 @@ mod tests {
     #[test]
     fn a_change_after_a_quiet_time_is_synced_at_once() {
         let end = Instant::now();
-        let mut schedule = Schedule::new(PERIODS);
+        let mut schedule = Schedule::new(TIMING);
         schedule.ended(end, FULL);
         schedule.want(Trigger::Change);
         let (due, _) = schedule.next(end + seconds(10)).unwrap();
@@ -175,7 +192,7 @@ mod tests {
     #[test]
     fn min_sync_period_counts_from_the_end_of_the_last_sync_and_a_burst_is_one_sync() {
         let end = Instant::now();
-        let mut schedule = Schedule::new(PERIODS);
+        let mut schedule = Schedule::new(TIMING);
         schedule.ended(end, FULL);
         schedule.want(Trigger::Change);
         schedule.want(Trigger::Change);
@@ -188,7 +205,7 @@ mod tests {
     #[test]
     fn a_forced_sync_does_not_wait() {
         let end = Instant::now();
-        let mut schedule = Schedule::new(PERIODS);
+        let mut schedule = Schedule::new(TIMING);
         schedule.ended(end, FULL);
         schedule.want(Trigger::Change);
         schedule.want(Trigger::Forced);
@@ -198,7 +215,7 @@ mod tests {
     #[test]
     fn a_repair_hardly_waits() {
         let end = Instant::now();
-        let mut schedule = Schedule::new(PERIODS);
+        let mut schedule = Schedule::new(TIMING);
         schedule.ended(end, FULL);
         schedule.want(Trigger::KernelEvent);
         assert_eq!(schedule.next(end), Some((end + REPAIR_PAUSE, Trigger::KernelEvent)));
@@ -207,7 +224,7 @@ mod tests {
     #[test]
     fn a_failed_sync_is_tried_again_sooner_than_the_period_and_ever_more_slowly() {
         let mut end = Instant::now();
-        let mut schedule = Schedule::new(Periods { min_sync: Duration::ZERO, ..PERIODS });
+        let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
         let mut waits = Vec::new();
         for _ in 0..7 {
             schedule.ended(end, Ended { failed: true, ..FULL });
@@ -225,13 +242,14 @@ mod tests {
     #[test]
     fn changes_failures_and_draining_do_not_put_off_the_period() {
         let begin = Instant::now();
-        let mut schedule = Schedule::new(Periods { min_sync: Duration::ZERO, ..PERIODS });
+        let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
         schedule.ended(begin, FULL);
         for second in 1..30 {
             let now = begin + seconds(second);
             schedule.want(Trigger::Change);
             assert_eq!(schedule.next(now).unwrap().1, Trigger::Change, "second {second}");
-            schedule.ended(now, Ended { read: Read::Part, failed: true, draining: true });
+            let drain = Some(now + seconds(1));
+            schedule.ended(now, Ended { read: Read::Part, failed: true, unfinished: true, drain });
         }
         schedule.want(Trigger::Change);
         assert_eq!(schedule.next(begin + seconds(30)).unwrap().1, Trigger::Period);
@@ -240,18 +258,30 @@ mod tests {
     #[test]
     fn a_kernel_that_cannot_be_read_is_not_read_without_a_pause() {
         let mut now = Instant::now();
-        let mut schedule = Schedule::new(Periods { min_sync: Duration::ZERO, ..PERIODS });
+        let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
         schedule.ended(now, FULL);
         now += seconds(40);
-        schedule.ended(now, Ended { read: Read::Nothing, failed: true, draining: false });
+        schedule.ended(now, Ended { read: Read::Nothing, failed: true, ..FULL });
         assert!(schedule.next(now).unwrap().0 >= now + seconds(1), "{:?}", schedule.next(now));
     }
 
     #[test]
-    fn draining_real_servers_are_looked_at_between_periods() {
+    fn draining_real_servers_are_looked_at_when_it_is_time() {
         let end = Instant::now();
-        let mut schedule = Schedule::new(PERIODS);
-        schedule.ended(end, Ended { draining: true, ..FULL });
-        assert_eq!(schedule.next(end), Some((end + DRAIN_INTERVAL, Trigger::Drain)));
+        let mut schedule = Schedule::new(TIMING);
+        schedule.ended(end, Ended { drain: Some(end + seconds(5)), ..FULL });
+        assert_eq!(schedule.next(end), Some((end + seconds(5), Trigger::Drain)));
+        schedule.ended(end, Ended { drain: Some(end + seconds(1)), ..FULL });
+        assert_eq!(schedule.next(end), Some((end + seconds(2), Trigger::Drain)), "the pause is kept");
+    }
+
+    #[test]
+    fn what_was_put_off_follows_soon_and_other_news_comes_in_between() {
+        let end = Instant::now();
+        let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
+        schedule.ended(end, Ended { unfinished: true, ..FULL });
+        assert_eq!(schedule.next(end), Some((end + PAUSE_TO_CONTINUE, Trigger::Continue)));
+        schedule.want(Trigger::Change);
+        assert_eq!(schedule.next(end), Some((end, Trigger::Change)));
     }
 }

@@ -17,6 +17,14 @@ use testkit::FakeKernel;
 
 const ERRNOS: [Errno; 4] = [Errno::ENOMEM, Errno::EPERM, Errno::EINTR, Errno::EINVAL];
 
+/// A Service at a port of the node and at an external address too.
+fn web() -> Service {
+    let mut web = service("web", "10.96.0.10", Tcp);
+    web.external_ips = vec!["203.0.113.7".parse().unwrap()];
+    web.ports.iter_mut().for_each(|port| port.node_port = 30080.try_into().ok());
+    web
+}
+
 fn before() -> (Vec<Service>, Vec<EndpointSlice>) {
     let services = vec![
         service("kubernetes", "10.96.0.1", Tcp),
@@ -36,7 +44,7 @@ fn before() -> (Vec<Service>, Vec<EndpointSlice>) {
 fn after() -> (Vec<Service>, Vec<EndpointSlice>) {
     let services = vec![
         service("kubernetes", "10.96.0.1", Tcp),
-        service("web", "10.96.0.10", Tcp),
+        web(),
         service("dns", "10.96.0.53", Udp),
         service("new", "fd00::1", Tcp),
     ];
@@ -56,8 +64,15 @@ fn picture(kernel: &FakeKernel) -> String {
     format!("{:#?}\n{:#?}\n{:?}\n{elements:#?}", state.virtual_servers, state.links, state.tables)
 }
 
-fn undisturbed() -> String {
+/// A kernel whose node has an address.
+fn kernel() -> FakeKernel {
     let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses.insert("192.0.2.1".parse().unwrap());
+    kernel
+}
+
+fn undisturbed() -> String {
+    let kernel = kernel();
     let running = Running::on(&kernel);
     let (services, slices) = after();
     running.lists(services, slices);
@@ -75,7 +90,7 @@ fn always_live() -> [String; 3] {
 
 /// Programs the state before, then disturbs the kernel and tells the state after.
 fn disturbed(disturb: impl Fn(&FakeKernel)) -> FakeKernel {
-    let kernel = FakeKernel::new();
+    let kernel = kernel();
     let running = Running::on(&kernel);
     let (services, slices) = before();
     running.lists(services, slices);

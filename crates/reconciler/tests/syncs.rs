@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{LONG, Running, at, endpoint, real, service, slice};
+use common::{AT_ONCE, LONG, Running, Setup, active_connections, at, endpoint, real, service, slice};
 use dummy_interface::Changed;
 use ipvs::{
     Id,
@@ -16,7 +16,7 @@ use ipvs::{
     RealServer, Scheduler, VirtualServer,
 };
 use netlink::Errno;
-use reconciler::Periods;
+use reconciler::Timing;
 use service::{Change, ObjectName};
 use testkit::FakeKernel;
 
@@ -27,13 +27,6 @@ fn web() -> Running {
         vec![slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])],
     );
     running
-}
-
-/// Gives a real server in the kernel so many established connections.
-fn active_connections(kernel: &FakeKernel, of: Id, server: &str, count: u32) {
-    let mut state = kernel.state();
-    let servers = &mut state.virtual_servers.get_mut(&of).unwrap().1;
-    servers.get_mut(&real(server)).unwrap().active_connections = count;
 }
 
 #[test]
@@ -128,7 +121,7 @@ fn a_restart_over_unchanged_state_writes_nothing() {
 #[test]
 fn an_added_and_deleted_service_is_never_programmed() {
     let running =
-        Running::with(&FakeKernel::new(), Periods { sync: LONG, min_sync: Duration::from_millis(200) }, &[]);
+        Running::timed(&FakeKernel::new(), Timing { min_sync_period: Duration::from_millis(200), ..AT_ONCE });
     running.lists(vec![], vec![]);
     running.kernel.heal();
     running.tell(Change::ApplyService(service("brief", "10.96.0.77", Tcp)));
@@ -140,8 +133,7 @@ fn an_added_and_deleted_service_is_never_programmed() {
 #[test]
 fn the_period_repairs_what_was_changed_by_hand() {
     let kernel = FakeKernel::new();
-    let running =
-        Running::with(&kernel, Periods { sync: Duration::from_millis(50), min_sync: Duration::ZERO }, &[]);
+    let running = Running::timed(&kernel, Timing { sync_period: Duration::from_millis(50), ..AT_ONCE });
     running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
     let id = Id::Address(at("10.96.0.10", Tcp));
     let weight = || kernel.state().virtual_servers[&id].1[&real("10.244.0.1")].config.weight;
@@ -174,7 +166,7 @@ fn foreign_virtual_servers_in_excluded_ranges_and_firewall_marks_are_left_alone(
         kernel.state().virtual_servers.insert(id, (server, BTreeMap::default()));
     }
     let excluded = Id::Address(at("192.0.2.1", Tcp));
-    let running = Running::with(&kernel, Periods { sync: LONG, min_sync: Duration::ZERO }, &["192.0.2.0/24"]);
+    let running = Running::with(&kernel, Setup { exclude: &["192.0.2.0/24"], ..Setup::default() });
     running.lists(vec![], vec![]);
     assert_eq!(kernel.state().virtual_servers.len(), 2, "{}", kernel.writes());
     assert!(kernel.state().virtual_servers.contains_key(&excluded));
@@ -252,7 +244,7 @@ fn one_refused_real_server_does_not_stop_the_others() {
 #[test]
 fn one_refused_virtual_server_does_not_stop_the_others() {
     // Changes wait, so that what follows is one sync.
-    let running = Running::with(&FakeKernel::new(), Periods { sync: LONG, min_sync: LONG }, &[]);
+    let running = Running::timed(&FakeKernel::new(), Timing { min_sync_period: LONG, ..AT_ONCE });
     running.lists(vec![], vec![slice("a", Tcp, &["10.244.0.1"]), slice("b", Tcp, &["10.244.0.2"])]);
     let kernel = &running.kernel;
     kernel.heal();
@@ -375,8 +367,7 @@ fn an_urgent_vip_opens_after_the_hairpin_rule_of_its_pods() {
 #[test]
 fn a_lasting_failure_and_a_draining_endpoint_do_not_put_off_the_period() {
     let kernel = FakeKernel::new();
-    let running =
-        Running::with(&kernel, Periods { sync: Duration::from_millis(1500), min_sync: Duration::ZERO }, &[]);
+    let running = Running::timed(&kernel, Timing { sync_period: Duration::from_millis(1500), ..AT_ONCE });
     let mut slices = vec![slice("web", Tcp, &["10.244.0.1", "224.0.0.1"])];
     slices.push(slice("other", Tcp, &["10.244.0.2"]));
     let services = vec![service("web", "10.96.0.10", Tcp), service("other", "10.96.0.11", Tcp)];

@@ -22,6 +22,8 @@ pub enum Change {
     DeleteSlice(ObjectName),
     /// This node is new or different.
     ApplyNode(Node),
-    /// The addresses on this node's own interfaces, kube-ipvs0 aside, have changed: these are all.
+    /// All addresses on this node's own interfaces: not those on kube-ipvs0, and neither loopback nor
+    /// link-local IPv6 addresses, which whoever reads them leaves out. To be told before the desired state
+    /// is acted on: without, a node serves no NodePort, and binds what is its own already.
     NodeAddresses(BTreeSet<IpAddr>),
 }

@@ -1,13 +1,18 @@
 //! From one Service's inputs to what it asks of the kernel.
 
-use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
+use std::{net::IpAddr, sync::Arc};
+
+use ipvs::{RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
 use netfilter::{Element, HairpinFlow};
 
 use crate::{
-    DesiredService, DesiredVirtualServer, Node, Options, Service, ServiceKind, ServicePort,
+    DesiredService, DesiredVirtualServer, HealthCheck, Options, Service, ServiceKind, ServicePort,
+    TrafficPolicy, WithoutLocalEndpoint,
     endpoints::{PortEndpoint, endpoints_of},
+    frontend::{Frontend, frontends},
     selection::Selection,
     slice::{KnownSlice, Traits},
+    this_node::ThisNode,
 };
 
 impl DesiredService {
@@ -15,67 +20,116 @@ impl DesiredService {
     pub(crate) fn compute(
         service: &Service,
         slices: &[KnownSlice],
-        node: &Node,
+        node: &ThisNode,
         options: &Options,
     ) -> Option<Self> {
         if service.other_proxy || service.kind == ServiceKind::ExternalName || service.cluster_ips.is_empty()
         {
             return None;
         }
-        let mut virtual_servers = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
-        let mut elements = Vec::with_capacity(virtual_servers.capacity());
-        for &ip in &service.cluster_ips {
-            for port in &service.ports {
-                let address = ServiceAddress { protocol: port.protocol, ip, port: port.port };
-                // The API server lets no port and protocol appear twice; from elsewhere, the first counts.
-                if virtual_servers.iter().any(|server: &DesiredVirtualServer| server.address == address) {
-                    continue;
-                }
-                let used = used_endpoints(service, port, Family::of(ip), slices, node);
-                virtual_servers.push(DesiredVirtualServer {
-                    address,
-                    config: configuration(address, service, options.scheduler),
-                    real_servers: used.iter().map(real_server).collect(),
-                });
-                elements.push(Element::ClusterIp(address));
-                elements.extend(used.iter().filter_map(|endpoint| hairpin(port, endpoint)));
-            }
+        let mut parts = Parts::of(service, node, options);
+        for siblings in frontends(service, node, options).chunk_by(|a, b| a.endpoints() == b.endpoints()) {
+            let [one, ..] = siblings else { continue };
+            let endpoints = endpoints_of(one.port, one.family(), slices, node.zone());
+            parts.add(siblings, &endpoints);
         }
-        virtual_servers.sort_unstable_by_key(|server| server.address);
-        Some(Self {
-            vips: sorted_once(virtual_servers.iter().map(|server| server.address.ip).collect()),
-            virtual_servers: virtual_servers.into(),
-            elements: sorted_once(elements),
-            health_check: None,
-            without_local_endpoint: crate::WithoutLocalEndpoint::default(),
-        })
+        Some(parts.together())
     }
 }
 
-/// The endpoints of a port that are used at the ClusterIP of a family.
-fn used_endpoints(
-    service: &Service,
-    port: &ServicePort,
-    family: Family,
-    slices: &[KnownSlice],
-    node: &Node,
-) -> Vec<PortEndpoint> {
-    let mut endpoints = endpoints_of(port, family, slices, node.zone.as_deref());
-    let selection = Selection::decide(&endpoints, service.internal_traffic_policy);
-    endpoints.retain(|endpoint| selection.uses(endpoint));
-    endpoints
+/// What a Service asks for, while it is collected.
+struct Parts<'a> {
+    service: &'a Service,
+    node: &'a ThisNode,
+    options: &'a Options,
+    virtual_servers: Vec<DesiredVirtualServer>,
+    vips: Vec<IpAddr>,
+    hairpins: Vec<Element>,
+    without_local_endpoint: Vec<WithoutLocalEndpoint>,
+    ready_here: Vec<IpAddr>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(service: &'a Service, node: &'a ThisNode, options: &'a Options) -> Self {
+        Self {
+            service,
+            node,
+            options,
+            virtual_servers: Vec::new(),
+            vips: Vec::new(),
+            hairpins: Vec::new(),
+            without_local_endpoint: Vec::new(),
+            ready_here: Vec::new(),
+        }
+    }
+
+    /// Adds the addresses that have these endpoints.
+    fn add(&mut self, siblings: &[Frontend<'_>], endpoints: &[PortEndpoint]) {
+        let ready_here = endpoints.iter().filter(|it| it.traits.contains(Traits::READY | Traits::LOCAL));
+        self.ready_here.extend(ready_here.map(|endpoint| endpoint.address.ip));
+
+        let mut shared: Arc<[RealServer]> = Arc::default();
+        for side in siblings.chunk_by(|a, b| a.traffic() == b.traffic()) {
+            let [one, ..] = side else { continue };
+            let policy = self.service.policy(one.traffic(), self.options);
+            if policy == TrafficPolicy::Local && Selection::misses_local(endpoints) {
+                let (traffic, family) = (one.traffic(), one.family());
+                self.without_local_endpoint.push(WithoutLocalEndpoint { traffic, family });
+            }
+            let selection = Selection::decide(endpoints, one.traffic(), policy);
+            let used: Vec<_> = endpoints.iter().filter(|endpoint| selection.uses(endpoint)).collect();
+            self.hairpins.extend(used.iter().filter_map(|endpoint| hairpin(one.port, endpoint)));
+
+            let real_servers: Vec<_> = used.into_iter().map(real_server).collect();
+            if *real_servers != *shared {
+                shared = real_servers.into();
+            }
+            for frontend in side {
+                self.serve(frontend, policy, shared.clone());
+            }
+        }
+    }
+
+    /// Adds one address.
+    fn serve(&mut self, frontend: &Frontend<'_>, policy: TrafficPolicy, real_servers: Arc<[RealServer]>) {
+        self.vips.extend(frontend.vip(self.node));
+        self.virtual_servers.push(DesiredVirtualServer {
+            address: frontend.address,
+            config: configuration(frontend.address, self.service, self.options.scheduler),
+            real_servers,
+            element: frontend.element(policy),
+        });
+    }
+
+    fn together(mut self) -> DesiredService {
+        self.virtual_servers.sort_unstable_by_key(|server| server.address);
+        DesiredService {
+            virtual_servers: self.virtual_servers.into(),
+            vips: sorted_once(self.vips),
+            hairpins: sorted_once(self.hairpins),
+            health_check: HealthCheck::of(self.service, self.options, self.ready_here),
+            without_local_endpoint: sorted_once(self.without_local_endpoint),
+        }
+    }
 }
 
 fn configuration(address: ServiceAddress, service: &Service, scheduler: Scheduler) -> VirtualServer {
     let mut server = VirtualServer::new(address, scheduler);
-    if scheduler == Scheduler::MH {
-        // Without the fallback mh refuses clients that hash to a draining real server; without the
-        // port all of a client's connections go to one real server (net/netfilter/ipvs/ip_vs_mh.c).
-        server.flags |= ServiceFlags::SCHEDULER_1 | ServiceFlags::SCHEDULER_2;
-    }
+    server.flags |= scheduler_flags(scheduler);
     match service.session_affinity {
         Some(seconds) => server.persistent(seconds),
         None => server,
+    }
+}
+
+/// Without the fallback, sh and mh refuse clients that hash to a draining real server; without the port
+/// all of a client's connections go to one real server (net/netfilter/ipvs/ip_vs_sh.c, ip_vs_mh.c). For
+/// sh that is the purpose.
+fn scheduler_flags(scheduler: Scheduler) -> ServiceFlags {
+    match scheduler {
+        Scheduler::SH => ServiceFlags::SCHEDULER_1,
+        Scheduler::MH => ServiceFlags::SCHEDULER_1 | ServiceFlags::SCHEDULER_2,
+        _ => ServiceFlags::empty(),
     }
 }
 

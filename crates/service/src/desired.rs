@@ -2,28 +2,47 @@
 
 use std::{net::IpAddr, num::NonZero, sync::Arc};
 
-use ipvs::{RealServer, ServiceAddress, VirtualServer};
+use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::Element;
 use serde::Serialize;
 
-/// Everything in the kernel that one Service asks for. Computed from that Service's own inputs, so
-/// that a change costs what its Service costs.
+use crate::Traffic;
+
+/// Everything that one Service asks for. Computed from that Service's own inputs, so that a change costs
+/// what its Service costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DesiredService {
     /// Its virtual servers with their real servers, sorted by address, each address once.
     pub virtual_servers: Box<[DesiredVirtualServer]>,
     /// The addresses that must be local to this node, sorted, each once.
     pub vips: Box<[IpAddr]>,
-    /// The elements that our nf_tables sets must hold, sorted, each once.
-    pub elements: Box<[Element]>,
+    /// The elements for pods of this node that are their own clients, sorted, each once.
+    pub hairpins: Box<[Element]>,
     /// What a load balancer is told of this node, if it asks.
     pub health_check: Option<HealthCheck>,
-    /// The policies that find no endpoint on this node although there are some elsewhere.
-    pub without_local_endpoint: WithoutLocalEndpoint,
+    /// Where a policy Local finds no endpoint on this node, for some port, although the cluster has one;
+    /// sorted, each once.
+    pub without_local_endpoint: Box<[WithoutLocalEndpoint]>,
+}
+
+/// One virtual server and its real servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DesiredVirtualServer {
+    /// What names it.
+    pub address: ServiceAddress,
+    /// Its configuration; `config.id` is `address`.
+    pub config: VirtualServer,
+    /// Its real servers, sorted by address, each address once. Most virtual servers of one port have the
+    /// same, and share them.
+    pub real_servers: Arc<[RealServer]>,
+    /// The element of our nf_tables sets by which its flows are masqueraded; `None`: the real servers see
+    /// the clients' addresses.
+    pub element: Option<Element>,
 }
 
 /// The answer at a Service's `healthCheckNodePort`: how many endpoints on this node are ready, each pod
-/// counted once whatever its ports.
+/// counted once whatever its ports. One that terminates may still be used, but no new client is to be sent
+/// here for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HealthCheck {
     /// Where the load balancer asks.
@@ -34,22 +53,11 @@ pub struct HealthCheck {
     pub ready_v6: usize,
 }
 
-/// Traffic policies `Local` for which this node has no endpoint while the cluster has one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// A traffic policy Local for which this node has no endpoint in a family while the cluster has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct WithoutLocalEndpoint {
-    /// The internal policy of some port.
-    pub internal: bool,
-    /// The external policy of some port.
-    pub external: bool,
-}
-
-/// One virtual server and its real servers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DesiredVirtualServer {
-    /// What names it.
-    pub address: ServiceAddress,
-    /// Its configuration; `config.id` is `address`.
-    pub config: VirtualServer,
-    /// Its real servers, sorted by address, each address once. The virtual servers of one port mostly have the same, and then share them.
-    pub real_servers: Arc<[RealServer]>,
+    /// Whose policy it is. Internal traffic is refused then; external traffic goes to other nodes.
+    pub traffic: Traffic,
+    /// The family.
+    pub family: Family,
 }

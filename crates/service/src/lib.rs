@@ -7,36 +7,45 @@
 //! ```text
 //! Change ──► State ─┬─ per Service: the Service, its slices ──► DesiredService
 //!                   └─ over all Services: who holds which address and port,
-//!                      which VIPs and elements are wanted by at least one
+//!                      which VIPs and hairpins are wanted by at least one
 //! ```
 //!
-//! - A [`DesiredService`] is all that one Service asks of the kernel. It is computed from the
-//!   Service, its own slices, the [`Node`] and the [`Options`], and from nothing else: a change costs
-//!   what its Service costs, and ten thousand other Services do not matter.
+//! - A [`DesiredService`] is all that one Service asks for. It is computed from the Service, its own
+//!   slices, this node and the [`Options`], and from nothing else: a change costs what its Service
+//!   costs, and ten thousand other Services do not matter.
+//! - A port is served at the ClusterIP, at external IPs and load balancers' addresses, and as NodePort
+//!   at the node's own addresses. Where traffic comes in decides which policy counts, whether the address
+//!   is made local to the node, and who is masqueraded.
 //! - Its real servers come out of three steps: the slices are merged into one list of endpoints per
 //!   port and family, one decision is taken for the list (ready or draining; everywhere, in this zone,
 //!   on this node), and the decision picks from the list.
 //! - Services meet only where they ask for the same thing. An address and port goes to the oldest of
-//!   them, VIPs and elements are counted.
+//!   them, and with it the element by which its flows are masqueraded; VIPs and hairpins are counted.
 //! - [`State::apply`] answers with the keys whose desired value is another one now, so that whoever
 //!   writes to the kernel looks at those and at nothing else.
 
 mod change;
 mod claims;
 mod compute;
+mod counted;
 mod desired;
 mod endpoints;
+mod frontend;
+mod health;
 mod input;
 mod name;
 mod options;
 mod record;
 mod records;
+mod reports;
 mod selection;
 mod shared;
 mod slice;
 mod state;
 mod strings;
+mod this_node;
 mod touched;
+mod traffic;
 mod urgency;
 
 pub use change::Change;
@@ -49,4 +58,5 @@ pub use name::{InvalidName, ObjectName};
 pub use options::{NodePortAddresses, Options};
 pub use state::State;
 pub use touched::Touched;
+pub use traffic::Traffic;
 pub use urgency::Urgency;

@@ -15,7 +15,7 @@ pub struct Options {
     /// At which of the node's addresses NodePorts are served.
     pub node_port_addresses: NodePortAddresses,
     /// `bindAddress`: counts before the node IPs of its family where [`NodePortAddresses::Primary`] asks
-    /// for them.
+    /// for them. `0.0.0.0` and `::` are the same as none.
     pub bind_address: Option<IpAddr>,
     /// Whether `spec.externalIPs` are served (feature gate `AllowServiceExternalIPs`).
     pub external_ips: bool,
@@ -39,7 +39,8 @@ impl Options {
 pub enum NodePortAddresses {
     /// At all of them.
     All,
-    /// At the primary node IP of each family, and at no address of a family that has none.
+    /// At the primary node IP of each family, if an interface of the node has it. In a family without, at
+    /// no address.
     Primary,
     /// At those in these ranges. A family without any range is served at all its addresses, as
     /// upstream does it.

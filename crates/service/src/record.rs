@@ -3,8 +3,8 @@
 use ipvs::ServiceAddress;
 
 use crate::{
-    DesiredService, DesiredVirtualServer, Node, ObjectName, Options, Service, Urgency, claims::Claim,
-    slice::KnownSlice,
+    DesiredService, DesiredVirtualServer, ObjectName, Options, Service, Urgency, claims::Claim,
+    slice::KnownSlice, this_node::ThisNode,
 };
 
 /// A Service and its slices, whichever came first, and what they ask for.
@@ -29,7 +29,7 @@ pub(crate) struct Demand {
 
 impl Record {
     /// What it asks for now.
-    pub(crate) fn compute(&self, node: &Node, options: &Options) -> Option<Demand> {
+    pub(crate) fn compute(&self, node: &ThisNode, options: &Options) -> Option<Demand> {
         let service = self.service.as_ref()?;
         let desired = DesiredService::compute(service, &self.slices, node, options)?;
         Some(Demand { desired, urgency: Urgency::of(service), created: service.created })
@@ -58,9 +58,16 @@ impl Record {
         self.slices.retain(|slice| slice.name != *name);
     }
 
-    /// Whether the zone of the node matters to it.
-    pub(crate) fn has_zone_hints(&self) -> bool {
-        self.slices.iter().any(KnownSlice::has_zone_hints)
+    /// Whether it can ask for something else when this node changes like this. Most Services have neither
+    /// hints for zones nor any address but the ClusterIP.
+    pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode) -> bool {
+        let Some(service) = &self.service else { return false };
+        let zone = before.zone() != now.zone();
+        let node_ports = before.node_port_addresses() != now.node_port_addresses();
+        let mut maybe_vips = service.external_ips.iter().chain(&service.load_balancer_ips);
+        zone && self.slices.iter().any(KnownSlice::has_zone_hints)
+            || node_ports && service.ports.iter().any(|port| port.node_port.is_some())
+            || maybe_vips.any(|ip| before.has(ip) != now.has(ip))
     }
 
     /// Whether nothing is known of it any more.

@@ -1,41 +1,60 @@
 //! The inputs as last told.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, mem};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    Change, EndpointSlice, Node, ObjectName, Options, Service,
+    Change, EndpointSlice, ObjectName, Options, Service,
     record::{Demand, Record},
     slice::KnownSlice,
     strings::Strings,
+    this_node::ThisNode,
 };
 
-/// The Services, the slices and the node as last told, by Service.
-#[derive(Debug, Default)]
+/// The options, and the Services, the slices and the node as last told.
+#[derive(Debug)]
 pub(crate) struct Records {
+    options: Options,
     /// Boxed, since a hash table keeps much of its room free.
     services: FxHashMap<ObjectName, Box<Record>>,
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
-    node: Node,
+    node: ThisNode,
     services_listed: bool,
     slices_listed: bool,
     strings: Strings,
 }
 
+impl Records {
+    /// No Service, no slice, an unknown node.
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            options,
+            services: FxHashMap::default(),
+            owners: FxHashMap::default(),
+            node: ThisNode::default(),
+            services_listed: false,
+            slices_listed: false,
+            strings: Strings::default(),
+        }
+    }
+}
+
 /// Taking in news. Each returns the Services for which something is different now.
 impl Records {
-    pub(crate) fn take_in(&mut self, change: Change, options: &Options) -> BTreeSet<ObjectName> {
+    pub(crate) fn take_in(&mut self, change: Change) -> BTreeSet<ObjectName> {
         match change {
             Change::ReplaceServices(services) => self.replace_services(services),
             Change::ApplyService(service) => self.put_service(service).into_iter().collect(),
             Change::DeleteService(name) => self.remove_service(&name).into_iter().collect(),
-            Change::ReplaceSlices(slices) => self.replace_slices(slices, options),
-            Change::ApplySlice(slice) => self.put_slice(slice, options),
+            Change::ReplaceSlices(slices) => self.replace_slices(slices),
+            Change::ApplySlice(slice) => self.put_slice(slice),
             Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
-            Change::ApplyNode(node) => self.put_node(node),
-            Change::NodeAddresses(_) => BTreeSet::new(),
+            Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),
+            Change::NodeAddresses(addresses) => {
+                self.put_node(self.node.with_addresses(addresses, &self.options))
+            }
         }
     }
 
@@ -55,6 +74,8 @@ impl Records {
             self.strings.share(&mut port.name);
         }
         service.cluster_ips.shrink_to_fit();
+        service.external_ips.shrink_to_fit();
+        service.load_balancer_ips.shrink_to_fit();
         service.ports.shrink_to_fit();
         service.problems.shrink_to_fit();
         let record = self.services.entry(name.clone()).or_default();
@@ -69,19 +90,19 @@ impl Records {
         self.services.get_mut(name)?.service.take().map(|service| service.name)
     }
 
-    fn replace_slices(&mut self, slices: Vec<EndpointSlice>, options: &Options) -> BTreeSet<ObjectName> {
+    fn replace_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
         self.slices_listed = true;
         let listed: FxHashSet<ObjectName> = slices.iter().map(|slice| slice.name.clone()).collect();
         let gone: Vec<_> = self.owners.keys().filter(|name| !listed.contains(name)).cloned().collect();
         let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
-        changed.extend(slices.into_iter().flat_map(|slice| self.put_slice(slice, options)));
+        changed.extend(slices.into_iter().flat_map(|slice| self.put_slice(slice)));
         changed
     }
 
     /// A slice may come before its Service, and a new label may move it to another one.
-    fn put_slice(&mut self, slice: EndpointSlice, options: &Options) -> BTreeSet<ObjectName> {
+    fn put_slice(&mut self, slice: EndpointSlice) -> BTreeSet<ObjectName> {
         let service = self.kept_name(slice.service.clone());
-        let slice = KnownSlice::new(slice, &options.node_name, &mut self.strings);
+        let slice = KnownSlice::new(slice, &self.options.node_name, &mut self.strings);
         let mut changed = BTreeSet::new();
         if self.owners.get(&slice.name).is_some_and(|owner| *owner != service) {
             changed.extend(self.remove_slice(&slice.name));
@@ -99,14 +120,13 @@ impl Records {
         Some(service)
     }
 
-    /// Of the node, only the zone matters, and only to Services that have hints for zones.
-    fn put_node(&mut self, node: Node) -> BTreeSet<ObjectName> {
-        if self.node == node {
+    fn put_node(&mut self, node: ThisNode) -> BTreeSet<ObjectName> {
+        let before = mem::replace(&mut self.node, node);
+        if self.node == before {
             return BTreeSet::new();
         }
-        self.node = node;
-        let hinted = self.services.iter().filter(|(_, record)| record.has_zone_hints());
-        hinted.map(|(service, _)| service.clone()).collect()
+        let dependent = self.services.iter().filter(|(_, record)| record.depends_on(&before, &self.node));
+        dependent.map(|(service, _)| service.clone()).collect()
     }
 
     /// The same name, in the copy that is kept already.
@@ -131,15 +151,25 @@ impl Records {
     }
 
     /// Computes what a Service asks for now.
-    pub(crate) fn compute(&self, service: &ObjectName, options: &Options) -> Option<Demand> {
-        self.services.get(service)?.compute(&self.node, options)
+    pub(crate) fn compute(&self, service: &ObjectName) -> Option<Demand> {
+        self.services.get(service)?.compute(&self.node, &self.options)
+    }
+
+    /// The options.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What is known of this node.
+    pub(crate) fn node(&self) -> &ThisNode {
+        &self.node
     }
 
     /// Notes what a Service asks for now, and returns what it asked for before. A Service of which
     /// nothing is known any more is forgotten.
     pub(crate) fn set_demand(&mut self, service: &ObjectName, now: Option<Demand>) -> Option<Demand> {
         let record = self.services.get_mut(service)?;
-        let before = std::mem::replace(&mut record.demand, now);
+        let before = mem::replace(&mut record.demand, now);
         if record.is_empty() {
             self.services.remove(service);
         }
@@ -159,8 +189,7 @@ mod tests {
     #[test]
     fn a_service_of_which_nothing_is_known_any_more_takes_no_memory() {
         let (service, slice) = (ObjectName::new("default", "web"), ObjectName::new("default", "web-1"));
-        let options = Options::new("node-a");
-        let mut records = Records::default();
+        let mut records = Records::new(Options::new("node-a"));
         for change in [
             Change::ApplySlice(EndpointSlice {
                 name: slice.clone(),
@@ -172,7 +201,7 @@ mod tests {
             }),
             Change::DeleteSlice(slice),
         ] {
-            assert_eq!(records.take_in(change, &options), BTreeSet::from([service.clone()]));
+            assert_eq!(records.take_in(change), BTreeSet::from([service.clone()]));
             records.set_demand(&service, None);
         }
         assert!(records.services.is_empty() && records.owners.is_empty());

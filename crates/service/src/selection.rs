@@ -1,6 +1,6 @@
 //! Which endpoints of a port are used.
 
-use crate::{TrafficPolicy, endpoints::PortEndpoint, slice::Traits};
+use crate::{Traffic, TrafficPolicy, endpoints::PortEndpoint, slice::Traits};
 
 /// The decision over the endpoints of one port: it is taken once, for all of them together, and then
 /// says of each whether it is used.
@@ -28,22 +28,27 @@ pub(crate) enum Reach {
 }
 
 impl Selection {
-    /// Decides for a traffic policy.
-    pub(crate) fn decide(endpoints: &[PortEndpoint], policy: TrafficPolicy) -> Self {
-        // Hints prefer, a policy demands: they do not mix.
-        let reach = match policy {
-            TrafficPolicy::Local => Reach::Local,
-            TrafficPolicy::Cluster => Reach::hinted(endpoints),
-        };
-        let draining = match reach {
-            Reach::Local => Reach::Local,
-            // Hints are counted over ready endpoints, and when none is left they mean nothing.
-            Reach::Cluster | Reach::HintedNode | Reach::HintedZone => Reach::Cluster,
-        };
-        [Self::Ready(reach), Self::Draining(draining)]
-            .into_iter()
-            .find(|selection| endpoints.iter().any(|endpoint| selection.uses(endpoint)))
-            .unwrap_or(Self::Nothing)
+    /// Decides for traffic that comes in one way, by the policy for it. Hints prefer, a policy demands:
+    /// they do not mix.
+    pub(crate) fn decide(endpoints: &[PortEndpoint], traffic: Traffic, policy: TrafficPolicy) -> Self {
+        let local = || [Self::Ready(Reach::Local), Self::Draining(Reach::Local)];
+        // Hints are counted over ready endpoints, and when none is left they mean nothing.
+        let cluster = || [Self::Ready(Reach::hinted(endpoints)), Self::Draining(Reach::Cluster)];
+        match (policy, traffic) {
+            (TrafficPolicy::Cluster, _) => Self::first_of(cluster(), endpoints),
+            (TrafficPolicy::Local, Traffic::Internal) => Self::first_of(local(), endpoints),
+            // Through a node without endpoints the address still works for the pods of that node, as
+            // upstream has it. A load balancer asks at the health check port and sends nobody here.
+            (TrafficPolicy::Local, Traffic::External) => {
+                Self::first_of(local().into_iter().chain(cluster()), endpoints)
+            }
+        }
+    }
+
+    /// Whether a policy Local finds no endpoint on this node although the cluster has one.
+    pub(crate) fn misses_local(endpoints: &[PortEndpoint]) -> bool {
+        let any = |policy| Self::decide(endpoints, Traffic::Internal, policy) != Self::Nothing;
+        !any(TrafficPolicy::Local) && any(TrafficPolicy::Cluster)
     }
 
     /// Whether it takes this endpoint.
@@ -54,6 +59,14 @@ impl Selection {
             Self::Nothing => return false,
         };
         endpoint.traits.contains(needed | reach.needs())
+    }
+
+    /// The first that takes any endpoint.
+    fn first_of(selections: impl IntoIterator<Item = Self>, endpoints: &[PortEndpoint]) -> Self {
+        selections
+            .into_iter()
+            .find(|selection| endpoints.iter().any(|endpoint| selection.uses(endpoint)))
+            .unwrap_or(Self::Nothing)
     }
 }
 

@@ -6,35 +6,41 @@ use ipvs::ServiceAddress;
 use netfilter::Element;
 
 use crate::{
-    Change, Conflict, DesiredService, DesiredVirtualServer, ObjectName, Options, Touched, Urgency,
-    claims::Claims, record::Demand, records::Records, shared::Shared,
+    Change, Conflict, DesiredService, DesiredVirtualServer, HealthCheck, ObjectName, Options, Touched,
+    Urgency, WithoutLocalEndpoint, claims::Claims, record::Demand, records::Records, reports::Reports,
+    shared::Shared,
 };
 
 /// The inputs as last told, and what they ask of the kernel.
 ///
 /// Several Services may claim one address and port. The oldest holds it, by creation time and then
-/// by name; the others' claims wait until it lets go. VIPs and elements are shared: they are wanted
+/// by name; the others' claims wait until it lets go. VIPs and hairpins are shared: they are wanted
 /// until the last Service that asks for them is gone.
 #[derive(Debug)]
 pub struct State {
-    options: Options,
     records: Records,
     claims: Claims,
     shared: Shared,
+    reports: Reports,
 }
 
 impl State {
     /// No Service, no slice, an unknown node.
     pub fn new(options: Options) -> Self {
-        Self { options, records: Records::default(), claims: Claims::default(), shared: Shared::default() }
+        Self {
+            records: Records::new(options),
+            claims: Claims::default(),
+            shared: Shared::default(),
+            reports: Reports::default(),
+        }
     }
 
     /// Takes in one piece of news and returns the keys whose desired value may have changed. Keys
     /// whose desired value is known to be the same are left out.
     pub fn apply(&mut self, change: Change) -> Touched {
         let mut touched = Touched::default();
-        for service in self.records.take_in(change, &self.options) {
-            let now = self.records.compute(&service, &self.options);
+        for service in self.records.take_in(change) {
+            let now = self.records.compute(&service);
             let changed = now.as_ref() != self.records.demand(&service);
             let before = self.records.set_demand(&service, now);
             if changed {
@@ -73,12 +79,18 @@ impl State {
 
     /// Whether a Service wants this element in our nf_tables sets.
     pub fn wants_element(&self, element: &Element) -> bool {
-        self.shared.elements.contains(element)
+        match element {
+            Element::ClusterIp(address) | Element::External(address) => {
+                self.virtual_server(address).is_some_and(|server| server.element == Some(*element))
+            }
+            Element::Hairpin(_) => self.shared.hairpins.contains(element),
+        }
     }
 
     /// Every element that our sets must hold, each once, in no particular order.
     pub fn elements(&self) -> impl Iterator<Item = &Element> {
-        self.shared.elements.iter()
+        let masquerading = self.virtual_servers().filter_map(|server| server.element.as_ref());
+        masquerading.chain(self.shared.hairpins.iter())
     }
 
     /// The Service that holds an address and port.
@@ -92,9 +104,10 @@ impl State {
         demand.map_or(Urgency::Normal, |demand| demand.urgency)
     }
 
-    /// How soon an address, or an element about it, must be in place: as its most urgent Service.
+    /// How soon an address, or an element about it, must be in place: as the most urgent Service that is
+    /// served there.
     pub fn vip_urgency(&self, of: &IpAddr) -> Urgency {
-        if self.shared.urgent_vips.contains(of) { Urgency::First } else { Urgency::Normal }
+        if self.shared.urgent_ips.contains(of) { Urgency::First } else { Urgency::Normal }
     }
 
     /// What one Service asks of the kernel, whether or not an older Service holds it. `None`: there is
@@ -114,9 +127,28 @@ impl State {
         self.records.problems()
     }
 
+    /// The Services of which a load balancer asks whether this node has endpoints, with the answers, sorted
+    /// by name. An answer can change where no key is touched: a pod that is the last one here and begins to
+    /// terminate stays a real server.
+    pub fn health_checks(&self) -> impl Iterator<Item = (&ObjectName, &HealthCheck)> {
+        self.reports.health_checks.iter()
+    }
+
+    /// How many Services are in this case, some of their ports at least: upstream's metric
+    /// `sync_proxy_rules_no_local_endpoints_total`.
+    pub fn without_local_endpoint(&self, case: WithoutLocalEndpoint) -> usize {
+        self.reports.without_local_endpoint.count(&case)
+    }
+
+    /// Those of this node's addresses at which NodePorts are served, sorted. None, if the options name an
+    /// address that the node does not have.
+    pub fn node_port_addresses(&self) -> &[IpAddr] {
+        self.records.node().node_port_addresses()
+    }
+
     /// The configuration it was made with.
     pub fn options(&self) -> &Options {
-        &self.options
+        self.records.options()
     }
 
     /// Puts what a Service asks for now in the place of what it asked for before.
@@ -129,6 +161,7 @@ impl State {
         if let Some(before) = before {
             self.shared.remove(before, touched);
         }
+        self.reports.update(service, before.map(|it| &it.desired), now.map(|it| &it.desired));
         let either = [before, now].into_iter().flatten();
         let addresses: BTreeSet<ServiceAddress> = either.flat_map(Demand::addresses).collect();
         for address in addresses {
@@ -159,8 +192,16 @@ impl State {
         let server_before = held_by
             .and_then(|holder| if holder == *service { before } else { self.records.demand(&holder) })
             .and_then(|demand| demand.virtual_server(&address));
-        if server_before != self.virtual_server(&address) {
+        let server_now = self.virtual_server(&address);
+        if server_before != server_now {
             touched.virtual_servers.insert(address);
+        }
+        let [element_before, element_now] =
+            [server_before, server_now].map(|it| it.and_then(|it| it.element));
+        if element_before != element_now {
+            for element in [element_before, element_now].into_iter().flatten() {
+                touched.toggle_element(element);
+            }
         }
     }
 }

@@ -2,14 +2,20 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    num::NonZero,
+    sync::Arc,
+};
 
 use common::*;
 use ipvs::Protocol;
+use netfilter::Element;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use service::{
-    Change, Endpoint, EndpointSlice, Node, ObjectName, Service, ServiceKind, ServicePort, State, Touched,
-    TrafficPolicy,
+    Change, Endpoint, EndpointSlice, Node, NodePortAddresses, ObjectName, Options, Service, ServiceKind,
+    ServicePort, State, Touched, TrafficPolicy,
 };
 
 /// The inputs after all events: what a list would say.
@@ -18,6 +24,7 @@ struct Inputs {
     services: BTreeMap<ObjectName, Service>,
     slices: BTreeMap<ObjectName, EndpointSlice>,
     node: Node,
+    addresses: BTreeSet<IpAddr>,
 }
 
 impl Inputs {
@@ -42,6 +49,7 @@ impl Inputs {
             Change::ApplySlice(slice) => drop(self.slices.insert(slice.name.clone(), slice)),
             Change::DeleteSlice(name) => drop(self.slices.remove(&name)),
             Change::ApplyNode(node) => self.node = node,
+            Change::NodeAddresses(addresses) => self.addresses = addresses,
         }
     }
 
@@ -49,16 +57,13 @@ impl Inputs {
     fn changes(&self) -> Vec<Change> {
         let services = self.services.values().cloned().map(Change::ApplyService);
         let slices = self.slices.values().cloned().map(Change::ApplySlice);
-        services.chain(slices).chain([Change::ApplyNode(self.node.clone())]).collect()
-    }
-
-    fn state(&self) -> State {
-        applied(&self.changes())
+        let node = [Change::ApplyNode(self.node.clone()), Change::NodeAddresses(self.addresses.clone())];
+        services.chain(slices).chain(node).collect()
     }
 }
 
-fn applied(changes: &[Change]) -> State {
-    let mut state = state();
+fn applied(options: &Options, changes: &[Change]) -> State {
+    let mut state = State::new(options.clone());
     for change in changes {
         state.apply(change.clone());
     }
@@ -68,26 +73,76 @@ fn applied(changes: &[Change]) -> State {
 // Few values of each kind, so that they meet often.
 
 fn any_port() -> impl Strategy<Value = ServicePort> {
-    (select(&["", "http"][..]), select(&[Protocol::Tcp, Protocol::Udp][..]), 1..3_u16)
-        .prop_map(|(name, protocol, number)| port(name, protocol, number))
+    (select(&["", "http"][..]), select(&[Protocol::Tcp, Protocol::Udp][..]), 1..3_u16, option::of(1..4_u16))
+        .prop_map(|(name, protocol, number, node_port)| ServicePort {
+            node_port: node_port.and_then(NonZero::new),
+            ..port(name, protocol, number)
+        })
+}
+
+/// Of the node, of load balancers, of Services: an address can be anything.
+fn any_ips(most: usize) -> impl Strategy<Value = Vec<IpAddr>> {
+    let texts = &["10.96.0.1", "10.96.0.2", "192.0.2.1", "192.0.2.2", "fd00::1", "2001:db8::1"];
+    vec(select(&texts[..]).prop_map(ip), 0..=most)
+}
+
+fn any_policy() -> impl Strategy<Value = TrafficPolicy> {
+    select(&[TrafficPolicy::Cluster, TrafficPolicy::Cluster, TrafficPolicy::Local][..])
+}
+
+fn any_kind() -> impl Strategy<Value = ServiceKind> {
+    let kinds = &[
+        ServiceKind::ClusterIp,
+        ServiceKind::NodePort,
+        ServiceKind::LoadBalancer,
+        ServiceKind::LoadBalancer,
+        ServiceKind::ExternalName,
+    ];
+    select(&kinds[..])
 }
 
 fn any_service() -> impl Strategy<Value = Service> {
-    let policy = select(&[TrafficPolicy::Cluster, TrafficPolicy::Cluster, TrafficPolicy::Local][..]);
-    let kind = select(&[ServiceKind::ClusterIp, ServiceKind::ClusterIp, ServiceKind::ExternalName][..]);
     let names = select(&["a", "b", "c", "kube-system/dns", "kubernetes"][..]);
-    let ips = vec(select(&["10.96.0.1", "10.96.0.2", "fd00::1"][..]), 0..3);
-    (names, option::of(0..3_i64), kind, ips, vec(any_port(), 0..3), option::of(1..3_u32), policy, any::<u8>())
-        .prop_map(|(text, created, kind, ips, ports, session_affinity, policy, other_proxy)| Service {
+    let identity = (names, option::of(0..3_i64), any_kind(), any::<u8>());
+    let addresses = (any_ips(2), any_ips(2), any_ips(2), vec(any_port(), 0..3));
+    let policies = (option::of(1..3_u32), any_policy(), any_policy(), option::of(1..3_u16));
+    (identity, addresses, policies).prop_map(
+        |(
+            (text, created, kind, other_proxy),
+            (cluster_ips, external_ips, load_balancer_ips, ports),
+            (session_affinity, internal_traffic_policy, external_traffic_policy, health_check),
+        )| Service {
             created,
             kind,
-            cluster_ips: ips.into_iter().map(ip).collect(),
+            cluster_ips,
+            external_ips,
+            load_balancer_ips,
             ports,
             session_affinity,
-            internal_traffic_policy: policy,
+            internal_traffic_policy,
+            external_traffic_policy,
+            health_check_node_port: health_check.and_then(NonZero::new),
             other_proxy: other_proxy < 25,
-            ..service(text, "10.96.0.1")
-        })
+            ..Service::new(name(text))
+        },
+    )
+}
+
+fn any_options() -> impl Strategy<Value = Options> {
+    let node_port_addresses = vec![
+        NodePortAddresses::All,
+        NodePortAddresses::Primary,
+        in_ranges(&["192.0.2.1/32"]),
+        in_ranges(&["192.0.2.0/24", "2001:db8::/64"]),
+    ];
+    (select(node_port_addresses), option::of(select(&["192.0.2.2", "::"][..])), any::<bool>()).prop_map(
+        |(node_port_addresses, bind_address, external_ips)| Options {
+            node_port_addresses,
+            bind_address: bind_address.map(ip),
+            external_ips,
+            ..options()
+        },
+    )
 }
 
 fn any_endpoint() -> impl Strategy<Value = Endpoint> {
@@ -119,8 +174,9 @@ fn any_change() -> impl Strategy<Value = Change> {
         1 => vec(any_slice(), 0..5).prop_map(Change::ReplaceSlices),
         5 => any_slice().prop_map(Change::ApplySlice),
         2 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
-        1 => option::of(select(&["a", "b"][..]))
-            .prop_map(|zone| Change::ApplyNode(Node { zone: zone.map(Into::into), ips: Vec::new() })),
+        1 => (option::of(select(&["a", "b"][..])), any_ips(2))
+            .prop_map(|(zone, ips)| Change::ApplyNode(Node { zone: zone.map(Into::into), ips })),
+        2 => any_ips(4).prop_map(|ips| Change::NodeAddresses(ips.into_iter().collect())),
     ]
 }
 
@@ -135,18 +191,21 @@ proptest! {
 
     #[test]
     fn the_order_of_events_does_not_matter(
+        options in any_options(),
         (one, other) in vec(any_change(), 0..20)
             .prop_map(|changes| Inputs::after(&changes).changes())
             .prop_flat_map(|changes| (Just(changes.clone()), Just(changes).prop_shuffle()))
     ) {
-        prop_assert_eq!(wanted(&applied(&one)), wanted(&applied(&other)));
+        prop_assert_eq!(wanted(&applied(&options, &one)), wanted(&applied(&options, &other)));
     }
 
     #[test]
-    fn history_leaves_no_trace(changes in vec(any_change(), 0..40)) {
-        let (lived, fresh) = (applied(&changes), Inputs::after(&changes).state());
+    fn history_leaves_no_trace(options in any_options(), changes in vec(any_change(), 0..40)) {
+        let fresh = applied(&options, &Inputs::after(&changes).changes());
+        let lived = applied(&options, &changes);
         prop_assert_eq!(wanted(&lived), wanted(&fresh));
         prop_assert_eq!(lived.conflicts().collect::<Vec<_>>(), fresh.conflicts().collect::<Vec<_>>());
+        prop_assert_eq!(lived.node_port_addresses(), fresh.node_port_addresses());
         for server in fresh.virtual_servers() {
             prop_assert_eq!(lived.urgency(&server.address), fresh.urgency(&server.address));
             prop_assert_eq!(lived.vip_urgency(&server.address.ip), fresh.vip_urgency(&server.address.ip));
@@ -154,16 +213,17 @@ proptest! {
     }
 
     #[test]
-    fn what_differs_afterwards_is_touched(changes in vec(any_change(), 0..40)) {
-        let mut state = state();
+    fn what_differs_afterwards_is_touched(options in any_options(), changes in vec(any_change(), 0..40)) {
+        let mut state = State::new(options);
         for change in changes {
             let before = wanted(&state);
             let touched = state.apply(change.clone());
             let different = difference(&before, &wanted(&state));
             prop_assert!(includes(&touched, &different), "{:?}: {:?} lacks of {:?}", change, touched, different);
-            // A list can hand an address from one Service to the next; nothing else touches in vain.
-            let list = matches!(change, Change::ReplaceServices(_));
-            if list {
+            // What concerns several Services can hand an address from one to the next; nothing else touches
+            // in vain.
+            let several = matches!(change, Change::ReplaceServices(_) | Change::NodeAddresses(_) | Change::ApplyNode(_));
+            if several {
                 prop_assert_eq!((&touched.vips, &touched.elements), (&different.vips, &different.elements));
             } else {
                 prop_assert_eq!(touched, different);
@@ -172,8 +232,10 @@ proptest! {
     }
 
     #[test]
-    fn the_same_change_twice_touches_nothing_the_second_time(changes in vec(any_change(), 0..40)) {
-        let mut state = state();
+    fn the_same_change_twice_touches_nothing_the_second_time(
+        options in any_options(), changes in vec(any_change(), 0..40)
+    ) {
+        let mut state = State::new(options);
         for change in changes {
             state.apply(change.clone());
             let again = state.apply(change);
@@ -182,19 +244,47 @@ proptest! {
     }
 
     #[test]
-    fn everything_wanted_belongs_together(changes in vec(any_change(), 0..40)) {
-        let state = applied(&changes);
+    fn everything_wanted_belongs_together(options in any_options(), changes in vec(any_change(), 0..40)) {
+        let (state, inputs) = (applied(&options, &changes), Inputs::after(&changes));
         let wanted = wanted(&state);
         for (at, server) in &wanted.virtual_servers {
-            prop_assert!(state.wants_vip(&at.ip));
-            prop_assert!(state.wants_element(&netfilter::Element::ClusterIp(*at)));
+            prop_assert!(state.wants_vip(&at.ip) || inputs.addresses.contains(&at.ip), "{} is not local", at);
             prop_assert_eq!(server.config.id, ipvs::Id::Address(*at));
             let addresses: Vec<_> = server.real_servers.iter().map(|real| real.address).collect();
             prop_assert!(addresses.is_sorted_by(|a, b| a < b), "{:?}", addresses);
             prop_assert!(addresses.iter().all(|real| real.ip.is_ipv4() == at.ip.is_ipv4()));
+            for element in [Element::ClusterIp(*at), Element::External(*at)] {
+                prop_assert_eq!(state.wants_element(&element), server.element == Some(element));
+            }
         }
         for vip in &wanted.vips {
             prop_assert!(wanted.virtual_servers.keys().any(|at| at.ip == *vip));
+        }
+        for element in &wanted.elements {
+            match element {
+                Element::ClusterIp(at) | Element::External(at) => {
+                    prop_assert!(wanted.virtual_servers.contains_key(at));
+                }
+                Element::Hairpin(_) => {}
+            }
+        }
+        prop_assert!(wanted.elements.is_sorted_by(|a, b| a < b), "{:?}", wanted.elements);
+    }
+
+    #[test]
+    fn one_list_of_real_servers_is_kept_once(options in any_options(), changes in vec(any_change(), 0..40)) {
+        let state = applied(&options, &changes);
+        for service in Inputs::after(&changes).services.values() {
+            let Some(desired) = state.desired(&service.name) else { continue };
+            // With one port, all virtual servers of a family have the same endpoints to choose from.
+            let [_] = service.ports[..] else { continue };
+            let pairs = desired.virtual_servers.iter().flat_map(|one| {
+                desired.virtual_servers.iter().map(move |other| (one, other))
+            });
+            for (one, other) in pairs.filter(|(one, other)| one.address.ip.is_ipv4() == other.address.ip.is_ipv4()) {
+                let (one, other) = (&one.real_servers, &other.real_servers);
+                prop_assert_eq!(one == other, Arc::ptr_eq(one, other));
+            }
         }
     }
 }

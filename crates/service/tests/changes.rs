@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use ipvs::Protocol;
 use service::{Change, Endpoint, Node, Service};
 
 fn inputs() -> (Vec<Service>, Vec<service::EndpointSlice>) {
@@ -20,12 +21,14 @@ fn the_same_again_touches_nothing() {
     let (services, slices) = inputs();
     let mut state = state_of(&services, &slices);
     state.apply(in_zone("a"));
+    state.apply(node_addresses(&["192.0.2.1"]));
     for again in [
         Change::ReplaceServices(services.clone()),
         Change::ReplaceSlices(slices.clone()),
         Change::ApplyService(services[0].clone()),
         Change::ApplySlice(slices[0].clone()),
         in_zone("a"),
+        node_addresses(&["192.0.2.1"]),
         Change::DeleteService(name("unknown")),
         Change::DeleteSlice(name("unknown")),
     ] {
@@ -84,4 +87,27 @@ fn a_vip_that_passes_to_another_service_within_one_list_is_not_touched() {
         assert!(touched.vips.is_empty() && touched.elements.is_empty(), "{touched:?}");
         assert!(state.wants_vip(&ip("10.96.0.1")));
     }
+}
+
+#[test]
+fn a_new_address_of_the_node_touches_nothing_when_nobody_is_served_there() {
+    let (mut services, slices) = inputs();
+    services[1].external_ips = ips(&["198.51.100.1"]);
+    services[1].load_balancer_ips = ips(&["203.0.113.1"]);
+    let mut state = state_of(&services, &slices);
+    assert!(state.apply(node_addresses(&["192.0.2.1", "10.96.0.1"])).is_empty());
+    assert!(state.apply(Change::ApplyNode(Node { zone: None, ips: ips(&["192.0.2.1"]) })).is_empty());
+}
+
+#[test]
+fn a_new_address_of_the_node_touches_what_is_served_there_and_no_others() {
+    let (mut services, slices) = inputs();
+    services[0].ports = vec![with_node_port(port("", Protocol::Tcp, 80), 30080)];
+    services[1].external_ips = ips(&["198.51.100.1"]);
+    let mut state = state_of(&services, &slices);
+    state.apply(node_addresses(&["192.0.2.1"]));
+    let touched = state.apply(node_addresses(&["192.0.2.1", "198.51.100.1"]));
+    assert_eq!(touched.virtual_servers, [tcp("198.51.100.1:30080")].into());
+    assert_eq!(touched.vips, [ip("198.51.100.1")].into());
+    assert_eq!(touched.elements, [netfilter::Element::External(tcp("198.51.100.1:30080"))].into());
 }

@@ -4,7 +4,8 @@ mod common;
 
 use common::*;
 use ipvs::Protocol;
-use service::{Change, Conflict, Service};
+use netfilter::Element;
+use service::{Change, Conflict, Service, ServiceKind, TrafficPolicy};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -139,4 +140,73 @@ fn conflicts_tell_the_holder_and_those_who_wait_in_order() {
     state.apply(Change::DeleteService(a));
     assert_eq!(state.conflicts().count(), 0);
     assert_eq!(owner(&state, tcp(AT)), "default/c");
+}
+
+#[test]
+fn an_external_ip_that_is_another_service_s_cluster_ip_waits_behind_the_older_one() {
+    let thief =
+        Service { created: Some(2_000), external_ips: ips(&["10.96.0.1"]), ..service("thief", "10.96.0.2") };
+    let mut state = state_of(&[thief, service("web", "10.96.0.1")], &[backend("thief", "10.1.0.2")]);
+    assert_eq!(owner(&state, tcp(AT)), "default/web");
+    assert!(real_servers(&state, AT).is_empty());
+    state.apply(Change::DeleteService(name("web")));
+    assert_eq!(real_servers(&state, AT), ["10.1.0.2:8080"]);
+}
+
+#[test]
+fn who_is_masqueraded_at_an_address_is_decided_by_the_service_that_holds_it() {
+    let exposed = |text: &str, created, external_traffic_policy| Service {
+        created: Some(created),
+        external_ips: ips(&["198.51.100.1"]),
+        external_traffic_policy,
+        ..service(text, if created == 1 { "10.96.0.1" } else { "10.96.0.2" })
+    };
+    let at = tcp("198.51.100.1:80");
+    let masqueraded = Element::External(at);
+    let mut state = state_of(
+        &[exposed("old", 1, TrafficPolicy::Local), exposed("young", 2, TrafficPolicy::Cluster)],
+        &[],
+    );
+    assert!(!state.wants_element(&masqueraded) && state.elements().all(|it| *it != masqueraded));
+    let touched = state.apply(Change::DeleteService(name("old")));
+    assert!(state.wants_element(&masqueraded) && state.elements().any(|it| *it == masqueraded));
+    assert!(touched.elements.contains(&masqueraded) && touched.virtual_servers.contains(&at));
+}
+
+#[test]
+fn one_node_port_of_two_services_is_held_by_the_older_at_every_address() {
+    let node_port = |text: &str, created, cluster_ip| Service {
+        created: Some(created),
+        kind: ServiceKind::NodePort,
+        ports: vec![with_node_port(port("", Protocol::Tcp, 80), 30080)],
+        ..service(text, cluster_ip)
+    };
+    let mut state = state_of(&[node_port("b", 1, "10.96.0.1"), node_port("a", 2, "10.96.0.2")], &[]);
+    state.apply(node_addresses(&["192.0.2.1", "192.0.2.2"]));
+    let shared = [tcp("192.0.2.1:30080"), tcp("192.0.2.2:30080")];
+    assert_eq!(shared.map(|at| owner(&state, at)), ["default/b", "default/b"]);
+    assert_eq!(state.conflicts().map(|conflict| conflict.address).collect::<Vec<_>>(), shared);
+    state.apply(Change::DeleteService(name("b")));
+    assert_eq!(shared.map(|at| owner(&state, at)), ["default/a", "default/a"]);
+}
+
+#[test]
+fn an_external_ip_that_meets_another_service_s_node_port_waits_behind_the_older_one() {
+    let node_port = Service {
+        kind: ServiceKind::NodePort,
+        ports: vec![with_node_port(port("", Protocol::Tcp, 80), 30080)],
+        ..service("node-port", "10.96.0.1")
+    };
+    let external = Service {
+        external_ips: ips(&["192.0.2.1"]),
+        ports: vec![port("", Protocol::Tcp, 30080)],
+        ..service("external", "10.96.0.2")
+    };
+    for (external_created, holder) in [(1, "default/external"), (2_000, "default/node-port")] {
+        let external = Service { created: Some(external_created), ..external.clone() };
+        let mut state = state_of(&[node_port.clone(), external], &[]);
+        state.apply(node_addresses(&["192.0.2.1"]));
+        assert_eq!(owner(&state, tcp("192.0.2.1:30080")), holder);
+        assert!(!state.wants_vip(&ip("192.0.2.1")));
+    }
 }

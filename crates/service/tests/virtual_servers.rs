@@ -123,8 +123,14 @@ fn maglev_hashes_the_port_and_falls_back_from_draining_real_servers() {
 }
 
 #[test]
+fn source_hashing_falls_back_from_draining_real_servers_and_hashes_the_address_only() {
+    assert_eq!(config(&with_scheduler(Scheduler::SH), "10.96.0.1:80").flags, ServiceFlags::SCHEDULER_1);
+}
+
+#[test]
 fn no_other_scheduler_has_flags() {
-    for scheduler in Scheduler::ALL.into_iter().filter(|it| *it != Scheduler::MH) {
+    let hashing = [Scheduler::SH, Scheduler::MH];
+    for scheduler in Scheduler::ALL.into_iter().filter(|it| !hashing.contains(it)) {
         assert_eq!(config(&with_scheduler(scheduler), "10.96.0.1:80").flags, ServiceFlags::empty());
     }
 }
@@ -141,7 +147,7 @@ fn a_new_port_replaces_the_virtual_server_and_keeps_the_vip() {
 }
 
 #[test]
-fn every_virtual_server_is_in_the_set_of_cluster_ips() {
+fn every_cluster_ip_is_in_the_set_of_cluster_ips() {
     let dual = Service {
         cluster_ips: vec![ip("10.96.0.1"), ip("fd00::1")],
         ports: vec![port("a", Protocol::Tcp, 80), port("b", Protocol::Udp, 53)],

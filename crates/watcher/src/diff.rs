@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
-use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress};
+use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
 use netfilter::Element;
 use service::{DesiredVirtualServer, State, Touched, Urgency};
 
@@ -82,13 +82,15 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
     differences.into_plan()
 }
 
-/// How many real servers of a virtual server are no longer wanted, draining ones included. Whether those
+/// The real servers of a virtual server that are no longer wanted, draining ones included. Whether they
 /// have connections left must be read from the kernel before they are compared.
-pub fn departing_real_servers(desired: &State, observed: &Observed, of: &ServiceAddress) -> usize {
-    match (desired.virtual_server(of), observed.virtual_servers.get(of)) {
-        (Some(wanted), Some(image)) => departing(wanted, image).count(),
-        _ => 0,
-    }
+pub fn departing_real_servers<'a>(
+    desired: &'a State,
+    observed: &'a Observed,
+    of: &ServiceAddress,
+) -> impl Iterator<Item = &'a RealServerImage> {
+    let both = desired.virtual_server(of).zip(observed.virtual_servers.get(of));
+    both.into_iter().flat_map(|(wanted, image)| departing(wanted, image))
 }
 
 fn departing<'a>(
@@ -212,7 +214,7 @@ fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, co
     match image {
         None => commands.push(Command::AddVirtualServer(wanted.config.clone())),
         Some(image) if image.config != wanted.config => {
-            commands.push(Command::EditVirtualServer(wanted.config.clone()));
+            commands.extend(edits(&image.config, &wanted.config));
         }
         Some(_) => {}
     }
@@ -227,6 +229,22 @@ fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, co
     }
 }
 
+/// How a virtual server becomes as wanted in place. The scheduler is changed last and by itself: the kernel
+/// may lack it, and whoever carries out the plan may put it off. The rest holds without it.
+fn edits(observed: &VirtualServer, wanted: &VirtualServer) -> impl Iterator<Item = Command> {
+    const OF_THE_SCHEDULER: ServiceFlags =
+        ServiceFlags::SCHEDULER_1.union(ServiceFlags::SCHEDULER_2).union(ServiceFlags::SCHEDULER_3);
+    let same_scheduler = observed.scheduler == wanted.scheduler;
+    let mut rest = wanted.clone();
+    if !same_scheduler {
+        rest.scheduler = observed.scheduler;
+        rest.flags = (wanted.flags - OF_THE_SCHEDULER) | (observed.flags & OF_THE_SCHEDULER);
+    }
+    let rest = (rest != *observed).then_some(rest);
+    let scheduler = (!same_scheduler).then(|| wanted.clone());
+    [rest, scheduler].into_iter().flatten().map(Command::EditVirtualServer)
+}
+
 /// Whether a real server needs no edit. Some kernels report a real server on this node as local; that
 /// is their own classification of a masqueraded one.
 fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
@@ -238,13 +256,14 @@ fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
 }
 
 /// How a real server leaves. UDP and SCTP: at once. TCP: first it gets weight 0 and with that no new
-/// connections; only then does a count of 0 mean that nobody is cut off, and it is removed.
+/// connections; only then does a count of 0 mean that nobody is cut off, and it is removed. If it has been
+/// draining for too long, it is removed with the connections that it has.
 fn farewell(of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
     let id = (*of).into();
     let drains = of.protocol == Protocol::Tcp;
     if drains && server.config.weight != 0 {
         Some(Command::EditRealServer(id, server.config.weight(0)))
-    } else if drains && server.connections != 0 {
+    } else if drains && server.connections != 0 && !server.expired {
         None
     } else {
         Some(Command::DeleteRealServer(id, server.config.address))

@@ -12,7 +12,7 @@ pub struct Kernel {
     pub ipvs: Box<dyn Ipvs + Send>,
     /// Our nf_tables tables.
     pub netfilter: Box<dyn Netfilter + Send>,
-    /// kube-ipvs0 and the VIPs on it.
+    /// kube-ipvs0, the VIPs on it, and the node's own addresses.
     pub links: Box<dyn Links + Send>,
 }
 

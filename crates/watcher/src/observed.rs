@@ -17,7 +17,7 @@ use crate::{Kernel, Operation};
 pub struct Observed {
     /// Virtual servers with their real servers.
     pub virtual_servers: FxHashMap<ServiceAddress, VirtualServerImage>,
-    /// kube-ipvs0 and the VIPs on it.
+    /// kube-ipvs0, the VIPs on it, and the node's own addresses.
     pub links: dummy_interface::Observed,
     /// Our nf_tables tables.
     pub netfilter: netfilter::Observed,
@@ -39,6 +39,9 @@ pub struct RealServerImage {
     pub config: RealServer,
     /// Its connections when it was last read, in any state.
     pub connections: u64,
+    /// It has been draining for as long as it may. The kernel does not know; whoever keeps the time marks
+    /// it, after each reading anew ([`Observed::expire`]).
+    pub expired: bool,
 }
 
 /// Which part of the kernel could not be read.
@@ -68,7 +71,7 @@ impl Observed {
         Ok(Self { virtual_servers, links: kernel.links.observe()?, netfilter: kernel.netfilter.observe()? })
     }
 
-    /// Reads kube-ipvs0 and our tables again; virtual servers stay as they were seen.
+    /// Reads kube-ipvs0, the node's addresses and our tables again; virtual servers stay as they were seen.
     pub fn refresh_links_and_tables(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
         self.links = kernel.links.observe()?;
         self.netfilter = kernel.netfilter.observe()?;
@@ -81,6 +84,14 @@ impl Observed {
             image.real_servers = real_servers(kernel, of)?;
         }
         Ok(())
+    }
+
+    /// Marks a real server that has been draining for as long as it may.
+    pub fn expire(&mut self, of: &ServiceAddress, server: &RealServerAddress) {
+        let image = self.virtual_servers.get_mut(of).and_then(|image| image.real_servers.get_mut(server));
+        if let Some(server) = image {
+            server.expired = true;
+        }
     }
 
     /// Takes in that an operation was carried out.
@@ -113,7 +124,7 @@ impl Observed {
                         .real_servers
                         .entry(config.address)
                         .and_modify(|server| server.config = *config)
-                        .or_insert(RealServerImage { config: *config, connections: 0 });
+                        .or_insert(RealServerImage { config: *config, connections: 0, expired: false });
                 }
             }
             Command::DeleteRealServer(_, real_server) => {
@@ -166,6 +177,7 @@ impl From<&ObservedRealServer> for RealServerImage {
         Self {
             config: server.config,
             connections: u64::from(server.active_connections) + u64::from(server.inactive_connections),
+            expired: false,
         }
     }
 }

@@ -10,10 +10,13 @@ use std::{
 
 use common::*;
 use dummy_interface::Change::{Bind, Unbind};
-use ipvs::{Command, Family, Forwarding, Id, Protocol, RealServer, ServiceAddress, VirtualServer};
+use ipvs::{
+    Command, Family, Forwarding, Id, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags,
+    VirtualServer,
+};
 use netfilter::{Change::AddElement, Change::DeleteElement, Element};
 use proptest::{collection::vec, prelude::*};
-use service::{Change, EndpointSlice, State, Touched, Urgency};
+use service::{Change, EndpointSlice, Service, State, Touched, Urgency};
 use testkit::FakeKernel;
 use watcher::{Kernel, Observed, Operation, Ownership, Plan, Scope, departing_real_servers, diff};
 
@@ -161,7 +164,9 @@ fn urgency(operation: &Operation, state: &State) -> Option<Urgency> {
             Id::Address(at) => Some(state.urgency(&at)),
             Id::Mark { .. } => panic!("{operation}"),
         },
-        Operation::Netfilter(AddElement(Element::ClusterIp(at))) => Some(state.vip_urgency(&at.ip)),
+        Operation::Netfilter(AddElement(Element::ClusterIp(at) | Element::External(at))) => {
+            Some(state.vip_urgency(&at.ip))
+        }
         Operation::Link(Bind(vip)) => Some(state.vip_urgency(vip)),
         _ => None,
     }
@@ -232,46 +237,90 @@ proptest! {
 
     #[test]
     fn kube_ipvs0_and_the_tables_are_repaired_without_a_look_at_virtual_servers(
-        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), disturbance in any_disturbance()
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
+        disturbance in any_disturbance(), addresses in any_node_addresses()
     ) {
-        let state = state(&inputs);
+        let mut state = state(&inputs);
         settle(&state, &fake, &ours);
+        let touched = state.apply(Change::NodeAddresses(addresses));
         put_links_and_tables(&fake, disturbance.0, disturbance.1);
         let observed = read(&fake);
-        let repair = diff(&state, &observed, Scope::LinksAndTables(&BTreeSet::new()), &ours);
+        let repair = diff(&state, &observed, Scope::LinksAndTables(&touched.virtual_servers), &ours);
         prop_assert_eq!(repair, full(&state, &observed, &ours));
     }
 
     #[test]
     fn no_desired_real_server_is_deleted_and_nothing_is_done_twice(
-        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
+        change in any_change(), expired in any::<u64>()
     ) {
-        let state = state(&inputs);
-        let plan = full(&state, &read(&fake), &ours);
-        let mut subjects = HashSet::new();
-        for operation in &plan.operations {
-            if let Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) = operation {
-                let wanted = state.virtual_server(of).unwrap();
-                prop_assert!(wanted.real_servers.iter().all(|real| real.address != *address), "{}", operation);
-            }
-            if let Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(of))) = operation {
-                prop_assert!(state.virtual_server(of).is_none(), "{}", operation);
-            }
-            prop_assert!(subjects.insert(subject(operation)), "{} is not the first:\n{}", operation, plan);
+        let mut state = state(&inputs);
+        let mut observed = read(&fake);
+        expire(&mut observed, expired);
+        let first = full(&state, &observed, &ours);
+        prop_assert_eq!(careless(&first, &state, &observed), None);
+
+        let touched = state.apply(change);
+        for scope in [Scope::All, Scope::Touched(&touched), Scope::LinksAndTables(&touched.virtual_servers)] {
+            let plan = diff(&state, &observed, scope, &ours);
+            prop_assert_eq!(careless(&plan, &state, &observed), None);
         }
     }
 
     #[test]
     fn a_tcp_real_server_is_deleted_only_when_it_takes_no_connections_and_has_none(
-        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), expired in any::<u64>()
     ) {
-        let observed = read(&fake);
+        let mut observed = read(&fake);
+        expire(&mut observed, expired);
         for operation in full(&state(&inputs), &observed, &ours).operations {
             let Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) = operation else { continue };
             let server = observed.virtual_servers[&of].real_servers[&address];
-            let idle = server.config.weight == 0 && server.connections == 0;
+            // Or when it has had all the time that it may have.
+            let idle = server.config.weight == 0 && (server.connections == 0 || server.expired);
             prop_assert!(idle || of.protocol != Protocol::Tcp, "{} -> {}: {:?}", of, address, server);
         }
+    }
+
+    #[test]
+    fn what_has_no_more_time_to_drain_leaves_with_its_connections(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let state = state(&inputs);
+        settle(&state, &fake, &ours);
+        let mut observed = read(&fake);
+        expire(&mut observed, u64::MAX);
+        let plan = full(&state, &observed, &ours);
+        apply(&plan, &fake);
+        let left = servers(&fake);
+        for wanted in state.virtual_servers().filter(|wanted| ours.families.contains(&Family::of(wanted.address.ip))) {
+            let real_servers: BTreeSet<_> = wanted.real_servers.iter().copied().collect();
+            prop_assert_eq!(&left[&wanted.address.into()].1, &real_servers, "{}", wanted.address);
+        }
+    }
+
+    #[test]
+    fn without_its_changes_of_schedulers_a_plan_makes_everything_else_as_desired(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let (state, before) = (state(&inputs), copy(&fake));
+        let kept = |observed: &Observed, plan: Plan| Plan {
+            operations: plan.operations.into_iter().filter(|one| !changes_scheduler(one, observed)).collect(),
+        };
+        for _ in 0..2 {
+            let observed = read(&fake);
+            apply(&kept(&observed, full(&state, &observed, &ours)), &fake);
+        }
+        let mut expected = expected_servers(&state, &before, &ours);
+        for (id, (config, _)) in &before.state().virtual_servers {
+            if let Some((expected, _)) = expected.get_mut(id)
+                && expected.scheduler != config.scheduler
+            {
+                expected.scheduler = config.scheduler;
+                expected.flags = (expected.flags & ServiceFlags::PERSISTENT) | (config.flags - ServiceFlags::PERSISTENT);
+            }
+        }
+        prop_assert_eq!(servers(&fake), expected);
     }
 
     #[test]
@@ -305,7 +354,7 @@ proptest! {
         let plan = full(&state, &read(&fake), &ours);
         for wanted in state.virtual_servers() {
             let at = wanted.address;
-            let element = position(&plan, AddElement(Element::ClusterIp(at)));
+            let element = wanted.element.and_then(|element| position(&plan, AddElement(element)));
             let server = position(&plan, Command::AddVirtualServer(wanted.config.clone()));
             let vip = position(&plan, Bind(at.ip));
             prop_assert!(in_order(element, server) && in_order(element, vip), "{}:\n{}", at, plan);
@@ -329,9 +378,11 @@ proptest! {
             let Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(at))) = operation else { continue };
             let at: ServiceAddress = *at;
             let server = position(&plan, operation.clone());
-            let element = position(&plan, DeleteElement(Element::ClusterIp(at)));
-            let closed = in_order(position(&plan, Unbind(at.ip)), server);
-            prop_assert!(closed && in_order(server, element), "{}:\n{}", at, plan);
+            prop_assert!(in_order(position(&plan, Unbind(at.ip)), server), "{}:\n{}", at, plan);
+            for element in [Element::ClusterIp(at), Element::External(at)] {
+                let element = position(&plan, DeleteElement(element));
+                prop_assert!(in_order(server, element), "{}:\n{}", at, plan);
+            }
         }
     }
 
@@ -366,7 +417,8 @@ proptest! {
                 continue;
             };
             if removes(&operation, &state) {
-                prop_assert!(departing_real_servers(&state, &observed, of) > 0, "{}", operation);
+                let departing = departing_real_servers(&state, &observed, of).count();
+                prop_assert!(departing > 0, "{}", operation);
             }
         }
     }
@@ -379,9 +431,40 @@ proptest! {
     }
 }
 
+/// What is wrong with a plan: it deletes what is wanted, or does something twice.
+fn careless(plan: &Plan, state: &State, observed: &Observed) -> Option<String> {
+    let mut subjects = HashSet::new();
+    plan.operations.iter().find_map(|operation| {
+        let deletes_wanted = match operation {
+            Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) => {
+                let wanted = state.virtual_server(of).map(|wanted| &wanted.real_servers);
+                wanted.is_none_or(|wanted| wanted.iter().any(|real| real.address == *address))
+            }
+            Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(of))) => {
+                state.virtual_server(of).is_some()
+            }
+            _ => false,
+        };
+        let again = !subjects.insert(subject(operation, observed));
+        (deletes_wanted || again).then(|| format!("{operation}, in\n{plan}"))
+    })
+}
+
+fn changes_scheduler(operation: &Operation, observed: &Observed) -> bool {
+    let Operation::Ipvs(Command::EditVirtualServer(VirtualServer { id: Id::Address(of), scheduler, .. })) =
+        operation
+    else {
+        return false;
+    };
+    observed.virtual_servers.get(of).is_some_and(|image| image.config.scheduler != *scheduler)
+}
+
 /// What an operation is about, whatever it does to it.
-fn subject(operation: &Operation) -> String {
+fn subject(operation: &Operation, observed: &Observed) -> String {
     match operation {
+        Operation::Ipvs(command) if changes_scheduler(operation, observed) => {
+            format!("scheduler of {}", command.virtual_server())
+        }
         Operation::Ipvs(Command::AddRealServer(of, real) | Command::EditRealServer(of, real)) => {
             format!("real server {of} {}", real.address)
         }
@@ -403,6 +486,14 @@ fn elsewhere(mut slice: EndpointSlice) -> EndpointSlice {
     slice
 }
 
+/// The Service with an external address and a NodePort.
+fn exposed(name: &str, cluster_ips: &[&str]) -> Service {
+    let mut service = service(name, cluster_ips);
+    service.external_ips = vec![ip("203.0.113.7")];
+    service.ports.iter_mut().for_each(|port| port.node_port = 30080.try_into().ok());
+    service
+}
+
 /// From one state to the next in both families, over a kernel that somebody has tampered with.
 fn mixed() -> Plan {
     let mut now = state(&[
@@ -419,9 +510,10 @@ fn mixed() -> Plan {
             &mut state.virtual_servers.get_mut(&address(Protocol::Tcp, "10.96.0.10:80").into()).unwrap().1;
         web.get_mut(&real("10.244.1.2:8080")).unwrap().config.weight = 7;
         web.get_mut(&real("10.244.2.2:8080")).unwrap().active_connections = 1;
-        let web6 =
-            &mut state.virtual_servers.get_mut(&address(Protocol::Tcp, "[fd00:96::10]:80").into()).unwrap().1;
-        web6.get_mut(&real("[fd00:244::3]:8080")).unwrap().config.weight = 0;
+        let (web6, real_servers) =
+            state.virtual_servers.get_mut(&address(Protocol::Tcp, "[fd00:96::10]:80").into()).unwrap();
+        web6.scheduler = Scheduler::WLC;
+        real_servers.get_mut(&real("[fd00:244::3]:8080")).unwrap().config.weight = 0;
         state.links.bound.insert(ip("192.0.2.7"));
         state.tables.remove(&Family::V6);
     }
@@ -432,7 +524,8 @@ fn mixed() -> Plan {
         Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.3.2"])),
         Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2"])),
         Change::DeleteService("default/gone".parse().unwrap()),
-        Change::ApplyService(service("new", &["10.96.0.12"])),
+        Change::NodeAddresses(BTreeSet::from([ip("172.18.0.2")])),
+        Change::ApplyService(exposed("new", &["10.96.0.12"])),
         Change::ApplyService(service("kubernetes", &["10.96.0.1", "fd00:96::1"])),
         Change::ApplySlice(elsewhere(slice("kubernetes", Family::V6, &["fd00:50::1"]))),
     ] {
@@ -456,12 +549,18 @@ add real server TCP [fd00:96::1]:80 -> [fd00:50::1]:8080 weight 1
 bind 10.96.0.1
 bind fd00:96::1
 add element cluster-ips TCP 10.96.0.12:80
+add element external TCP 172.18.0.2:30080
+add element external TCP 203.0.113.7:80
 edit virtual server TCP 10.96.0.10:80 rr persistent 600 s
 edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 1
 add real server TCP 10.96.0.10:80 -> 10.244.3.2:8080 weight 1
 add virtual server TCP 10.96.0.12:80 rr
+add virtual server TCP 172.18.0.2:30080 rr
+add virtual server TCP 203.0.113.7:80 rr
+edit virtual server TCP [fd00:96::10]:80 wlc persistent 600 s
 edit virtual server TCP [fd00:96::10]:80 rr persistent 600 s
 bind 10.96.0.12
+bind 203.0.113.7
 unbind 10.96.0.11
 unbind 192.0.2.7
 unbind fd00:96::11

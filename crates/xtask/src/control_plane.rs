@@ -17,24 +17,36 @@ use crate::{cache, programs, workspace};
 
 const APISERVER: &str = "kube-apiserver";
 const ETCD: &str = "etcd";
+const KUBE_PROXY: &str = "kube-proxy";
 
 /// What is built: the executable's name, the package it comes from, and the module of that package.
 const COMMANDS: [(&str, &str, &str); 3] = [
     (ETCD, "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
     (APISERVER, "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes"),
-    ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", "k8s.io/kubernetes"),
+    (KUBE_PROXY, "k8s.io/kubernetes/cmd/kube-proxy", "k8s.io/kubernetes"),
 ];
 
-/// The directory with kube-apiserver, etcd and, unless `KUBEBUILDER_ASSETS` names another, kube-proxy.
+/// The directory with kube-apiserver and etcd: the one that `KUBEBUILDER_ASSETS` names, or ours.
+pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
+    given(&[APISERVER, ETCD]).map_or_else(built, Ok)
+}
+
+/// Where kube-proxy is.
+pub(crate) fn kube_proxy() -> anyhow::Result<PathBuf> {
+    Ok(given(&[KUBE_PROXY]).map_or_else(built, Ok)?.join(KUBE_PROXY))
+}
+
+/// What `KUBEBUILDER_ASSETS` names, if all of these are there.
+fn given(names: &[&str]) -> Option<PathBuf> {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from)?;
+    names.iter().all(|name| assets.join(name).is_file()).then_some(assets)
+}
+
+/// The directory with all three, built from source.
 ///
 /// The first call on a machine builds them, which takes minutes and says so on stderr; a second
 /// xtask waits for the first one's build instead of starting its own.
-pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
-    if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from)
-        && [APISERVER, ETCD].iter().all(|name| assets.join(name).is_file())
-    {
-        return Ok(assets);
-    }
+fn built() -> anyhow::Result<PathBuf> {
     let sources = Sources::read(&workspace::root().join("tests/control-plane"))?;
     let cache = cache::directory("control-plane")?;
     let lock = std::fs::File::create(cache.join("lock")).context("creating the control plane's lock file")?;

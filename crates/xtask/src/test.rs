@@ -5,8 +5,9 @@
 //!   in one boot of the test kernel.
 //! - **api** needs a kube-apiserver and etcd, which it builds: the targets named `api_…`, and of those
 //!   `api_node…` in the test kernel.
+//! - **peer** needs the same and the real kube-proxy: the targets named `peer_node…`.
 //!
-//! The tests of the last two are `#[ignore]`d, with a reason that names the tier, so that a plain
+//! The tests of all but the first are `#[ignore]`d, with a reason that names the tier, so that a plain
 //! `cargo test` works everywhere. A test that cannot do its work prints `SKIP: ` and the reason;
 //! skips are counted and shown, and are failures when `REQUIRE_ALL=1` is set. What the kernel itself
 //! does not have, such as a scheduler, a test prints as `ABSENT: `: shown, and no failure, since there
@@ -41,6 +42,8 @@ enum Tier {
     Kernel,
     /// A real API server
     Api,
+    /// The real kube-proxy, for comparison
+    Peer,
 }
 
 /// Runs the tiers asked for. Fails if a test does, or is skipped under `REQUIRE_ALL=1`.
@@ -62,6 +65,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
     if wants(Tier::Api) {
         timed("api", &|| guest_tier::api(&args.kernel.choose()));
+    }
+    if wants(Tier::Peer) {
+        timed("peer", &|| guest_tier::peer(&args.kernel.choose()));
     }
     print!("\n{tally}");
     let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");

@@ -9,43 +9,78 @@
 use std::{
     collections::BTreeSet,
     net::IpAddr,
+    sync::mpsc::{Receiver, channel},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
-use reconciler::{Handle, Periods, start};
+use ipvs::{Family, Id, Protocol, RealServerAddress, ServiceAddress};
+use reconciler::{Handle, Notice, Status, Timing, start};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
-use testkit::FakeKernel;
+use testkit::{FakeKernel, fake_kernel::State as KernelState};
 use watcher::{Kernel, Ownership};
 
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
+
+/// Syncs come on changes and when asked for only, and at once.
+pub(crate) const AT_ONCE: Timing =
+    Timing { sync_period: LONG, min_sync_period: Duration::ZERO, drain_timeout: None };
+
+/// How a reconciler is configured.
+pub(crate) struct Setup {
+    pub(crate) timing: Timing,
+    pub(crate) options: Options,
+    pub(crate) exclude: &'static [&'static str],
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { timing: AT_ONCE, options: Options::new("node"), exclude: &[] }
+    }
+}
 
 /// A running reconciler. It is stopped when dropped.
 pub(crate) struct Running {
     pub(crate) kernel: FakeKernel,
     pub(crate) handle: Handle,
+    notices: Receiver<Notice>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Starts one that syncs on changes and when asked only.
+    /// Starts one as it is by default.
     pub(crate) fn on(kernel: &FakeKernel) -> Self {
-        Self::with(kernel, Periods { sync: LONG, min_sync: Duration::ZERO }, &[])
+        Self::with(kernel, Setup::default())
     }
 
-    pub(crate) fn with(kernel: &FakeKernel, periods: Periods, exclude: &[&str]) -> Self {
+    pub(crate) fn timed(kernel: &FakeKernel, timing: Timing) -> Self {
+        Self::with(kernel, Setup { timing, ..Setup::default() })
+    }
+
+    pub(crate) fn with(kernel: &FakeKernel, setup: Setup) -> Self {
         let (ipvs, netfilter, links) = kernel.seams();
-        let options = Options::new("node");
         let ours = Ownership {
             families: BTreeSet::from(Family::BOTH),
-            exclude: exclude.iter().map(|range| range.parse().unwrap()).collect(),
+            exclude: setup.exclude.iter().map(|range| range.parse().unwrap()).collect(),
         };
-        let (handle, thread) =
-            start(State::new(options), Kernel { ipvs, netfilter, links }, ours, periods).unwrap();
-        Self { kernel: kernel.clone(), handle, thread: Some(thread) }
+        let (sender, notices) = channel();
+        let (handle, thread) = start(
+            State::new(setup.options),
+            Kernel { ipvs, netfilter, links },
+            ours,
+            setup.timing,
+            Box::new(move |notice| sender.send(notice).unwrap()),
+        )
+        .unwrap();
+        Self { kernel: kernel.clone(), handle, notices, thread: Some(thread) }
+    }
+
+    /// The notices that were given since the last call. A forced sync comes after all that was told before.
+    pub(crate) fn notices(&self) -> Vec<Notice> {
+        self.handle.resync().unwrap();
+        self.notices.try_iter().collect()
     }
 
     pub(crate) fn tell(&self, change: Change) {
@@ -61,11 +96,25 @@ impl Running {
 
     /// Waits until everything that was told is in the kernel.
     pub(crate) fn settled(&self) {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !self.handle.status().unwrap().synced {
-            assert!(Instant::now() < deadline, "{:?}", self.handle.status());
+        self.status_where(|status| status.synced);
+    }
+
+    /// Waits for a status like this.
+    pub(crate) fn status_where(&self, mut wanted: impl FnMut(&Status) -> bool) -> Status {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let status = self.handle.status().unwrap();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{status:?}\n{}", self.kernel.writes());
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Waits until the kernel is like this.
+    pub(crate) fn kernel_where(&self, wanted: impl Fn(&KernelState) -> bool) {
+        self.status_where(|_| wanted(&self.kernel.state()));
     }
 }
 
@@ -116,4 +165,11 @@ pub(crate) fn at(ip: &str, protocol: Protocol) -> ServiceAddress {
 
 pub(crate) fn real(ip: &str) -> RealServerAddress {
     RealServerAddress { ip: ip.parse().unwrap(), port: 8080 }
+}
+
+/// Gives a real server in the kernel so many established connections.
+pub(crate) fn active_connections(kernel: &FakeKernel, of: Id, server: &str, count: u32) {
+    let mut state = kernel.state();
+    let servers = &mut state.virtual_servers.get_mut(&of).unwrap().1;
+    servers.get_mut(&real(server)).unwrap().active_connections = count;
 }

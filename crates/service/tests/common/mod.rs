@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "only tests are here")]
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, num::NonZero};
 
-use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
+use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectName, Options, Service, ServiceKind,
-    ServicePort, State, Touched, TrafficPolicy,
+    Change, Endpoint, EndpointPort, EndpointSlice, HealthCheck, Node, NodePortAddresses, ObjectName, Options,
+    Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
 };
 
 /// The node of every test.
@@ -17,6 +17,11 @@ pub(crate) fn options() -> Options {
     Options::new(NODE)
 }
 
+/// NodePorts at these addresses of the node.
+pub(crate) fn in_ranges(ranges: &[&str]) -> NodePortAddresses {
+    NodePortAddresses::Ranges(ranges.iter().map(|range| range.parse().unwrap()).collect())
+}
+
 /// An empty State.
 pub(crate) fn state() -> State {
     State::new(options())
@@ -24,7 +29,12 @@ pub(crate) fn state() -> State {
 
 /// A State that was told these.
 pub(crate) fn state_of(services: &[Service], slices: &[EndpointSlice]) -> State {
-    let mut state = state();
+    state_with(options(), services, slices)
+}
+
+/// The same with other options.
+pub(crate) fn state_with(options: Options, services: &[Service], slices: &[EndpointSlice]) -> State {
+    let mut state = State::new(options);
     state.apply(Change::ReplaceServices(services.to_vec()));
     state.apply(Change::ReplaceSlices(slices.to_vec()));
     state
@@ -39,6 +49,10 @@ pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+pub(crate) fn ips(texts: &[&str]) -> Vec<IpAddr> {
+    texts.iter().map(|text| ip(text)).collect()
+}
+
 /// A Service with one unnamed port, TCP 80.
 pub(crate) fn service(text: &str, cluster_ip: &str) -> Service {
     Service {
@@ -51,6 +65,11 @@ pub(crate) fn service(text: &str, cluster_ip: &str) -> Service {
 
 pub(crate) fn port(name: &str, protocol: Protocol, port: u16) -> ServicePort {
     ServicePort { name: name.into(), protocol, port, node_port: None }
+}
+
+/// The same port with a NodePort.
+pub(crate) fn with_node_port(port: ServicePort, number: u16) -> ServicePort {
+    ServicePort { node_port: NonZero::new(number), ..port }
 }
 
 /// A slice of a Service with one unnamed port, TCP 8080; its family is that of the first endpoint.
@@ -117,6 +136,11 @@ pub(crate) fn in_zone(zone: &str) -> Change {
     Change::ApplyNode(Node { zone: Some(zone.into()), ips: Vec::new() })
 }
 
+/// The interfaces of the node have these addresses.
+pub(crate) fn node_addresses(texts: &[&str]) -> Change {
+    Change::NodeAddresses(texts.iter().map(|text| ip(text)).collect())
+}
+
 /// `tcp("10.96.0.1:80")`.
 pub(crate) fn tcp(text: &str) -> ServiceAddress {
     address(Protocol::Tcp, text)
@@ -169,19 +193,27 @@ pub(crate) fn elements(state: &State) -> Vec<String> {
     sorted(state.elements())
 }
 
+/// How many Services lack a local endpoint for this traffic, of either family.
+pub(crate) fn without_local_endpoint(state: &State, traffic: Traffic) -> [usize; 2] {
+    Family::BOTH.map(|family| state.without_local_endpoint(WithoutLocalEndpoint { traffic, family }))
+}
+
 fn sorted<T: ToString>(values: impl Iterator<Item = T>) -> Vec<String> {
     let mut texts: Vec<String> = values.map(|value| value.to_string()).collect();
     texts.sort();
     texts
 }
 
-/// Every key that is wanted, with its desired value: what the kernel should look like.
+/// Every key that is wanted, with its desired value: what the kernel should look like, and what others
+/// are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) virtual_servers: BTreeMap<ServiceAddress, service::DesiredVirtualServer>,
     pub(crate) owners: BTreeMap<ServiceAddress, ObjectName>,
     pub(crate) vips: Vec<IpAddr>,
     pub(crate) elements: Vec<netfilter::Element>,
+    pub(crate) health_checks: Vec<(ObjectName, HealthCheck)>,
+    pub(crate) without_local_endpoint: [[usize; 2]; 2],
 }
 
 pub(crate) fn wanted(state: &State) -> Wanted {
@@ -192,7 +224,15 @@ pub(crate) fn wanted(state: &State) -> Wanted {
         (state.vips().copied().collect(), state.elements().copied().collect());
     vips.sort_unstable();
     elements.sort_unstable();
-    Wanted { virtual_servers, owners, vips, elements }
+    Wanted {
+        virtual_servers,
+        owners,
+        vips,
+        elements,
+        health_checks: state.health_checks().map(|(service, check)| (service.clone(), *check)).collect(),
+        without_local_endpoint: [Traffic::Internal, Traffic::External]
+            .map(|traffic| without_local_endpoint(state, traffic)),
+    }
 }
 
 /// The keys whose desired value differs.

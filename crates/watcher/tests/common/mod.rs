@@ -17,12 +17,28 @@ use ipvs::{
 use netfilter::{Element, HairpinFlow};
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
+    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServiceKind, ServicePort,
+    State, TrafficPolicy,
 };
 use testkit::FakeKernel;
-use watcher::{Kernel, Ownership};
+use watcher::{Kernel, Observed, Ownership, VirtualServerImage};
 
-const VIPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
+const CLUSTER_IPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
+/// External and load-balancer addresses; one is a ClusterIP as well, and others may be the node's own.
+const EXTERNAL_IPS: [&str; 4] = ["192.0.2.7", "203.0.113.7", "fd00:96::10", "fd00:203::7"];
+const NODE_IPS: [&str; 4] = ["172.18.0.2", "203.0.113.7", "fd00:18::2", "fd00:203::7"];
+/// All of these, each once.
+const VIPS: [&str; 8] = [
+    "10.96.0.10",
+    "172.18.0.2",
+    "192.0.2.7",
+    "203.0.113.7",
+    "fd00:18::2",
+    "fd00:96::1",
+    "fd00:96::10",
+    "fd00:203::7",
+];
+const PORTS: [u16; 6] = [53, 53, 80, 80, 443, 30080];
 const PODS: [&str; 4] = ["10.244.1.2", "10.244.2.2", "fd00:244::2", "fd00:244::3"];
 const NODE: &str = "node";
 
@@ -103,26 +119,49 @@ fn any_protocol() -> impl Strategy<Value = Protocol> {
 
 /// Ports are named after their protocol, so that those of Services and slices match.
 fn any_service_port() -> impl Strategy<Value = ServicePort> {
-    (any_protocol(), select(&[53, 80][..])).prop_map(|(protocol, port)| ServicePort {
+    let node_port = select(&[0, 0, 30080, 30053][..]);
+    (any_protocol(), select(&[53, 80][..]), node_port).prop_map(|(protocol, port, node_port)| ServicePort {
         name: protocol.to_string().into(),
         protocol,
         port,
-        node_port: None,
+        node_port: node_port.try_into().ok(),
     })
 }
 
+fn any_policy() -> impl Strategy<Value = TrafficPolicy> {
+    select(&[TrafficPolicy::Cluster, TrafficPolicy::Cluster, TrafficPolicy::Local][..])
+}
+
 fn any_service() -> impl Strategy<Value = Service> {
-    let v4 = option::of(select(&VIPS[..2]));
-    let v6 = option::of(select(&VIPS[2..]));
-    (any_service_name(), 0..3_i64, v4, v6, vec(any_service_port(), 1..4), option::of(select(&[60, 600][..])))
-        .prop_map(|(name, created, v4, v6, ports, session_affinity)| Service {
-            name,
-            created: Some(created),
-            cluster_ips: v4.into_iter().chain(v6).map(ip).collect(),
-            ports,
-            session_affinity,
-            ..service("", &[])
-        })
+    let v4 = option::of(select(&CLUSTER_IPS[..2]));
+    let v6 = option::of(select(&CLUSTER_IPS[2..]));
+    let internal = (v4, v6, vec(any_service_port(), 1..4), option::of(select(&[60, 600][..])), any_policy());
+    let kind = select(&[ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer][..]);
+    let some = || subsequence(&EXTERNAL_IPS[..], 0..=2);
+    let external = (kind, some(), some(), any_policy());
+    (any_service_name(), 0..3_i64, internal, external).prop_map(
+        |(name, created, (v4, v6, ports, session_affinity, internal_policy), external)| {
+            let (kind, external_ips, load_balancer_ips, external_policy) = external;
+            Service {
+                name,
+                created: Some(created),
+                kind,
+                cluster_ips: v4.into_iter().chain(v6).map(ip).collect(),
+                external_ips: external_ips.into_iter().map(ip).collect(),
+                load_balancer_ips: load_balancer_ips.into_iter().map(ip).collect(),
+                ports,
+                session_affinity,
+                internal_traffic_policy: internal_policy,
+                external_traffic_policy: external_policy,
+                ..service("", &[])
+            }
+        },
+    )
+}
+
+/// The node's own addresses.
+pub(crate) fn any_node_addresses() -> impl Strategy<Value = BTreeSet<IpAddr>> {
+    subsequence(&NODE_IPS[..], 0..=NODE_IPS.len()).prop_map(|own| own.into_iter().map(ip).collect())
 }
 
 fn any_endpoint(family: Family) -> impl Strategy<Value = Endpoint> {
@@ -162,6 +201,7 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
         1 => vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices),
         4 => any_slice().prop_map(Change::ApplySlice),
         1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
+        2 => any_node_addresses().prop_map(Change::NodeAddresses),
     ]
 }
 
@@ -169,13 +209,14 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
 pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
     let services = vec(any_service(), 0..7).prop_map(Change::ReplaceServices);
     let slices = vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices);
-    (services, slices).prop_map(|(services, slices)| vec![services, slices])
+    let node = any_node_addresses().prop_map(Change::NodeAddresses);
+    (services, slices, node).prop_map(|(services, slices, node)| vec![services, slices, node])
 }
 
 // Observed.
 
 fn any_id() -> impl Strategy<Value = Id> {
-    let address = (any_protocol(), select(&VIPS[..]), select(&[53, 53, 80, 80, 443][..]))
+    let address = (any_protocol(), select(&VIPS[..]), select(&PORTS[..]))
         .prop_map(|(protocol, vip, port)| ServiceAddress { protocol, ip: ip(vip), port }.into());
     let mark = (select(&Family::BOTH[..]), 1..3_u32).prop_map(|(family, mark)| Id::Mark { family, mark });
     prop_oneof![5 => address, 1 => mark]
@@ -236,23 +277,29 @@ fn any_servers() -> impl Strategy<Value = Servers> {
 
 fn any_links() -> impl Strategy<Value = dummy_interface::Observed> {
     let vips = || subsequence(&VIPS[..], 0..=VIPS.len());
-    (any::<bool>(), vips(), vips()).prop_map(|(device, bound, other_way)| dummy_interface::Observed {
-        device,
-        // Addresses go with their device; routes do not.
-        bound: bound.into_iter().filter(|_| device).map(ip).collect(),
-        other_way: other_way.into_iter().map(ip).collect(),
-        node_addresses: BTreeSet::new(),
-    })
+    (any::<bool>(), vips(), vips(), any_node_addresses()).prop_map(
+        |(device, bound, other_way, node_addresses)| dummy_interface::Observed {
+            device,
+            // Addresses go with their device; routes do not.
+            bound: bound.into_iter().filter(|_| device).map(ip).collect(),
+            other_way: other_way.into_iter().map(ip).collect(),
+            node_addresses,
+        },
+    )
 }
 
 fn any_element() -> impl Strategy<Value = Element> {
-    let cluster_ip = (any_protocol(), select(&VIPS[..]), select(&[53, 80][..]))
-        .prop_map(|(protocol, vip, port)| Element::ClusterIp(ServiceAddress { protocol, ip: ip(vip), port }));
+    let address = || {
+        let parts = (any_protocol(), select(&VIPS[..]), select(&PORTS[..]));
+        parts.prop_map(|(protocol, vip, port)| ServiceAddress { protocol, ip: ip(vip), port })
+    };
+    let (cluster_ip, external) =
+        (address().prop_map(Element::ClusterIp), address().prop_map(Element::External));
     let hairpin =
         (any_protocol(), select(&PODS[..]), select(&[53, 8080][..])).prop_map(|(protocol, pod, port)| {
             Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip: ip(pod), port } })
         });
-    prop_oneof![cluster_ip, hairpin]
+    prop_oneof![cluster_ip, external, hairpin]
 }
 
 /// Our tables: a family's elements are in its table.
@@ -299,4 +346,18 @@ pub(crate) fn any_ownership() -> impl Strategy<Value = Ownership> {
         families: families.into_iter().collect(),
         exclude: exclude.into_iter().map(|range| range.parse().unwrap()).collect(),
     })
+}
+
+/// Marks the real servers that the bits choose as draining for as long as they may.
+pub(crate) fn expire(observed: &mut Observed, bits: u64) {
+    let each = |(of, image): (&ServiceAddress, &VirtualServerImage)| {
+        image.real_servers.keys().map(|server| (*of, *server)).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = observed.virtual_servers.iter().flat_map(each).collect();
+    all.sort_unstable();
+    for (number, (of, server)) in all.iter().enumerate() {
+        if bits >> (number % 64) & 1 == 1 {
+            observed.expire(of, server);
+        }
+    }
 }

@@ -29,6 +29,16 @@ pub(super) fn api(kernel: &Kernel) -> Report {
     report
 }
 
+/// The `peer_node…` targets, with an API server in reach and the real kube-proxy beside kube-ipvs.
+pub(super) fn peer(kernel: &Kernel) -> Report {
+    tier("peer_node", kernel, |guest| {
+        let kube_proxy = control_plane::kube_proxy()?;
+        guest.files.push(kube_proxy.clone());
+        guest.env.push(("KUBE_PROXY_BIN".into(), kube_proxy.into()));
+        api_server::equip(guest)
+    })
+}
+
 fn without_node() -> Report {
     let run = || {
         let mut tests = workspace::test_binaries("api_")?;

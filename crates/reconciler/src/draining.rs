@@ -1,0 +1,210 @@
+//! Graceful termination: which real servers drain, since when, and when to look at them again. Knows no
+//! clock: every method is told the time.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use ipvs::{RealServerAddress, ServiceAddress};
+
+/// When a real server is first looked at again. Most connections are short, and a rollout waits for them.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+
+/// The longest pause between two looks. IPVS keeps a connection for two minutes after its end
+/// (`IP_VS_TCP_S_TIME_WAIT` in net/netfilter/ipvs/ip_vs_proto_tcp.c), so more haste wins little; and ten
+/// thousand draining real servers cost a thousand short reads in a second.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The real servers that get no new connections and wait for their last one to end.
+///
+/// Each has a time of its own at which it is looked at again: after as long again as it has been draining,
+/// but not before [`FIRST_LOOK`] and not after [`LONGEST_PAUSE`], and just when it must go.
+#[derive(Debug)]
+pub(crate) struct Draining {
+    timeout: Option<Duration>,
+    servers: BTreeMap<ServiceAddress, BTreeMap<RealServerAddress, Drain>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Drain {
+    since: Instant,
+    next_look: Instant,
+}
+
+impl Draining {
+    /// No real server may drain for longer than `timeout`.
+    pub(crate) fn new(timeout: Option<Duration>) -> Self {
+        Self { timeout, servers: BTreeMap::new() }
+    }
+
+    /// A virtual server was looked at, and these of its real servers drain now.
+    pub(crate) fn seen(
+        &mut self,
+        of: ServiceAddress,
+        draining: impl Iterator<Item = RealServerAddress>,
+        now: Instant,
+    ) {
+        let before = self.servers.remove(&of).unwrap_or_default();
+        let still: BTreeMap<_, _> = draining
+            .map(|server| {
+                let since = before.get(&server).map_or(now, |drain| drain.since);
+                (server, Drain { since, next_look: next_look(since, self.timeout, now) })
+            })
+            .collect();
+        if !still.is_empty() {
+            self.servers.insert(of, still);
+        }
+    }
+
+    /// Nothing could be seen: what was due is looked at later.
+    pub(crate) fn unseen(&mut self, now: Instant) {
+        let drains = self.servers.values_mut().flat_map(BTreeMap::values_mut);
+        for drain in drains.filter(|drain| drain.next_look <= now) {
+            drain.next_look = next_look(drain.since, self.timeout, now);
+        }
+    }
+
+    /// When to look again; after [`Self::seen`] and [`Self::unseen`] that is in the future.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.drains().map(|(_, _, drain)| drain.next_look).min()
+    }
+
+    /// The virtual servers that must be looked at.
+    pub(crate) fn due(&self, now: Instant) -> impl Iterator<Item = ServiceAddress> {
+        let due = move |servers: &BTreeMap<_, Drain>| servers.values().any(|drain| drain.next_look <= now);
+        self.servers.iter().filter(move |(_, servers)| due(servers)).map(|(of, _)| *of)
+    }
+
+    /// The real servers that have been draining for as long as they may.
+    pub(crate) fn expired(&self, now: Instant) -> impl Iterator<Item = (ServiceAddress, RealServerAddress)> {
+        let over = move |drain: &Drain| end(drain.since, self.timeout).is_some_and(|end| end <= now);
+        self.drains().filter(move |(.., drain)| over(drain)).map(|(of, server, _)| (of, server))
+    }
+
+    /// Every virtual server with real servers that drain.
+    pub(crate) fn virtual_servers(&self) -> impl Iterator<Item = ServiceAddress> {
+        self.servers.keys().copied()
+    }
+
+    /// How many real servers drain.
+    pub(crate) fn count(&self) -> usize {
+        self.drains().count()
+    }
+
+    /// How long the first of them has been draining; 0 without any.
+    pub(crate) fn longest(&self, now: Instant) -> Duration {
+        self.drains()
+            .map(|(_, _, drain)| now.saturating_duration_since(drain.since))
+            .max()
+            .unwrap_or_default()
+    }
+
+    fn drains(&self) -> impl Iterator<Item = (ServiceAddress, RealServerAddress, &Drain)> {
+        self.servers
+            .iter()
+            .flat_map(|(of, servers)| servers.iter().map(|(server, drain)| (*of, *server, drain)))
+    }
+}
+
+fn next_look(since: Instant, timeout: Option<Duration>, now: Instant) -> Instant {
+    let look = now + now.saturating_duration_since(since).clamp(FIRST_LOOK, LONGEST_PAUSE);
+    end(since, timeout).filter(|end| *end > now).map_or(look, |end| end.min(look))
+}
+
+/// When a real server must go.
+fn end(since: Instant, timeout: Option<Duration>) -> Option<Instant> {
+    since.checked_add(timeout?)
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::Protocol;
+
+    use super::*;
+
+    fn virtual_server(port: u16) -> ServiceAddress {
+        ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port }
+    }
+
+    fn real_server(last: u8) -> RealServerAddress {
+        RealServerAddress { ip: [10, 244, 0, last].into(), port: 8080 }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_real_server_is_looked_at_after_a_second_and_then_ever_more_rarely() {
+        let begin = Instant::now();
+        let mut draining = Draining::new(None);
+        let (mut now, mut looks) = (begin, Vec::new());
+        for _ in 0..8 {
+            draining.seen(virtual_server(80), [real_server(1)].into_iter(), now);
+            now = draining.next().unwrap();
+            looks.push((now - begin).as_secs());
+        }
+        assert_eq!(looks, [1, 2, 4, 8, 16, 26, 36, 46]);
+        assert_eq!(draining.longest(now), seconds(46));
+        assert_eq!(draining.expired(now + seconds(1_000_000)).count(), 0, "it may drain for ever");
+    }
+
+    #[test]
+    fn each_has_its_own_time_and_only_its_virtual_server_is_due() {
+        let begin = Instant::now();
+        let mut draining = Draining::new(None);
+        draining.seen(virtual_server(80), [real_server(1)].into_iter(), begin);
+        draining.seen(virtual_server(81), [real_server(1)].into_iter(), begin + seconds(20));
+        assert_eq!(draining.next(), Some(begin + seconds(1)));
+        let due = |draining: &Draining, after| draining.due(begin + seconds(after)).collect::<Vec<_>>();
+        assert_eq!(due(&draining, 0), []);
+        assert_eq!(due(&draining, 20), [virtual_server(80)]);
+        // The second real server of a virtual server keeps its own time too.
+        draining.seen(virtual_server(80), [real_server(1), real_server(2)].into_iter(), begin + seconds(20));
+        assert_eq!(due(&draining, 21), [virtual_server(80), virtual_server(81)]);
+        let both = [real_server(1), real_server(2)].into_iter();
+        draining.seen(virtual_server(80), both, begin + seconds(21));
+        assert_eq!(draining.longest(begin + seconds(21)), seconds(21));
+        assert_eq!(draining.next(), Some(begin + seconds(21)), "that of the other virtual server");
+        assert_eq!(draining.count(), 3);
+    }
+
+    #[test]
+    fn one_that_is_gone_is_forgotten_and_its_time_begins_anew_when_it_drains_again() {
+        let begin = Instant::now();
+        let mut draining = Draining::new(None);
+        draining.seen(virtual_server(80), [real_server(1)].into_iter(), begin);
+        draining.seen(virtual_server(80), [].into_iter(), begin + seconds(1));
+        assert_eq!((draining.count(), draining.next()), (0, None));
+        assert_eq!(draining.virtual_servers().count(), 0);
+        draining.seen(virtual_server(80), [real_server(1)].into_iter(), begin + seconds(5));
+        assert_eq!(draining.longest(begin + seconds(7)), seconds(2));
+    }
+
+    #[test]
+    fn the_timeout_is_a_time_to_look_and_what_outlasts_it_is_looked_at_on() {
+        let begin = Instant::now();
+        let mut draining = Draining::new(Some(seconds(5)));
+        let mut now = begin;
+        let mut looks = Vec::new();
+        for _ in 0..6 {
+            draining.seen(virtual_server(80), [real_server(1)].into_iter(), now);
+            now = draining.next().unwrap();
+            looks.push(((now - begin).as_secs(), draining.expired(now).count()));
+        }
+        assert_eq!(looks, [(1, 0), (2, 0), (4, 0), (5, 1), (10, 1), (20, 1)]);
+    }
+
+    #[test]
+    fn nothing_is_due_after_a_sync_that_saw_nothing() {
+        let begin = Instant::now();
+        let mut draining = Draining::new(Some(seconds(1)));
+        draining.seen(virtual_server(80), [real_server(1)].into_iter(), begin);
+        let now = begin + seconds(3);
+        draining.unseen(now);
+        assert_eq!(draining.next(), Some(begin + seconds(6)));
+        assert_eq!(draining.expired(now).next(), Some((virtual_server(80), real_server(1))));
+        assert_eq!(draining.longest(now), seconds(3), "it drains on");
+    }
+}

@@ -1,0 +1,24 @@
+//! What the owner of a Service should hear of.
+
+use service::ObjectName;
+
+/// Something about one Service that its owner can do something about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The Service.
+    pub service: ObjectName,
+    /// What kind of thing it is.
+    pub reason: Reason,
+    /// One sentence for a person.
+    pub text: String,
+}
+
+/// What a notice is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// An address and port of the Service belongs to another one, which is served there instead.
+    AddressTaken,
+}
+
+/// Takes notices. The writer thread calls it in the middle of its work: it must not block.
+pub type Notices = Box<dyn Fn(Notice) + Send>;

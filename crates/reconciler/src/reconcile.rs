@@ -1,0 +1,230 @@
+//! One sync: read what must be read, compare, carry out.
+
+use std::{collections::BTreeSet, net::IpAddr, time::Instant};
+
+use dummy_interface::Changed;
+use ipvs::{Command, Protocol, ServiceAddress};
+use service::{Change, State, Touched};
+use tracing::debug;
+use watcher::{Kernel, Observed, Operation, Ownership, Plan, ReadError, Scope, departing_real_servers, diff};
+
+use crate::{
+    Report, Trigger,
+    about::{in_doubt, is_about, touch},
+    apply::{Outcome, apply},
+    draining::Draining,
+    schedulers,
+};
+
+/// The desired state, the kernel, and what lies between them.
+pub(crate) struct Reconciler {
+    state: State,
+    kernel: Kernel,
+    ours: Ownership,
+    /// The kernel as last seen; `None` before the first read and after a doubt.
+    image: Option<Observed>,
+    /// Whether the kernel was read before: what the first reading finds is what an earlier daemon left.
+    adopted: bool,
+    /// What changed since the last sync, and what that one left undone.
+    touched: Touched,
+    draining: Draining,
+    /// How many virtual servers keep their scheduler for now.
+    waiting: usize,
+}
+
+/// A sync that has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Synced {
+    /// Whether everything was read.
+    pub(crate) full: bool,
+    pub(crate) outcome: Outcome,
+    /// The first operations about nothing that is known to have changed: somebody else changed the kernel.
+    pub(crate) repairs: Vec<String>,
+    /// Something was put off that would succeed now.
+    pub(crate) unfinished: bool,
+}
+
+impl Reconciler {
+    pub(crate) fn new(state: State, kernel: Kernel, ours: Ownership, draining: Draining) -> Self {
+        Self {
+            state,
+            kernel,
+            ours,
+            image: None,
+            adopted: false,
+            touched: Touched::default(),
+            draining,
+            waiting: 0,
+        }
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn draining(&self) -> &Draining {
+        &self.draining
+    }
+
+    /// How many virtual servers wait for their new scheduler.
+    pub(crate) fn scheduler_changes(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether something is waiting for the next sync.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    /// Takes in news. Whether something may have to be different now.
+    pub(crate) fn take(&mut self, change: Change) -> bool {
+        let touched = self.state.apply(change);
+        let any = !touched.is_empty();
+        self.touched.merge(touched);
+        any
+    }
+
+    /// Whether the kernel tells of something that the image does not have so: the kernel tells of our
+    /// own changes too. Without an image everything is about to be read anyway.
+    pub(crate) fn contradicts(&self, changed: &Changed) -> bool {
+        self.image.as_ref().is_some_and(|image| {
+            let differs = |(vip, bound): (&IpAddr, &bool)| image.links.bound.contains(vip) != *bound;
+            changed.everything || changed.node_addresses || changed.vips.iter().any(differs)
+        })
+    }
+
+    /// Reads what the reason for the sync asks for, compares, and carries out the plan.
+    pub(crate) fn sync(&mut self, trigger: Trigger) -> Synced {
+        let begin = Instant::now();
+        let mut touched = std::mem::take(&mut self.touched);
+        // Whatever goes wrong from here on, without an image the next sync reads everything.
+        let image = self.image.take().filter(|_| !trigger.reads_everything());
+        let full = image.is_none();
+        let looked_at: Vec<_> =
+            if full { self.draining.virtual_servers().collect() } else { self.draining.due(begin).collect() };
+        touched.virtual_servers.extend(looked_at);
+        let synced = match self.read(image, trigger, &mut touched) {
+            Ok(mut image) => {
+                for (of, server) in self.draining.expired(begin) {
+                    image.expire(&of, &server);
+                }
+                self.make_so(image, full, trigger, &touched)
+            }
+            Err(error) => Synced { outcome: Outcome::unread(&error), ..Synced::default() },
+        };
+        self.note_draining(full, &touched.virtual_servers);
+        if synced.outcome.unread.is_some() {
+            self.touched.merge(touched);
+        }
+        synced
+    }
+
+    /// Reads everything, or brings the image up to date where the reason for the sync asks for it. The node's
+    /// addresses are news as well, and what they touch is touched.
+    fn read(
+        &mut self,
+        image: Option<Observed>,
+        trigger: Trigger,
+        touched: &mut Touched,
+    ) -> Result<Observed, ReadError> {
+        let Some(mut image) = image else {
+            let image = Observed::read(&mut self.kernel)?;
+            touched.merge(self.hear_node_addresses(&image));
+            return Ok(image);
+        };
+        if trigger == Trigger::KernelEvent {
+            image.refresh_links_and_tables(&mut self.kernel)?;
+            touched.merge(self.hear_node_addresses(&image));
+        }
+        for address in &touched.virtual_servers {
+            // Whether a real server that leaves has connections, only the kernel knows.
+            if departing_real_servers(&self.state, &image, address).next().is_some() {
+                image.refresh_real_servers(&mut self.kernel, *address)?;
+            }
+        }
+        Ok(image)
+    }
+
+    fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
+        self.state.apply(Change::NodeAddresses(image.links.node_addresses.clone()))
+    }
+
+    /// Compares with a fresh image, and makes the kernel as desired.
+    fn make_so(&mut self, image: Observed, full: bool, trigger: Trigger, touched: &Touched) -> Synced {
+        let scope = match trigger {
+            _ if full => Scope::All,
+            Trigger::KernelEvent => Scope::LinksAndTables(&touched.virtual_servers),
+            _ => Scope::Touched(touched),
+        };
+        let mut plan = diff(&self.state, &image, scope, &self.ours);
+        let waiting = schedulers::put_off(&mut plan, &image, schedulers::AT_ONCE);
+        let repairs = self.repairs(&plan, touched);
+        self.adopted |= full;
+
+        let mut outcome = self.carry_out(trigger, image, &plan);
+        outcome.extend(self.look_again(&in_doubt(&plan, full)));
+        outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
+        // Where one is refused, the others would be too.
+        let unfinished =
+            !waiting.is_empty() && !outcome.failures.iter().any(|(operation, _)| is_edit(operation));
+        self.waiting = waiting.len();
+        self.touched.virtual_servers.extend(waiting);
+        Synced { full, outcome, repairs, unfinished }
+    }
+
+    fn carry_out(&mut self, trigger: Trigger, mut image: Observed, plan: &Plan) -> Outcome {
+        if !plan.is_empty() {
+            debug!(?trigger, operations = plan.len(), "plan");
+            plan.operations.iter().for_each(|operation| debug!("plan: {operation}"));
+        }
+        let outcome = apply(plan, &mut self.kernel, &mut image);
+        // Without an image the next sync reads everything.
+        self.image = (!outcome.doubtful).then_some(image);
+        outcome
+    }
+
+    /// Reads these virtual servers' real servers and compares once more.
+    fn look_again(&mut self, at: &BTreeSet<ServiceAddress>) -> Outcome {
+        if at.is_empty() {
+            return Outcome::default();
+        }
+        let Some(mut image) = self.image.take() else { return Outcome::default() };
+        for address in at {
+            if let Err(error) = image.refresh_real_servers(&mut self.kernel, *address) {
+                return Outcome::unread(&error);
+            }
+        }
+        let touched = Touched { virtual_servers: at.clone(), ..Touched::default() };
+        let mut plan = diff(&self.state, &image, Scope::Touched(&touched), &self.ours);
+        // Those of this sync have been made, or refused.
+        schedulers::put_off(&mut plan, &image, 0);
+        self.carry_out(Trigger::Drain, image, &plan)
+    }
+
+    /// The operations about nothing that is known to have changed. The first reading finds whatever an earlier
+    /// daemon left, and repairs nothing.
+    fn repairs(&self, plan: &Plan, touched: &Touched) -> Vec<String> {
+        let unexpected = plan.operations.iter().filter(|operation| !is_about(operation, touched));
+        let count = if self.adopted { Report::MOST_REPAIRS } else { 0 };
+        unexpected.take(count).map(ToString::to_string).collect()
+    }
+
+    /// Remembers which real servers drain: of all virtual servers after a full sync, else of those that were
+    /// compared.
+    fn note_draining(&mut self, full: bool, compared: &BTreeSet<ServiceAddress>) {
+        let now = Instant::now();
+        let Some(image) = &self.image else { return self.draining.unseen(now) };
+        let every = || image.virtual_servers.keys().copied().chain(self.draining.virtual_servers());
+        let seen: Vec<_> = if full { every().collect() } else { compared.iter().copied().collect() };
+        for of in seen {
+            // One that has its weight yet could not be given weight 0, which is a failure.
+            let draining = departing_real_servers(&self.state, image, &of)
+                .filter(|server| of.protocol == Protocol::Tcp && server.config.weight == 0);
+            self.draining.seen(of, draining.map(|server| server.config.address), now);
+        }
+    }
+}
+
+fn is_edit(operation: &Operation) -> bool {
+    matches!(operation, Operation::Ipvs(Command::EditVirtualServer(_)))
+}

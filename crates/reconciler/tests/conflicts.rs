@@ -1,0 +1,44 @@
+//! What the owners of Services hear that want the same address.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+mod common;
+
+use common::{Running, service};
+use ipvs::Protocol::Tcp;
+use reconciler::{Notice, Reason};
+use service::{Change, ObjectName, Service};
+use testkit::FakeKernel;
+
+/// A Service that wants 10.96.0.10, as old as `created` says.
+fn claimant(name: &str, created: i64) -> Service {
+    Service { created: Some(created), ..service(name, "10.96.0.10", Tcp) }
+}
+
+fn taken(of: &str, by: &str) -> Notice {
+    let text = format!(
+        "TCP 10.96.0.10:80 belongs to default/{by}, first by age and name; it is not served for this Service"
+    );
+    Notice { service: ObjectName::new("default", of), reason: Reason::AddressTaken, text }
+}
+
+fn delete(running: &Running, name: &str) {
+    running.tell(Change::DeleteService(ObjectName::new("default", name)));
+}
+
+#[test]
+fn who_cannot_have_an_address_is_told_once_and_again_when_it_is_somebody_elses() {
+    let running = Running::on(&FakeKernel::new());
+    let all = vec![claimant("old", 1), claimant("young", 2), claimant("youngest", 3)];
+    running.lists(all, vec![]);
+    assert_eq!(running.notices(), [taken("young", "old"), taken("youngest", "old")]);
+
+    running.tell(Change::ApplyService(service("other", "10.96.0.11", Tcp)));
+    assert_eq!(running.notices(), [], "nothing new");
+
+    delete(&running, "old");
+    assert_eq!(running.notices(), [taken("youngest", "young")]);
+    delete(&running, "young");
+    assert_eq!(running.notices(), [], "it has the address now");
+    running.tell(Change::ApplyService(claimant("old", 1)));
+    assert_eq!(running.notices(), [taken("youngest", "old")]);
+}

@@ -1,0 +1,141 @@
+//! The node's own addresses: NodePorts are served there, and VIPs of other Services are not bound.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+mod common;
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use common::{Running, service, slice};
+use dummy_interface::Changed;
+use ipvs::{Id, Protocol::Tcp, ServiceAddress};
+use netlink::Errno;
+use reconciler::Trigger;
+use service::{Change, ObjectName, Service, ServiceKind};
+use testkit::{FakeKernel, fake_kernel::State};
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A Service at port 30080 of every node.
+fn node_port() -> Service {
+    let mut service = service("web", "10.96.0.10", Tcp);
+    service.kind = ServiceKind::NodePort;
+    service.ports.iter_mut().for_each(|port| port.node_port = 30080.try_into().ok());
+    service
+}
+
+/// A Service of this name with an external address beside its ClusterIP.
+fn external(name: &str, cluster_ip: &str, port: u16) -> Service {
+    let mut service = service(name, cluster_ip, Tcp);
+    service.external_ips = vec![ip("203.0.113.7")];
+    service.ports.iter_mut().for_each(|of| of.port = port);
+    service
+}
+
+/// Gives the node these addresses, and lets the kernel tell of it.
+fn move_to(running: &Running, addresses: &[&str]) {
+    running.kernel.state().links.node_addresses = addresses.iter().map(|text| ip(text)).collect();
+    running.handle.kernel_changed(Changed { node_addresses: true, ..Changed::default() }).unwrap();
+}
+
+/// Where port 30080 is served.
+fn node_ports(kernel: &State) -> BTreeSet<IpAddr> {
+    let at = |id: &Id| match id {
+        Id::Address(ServiceAddress { ip, port: 30080, .. }) => Some(*ip),
+        _ => None,
+    };
+    kernel.virtual_servers.keys().filter_map(at).collect()
+}
+
+fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
+    texts.iter().map(|text| ip(text)).collect()
+}
+
+#[test]
+fn node_ports_follow_the_nodes_addresses_at_once_and_are_there_from_the_first_sync_on() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses = ips(&["192.0.2.1", "2001:db8::1"]);
+    let running = Running::on(&kernel);
+    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    // The Service has a ClusterIP of one family only.
+    assert_eq!(node_ports(&kernel.state()), ips(&["192.0.2.1"]));
+    assert_eq!(running.handle.status().unwrap().last_sync.unwrap().report.trigger, Trigger::Start);
+    assert!(!kernel.state().is_bound(ip("192.0.2.1")));
+
+    kernel.heal();
+    move_to(&running, &["192.0.2.1", "192.0.2.2", "2001:db8::1"]);
+    running.kernel_where(|state| node_ports(state) == ips(&["192.0.2.1", "192.0.2.2"]));
+    running.settled();
+    let new = Id::Address(ServiceAddress { protocol: Tcp, ip: ip("192.0.2.2"), port: 30080 });
+    assert_eq!(kernel.state().virtual_servers[&new].1.len(), 1);
+    let report = running.handle.status().unwrap().last_sync.unwrap().report;
+    assert_eq!(
+        (report.trigger, report.full, report.repairs.as_slice()),
+        (Trigger::KernelEvent, false, &[][..])
+    );
+
+    move_to(&running, &["192.0.2.2"]);
+    running.kernel_where(|state| node_ports(state) == ips(&["192.0.2.2"]));
+    assert_eq!(kernel.state().full_reads, 0);
+}
+
+#[test]
+fn addresses_that_are_the_same_as_before_cause_no_writes() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
+    let running = Running::on(&kernel);
+    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    kernel.heal();
+    move_to(&running, &["192.0.2.1"]);
+    let seen = |status: &reconciler::Status| {
+        status.last_sync.as_ref().unwrap().report.trigger == Trigger::KernelEvent
+    };
+    running.status_where(seen);
+    assert_eq!(kernel.writes(), "");
+}
+
+#[test]
+fn an_external_address_that_the_node_has_itself_is_served_and_bound_when_the_node_loses_it() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses = ips(&["192.0.2.1", "203.0.113.7"]);
+    let running = Running::on(&kernel);
+    running.lists(vec![external("web", "10.96.0.10", 80)], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let served = Id::Address(ServiceAddress { protocol: Tcp, ip: ip("203.0.113.7"), port: 80 });
+    assert_eq!(kernel.state().virtual_servers[&served].1.len(), 1);
+    assert_eq!(kernel.state().links.bound, ips(&["10.96.0.10"]));
+
+    kernel.heal();
+    move_to(&running, &["192.0.2.1"]);
+    running.kernel_where(|state| state.is_bound(ip("203.0.113.7")));
+    move_to(&running, &["192.0.2.1", "203.0.113.7"]);
+    running.kernel_where(|state| !state.is_bound(ip("203.0.113.7")));
+    assert_eq!(kernel.writes(), "bind 203.0.113.7\nunbind 203.0.113.7\n");
+    assert_eq!(kernel.state().virtual_servers[&served].1.len(), 1);
+}
+
+#[test]
+fn addresses_that_could_not_be_read_are_read_by_the_retry() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
+    let running = Running::on(&kernel);
+    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    kernel.fail_call(0, Errno::ENOBUFS);
+    move_to(&running, &["192.0.2.2"]);
+    running.kernel_where(|state| node_ports(state) == ips(&["192.0.2.2"]));
+}
+
+#[test]
+fn an_address_that_two_services_share_stays_bound_until_the_last_one_goes() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    running.lists(vec![external("a", "10.96.0.10", 80), external("b", "10.96.0.11", 81)], vec![]);
+    let shared = ip("203.0.113.7");
+    running.tell(Change::DeleteService(ObjectName::new("default", "a")));
+    running.settled();
+    assert!(kernel.state().is_bound(shared) && !kernel.state().is_bound(ip("10.96.0.10")));
+    assert!(!kernel.writes().contains("unbind 203.0.113.7"), "not even for a moment");
+    running.tell(Change::DeleteService(ObjectName::new("default", "b")));
+    running.settled();
+    assert!(!kernel.state().is_bound(shared));
+}

@@ -1,0 +1,104 @@
+//! Another scheduler for virtual servers that live.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{Running, Setup, at, real, service, slice};
+use ipvs::{Id, Protocol::Tcp, Scheduler};
+use reconciler::Trigger;
+use service::{Change, EndpointSlice, Options, Service};
+use testkit::FakeKernel;
+
+fn objects(count: u8) -> (Vec<Service>, Vec<EndpointSlice>) {
+    let name = |number| format!("web-{number}");
+    let services = (0..count).map(|number| service(&name(number), &format!("10.96.1.{number}"), Tcp));
+    let slices = (0..count).map(|number| slice(&name(number), Tcp, &["10.244.0.1"]));
+    (services.collect(), slices.collect())
+}
+
+fn with_scheduler(kernel: &FakeKernel, scheduler: Scheduler) -> Running {
+    let options = Options { scheduler, ..Options::new("node") };
+    Running::with(kernel, Setup { options, ..Setup::default() })
+}
+
+/// A daemon with rr that has ended, and one with lc that has begun.
+fn changed(kernel: &FakeKernel, count: u8) -> Running {
+    let (services, slices) = objects(count);
+    with_scheduler(kernel, Scheduler::RR).lists(services.clone(), slices.clone());
+    kernel.heal();
+    let running = with_scheduler(kernel, Scheduler::LC);
+    running.tell(Change::ReplaceServices(services));
+    running.tell(Change::ReplaceSlices(slices));
+    running
+}
+
+fn schedulers(kernel: &FakeKernel) -> BTreeSet<Scheduler> {
+    kernel.state().virtual_servers.values().map(|(server, _)| server.scheduler).collect()
+}
+
+#[test]
+fn schedulers_are_changed_a_few_at_a_time_and_other_changes_get_in_between() {
+    let kernel = FakeKernel::new();
+    let running = changed(&kernel, 250);
+    // It is not known yet that the kernel has the scheduler.
+    let first = running.status_where(|status| status.last_full_sync.is_some());
+    assert_eq!(first.last_full_sync.unwrap().report.done, 1);
+    assert!(!first.synced);
+    running.tell(Change::ApplySlice(slice("web-200", Tcp, &["10.244.0.1", "10.244.0.2"])));
+
+    let mut left = BTreeSet::new();
+    running.status_where(|status| {
+        let report = &status.last_sync.as_ref().unwrap().report;
+        assert_eq!(report.failed, 0, "{report:?}");
+        assert!(report.done <= 32 || report.trigger != Trigger::Continue, "{report:?}");
+        left.insert(status.scheduler_changes);
+        status.synced
+    });
+    assert_eq!(left.first(), Some(&0));
+    assert!(left.last() > Some(&32), "{left:?}");
+    assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::LC]));
+
+    let writes = kernel.writes();
+    assert_eq!(writes.matches("edit virtual server").count(), 250, "each once");
+    let added = writes.find("add real server TCP 10.96.1.200:80 -> 10.244.0.2:8080").unwrap();
+    assert!(added < writes.rfind("edit virtual server").unwrap(), "{writes}");
+    assert!(!writes.contains("delete"), "{writes}");
+}
+
+#[test]
+fn a_scheduler_that_the_kernel_lacks_is_named_and_the_old_one_goes_on() {
+    let kernel = FakeKernel::new();
+    kernel.state().missing_schedulers.insert(Scheduler::LC);
+    let running = changed(&kernel, 3);
+    let status = running.status_where(|status| status.last_sync.is_some());
+    let report = status.last_sync.unwrap().report;
+    // One attempt shows what the others would.
+    assert_eq!(report.failed, 1, "{report:?}");
+    assert!(report.failures[0].contains("load the module ip_vs_lc"), "{report:?}");
+    assert_eq!((status.scheduler_changes, status.synced), (2, false));
+
+    // Real servers and affinity are kept up to date, at the virtual server that was tried and at others.
+    for number in [0, 2] {
+        let name = format!("web-{number}");
+        let mut sticky = service(&name, &format!("10.96.1.{number}"), Tcp);
+        sticky.session_affinity = Some(60);
+        running.tell(Change::ApplyService(sticky));
+        running.tell(Change::ApplySlice(slice(&name, Tcp, &["10.244.0.1", "10.244.0.2"])));
+        let id = Id::Address(at(&format!("10.96.1.{number}"), Tcp));
+        running.kernel_where(|state| {
+            let (server, reals) = &state.virtual_servers[&id];
+            server.timeout == 60 && reals.contains_key(&real("10.244.0.2"))
+        });
+    }
+    assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR]));
+    assert!(!kernel.writes().contains("delete"), "{}", kernel.writes());
+
+    kernel.state().missing_schedulers.clear();
+    running.handle.resync().unwrap();
+    running.settled();
+    assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::LC]));
+    let sticky = kernel.state().virtual_servers[&Id::Address(at("10.96.1.2", Tcp))].0.timeout;
+    assert_eq!(sticky, 60);
+}

@@ -1,0 +1,102 @@
+//! At which addresses the ports of a Service are served.
+
+use std::net::IpAddr;
+
+use ipvs::{Family, Protocol, ServiceAddress};
+use netfilter::Element;
+
+use crate::{Options, Service, ServicePort, Traffic, TrafficPolicy, this_node::ThisNode};
+
+/// An address at which a port is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frontend<'a> {
+    pub(crate) address: ServiceAddress,
+    pub(crate) port: &'a ServicePort,
+    kind: Kind,
+}
+
+/// What the address is. Where a Service has one address and port as several of these, the first counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    ClusterIp,
+    /// An external IP or a load balancer's address.
+    External,
+    /// One of this node's own addresses.
+    NodePort,
+}
+
+/// Every address at which a Service is served, each once: those with the same endpoints in a row, and
+/// among them those where the same policy counts.
+pub(crate) fn frontends<'a>(service: &'a Service, node: &ThisNode, options: &Options) -> Vec<Frontend<'a>> {
+    let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
+    for port in &service.ports {
+        let mut add = |kind, ips: &[IpAddr], number| {
+            let served = ips.iter().filter(|ip| service.has_cluster_ip_of(Family::of(**ip)));
+            frontends.extend(served.map(|&ip| Frontend {
+                address: ServiceAddress { protocol: port.protocol, ip, port: number },
+                port,
+                kind,
+            }));
+        };
+        add(Kind::ClusterIp, &service.cluster_ips, port.port);
+        add(Kind::External, service.served_external_ips(options), port.port);
+        add(Kind::External, &service.load_balancer_ips, port.port);
+        if let Some(number) = port.node_port {
+            add(Kind::NodePort, node.node_port_addresses(), number.get());
+        }
+    }
+    // The API server lets no port and protocol appear twice; from elsewhere, the first counts. (The sort is
+    // stable.)
+    frontends.sort_by_key(|frontend| (frontend.address, frontend.kind));
+    frontends.dedup_by_key(|frontend| frontend.address);
+    frontends.sort_by(|a, b| (a.endpoints(), a.traffic()).cmp(&(b.endpoints(), b.traffic())));
+    frontends
+}
+
+impl Frontend<'_> {
+    /// What its endpoints depend on. In a slice, a port is known by its name and protocol.
+    pub(crate) fn endpoints(&self) -> (&str, Protocol, Family) {
+        (&self.port.name, self.port.protocol, self.family())
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        Family::of(self.address.ip)
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        match self.kind {
+            Kind::ClusterIp => Traffic::Internal,
+            Kind::External | Kind::NodePort => Traffic::External,
+        }
+    }
+
+    /// The address, if it is to be made local to this node. A ClusterIP always; another one unless an
+    /// interface of the node has it already, as with every NodePort.
+    pub(crate) fn vip(&self, node: &ThisNode) -> Option<IpAddr> {
+        let ip = self.address.ip;
+        (self.kind == Kind::ClusterIp || !node.has(&ip)).then_some(ip)
+    }
+
+    /// The element by which its flows are masqueraded. With the external policy Local they are not: the
+    /// endpoints are to see the client's address. This holds even where there are only endpoints on other
+    /// nodes, as upstream has it.
+    pub(crate) fn element(&self, policy: TrafficPolicy) -> Option<Element> {
+        match (self.traffic(), policy) {
+            (Traffic::Internal, _) => Some(Element::ClusterIp(self.address)),
+            (Traffic::External, TrafficPolicy::Cluster) => Some(Element::External(self.address)),
+            (Traffic::External, TrafficPolicy::Local) => None,
+        }
+    }
+}
+
+impl Service {
+    /// The external IPs, unless they are switched off.
+    pub(crate) fn served_external_ips(&self, options: &Options) -> &[IpAddr] {
+        if options.external_ips { &self.external_ips } else { &[] }
+    }
+
+    /// Whether it is served in a family at all.
+    fn has_cluster_ip_of(&self, family: Family) -> bool {
+        self.cluster_ips.iter().any(|ip| Family::of(*ip) == family)
+    }
+}

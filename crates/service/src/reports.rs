@@ -1,0 +1,33 @@
+//! What is of interest beyond the kernel: to load balancers, and to whoever watches the node.
+
+use std::collections::BTreeMap;
+
+use crate::{DesiredService, HealthCheck, ObjectName, WithoutLocalEndpoint, counted::Counted};
+
+/// Kept along with the Services, since it is asked for often and few have any of it.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    pub(crate) health_checks: BTreeMap<ObjectName, HealthCheck>,
+    pub(crate) without_local_endpoint: Counted<WithoutLocalEndpoint>,
+}
+
+impl Reports {
+    /// Puts what there is to say of a Service now in the place of what there was before.
+    pub(crate) fn update(
+        &mut self,
+        service: &ObjectName,
+        before: Option<&DesiredService>,
+        now: Option<&DesiredService>,
+    ) {
+        match now.and_then(|desired| desired.health_check) {
+            Some(health_check) => drop(self.health_checks.insert(service.clone(), health_check)),
+            None => drop(self.health_checks.remove(service)),
+        }
+        for case in before.into_iter().flat_map(|desired| &desired.without_local_endpoint) {
+            self.without_local_endpoint.remove(case);
+        }
+        for case in now.into_iter().flat_map(|desired| &desired.without_local_endpoint) {
+            self.without_local_endpoint.add(*case);
+        }
+    }
+}

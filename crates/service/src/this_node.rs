@@ -1,0 +1,71 @@
+//! This node.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipvs::Family;
+
+use crate::{Node, NodePortAddresses, Options};
+
+/// What is known of this node, as far as Services depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ThisNode {
+    node: Node,
+    addresses: BTreeSet<IpAddr>,
+    node_port_addresses: Box<[IpAddr]>,
+}
+
+impl ThisNode {
+    /// A node as the API server describes it, with these addresses on its interfaces.
+    fn new(node: Node, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
+        let node_port_addresses = node_port_addresses(&node.ips, &addresses, options);
+        Self { node, addresses, node_port_addresses }
+    }
+
+    /// The same with another description.
+    pub(crate) fn described(&self, node: Node, options: &Options) -> Self {
+        Self::new(node, self.addresses.clone(), options)
+    }
+
+    /// The same with other addresses on its interfaces.
+    pub(crate) fn with_addresses(&self, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
+        Self::new(self.node.clone(), addresses, options)
+    }
+
+    /// The zone it is in.
+    pub(crate) fn zone(&self) -> Option<&str> {
+        self.node.zone.as_deref()
+    }
+
+    /// Whether an interface of its own has this address.
+    pub(crate) fn has(&self, ip: &IpAddr) -> bool {
+        self.addresses.contains(ip)
+    }
+
+    /// Those of its addresses at which NodePorts are served, sorted.
+    pub(crate) fn node_port_addresses(&self) -> &[IpAddr] {
+        &self.node_port_addresses
+    }
+}
+
+/// Those of a node's addresses at which NodePorts are served, sorted.
+fn node_port_addresses(
+    node_ips: &[IpAddr],
+    addresses: &BTreeSet<IpAddr>,
+    options: &Options,
+) -> Box<[IpAddr]> {
+    let served = |ip: &IpAddr| match &options.node_port_addresses {
+        NodePortAddresses::All => true,
+        NodePortAddresses::Primary => primary(Family::of(*ip), node_ips, options) == Some(*ip),
+        NodePortAddresses::Ranges(ranges) => {
+            let of_family = || ranges.iter().filter(|range| Family::of(range.addr()) == Family::of(*ip));
+            of_family().next().is_none() || of_family().any(|range| range.contains(ip))
+        }
+    };
+    addresses.iter().filter(|ip| served(ip)).copied().collect()
+}
+
+/// The node's primary address of a family. Behind NAT, for example, no interface of the node has it.
+fn primary(family: Family, node_ips: &[IpAddr], options: &Options) -> Option<IpAddr> {
+    let bind_address = options.bind_address.filter(|ip| !ip.is_unspecified());
+    bind_address.iter().chain(node_ips).copied().find(|ip| Family::of(*ip) == family)
+}

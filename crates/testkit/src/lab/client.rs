@@ -1,0 +1,195 @@
+//! What hosts ask.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
+    os::fd::{AsRawFd, OwnedFd},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use ipvs::{Protocol, ServiceAddress};
+use nix::{
+    libc,
+    sys::{
+        socket::{
+            AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, setsockopt,
+            sockopt,
+        },
+        time::{TimeVal, TimeValLike},
+    },
+};
+
+use super::{Host, server::GOODBYE};
+
+/// How long a client waits for an answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a pod said to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The name of the pod that answered.
+    pub from: String,
+    /// The client's address as the pod saw it.
+    pub seen_as: IpAddr,
+}
+
+impl Host {
+    /// Asks a TCP service who it is. Each call is a connection of its own.
+    pub fn ask(&self, service: SocketAddr) -> Result<Answer> {
+        self.connect(service)?.reset()
+    }
+
+    /// Asks a UDP service who it is, from a port of its own.
+    pub fn ask_udp(&self, service: SocketAddr) -> Result<Answer> {
+        self.flow(service)?.ask()
+    }
+
+    /// Asks a service who it is, by its protocol.
+    pub fn ask_at(&self, service: ServiceAddress) -> Result<Answer> {
+        let address = SocketAddr::new(service.ip, service.port);
+        match service.protocol {
+            Protocol::Tcp => self.ask(address),
+            Protocol::Udp => self.ask_udp(address),
+            Protocol::Sctp => self.associate(address)?.reset(),
+        }
+    }
+
+    /// Opens a TCP connection that stays.
+    pub fn connect(&self, service: SocketAddr) -> Result<Connection> {
+        self.open(SockProtocol::Tcp, None, service)
+    }
+
+    /// The same from an address and port of this host; port 0 is any.
+    pub fn connect_from(&self, source: SocketAddr, service: SocketAddr) -> Result<Connection> {
+        self.open(SockProtocol::Tcp, Some(source), service)
+    }
+
+    /// Opens an SCTP association that stays, from this host's own address: with more than one address
+    /// an association has ways past IPVS.
+    pub fn associate(&self, service: SocketAddr) -> Result<Connection> {
+        let source = SocketAddr::new(self.address(service.ip()), 0);
+        self.open(SockProtocol::Sctp, Some(source), service)
+    }
+
+    fn open(
+        &self,
+        protocol: SockProtocol,
+        source: Option<SocketAddr>,
+        service: SocketAddr,
+    ) -> Result<Connection> {
+        self.inside(move || Connection::open(protocol, source, service))?
+            .with_context(|| format!("{} connects to {service} by {protocol:?}", self.name))
+    }
+
+    /// Opens a UDP socket that goes on asking from one port.
+    pub fn flow(&self, service: SocketAddr) -> Result<Flow> {
+        let socket = self.inside(move || -> Result<UdpSocket> {
+            let unspecified: IpAddr = match service {
+                SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            let socket = UdpSocket::bind((unspecified, 0))?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.connect(service)?;
+            Ok(socket)
+        })??;
+        Ok(Flow { socket, what: format!("{} asks {service} by UDP", self.name) })
+    }
+}
+
+/// A TCP connection, or an SCTP association, to a pod. Dropped, it is closed.
+#[derive(Debug)]
+pub struct Connection {
+    /// The pod at the other end.
+    pub answer: Answer,
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    fn open(protocol: SockProtocol, source: Option<SocketAddr>, service: SocketAddr) -> Result<Self> {
+        let socket = socket(protocol, service)?;
+        // Bounds the wait for the connection too (`inet_stream_connect` in net/ipv4/af_inet.c).
+        setsockopt(&socket, sockopt::SendTimeout, &TimeVal::seconds(PATIENCE.as_secs().try_into()?))?;
+        if let Some(source) = source {
+            bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
+        }
+        connect(socket.as_raw_fd(), &SockaddrStorage::from(service))?;
+        // To SCTP's own calls those for TCP are equal, as long as there is one stream.
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        Ok(Self { answer: parse(line.trim_end())?, stream })
+    }
+
+    /// Sends a line and expects it back.
+    pub fn still_works(&mut self) -> Result<()> {
+        self.stream.get_mut().write_all(b"are you there?\n")?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        ensure!(line == "are you there?\n", "the echo was {line:?}");
+        Ok(())
+    }
+
+    /// Breaks the connection off, by RST or ABORT, and returns what the pod had said. The connection
+    /// leaves the IPVS table after 10 s; after a close by FIN it would stay in TIME_WAIT for two minutes
+    /// (`tcp_timeouts` in net/netfilter/ipvs/ip_vs_proto_tcp.c).
+    pub fn reset(self) -> Result<Answer> {
+        setsockopt(self.stream.get_ref(), sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+        Ok(self.answer)
+    }
+
+    /// Lets the server close the connection; this end stays open. When it is dropped it is the server
+    /// that waits in TIME_WAIT, and the client's port can be used again at once.
+    pub fn server_closes(&mut self) -> Result<()> {
+        self.stream.get_mut().write_all(GOODBYE.as_bytes())?;
+        let mut rest = String::new();
+        self.stream.read_to_string(&mut rest)?;
+        ensure!(rest.is_empty(), "after the goodbye came {rest:?}");
+        Ok(())
+    }
+}
+
+/// A UDP socket that keeps its port: to IPVS and conntrack, all it sends is one flow.
+#[derive(Debug)]
+pub struct Flow {
+    socket: UdpSocket,
+    what: String,
+}
+
+impl Flow {
+    /// Sends one datagram and waits for the answer.
+    pub fn ask(&self) -> Result<Answer> {
+        self.exchange().with_context(|| self.what.clone())
+    }
+
+    fn exchange(&self) -> Result<Answer> {
+        self.socket.send(b"who?")?;
+        let mut buffer = [0; 128];
+        let length = self.socket.recv(&mut buffer)?;
+        parse(std::str::from_utf8(buffer.get(..length).unwrap_or_default())?)
+    }
+}
+
+/// Whether the kernel has SCTP.
+pub(super) fn has_sctp() -> bool {
+    socket(SockProtocol::Sctp, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)).is_ok()
+}
+
+/// A socket for connections to or from an address of this family.
+pub(super) fn socket(protocol: SockProtocol, address: SocketAddr) -> nix::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let socket = nix::sys::socket::socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, protocol)?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    Ok(socket)
+}
+
+fn parse(line: &str) -> Result<Answer> {
+    let (from, seen_as) = line.split_once(' ').with_context(|| format!("not a greeting: {line:?}"))?;
+    Ok(Answer { from: from.to_owned(), seen_as: seen_as.parse()? })
+}

@@ -1,0 +1,138 @@
+//! One network namespace.
+
+use std::{
+    fs::File,
+    io::Write,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    process::{Command, Stdio},
+    thread,
+};
+
+use anyhow::{Context, Result, ensure};
+use nix::sched::{CloneFlags, setns};
+
+/// One network namespace with an address in each family.
+#[derive(Debug)]
+pub struct Host {
+    /// What it answers to: `node`, `client`, `pod-1`.
+    pub name: String,
+    /// Its IPv4 address.
+    pub ipv4: Ipv4Addr,
+    /// Its IPv6 address.
+    pub ipv6: Ipv6Addr,
+    namespace: String,
+}
+
+impl Host {
+    pub(super) fn new(prefix: &str, name: &str, ipv4: [u8; 4], ipv6: &str) -> Result<Self> {
+        let host = Self {
+            name: name.to_owned(),
+            ipv4: ipv4.into(),
+            ipv6: ipv6.parse()?,
+            namespace: format!("{prefix}-{name}"),
+        };
+        run(Command::new("ip").args(["netns", "add", &host.namespace]), "")?;
+        Ok(host)
+    }
+
+    /// Links the node to another host, whose way to everywhere it becomes: `device` here, `eth0` there.
+    pub(super) fn link(&self, device: &str, other: &Self) -> Result<()> {
+        let (gateway_v4, gateway_v6) = other.gateways();
+        // Without duplicate address detection an IPv6 address can be used at once.
+        self.ip(&format!(
+            "link set lo up
+             link add {device} type veth peer eth0 netns {}
+             addr add {gateway_v4}/24 dev {device}
+             addr add {gateway_v6}/64 dev {device} nodad
+             link set {device} up",
+            other.namespace
+        ))?;
+        other.ip(&format!(
+            "link set lo up
+             addr add {}/24 dev eth0
+             addr add {}/64 dev eth0 nodad
+             link set eth0 up
+             route add default via {gateway_v4}
+             route add ::/0 via {gateway_v6}",
+            other.ipv4, other.ipv6
+        ))
+    }
+
+    /// The node's addresses on its link to this host: the first of the host's networks.
+    fn gateways(&self) -> (Ipv4Addr, Ipv6Addr) {
+        let [a, b, c, _] = self.ipv4.octets();
+        let [net_a, net_b, net_c, net_d, ..] = self.ipv6.segments();
+        (Ipv4Addr::new(a, b, c, 1), Ipv6Addr::new(net_a, net_b, net_c, net_d, 0, 0, 0, 1))
+    }
+
+    /// Its address of the same family as `like`.
+    pub fn address(&self, like: IpAddr) -> IpAddr {
+        match like {
+            IpAddr::V4(_) => self.ipv4.into(),
+            IpAddr::V6(_) => self.ipv6.into(),
+        }
+    }
+
+    /// The node's address on its link to this host, of the same family as `like`: whom this host sees in
+    /// what the node sends by itself or masquerades.
+    pub fn gateway(&self, like: IpAddr) -> IpAddr {
+        let (ipv4, ipv6) = self.gateways();
+        match like {
+            IpAddr::V4(_) => ipv4.into(),
+            IpAddr::V6(_) => ipv6.into(),
+        }
+    }
+
+    /// A command that runs on this host.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace, program]);
+        command
+    }
+
+    /// Runs a program on this host and returns what it printed; an exit code other than 0 is an error
+    /// that holds what it complained of.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        run(self.command(program).args(arguments), "")
+    }
+
+    /// Runs commands of `ip` on this host, one a line, in one process.
+    pub fn ip(&self, commands: &str) -> Result<()> {
+        run(Command::new("ip").args(["-n", &self.namespace, "-batch", "-"]), commands).map(drop)
+    }
+
+    /// Calls `work` in a thread that lives on this host.
+    pub fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        let namespace = File::open(format!("/run/netns/{}", self.namespace))?;
+        let thread = thread::spawn(move || -> Result<T> {
+            setns(namespace, CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        });
+        thread.join().map_err(|_| anyhow::anyhow!("a thread on {} panicked", self.name))?
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Best effort: the guest that the tests run in is thrown away anyhow.
+        let _ = run(Command::new("ip").args(["netns", "delete", &self.namespace]), "");
+    }
+}
+
+fn run(command: &mut Command, input: &str) -> Result<String> {
+    let running = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut running = running.with_context(|| format!("cannot run {command:?}"))?;
+    if let Some(mut stdin) = running.stdin.take() {
+        // A program that ends without having read everything says why itself.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = running.wait_with_output()?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}: {}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}

@@ -1,0 +1,105 @@
+//! What hosts answer.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::AsRawFd,
+    thread,
+};
+
+use anyhow::Result;
+use nix::sys::socket::{Backlog, SockProtocol, SockaddrStorage, bind, listen};
+
+use super::{Host, client};
+
+/// With this line a client asks the server to close the connection.
+pub(super) const GOODBYE: &str = "goodbye\n";
+
+impl Host {
+    /// Answers every TCP connection, SCTP association and UDP datagram on `port` with this host's name
+    /// and the peer's address; then echoes the lines that the client of a connection sends.
+    pub(super) fn serve(&self, port: u16) -> Result<()> {
+        let udp = self.inside(move || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))??;
+        let name = self.name.clone();
+        thread::spawn(move || answer_datagrams(&udp, &name));
+        self.serve_connections(self.inside(move || TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))??);
+        if client::has_sctp() {
+            for address in [IpAddr::from(self.ipv4), self.ipv6.into()] {
+                self.serve_connections(self.inside(move || listen_sctp((address, port).into()))??);
+            }
+        }
+        Ok(())
+    }
+
+    fn serve_connections(&self, listener: TcpListener) {
+        let name = self.name.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let name = name.clone();
+                // A client that has gone is no concern of the server.
+                thread::spawn(move || drop(greet_and_echo(&stream, &name)));
+            }
+        });
+    }
+
+    /// Lets programs on this host reach a TCP service of the machine around it, an API server say, at
+    /// the service's own address: connections are taken here and handed on there.
+    pub fn reach(&self, service: SocketAddr) -> Result<()> {
+        if !service.ip().is_loopback() {
+            self.run("ip", &["addr", "add", &service.ip().to_string(), "dev", "lo"])?;
+        }
+        let listener = self.inside(move || TcpListener::bind(service))??;
+        thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                if let Ok(far) = TcpStream::connect_timeout(&service, client::PATIENCE) {
+                    hand_on(&near, &far);
+                    hand_on(&far, &near);
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Listens at one address alone: an association would make the client acquainted with all the others,
+/// past IPVS.
+fn listen_sctp(address: SocketAddr) -> nix::Result<TcpListener> {
+    let socket = client::socket(SockProtocol::Sctp, address)?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+    listen(&socket, Backlog::MAXCONN)?;
+    // From here on the calls are the same as for TCP.
+    Ok(socket.into())
+}
+
+fn answer_datagrams(socket: &UdpSocket, name: &str) {
+    let mut buffer = [0; 128];
+    while let Ok((_, peer)) = socket.recv_from(&mut buffer) {
+        // As with connections: the client may have gone.
+        let _ = socket.send_to(greeting(name, peer).as_bytes(), peer);
+    }
+}
+
+fn greet_and_echo(mut stream: &TcpStream, name: &str) -> io::Result<()> {
+    writeln!(stream, "{}", greeting(name, stream.peer_addr()?))?;
+    let mut lines = BufReader::new(stream);
+    let mut line = String::new();
+    while lines.read_line(&mut line)? > 0 && line != GOODBYE {
+        stream.write_all(line.as_bytes())?;
+        line.clear();
+    }
+    Ok(())
+}
+
+fn greeting(name: &str, peer: SocketAddr) -> String {
+    format!("{name} {}", peer.ip().to_canonical())
+}
+
+/// Copies what `from` says to `to`, in a thread, until one of them ends.
+fn hand_on(from: &TcpStream, to: &TcpStream) {
+    if let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) {
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+    }
+}

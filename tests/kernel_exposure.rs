@@ -1,0 +1,221 @@
+//! Every way in: who answers, and whose address the pod sees.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on must stop"
+)]
+
+mod cluster;
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use cluster::{Cluster, Service, elsewhere, here};
+use ipvs::{Family, Protocol, ServiceAddress};
+use serde_json::{Value, json};
+use testkit::lab::{Host, Lab};
+
+use Policy::{Cluster as ToCluster, Local as ToLocal};
+use Seen::{Client, Node};
+
+/// How a Service is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    ClusterIp,
+    NodePort,
+    ExternalIp,
+    LoadBalancer,
+}
+
+/// The traffic policy that counts there: at the ClusterIP the internal one, elsewhere the external one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Policy {
+    Cluster,
+    Local,
+}
+
+/// Whose address the pod sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// The client's own.
+    Client,
+    /// The node's, towards the pod: the flow was masqueraded.
+    Node,
+}
+
+/// How VIPs are bound: `--vip-binding`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Binding {
+    Address,
+    Route,
+}
+
+/// Whose address the pod sees when it is asked by another pod, by the node, and by a client outside.
+const SOURCES: [(Way, Policy, [Seen; 3]); 8] = [
+    (Way::ClusterIp, ToCluster, [Client, Node, Node]),
+    (Way::ClusterIp, ToLocal, [Client, Node, Node]),
+    (Way::NodePort, ToCluster, [Node, Node, Node]),
+    (Way::NodePort, ToLocal, [Client, Client, Client]),
+    (Way::ExternalIp, ToCluster, [Node, Node, Node]),
+    (Way::ExternalIp, ToLocal, [Client, Client, Client]),
+    (Way::LoadBalancer, ToCluster, [Node, Node, Node]),
+    (Way::LoadBalancer, ToLocal, [Client, Client, Client]),
+];
+
+/// One way to one Service, by one protocol.
+#[derive(Debug)]
+struct Case {
+    way: Way,
+    policy: Policy,
+    address: ServiceAddress,
+    seen: [Seen; 3],
+}
+
+/// The Services with each combination of the internal and the external policy.
+const SERVICES: [(u8, Policy, Policy); 4] =
+    [(10, ToCluster, ToCluster), (11, ToCluster, ToLocal), (12, ToLocal, ToCluster), (13, ToLocal, ToLocal)];
+
+/// The address at which the Service of this number is reached.
+fn ip(number: u8, way: Way, family: Family) -> IpAddr {
+    let text = match (way, family) {
+        (Way::ClusterIp, Family::V4) => format!("10.96.0.{number}"),
+        (Way::ClusterIp, Family::V6) => format!("fd00:96::{number}"),
+        (Way::NodePort, Family::V4) => "192.168.50.1".to_owned(),
+        (Way::NodePort, Family::V6) => "fd00:50::1".to_owned(),
+        (Way::ExternalIp, Family::V4) => format!("203.0.113.{number}"),
+        (Way::ExternalIp, Family::V6) => format!("2001:db8::{number}"),
+        (Way::LoadBalancer, Family::V4) => format!("198.51.100.{number}"),
+        (Way::LoadBalancer, Family::V6) => format!("2001:db8:1::{number}"),
+    };
+    text.parse().unwrap()
+}
+
+fn node_port(number: u8) -> u16 {
+    30_000 + u16::from(number)
+}
+
+/// A Service that can be reached in every way.
+fn exposed(number: u8, internal: Policy, external: Policy, protocols: &[Protocol]) -> Service {
+    let both = |way| [Family::V4, Family::V6].map(|family| ip(number, way, family));
+    let port = |protocol: &Protocol| {
+        let protocol = protocol.to_string();
+        json!({ "name": protocol.to_lowercase(), "protocol": protocol, "port": 80, "nodePort": node_port(number) })
+    };
+    let spec = json!({
+        "type": "LoadBalancer",
+        "clusterIPs": both(Way::ClusterIp),
+        "externalIPs": both(Way::ExternalIp),
+        "ports": protocols.iter().map(port).collect::<Value>(),
+        "internalTrafficPolicy": format!("{internal:?}"),
+        "externalTrafficPolicy": format!("{external:?}"),
+    });
+    let ingress = both(Way::LoadBalancer).map(|ip| json!({ "ip": ip }));
+    Service::new(&format!("web-{number}"), &spec)
+        .patch(&json!({ "status": { "loadBalancer": { "ingress": ingress } } }))
+}
+
+fn cases(protocols: &[Protocol]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (number, internal, external) in SERVICES {
+        for (way, policy, seen) in SOURCES {
+            if policy != if way == Way::ClusterIp { internal } else { external } {
+                continue;
+            }
+            for (&protocol, family) in protocols.iter().flat_map(|it| [(it, Family::V4), (it, Family::V6)]) {
+                let port = if way == Way::NodePort { node_port(number) } else { 80 };
+                let address = ServiceAddress { protocol, ip: ip(number, way, family), port };
+                cases.push(Case { way, policy, address, seen });
+            }
+        }
+    }
+    cases
+}
+
+impl Case {
+    /// The pods that are to answer, by number.
+    fn pods(&self) -> &'static [usize] {
+        if self.policy == ToLocal { &[1] } else { &[1, 2] }
+    }
+
+    /// Whose address `pod` is to see when `client` asks.
+    fn source(&self, seen: Seen, client: &Host, pod: &Host, binding: Binding) -> IpAddr {
+        let ServiceAddress { protocol, ip, .. } = self.address;
+        match (seen, binding) {
+            (Node, _) => pod.gateway(ip),
+            // The node connects to an address of its own, and that is the source that the kernel chooses,
+            // where it is not bound to one, as for SCTP.
+            (Client, Binding::Address) if client.name == "node" && protocol != Protocol::Sctp => ip,
+            (Client, _) => client.address(ip),
+        }
+    }
+
+    /// Asks from a pod, from the node and from outside.
+    fn check(&self, cluster: &Cluster, binding: Binding) {
+        let (lab, names) = (&cluster.lab, cluster.names(self.pods()));
+        for (client, seen) in [&lab.pods[2], &lab.node, &lab.client].into_iter().zip(self.seen) {
+            // Round robin: one request for each pod.
+            let answers: Vec<_> = names.iter().map(|_| client.ask_at(self.address).unwrap()).collect();
+            let from: BTreeSet<_> = answers.iter().map(|answer| answer.from.clone()).collect();
+            assert_eq!(from, names, "{} asked {self:?}", client.name);
+            for answer in answers {
+                let pod = lab.pods.iter().find(|pod| pod.name == answer.from).unwrap();
+                let source = self.source(seen, client, pod, binding);
+                assert_eq!(answer.seen_as, source, "{} asked {self:?}, {} answered", client.name, pod.name);
+            }
+        }
+    }
+}
+
+/// Gives the daemon the Services and sends packets along every way.
+fn check_every_way_in(cluster: &Cluster, protocols: &[Protocol], binding: Binding) {
+    for (number, internal, external) in SERVICES {
+        let service = exposed(number, internal, external, protocols);
+        cluster.write(&service.endpoints([here(1), elsewhere(2)]));
+    }
+    let cases = cases(protocols);
+    cluster.serves_all(&cases.iter().map(|case| (case.address, case.pods())).collect::<Vec<_>>());
+    for case in &cases {
+        cluster.is_local(case.address.ip);
+        case.check(cluster, binding);
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn every_way_in_leads_to_the_pods_of_its_policy_and_only_the_policy_local_keeps_the_clients_address() {
+    let protocols = Lab::protocols();
+    if !protocols.contains(&Protocol::Sctp) {
+        println!("ABSENT: this kernel has no SCTP");
+    }
+    check_every_way_in(&Cluster::start(3, &[]), &protocols, Binding::Address);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn with_route_binding_the_same_holds_and_the_node_keeps_its_own_address_too() {
+    let mut cluster = Cluster::start(3, &[]);
+    // By the way out the daemon knows the node's own address.
+    cluster.lab.node.ip("route add default via 192.168.50.2\nroute add ::/0 via fd00:50::2").unwrap();
+    cluster.restart(&["--vip-binding=route"]);
+    check_every_way_in(&cluster, &[Protocol::Tcp], Binding::Route);
+    assert_eq!(cluster.bound().unwrap(), BTreeSet::new());
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_pod_reaches_itself_in_every_way() {
+    let protocols = Lab::protocols();
+    let cluster = Cluster::start(1, &[]);
+    for (number, internal, external) in SERVICES {
+        cluster.write(&exposed(number, internal, external, &protocols).endpoints([here(1)]));
+    }
+    let cases = cases(&protocols);
+    cluster.serves_all(&cases.iter().map(|case| (case.address, &[1][..])).collect::<Vec<_>>());
+    let pod = &cluster.lab.pods[0];
+    for case in cases {
+        cluster.is_local(case.address.ip);
+        let answer = pod.ask_at(case.address).unwrap();
+        assert_eq!(answer.from, "pod-1", "{case:?}");
+        assert_eq!(answer.seen_as, pod.gateway(case.address.ip), "{case:?}");
+    }
+}
