@@ -238,7 +238,7 @@ fn an_address_that_two_services_share_stays_until_the_last_of_them_is_gone() {
     for service in [&web, &mail] {
         cluster.apply(service);
     }
-    served_at(&cluster, 25, ["10.96.0.11", SHARED]);
+    cluster.serves_all(&[(tcp(SHARED, 80), &[1]), (tcp(SHARED, 25), &[2])]);
     assert_eq!(client.ask(at(SHARED, 80)).unwrap().from, "pod-1");
     assert_eq!(client.ask(at(SHARED, 25)).unwrap().from, "pod-2");
 

@@ -50,24 +50,28 @@ enum Binding {
     Route,
 }
 
-/// Whose address the pod sees when it is asked by another pod, by the node, and by a client outside.
-const SOURCES: [(Way, Policy, [Seen; 3]); 8] = [
-    (Way::ClusterIp, ToCluster, [Client, Node, Node]),
-    (Way::ClusterIp, ToLocal, [Client, Node, Node]),
-    (Way::NodePort, ToCluster, [Node, Node, Node]),
-    (Way::NodePort, ToLocal, [Client, Client, Client]),
-    (Way::ExternalIp, ToCluster, [Node, Node, Node]),
-    (Way::ExternalIp, ToLocal, [Client, Client, Client]),
-    (Way::LoadBalancer, ToCluster, [Node, Node, Node]),
-    (Way::LoadBalancer, ToLocal, [Client, Client, Client]),
+/// The pods on every node, and on this one.
+const ALL: &[usize] = &[1, 2];
+const LOCAL: &[usize] = &[1];
+
+/// Which pods answer, and whose address they see when asked by another pod, by the node, and by a client
+/// outside.
+const EXPECTED: [(Way, Policy, &[usize], [Seen; 3]); 8] = [
+    (Way::ClusterIp, ToCluster, ALL, [Client, Node, Node]),
+    (Way::ClusterIp, ToLocal, LOCAL, [Client, Node, Node]),
+    (Way::NodePort, ToCluster, ALL, [Node, Node, Node]),
+    (Way::NodePort, ToLocal, LOCAL, [Client, Client, Client]),
+    (Way::ExternalIp, ToCluster, ALL, [Node, Node, Node]),
+    (Way::ExternalIp, ToLocal, LOCAL, [Client, Client, Client]),
+    (Way::LoadBalancer, ToCluster, ALL, [Node, Node, Node]),
+    (Way::LoadBalancer, ToLocal, LOCAL, [Client, Client, Client]),
 ];
 
 /// One way to one Service, by one protocol.
 #[derive(Debug)]
 struct Case {
-    way: Way,
-    policy: Policy,
     address: ServiceAddress,
+    pods: &'static [usize],
     seen: [Seen; 3],
 }
 
@@ -117,14 +121,14 @@ fn exposed(number: u8, internal: Policy, external: Policy, protocols: &[Protocol
 fn cases(protocols: &[Protocol]) -> Vec<Case> {
     let mut cases = Vec::new();
     for (number, internal, external) in SERVICES {
-        for (way, policy, seen) in SOURCES {
+        for (way, policy, pods, seen) in EXPECTED {
             if policy != if way == Way::ClusterIp { internal } else { external } {
                 continue;
             }
             for (&protocol, family) in protocols.iter().flat_map(|it| [(it, Family::V4), (it, Family::V6)]) {
                 let port = if way == Way::NodePort { node_port(number) } else { 80 };
                 let address = ServiceAddress { protocol, ip: ip(number, way, family), port };
-                cases.push(Case { way, policy, address, seen });
+                cases.push(Case { address, pods, seen });
             }
         }
     }
@@ -132,11 +136,6 @@ fn cases(protocols: &[Protocol]) -> Vec<Case> {
 }
 
 impl Case {
-    /// The pods that are to answer, by number.
-    fn pods(&self) -> &'static [usize] {
-        if self.policy == ToLocal { &[1] } else { &[1, 2] }
-    }
-
     /// Whose address `pod` is to see when `client` asks.
     fn source(&self, seen: Seen, client: &Host, pod: &Host, binding: Binding) -> IpAddr {
         let ServiceAddress { protocol, ip, .. } = self.address;
@@ -151,7 +150,7 @@ impl Case {
 
     /// Asks from a pod, from the node and from outside.
     fn check(&self, cluster: &Cluster, binding: Binding) {
-        let (lab, names) = (&cluster.lab, cluster.names(self.pods()));
+        let (lab, names) = (&cluster.lab, cluster.names(self.pods));
         for (client, seen) in [&lab.pods[2], &lab.node, &lab.client].into_iter().zip(self.seen) {
             // Round robin: one request for each pod.
             let answers: Vec<_> = names.iter().map(|_| client.ask_at(self.address).unwrap()).collect();
@@ -173,9 +172,8 @@ fn check_every_way_in(cluster: &Cluster, protocols: &[Protocol], binding: Bindin
         cluster.write(&service.endpoints([here(1), elsewhere(2)]));
     }
     let cases = cases(protocols);
-    cluster.serves_all(&cases.iter().map(|case| (case.address, case.pods())).collect::<Vec<_>>());
+    cluster.serves_all(&cases.iter().map(|case| (case.address, case.pods)).collect::<Vec<_>>());
     for case in &cases {
-        cluster.is_local(case.address.ip);
         case.check(cluster, binding);
     }
 }
@@ -213,7 +211,6 @@ fn a_pod_reaches_itself_in_every_way() {
     cluster.serves_all(&cases.iter().map(|case| (case.address, &[1][..])).collect::<Vec<_>>());
     let pod = &cluster.lab.pods[0];
     for case in cases {
-        cluster.is_local(case.address.ip);
         let answer = pod.ask_at(case.address).unwrap();
         assert_eq!(answer.from, "pod-1", "{case:?}");
         assert_eq!(answer.seen_as, pod.gateway(case.address.ip), "{case:?}");

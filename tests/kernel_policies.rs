@@ -120,9 +120,7 @@ fn session_affinity_holds_at_every_address_and_is_changed_in_place() {
 
     cluster.apply(&web.clone().affinity(600));
     all_are("rr persistent 600");
-    for (ip, _) in INSIDE {
-        cluster.is_local(ip.parse().unwrap());
-    }
+    cluster.serves_all(&ways.iter().map(|way| (*way, &[1, 2][..])).collect::<Vec<_>>());
     for way in &ways {
         assert_eq!(asked_four_times(way).len(), 1, "{way}");
     }

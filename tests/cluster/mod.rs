@@ -43,6 +43,11 @@ pub(crate) fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
+/// A TCP port of an address.
+pub(crate) fn tcp(ip: &str, port: u16) -> ServiceAddress {
+    ServiceAddress { protocol: Protocol::Tcp, ip: ip.parse().unwrap(), port }
+}
+
 /// Makes sure that the host asks in vain, and is told so. The node itself is told EPERM for what it sends by
 /// UDP: its datagram is dropped in the output hook.
 pub(crate) fn is_refused(host: &Host, service: ServiceAddress) {
@@ -63,11 +68,6 @@ pub(crate) fn are_refused(hosts: &[&Host], services: &[ServiceAddress]) {
             scope.spawn(move || is_refused(host, service));
         }
     });
-}
-
-/// A TCP port of an address.
-pub(crate) fn tcp(ip: &str, port: u16) -> ServiceAddress {
-    ServiceAddress { protocol: Protocol::Tcp, ip: ip.parse().unwrap(), port }
 }
 
 pub(crate) struct Cluster {
@@ -119,18 +119,15 @@ impl Cluster {
     /// Writes the Service and its slices, and waits until each ClusterIP leads to each endpoint.
     pub(crate) fn apply(&self, service: &Service) {
         self.write(service);
-        for address in service.cluster_addresses() {
-            self.serves(address, &service.pods());
-            self.is_local(address.ip);
-        }
+        let (addresses, pods) = (service.cluster_addresses(), service.pods());
+        self.serves_all(&addresses.into_iter().map(|address| (address, &pods[..])).collect::<Vec<_>>());
     }
 
     pub(crate) fn delete(&self, service: &Service) {
         fs::remove_file(self.manifests.path().join(service.name()).with_extension("json")).unwrap();
     }
 
-    /// Waits until new connections to an address go to exactly these pods, by number from 1, all at
-    /// weight 1.
+    /// Waits until an address leads to exactly these pods, by number from 1, all at weight 1.
     pub(crate) fn serves(&self, address: ServiceAddress, pods: &[usize]) {
         self.serves_all(&[(address, pods)]);
     }
@@ -138,25 +135,36 @@ impl Cluster {
     /// The same for several addresses.
     pub(crate) fn serves_all(&self, wanted: &[(ServiceAddress, &[usize])]) {
         eventually("each address leads to its pods", || {
-            let table = self.table()?;
+            let (table, local) = (self.table()?, self.local()?);
             for (address, pods) in wanted {
                 let found = table.get(address).map(VirtualServer::weights);
                 let pods = pods.iter().map(|pod| (self.pod_address(*pod, address.ip), 1)).collect();
                 ensure!(found.as_ref() == Some(&pods), "{address} leads to {found:?}, not to {pods:?}");
+                ensure!(local.contains(&address.ip), "{} is no address of the node", address.ip);
             }
             Ok(())
         })
         .unwrap();
     }
 
-    /// Waits until the node takes an address for its own, in whatever way it is bound.
-    pub(crate) fn is_local(&self, vip: IpAddr) {
-        eventually(&format!("{vip} is local"), || {
-            let route = self.lab.node.run("ip", &["route", "get", &vip.to_string()])?;
-            ensure!(route.starts_with("local"), "{route}");
-            Ok(())
-        })
-        .unwrap();
+    /// Waits until a pod, by number, is a real server of this weight at an address; `None`: it is none.
+    pub(crate) fn weighs(&self, address: ServiceAddress, pod: usize, weight: Option<u32>) {
+        let pod = self.pod_address(pod, address.ip);
+        self.shows(&format!("{pod} with the weight {weight:?}"), |table| {
+            let server = table.get(&address).and_then(|server| server.real_servers.get(&pod));
+            server.map(|server| server.weight) == weight
+        });
+    }
+
+    /// What the node takes for addresses of its own, in whatever way they are bound.
+    fn local(&self) -> anyhow::Result<BTreeSet<IpAddr>> {
+        let mut addresses = BTreeSet::new();
+        for family in ["-4", "-6"] {
+            let routes = self.lab.node.run("ip", &[family, "route", "show", "table", "local"])?;
+            let destinations = routes.lines().filter_map(|line| line.split_whitespace().nth(1));
+            addresses.extend(destinations.filter_map(|destination| destination.parse::<IpAddr>().ok()));
+        }
+        Ok(addresses)
     }
 
     /// Waits until an address is, or is not, on kube-ipvs0.

@@ -14,81 +14,82 @@ use testkit::control_plane::ControlPlane;
 
 use super::nodes::Nodes;
 
-/// The marker's VIP and endpoint in each family.
-const PLACES: [(&str, &str); 2] =
-    [("10.96.255.254", "10.244.255.254"), ("fd00:10:96::fffe", "fd00:10:244:ffff::fffe")];
+/// The marker in one family: a Service of its own, so that a script of one family costs kube-proxy no
+/// sync of the other.
+struct Place {
+    name: &'static str,
+    family: &'static str,
+    vip: &'static str,
+    endpoint: &'static str,
+}
+
+const PLACES: [Place; 2] = [
+    Place { name: "marker-v4", family: "IPv4", vip: VIPS[0], endpoint: "10.244.255.254" },
+    Place { name: "marker-v6", family: "IPv6", vip: VIPS[1], endpoint: "fd00:10:244:ffff::fffe" },
+];
 
 /// The addresses that the marker's lines are about.
-pub(crate) const VIPS: [&str; 2] = [PLACES[0].0, PLACES[1].0];
+pub(crate) const VIPS: [&str; 2] = ["10.96.255.254", "fd00:10:96::fffe"];
 
 /// Where the marker is.
+#[derive(Default)]
 pub(crate) struct Marker {
     /// Its port and its target port, different every time.
     port: u16,
 }
 
 impl Marker {
-    /// One that is nowhere yet.
-    pub(crate) fn new() -> Self {
-        Self { port: 0 }
-    }
-
-    /// Waits until both proxies have done all that was asked for before this call.
-    pub(crate) fn pass(&mut self, server: &ControlPlane, nodes: &Nodes) -> Result<()> {
+    /// Waits until both proxies have done all that was asked for before this call, in IPv4 and, if that
+    /// is wanted, in IPv6.
+    pub(crate) fn pass(&mut self, server: &ControlPlane, nodes: &Nodes, ipv6: bool) -> Result<()> {
         self.port += 1;
-        self.write(server)?;
-        nodes.both_show("the marker has moved", |kernel| self.is_there(kernel))
-    }
-
-    /// Checks that it has its virtual servers, with their real servers, and no others.
-    fn is_there(&self, kernel: &mut KernelIpvs) -> Result<()> {
-        let mut seen = Vec::new();
-        for server in kernel.virtual_servers()? {
-            let Id::Address(address) = server.config.id else { continue };
-            if PLACES.iter().any(|(vip, _)| is(address.ip, vip)) {
-                let real_servers = kernel.real_servers(server.config.id)?;
-                let real_servers = real_servers.iter().map(|server| server.config.address);
-                seen.push((address.ip, address.port, real_servers.map(|at| (at.ip, at.port)).collect()));
-            }
-        }
-        seen.sort();
-        let wanted = PLACES.map(|(vip, endpoint)| {
-            let real_server = (endpoint.parse().unwrap(), self.port);
-            (vip.parse().unwrap(), self.port, Vec::<(IpAddr, u16)>::from([real_server]))
-        });
-        ensure!(seen == wanted, "it is at {seen:?}");
-        Ok(())
-    }
-
-    fn write(&self, server: &ControlPlane) -> Result<()> {
-        for (family, (_, endpoint)) in ["IPv4", "IPv6"].iter().zip(PLACES) {
-            server.apply(&json!({
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "namespace": "default",
-                    "name": format!("marker-{}", family.to_lowercase()),
-                    "labels": {"kubernetes.io/service-name": "marker"},
-                },
-                "addressType": family,
-                "ports": [{"name": "", "port": self.port}],
-                "endpoints": [{"addresses": [endpoint]}],
-            }))?;
-        }
-        server.apply(&json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"namespace": "default", "name": "marker"},
-            "spec": {
-                "clusterIP": VIPS[0],
-                "clusterIPs": VIPS,
-                "ipFamilyPolicy": "RequireDualStack",
-                "ports": [{"port": self.port}],
-            },
-        }))
+        let places = if ipv6 { &PLACES[..] } else { &PLACES[..1] };
+        places.iter().try_for_each(|place| place.write(server, self.port))?;
+        nodes.both_show("the marker has moved", |kernel| {
+            places.iter().try_for_each(|place| place.shows(kernel, self.port))
+        })
     }
 }
 
-fn is(ip: IpAddr, text: &str) -> bool {
-    text.parse().is_ok_and(|wanted: IpAddr| wanted == ip)
+impl Place {
+    /// Checks that there is a virtual server at this port, with its real server, and no other.
+    fn shows(&self, kernel: &mut KernelIpvs, port: u16) -> Result<()> {
+        let vip: IpAddr = self.vip.parse()?;
+        let mut seen = Vec::new();
+        for server in kernel.virtual_servers()? {
+            let Id::Address(address) = server.config.id else { continue };
+            if address.ip == vip {
+                let real_servers = kernel.real_servers(server.config.id)?;
+                seen.push((address.port, real_servers.iter().map(|server| server.config.address.port).collect()));
+            }
+        }
+        ensure!(seen == [(port, vec![port])], "{}: {seen:?} instead of {port}", self.vip);
+        Ok(())
+    }
+
+    fn write(&self, server: &ControlPlane, port: u16) -> Result<()> {
+        server.apply(&json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": "default",
+                "name": self.name,
+                "labels": {"kubernetes.io/service-name": self.name},
+            },
+            "addressType": self.family,
+            "ports": [{"name": "", "port": port}],
+            "endpoints": [{"addresses": [self.endpoint]}],
+        }))?;
+        server.apply(&json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"namespace": "default", "name": self.name},
+            "spec": {
+                "clusterIP": self.vip,
+                "clusterIPs": [self.vip],
+                "ipFamilies": [self.family],
+                "ports": [{"port": port}],
+            },
+        }))
+    }
 }

@@ -17,5 +17,9 @@ pub(crate) mod play;
 pub(crate) mod script;
 pub(crate) mod tables;
 
-/// How long the nodes may take to be as expected. Software emulation is slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a proxy may take for what was asked of it. In software emulation kube-proxy needs half a
+/// minute to start.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long the tables may then take to be as declared: draining ends by the clock.
+pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(10);

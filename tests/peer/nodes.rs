@@ -3,10 +3,14 @@
 //! Each is in network namespaces of its own, and IPVS is per namespace. Both proxies take themselves for
 //! the one Node object there is, so whatever is local, near or a node's address to one is so to both.
 
-use std::{cell::RefCell, net::SocketAddr};
+use std::{
+    cell::RefCell,
+    net::{IpAddr, Ipv4Addr},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use ipvs::{Id, KernelIpvs, Protocol, ServiceAddress};
+use ipvs::{Command, Ipvs as _, KernelIpvs, Protocol, Scheduler, ServiceAddress, VirtualServer};
 use testkit::{
     control_plane::ControlPlane,
     daemon::{Daemon, eventually_within},
@@ -15,22 +19,30 @@ use testkit::{
 };
 
 use super::{
-    PATIENCE, script,
+    PATIENCE, SETTLED_WITHIN, script,
     tables::{Difference, Tables},
 };
 
-/// Everything is compared anew at least once in this time. What is written within the minimum after a
-/// sync is one sync: kube-proxy starts about a hundred programs in each.
-const PERIODS: [&str; 2] = ["--ipvs-min-sync-period=300ms", "--ipvs-sync-period=3s"];
+/// kube-proxy needs no period: each sync is a full one, and the marker leads to one after each step. It
+/// starts some 60 programs in each, for each family.
+const KUBE_PROXY_PERIOD: &str = "--ipvs-sync-period=1h";
 
-/// A virtual server that no Service asks for, in each family.
-const STRANGER: [&str; 2] = ["203.0.113.254:9", "[2001:db8::fe]:9"];
+/// kube-ipvs: everything is compared with the kernel anew at least once in this time.
+const KUBE_IPVS_PERIOD: &str = "--ipvs-sync-period=2s";
+
+/// A virtual server that no Service asks for.
+const STRANGER: ServiceAddress =
+    ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 254)), port: 9 };
 
 /// The two nodes.
 pub(crate) struct Nodes {
     kube_proxy: Node<KubeProxy>,
     kube_ipvs: Node<Daemon>,
+    /// What both are started with.
     arguments: Vec<String>,
+    /// The minimum between two syncs of kube-proxy: as long as a comparison and the writing of a step
+    /// take here, so that most steps need one sync and not two.
+    pause: Duration,
 }
 
 /// A node, and its proxy while that runs.
@@ -56,10 +68,12 @@ impl Nodes {
         let (kube_proxy, kube_ipvs) = (Node::new(server)?, Node::new(server)?);
         let kubeconfig = server.proxy_kubeconfig();
         let mut arguments = vec!["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()];
-        arguments.extend(PERIODS.map(str::to_owned));
         arguments.extend_from_slice(flags);
-        let mut nodes = Self { kube_proxy, kube_ipvs, arguments };
+        let mut nodes = Self { kube_proxy, kube_ipvs, arguments, pause: Duration::ZERO };
         nodes.write_object(server, &script::Node::default())?;
+        let started = Instant::now();
+        nodes.tables(&[])?;
+        nodes.pause = started.elapsed() * 6;
         nodes.start()?;
         Ok(nodes)
     }
@@ -73,9 +87,12 @@ impl Nodes {
 
     /// Starts both proxies.
     pub(crate) fn start(&mut self) -> Result<()> {
-        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
-        self.kube_proxy.proxy = Some(KubeProxy::start(&self.kube_proxy.lab.node, &arguments)?);
-        self.kube_ipvs.proxy = Some(Daemon::start(&self.kube_ipvs.lab.node, &arguments)?);
+        let both = || self.arguments.iter().map(String::as_str);
+        let pause = format!("--ipvs-min-sync-period={}ms", self.pause.as_millis());
+        let kube_proxy: Vec<&str> = both().chain([pause.as_str(), KUBE_PROXY_PERIOD]).collect();
+        let kube_ipvs: Vec<&str> = both().chain(["--ipvs-min-sync-period=0s", KUBE_IPVS_PERIOD]).collect();
+        self.kube_proxy.proxy = Some(KubeProxy::start(&self.kube_proxy.lab.node, &kube_proxy)?);
+        self.kube_ipvs.proxy = Some(Daemon::start(&self.kube_ipvs.lab.node, &kube_ipvs)?);
         Ok(())
     }
 
@@ -99,19 +116,15 @@ impl Nodes {
         Ok([kube_proxy.without(background), kube_ipvs.without(background)])
     }
 
-    /// Waits until both proxies have compared everything with the kernel anew: a virtual server that
-    /// nobody asked for is gone.
-    pub(crate) fn wait_for_full_syncs(&self) -> Result<()> {
-        for stranger in STRANGER {
-            self.run(&format!("ipvsadm -A -t {stranger} -s rr"))?;
-        }
-        self.both_show("a virtual server that nobody asked for is removed", |ipvs| {
-            for stranger in STRANGER {
-                let at: SocketAddr = stranger.parse()?;
-                let address = ServiceAddress { protocol: Protocol::Tcp, ip: at.ip(), port: at.port() };
-                let left = ipvs.virtual_server(Id::Address(address))?;
-                ensure!(left.is_none(), "{stranger} is there");
-            }
+    /// Waits until kube-ipvs has compared everything with the kernel anew: a virtual server that nobody
+    /// asked for is gone. For kube-proxy any sync does that.
+    pub(crate) fn wait_for_full_sync(&self) -> Result<()> {
+        let mut kernel = self.kube_ipvs.ipvs.borrow_mut();
+        let stranger = VirtualServer::new(STRANGER, Scheduler::RR);
+        let failed = kernel.apply(&[Command::AddVirtualServer(stranger)])?;
+        ensure!(failed.is_empty(), "a virtual server cannot be added: {failed:?}");
+        eventually_within(PATIENCE, "a virtual server that nobody asked for is removed", || {
+            ensure!(kernel.virtual_server(STRANGER.into())?.is_none(), "it is there");
             Ok(())
         })
     }
@@ -131,7 +144,7 @@ impl Nodes {
 
     /// Waits until the nodes differ as declared, twice in a row; then returns their tables.
     pub(crate) fn differ_as(&self, declared: &Difference, background: &[&str]) -> Result<[Tables; 2]> {
-        eventually_within(PATIENCE, "the tables are as declared", || {
+        eventually_within(SETTLED_WITHIN, "the tables are as declared", || {
             let [first, second] = [self.tables(background)?, self.tables(background)?];
             let [kube_proxy, kube_ipvs] = &second;
             let faults = Difference::between(kube_proxy, kube_ipvs).faults(declared);

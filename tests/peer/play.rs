@@ -29,7 +29,7 @@ impl Stage {
     /// Sets it up. `None` where there is no API server.
     pub(crate) fn new() -> Result<Option<Self>> {
         let Some(server) = ControlPlane::from_env_or_start()? else { return Ok(None) };
-        Ok(Some(Self { server, marker: Marker::new(), nodes: None }))
+        Ok(Some(Self { server, marker: Marker::default(), nodes: None }))
     }
 
     /// Plays a script to its end, or to the first step that does not lead where it should.
@@ -47,6 +47,7 @@ impl Stage {
             marker: &mut self.marker,
             nodes: &mut nodes,
             namespace,
+            ipv6: script.ipv6,
             written: BTreeSet::new(),
         };
         let played = run.play(script).and_then(|()| run.leave());
@@ -65,15 +66,15 @@ struct Run<'a> {
     marker: &'a mut Marker,
     nodes: &'a mut Nodes,
     namespace: String,
+    ipv6: bool,
     /// The objects that exist.
     written: BTreeSet<(Kind, String)>,
 }
 
 impl Run<'_> {
     fn play(&mut self, script: &Script) -> Result<()> {
-        self.marker.pass(self.server, self.nodes)?;
-        let mut tables = self.nodes.differ_as(&Difference::default(), &BACKGROUND)?;
-        ensure!(tables.iter().all(|tables| tables.0.is_empty()), "something is there already:\n{}", tables[0]);
+        // The last script has seen to it that nothing is left.
+        let mut tables = [Tables::default(), Tables::default()];
         for step in &script.steps {
             tables = self.step(step, &tables).with_context(|| format!("at {:?}", step.sentence))?;
             let [kube_proxy, kube_ipvs] = &tables;
@@ -93,9 +94,9 @@ impl Run<'_> {
             self.act(action)?;
         }
         if step.actions.iter().any(|action| matches!(action, Action::Run(_))) {
-            self.nodes.wait_for_full_syncs()?;
+            self.nodes.wait_for_full_sync()?;
         }
-        self.marker.pass(self.server, self.nodes)?;
+        self.marker.pass(self.server, self.nodes, self.ipv6)?;
         let after = self.nodes.differ_as(&step.difference, &BACKGROUND)?;
         match (*before == after, step.changes_nothing) {
             (true, false) => bail!("no table has changed; a step of that kind says \"nothing changes\""),
@@ -136,7 +137,7 @@ impl Run<'_> {
     fn leave(&mut self) -> Result<()> {
         self.clear()?;
         self.nodes.write_object(self.server, &Node::default())?;
-        self.marker.pass(self.server, self.nodes)?;
+        self.marker.pass(self.server, self.nodes, self.ipv6)?;
         let [kube_proxy, _] = self.nodes.differ_as(&Difference::default(), &BACKGROUND)?;
         ensure!(kube_proxy.0.is_empty(), "something is left on both nodes:\n{kube_proxy}");
         Ok(())

@@ -14,6 +14,8 @@ pub(crate) struct Script {
     pub(crate) name: String,
     /// What both proxies are started with, beside what they always are.
     pub(crate) flags: Vec<String>,
+    /// Whether there is an IPv6 address in it.
+    pub(crate) ipv6: bool,
     /// What happens, one after the other.
     pub(crate) steps: Vec<Step>,
 }
@@ -106,7 +108,8 @@ impl Script {
 
     /// Reads a script: sentences at the margin, below each what is done, indented.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self> {
-        let mut script = Self { name: name.to_owned(), flags: Vec::new(), steps: Vec::new() };
+        let ipv6 = text.contains("::");
+        let mut script = Self { name: name.to_owned(), flags: Vec::new(), ipv6, steps: Vec::new() };
         let mut lines = Lines::of(text);
         while let Some(line) = lines.next() {
             if let Some(flags) = line.text.strip_prefix("flags: ").filter(|_| line.indentation == 0) {

@@ -24,6 +24,8 @@
 //!   routes have metric 0: they win, and replacing ours never touches them. So a VIP can be bound both
 //!   ways while it changes from one to the other, and a VIP which is also the address of some interface
 //!   does that interface no harm.
+//! - An address can be on kube-ipvs0 and on another interface at once. Each brings a `local` route of its own,
+//!   and when one goes the other stays: the node never loses an address because it is unbound.
 //! - With IPVS behind them, both bindings serve the node and outside clients of both families alike, and
 //!   answer ARP alike: with `arp_ignore` 0, not with 1. Only the source of the node's own connections
 //!   differs.

@@ -4,7 +4,11 @@
 //! and an image of the kernel, and whenever the schedule says so compares the two and carries out
 //! the plan. A small change compares only what it touched; at the start, every sync period, when an
 //! operator asks and after any doubt about what the kernel did, the kernel is read anew and
-//! everything is compared.
+//! everything is compared. The node's own addresses are read from the kernel too, and are part of what the
+//! desired state is made of.
+//!
+//! Two things take more than one sync: real servers that drain are looked at, each at its own time, until
+//! their last connection has ended; and schedulers are changed a few at a time.
 
 mod about;
 mod apply;

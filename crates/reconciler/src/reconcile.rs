@@ -113,6 +113,7 @@ impl Reconciler {
             Err(error) => Synced { outcome: Outcome::unread(&error), ..Synced::default() },
         };
         self.note_draining(full, &touched.virtual_servers);
+        // What could not be compared is still to be.
         if synced.outcome.unread.is_some() {
             self.touched.merge(touched);
         }
@@ -145,6 +146,7 @@ impl Reconciler {
         Ok(image)
     }
 
+    /// Tells the desired state which addresses the node has. The same as before touch nothing.
     fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
         self.state.apply(Change::NodeAddresses(image.links.node_addresses.clone()))
     }

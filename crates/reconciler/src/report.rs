@@ -16,7 +16,7 @@ pub enum Trigger {
     Change,
     /// The sync period was over.
     Period,
-    /// The kernel told that kube-ipvs0, its addresses or its routes changed.
+    /// The kernel told that kube-ipvs0, its addresses, our routes or the node's own addresses changed.
     KernelEvent,
     /// An earlier sync had failed in part.
     Retry,

@@ -82,7 +82,7 @@ impl Schedule {
         }
     }
 
-    /// Asks for a sync as soon as `min_sync` allows. The most thorough reason is kept.
+    /// Asks for a sync as soon as the pause after the last one allows. The most thorough reason is kept.
     pub(crate) fn want(&mut self, trigger: Trigger) {
         self.wanted = Some(match self.wanted {
             Some(earlier) if thoroughness(earlier) >= thoroughness(trigger) => earlier,

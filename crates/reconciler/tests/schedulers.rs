@@ -91,6 +91,8 @@ fn a_scheduler_that_the_kernel_lacks_is_named_and_the_old_one_goes_on() {
             let (server, reals) = &state.virtual_servers[&id];
             server.timeout == 60 && reals.contains_key(&real("10.244.0.2"))
         });
+        let report = running.handle.status().unwrap().last_sync.unwrap().report;
+        assert_eq!((report.full, report.failed), (false, 1), "still one attempt at a time: {report:?}");
     }
     assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR]));
     assert!(!kernel.writes().contains("delete"), "{}", kernel.writes());

@@ -25,7 +25,7 @@ pub struct FakeKernel {
 pub struct State {
     /// Virtual servers with their real servers.
     pub virtual_servers: BTreeMap<Id, (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>)>,
-    /// kube-ipvs0.
+    /// kube-ipvs0, and the node's own addresses.
     pub links: dummy_interface::Observed,
     /// The families whose table is as it should be.
     pub tables: BTreeSet<Family>,

@@ -20,10 +20,13 @@ use nix::{
     },
 };
 
-use super::{Host, server::GOODBYE};
+use super::{
+    Host,
+    server::{GOODBYE, WHO},
+};
 
 /// How long a client waits for an answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a pod said to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,16 +122,13 @@ impl Connection {
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        stream.read_line(&mut line)?;
-        Ok(Self { answer: parse(line.trim_end())?, stream })
+        let answer = parse(&exchange(&mut stream, WHO)?)?;
+        Ok(Self { answer, stream })
     }
 
     /// Sends a line and expects it back.
     pub fn still_works(&mut self) -> Result<()> {
-        self.stream.get_mut().write_all(b"are you there?\n")?;
-        let mut line = String::new();
-        self.stream.read_line(&mut line)?;
+        let line = exchange(&mut self.stream, "are you there?\n")?;
         ensure!(line == "are you there?\n", "the echo was {line:?}");
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Flow {
     }
 
     fn exchange(&self) -> Result<Answer> {
-        self.socket.send(b"who?")?;
+        self.socket.send(WHO.as_bytes())?;
         let mut buffer = [0; 128];
         let length = self.socket.recv(&mut buffer)?;
         parse(std::str::from_utf8(buffer.get(..length).unwrap_or_default())?)
@@ -189,7 +189,16 @@ pub(super) fn socket(protocol: SockProtocol, address: SocketAddr) -> nix::Result
     Ok(socket)
 }
 
+/// Sends a line and reads one.
+fn exchange(stream: &mut BufReader<TcpStream>, line: &str) -> Result<String> {
+    stream.get_mut().write_all(line.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_line(&mut answer)?;
+    Ok(answer)
+}
+
 fn parse(line: &str) -> Result<Answer> {
-    let (from, seen_as) = line.split_once(' ').with_context(|| format!("not a greeting: {line:?}"))?;
+    let (from, seen_as) =
+        line.trim_end().split_once(' ').with_context(|| format!("not a greeting: {line:?}"))?;
     Ok(Answer { from: from.to_owned(), seen_as: seen_as.parse()? })
 }

@@ -12,12 +12,15 @@ use nix::sys::socket::{Backlog, SockProtocol, SockaddrStorage, bind, listen};
 
 use super::{Host, client};
 
-/// With this line a client asks the server to close the connection.
+/// With this a client asks the server who it is.
+pub(super) const WHO: &str = "who?\n";
+
+/// With this it asks the server to close the connection.
 pub(super) const GOODBYE: &str = "goodbye\n";
 
 impl Host {
-    /// Answers every TCP connection, SCTP association and UDP datagram on `port` with this host's name
-    /// and the peer's address; then echoes the lines that the client of a connection sends.
+    /// Serves TCP, UDP, and SCTP if the kernel has it, on `port`: tells whoever asks this host's name and
+    /// the peer's address, and echoes what else comes over a connection.
     pub(super) fn serve(&self, port: u16) -> Result<()> {
         let udp = self.inside(move || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))??;
         let name = self.name.clone();
@@ -37,7 +40,7 @@ impl Host {
             for stream in listener.incoming().map_while(Result::ok) {
                 let name = name.clone();
                 // A client that has gone is no concern of the server.
-                thread::spawn(move || drop(greet_and_echo(&stream, &name)));
+                thread::spawn(move || drop(converse(&stream, &name)));
             }
         });
     }
@@ -79,19 +82,22 @@ fn answer_datagrams(socket: &UdpSocket, name: &str) {
     }
 }
 
-fn greet_and_echo(mut stream: &TcpStream, name: &str) -> io::Result<()> {
-    writeln!(stream, "{}", greeting(name, stream.peer_addr()?))?;
-    let mut lines = BufReader::new(stream);
-    let mut line = String::new();
-    while lines.read_line(&mut line)? > 0 && line != GOODBYE {
-        stream.write_all(line.as_bytes())?;
-        line.clear();
+/// The client speaks first: what an SCTP server sends by itself may overtake the end of the handshake, on
+/// another processor, and is discarded then.
+fn converse(mut stream: &TcpStream, name: &str) -> io::Result<()> {
+    let peer = stream.peer_addr()?;
+    for line in BufReader::new(stream).lines() {
+        match line? + "\n" {
+            line if line == WHO => stream.write_all(greeting(name, peer).as_bytes())?,
+            line if line == GOODBYE => break,
+            line => stream.write_all(line.as_bytes())?,
+        }
     }
     Ok(())
 }
 
 fn greeting(name: &str, peer: SocketAddr) -> String {
-    format!("{name} {}", peer.ip().to_canonical())
+    format!("{name} {}\n", peer.ip().to_canonical())
 }
 
 /// Copies what `from` says to `to`, in a thread, until one of them ends.

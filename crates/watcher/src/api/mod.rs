@@ -29,14 +29,15 @@ const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
 /// Nor have their slices.
 const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
 
-/// How long Services wait for the answer about the Node. Zone hints mean nothing without the node's
-/// zone: a restart would add the endpoints of other zones, and take them away again a moment later.
-const NODE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long Services wait for the answer about the Node, as with kube-proxy. Without the node's zone,
+/// zone hints mean nothing: a restart would add the endpoints of other zones, and take them away again a
+/// moment later. Without its IPs, `nodePortAddresses: [primary]` would take every NodePort away.
+const NODE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Watches Services, EndpointSlices and the Node of this name, and sends what they say, for ever.
 ///
 /// `send` is called from one task, in the order of each kind's events; between the kinds there is no
-/// order, but that the Node comes first if it is known within five seconds. Nothing is sent of a kind
+/// order, but that the Node comes first if the server tells of it, or that there is none, within half a minute. Nothing is sent of a kind
 /// before its first complete list. What cannot be watched is in `troubles` as long as it lasts.
 pub async fn watch(
     client: Client,
@@ -54,7 +55,7 @@ pub async fn watch(
         node_answered.notify_one();
     });
     let everything_else = async {
-        // Served without zones if the server does not say.
+        // Served without zone and IPs if the server does not say.
         _ = timeout(NODE_PATIENCE, node_answered.notified()).await;
         let services =
             follow(&client, services, troubles, |news| Service::change(news).into_iter().for_each(&send));
