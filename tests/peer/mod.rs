@@ -21,5 +21,5 @@ pub(crate) mod tables;
 /// minute to start.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long the tables may then take to be as declared: draining ends by the clock.
-pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+/// How long the tables may then take to be as declared: the marker knows nothing of the Node object.
+pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(30);

@@ -173,6 +173,10 @@ fn last_sync((report, ended): &(Report, Instant)) -> LastSync {
 }
 
 fn problems(state: &State) -> Vec<String> {
+    let nowhere = state.synced() && state.node_port_addresses().is_empty();
+    let no_node_ports = nowhere.then(|| {
+        "this node has none of the addresses that nodePortAddresses selects: no NodePort is served".to_owned()
+    });
     let conflicts = state.conflicts().map(|Conflict { address, holder, waiting }| {
         let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
         let waiting = waiting.join(", ");
@@ -181,5 +185,5 @@ fn problems(state: &State) -> Vec<String> {
     let in_objects = state
         .problems()
         .flat_map(|(name, problems)| problems.iter().map(move |problem| format!("{name}: {problem}")));
-    conflicts.chain(in_objects).take(Status::MOST_PROBLEMS).collect()
+    no_node_ports.into_iter().chain(conflicts).chain(in_objects).take(Status::MOST_PROBLEMS).collect()
 }

@@ -81,6 +81,20 @@ fn node_ports_follow_the_nodes_addresses_at_once_and_are_there_from_the_first_sy
 }
 
 #[test]
+fn a_node_without_an_address_for_node_ports_is_a_problem_that_is_told() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    assert_eq!(
+        running.handle.status().unwrap().problems,
+        ["this node has none of the addresses that nodePortAddresses selects: no NodePort is served"]
+    );
+    move_to(&running, &["192.0.2.1"]);
+    running.kernel_where(|state| node_ports(state) == ips(&["192.0.2.1"]));
+    assert_eq!(running.handle.status().unwrap().problems, [""; 0]);
+}
+
+#[test]
 fn addresses_that_are_the_same_as_before_cause_no_writes() {
     let kernel = FakeKernel::new();
     kernel.state().links.node_addresses = ips(&["192.0.2.1"]);

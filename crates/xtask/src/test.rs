@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// The tier to run; may be given several times [default: all]
     #[arg(long = "tier", value_name = "TIER")]
     tiers: Vec<Tier>,
+    /// Only the tests whose name contains one of these
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
     #[command(flatten)]
     kernel: KernelArgs,
 }
@@ -58,16 +61,16 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     if wants(Tier::Unit) {
         timed("lint", &unit::lint);
-        timed("unit", &unit::tests);
+        timed("unit", &|| unit::tests(&args.names));
     }
     if wants(Tier::Kernel) {
-        timed("kernel", &|| guest_tier::kernel(&args.kernel.choose()));
+        timed("kernel", &|| guest_tier::kernel(&args.kernel.choose(), &args.names));
     }
     if wants(Tier::Api) {
-        timed("api", &|| guest_tier::api(&args.kernel.choose()));
+        timed("api", &|| guest_tier::api(&args.kernel.choose(), &args.names));
     }
     if wants(Tier::Peer) {
-        timed("peer", &|| guest_tier::peer(&args.kernel.choose()));
+        timed("peer", &|| guest_tier::peer(&args.kernel.choose(), &args.names));
     }
     print!("\n{tally}");
     let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");

@@ -17,21 +17,21 @@ use crate::{api_server, control_plane};
 const TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 /// All `kernel_…` targets in one boot.
-pub(super) fn kernel(kernel: &Kernel) -> Report {
-    tier("kernel_", kernel, |_| Ok(()))
+pub(super) fn kernel(kernel: &Kernel, names: &[String]) -> Report {
+    tier("kernel_", kernel, names, |_| Ok(()))
 }
 
 /// The `api_…` targets: those named `api_node…` in one boot of the test kernel, with an API server in
 /// reach; the others here, where each starts servers of its own.
-pub(super) fn api(kernel: &Kernel) -> Report {
-    let mut report = without_node();
-    report.extend(tier("api_node", kernel, api_server::equip));
+pub(super) fn api(kernel: &Kernel, names: &[String]) -> Report {
+    let mut report = without_node(names);
+    report.extend(tier("api_node", kernel, names, api_server::equip));
     report
 }
 
 /// The `peer_node…` targets, with an API server in reach and the real kube-proxy beside kube-ipvs.
-pub(super) fn peer(kernel: &Kernel) -> Report {
-    tier("peer_node", kernel, |guest| {
+pub(super) fn peer(kernel: &Kernel, names: &[String]) -> Report {
+    tier("peer_node", kernel, names, |guest| {
         let kube_proxy = control_plane::kube_proxy()?;
         guest.files.push(kube_proxy.clone());
         guest.env.push(("KUBE_PROXY_BIN".into(), kube_proxy.into()));
@@ -39,13 +39,13 @@ pub(super) fn peer(kernel: &Kernel) -> Report {
     })
 }
 
-fn without_node() -> Report {
+fn without_node(names: &[String]) -> Report {
     let run = || {
         let mut tests = workspace::test_binaries("api_")?;
         tests.retain(|test| !test.name.contains("/api_node"));
         let assets = control_plane::ensure()?;
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(script(&tests)).env("KUBEBUILDER_ASSETS", assets);
+        shell.arg("-c").arg(script(&tests, names)).env("KUBEBUILDER_ASSETS", assets);
         unit::run(&mut shell)
     };
     run().unwrap_or_else(|error| Report::failure(format!("{error:#}")))
@@ -53,7 +53,12 @@ fn without_node() -> Report {
 
 /// Runs the targets whose name starts with `prefix`, after `equip` has given the guest what they
 /// need beside. What it returns is kept until they are through.
-fn tier<T>(prefix: &str, kernel: &Kernel, equip: impl FnOnce(&mut Guest) -> anyhow::Result<T>) -> Report {
+fn tier<T>(
+    prefix: &str,
+    kernel: &Kernel,
+    names: &[String],
+    equip: impl FnOnce(&mut Guest) -> anyhow::Result<T>,
+) -> Report {
     let built = workspace::test_binaries(prefix).and_then(|tests| Ok((tests, workspace::daemon()?)));
     let (tests, daemon) = match built {
         Ok(built) => built,
@@ -76,7 +81,7 @@ fn tier<T>(prefix: &str, kernel: &Kernel, equip: impl FnOnce(&mut Guest) -> anyh
             results.feed(piece);
         }
     };
-    let ended = guest.run_tapped(&["sh".into(), "-c".into(), script(&tests)], &feed);
+    let ended = guest.run_tapped(&["sh".into(), "-c".into(), script(&tests, names)], &feed);
     let mut report = results.into_inner().unwrap_or_default().finish();
     match ended {
         Ok(0) => {}
@@ -98,10 +103,11 @@ fn files(tests: &[TestBinary], daemon: &Path) -> Vec<std::path::PathBuf> {
     files
 }
 
-/// A shell script that runs one binary after the other, each where cargo would run it. One test at a
+/// A shell script that runs one binary after the other, each where cargo would run it: the tests whose
+/// name contains one of `names`, or all if there are none. One test at a
 /// time: a kernel message is then next to the test that caused it, and emulated processors gain
 /// little from more.
-fn script(tests: &[TestBinary]) -> OsString {
+fn script(tests: &[TestBinary], names: &[String]) -> OsString {
     let mut script = OsString::new();
     for TestBinary { name, directory, executable } in tests {
         let (directory, executable) = (quoted(directory.as_os_str()), quoted(executable.as_os_str()));
@@ -111,7 +117,12 @@ fn script(tests: &[TestBinary]) -> OsString {
         script.push(&directory);
         script.push(" ");
         script.push(&executable);
-        script.push(" --include-ignored --test-threads=1 --show-output\n");
+        script.push(" --include-ignored --test-threads=1 --show-output");
+        for name in names {
+            script.push(" ");
+            script.push(quoted(name.as_ref()));
+        }
+        script.push("\n");
         // A crash leaves an unfinished line behind.
         script.push(format!("printf '\\n{ENDED}%s\\n' $?\n"));
     }

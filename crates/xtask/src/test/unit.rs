@@ -69,9 +69,9 @@ fn cargo_deny() -> anyhow::Result<PathBuf> {
 }
 
 /// `cargo test`: all tests that are not ignored, documentation examples among them.
-pub(super) fn tests() -> Report {
+pub(super) fn tests(names: &[String]) -> Report {
     let mut cargo = cargo();
-    cargo.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
+    cargo.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]).args(names);
     run(&mut cargo).unwrap_or_else(|error| Report::failure(format!("{error:#}")))
 }
 
