@@ -53,11 +53,9 @@ fn ips<'a>(texts: impl IntoIterator<Item = &'a str>) -> BTreeSet<IpAddr> {
 fn served_at<'a>(cluster: &Cluster, port: u16, wanted: impl IntoIterator<Item = &'a str>) {
     let wanted = ips(wanted);
     cluster.shows(&format!("port {port} at {wanted:?}"), |table| {
-        table
-            .keys()
-            .filter(|address| address.port == port)
-            .map(|address| address.ip)
-            .eq(wanted.iter().copied())
+        let there = || table.iter().filter(|(address, _)| address.port == port);
+        there().map(|(address, _)| address.ip).eq(wanted.iter().copied())
+            && there().all(|(_, server)| !server.weights().is_empty())
     });
 }
 

@@ -102,8 +102,8 @@ fn node_port(number: u8) -> u16 {
 fn exposed(number: u8, internal: Policy, external: Policy, protocols: &[Protocol]) -> Service {
     let both = |way| [Family::V4, Family::V6].map(|family| ip(number, way, family));
     let port = |protocol: &Protocol| {
-        let protocol = protocol.to_string();
-        json!({ "name": protocol.to_lowercase(), "protocol": protocol, "port": 80, "nodePort": node_port(number) })
+        let (name, node_port) = (protocol.to_string().to_lowercase(), node_port(number));
+        json!({ "name": name, "protocol": protocol, "port": 80, "nodePort": node_port })
     };
     let spec = json!({
         "type": "LoadBalancer",

@@ -103,6 +103,7 @@ impl Service {
             merge(&mut port, &patch);
             port
         };
+        let endpoints: Value = self.endpoints.iter().map(|endpoint| endpoint.manifest(lab, like)).collect();
         json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
@@ -113,7 +114,7 @@ impl Service {
             },
             "addressType": family(like),
             "ports": self.ports().iter().map(port).collect::<Value>(),
-            "endpoints": self.endpoints.iter().map(|endpoint| endpoint.manifest(lab, like)).collect::<Value>(),
+            "endpoints": endpoints,
         })
     }
 }

@@ -111,6 +111,7 @@ impl Run<'_> {
             Action::Delete(kind, name) => self.delete(*kind, name),
             Action::Node(node) => self.nodes.write_object(self.server, node),
             Action::Run(command) => self.nodes.run(command),
+            Action::Wait => self.marker.pass(self.server, self.nodes, self.ipv6),
             Action::Stop => self.nodes.stop(),
             Action::Start => self.nodes.start(),
         }

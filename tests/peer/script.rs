@@ -46,6 +46,8 @@ pub(crate) enum Action {
     Node(Node),
     /// Runs a shell command on both nodes.
     Run(String),
+    /// Waits until both proxies have done what was asked for so far.
+    Wait,
     /// Kills both proxies.
     Stop,
     /// Starts them again.
@@ -156,6 +158,7 @@ impl Step {
             "delete" => self.actions.push(Action::Delete(Kind::parse(name)?, fields.to_owned())),
             "node" => self.actions.push(Action::Node(Node::parse(rest)?)),
             "run" => self.actions.push(Action::Run(rest.to_owned())),
+            "wait" => self.actions.push(Action::Wait),
             "stop" => self.actions.push(Action::Stop),
             "start" => self.actions.push(Action::Start),
             "nothing" if rest == "changes" => self.changes_nothing = true,
