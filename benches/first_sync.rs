@@ -209,8 +209,7 @@ fn sync(services: u32, endpoints: u32, binding: VipBinding) -> Duration {
     let (list, slices) = objects(services, endpoints);
     let timing = Timing { sync_period: hour, min_sync_period: Duration::ZERO, drain_timeout: None };
     let unheard = Box::new(drop);
-    let (handle, thread) =
-        reconciler::start(state(), kernel(binding), ownership(), timing, unheard).unwrap();
+    let (handle, thread) = reconciler::start(state(), kernel(binding), ownership(), timing, unheard).unwrap();
     handle.change(service::Change::ReplaceServices(list)).unwrap();
     handle.status().unwrap();
     let start = Instant::now();

@@ -16,7 +16,8 @@ const IGNORED: &str =
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let wants_all = arguments.iter().any(|argument| argument == "--include-ignored" || argument == "--ignored");
+    let wants_all =
+        arguments.iter().any(|argument| argument == "--include-ignored" || argument == "--ignored");
     let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
 
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peer/scripts");
@@ -66,6 +67,10 @@ fn play(scripts: &[Script]) -> (usize, usize) {
     }
     let steps = || scripts.iter().flat_map(|script| &script.steps);
     let differ = steps().filter(|step| step.difference.len() > 0).count();
-    println!("\n{} scripts, {} steps, {differ} of them with a declared difference", scripts.len(), steps().count());
+    println!(
+        "\n{} scripts, {} steps, {differ} of them with a declared difference",
+        scripts.len(),
+        steps().count()
+    );
     (scripts.len() - failed, failed)
 }

@@ -93,7 +93,11 @@ fn what_cannot_be_read_is_refused_with_its_line() {
         ("One.\n    differ\n        kube-ipvs: -A -f 7", "line 2", "because WHY"),
         ("One.\n    differ because x\n        iptables: -A -f 7", "line 2", "neither kube-proxy nor"),
         ("One.\n    differ because x\n        kube-ipvs: TCP 10.96.0.1:80", "line 2", "no line of a table"),
-        ("One.\n    differ because x\n        kube-ipvs: -A -f 7\n        kube-ipvs: -A -f 7", "line 2", "twice"),
+        (
+            "One.\n    differ because x\n        kube-ipvs: -A -f 7\n        kube-ipvs: -A -f 7",
+            "line 2",
+            "twice",
+        ),
     ] {
         let error = format!("{:#}", Script::parse("bad", text).unwrap_err());
         assert!(error.contains(line) && error.contains(complaint), "{text:?}: {error}");

@@ -65,6 +65,7 @@ fn cause(trigger: Trigger) -> &'static str {
         Trigger::Change => "after a change",
         Trigger::Period => "for the period",
         Trigger::KernelEvent => "after a change in the kernel",
+        Trigger::NodeAddresses => "after a change of the node's addresses",
         Trigger::Retry => "after a failure",
         Trigger::Forced => "on request",
         Trigger::Drain => "for draining real servers",

@@ -60,7 +60,10 @@ impl Place {
             let Id::Address(address) = server.config.id else { continue };
             if address.ip == vip {
                 let real_servers = kernel.real_servers(server.config.id)?;
-                seen.push((address.port, real_servers.iter().map(|server| server.config.address.port).collect()));
+                seen.push((
+                    address.port,
+                    real_servers.iter().map(|server| server.config.address.port).collect(),
+                ));
             }
         }
         ensure!(seen == [(port, vec![port])], "{}: {seen:?} instead of {port}", self.vip);

@@ -55,7 +55,7 @@ struct Node<P> {
 
 impl<P> Node<P> {
     fn new(server: &ControlPlane) -> Result<Self> {
-        let lab = Lab::new(0, 8080)?;
+        let lab = Lab::new(1, 8080)?;
         lab.node.reach(server.address()?)?;
         let ipvs = RefCell::new(lab.node.inside(KernelIpvs::open)??);
         Ok(Self { lab, ipvs, proxy: None })
@@ -130,11 +130,7 @@ impl Nodes {
     }
 
     /// Waits until `check` is content with both nodes.
-    pub(crate) fn both_show(
-        &self,
-        what: &str,
-        check: impl Fn(&mut KernelIpvs) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn both_show(&self, what: &str, check: impl Fn(&mut KernelIpvs) -> Result<()>) -> Result<()> {
         for (who, ipvs) in [("kube-proxy", &self.kube_proxy.ipvs), ("kube-ipvs", &self.kube_ipvs.ipvs)] {
             eventually_within(PATIENCE, what, || check(&mut ipvs.borrow_mut()))
                 .with_context(|| format!("{who} is not ready"))?;

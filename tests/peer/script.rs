@@ -199,7 +199,8 @@ impl<'a> Lines<'a> {
             let text = line.trim();
             Line { number: index + 1, indentation: line.len() - line.trim_start().len(), text }
         });
-        let said: Vec<_> = lines.filter(|line| !line.text.is_empty() && !line.text.starts_with('#')).collect();
+        let said: Vec<_> =
+            lines.filter(|line| !line.text.is_empty() && !line.text.starts_with('#')).collect();
         Self(said.into_iter().peekable())
     }
 

@@ -46,7 +46,7 @@ pub struct Changed {
     /// The addresses that came to kube-ipvs0 (true) or left it (false), and with routes those whose
     /// route of ours was removed (false); each as it was last told.
     pub vips: BTreeMap<IpAddr, bool>,
-    /// The addresses of another interface, without loopback and link-local ones.
+    /// The addresses of another interface, link-local ones aside, or only their lifetimes.
     pub node_addresses: bool,
 }
 

@@ -100,6 +100,12 @@ impl Run<'_> {
             Operation::Ipvs(
                 Command::AddRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
             ) if run.closed.missing.contains(of) => Err("put off: its virtual server is missing"),
+            // It may be on another node, and would answer past this one.
+            Operation::Ipvs(Command::AddRealServer(Id::Address(of), _))
+                if run.closed.unmasqueraded.contains(of) =>
+            {
+                Err("put off: the masquerade rule of its virtual server is missing")
+            }
             Operation::Ipvs(command) => Ok(command.clone()),
             _ => Err("not an IPVS command"),
         });

@@ -3,43 +3,58 @@
 use std::collections::BTreeMap;
 
 use ipvs::ServiceAddress;
-use service::{Conflict, ObjectName};
+use service::{Conflict, ObjectName, State};
 use tracing::warn;
 
 use crate::{Notice, Notices, Reason};
+
+/// How many new conflicts are logged at once: one Service can want the addresses of ten thousand.
+const MOST_LOGGED: usize = 20;
 
 /// Remembers who was told that an address is somebody else's, so that it is told once.
 pub(crate) struct Conflicts {
     /// Who holds what, for each who wants it too.
     told: BTreeMap<(ServiceAddress, ObjectName), ObjectName>,
+    /// Of the conflicts that were told.
+    revision: u64,
     notices: Notices,
 }
 
 impl Conflicts {
     pub(crate) fn new(notices: Notices) -> Self {
-        Self { told: BTreeMap::new(), notices }
+        Self { told: BTreeMap::new(), revision: 0, notices }
     }
 
     /// Tells each Service that cannot have an address who has it; again only when that is another one.
-    pub(crate) fn tell<'a>(&mut self, conflicts: impl Iterator<Item = Conflict<'a>>) {
-        let mut now = BTreeMap::new();
-        for Conflict { address, holder, waiting } in conflicts {
+    pub(crate) fn tell(&mut self, state: &State) {
+        if self.revision == state.conflicts_revision() {
+            return;
+        }
+        self.revision = state.conflicts_revision();
+        let (mut now, mut lost) = (BTreeMap::new(), 0);
+        for Conflict { address, holder, waiting } in state.conflicts() {
             for service in waiting {
                 let key = (address, service.clone());
                 if self.told.get(&key) != Some(holder) {
-                    self.lost(address, holder, service);
+                    lost += 1;
+                    self.lost(address, holder, service, lost <= MOST_LOGGED);
                 }
                 now.insert(key, holder.clone());
             }
         }
+        if lost > MOST_LOGGED {
+            warn!("and {} more claims to addresses that belong to other Services", lost - MOST_LOGGED);
+        }
         self.told = now;
     }
 
-    fn lost(&self, address: ServiceAddress, holder: &ObjectName, service: &ObjectName) {
+    fn lost(&self, address: ServiceAddress, holder: &ObjectName, service: &ObjectName, logged: bool) {
         let text = format!(
-            "{address} belongs to {holder}, first by age and name; it is not served for this Service"
+            "{address} belongs to {holder}, whose claim comes first; it is not served for this Service"
         );
-        warn!("{service}: {text}");
+        if logged {
+            warn!("{service}: {text}");
+        }
         (self.notices)(Notice { service: service.clone(), reason: Reason::AddressTaken, text });
     }
 }

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, net::IpAddr, time::Instant};
 
 use dummy_interface::Changed;
-use ipvs::{Command, Protocol, ServiceAddress};
+use ipvs::{Protocol, ServiceAddress};
 use service::{Change, State, Touched};
 use tracing::debug;
-use watcher::{Kernel, Observed, Operation, Ownership, Plan, ReadError, Scope, departing_real_servers, diff};
+use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, departing_real_servers, diff};
 
 use crate::{
     Report, Trigger,
@@ -29,7 +29,7 @@ pub(crate) struct Reconciler {
     touched: Touched,
     draining: Draining,
     /// How many virtual servers keep their scheduler for now.
-    waiting: usize,
+    postponed: usize,
 }
 
 /// A sync that has ended.
@@ -54,7 +54,7 @@ impl Reconciler {
             adopted: false,
             touched: Touched::default(),
             draining,
-            waiting: 0,
+            postponed: 0,
         }
     }
 
@@ -68,7 +68,7 @@ impl Reconciler {
 
     /// How many virtual servers wait for their new scheduler.
     pub(crate) fn scheduler_changes(&self) -> usize {
-        self.waiting
+        self.postponed
     }
 
     /// Whether something is waiting for the next sync.
@@ -84,13 +84,16 @@ impl Reconciler {
         any
     }
 
-    /// Whether the kernel tells of something that the image does not have so: the kernel tells of our
-    /// own changes too. Without an image everything is about to be read anyway.
-    pub(crate) fn contradicts(&self, changed: &Changed) -> bool {
-        self.image.as_ref().is_some_and(|image| {
-            let differs = |(vip, bound): (&IpAddr, &bool)| image.links.bound.contains(vip) != *bound;
-            changed.everything || changed.node_addresses || changed.vips.iter().any(differs)
-        })
+    /// Whether there is a reason to sync in what the kernel tells: something that the image does not have so.
+    /// It tells of our own changes too. Without an image everything is about to be read anyway.
+    pub(crate) fn reason_in(&self, changed: &Changed) -> Option<Trigger> {
+        let image = self.image.as_ref()?;
+        let differs = |(vip, bound): (&IpAddr, &bool)| image.links.bound.contains(vip) != *bound;
+        if changed.everything || changed.vips.iter().any(differs) {
+            Some(Trigger::KernelEvent)
+        } else {
+            changed.node_addresses.then_some(Trigger::NodeAddresses)
+        }
     }
 
     /// Reads what the reason for the sync asks for, compares, and carries out the plan.
@@ -133,10 +136,13 @@ impl Reconciler {
             touched.merge(self.hear_node_addresses(&image));
             return Ok(image);
         };
-        if trigger == Trigger::KernelEvent {
-            image.refresh_links_and_tables(&mut self.kernel)?;
-            touched.merge(self.hear_node_addresses(&image));
+        match trigger {
+            Trigger::KernelEvent => image.refresh_links_and_tables(&mut self.kernel)?,
+            // Mostly a lease was renewed, and nothing changed at all.
+            Trigger::NodeAddresses => image.refresh_links(&mut self.kernel)?,
+            _ => {}
         }
+        touched.merge(self.hear_node_addresses(&image));
         for address in &touched.virtual_servers {
             // Whether a real server that leaves has connections, only the kernel knows.
             if departing_real_servers(&self.state, &image, address).next().is_some() {
@@ -147,6 +153,7 @@ impl Reconciler {
     }
 
     /// Tells the desired state which addresses the node has. The same as before touch nothing.
+    /// Costs nothing while they are the same.
     fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
         self.state.apply(Change::NodeAddresses(image.links.node_addresses.clone()))
     }
@@ -159,7 +166,7 @@ impl Reconciler {
             _ => Scope::Touched(touched),
         };
         let mut plan = diff(&self.state, &image, scope, &self.ours);
-        let waiting = schedulers::put_off(&mut plan, &image, schedulers::AT_ONCE);
+        let postponed = schedulers::put_off(&mut plan, &image, schedulers::AT_ONCE);
         let repairs = self.repairs(&plan, touched);
         self.adopted |= full;
 
@@ -167,10 +174,12 @@ impl Reconciler {
         outcome.extend(self.look_again(&in_doubt(&plan, full)));
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
         // Where one is refused, the others would be too.
-        let unfinished =
-            !waiting.is_empty() && !outcome.failures.iter().any(|(operation, _)| is_edit(operation));
-        self.waiting = waiting.len();
-        self.touched.virtual_servers.extend(waiting);
+        let refused = outcome.failures.iter().any(|(operation, _)| {
+            self.image.as_ref().is_some_and(|image| schedulers::change(operation, image).is_some())
+        });
+        let unfinished = !postponed.is_empty() && !refused;
+        self.postponed = postponed.len();
+        self.touched.virtual_servers.extend(postponed);
         Synced { full, outcome, repairs, unfinished }
     }
 
@@ -225,8 +234,4 @@ impl Reconciler {
             self.draining.seen(of, draining.map(|server| server.config.address), now);
         }
     }
-}
-
-fn is_edit(operation: &Operation) -> bool {
-    matches!(operation, Operation::Ipvs(Command::EditVirtualServer(_)))
 }

@@ -18,6 +18,8 @@ pub enum Trigger {
     Period,
     /// The kernel told that kube-ipvs0, its addresses, our routes or the node's own addresses changed.
     KernelEvent,
+    /// The kernel told that an address of the node itself came or went.
+    NodeAddresses,
     /// An earlier sync had failed in part.
     Retry,
     /// An operator asked for it.

@@ -112,7 +112,9 @@ impl Schedule {
         let asked = self.wanted.map(|trigger| {
             let pause = match trigger {
                 Trigger::Forced => Duration::ZERO,
-                Trigger::KernelEvent => self.timing.min_sync_period.min(REPAIR_PAUSE),
+                Trigger::KernelEvent | Trigger::NodeAddresses => {
+                    self.timing.min_sync_period.min(REPAIR_PAUSE)
+                }
                 _ => self.timing.min_sync_period,
             };
             (last_end + pause, trigger)
@@ -148,9 +150,10 @@ fn thoroughness(trigger: Trigger) -> u8 {
     match trigger {
         Trigger::Drain | Trigger::Continue => 0,
         Trigger::Change | Trigger::Retry => 1,
-        Trigger::KernelEvent => 2,
-        Trigger::Period | Trigger::Start => 3,
-        Trigger::Forced => 4,
+        Trigger::NodeAddresses => 2,
+        Trigger::KernelEvent => 3,
+        Trigger::Period | Trigger::Start => 4,
+        Trigger::Forced => 5,
     }
 }
 

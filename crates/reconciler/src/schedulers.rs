@@ -37,7 +37,7 @@ pub(crate) fn put_off(plan: &mut Plan, image: &Observed, most: usize) -> BTreeSe
 }
 
 /// The virtual server whose scheduler an operation changes, and to which one.
-fn change(operation: &Operation, image: &Observed) -> Option<(ServiceAddress, Scheduler)> {
+pub(crate) fn change(operation: &Operation, image: &Observed) -> Option<(ServiceAddress, Scheduler)> {
     let Operation::Ipvs(Command::EditVirtualServer(wanted)) = operation else { return None };
     let Id::Address(of) = wanted.id else { return None };
     let now = image.virtual_servers.get(&of)?.config.scheduler;

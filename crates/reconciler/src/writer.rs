@@ -62,7 +62,7 @@ impl Writer {
         loop {
             // Who holds an address can change although nothing is to be written.
             if self.is_listed() {
-                self.conflicts.tell(self.reconciler.state().conflicts());
+                self.conflicts.tell(self.reconciler.state());
             }
             let now = Instant::now();
             let next = self.schedule.next(now).filter(|_| self.is_listed());
@@ -100,8 +100,8 @@ impl Writer {
         match input {
             Input::Change(change) => self.change(change),
             Input::KernelChanged(changed) => {
-                if self.reconciler.contradicts(&changed) {
-                    self.schedule.want(Trigger::KernelEvent);
+                if let Some(trigger) = self.reconciler.reason_in(&changed) {
+                    self.schedule.want(trigger);
                 }
             }
             Input::Resync(answer) if self.is_listed() => {
@@ -161,7 +161,7 @@ impl Writer {
             draining: draining.count(),
             longest_drain: draining.longest(Instant::now()),
             scheduler_changes: self.reconciler.scheduler_changes(),
-            problems: problems(state),
+            problems: problems(state, self.last_full.is_some()),
             last_sync: last.map(last_sync),
             last_full_sync: self.last_full.as_ref().map(last_sync),
         }
@@ -172,15 +172,15 @@ fn last_sync((report, ended): &(Report, Instant)) -> LastSync {
     LastSync { report: report.clone(), age: ended.elapsed() }
 }
 
-fn problems(state: &State) -> Vec<String> {
-    let nowhere = state.synced() && state.node_port_addresses().is_empty();
-    let no_node_ports = nowhere.then(|| {
+/// What is wrong with the inputs. Of the node's addresses, only once they were read.
+fn problems(state: &State, read: bool) -> Vec<String> {
+    let no_node_ports = (read && state.node_port_addresses().is_empty()).then(|| {
         "this node has none of the addresses that nodePortAddresses selects: no NodePort is served".to_owned()
     });
     let conflicts = state.conflicts().map(|Conflict { address, holder, waiting }| {
         let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
         let waiting = waiting.join(", ");
-        format!("{address} belongs to {holder}, first by age and name; {waiting} cannot have it")
+        format!("{address} belongs to {holder}, whose claim comes first; {waiting} cannot have it")
     });
     let in_objects = state
         .problems()

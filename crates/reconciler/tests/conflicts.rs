@@ -16,7 +16,7 @@ fn claimant(name: &str, created: i64) -> Service {
 
 fn taken(of: &str, by: &str) -> Notice {
     let text = format!(
-        "TCP 10.96.0.10:80 belongs to default/{by}, first by age and name; it is not served for this Service"
+        "TCP 10.96.0.10:80 belongs to default/{by}, whose claim comes first; it is not served for this Service"
     );
     Notice { service: ObjectName::new("default", of), reason: Reason::AddressTaken, text }
 }

@@ -72,7 +72,7 @@ fn node_ports_follow_the_nodes_addresses_at_once_and_are_there_from_the_first_sy
     let report = running.handle.status().unwrap().last_sync.unwrap().report;
     assert_eq!(
         (report.trigger, report.full, report.repairs.as_slice()),
-        (Trigger::KernelEvent, false, &[][..])
+        (Trigger::NodeAddresses, false, &[][..])
     );
 
     move_to(&running, &["192.0.2.2"]);
@@ -103,10 +103,11 @@ fn addresses_that_are_the_same_as_before_cause_no_writes() {
     kernel.heal();
     move_to(&running, &["192.0.2.1"]);
     let seen = |status: &reconciler::Status| {
-        status.last_sync.as_ref().unwrap().report.trigger == Trigger::KernelEvent
+        status.last_sync.as_ref().unwrap().report.trigger == Trigger::NodeAddresses
     };
     running.status_where(seen);
     assert_eq!(kernel.writes(), "");
+    assert_eq!(kernel.state().calls, 1, "the addresses are read, and nothing else");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use ipvs::{
 };
 use netlink::Errno;
 use reconciler::Timing;
-use service::{Change, ObjectName};
+use service::{Change, ObjectName, Service, TrafficPolicy};
 use testkit::FakeKernel;
 
 fn web() -> Running {
@@ -424,6 +424,31 @@ fn a_virtual_server_without_its_masquerade_rule_is_put_off_and_the_vips_other_po
     let writes = kernel.writes();
     let element = writes.find("add element cluster-ips TCP 10.96.0.10:81").unwrap();
     assert!(element < writes.find("add virtual server TCP 10.96.0.10:81").unwrap(), "{writes}");
+}
+
+#[test]
+fn real_servers_on_other_nodes_wait_for_the_masquerade_rule() {
+    let mut local = service("web", "10.96.0.10", Tcp);
+    local.external_ips = vec!["203.0.113.7".parse().unwrap()];
+    local.external_traffic_policy = TrafficPolicy::Local;
+    let mut pods = slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]);
+    pods.endpoints[1].node = Some("elsewhere".into());
+    let running = Running::on(&FakeKernel::new());
+    running.lists(vec![local.clone()], vec![pods]);
+    let kernel = &running.kernel;
+    kernel.heal();
+
+    let cluster = Service { external_traffic_policy: TrafficPolicy::Cluster, ..local };
+    kernel.fail_call(0, Errno::ENFILE);
+    running.tell(Change::ApplyService(cluster));
+    let failed = running.status_where(|status| status.last_sync.as_ref().unwrap().report.failed > 0);
+    assert_eq!(failed.last_sync.unwrap().report.failed, 2, "the element and the real server");
+    assert_eq!(kernel.writes(), "");
+    running.settled();
+    assert_eq!(
+        kernel.writes(),
+        "add element external TCP 203.0.113.7:80\nadd real server TCP 203.0.113.7:80 -> 10.244.0.2:8080 weight 1\n"
+    );
 }
 
 #[test]

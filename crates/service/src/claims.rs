@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, hash_map::Entry};
 use ipvs::ServiceAddress;
 use rustc_hash::FxHashMap;
 
-use crate::ObjectName;
+use crate::{AddressKind, ObjectName};
 
-/// A Service's claim to an address and port. The least one wins: the oldest, then the first by name.
-/// No creation time counts as the oldest.
+/// A Service's claim to an address and port. The least one wins: ClusterIPs before NodePorts before
+/// external addresses, then the oldest, then the first by name. No creation time counts as the oldest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Claim {
+    pub(crate) kind: AddressKind,
     pub(crate) created: Option<i64>,
     pub(crate) service: ObjectName,
 }
@@ -33,6 +34,8 @@ pub(crate) struct Claims {
     holders: FxHashMap<ServiceAddress, Claim>,
     /// Conflicts are rare: an address has an entry here only while it has one.
     waiting: BTreeMap<ServiceAddress, BTreeSet<Claim>>,
+    /// Another number whenever a conflict is another one.
+    revision: u64,
 }
 
 impl Claims {
@@ -57,12 +60,14 @@ impl Claims {
             Entry::Occupied(_) => claim,
         };
         self.waiting.entry(address).or_default().insert(loser);
+        self.revision += 1;
     }
 
     /// Takes a claim back; the next in line gets what it held.
     pub(crate) fn withdraw(&mut self, address: &ServiceAddress, claim: &Claim) {
         let holds = self.holders.get(address) == Some(claim);
         let next = self.waiting.get_mut(address).and_then(|waiting| {
+            self.revision += 1;
             if holds {
                 waiting.pop_first()
             } else {
@@ -78,6 +83,11 @@ impl Claims {
             None if holds => drop(self.holders.remove(address)),
             None => {}
         }
+    }
+
+    /// The same number means the same conflicts.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Every address that more than one Service wants, sorted.

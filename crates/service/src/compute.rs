@@ -98,6 +98,7 @@ impl<'a> Parts<'a> {
             config: configuration(frontend.address, self.service, self.options.scheduler),
             real_servers,
             element: frontend.element(policy),
+            kind: frontend.kind,
         });
     }
 

@@ -6,7 +6,7 @@ use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::Element;
 use serde::Serialize;
 
-use crate::Traffic;
+use crate::{AddressKind, Traffic};
 
 /// Everything that one Service asks for. Computed from that Service's own inputs, so that a change costs
 /// what its Service costs.
@@ -38,6 +38,8 @@ pub struct DesiredVirtualServer {
     /// The element of our nf_tables sets by which its flows are masqueraded; `None`: the real servers see
     /// the clients' addresses.
     pub element: Option<Element>,
+    /// What the address is to the Service.
+    pub kind: AddressKind,
 }
 
 /// The answer at a Service's `healthCheckNodePort`: how many endpoints on this node are ready, each pod

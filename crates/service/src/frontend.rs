@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
+use serde::Serialize;
 
 use crate::{Options, Service, ServicePort, Traffic, TrafficPolicy, this_node::ThisNode};
 
@@ -12,17 +13,21 @@ use crate::{Options, Service, ServicePort, Traffic, TrafficPolicy, this_node::Th
 pub(crate) struct Frontend<'a> {
     pub(crate) address: ServiceAddress,
     pub(crate) port: &'a ServicePort,
-    kind: Kind,
+    pub(crate) kind: AddressKind,
 }
 
-/// What the address is. Where a Service has one address and port as several of these, the first counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+/// What an address is to its Service. Where one Service has an address and port as several of these, the
+/// first counts, and where several Services claim it too: ClusterIPs and NodePorts are given out by the API
+/// server, each once, while an external address is whatever somebody wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressKind {
+    /// A ClusterIP.
     ClusterIp,
+    /// One of this node's own addresses, with the NodePort.
+    NodePort,
     /// An external IP or a load balancer's address.
     External,
-    /// One of this node's own addresses.
-    NodePort,
 }
 
 /// Every address at which a Service is served, each once: those with the same endpoints in a row, and
@@ -38,11 +43,11 @@ pub(crate) fn frontends<'a>(service: &'a Service, node: &ThisNode, options: &Opt
                 kind,
             }));
         };
-        add(Kind::ClusterIp, &service.cluster_ips, port.port);
-        add(Kind::External, service.served_external_ips(options), port.port);
-        add(Kind::External, &service.load_balancer_ips, port.port);
+        add(AddressKind::ClusterIp, &service.cluster_ips, port.port);
+        add(AddressKind::External, service.served_external_ips(options), port.port);
+        add(AddressKind::External, &service.load_balancer_ips, port.port);
         if let Some(number) = port.node_port {
-            add(Kind::NodePort, node.node_port_addresses(), number.get());
+            add(AddressKind::NodePort, node.node_port_addresses(), number.get());
         }
     }
     // The API server lets no port and protocol appear twice; from elsewhere, the first counts. (The sort is
@@ -65,8 +70,8 @@ impl Frontend<'_> {
 
     pub(crate) fn traffic(&self) -> Traffic {
         match self.kind {
-            Kind::ClusterIp => Traffic::Internal,
-            Kind::External | Kind::NodePort => Traffic::External,
+            AddressKind::ClusterIp => Traffic::Internal,
+            AddressKind::External | AddressKind::NodePort => Traffic::External,
         }
     }
 
@@ -74,7 +79,7 @@ impl Frontend<'_> {
     /// interface of the node has it already, as with every NodePort.
     pub(crate) fn vip(&self, node: &ThisNode) -> Option<IpAddr> {
         let ip = self.address.ip;
-        (self.kind == Kind::ClusterIp || !node.has(&ip)).then_some(ip)
+        (self.kind == AddressKind::ClusterIp || !node.has(&ip)).then_some(ip)
     }
 
     /// The element by which its flows are masqueraded. With the external policy Local they are not: the

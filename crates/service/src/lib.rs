@@ -51,6 +51,7 @@ mod urgency;
 pub use change::Change;
 pub use claims::Conflict;
 pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
+pub use frontend::AddressKind;
 pub use input::{
     Endpoint, EndpointPort, EndpointSlice, Node, Service, ServiceKind, ServicePort, TrafficPolicy,
 };

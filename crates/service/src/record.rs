@@ -86,7 +86,8 @@ impl Record {
 impl Demand {
     /// Its claim to an address, if it asks for it.
     pub(crate) fn claim(&self, service: &ObjectName, to: &ServiceAddress) -> Option<Claim> {
-        self.virtual_server(to).map(|_| Claim { created: self.created, service: service.clone() })
+        let server = self.virtual_server(to)?;
+        Some(Claim { kind: server.kind, created: self.created, service: service.clone() })
     }
 
     /// The addresses that it asks for.

@@ -98,15 +98,9 @@ impl State {
         self.claims.holder(of)
     }
 
-    /// How soon the virtual server at an address must work.
-    pub fn urgency(&self, of: &ServiceAddress) -> Urgency {
-        let demand = self.claims.holder(of).and_then(|service| self.records.demand(service));
-        demand.map_or(Urgency::Normal, |demand| demand.urgency)
-    }
-
-    /// How soon an address, or an element about it, must be in place: as the most urgent Service that is
-    /// served there.
-    pub fn vip_urgency(&self, of: &IpAddr) -> Urgency {
+    /// How soon an address must work, with all that is served there: as its most urgent Service. Otherwise
+    /// that one would open the door before the others' virtual servers are there.
+    pub fn urgency(&self, of: &IpAddr) -> Urgency {
         if self.shared.urgent_ips.contains(of) { Urgency::First } else { Urgency::Normal }
     }
 
@@ -119,6 +113,11 @@ impl State {
     /// The addresses and ports that more than one Service wants, sorted.
     pub fn conflicts(&self) -> impl Iterator<Item = Conflict<'_>> {
         self.claims.conflicts()
+    }
+
+    /// The same number as before means the same conflicts as before.
+    pub fn conflicts_revision(&self) -> u64 {
+        self.claims.revision()
     }
 
     /// What was wrong with the inputs: the Service or EndpointSlice, and its problems in words. Those

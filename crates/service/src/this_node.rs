@@ -21,8 +21,12 @@ impl ThisNode {
         Self { node, addresses, node_port_addresses }
     }
 
-    /// The same with another description.
-    pub(crate) fn described(&self, node: Node, options: &Options) -> Self {
+    /// The same with another description. One without IPs is not finished, or not whole: the earlier IPs
+    /// hold.
+    pub(crate) fn described(&self, mut node: Node, options: &Options) -> Self {
+        if node.ips.is_empty() {
+            node.ips.clone_from(&self.node.ips);
+        }
         Self::new(node, self.addresses.clone(), options)
     }
 

@@ -143,14 +143,17 @@ fn conflicts_tell_the_holder_and_those_who_wait_in_order() {
 }
 
 #[test]
-fn an_external_ip_that_is_another_service_s_cluster_ip_waits_behind_the_older_one() {
-    let thief =
-        Service { created: Some(2_000), external_ips: ips(&["10.96.0.1"]), ..service("thief", "10.96.0.2") };
-    let mut state = state_of(&[thief, service("web", "10.96.0.1")], &[backend("thief", "10.1.0.2")]);
-    assert_eq!(owner(&state, tcp(AT)), "default/web");
-    assert!(real_servers(&state, AT).is_empty());
-    state.apply(Change::DeleteService(name("web")));
-    assert_eq!(real_servers(&state, AT), ["10.1.0.2:8080"]);
+fn an_external_ip_waits_behind_the_service_whose_cluster_ip_it_is_however_old_it_is() {
+    for created in [None, Some(1), Some(2_000)] {
+        let thief = Service { created, external_ips: ips(&["10.96.0.1"]), ..service("thief", "10.96.0.2") };
+        let mut state = state_of(&[thief, service("web", "10.96.0.1")], &[backend("thief", "10.1.0.2")]);
+        assert_eq!(owner(&state, tcp(AT)), "default/web");
+        assert!(real_servers(&state, AT).is_empty());
+        state.apply(Change::DeleteService(name("web")));
+        assert_eq!(real_servers(&state, AT), ["10.1.0.2:8080"]);
+        state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+        assert_eq!(owner(&state, tcp(AT)), "default/web");
+    }
 }
 
 #[test]
@@ -191,7 +194,7 @@ fn one_node_port_of_two_services_is_held_by_the_older_at_every_address() {
 }
 
 #[test]
-fn an_external_ip_that_meets_another_service_s_node_port_waits_behind_the_older_one() {
+fn an_external_ip_waits_behind_the_service_whose_node_port_it_meets_however_old_it_is() {
     let node_port = Service {
         kind: ServiceKind::NodePort,
         ports: vec![with_node_port(port("", Protocol::Tcp, 80), 30080)],
@@ -202,11 +205,11 @@ fn an_external_ip_that_meets_another_service_s_node_port_waits_behind_the_older_
         ports: vec![port("", Protocol::Tcp, 30080)],
         ..service("external", "10.96.0.2")
     };
-    for (external_created, holder) in [(1, "default/external"), (2_000, "default/node-port")] {
-        let external = Service { created: Some(external_created), ..external.clone() };
+    for created in [1, 2_000] {
+        let external = Service { created: Some(created), ..external.clone() };
         let mut state = state_of(&[node_port.clone(), external], &[]);
         state.apply(node_addresses(&["192.0.2.1"]));
-        assert_eq!(owner(&state, tcp("192.0.2.1:30080")), holder);
+        assert_eq!(owner(&state, tcp("192.0.2.1:30080")), "default/node-port");
         assert!(!state.wants_vip(&ip("192.0.2.1")));
     }
 }

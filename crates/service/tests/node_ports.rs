@@ -177,6 +177,16 @@ fn a_family_without_a_primary_address_has_no_node_ports() {
 }
 
 #[test]
+fn a_node_that_loses_its_ips_keeps_its_primary_addresses() {
+    let options = Options { node_port_addresses: NodePortAddresses::Primary, ..options() };
+    let mut state = State::new(options);
+    state.apply(node_addresses(&["192.0.2.1", "192.0.2.2"]));
+    state.apply(Change::ApplyNode(Node { zone: None, ips: ips(&["192.0.2.2"]) }));
+    state.apply(Change::ApplyNode(Node::default()));
+    assert_eq!(state.node_port_addresses(), ips(&["192.0.2.2"]));
+}
+
+#[test]
 fn the_bind_address_goes_before_the_node_ips_of_its_family() {
     let node_ips = &["192.0.2.1", "2001:db8::1"];
     assert_eq!(served(primary(Some("10.0.0.1")), node_ips), ["TCP 10.0.0.1:30080", ALL_V6[0]]);
@@ -262,7 +272,7 @@ fn of_two_ports_with_one_node_port_the_first_is_served_there() {
 }
 
 #[test]
-fn an_external_ip_that_meets_the_service_s_own_node_port_counts() {
+fn a_node_port_goes_before_the_service_s_own_external_ip() {
     // The node's address is an external IP as well, and the second port has the number of the NodePort.
     let both = Service {
         external_ips: ips(&["192.0.2.1"]),
@@ -275,7 +285,7 @@ fn an_external_ip_that_meets_the_service_s_own_node_port_counts() {
     };
     let mut state = state_of(&[both], &[serves]);
     state.apply(node_addresses(&["192.0.2.1", "192.0.2.2"]));
-    assert_eq!(real_servers(&state, "192.0.2.1:30080"), ["10.1.0.1:2"]);
+    assert_eq!(real_servers(&state, "192.0.2.1:30080"), ["10.1.0.1:1"]);
     assert_eq!(real_servers(&state, "192.0.2.1:80"), ["10.1.0.1:1"]);
     assert_eq!(real_servers(&state, "192.0.2.2:30080"), ["10.1.0.1:1"]);
     assert_eq!(vips(&state), ["10.96.0.1"]);

@@ -193,8 +193,6 @@ fn the_api_server_and_cluster_dns_are_urgent() {
         ],
         &[],
     );
-    assert_eq!(state.urgency(&tcp("10.96.0.1:80")), Urgency::First);
-    assert_eq!(state.urgency(&udp("10.96.0.10:53")), Urgency::First);
     for (vip, urgency) in [
         ("10.96.0.1", Urgency::First),
         ("10.96.0.10", Urgency::First),
@@ -203,10 +201,8 @@ fn the_api_server_and_cluster_dns_are_urgent() {
         ("10.96.0.13", Urgency::Normal),
         ("10.96.0.99", Urgency::Normal),
     ] {
-        assert_eq!(state.vip_urgency(&ip(vip)), urgency, "{vip}");
+        assert_eq!(state.urgency(&ip(vip)), urgency, "{vip}");
     }
-    assert_eq!(state.urgency(&tcp("10.96.0.11:80")), Urgency::Normal);
-    assert_eq!(state.urgency(&udp("10.96.0.12:53")), Urgency::Normal);
 }
 
 #[test]
@@ -214,6 +210,5 @@ fn an_address_is_no_longer_urgent_when_the_urgent_service_is_gone() {
     let mut state = state_of(&[service("default/kubernetes", "10.96.0.1")], &[]);
     state.apply(Change::DeleteService(name("default/kubernetes")));
     state.apply(Change::ApplyService(service("web", "10.96.0.1")));
-    assert_eq!(state.vip_urgency(&ip("10.96.0.1")), Urgency::Normal);
-    assert_eq!(state.urgency(&tcp("10.96.0.1:80")), Urgency::Normal);
+    assert_eq!(state.urgency(&ip("10.96.0.1")), Urgency::Normal);
 }

@@ -163,7 +163,7 @@ impl Comparison<'_> {
                 // A pod does not know how urgent the Services are that it serves.
                 let urgency = match element {
                     Element::ClusterIp(address) | Element::External(address) => {
-                        self.desired.vip_urgency(&address.ip)
+                        self.desired.urgency(&address.ip)
                     }
                     Element::Hairpin(_) => Urgency::First,
                 };
@@ -183,7 +183,7 @@ impl Comparison<'_> {
         match self.desired.wants_vip(vip) {
             // Binding also ends what an earlier configuration left behind.
             true if !bound || other_way => {
-                differences.opening(self.desired.vip_urgency(vip)).vips.push(*vip);
+                differences.opening(self.desired.urgency(vip)).vips.push(*vip);
             }
             false if bound || other_way => differences.obsolete_vips.push(*vip),
             _ => {}
@@ -193,7 +193,7 @@ impl Comparison<'_> {
     fn virtual_server(&self, address: &ServiceAddress, differences: &mut Differences) {
         match (self.desired.virtual_server(address), self.observed.virtual_servers.get(address)) {
             (Some(wanted), image) if self.ours.serves(&address.ip) => {
-                let opening = differences.opening(self.desired.urgency(address));
+                let opening = differences.opening(self.desired.urgency(&address.ip));
                 missing(wanted, image, &mut opening.servers);
                 if let Some(image) = image {
                     let leaving = departing(wanted, image).filter_map(|server| farewell(address, server));

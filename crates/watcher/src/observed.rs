@@ -71,9 +71,15 @@ impl Observed {
         Ok(Self { virtual_servers, links: kernel.links.observe()?, netfilter: kernel.netfilter.observe()? })
     }
 
-    /// Reads kube-ipvs0, the node's addresses and our tables again; virtual servers stay as they were seen.
-    pub fn refresh_links_and_tables(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
+    /// Reads kube-ipvs0 and the node's addresses again; the rest stays as it was seen.
+    pub fn refresh_links(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
         self.links = kernel.links.observe()?;
+        Ok(())
+    }
+
+    /// The same, and reads our tables again; virtual servers stay as they were seen.
+    pub fn refresh_links_and_tables(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
+        self.refresh_links(kernel)?;
         self.netfilter = kernel.netfilter.observe()?;
         Ok(())
     }

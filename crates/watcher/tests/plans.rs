@@ -161,13 +161,13 @@ fn urgency(operation: &Operation, state: &State) -> Option<Urgency> {
     match operation {
         _ if removes(operation, state) => None,
         Operation::Ipvs(command) => match command.virtual_server() {
-            Id::Address(at) => Some(state.urgency(&at)),
+            Id::Address(at) => Some(state.urgency(&at.ip)),
             Id::Mark { .. } => panic!("{operation}"),
         },
         Operation::Netfilter(AddElement(Element::ClusterIp(at) | Element::External(at))) => {
-            Some(state.vip_urgency(&at.ip))
+            Some(state.urgency(&at.ip))
         }
-        Operation::Link(Bind(vip)) => Some(state.vip_urgency(vip)),
+        Operation::Link(Bind(vip)) => Some(state.urgency(vip)),
         _ => None,
     }
 }
@@ -361,10 +361,7 @@ proptest! {
             for real in &*wanted.real_servers {
                 let real = position(&plan, Command::AddRealServer(at.into(), *real));
                 prop_assert!(in_order(server, real), "{}:\n{}", at, plan);
-                // One of a less urgent Service at the same VIP does not hold up the urgent one.
-                if state.urgency(&at) == state.vip_urgency(&at.ip) {
-                    prop_assert!(in_order(real, vip), "{}:\n{}", at, plan);
-                }
+                prop_assert!(in_order(real, vip), "{}:\n{}", at, plan);
             }
         }
     }

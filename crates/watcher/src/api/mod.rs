@@ -16,6 +16,7 @@ use std::{convert::Infallible, time::Duration};
 use kube::{Api, Client};
 use service::{Change, EndpointSlice, Node, Service};
 use tokio::{sync::Notify, time::timeout};
+use tracing::warn;
 
 pub use self::troubles::Troubles;
 
@@ -29,16 +30,18 @@ const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
 /// Nor have their slices.
 const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
 
-/// How long Services wait for the answer about the Node, as with kube-proxy. Without the node's zone,
-/// zone hints mean nothing: a restart would add the endpoints of other zones, and take them away again a
-/// moment later. Without its IPs, `nodePortAddresses: [primary]` would take every NodePort away.
+/// How long Services wait for a Node with IPs, as with kube-proxy. Without the node's zone, zone hints
+/// mean nothing: a restart would add the endpoints of other zones, and take them away again a moment
+/// later. Without its IPs, `nodePortAddresses: [primary]` would take every NodePort away. So an answer
+/// without the Node, or with one that has no IPs yet, does not end the wait.
 const NODE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Watches Services, EndpointSlices and the Node of this name, and sends what they say, for ever.
 ///
 /// `send` is called from one task, in the order of each kind's events; between the kinds there is no
-/// order, but that the Node comes first if the server tells of it, or that there is none, within half a minute. Nothing is sent of a kind
-/// before its first complete list. What cannot be watched is in `troubles` as long as it lasts.
+/// order, but that a Node with IPs comes first if the server tells of it within half a minute. Nothing is
+/// sent of a kind before its first complete list. What cannot be watched is in `troubles` as long as it
+/// lasts.
 pub async fn watch(
     client: Client,
     node_name: &str,
@@ -49,14 +52,18 @@ pub async fn watch(
     let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: None };
     let node = Selectors { labels: None, fields: Some(format!("metadata.name={node_name}")) };
 
-    let node_answered = Notify::new();
+    let ips_known = Notify::new();
     let node = follow::<Node>(&client, node, troubles, |news| {
-        Node::change(news).into_iter().for_each(&send);
-        node_answered.notify_one();
+        let Some(change) = Node::change(news) else { return };
+        if matches!(&change, Change::ApplyNode(node) if !node.ips.is_empty()) {
+            ips_known.notify_one();
+        }
+        send(change);
     });
     let everything_else = async {
-        // Served without zone and IPs if the server does not say.
-        _ = timeout(NODE_PATIENCE, node_answered.notified()).await;
+        if timeout(NODE_PATIENCE, ips_known.notified()).await.is_err() {
+            warn!("no Node with IPs of this node within {} s: going on without", NODE_PATIENCE.as_secs());
+        }
         let services =
             follow(&client, services, troubles, |news| Service::change(news).into_iter().for_each(&send));
         let slices =

@@ -56,12 +56,17 @@ impl Script {
 
     /// What is sent within ten minutes.
     async fn play(&self) -> Vec<Change> {
+        self.play_for(Duration::from_secs(600)).await
+    }
+
+    /// What is sent within this time.
+    async fn play_for(&self, time: Duration) -> Vec<Change> {
         let script = self.clone();
         let client = Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default");
         let changes = Mutex::new(Vec::new());
         let troubles = Troubles::default();
         let watching = watch(client, "n1", &troubles, |change| changes.lock().unwrap().push(change));
-        assert!(timeout(Duration::from_secs(600), watching).await.is_err());
+        assert!(timeout(time, watching).await.is_err());
         changes.into_inner().unwrap()
     }
 
@@ -77,6 +82,15 @@ fn service(name: &str, version: u32) -> Value {
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": name, "namespace": "shop", "resourceVersion": version.to_string()},
         "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": version}]},
+    })
+}
+
+fn node(zone: &str, ips: &[&str], version: u32) -> Value {
+    let labels = json!({"topology.kubernetes.io/zone": zone});
+    let addresses = ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect::<Value>();
+    json!({
+        "metadata": {"name": "n1", "resourceVersion": version.to_string(), "labels": labels},
+        "status": {"addresses": addresses},
     })
 }
 
@@ -120,7 +134,7 @@ fn list<const N: usize>(version: u32, items: [Value; N]) -> Answer {
     )
 }
 
-/// The changes in short: `=a,b` for a replacement, `+a:80`, `-a`.
+/// The changes in short: `=a,b` for a replacement, `+a:80`, `-a`, `n1 in z1 at 192.0.2.1`.
 fn short(changes: &[Change]) -> Vec<String> {
     let port = |service: &Service| service.ports[0].port;
     changes
@@ -132,6 +146,10 @@ fn short(changes: &[Change]) -> Vec<String> {
             }
             Change::ApplyService(service) => format!("+{}:{}", service.name.name, port(service)),
             Change::DeleteService(name) => format!("-{}", name.name),
+            Change::ApplyNode(node) => {
+                let ips = node.ips.iter().map(ToString::to_string).collect::<Vec<_>>();
+                format!("n1 in {} at {}", node.zone.as_deref().unwrap_or("no zone"), ips.join(","))
+            }
             other => format!("{other:?}"),
         })
         .collect()
@@ -292,18 +310,12 @@ async fn a_watch_that_is_closed_at_once_again_and_again_is_not_reopened_without_
     let script = Script::new(
         "services",
         [events([added("a", 1), end_of_list(3)]), empty(), empty(), empty(), empty(), empty()],
-    );
-    let started = tokio::time::Instant::now();
-    let client = {
-        let script = script.clone();
-        Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default")
-    };
+    )
+    .and("nodes", [events([event("ADDED", &node("z1", &["192.0.2.1"], 1)), end_of_list(2)])]);
     // Five pauses take at least 0.8 + 1.6 + 3.2 + 6.4 + 12.8 s.
-    assert!(
-        timeout(Duration::from_secs(20), watch(client, "n1", &Troubles::default(), |_| {})).await.is_err()
-    );
-    assert!(started.elapsed() >= Duration::from_secs(20));
-    assert!(script.requests("services").len() < 7, "{:?}", script.requests("services"));
+    assert_eq!(short(&script.play_for(Duration::from_secs(20)).await), ["n1 in z1 at 192.0.2.1", "=a"]);
+    let requests = script.requests("services");
+    assert!((3..7).contains(&requests.len()), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -398,19 +410,64 @@ async fn a_slice_that_stops_being_ours_counts_as_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn the_zone_of_the_node_is_sent_and_outlives_the_node() {
-    let node = |zone: &str, version: &str| {
-        let labels = json!({"topology.kubernetes.io/zone": zone});
-        json!({"metadata": {"name": "n1", "resourceVersion": version, "labels": labels}})
-    };
     let script = Script::new(
         "nodes",
         [events([
-            event("ADDED", &node("z1", "1")),
+            event("ADDED", &node("z1", &["192.0.2.1"], 1)),
             end_of_list(2),
-            event("MODIFIED", &node("z2", "3")),
-            event("DELETED", &node("z2", "4")),
+            event("MODIFIED", &node("z2", &["192.0.2.1"], 3)),
+            event("DELETED", &node("z2", &["192.0.2.1"], 4)),
         ])],
     );
-    let zone = |zone: &str| Change::ApplyNode(Node { zone: Some(zone.into()), ips: Vec::new() });
-    assert_eq!(script.play().await, [zone("z1"), zone("z2")]);
+    assert_eq!(short(&script.play().await), ["n1 in z1 at 192.0.2.1", "n1 in z2 at 192.0.2.1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_list_takes_nothing_from_a_node_that_was_known() {
+    let script = Script::new(
+        "nodes",
+        [
+            events([event("ADDED", &node("z1", &["192.0.2.1"], 1)), end_of_list(2)]),
+            refusal(410),
+            events([end_of_list(3)]),
+            events([event("ADDED", &node("z2", &["192.0.2.1"], 4))]),
+        ],
+    );
+    assert_eq!(short(&script.play().await), ["n1 in z1 at 192.0.2.1", "n1 in z2 at 192.0.2.1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_wait_until_the_ips_of_the_node_are_known() {
+    let script = Script::new("services", [events([added("a", 1), end_of_list(2)])]).and(
+        "nodes",
+        [
+            events([end_of_list(1)]),
+            events([event("ADDED", &node("z1", &[], 2))]),
+            // So that Services would have the time to come first.
+            refusal(503),
+            events([event("MODIFIED", &node("z1", &["192.0.2.1"], 3))]),
+        ],
+    );
+    assert_eq!(
+        short(&script.play_for(NODE_PATIENCE - Duration::from_secs(1)).await),
+        ["n1 in z1 at ", "n1 in z1 at 192.0.2.1", "=a"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_wait_half_a_minute_for_a_node_and_not_longer() {
+    let node_without_ips = || events([event("ADDED", &node("z1", &[], 1)), end_of_list(1)]);
+    for nodes in [events([end_of_list(1)]), node_without_ips(), refusal(503)] {
+        let script = || {
+            let services = Script::new("services", [events([added("a", 1), end_of_list(2)])]);
+            services.and("nodes", [nodes.clone()])
+        };
+        let services = |mut changes: Vec<Change>| {
+            changes.retain(|change| !matches!(change, Change::ApplyNode(_)));
+            short(&changes)
+        };
+        let second = Duration::from_secs(1);
+        assert_eq!(services(script().play_for(NODE_PATIENCE - second).await), Vec::<String>::new());
+        assert_eq!(services(script().play_for(NODE_PATIENCE + second).await), ["=a"]);
+    }
 }

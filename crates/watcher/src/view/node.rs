@@ -68,14 +68,15 @@ impl Kind for Node {
             News::Replace(mut nodes) => {
                 if nodes.is_empty() {
                     warn!(
-                        "no Node has this node's name (--hostname-override): zone hints are not used until it has"
+                        "no Node has this node's name (--hostname-override): unless it was known before, zone \
+                         hints are not used, and nodePortAddresses \"primary\" serves no NodePort"
                     );
                 }
                 nodes.pop().map(Change::ApplyNode)
             }
             News::Apply(node) => Some(Change::ApplyNode(node)),
             News::Delete(name) => {
-                warn!("the Node {} was deleted; its last zone and addresses stay", name.name);
+                warn!("the Node {} was deleted; its last zone and addresses stay in use", name.name);
                 None
             }
         }

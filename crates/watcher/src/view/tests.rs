@@ -27,7 +27,7 @@ fn object() -> Value {
             ],
             "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
             "internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local",
-            "healthCheckNodePort": 30099,
+            "loadBalancerSourceRanges": ["198.51.100.0/24"], "healthCheckNodePort": 30099,
         },
         "status": {
             "loadBalancer": {"ingress": [{"ip": "192.0.2.7", "ipMode": "VIP"}, {"hostname": "lb"}]},

@@ -42,6 +42,7 @@ struct RawSpec {
     session_affinity_config: Field<RawAffinityConfig>,
     internal_traffic_policy: Field<Box<str>>,
     external_traffic_policy: Field<Box<str>>,
+    load_balancer_source_ranges: List<Box<str>>,
     health_check_node_port: Field<i64>,
 }
 
@@ -89,6 +90,8 @@ fn service(
     status: Field<RawStatus>,
     mut problems: Problems,
 ) -> Service {
+    let load_balancer_ips = addresses::load_balancer_ips(status, &mut problems);
+    policies::source_ranges(spec.load_balancer_source_ranges, &load_balancer_ips, &mut problems);
     Service {
         name,
         created: metadata.created,
@@ -100,7 +103,7 @@ fn service(
             &mut problems,
         ),
         external_ips: addresses::external_ips(spec.external_ips, &mut problems),
-        load_balancer_ips: addresses::load_balancer_ips(status, &mut problems),
+        load_balancer_ips,
         ports: ports::ports(spec.ports, &mut problems),
         session_affinity: policies::affinity(
             spec.session_affinity,
@@ -233,16 +236,18 @@ mod tests {
                 "type": 1, "clusterIP": {}, "clusterIPs": "x", "ipFamilies": 7, "externalIPs": true,
                 "ports": {"a": 1}, "sessionAffinity": [], "sessionAffinityConfig": 1,
                 "internalTrafficPolicy": "Nearby", "externalTrafficPolicy": 2, "healthCheckNodePort": "x",
+                "loadBalancerSourceRanges": "all",
             }),
             json!({"loadBalancer": []}),
         );
         let problems = [
+            "status.loadBalancer: [] is not an object",
+            "spec.loadBalancerSourceRanges: \"all\" is not a list",
             "spec.type: 1 is not a string",
             "spec.clusterIP: {} is not a string",
             "spec.clusterIPs: \"x\" is not a list",
             "spec.ipFamilies: 7 is not a list",
             "spec.externalIPs: true is not a list",
-            "status.loadBalancer: [] is not an object",
             "spec.ports: {\"a\":1} is not a list",
             "spec.sessionAffinity: [] is not a string",
             "spec.internalTrafficPolicy: \"Nearby\" is not Cluster or Local; taken as Cluster",

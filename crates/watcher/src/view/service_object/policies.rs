@@ -1,11 +1,13 @@
-//! Who gets whose traffic: session affinity and traffic policies.
+//! Who gets whose traffic: session affinity, traffic policies and source ranges.
+
+use std::net::IpAddr;
 
 use serde::Deserialize;
 use service::TrafficPolicy;
 
 use crate::view::{
     Problems,
-    field::{Field, Object},
+    field::{Field, List, Object},
 };
 
 /// `spec.sessionAffinityConfig` as it comes.
@@ -73,11 +75,21 @@ pub(super) fn traffic(field: Field<Box<str>>, at: &'static str, problems: &mut P
     }
 }
 
+/// `spec.loadBalancerSourceRanges`, which is not enforced yet. It is a problem where there is an address
+/// that it would guard: other kinds of address are open whatever it says.
+pub(super) fn source_ranges(list: List<Box<str>>, load_balancer_ips: &[IpAddr], problems: &mut Problems) {
+    const AT: &str = "spec.loadBalancerSourceRanges";
+    let ranges = list.read(AT, problems).unwrap_or_default();
+    if !ranges.is_empty() && !load_balancer_ips.is_empty() {
+        problems.add(AT, "not enforced yet; every client is let in");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::tests::with_spec;
+    use super::super::tests::{with, with_spec};
     use super::*;
 
     #[test]
@@ -118,5 +130,28 @@ mod tests {
             service.problems,
             ["spec.externalTrafficPolicy: \"Nearby\" is not Cluster or Local; taken as Cluster"]
         );
+    }
+
+    #[test]
+    fn source_ranges_are_named_as_not_enforced_where_there_is_a_load_balancer_address() {
+        let problems = |ranges, ingress| {
+            let spec = json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ranges});
+            with(spec, json!({"loadBalancer": {"ingress": ingress}})).problems
+        };
+        let ranges = || json!(["198.51.100.0/24"]);
+        let address = || json!([{"ip": "192.0.2.7"}]);
+        assert_eq!(
+            problems(ranges(), address()),
+            ["spec.loadBalancerSourceRanges: not enforced yet; every client is let in"]
+        );
+        for (ranges, ingress) in [
+            (json!([]), address()),
+            (json!(null), address()),
+            (ranges(), json!([])),
+            (ranges(), json!([{"hostname": "lb.example"}])),
+            (ranges(), json!([{"ip": "192.0.2.7", "ipMode": "Proxy"}])),
+        ] {
+            assert_eq!(problems(ranges, ingress), Vec::<String>::new());
+        }
     }
 }
