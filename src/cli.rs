@@ -10,6 +10,7 @@ mod status;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
+use watcher::one_line;
 
 pub use flags::{Flags, Unsupported};
 
@@ -77,7 +78,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("kube-ipvs: {}", one_line(&error));
+        eprintln!("kube-ipvs: {}", one_line(error.as_ref()));
         let usage = error.downcast_ref::<config::Error>().is_some_and(config::Error::is_usage);
         if usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
     })
@@ -118,18 +119,4 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     eprint!("kube-ipvs: {}", text.strip_prefix("error: ").unwrap_or(&text));
     ExitCode::from(USAGE)
-}
-
-/// An error with its causes as one line, whatever the words of others in it. Some crates' errors say
-/// their cause themselves: it isn't said twice.
-fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain() {
-        let words = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        if !line.ends_with(&words) {
-            line.push_str(if line.is_empty() { "" } else { ": " });
-            line.push_str(&words);
-        }
-    }
-    line
 }

@@ -17,7 +17,7 @@ use tokio::{
     time::sleep,
 };
 use tracing::{info, warn};
-use watcher::{Kernel, Ownership, api::Troubles};
+use watcher::{Kernel, Ownership, api::Troubles, one_line};
 
 use crate::{
     config,
@@ -164,13 +164,15 @@ async fn follow_kernel(binding: VipBinding, handle: &Handle) -> anyhow::Error {
                     changed = match monitor.changed().await {
                         Ok(changed) => changed,
                         Err(error) => {
-                            warn!(%error, "no longer told of changes to kube-ipvs0; subscribing again");
+                            warn!("no longer told of changes to kube-ipvs0, subscribing again: {}", one_line(&error));
                             break;
                         }
                     };
                 }
             }
-            Err(error) => warn!(%error, "not told of changes to kube-ipvs0; the periodic sync sees them"),
+            Err(error) => {
+                warn!("not told of changes to kube-ipvs0, the periodic sync sees them: {}", one_line(&error));
+            }
         }
         sleep(Duration::from_secs(1)).await;
     }

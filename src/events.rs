@@ -5,10 +5,11 @@
 //! node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
+mod topics;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    iter,
+    collections::BTreeSet,
+    future,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -24,28 +25,42 @@ use kube::{
 use reconciler::{Notice, Reason};
 use service::ObjectName;
 use tokio::{
+    select,
     sync::mpsc,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::{debug, info};
 
-/// How many notices may wait to be sent.
-const QUEUE: usize = 1_000;
+use self::topics::Topics;
+
+/// How many notices may wait while Events are sent.
+const QUEUE: usize = 10_000;
 /// Notices that come within this time of each other are sent together: one Event for all that a sync
 /// found out about a Service.
 const GATHER: Duration = Duration::from_secs(1);
-/// How long nothing more is said of a Service for the same reason.
+/// All nodes find out the same at the same time. Each waits for its part of this time, in milliseconds,
+/// so that one creates the Event, and not all of them ask at once.
+const SPREAD: u64 = 10_000;
+/// How long nothing more is said of a Service for the same reason. What comes meanwhile is said then.
 const QUIET: Duration = Duration::from_secs(600);
 /// How long the API server may take for one Event.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the API server is left alone when one could not be sent.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// A queue of notices: where they are left, and who makes Events of them.
 pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
     let (sender, notices) = mpsc::channel(QUEUE);
     let outbox = Outbox { notices: sender, dropped: Arc::default() };
     let dropped = Arc::clone(&outbox.dropped);
-    let publisher =
-        Publisher { client, node_name: node_name.to_owned(), notices, dropped, told: HashMap::new() };
+    let publisher = Publisher {
+        client,
+        node_name: node_name.to_owned(),
+        notices,
+        dropped,
+        topics: Topics::default(),
+        resume: Instant::now(),
+    };
     (outbox, publisher)
 }
 
@@ -71,52 +86,60 @@ pub struct Publisher {
     node_name: String,
     notices: mpsc::Receiver<Notice>,
     dropped: Arc<AtomicUsize>,
-    /// What was said within [`QUIET`], and when.
-    told: HashMap<(ObjectName, Reason), Instant>,
+    topics: Topics,
+    /// When the API server may be asked again.
+    resume: Instant,
 }
 
 impl Publisher {
-    /// Publishes until nobody is left to leave a notice. What fails is not tried again.
+    /// Publishes until nobody is left to leave a notice.
     pub async fn run(mut self) {
-        while let Some(first) = self.notices.recv().await {
-            sleep(GATHER).await;
-            for ((service, reason), texts) in self.gather(first) {
-                if !self.is_news(&service, reason) {
-                    continue;
-                }
-                match timeout(PATIENCE, self.publish(&service, reason, &texts)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => debug!(%service, ?reason, %error, "no Event"),
-                    Err(_) => debug!(%service, ?reason, "no Event: the API server does not answer"),
-                }
-            }
-            match self.dropped.swap(0, Ordering::Relaxed) {
-                0 => {}
-                dropped => info!(dropped, "too many Events at once"),
+        loop {
+            let next_round = self.topics.next_due().map(|due| due.max(self.resume));
+            select! {
+                biased;
+                notice = self.notices.recv() => match notice {
+                    Some(notice) => self.keep(notice),
+                    None => return,
+                },
+                () = until(next_round) => self.round().await,
             }
         }
     }
 
-    /// Everything that waits, by Service and reason.
-    fn gather(&mut self, first: Notice) -> BTreeMap<(ObjectName, Reason), BTreeSet<String>> {
-        let mut gathered = BTreeMap::<_, BTreeSet<_>>::new();
-        for Notice { service, reason, text } in
-            iter::once(first).chain(iter::from_fn(|| self.notices.try_recv().ok()))
-        {
-            gathered.entry((service, reason)).or_default().insert(text);
+    fn keep(&mut self, notice: Notice) {
+        if !self.topics.keep(notice) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        gathered
     }
 
-    /// Whether nothing was said of it for a while; from now on something was.
-    fn is_news(&mut self, service: &ObjectName, reason: Reason) -> bool {
-        let (now, about) = (Instant::now(), (service.clone(), reason));
-        self.told.retain(|_, told| now.duration_since(*told) < QUIET);
-        let is_news = !self.told.contains_key(&about);
-        if is_news {
-            self.told.insert(about, now);
+    /// Says all that is due now, until something cannot be said: the rest would hardly fare better.
+    async fn round(&mut self) {
+        let now = Instant::now();
+        sleep(Duration::from_millis(event::digest(&self.node_name) % SPREAD)).await;
+        while let Some((about, texts)) = self.topics.due(now) {
+            if self.say(&about.0, about.1, texts).await {
+                self.topics.said(&about);
+            } else {
+                self.topics.failed(&about);
+                self.resume = Instant::now() + PAUSE;
+                break;
+            }
         }
-        is_news
+        match self.dropped.swap(0, Ordering::Relaxed) {
+            0 => {}
+            dropped => info!(dropped, "too many Events at once"),
+        }
+    }
+
+    /// Whether it is said now, by whomever.
+    async fn say(&self, service: &ObjectName, reason: Reason, texts: &BTreeSet<String>) -> bool {
+        match timeout(PATIENCE, self.publish(service, reason, texts)).await {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => debug!(%service, ?reason, %error, "no Event"),
+            Err(_) => debug!(%service, ?reason, "no Event: the API server does not answer"),
+        }
+        false
     }
 
     async fn publish(
@@ -142,6 +165,14 @@ impl Publisher {
         let only = ListParams::default().fields(&format!("metadata.name={}", service.name)).match_any();
         let found = services.list_metadata(&only).await?;
         Ok(found.items.into_iter().find_map(|object| object.metadata.uid))
+    }
+}
+
+/// Waits until then, or for ever.
+async fn until(then: Option<Instant>) {
+    match then {
+        Some(then) => sleep_until(then).await,
+        None => future::pending().await,
     }
 }
 

@@ -32,7 +32,9 @@ fn main() -> ExitCode {
         (passed, failed) = play(&scripts);
     } else {
         ignored = scripts.len();
-        scripts.iter().for_each(|script| println!("test {} ... {IGNORED}", script.name));
+        for script in &scripts {
+            println!("test {} ... {IGNORED}", script.name);
+        }
     }
     println!(
         "\ntest result: {}. {passed} passed; {failed} failed; {ignored} ignored; 0 measured; \

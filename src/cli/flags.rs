@@ -143,7 +143,7 @@ impl Flags {
             ("--iptables-masquerade-bit", self.iptables_masquerade_bit != 14),
             ("--masquerade-all", self.masquerade_all),
             ("--nodeport-addresses", !self.nodeport_addresses.is_empty()),
-            ("--bind-address", !matches!(self.bind_address.as_str(), "" | "0.0.0.0")),
+            ("--bind-address", !matches!(self.bind_address.as_str(), "" | "0.0.0.0" | "::")),
             ("--feature-gates", !self.feature_gates.is_empty()),
         ];
         given.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect()

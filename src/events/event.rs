@@ -80,7 +80,7 @@ fn note(texts: &BTreeSet<String>) -> String {
 }
 
 /// The same on every node that runs the same version.
-fn digest(value: &impl Hash) -> u64 {
+pub(super) fn digest(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

@@ -1,7 +1,7 @@
-//! Against an API server that knows one Service. Time is tokio's, which jumps ahead whenever everybody
+//! Against an API server that knows two Services. Time is tokio's, which jumps ahead whenever everybody
 //! waits.
 
-use std::{convert::Infallible, future, sync::Mutex};
+use std::{convert::Infallible, sync::Mutex};
 
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
@@ -18,31 +18,40 @@ enum Mood {
     KeepsSilent,
 }
 
-/// The API server: the Service shop/web with the uid "u-1", and the Events that it was sent.
+/// The API server: the Services shop/web and shop/www, and the Events that it was sent.
 #[derive(Clone)]
 struct Server {
-    mood: Mood,
+    mood: Arc<Mutex<Mood>>,
     sent: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Server {
     fn new(mood: Mood) -> Self {
-        Self { mood, sent: Arc::default() }
+        Self { mood: Arc::new(Mutex::new(mood)), sent: Arc::default() }
     }
 
     fn queue(&self) -> (Outbox, Publisher) {
+        self.queue_of("node-1")
+    }
+
+    fn queue_of(&self, node: &str) -> (Outbox, Publisher) {
         let server = self.clone();
         let service = tower::service_fn(move |request| server.clone().answer(request));
-        queue(Client::new(service, "default"), "node-1")
+        queue(Client::new(service, "default"), node)
     }
 
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, Infallible> {
         let uri = request.uri().to_string();
         if request.method() == Method::GET {
-            let is_web = uri.starts_with("/api/v1/namespaces/shop/services?")
-                && uri.contains("fieldSelector=metadata.name%3Dweb");
-            let web = json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u-1"}});
-            let items = if is_web { vec![web] } else { Vec::new() };
+            let asks_for = |name: &str| {
+                uri.starts_with("/api/v1/namespaces/shop/services?")
+                    && uri.contains(&format!("fieldSelector=metadata.name%3D{name}"))
+            };
+            let services = [("web", "u-1"), ("www", "u-2")].into_iter();
+            let items: Vec<_> = services
+                .filter(|(name, _)| asks_for(name))
+                .map(|(name, uid)| json!({"metadata": {"namespace": "shop", "name": name, "uid": uid}}))
+                .collect();
             return Ok(response(StatusCode::OK, &json!({"metadata": {}, "items": items})));
         }
         assert_eq!(
@@ -53,7 +62,8 @@ impl Server {
         let event: Value = serde_json::from_slice(&body).unwrap();
         self.sent.lock().unwrap().push(event.clone());
         let refusal = |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code});
-        Ok(match self.mood {
+        let mood = *self.mood.lock().unwrap();
+        Ok(match mood {
             Mood::Takes => response(StatusCode::CREATED, &event),
             Mood::HasIt => response(StatusCode::CONFLICT, &refusal(409, "AlreadyExists")),
             Mood::Refuses => response(StatusCode::FORBIDDEN, &refusal(403, "Forbidden")),
@@ -61,11 +71,19 @@ impl Server {
         })
     }
 
+    fn becomes(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    /// What it was sent, and has not been asked for yet.
     fn notes(&self) -> Vec<String> {
         let note = |event: &Value| event["note"].as_str().unwrap().to_owned();
-        self.sent.lock().unwrap().iter().map(note).collect()
+        self.sent.lock().unwrap().drain(..).map(|event| note(&event)).collect()
     }
 }
+
+/// Long enough for what is due to be said, by whatever node.
+const SOON: Duration = Duration::from_secs(15);
 
 fn response(status: StatusCode, body: &Value) -> Response<Body> {
     Response::builder().status(status).body(Body::from(body.to_string().into_bytes())).unwrap()
@@ -82,8 +100,8 @@ async fn all_that_a_sync_finds_out_about_a_service_is_one_event_that_names_it_wi
     for text in ["b is taken", "a is taken", "b is taken"] {
         outbox.post(notice("web", text));
     }
-    drop(outbox);
-    publisher.run().await;
+    tokio::spawn(publisher.run());
+    sleep(SOON).await;
     let sent = server.sent.lock().unwrap();
     let [event] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!(event["note"], "a is taken. b is taken");
@@ -99,43 +117,116 @@ async fn all_that_a_sync_finds_out_about_a_service_is_one_event_that_names_it_wi
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_service_and_reason_no_more_than_one_event_is_sent_in_ten_minutes() {
+async fn of_one_service_and_reason_one_event_is_sent_in_ten_minutes_and_the_next_says_all_since() {
     let server = Server::new(Mood::Takes);
     let (outbox, publisher) = server.queue();
-    let publishing = tokio::spawn(publisher.run());
-    for minute in 0..=22 {
-        outbox.post(notice("web", &format!("minute {minute}")));
-        sleep(Duration::from_mins(1)).await;
+    tokio::spawn(publisher.run());
+    outbox.post(notice("web", "first"));
+    sleep(SOON).await;
+    assert_eq!(server.notes(), ["first"]);
+    outbox.post(notice("web", "second"));
+    sleep(QUIET / 2).await;
+    outbox.post(notice("web", "third"));
+    sleep((QUIET / 2).saturating_sub(SOON)).await;
+    assert_eq!(server.notes(), [""; 0]);
+    sleep(SOON * 2).await;
+    assert_eq!(server.notes(), ["second. third"]);
+    sleep(QUIET * 3).await;
+    assert_eq!(server.notes(), [""; 0], "nothing is said twice");
+    outbox.post(notice("web", "fourth"));
+    sleep(SOON).await;
+    assert_eq!(server.notes(), ["fourth"], "who was quiet for long does not wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_said_is_tried_again_until_it_is() {
+    for mood in [Mood::Refuses, Mood::KeepsSilent] {
+        let server = Server::new(mood);
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        outbox.post(notice("web", "first"));
+        sleep(SOON).await;
+        assert_eq!(server.notes(), ["first"], "{mood:?}");
+        server.becomes(Mood::Takes);
+        outbox.post(notice("web", "second"));
+        sleep(PATIENCE + PAUSE + SOON).await;
+        assert_eq!(server.notes(), ["first. second"], "{mood:?}");
+        sleep(QUIET * 2).await;
+        assert_eq!(server.notes(), [""; 0], "{mood:?}");
     }
-    drop(outbox);
-    publishing.await.unwrap();
-    assert_eq!(server.notes(), ["minute 0", "minute 10", "minute 20"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_does_not_answer_is_asked_once_and_then_left_alone() {
+    let server = Server::new(Mood::KeepsSilent);
+    let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
+    outbox.post(notice("web", "first"));
+    outbox.post(notice("www", "second"));
+    sleep(SOON + PATIENCE).await;
+    assert_eq!(server.notes(), ["first"]);
+    // The other one goes first now.
+    sleep(PAUSE + SOON).await;
+    assert_eq!(server.notes(), ["second"]);
+    server.becomes(Mood::Takes);
+    sleep(PATIENCE + PAUSE + SOON).await;
+    assert_eq!(server.notes(), ["first", "second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_node_has_said_is_not_tried_again() {
+    let server = Server::new(Mood::HasIt);
+    let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
+    outbox.post(notice("web", "first"));
+    sleep(QUIET * 2).await;
+    assert_eq!(server.notes(), ["first"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_gone_gets_no_event() {
     let server = Server::new(Mood::Takes);
     let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
     outbox.post(notice("gone", "taken"));
     outbox.post(notice("web", "taken"));
-    drop(outbox);
-    publisher.run().await;
+    sleep(QUIET * 2).await;
     assert_eq!(server.notes(), ["taken"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_the_api_server_does_each_notice_is_sent_once_and_the_next_one_too() {
-    for mood in [Mood::HasIt, Mood::Refuses, Mood::KeepsSilent] {
-        let server = Server::new(mood);
-        let (outbox, publisher) = server.queue();
-        let publishing = tokio::spawn(publisher.run());
-        outbox.post(notice("web", "first"));
-        sleep(QUIET * 2).await;
-        outbox.post(notice("web", "second"));
-        drop(outbox);
-        publishing.await.unwrap();
-        assert_eq!(server.notes(), ["first", "second"], "{mood:?}");
+async fn nodes_that_find_out_the_same_do_not_all_ask_at_once() {
+    let mut waits = BTreeSet::new();
+    for node in ["node-1", "node-2", "node-3"] {
+        let server = Server::new(Mood::Takes);
+        let (outbox, publisher) = server.queue_of(node);
+        tokio::spawn(publisher.run());
+        let start = Instant::now();
+        outbox.post(notice("web", "taken"));
+        while server.notes().is_empty() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        waits.insert(start.elapsed());
     }
+    assert_eq!(waits.len(), 3, "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait < SOON), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_many_services_are_remembered_and_others_only_when_the_first_were_quiet() {
+    let mut topics = Topics::default();
+    for number in 0..topics::TOPICS {
+        assert!(topics.keep(notice(&format!("web-{number}"), "taken")));
+    }
+    assert!(!topics.keep(notice("one-more", "taken")));
+    assert!(topics.keep(notice("web-0", "taken again")));
+    sleep(GATHER).await;
+    let (about, texts) = topics.due(Instant::now()).unwrap();
+    assert_eq!((&*about.0.name, texts.len()), ("web-0", 2));
+    topics.said(&about);
+    assert!(!topics.keep(notice("one-more", "taken")), "web-0 is kept quiet");
+    sleep(QUIET).await;
+    assert!(topics.keep(notice("one-more", "taken")));
 }
 
 #[tokio::test]

@@ -67,8 +67,8 @@ fn endpoint(line: &str) -> Result<Value> {
         match field {
             "ready" | "serving" | "terminating" => object["conditions"][field] = boolean(value)?.into(),
             "node" => object["nodeName"] = value.into(),
-            "zones" => object["hints"]["forZones"] = each(value, named)?,
-            "nodes" => object["hints"]["forNodes"] = each(value, named)?,
+            "zones" => object["hints"]["forZones"] = names(value),
+            "nodes" => object["hints"]["forNodes"] = names(value),
             _ => bail!("an endpoint has no field {field}"),
         }
     }
@@ -123,15 +123,12 @@ fn slice_port(text: &str) -> Result<Value> {
 /// `IP[/MODE]` or `HOSTNAME`.
 fn ingress(text: &str) -> Result<Value> {
     let (address, mode) = text.split_once('/').unwrap_or((text, ""));
-    Ok(match (address.parse::<IpAddr>().is_ok(), mode) {
-        (true, "") => json!({"ip": address}),
-        (true, mode) => json!({"ip": address, "ipMode": mode}),
-        (false, _) => json!({"hostname": text}),
-    })
-}
-
-fn named(name: &str) -> Result<Value> {
-    Ok(json!({"name": name}))
+    match (address.parse::<IpAddr>().is_ok(), mode) {
+        (true, "") => Ok(json!({"ip": address})),
+        (true, mode) => Ok(json!({"ip": address, "ipMode": mode})),
+        (false, "") => Ok(json!({"hostname": address})),
+        (false, _) => bail!("only an address has a mode, not {address}"),
+    }
 }
 
 /// `label:KEY=VALUE`.
@@ -155,6 +152,10 @@ pub(crate) fn pairs(fields: &str) -> Result<Vec<(&str, &str)>> {
 /// The parts between commas; none of an empty text.
 fn list(value: &str) -> impl Iterator<Item = Value> {
     value.split(',').filter(|part| !part.is_empty()).map(Value::from)
+}
+
+fn names(value: &str) -> Value {
+    list(value).map(|name| json!({"name": name})).collect()
 }
 
 fn each(value: &str, make: impl Fn(&str) -> Result<Value>) -> Result<Value> {

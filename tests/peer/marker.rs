@@ -3,7 +3,8 @@
 //! The API server tells Services in the order in which they were written, and EndpointSlices in theirs.
 //! So a proxy whose kernel shows the marker's new port and its new real server has heard of everything
 //! before; and when the virtual server of the old port is gone, which is the last thing that either
-//! proxy does in a sync, it is through with it.
+//! proxy does in a sync, it is through with it. Should it have heard of the slice after the Service, it
+//! may not be quite through: therefore the tables are read until they stay the same.
 
 use std::net::IpAddr;
 

@@ -144,7 +144,7 @@ impl Nodes {
             let [first, second] = [self.tables(background)?, self.tables(background)?];
             let [kube_proxy, kube_ipvs] = &second;
             let faults = Difference::between(kube_proxy, kube_ipvs).faults(declared);
-            ensure!(faults.is_empty(), "the difference is another one\n{faults}");
+            ensure!(faults.is_empty(), "the difference is another one\n  {}", faults.join("\n  "));
             ensure!(first == second, "the tables still change");
             Ok(second)
         })

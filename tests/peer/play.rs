@@ -34,10 +34,10 @@ impl Stage {
 
     /// Plays a script to its end, or to the first step that does not lead where it should.
     pub(crate) fn play(&mut self, script: &Script) -> Result<()> {
-        let mut nodes = match self.nodes.take() {
-            Some((flags, nodes)) if flags == script.flags => nodes,
-            // The old nodes go before there are new ones.
-            Some(_) | None => Nodes::new(&self.server, &script.flags)?,
+        // The old nodes go before there are new ones.
+        let mut nodes = match self.nodes.take().filter(|(flags, _)| *flags == script.flags) {
+            Some((_, nodes)) => nodes,
+            None => Nodes::new(&self.server, &script.flags)?,
         };
         let namespace = format!("peer-{}", script.name.replace('_', "-"));
         self.server
@@ -78,10 +78,13 @@ impl Run<'_> {
         for step in &script.steps {
             tables = self.step(step, &tables).with_context(|| format!("at {:?}", step.sentence))?;
             let [kube_proxy, kube_ipvs] = &tables;
-            let both = kube_proxy.0.union(&kube_ipvs.0).count();
-            match step.difference.len() {
-                0 => println!("  {} ({both} lines)", step.sentence),
-                differ => println!("  {} ({both} lines, {differ} of them only on one side)", step.sentence),
+            let lines = kube_proxy.0.union(&kube_ipvs.0).count();
+            match &step.reason {
+                None => println!("  {} ({lines} lines)", step.sentence),
+                Some(why) => {
+                    let differ = step.difference.len();
+                    println!("  {} ({lines} lines; {differ} on one side only, because {why})", step.sentence);
+                }
             }
         }
         Ok(())

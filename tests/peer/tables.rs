@@ -102,21 +102,16 @@ impl Difference {
         self.only_kube_proxy.len() + self.only_kube_ipvs.len()
     }
 
-    /// What is wrong with this difference where `declared` was expected, line by line. Empty if they are
-    /// the same.
-    pub(crate) fn faults(&self, declared: &Self) -> String {
-        let mut faults = String::new();
+    /// What is wrong with this difference where `declared` was expected; nothing if they are the same.
+    pub(crate) fn faults(&self, declared: &Self) -> Vec<String> {
         let sides = [
             ("kube-proxy", &self.only_kube_proxy, &declared.only_kube_proxy),
             ("kube-ipvs", &self.only_kube_ipvs, &declared.only_kube_ipvs),
         ];
+        let mut faults = Vec::new();
         for (who, seen, declared) in sides {
-            for line in seen.difference(declared) {
-                faults += &format!("  not declared:          {who}: {line}\n");
-            }
-            for line in declared.difference(seen) {
-                faults += &format!("  declared but not seen: {who}: {line}\n");
-            }
+            faults.extend(seen.difference(declared).map(|line| format!("not declared: {who}: {line}")));
+            faults.extend(declared.difference(seen).map(|line| format!("not seen: {who}: {line}")));
         }
         faults
     }

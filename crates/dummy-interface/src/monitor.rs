@@ -169,9 +169,11 @@ impl Monitor {
     fn address(&mut self, payload: &[u8], exists: bool) {
         let Ok(header) = AddressHeader::parse(payload) else { return };
         let link_local = header.family == AddressFamily::Inet6 && header.scope == AddressScope::Link;
-        // Every interface that comes up gets a link-local address.
+        // Every interface that comes up gets one.
         if link_local {
-        } else if Some(header.index) == self.device {
+            return;
+        }
+        if Some(header.index) == self.device {
             self.vip(payload.get(ADDRESS_HEADER_LENGTH..), IFA_ADDRESS, exists);
         } else {
             self.pending.node_addresses = true;

@@ -5,7 +5,7 @@ use std::{collections::HashSet, net::IpAddr, ops::Range};
 use ipvs::{Command, Family, Id, Protocol, ServiceAddress, VirtualServer};
 use netfilter::Element;
 use netlink::{Errno, Refusal};
-use watcher::{Kernel, Observed, Operation, Plan, ReadError};
+use watcher::{Kernel, Observed, Operation, Plan, ReadError, one_line};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Outcome {
 
     /// Nothing was done, because the kernel could not be read.
     pub(crate) fn unread(error: &ReadError) -> Self {
-        Self { unread: Some(chain(error)), doubtful: true, ..Self::default() }
+        Self { unread: Some(one_line(error)), doubtful: true, ..Self::default() }
     }
 }
 
@@ -169,7 +169,7 @@ impl Run<'_> {
                 self.netfilter(right);
             }
             Err(error @ netfilter::Error::RolledBack { .. }) => {
-                let cause = chain(&error);
+                let cause = one_line(&error);
                 for operation in kept {
                     self.fail(operation, cause.clone());
                 }
@@ -214,9 +214,9 @@ impl Run<'_> {
     }
 
     /// Records a batch of which nothing is known to have been done.
-    fn give_up(&mut self, batch: &[&Operation], error: &dyn std::error::Error) {
+    fn give_up(&mut self, batch: &[&Operation], error: &(dyn std::error::Error + 'static)) {
         self.outcome.doubtful = true;
-        let cause = chain(error);
+        let cause = one_line(error);
         for operation in batch {
             self.fail(operation, cause.clone());
         }
@@ -258,18 +258,6 @@ fn cut_off(operation: &Operation, observed: &Observed) -> Option<(Operation, u64
 /// and trying the transaction's parts will not help.
 fn contradicts_image(error: &netfilter::Error) -> bool {
     matches!(error, netfilter::Error::RolledBack { source, .. } if source.errno() == Some(Errno::ENOENT))
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

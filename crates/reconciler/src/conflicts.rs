@@ -31,30 +31,27 @@ impl Conflicts {
             return;
         }
         self.revision = state.conflicts_revision();
-        let (mut now, mut lost) = (BTreeMap::new(), 0);
+        let (mut now, mut lost) = (BTreeMap::new(), Vec::new());
         for Conflict { address, holder, waiting } in state.conflicts() {
             for service in waiting {
                 let key = (address, service.clone());
                 if self.told.get(&key) != Some(holder) {
-                    lost += 1;
-                    self.lost(address, holder, service, lost <= MOST_LOGGED);
+                    lost.push(notice(address, holder, service));
                 }
                 now.insert(key, holder.clone());
             }
         }
-        if lost > MOST_LOGGED {
-            warn!("and {} more claims to addresses that belong to other Services", lost - MOST_LOGGED);
-        }
         self.told = now;
-    }
-
-    fn lost(&self, address: ServiceAddress, holder: &ObjectName, service: &ObjectName, logged: bool) {
-        let text = format!(
-            "{address} belongs to {holder}, whose claim comes first; it is not served for this Service"
-        );
-        if logged {
-            warn!("{service}: {text}");
+        lost.iter().take(MOST_LOGGED).for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
+        if let Some(more @ 1..) = lost.len().checked_sub(MOST_LOGGED) {
+            warn!("and {more} more claims to addresses that belong to other Services");
         }
-        (self.notices)(Notice { service: service.clone(), reason: Reason::AddressTaken, text });
+        lost.into_iter().for_each(&self.notices);
     }
+}
+
+fn notice(address: ServiceAddress, holder: &ObjectName, service: &ObjectName) -> Notice {
+    let text =
+        format!("{address} belongs to {holder}, whose claim comes first; it is not served for this Service");
+    Notice { service: service.clone(), reason: Reason::AddressTaken, text }
 }

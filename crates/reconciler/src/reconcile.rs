@@ -111,7 +111,7 @@ impl Reconciler {
                 for (of, server) in self.draining.expired(begin) {
                     image.expire(&of, &server);
                 }
-                self.make_so(image, full, trigger, &touched)
+                self.converge(image, full, trigger, &touched)
             }
             Err(error) => Synced { outcome: Outcome::unread(&error), ..Synced::default() },
         };
@@ -137,12 +137,17 @@ impl Reconciler {
             return Ok(image);
         };
         match trigger {
-            Trigger::KernelEvent => image.refresh_links_and_tables(&mut self.kernel)?,
+            Trigger::KernelEvent => {
+                image.refresh_links_and_tables(&mut self.kernel)?;
+                touched.merge(self.hear_node_addresses(&image));
+            }
             // Mostly a lease was renewed, and nothing changed at all.
-            Trigger::NodeAddresses => image.refresh_links(&mut self.kernel)?,
+            Trigger::NodeAddresses => {
+                image.refresh_node_addresses(&mut self.kernel)?;
+                touched.merge(self.hear_node_addresses(&image));
+            }
             _ => {}
         }
-        touched.merge(self.hear_node_addresses(&image));
         for address in &touched.virtual_servers {
             // Whether a real server that leaves has connections, only the kernel knows.
             if departing_real_servers(&self.state, &image, address).next().is_some() {
@@ -153,13 +158,12 @@ impl Reconciler {
     }
 
     /// Tells the desired state which addresses the node has. The same as before touch nothing.
-    /// Costs nothing while they are the same.
     fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
         self.state.apply(Change::NodeAddresses(image.links.node_addresses.clone()))
     }
 
     /// Compares with a fresh image, and makes the kernel as desired.
-    fn make_so(&mut self, image: Observed, full: bool, trigger: Trigger, touched: &Touched) -> Synced {
+    fn converge(&mut self, image: Observed, full: bool, trigger: Trigger, touched: &Touched) -> Synced {
         let scope = match trigger {
             _ if full => Scope::All,
             Trigger::KernelEvent => Scope::LinksAndTables(&touched.virtual_servers),
@@ -170,24 +174,23 @@ impl Reconciler {
         let repairs = self.repairs(&plan, touched);
         self.adopted |= full;
 
-        let mut outcome = self.carry_out(trigger, image, &plan);
+        debug!(?trigger, operations = plan.len(), "plan");
+        let mut outcome = self.carry_out(image, &plan);
         outcome.extend(self.look_again(&in_doubt(&plan, full)));
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
-        // Where one is refused, the others would be too.
-        let refused = outcome.failures.iter().any(|(operation, _)| {
-            self.image.as_ref().is_some_and(|image| schedulers::change(operation, image).is_some())
-        });
-        let unfinished = !postponed.is_empty() && !refused;
+        // Where one is refused the others would be too, and without an image everything is in doubt.
+        let unfinished = !postponed.is_empty()
+            && self.image.as_ref().is_some_and(|image| {
+                let refused = |operation| schedulers::change(operation, image).is_some();
+                !outcome.failures.iter().any(|(operation, _)| refused(operation))
+            });
         self.postponed = postponed.len();
         self.touched.virtual_servers.extend(postponed);
         Synced { full, outcome, repairs, unfinished }
     }
 
-    fn carry_out(&mut self, trigger: Trigger, mut image: Observed, plan: &Plan) -> Outcome {
-        if !plan.is_empty() {
-            debug!(?trigger, operations = plan.len(), "plan");
-            plan.operations.iter().for_each(|operation| debug!("plan: {operation}"));
-        }
+    fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> Outcome {
+        plan.operations.iter().for_each(|operation| debug!("plan: {operation}"));
         let outcome = apply(plan, &mut self.kernel, &mut image);
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful).then_some(image);
@@ -209,7 +212,7 @@ impl Reconciler {
         let mut plan = diff(&self.state, &image, Scope::Touched(&touched), &self.ours);
         // Those of this sync have been made, or refused.
         schedulers::put_off(&mut plan, &image, 0);
-        self.carry_out(Trigger::Drain, image, &plan)
+        self.carry_out(image, &plan)
     }
 
     /// The operations about nothing that is known to have changed. The first reading finds whatever an earlier

@@ -16,7 +16,7 @@ pub enum Trigger {
     Change,
     /// The sync period was over.
     Period,
-    /// The kernel told that kube-ipvs0, its addresses, our routes or the node's own addresses changed.
+    /// The kernel told that kube-ipvs0, its addresses or our routes changed.
     KernelEvent,
     /// The kernel told that an address of the node itself came or went.
     NodeAddresses,

@@ -28,12 +28,12 @@ impl DesiredService {
             return None;
         }
         let mut parts = Parts::of(service, node, options);
-        for siblings in frontends(service, node, options).chunk_by(|a, b| a.endpoints() == b.endpoints()) {
+        for siblings in frontends(service, node, options).chunk_by(|a, b| a.endpoint_key() == b.endpoint_key()) {
             let [one, ..] = siblings else { continue };
             let endpoints = endpoints_of(one.port, one.family(), slices, node.zone());
             parts.add(siblings, &endpoints);
         }
-        Some(parts.together())
+        Some(parts.finish())
     }
 }
 
@@ -102,7 +102,7 @@ impl<'a> Parts<'a> {
         });
     }
 
-    fn together(mut self) -> DesiredService {
+    fn finish(mut self) -> DesiredService {
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
         DesiredService {
             virtual_servers: self.virtual_servers.into(),

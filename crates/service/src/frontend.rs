@@ -54,13 +54,13 @@ pub(crate) fn frontends<'a>(service: &'a Service, node: &ThisNode, options: &Opt
     // stable.)
     frontends.sort_by_key(|frontend| (frontend.address, frontend.kind));
     frontends.dedup_by_key(|frontend| frontend.address);
-    frontends.sort_by(|a, b| (a.endpoints(), a.traffic()).cmp(&(b.endpoints(), b.traffic())));
+    frontends.sort_by(|a, b| (a.endpoint_key(), a.traffic()).cmp(&(b.endpoint_key(), b.traffic())));
     frontends
 }
 
 impl Frontend<'_> {
     /// What its endpoints depend on. In a slice, a port is known by its name and protocol.
-    pub(crate) fn endpoints(&self) -> (&str, Protocol, Family) {
+    pub(crate) fn endpoint_key(&self) -> (&str, Protocol, Family) {
         (&self.port.name, self.port.protocol, self.family())
     }
 

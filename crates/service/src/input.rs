@@ -14,8 +14,8 @@ use crate::ObjectName;
 pub struct Service {
     /// Its name.
     pub name: ObjectName,
-    /// When it was created, in seconds since 1970; the older of two Services that claim one address
-    /// and port keeps it. `None`, as in a manifest, counts as the oldest.
+    /// When it was created, in seconds since 1970; of two Services that claim one address and port in the
+    /// same way, the older has it. `None`, as in a manifest, counts as the oldest.
     pub created: Option<i64>,
     /// `spec.type`.
     pub kind: ServiceKind,

@@ -19,9 +19,9 @@
 //! - Its real servers come out of three steps: the slices are merged into one list of endpoints per
 //!   port and family, one decision is taken for the list (ready or draining; everywhere, in this zone,
 //!   on this node), and the decision picks from the list.
-//! - Services meet only where they ask for the same thing. An address and port goes to the oldest of
-//!   them, and with it the element by which its flows are masqueraded; VIPs and hairpins are counted.
-//! - [`State::apply`] answers with the keys whose desired value is another one now, so that whoever
+//! - Services meet only where they ask for the same thing. An address and port goes to the first of
+//!   their claims, and with it the element by which its flows are masqueraded; VIPs and hairpins are counted.
+//! - [`State::apply`] answers with the keys whose desired value may be another one now, so that whoever
 //!   writes to the kernel looks at those and at nothing else.
 
 mod change;

@@ -15,7 +15,7 @@ pub struct Options {
     /// At which of the node's addresses NodePorts are served.
     pub node_port_addresses: NodePortAddresses,
     /// `bindAddress`: counts before the node IPs of its family where [`NodePortAddresses::Primary`] asks
-    /// for them. `0.0.0.0` and `::` are the same as none.
+    /// for them. A single address: `0.0.0.0` and `::` are none.
     pub bind_address: Option<IpAddr>,
     /// Whether `spec.externalIPs` are served (feature gate `AllowServiceExternalIPs`).
     pub external_ips: bool,

@@ -155,11 +155,6 @@ impl Records {
         self.services.get(service)?.compute(&self.node, &self.options)
     }
 
-    /// The options.
-    pub(crate) fn options(&self) -> &Options {
-        &self.options
-    }
-
     /// What is known of this node.
     pub(crate) fn node(&self) -> &ThisNode {
         &self.node

@@ -13,8 +13,9 @@ use crate::{
 
 /// The inputs as last told, and what they ask of the kernel.
 ///
-/// Several Services may claim one address and port. The oldest holds it, by creation time and then
-/// by name; the others' claims wait until it lets go. VIPs and hairpins are shared: they are wanted
+/// Several Services may claim one address and port. One holds it: a ClusterIP goes before a NodePort and
+/// that before an external address, then the oldest Service, then the first by name. The others' claims
+/// wait until it lets go. VIPs and hairpins are shared: they are wanted
 /// until the last Service that asks for them is gone.
 #[derive(Debug)]
 pub struct State {
@@ -143,11 +144,6 @@ impl State {
     /// address that the node does not have.
     pub fn node_port_addresses(&self) -> &[IpAddr] {
         self.records.node().node_port_addresses()
-    }
-
-    /// The configuration it was made with.
-    pub fn options(&self) -> &Options {
-        self.records.options()
     }
 
     /// Puts what a Service asks for now in the place of what it asked for before.

@@ -70,6 +70,5 @@ fn node_port_addresses(
 
 /// The node's primary address of a family. Behind NAT, for example, no interface of the node has it.
 fn primary(family: Family, node_ips: &[IpAddr], options: &Options) -> Option<IpAddr> {
-    let bind_address = options.bind_address.filter(|ip| !ip.is_unspecified());
-    bind_address.iter().chain(node_ips).copied().find(|ip| Family::of(*ip) == family)
+    options.bind_address.iter().chain(node_ips).copied().find(|ip| Family::of(*ip) == family)
 }

@@ -9,10 +9,12 @@ mod diff;
 pub mod directory;
 mod kernel;
 mod observed;
+mod one_line;
 mod plan;
 mod view;
 
 pub use diff::{Ownership, Scope, departing_real_servers, diff};
 pub use kernel::Kernel;
 pub use observed::{Observed, ReadError, RealServerImage, VirtualServerImage};
+pub use one_line::one_line;
 pub use plan::{Operation, Plan};

@@ -71,15 +71,16 @@ impl Observed {
         Ok(Self { virtual_servers, links: kernel.links.observe()?, netfilter: kernel.netfilter.observe()? })
     }
 
-    /// Reads kube-ipvs0 and the node's addresses again; the rest stays as it was seen.
-    pub fn refresh_links(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
-        self.links = kernel.links.observe()?;
+    /// Reads the node's addresses again. What is read of kube-ipvs0 along with them is not kept: it would
+    /// not be compared, and what has changed there is told of separately.
+    pub fn refresh_node_addresses(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
+        self.links.node_addresses = kernel.links.observe()?.node_addresses;
         Ok(())
     }
 
-    /// The same, and reads our tables again; virtual servers stay as they were seen.
+    /// Reads kube-ipvs0, the node's addresses and our tables again; virtual servers stay as they were seen.
     pub fn refresh_links_and_tables(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
-        self.refresh_links(kernel)?;
+        self.links = kernel.links.observe()?;
         self.netfilter = kernel.netfilter.observe()?;
         Ok(())
     }

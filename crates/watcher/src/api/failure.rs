@@ -1,8 +1,10 @@
 //! Why a list or a watch stopped, and what that means for the next attempt.
 
-use std::{error::Error as _, fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use kube::core::Status;
+
+use crate::one_line;
 
 /// Why a list or a watch stopped.
 #[derive(Debug, thiserror::Error)]
@@ -79,17 +81,8 @@ fn cause(error: &kube::Error) -> String {
     }
     // kube's own word for a failed connection is "ServiceError", after tower's Service: no Service is
     // meant.
-    let (mut text, mut source) = match error {
-        kube::Error::Service(error) => (error.to_string(), error.source()),
-        error => (error.to_string(), error.source()),
-    };
-    while let Some(error) = source {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            // Writing to a String cannot fail.
-            let _ = write!(text, ": {words}");
-        }
-        source = error.source();
+    match error {
+        kube::Error::Service(error) => one_line(&**error),
+        error => one_line(error),
     }
-    text
 }

@@ -270,10 +270,10 @@ mod tests {
         assert_eq!(
             service.problems,
             [
+                "status.loadBalancer.ingress[0].ip: fe80::1 is a link-local address, which cannot be served",
                 "spec.clusterIPs[0]: 127.0.0.1 is a loopback address, which cannot be served",
                 "spec.clusterIPs[1]: :: is the unspecified address, which cannot be served",
                 "spec.externalIPs[0]: 0.0.0.0 is the unspecified address, which cannot be served",
-                "status.loadBalancer.ingress[0].ip: fe80::1 is a link-local address, which cannot be served",
             ]
         );
     }

@@ -1,0 +1,41 @@
+//! Errors for the log and for operators.
+
+use std::error::Error;
+
+/// An error with its causes as one line, whatever the words of others in it. Some crates' errors say their
+/// cause themselves: it isn't said twice.
+pub fn one_line(error: &(dyn Error + 'static)) -> String {
+    let (mut line, mut cause) = (String::new(), Some(error));
+    while let Some(error) = cause {
+        let words = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if !line.contains(&words) {
+            line.push_str(if line.is_empty() { "" } else { ": " });
+            line.push_str(&words);
+        }
+        cause = error.source();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Of {
+        text: &'static str,
+        source: Option<Box<Self>>,
+    }
+
+    fn of(texts: &[&'static str]) -> Option<Box<Of>> {
+        let (text, causes) = texts.split_first()?;
+        Some(Box::new(Of { text, source: of(causes) }))
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_its_causes_and_none_is_said_twice() {
+        let error = of(&["cannot read\n  the file: gone", "gone", "no such file", "no such file"]).unwrap();
+        assert_eq!(one_line(&*error), "cannot read the file: gone: no such file");
+    }
+}
