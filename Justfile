@@ -10,7 +10,7 @@ default:
 demo *args:
     cargo xtask demo "$@"
 
-# Every test: unit, kernel, API server. `just test --tier unit` for one tier.
+# Every test: unit, kernel, API server, beside kube-proxy. `just test --tier unit` for one tier.
 test *args:
     cargo xtask test "$@"
 

@@ -164,7 +164,10 @@ async fn follow_kernel(binding: VipBinding, handle: &Handle) -> anyhow::Error {
                     changed = match monitor.changed().await {
                         Ok(changed) => changed,
                         Err(error) => {
-                            warn!("no longer told of changes to kube-ipvs0, subscribing again: {}", one_line(&error));
+                            warn!(
+                                "no longer told of changes to kube-ipvs0, subscribing again: {}",
+                                one_line(&error)
+                            );
                             break;
                         }
                     };

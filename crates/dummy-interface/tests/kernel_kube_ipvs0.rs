@@ -1,6 +1,6 @@
 //! kube-ipvs0 and the VIPs on a real kernel, each test in a network namespace of its own.
 
-#![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test itself does")]
+#![expect(clippy::unwrap_used, reason = "a test's functions fail as the test itself does")]
 
 use std::{
     collections::BTreeMap,

@@ -7,10 +7,15 @@ use watcher::Operation;
 
 use crate::{Report, Trigger, apply::Outcome};
 
+/// What to look at then: the addresses of this node, `--nodeport-addresses`, `--bind-address`, the Node.
+pub(crate) const NO_NODE_PORTS: &str =
+    "no NodePort is served: this node has no address, or none that --nodeport-addresses selects";
+
 /// Remembers which failures were told, so that one that stays is told once and not at every retry.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     told: HashSet<Operation>,
+    no_node_ports: bool,
 }
 
 impl Journal {
@@ -18,7 +23,7 @@ impl Journal {
     pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome) {
         self.failures(outcome);
         for (operation, connections) in &outcome.cut_off {
-            info!("drained for too long, {connections} connections were left: {operation}");
+            info!("the time to drain is over, connections cut off: {connections}: {operation}");
         }
         let Report { trigger, full, done, failed, took, .. } = report;
         if let Some(first) = report.repairs.first() {
@@ -30,6 +35,16 @@ impl Journal {
         } else {
             debug!(?trigger, full, done, failed, ?took, "synced");
         }
+    }
+
+    /// Tells that no NodePort is served, and that some are again.
+    pub(crate) fn node_ports(&mut self, nowhere: bool) {
+        match (self.no_node_ports, nowhere) {
+            (false, true) => warn!("{NO_NODE_PORTS}"),
+            (true, false) => info!("NodePorts are served, or wanted by nobody any more"),
+            _ => {}
+        }
+        self.no_node_ports = nowhere;
     }
 
     fn failures(&mut self, outcome: &Outcome) {

@@ -15,7 +15,7 @@ use crate::{
     conflicts::Conflicts,
     draining::Draining,
     handle::Input,
-    journal::Journal,
+    journal::{Journal, NO_NODE_PORTS},
     reconcile::{Reconciler, Synced},
     schedule::{Ended, Read, Schedule},
 };
@@ -136,6 +136,9 @@ impl Writer {
         let full = read == Read::Everything;
         let report = Report::new(trigger, full, &outcome, repairs, start.elapsed());
         self.journal.record(&report, &outcome);
+        if read != Read::Nothing {
+            self.journal.node_ports(self.reconciler.state().node_ports_are_nowhere());
+        }
         let drain = self.reconciler.draining().next();
         self.schedule.ended(Instant::now(), Ended { read, failed: report.failed > 0, unfinished, drain });
         for answer in self.waiting.drain(..) {
@@ -174,9 +177,7 @@ fn last_sync((report, ended): &(Report, Instant)) -> LastSync {
 
 /// What is wrong with the inputs. Of the node's addresses, only once they were read.
 fn problems(state: &State, read: bool) -> Vec<String> {
-    let no_node_ports = (read && state.node_port_addresses().is_empty()).then(|| {
-        "this node has none of the addresses that nodePortAddresses selects: no NodePort is served".to_owned()
-    });
+    let no_node_ports = (read && state.node_ports_are_nowhere()).then(|| NO_NODE_PORTS.to_owned());
     let conflicts = state.conflicts().map(|Conflict { address, holder, waiting }| {
         let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
         let waiting = waiting.join(", ");

@@ -87,7 +87,7 @@ fn a_node_without_an_address_for_node_ports_is_a_problem_that_is_told() {
     running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
     assert_eq!(
         running.handle.status().unwrap().problems,
-        ["this node has none of the addresses that nodePortAddresses selects: no NodePort is served"]
+        ["no NodePort is served: this node has no address, or none that --nodeport-addresses selects"]
     );
     move_to(&running, &["192.0.2.1"]);
     running.kernel_where(|state| node_ports(state) == ips(&["192.0.2.1"]));

@@ -28,7 +28,9 @@ impl DesiredService {
             return None;
         }
         let mut parts = Parts::of(service, node, options);
-        for siblings in frontends(service, node, options).chunk_by(|a, b| a.endpoint_key() == b.endpoint_key()) {
+        for siblings in
+            frontends(service, node, options).chunk_by(|a, b| a.endpoint_key() == b.endpoint_key())
+        {
             let [one, ..] = siblings else { continue };
             let endpoints = endpoints_of(one.port, one.family(), slices, node.zone());
             parts.add(siblings, &endpoints);

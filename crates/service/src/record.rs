@@ -66,8 +66,14 @@ impl Record {
         let node_ports = before.node_port_addresses() != now.node_port_addresses();
         let mut maybe_vips = service.external_ips.iter().chain(&service.load_balancer_ips);
         zone && self.slices.iter().any(KnownSlice::has_zone_hints)
-            || node_ports && service.ports.iter().any(|port| port.node_port.is_some())
+            || node_ports && self.has_node_ports()
             || maybe_vips.any(|ip| before.has(ip) != now.has(ip))
+    }
+
+    /// Whether one of its ports has a NodePort.
+    pub(crate) fn has_node_ports(&self) -> bool {
+        let mut ports = self.service.iter().flat_map(|service| &service.ports);
+        ports.any(|port| port.node_port.is_some())
     }
 
     /// Whether nothing is known of it any more.

@@ -171,6 +171,12 @@ impl Records {
         before
     }
 
+    /// Whether a Service that is served has a NodePort.
+    pub(crate) fn has_node_ports(&self) -> bool {
+        let mut served = self.services.values().filter(|record| record.demand.is_some());
+        served.any(|record| record.has_node_ports())
+    }
+
     /// What was wrong with the inputs.
     pub(crate) fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
         self.services.values().flat_map(|record| record.problems())

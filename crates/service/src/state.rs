@@ -140,6 +140,12 @@ impl State {
         self.reports.without_local_endpoint.count(&case)
     }
 
+    /// Whether a Service has a NodePort while none of this node's addresses serves any. Looks at every Service
+    /// if there is none.
+    pub fn node_ports_are_nowhere(&self) -> bool {
+        self.node_port_addresses().is_empty() && self.records.has_node_ports()
+    }
+
     /// Those of this node's addresses at which NodePorts are served, sorted. None, if the options name an
     /// address that the node does not have.
     pub fn node_port_addresses(&self) -> &[IpAddr] {

@@ -137,14 +137,13 @@ fn any_options() -> impl Strategy<Value = Options> {
         in_ranges(&["192.0.2.1/32"]),
         in_ranges(&["192.0.2.0/24", "2001:db8::/64"]),
     ];
-    (select(node_port_addresses), option::of(select(&["192.0.2.2", "2001:db8::2"][..])), any::<bool>()).prop_map(
-        |(node_port_addresses, bind_address, external_ips)| Options {
+    (select(node_port_addresses), option::of(select(&["192.0.2.2", "2001:db8::2"][..])), any::<bool>())
+        .prop_map(|(node_port_addresses, bind_address, external_ips)| Options {
             node_port_addresses,
             bind_address: bind_address.map(ip),
             external_ips,
             ..options()
-        },
-    )
+        })
 }
 
 fn any_endpoint() -> impl Strategy<Value = Endpoint> {

@@ -5,7 +5,7 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "the tests' own helpers fail a test by panicking"
+    reason = "the tests' own functions fail a test by panicking"
 )]
 
 mod cluster;

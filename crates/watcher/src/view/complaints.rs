@@ -15,7 +15,7 @@ impl Complaints {
     pub(crate) fn usable<T: Kind>(&mut self, name: &ObjectName, decoded: Decoded<T>) -> Option<T> {
         match decoded {
             Decoded::Object(object) => {
-                self.about(T::KIND, name, "left out", object.problems());
+                self.about(T::KIND, name, "in part", object.problems());
                 Some(object)
             }
             Decoded::NotOurs(reason) => {

@@ -3,6 +3,7 @@
 mod addresses;
 mod policies;
 mod ports;
+mod unserved;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -91,8 +92,8 @@ fn service(
     mut problems: Problems,
 ) -> Service {
     let load_balancer_ips = addresses::load_balancer_ips(status, &mut problems);
-    policies::source_ranges(spec.load_balancer_source_ranges, &load_balancer_ips, &mut problems);
-    Service {
+    let has_source_ranges = policies::has_source_ranges(spec.load_balancer_source_ranges, &mut problems);
+    let mut service = Service {
         name,
         created: metadata.created,
         kind: kind(spec.kind, &mut problems),
@@ -127,8 +128,11 @@ fn service(
         ),
         // Any value counts, the empty one too: the label's presence says it.
         other_proxy: metadata.labels.service_proxy_name.is_present(),
-        problems: problems.into_vec(),
-    }
+        problems: Vec::new(),
+    };
+    unserved::note(&service, has_source_ranges, &mut problems);
+    service.problems = problems.into_vec();
+    service
 }
 
 fn kind(field: Field<Box<str>>, problems: &mut Problems) -> ServiceKind {
@@ -224,7 +228,7 @@ mod tests {
                 external_traffic_policy: TrafficPolicy::Local,
                 health_check_node_port: NonZero::new(30099),
                 other_proxy: true,
-                problems: vec![],
+                problems: vec!["spec.healthCheckNodePort: nothing answers at 30099 yet".to_owned()],
             }
         );
     }

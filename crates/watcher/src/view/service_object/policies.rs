@@ -1,7 +1,5 @@
 //! Who gets whose traffic: session affinity, traffic policies and source ranges.
 
-use std::net::IpAddr;
-
 use serde::Deserialize;
 use service::TrafficPolicy;
 
@@ -75,14 +73,9 @@ pub(super) fn traffic(field: Field<Box<str>>, at: &'static str, problems: &mut P
     }
 }
 
-/// `spec.loadBalancerSourceRanges`, which is not enforced yet. It is a problem where there is an address
-/// that it would guard: other kinds of address are open whatever it says.
-pub(super) fn source_ranges(list: List<Box<str>>, load_balancer_ips: &[IpAddr], problems: &mut Problems) {
-    const AT: &str = "spec.loadBalancerSourceRanges";
-    let ranges = list.read(AT, problems).unwrap_or_default();
-    if !ranges.is_empty() && !load_balancer_ips.is_empty() {
-        problems.add(AT, "not enforced yet; every client is let in");
-    }
+/// Whether `spec.loadBalancerSourceRanges` names any clients. Which ones is not read: it is not enforced yet.
+pub(super) fn has_source_ranges(list: List<Box<str>>, problems: &mut Problems) -> bool {
+    list.read("spec.loadBalancerSourceRanges", problems).is_some_and(|ranges| !ranges.is_empty())
 }
 
 #[cfg(test)]
