@@ -23,8 +23,7 @@ use super::{
     tables::{Difference, Tables},
 };
 
-/// kube-proxy needs no period: each sync is a full one, and the marker leads to one after each step. It
-/// starts some 60 programs in each, for each family.
+/// kube-proxy needs no period: each sync is a full one, and the marker leads to one after each step.
 const KUBE_PROXY_PERIOD: &str = "--ipvs-sync-period=1h";
 
 /// kube-ipvs: everything is compared with the kernel anew at least once in this time.
@@ -91,7 +90,10 @@ impl Nodes {
         let pause = format!("--ipvs-min-sync-period={}ms", self.pause.as_millis());
         let kube_proxy: Vec<&str> = both().chain([pause.as_str(), KUBE_PROXY_PERIOD]).collect();
         let kube_ipvs: Vec<&str> = both().chain(["--ipvs-min-sync-period=0s", KUBE_IPVS_PERIOD]).collect();
-        self.kube_proxy.proxy = Some(KubeProxy::start(&self.kube_proxy.lab.node, &kube_proxy)?);
+        // Set by xtask.
+        let emulated = std::env::var_os("KUBE_IPVS_EMULATED").is_some();
+        let start = if emulated { KubeProxy::start_without_filter } else { KubeProxy::start };
+        self.kube_proxy.proxy = Some(start(&self.kube_proxy.lab.node, &kube_proxy)?);
         self.kube_ipvs.proxy = Some(Daemon::start(&self.kube_ipvs.lab.node, &kube_ipvs)?);
         Ok(())
     }
