@@ -25,7 +25,7 @@ use dummy_interface::{KernelLinks, Links, VipBinding};
 use ipvs::{
     Command as Ipvs, Family, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer,
 };
-use netfilter::{Change, Element, KernelNetfilter, LocalTraffic, Netfilter, Policy};
+use netfilter::{Change, Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy};
 use netlink::{Batch, Socket};
 use nix::sched::{CloneFlags, unshare};
 use reconciler::Timing;
@@ -107,7 +107,7 @@ fn elements(services: u32) -> Vec<Change> {
 
 fn policy() -> Policy {
     let local_traffic = LocalTraffic::Source { ipv4: "10.244.0.0/16".parse().ok(), ipv6: None };
-    Policy { masquerade_all: false, mark: 1 << 14, local_traffic }
+    Policy { masquerade_all: false, mark: 1 << 14, local_traffic, host_firewall: HostFirewall::Warn }
 }
 
 /// The same operations, encoded before the clock starts: elements, virtual and real servers, VIPs.

@@ -14,7 +14,7 @@ use std::{fs, io, net::IpAddr, path::PathBuf, time::Duration};
 use clap::ValueEnum;
 use ipnet::IpNet;
 use ipvs::{Family, Scheduler};
-use netfilter::Policy;
+use netfilter::{HostFirewall, Policy};
 use service::NodePortAddresses;
 
 pub use duration::{GoDuration, InvalidDuration};
@@ -206,6 +206,7 @@ impl Settings {
                 mark: validate::mark(configuration.iptables.masquerade_bit)
                     .map_err(|p| origin.invalid("--iptables-masquerade-bit", "iptables.masqueradeBit", p))?,
                 local_traffic: validate::local_traffic(&configuration, &origin)?,
+                host_firewall: HostFirewall::default(),
             },
             node_port_addresses,
             bind_address: validate::bind_address(&configuration.bind_address)

@@ -1,6 +1,6 @@
 use std::{ffi::OsString, fs};
 
-use netfilter::LocalTraffic;
+use netfilter::{HostFirewall, LocalTraffic};
 
 use super::*;
 use crate::cli;
@@ -57,6 +57,7 @@ fn without_flags_upstream_s_defaults_hold() {
                 masquerade_all: false,
                 mark: 0x4000,
                 local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
+                host_firewall: HostFirewall::Warn,
             },
             node_port_addresses: NodePortAddresses::All,
             bind_address: None,
@@ -123,6 +124,7 @@ fn every_flag_arrives() {
                     ipv4: Some("10.244.0.0/16".parse().unwrap()),
                     ipv6: Some("fd00::/48".parse().unwrap()),
                 },
+                host_firewall: HostFirewall::Warn,
             },
             node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
             bind_address: Some([192, 0, 2, 1].into()),

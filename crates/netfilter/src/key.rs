@@ -4,33 +4,55 @@ use std::{fmt, net::IpAddr};
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 
-use crate::{Element, HairpinFlow};
+use crate::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
 
-/// The bytes of a key: at most two IPv6 addresses, a protocol and a port.
+/// The bytes of one end of a key: at most two IPv6 addresses, a protocol and a port.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
+pub(crate) struct Bytes {
     bytes: [u8; 40],
     length: usize,
 }
 
-impl Key {
-    fn append(&mut self, field: &[u8]) {
+/// A key. In a set of intervals it has two ends, both included; fields that are no interval are the same
+/// in both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    pub(crate) start: Bytes,
+    pub(crate) end: Option<Bytes>,
+}
+
+impl Bytes {
+    const fn new() -> Self {
+        Self { bytes: [0; 40], length: 0 }
+    }
+
+    fn append(mut self, field: &[u8]) -> Self {
         let end = self.length + field.len();
         if let Some(space) = self.bytes.get_mut(self.length..end) {
             space.copy_from_slice(field);
         }
         self.length = end.next_multiple_of(4);
+        self
     }
 
-    fn append_address(&mut self, ip: IpAddr) {
+    fn append_address(self, ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(ip) => self.append(&ip.octets()),
             IpAddr::V6(ip) => self.append(&ip.octets()),
         }
     }
+
+    fn append_port_of(self, protocol: Protocol, port: u16) -> Self {
+        self.append(&[protocol.number()]).append(&port.to_be_bytes())
+    }
+
+    /// The three fields that name a virtual server.
+    fn append_service(self, to: &ServiceAddress) -> Self {
+        self.append_address(to.ip).append_port_of(to.protocol, to.port)
+    }
 }
 
-impl AsRef<[u8]> for Key {
+impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
@@ -38,59 +60,110 @@ impl AsRef<[u8]> for Key {
 
 impl From<&Element> for Key {
     fn from(element: &Element) -> Self {
-        let mut key = Self { bytes: [0; 40], length: 0 };
-        let (ip, protocol, port) = parts(element);
-        key.append_address(ip);
-        key.append(&[protocol.number()]);
-        key.append(&port.to_be_bytes());
-        if let Element::Hairpin(_) = element {
-            key.append_address(ip);
-        }
-        key
+        let empty = Bytes::new();
+        let start = match element {
+            Element::Vip(ip) => empty.append_address(*ip),
+            Element::HealthCheckPort(check) => empty.append_port_of(Protocol::Tcp, check.port),
+            Element::Restricted(to)
+            | Element::ClusterIp(to)
+            | Element::External(to)
+            | Element::ExternalLocal(to) => empty.append_service(to),
+            Element::AllowedSource(source) => empty.append_service(&source.to).append_address(source.first),
+            Element::Hairpin(flow) => {
+                let at = ServiceAddress { protocol: flow.protocol, ip: flow.pod.ip, port: flow.pod.port };
+                empty.append_service(&at).append_address(flow.pod.ip)
+            }
+        };
+        let end = match element {
+            Element::AllowedSource(source) => {
+                Some(empty.append_service(&source.to).append_address(source.last))
+            }
+            _ => None,
+        };
+        Self { start, end }
     }
 }
 
 /// The element with this key in this set; `None` if it cannot be ours: an unknown set or protocol,
-/// another length, or a hairpin whose two ends differ.
-pub(crate) fn element(set: &str, family: Family, key: &[u8]) -> Option<Element> {
-    let (ip, rest) = split_address(family, key)?;
-    let ([protocol, 0, 0, 0], rest) = rest.split_first_chunk()? else { return None };
-    let ([high, low, 0, 0], rest) = rest.split_first_chunk()? else { return None };
-    let protocol = Protocol::from_number(u16::from(*protocol))?;
-    let port = u16::from_be_bytes([*high, *low]);
-    let address = ServiceAddress { protocol, ip, port };
-    match set {
-        Element::CLUSTER_IPS if rest.is_empty() => Some(Element::ClusterIp(address)),
-        Element::EXTERNAL if rest.is_empty() => Some(Element::External(address)),
-        Element::HAIRPIN if split_address(family, rest)? == (ip, &[]) => {
-            Some(Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip, port } }))
+/// another length, an interval where there is none or in another field than the last, a hairpin whose two
+/// ends differ.
+pub(crate) fn element(set: &str, family: Family, start: &[u8], end: Option<&[u8]>) -> Option<Element> {
+    match (set, end) {
+        (Element::ALLOWED_SOURCES, Some(end)) => {
+            let (to, rest) = split_service(family, start)?;
+            let (same, rest_of_end) = split_service(family, end)?;
+            let (first, last) = (last_address(family, rest)?, last_address(family, rest_of_end)?);
+            let source = AllowedSource { to, first, last };
+            (to == same && first <= last).then_some(Element::AllowedSource(source))
         }
-        _ => None,
+        (_, Some(_)) | (Element::ALLOWED_SOURCES, None) => None,
+        (Element::VIPS, None) => last_address(family, start).map(Element::Vip),
+        (Element::HEALTH_CHECK_PORTS, None) => {
+            let (Protocol::Tcp, port, &[]) = split_port(start)? else { return None };
+            Some(Element::HealthCheckPort(HealthCheckPort { family, port }))
+        }
+        (_, None) => {
+            let (to, rest) = split_service(family, start)?;
+            match set {
+                Element::RESTRICTED if rest.is_empty() => Some(Element::Restricted(to)),
+                Element::CLUSTER_IPS if rest.is_empty() => Some(Element::ClusterIp(to)),
+                Element::EXTERNAL if rest.is_empty() => Some(Element::External(to)),
+                Element::EXTERNAL_LOCAL if rest.is_empty() => Some(Element::ExternalLocal(to)),
+                Element::HAIRPIN if last_address(family, rest)? == to.ip => {
+                    let pod = RealServerAddress { ip: to.ip, port: to.port };
+                    Some(Element::Hairpin(HairpinFlow { protocol: to.protocol, pod }))
+                }
+                _ => None,
+            }
+        }
     }
 }
 
 /// Writes an element's key in nft's syntax.
 pub(crate) fn write(element: &Element, f: &mut impl fmt::Write) -> fmt::Result {
-    let (ip, protocol, port) = parts(element);
-    let protocol = match protocol {
+    match element {
+        Element::Vip(ip) => write!(f, "{ip}"),
+        Element::HealthCheckPort(check) => write!(f, "tcp . {}", check.port),
+        Element::Restricted(to)
+        | Element::ClusterIp(to)
+        | Element::External(to)
+        | Element::ExternalLocal(to) => write_service(to, f),
+        Element::AllowedSource(source) => {
+            write_service(&source.to, f)?;
+            write!(f, " . {}-{}", source.first, source.last)
+        }
+        Element::Hairpin(flow) => {
+            let at = ServiceAddress { protocol: flow.protocol, ip: flow.pod.ip, port: flow.pod.port };
+            write_service(&at, f)?;
+            write!(f, " . {}", flow.pod.ip)
+        }
+    }
+}
+
+fn write_service(to: &ServiceAddress, f: &mut impl fmt::Write) -> fmt::Result {
+    let protocol = match to.protocol {
         Protocol::Tcp => "tcp",
         Protocol::Udp => "udp",
         Protocol::Sctp => "sctp",
     };
-    write!(f, "{ip} . {protocol} . {port}")?;
-    match element {
-        Element::ClusterIp(_) | Element::External(_) => Ok(()),
-        Element::Hairpin(_) => write!(f, " . {ip}"),
-    }
+    write!(f, "{} . {protocol} . {}", to.ip, to.port)
 }
 
-fn parts(element: &Element) -> (IpAddr, Protocol, u16) {
-    match element {
-        Element::ClusterIp(address) | Element::External(address) => {
-            (address.ip, address.protocol, address.port)
-        }
-        Element::Hairpin(flow) => (flow.pod.ip, flow.protocol, flow.pod.port),
-    }
+fn split_service(family: Family, bytes: &[u8]) -> Option<(ServiceAddress, &[u8])> {
+    let (ip, rest) = split_address(family, bytes)?;
+    let (protocol, port, rest) = split_port(rest)?;
+    Some((ServiceAddress { protocol, ip, port }, rest))
+}
+
+fn split_port(bytes: &[u8]) -> Option<(Protocol, u16, &[u8])> {
+    let [protocol, 0, 0, 0, high, low, 0, 0, rest @ ..] = bytes else { return None };
+    Some((Protocol::from_number(u16::from(*protocol))?, u16::from_be_bytes([*high, *low]), rest))
+}
+
+/// The only address in these bytes.
+fn last_address(family: Family, bytes: &[u8]) -> Option<IpAddr> {
+    let (ip, rest) = split_address(family, bytes)?;
+    rest.is_empty().then_some(ip)
 }
 
 fn split_address(family: Family, bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
@@ -114,35 +187,65 @@ mod tests {
     #[test]
     fn the_protocol_lies_in_its_first_byte_and_the_port_in_network_order() {
         let key = Key::from(&hairpin(Protocol::Tcp, "10.0.0.1:80"));
-        assert_eq!(key.as_ref(), [10, 0, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0, 10, 0, 0, 1]);
+        assert_eq!(key.start.as_ref(), [10, 0, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0, 10, 0, 0, 1]);
     }
 
     #[test]
     fn the_longest_key_fits() {
-        assert_eq!(Key::from(&hairpin(Protocol::Sctp, "[fd00::1]:65535")).as_ref().len(), 40);
+        assert_eq!(Key::from(&hairpin(Protocol::Sctp, "[fd00::1]:65535")).start.as_ref().len(), 40);
     }
 
     #[test]
     fn a_hairpin_between_two_pods_is_not_ours() {
-        let mut key = Key::from(&hairpin(Protocol::Tcp, "10.0.0.1:80")).as_ref().to_vec();
-        assert!(element("hairpin", Family::V4, &key).is_some());
+        let mut key = Key::from(&hairpin(Protocol::Tcp, "10.0.0.1:80")).start.as_ref().to_vec();
+        assert!(element("hairpin", Family::V4, &key, None).is_some());
         key[15] = 2;
-        assert_eq!(element("hairpin", Family::V4, &key), None);
+        assert_eq!(element("hairpin", Family::V4, &key, None), None);
     }
 
     #[test]
     fn one_key_is_another_element_in_each_set() {
         let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 0, 0, 1].into(), port: 80 };
         let key = Key::from(&Element::ClusterIp(address));
-        let element = |set| element(set, Family::V4, key.as_ref());
+        let element = |set| element(set, Family::V4, key.start.as_ref(), None);
         assert_eq!(element("cluster-ips"), Some(Element::ClusterIp(address)));
         assert_eq!(element("external"), Some(Element::External(address)));
         assert_eq!(element("hairpin"), None);
         assert_eq!(element("another"), None);
     }
 
+    fn source(first: &str, last: &str) -> Element {
+        let to = ServiceAddress { protocol: Protocol::Tcp, ip: [192, 0, 2, 1].into(), port: 443 };
+        let [first, last] = [first, last].map(|ip| ip.parse().unwrap());
+        Element::AllowedSource(AllowedSource { to, first, last })
+    }
+
+    #[test]
+    fn allowed_clients_are_an_interval_in_the_last_field() {
+        let key = Key::from(&source("10.0.0.0", "10.255.255.255"));
+        let [start, end] = [key.start.as_ref(), key.end.as_ref().unwrap().as_ref()];
+        assert_eq!(start, [192, 0, 2, 1, 6, 0, 0, 0, 1, 187, 0, 0, 10, 0, 0, 0]);
+        assert_eq!(end, [192, 0, 2, 1, 6, 0, 0, 0, 1, 187, 0, 0, 10, 255, 255, 255]);
+        let read = |start, end| element("allowed-sources", Family::V4, start, end);
+        assert_eq!(read(start, Some(end)), Some(source("10.0.0.0", "10.255.255.255")));
+        assert_eq!(read(end, Some(start)), None, "the end lies before the start");
+        assert_eq!(read(start, None), None, "no end");
+        let mut other_port = end.to_vec();
+        other_port[9] = 188;
+        assert_eq!(read(start, Some(&other_port)), None, "an interval of ports");
+    }
+
     fn any_set() -> impl Strategy<Value = &'static str> {
-        prop::sample::select(vec![Element::CLUSTER_IPS, Element::EXTERNAL, Element::HAIRPIN])
+        prop::sample::select(vec![
+            Element::VIPS,
+            Element::RESTRICTED,
+            Element::ALLOWED_SOURCES,
+            Element::CLUSTER_IPS,
+            Element::EXTERNAL,
+            Element::EXTERNAL_LOCAL,
+            Element::HAIRPIN,
+            Element::HEALTH_CHECK_PORTS,
+        ])
     }
 
     prop_compose! {
@@ -150,11 +253,27 @@ mod tests {
             ip: IpAddr,
             protocol in prop::sample::select(vec![Protocol::Tcp, Protocol::Udp, Protocol::Sctp]),
             port: u16,
+            host: u32,
             set in any_set(),
         ) -> Element {
+            let to = ServiceAddress { protocol, ip, port };
+            let client = |number: u32| match ip {
+                IpAddr::V4(_) => IpAddr::V4(number.into()),
+                IpAddr::V6(_) => IpAddr::V6(u128::from(number).into()),
+            };
             match set {
-                Element::CLUSTER_IPS => Element::ClusterIp(ServiceAddress { protocol, ip, port }),
-                Element::EXTERNAL => Element::External(ServiceAddress { protocol, ip, port }),
+                Element::VIPS => Element::Vip(ip),
+                Element::RESTRICTED => Element::Restricted(to),
+                Element::ALLOWED_SOURCES => {
+                    let (first, last) = (client(host / 2), client(host));
+                    Element::AllowedSource(AllowedSource { to, first, last })
+                }
+                Element::CLUSTER_IPS => Element::ClusterIp(to),
+                Element::EXTERNAL => Element::External(to),
+                Element::EXTERNAL_LOCAL => Element::ExternalLocal(to),
+                Element::HEALTH_CHECK_PORTS => {
+                    Element::HealthCheckPort(HealthCheckPort { family: Family::of(ip), port })
+                }
                 _ => Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip, port } }),
             }
         }
@@ -164,19 +283,23 @@ mod tests {
         #[test]
         fn an_element_is_read_back_from_its_key(wanted in any_element()) {
             let key = Key::from(&wanted);
-            prop_assert_eq!(element(wanted.set(), wanted.family(), key.as_ref()), Some(wanted));
+            let end = key.end.as_ref().map(AsRef::as_ref);
+            let read = element(wanted.set(), wanted.family(), key.start.as_ref(), end);
+            prop_assert_eq!(read, Some(wanted));
         }
 
         #[test]
         fn any_bytes_that_decode_encode_to_themselves(
-            bytes in prop::collection::vec(any::<u8>(), 0..48),
+            start in prop::collection::vec(any::<u8>(), 0..48),
+            end in prop::option::of(prop::collection::vec(any::<u8>(), 0..48)),
             v6: bool,
             set in any_set(),
         ) {
             let family = if v6 { Family::V6 } else { Family::V4 };
-            if let Some(element) = element(set, family, &bytes) {
+            if let Some(element) = element(set, family, &start, end.as_deref()) {
                 let key = Key::from(&element);
-                prop_assert_eq!((element.set(), key.as_ref()), (set, bytes.as_slice()));
+                prop_assert_eq!((element.set(), key.start.as_ref()), (set, start.as_slice()));
+                prop_assert_eq!(key.end.as_ref().map(AsRef::as_ref), end.as_deref());
             }
         }
     }

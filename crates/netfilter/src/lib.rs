@@ -45,8 +45,8 @@ mod element;
 mod policy;
 
 pub use change::Change;
-pub use element::{Element, HairpinFlow};
-pub use policy::{LocalTraffic, Policy};
+pub use element::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
+pub use policy::{HostFirewall, LocalTraffic, Policy};
 
 #[cfg(feature = "client")]
 mod client;

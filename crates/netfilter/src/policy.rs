@@ -12,6 +12,19 @@ pub struct Policy {
     pub mark: u32,
     /// How pods of this node are recognised.
     pub local_traffic: LocalTraffic,
+    /// What becomes of our traffic in the host's own firewall.
+    pub host_firewall: HostFirewall,
+}
+
+/// What is done where the host's own chains drop what they do not know (`--host-firewall`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostFirewall {
+    /// It is told.
+    #[default]
+    Warn,
+    /// A rule in such a chain accepts what is sent to our VIPs and NodePorts, and what comes back.
+    Accept,
 }
 
 /// How a flow from a pod of this node is recognised (`detectLocalMode`).

@@ -19,21 +19,20 @@ use crate::{
     table::ObservedTable,
 };
 
-static SETS: [Set; 3] = [CLUSTER_IPS, EXTERNAL, HAIRPIN];
-
-/// ClusterIP, protocol, port.
-const CLUSTER_IPS: Set = Set { name: Element::CLUSTER_IPS, key: SERVICE_ADDRESS };
-
-/// NodePort, external or load-balancer address, protocol, port.
-const EXTERNAL: Set = Set { name: Element::EXTERNAL, key: SERVICE_ADDRESS };
-
-/// Pod, protocol, target port, and the pod again.
-const HAIRPIN: Set = Set {
-    name: Element::HAIRPIN,
-    key: &[Datatype::Address, Datatype::Protocol, Datatype::Port, Datatype::Address],
-};
+static SETS: [Set; 8] = [
+    Set { name: Element::VIPS, key: &[Datatype::Address], intervals: false },
+    Set { name: Element::RESTRICTED, key: SERVICE_ADDRESS, intervals: false },
+    Set { name: Element::ALLOWED_SOURCES, key: SERVICE_ADDRESS_AND_OTHER, intervals: true },
+    Set { name: Element::CLUSTER_IPS, key: SERVICE_ADDRESS, intervals: false },
+    Set { name: Element::EXTERNAL, key: SERVICE_ADDRESS, intervals: false },
+    Set { name: Element::EXTERNAL_LOCAL, key: SERVICE_ADDRESS, intervals: false },
+    Set { name: Element::HAIRPIN, key: SERVICE_ADDRESS_AND_OTHER, intervals: false },
+    Set { name: Element::HEALTH_CHECK_PORTS, key: &[Datatype::Protocol, Datatype::Port], intervals: false },
+];
 
 const SERVICE_ADDRESS: &[Datatype] = &[Datatype::Address, Datatype::Protocol, Datatype::Port];
+const SERVICE_ADDRESS_AND_OTHER: &[Datatype] =
+    &[Datatype::Address, Datatype::Protocol, Datatype::Port, Datatype::Address];
 
 const DESTINATION: &[Field] = &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort];
 const SOURCE_AND_PORT: &[Field] = &[Field::SourceAddress, Field::L4Protocol, Field::DestinationPort];
@@ -157,8 +156,8 @@ impl Ruleset {
 /// A pod that connects to an external address is masqueraded all the same, as upstream does it.
 fn services(policy: &Policy, family: Family) -> Vec<Rule> {
     let mark = Statement::SetMark(policy.mark);
-    let to_external = Statement::InSet { fields: DESTINATION, set: EXTERNAL.name };
-    let to_cluster_ip = Statement::InSet { fields: DESTINATION, set: CLUSTER_IPS.name };
+    let to_external = Statement::InSet { fields: DESTINATION, set: Element::EXTERNAL };
+    let to_cluster_ip = Statement::InSet { fields: DESTINATION, set: Element::CLUSTER_IPS };
     let mut rules = vec![
         Rule::new("loopback is never masqueraded", [Statement::From(loopback(family)), Statement::Return]),
         Rule::new("all flows to an external address", [to_external, mark.clone()]),
@@ -176,7 +175,7 @@ fn services(policy: &Policy, family: Family) -> Vec<Rule> {
         }
         None => {
             // The node's own connections: it takes the VIP, one of its addresses, for the source.
-            let from_cluster_ip = Statement::InSet { fields: SOURCE_AND_PORT, set: CLUSTER_IPS.name };
+            let from_cluster_ip = Statement::InSet { fields: SOURCE_AND_PORT, set: Element::CLUSTER_IPS };
             rules.push(Rule::new("flows from a ClusterIP", [from_cluster_ip, mark]));
         }
     }
@@ -185,7 +184,7 @@ fn services(policy: &Policy, family: Family) -> Vec<Rule> {
 
 /// The hook comes after all of IPVS's: the destination is the real server already.
 fn postrouting(mark: u32) -> Vec<Rule> {
-    let hairpin = Statement::InSet { fields: DESTINATION_AND_SOURCE, set: HAIRPIN.name };
+    let hairpin = Statement::InSet { fields: DESTINATION_AND_SOURCE, set: Element::HAIRPIN };
     let (clear, masquerade) =
         (Statement::ClearMark(mark), |fully_random| Statement::Masquerade { fully_random });
     vec![

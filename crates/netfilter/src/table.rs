@@ -54,7 +54,9 @@ impl ObservedTable {
 pub(crate) fn read_elements(socket: &mut Socket, family: Family, set: &str) -> Result<Vec<Element>, Error> {
     let messages = socket.dump(&mut set::list_elements(family, set), |reply| {
         let mut elements = Vec::new();
-        set::decode_elements(reply, |key| elements.extend(key::element(set, family, key)))?;
+        set::decode_elements(reply, |start, end| {
+            elements.extend(key::element(set, family, start, end));
+        })?;
         Ok(elements)
     })?;
     Ok(messages.concat())
@@ -124,10 +126,11 @@ mod tests {
         let _ = chain::decode(&reply);
         let _ = rule::decode(&reply);
         let _ = set::decode(&reply);
-        let _ = set::decode_elements(&reply, |key| {
-            key::element("hairpin", Family::V6, key);
-            key::element("cluster-ips", Family::V4, key);
-            key::element("external", Family::V6, key);
+        let _ = set::decode_elements(&reply, |start, end| {
+            for set in crate::Ruleset::sets() {
+                key::element(set.name, Family::V4, start, end);
+                key::element(set.name, Family::V6, start, end);
+            }
         });
     }
 

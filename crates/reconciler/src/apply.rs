@@ -42,7 +42,7 @@ impl Outcome {
 /// `observed` in step.
 ///
 /// A failed operation does not stop the others, except those that would be wrong without it: the
-/// virtual server whose masquerade rule is missing, its real servers, and a VIP with nothing behind it.
+/// virtual server whose elements are missing in our tables, its real servers, and a VIP with nothing behind it.
 pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed) -> Outcome {
     let mut run = Run { kernel, observed, outcome: Outcome::default(), closed: Closed::default() };
     let operations = plan.operations.as_slice();
@@ -72,8 +72,10 @@ fn next_batch<'a>(operations: &'a [Operation], rest: &mut Range<usize>) -> Optio
 struct Closed {
     /// Without their table.
     families: HashSet<Family>,
-    /// Without their masquerade rule.
-    unmasqueraded: HashSet<ServiceAddress>,
+    /// Without an element that says whose flows are masqueraded, or let in.
+    unguarded: HashSet<ServiceAddress>,
+    /// Open on ports that nobody serves.
+    unguarded_vips: HashSet<IpAddr>,
     /// Not there, so nothing can be added to them.
     missing: HashSet<ServiceAddress>,
     /// With a virtual server that is not there.
@@ -92,19 +94,19 @@ impl Run<'_> {
         let (commands, kept) = self.permitted(batch.iter(), |operation, run| match operation {
             Operation::Ipvs(Command::AddVirtualServer(VirtualServer {
                 id: Id::Address(address), ..
-            })) if run.closed.unmasqueraded.contains(address)
+            })) if run.closed.unguarded.contains(address)
                 || run.closed.families.contains(&Family::of(address.ip)) =>
             {
-                Err("put off: its masquerade rule is missing")
+                Err("put off: its element in our tables is missing")
             }
             Operation::Ipvs(
                 Command::AddRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
             ) if run.closed.missing.contains(of) => Err("put off: its virtual server is missing"),
             // It may be on another node, and would answer past this one.
             Operation::Ipvs(Command::AddRealServer(Id::Address(of), _))
-                if run.closed.unmasqueraded.contains(of) =>
+                if run.closed.unguarded.contains(of) =>
             {
-                Err("put off: the masquerade rule of its virtual server is missing")
+                Err("put off: an element of its virtual server is missing in our tables")
             }
             Operation::Ipvs(command) => Ok(command.clone()),
             _ => Err("not an IPVS command"),
@@ -127,6 +129,11 @@ impl Run<'_> {
         let (changes, kept) = self.permitted(batch.iter(), |operation, run| match operation {
             Operation::Link(dummy_interface::Change::Bind(vip)) if run.is_closed(vip) => {
                 Err("put off: none of its virtual servers is there")
+            }
+            Operation::Link(dummy_interface::Change::Bind(vip))
+                if run.closed.unguarded_vips.contains(vip) =>
+            {
+                Err("put off: its element in our tables is missing")
             }
             Operation::Link(change) => Ok(*change),
             _ => Err("not a change to kube-ipvs0"),
@@ -230,10 +237,11 @@ impl Run<'_> {
                 self.outcome.doubtful = true;
                 self.closed.families.insert(*family);
             }
-            Operation::Netfilter(netfilter::Change::AddElement(
-                Element::ClusterIp(address) | Element::External(address),
-            )) => {
-                self.closed.unmasqueraded.insert(*address);
+            Operation::Netfilter(netfilter::Change::AddElement(element)) => {
+                self.closed.unguarded.extend(element.virtual_server());
+                if let Element::Vip(vip) = element {
+                    self.closed.unguarded_vips.insert(*vip);
+                }
             }
             Operation::Ipvs(Command::AddVirtualServer(server)) => {
                 if let Id::Address(address) = server.id {

@@ -2,8 +2,8 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use ipvs::{RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
-use netfilter::{Element, HairpinFlow};
+use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
+use netfilter::{Element, HairpinFlow, HealthCheckPort};
 
 use crate::{
     DesiredService, DesiredVirtualServer, HealthCheck, Options, Service, ServiceKind, ServicePort,
@@ -46,7 +46,7 @@ struct Parts<'a> {
     options: &'a Options,
     virtual_servers: Vec<DesiredVirtualServer>,
     vips: Vec<IpAddr>,
-    hairpins: Vec<Element>,
+    shared_elements: Vec<Element>,
     without_local_endpoint: Vec<WithoutLocalEndpoint>,
     ready_here: Vec<IpAddr>,
 }
@@ -59,7 +59,7 @@ impl<'a> Parts<'a> {
             options,
             virtual_servers: Vec::new(),
             vips: Vec::new(),
-            hairpins: Vec::new(),
+            shared_elements: Vec::new(),
             without_local_endpoint: Vec::new(),
             ready_here: Vec::new(),
         }
@@ -80,7 +80,7 @@ impl<'a> Parts<'a> {
             }
             let selection = Selection::decide(endpoints, one.traffic(), policy);
             let used: Vec<_> = endpoints.iter().filter(|endpoint| selection.uses(endpoint)).collect();
-            self.hairpins.extend(used.iter().filter_map(|endpoint| hairpin(one.port, endpoint)));
+            self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(one.port, endpoint)));
 
             let real_servers: Vec<_> = used.into_iter().map(real_server).collect();
             if *real_servers != *shared {
@@ -100,17 +100,21 @@ impl<'a> Parts<'a> {
             config: configuration(frontend.address, self.service, self.options.scheduler),
             real_servers,
             element: frontend.element(policy),
+            allowed_sources: frontend.allowed_sources(self.service, self.node),
             kind: frontend.kind,
         });
     }
 
     fn finish(mut self) -> DesiredService {
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
+        let health_check = HealthCheck::of(self.service, self.options, self.ready_here);
+        self.shared_elements
+            .extend(health_check.iter().flat_map(|check| health_check_ports(check, self.service)));
         DesiredService {
             virtual_servers: self.virtual_servers.into(),
             vips: sorted_once(self.vips),
-            hairpins: sorted_once(self.hairpins),
-            health_check: HealthCheck::of(self.service, self.options, self.ready_here),
+            shared_elements: sorted_once(self.shared_elements),
+            health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
         }
     }
@@ -144,6 +148,13 @@ fn real_server(endpoint: &PortEndpoint) -> RealServer {
 fn hairpin(port: &ServicePort, endpoint: &PortEndpoint) -> Option<Element> {
     let local = endpoint.traits.contains(Traits::LOCAL);
     local.then_some(Element::Hairpin(HairpinFlow { protocol: port.protocol, pod: endpoint.address }))
+}
+
+/// Load balancers ask in each family that the Service has.
+fn health_check_ports(check: &HealthCheck, service: &Service) -> impl Iterator<Item = Element> {
+    let port = check.port.get();
+    let families = service.cluster_ips.iter().map(|ip| Family::of(*ip));
+    families.map(move |family| Element::HealthCheckPort(HealthCheckPort { family, port }))
 }
 
 fn sorted_once<T: Ord>(mut values: Vec<T>) -> Box<[T]> {

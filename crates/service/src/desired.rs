@@ -1,9 +1,9 @@
 //! What the kernel should look like for one Service.
 
-use std::{net::IpAddr, num::NonZero, sync::Arc};
+use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
 
 use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
-use netfilter::Element;
+use netfilter::{AllowedSource, Element};
 use serde::Serialize;
 
 use crate::{AddressKind, Traffic};
@@ -16,8 +16,9 @@ pub struct DesiredService {
     pub virtual_servers: Box<[DesiredVirtualServer]>,
     /// The addresses that must be local to this node, sorted, each once.
     pub vips: Box<[IpAddr]>,
-    /// The elements for pods of this node that are their own clients, sorted, each once.
-    pub hairpins: Box<[Element]>,
+    /// The elements that other Services may ask for as well, sorted, each once: for pods of this node that are
+    /// their own clients, and for the port at which load balancers ask.
+    pub shared_elements: Box<[Element]>,
     /// What a load balancer is told of this node, if it asks.
     pub health_check: Option<HealthCheck>,
     /// Where a policy Local finds no endpoint on this node, for some port, although the cluster has one;
@@ -35,11 +36,32 @@ pub struct DesiredVirtualServer {
     /// Its real servers, sorted by address, each address once. Most virtual servers of one port have the
     /// same, and share them.
     pub real_servers: Arc<[RealServer]>,
-    /// The element of our nf_tables sets by which its flows are masqueraded; `None`: the real servers see
-    /// the clients' addresses.
-    pub element: Option<Element>,
+    /// The element of our nf_tables sets that says which of its flows are masqueraded.
+    pub element: Element,
+    /// The clients that may reach it, sorted, without overlaps; `None`: everybody.
+    pub allowed_sources: Option<Box<[AllowedSource]>>,
     /// What the address is to the Service.
     pub kind: AddressKind,
+}
+
+impl DesiredVirtualServer {
+    /// The elements of our nf_tables sets that belong to it.
+    pub fn elements(&self) -> impl Iterator<Item = Element> {
+        let restricted = self.allowed_sources.as_ref().map(|_| Element::Restricted(self.address));
+        let allowed = self.allowed_sources.iter().flatten().copied().map(Element::AllowedSource);
+        iter::once(self.element).chain(restricted).chain(allowed)
+    }
+
+    /// Whether an element of our sets belongs to it.
+    pub fn has_element(&self, element: &Element) -> bool {
+        match element {
+            Element::Restricted(to) => *to == self.address && self.allowed_sources.is_some(),
+            Element::AllowedSource(source) => {
+                self.allowed_sources.as_ref().is_some_and(|all| all.binary_search(source).is_ok())
+            }
+            _ => *element == self.element,
+        }
+    }
 }
 
 /// The answer at a Service's `healthCheckNodePort`: how many endpoints on this node are ready, each pod

@@ -18,7 +18,8 @@ pub(crate) struct Frontend<'a> {
 
 /// What an address is to its Service. Where one Service has an address and port as several of these, the
 /// first counts, and where several Services claim it too: ClusterIPs and NodePorts are given out by the API
-/// server, each once, while an external address is whatever somebody wrote.
+/// server, each once, and a load balancer's address by a controller, while an external IP is whatever
+/// somebody wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
@@ -26,8 +27,10 @@ pub enum AddressKind {
     ClusterIp,
     /// One of this node's own addresses, with the NodePort.
     NodePort,
-    /// An external IP or a load balancer's address.
-    External,
+    /// A load balancer's address.
+    LoadBalancer,
+    /// An external IP.
+    ExternalIp,
 }
 
 /// Every address at which a Service is served, each once: those with the same endpoints in a row, and
@@ -44,8 +47,8 @@ pub(crate) fn frontends<'a>(service: &'a Service, node: &ThisNode, options: &Opt
             }));
         };
         add(AddressKind::ClusterIp, &service.cluster_ips, port.port);
-        add(AddressKind::External, service.served_external_ips(options), port.port);
-        add(AddressKind::External, &service.load_balancer_ips, port.port);
+        add(AddressKind::ExternalIp, service.served_external_ips(options), port.port);
+        add(AddressKind::LoadBalancer, &service.load_balancer_ips, port.port);
         if let Some(number) = port.node_port {
             add(AddressKind::NodePort, node.node_port_addresses(), number.get());
         }
@@ -71,7 +74,7 @@ impl Frontend<'_> {
     pub(crate) fn traffic(&self) -> Traffic {
         match self.kind {
             AddressKind::ClusterIp => Traffic::Internal,
-            AddressKind::External | AddressKind::NodePort => Traffic::External,
+            AddressKind::NodePort | AddressKind::LoadBalancer | AddressKind::ExternalIp => Traffic::External,
         }
     }
 
@@ -82,14 +85,14 @@ impl Frontend<'_> {
         (self.kind == AddressKind::ClusterIp || !node.has(&ip)).then_some(ip)
     }
 
-    /// The element by which its flows are masqueraded. With the external policy Local they are not: the
-    /// endpoints are to see the client's address. This holds even where there are only endpoints on other
-    /// nodes, as upstream has it.
-    pub(crate) fn element(&self, policy: TrafficPolicy) -> Option<Element> {
+    /// The element that says which of its flows are masqueraded. With the external policy Local, the endpoints
+    /// are to see the client's address. This holds even where there are only endpoints on other nodes, as
+    /// upstream has it.
+    pub(crate) fn element(&self, policy: TrafficPolicy) -> Element {
         match (self.traffic(), policy) {
-            (Traffic::Internal, _) => Some(Element::ClusterIp(self.address)),
-            (Traffic::External, TrafficPolicy::Cluster) => Some(Element::External(self.address)),
-            (Traffic::External, TrafficPolicy::Local) => None,
+            (Traffic::Internal, _) => Element::ClusterIp(self.address),
+            (Traffic::External, TrafficPolicy::Cluster) => Element::External(self.address),
+            (Traffic::External, TrafficPolicy::Local) => Element::ExternalLocal(self.address),
         }
     }
 }

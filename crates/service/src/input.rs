@@ -5,6 +5,7 @@
 
 use std::{net::IpAddr, num::NonZero, sync::Arc};
 
+use ipnet::IpNet;
 use ipvs::{Family, Protocol};
 
 use crate::ObjectName;
@@ -28,6 +29,9 @@ pub struct Service {
     /// (`ipMode: VIP`, or none). Whatever `spec.type` says: a status left over is served, as upstream
     /// does it.
     pub load_balancer_ips: Vec<IpAddr>,
+    /// `spec.loadBalancerSourceRanges`: the clients that may reach the load balancer's addresses, in any order.
+    /// `None`: everybody.
+    pub load_balancer_source_ranges: Option<Vec<IpNet>>,
     /// The ports.
     pub ports: Vec<ServicePort>,
     /// `sessionAffinity: ClientIP`: how many seconds a client keeps its endpoint.
@@ -54,6 +58,7 @@ impl Service {
             cluster_ips: Vec::new(),
             external_ips: Vec::new(),
             load_balancer_ips: Vec::new(),
+            load_balancer_source_ranges: None,
             ports: Vec::new(),
             session_affinity: None,
             internal_traffic_policy: TrafficPolicy::default(),
@@ -157,4 +162,6 @@ pub struct Node {
     /// The node IPs: `status.addresses` of type InternalIP, then those of type ExternalIP. The first of
     /// a family is the primary one of that family.
     pub ips: Vec<IpAddr>,
+    /// `spec.podCIDRs`: the addresses of the pods of this node.
+    pub pod_cidrs: Vec<IpNet>,
 }

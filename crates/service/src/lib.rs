@@ -41,6 +41,7 @@ mod reports;
 mod selection;
 mod shared;
 mod slice;
+mod source_ranges;
 mod state;
 mod strings;
 mod this_node;

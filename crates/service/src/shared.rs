@@ -1,4 +1,4 @@
-//! What several Services can ask for at once: VIPs and hairpins.
+//! What several Services can ask for at once: VIPs, and elements that belong to no virtual server.
 
 use std::net::IpAddr;
 
@@ -6,11 +6,11 @@ use netfilter::Element;
 
 use crate::{Touched, Urgency, counted::Counted, record::Demand};
 
-/// The VIPs and hairpins that at least one Service asks for.
+/// What at least one Service asks for.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) vips: Counted<IpAddr>,
-    pub(crate) hairpins: Counted<Element>,
+    pub(crate) elements: Counted<Element>,
     /// Every address at which an urgent Service is served, once for each port.
     pub(crate) urgent_ips: Counted<IpAddr>,
 }
@@ -21,11 +21,12 @@ impl Shared {
         for &vip in &demand.desired.vips {
             if self.vips.add(vip) {
                 touched.toggle_vip(vip);
+                touched.toggle_element(Element::Vip(vip));
             }
         }
-        for &hairpin in &demand.desired.hairpins {
-            if self.hairpins.add(hairpin) {
-                touched.toggle_element(hairpin);
+        for &element in &demand.desired.shared_elements {
+            if self.elements.add(element) {
+                touched.toggle_element(element);
             }
         }
         for ip in urgent_ips(demand) {
@@ -38,11 +39,12 @@ impl Shared {
         for vip in &demand.desired.vips {
             if self.vips.remove(vip) {
                 touched.toggle_vip(*vip);
+                touched.toggle_element(Element::Vip(*vip));
             }
         }
-        for hairpin in &demand.desired.hairpins {
-            if self.hairpins.remove(hairpin) {
-                touched.toggle_element(*hairpin);
+        for element in &demand.desired.shared_elements {
+            if self.elements.remove(element) {
+                touched.toggle_element(*element);
             }
         }
         for ip in urgent_ips(demand) {

@@ -15,8 +15,8 @@ use crate::{
 ///
 /// Several Services may claim one address and port. One holds it: a ClusterIP goes before a NodePort and
 /// that before an external address, then the oldest Service, then the first by name. The others' claims
-/// wait until it lets go. VIPs and hairpins are shared: they are wanted
-/// until the last Service that asks for them is gone.
+/// wait until it lets go. VIPs and elements that belong to no
+/// virtual server are shared: they are wanted until the last Service that asks for them is gone.
 #[derive(Debug)]
 pub struct State {
     records: Records,
@@ -80,18 +80,18 @@ impl State {
 
     /// Whether a Service wants this element in our nf_tables sets.
     pub fn wants_element(&self, element: &Element) -> bool {
-        match element {
-            Element::ClusterIp(address) | Element::External(address) => {
-                self.virtual_server(address).is_some_and(|server| server.element == Some(*element))
-            }
-            Element::Hairpin(_) => self.shared.hairpins.contains(element),
+        match (element, element.virtual_server()) {
+            (_, Some(of)) => self.virtual_server(of).is_some_and(|server| server.has_element(element)),
+            (Element::Vip(vip), None) => self.wants_vip(vip),
+            (_, None) => self.shared.elements.contains(element),
         }
     }
 
     /// Every element that our sets must hold, each once, in no particular order.
-    pub fn elements(&self) -> impl Iterator<Item = &Element> {
-        let masquerading = self.virtual_servers().filter_map(|server| server.element.as_ref());
-        masquerading.chain(self.shared.hairpins.iter())
+    pub fn elements(&self) -> impl Iterator<Item = Element> {
+        let of_servers = self.virtual_servers().flat_map(DesiredVirtualServer::elements);
+        let of_vips = self.vips().copied().map(Element::Vip);
+        of_servers.chain(of_vips).chain(self.shared.elements.iter().copied())
     }
 
     /// The Service that holds an address and port.
@@ -197,12 +197,9 @@ impl State {
         if server_before != server_now {
             touched.virtual_servers.insert(address);
         }
-        let [element_before, element_now] =
-            [server_before, server_now].map(|it| it.and_then(|it| it.element));
-        if element_before != element_now {
-            for element in [element_before, element_now].into_iter().flatten() {
-                touched.toggle_element(element);
-            }
+        // What was wanted before and is wanted now is toggled twice.
+        for server in [server_before, server_now].into_iter().flatten() {
+            server.elements().for_each(|element| touched.toggle_element(element));
         }
     }
 }

@@ -96,7 +96,7 @@ fn a_new_address_of_the_node_touches_nothing_when_nobody_is_served_there() {
     services[1].load_balancer_ips = ips(&["203.0.113.1"]);
     let mut state = state_of(&services, &slices);
     assert!(state.apply(node_addresses(&["192.0.2.1", "10.96.0.1"])).is_empty());
-    assert!(state.apply(Change::ApplyNode(Node { zone: None, ips: ips(&["192.0.2.1"]) })).is_empty());
+    assert!(state.apply(Change::ApplyNode(Node { ips: ips(&["192.0.2.1"]), ..Node::default() })).is_empty());
 }
 
 #[test]

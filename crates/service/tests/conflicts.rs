@@ -170,9 +170,9 @@ fn who_is_masqueraded_at_an_address_is_decided_by_the_service_that_holds_it() {
         &[exposed("old", 1, TrafficPolicy::Local), exposed("young", 2, TrafficPolicy::Cluster)],
         &[],
     );
-    assert!(!state.wants_element(&masqueraded) && state.elements().all(|it| *it != masqueraded));
+    assert!(!state.wants_element(&masqueraded) && state.elements().all(|it| it != masqueraded));
     let touched = state.apply(Change::DeleteService(name("old")));
-    assert!(state.wants_element(&masqueraded) && state.elements().any(|it| *it == masqueraded));
+    assert!(state.wants_element(&masqueraded) && state.elements().any(|it| it == masqueraded));
     assert!(touched.elements.contains(&masqueraded) && touched.virtual_servers.contains(&at));
 }
 

@@ -35,7 +35,7 @@ fn single_stack() -> State {
 fn served(options: Options, node_ips: &[&str]) -> Vec<String> {
     let web = node_port_service("web", &["10.96.0.1", "fd00::1"], 30080);
     let mut state = state_with(options, &[web], &[]);
-    state.apply(Change::ApplyNode(Node { zone: None, ips: ips(node_ips) }));
+    state.apply(Change::ApplyNode(Node { ips: ips(node_ips), ..Node::default() }));
     state.apply(node_addresses(&ADDRESSES));
     let servers = virtual_servers(&state);
     let node_ports: Vec<String> = servers.iter().filter(|at| at.ends_with(":30080")).cloned().collect();
@@ -181,7 +181,7 @@ fn a_node_that_loses_its_ips_keeps_its_primary_addresses() {
     let options = Options { node_port_addresses: NodePortAddresses::Primary, ..options() };
     let mut state = State::new(options);
     state.apply(node_addresses(&["192.0.2.1", "192.0.2.2"]));
-    state.apply(Change::ApplyNode(Node { zone: None, ips: ips(&["192.0.2.2"]) }));
+    state.apply(Change::ApplyNode(Node { ips: ips(&["192.0.2.2"]), ..Node::default() }));
     state.apply(Change::ApplyNode(Node::default()));
     assert_eq!(state.node_port_addresses(), ips(&["192.0.2.2"]));
 }
@@ -207,9 +207,9 @@ fn a_new_primary_address_of_the_node_is_served_instead() {
     let options = primary(None);
     let mut state = state_with(options, &[node_port_service("web", &["10.96.0.1"], 30080)], &[]);
     state.apply(node_addresses(&ADDRESSES));
-    state.apply(Change::ApplyNode(Node { zone: None, ips: ips(&["10.0.0.1"]) }));
+    state.apply(Change::ApplyNode(Node { ips: ips(&["10.0.0.1"]), ..Node::default() }));
     assert_eq!(virtual_servers(&state), ["TCP 10.0.0.1:30080", "TCP 10.96.0.1:80"]);
-    state.apply(Change::ApplyNode(Node { zone: None, ips: ips(&["192.0.2.1"]) }));
+    state.apply(Change::ApplyNode(Node { ips: ips(&["192.0.2.1"]), ..Node::default() }));
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.1:80", "TCP 192.0.2.1:30080"]);
 }
 

@@ -120,7 +120,7 @@ impl Comparison<'_> {
 
     fn every_element(&self, differences: &mut Differences) {
         for element in self.desired.elements() {
-            self.element(element, differences);
+            self.element(&element, differences);
         }
         for element in &self.observed.netfilter.elements {
             if !self.desired.wants_element(element) {
@@ -154,23 +154,33 @@ impl Comparison<'_> {
     }
 
     fn element(&self, element: &Element, differences: &mut Differences) {
-        if !self.ours.serves(&element.ip()) {
+        if !self.ours.families.contains(&element.family()) {
             return;
         }
         let has = self.observed.netfilter.elements.contains(element);
         match (self.desired.wants_element(element), has) {
-            (true, false) => {
-                // A pod does not know how urgent the Services are that it serves.
-                let urgency = match element {
-                    Element::ClusterIp(address) | Element::External(address) => {
-                        self.desired.urgency(&address.ip)
-                    }
-                    Element::Hairpin(_) => Urgency::First,
-                };
-                differences.opening(urgency).elements.push(*element);
+            (true, false) => differences.opening(self.urgency(element)).elements.push(*element),
+            // Together with what takes its place: the ranges of clients must not overlap, and what restricts
+            // them must not stay behind alone.
+            (false, true) if self.stays_served(element) => {
+                differences.opening(self.urgency(element)).replaced_elements.push(*element);
             }
             (false, true) => differences.obsolete_elements.push(*element),
             _ => {}
+        }
+    }
+
+    /// Whether it belongs to a virtual server that stays.
+    fn stays_served(&self, element: &Element) -> bool {
+        element.virtual_server().is_some_and(|of| self.desired.virtual_server(of).is_some())
+    }
+
+    fn urgency(&self, element: &Element) -> Urgency {
+        match (element, element.virtual_server()) {
+            (Element::Vip(ip), _) => self.desired.urgency(ip),
+            (_, Some(of)) => self.desired.urgency(&of.ip),
+            // A pod does not know how urgent the Services are that it serves.
+            (_, None) => Urgency::First,
         }
     }
 
@@ -285,6 +295,8 @@ struct Differences {
 /// What makes VIPs work, in the order in which it must be done.
 #[derive(Default)]
 struct Opening {
+    /// In one transaction with those that follow.
+    replaced_elements: Vec<Element>,
     elements: Vec<Element>,
     servers: Vec<Command>,
     vips: Vec<IpAddr>,
@@ -301,9 +313,12 @@ impl Differences {
     fn into_plan(mut self) -> Plan {
         let mut operations = self.foundations;
         for mut opening in [self.first, self.normal] {
+            opening.replaced_elements.sort_unstable();
             opening.elements.sort_unstable();
             opening.vips.sort_unstable();
-            operations.extend(opening.elements.into_iter().map(|e| netfilter::Change::AddElement(e).into()));
+            let replaced = opening.replaced_elements.into_iter().map(netfilter::Change::DeleteElement);
+            let added = opening.elements.into_iter().map(netfilter::Change::AddElement);
+            operations.extend(replaced.chain(added).map(Operation::from));
             operations.extend(opening.servers.into_iter().map(Operation::from));
             operations.extend(opening.vips.into_iter().map(|vip| dummy_interface::Change::Bind(vip).into()));
         }

@@ -126,10 +126,10 @@ fn copy(fake: &FakeKernel) -> FakeKernel {
 fn expected_of<T: Ord + Copy>(
     desired: impl Iterator<Item = T>,
     before: impl Iterator<Item = T>,
-    ip: impl Fn(&T) -> IpAddr,
+    family: impl Fn(&T) -> Family,
     ours: &Ownership,
 ) -> BTreeSet<T> {
-    let served = |key: &T| ours.families.contains(&Family::of(ip(key)));
+    let served = |key: &T| ours.families.contains(&family(key));
     desired.filter(&served).chain(before.filter(|key| !served(key))).collect()
 }
 
@@ -187,13 +187,14 @@ proptest! {
         prop_assert!(now.links.device);
         prop_assert!(now.tables.is_superset(&ours.families));
         let vips = |before: &BTreeSet<IpAddr>, desired: Vec<IpAddr>| {
-            expected_of(desired.into_iter(), before.iter().copied(), |vip| *vip, &ours)
+            expected_of(desired.into_iter(), before.iter().copied(), |vip| Family::of(*vip), &ours)
         };
         prop_assert_eq!(&now.links.bound, &vips(&before.links.bound, state.vips().copied().collect()));
         prop_assert_eq!(&now.links.other_way, &vips(&before.links.other_way, Vec::new()));
         let elements: BTreeSet<_> = now.elements.iter().copied().collect();
-        let desired = state.elements().copied();
-        prop_assert_eq!(elements, expected_of(desired, before.elements.iter().copied(), Element::ip, &ours));
+        let desired = state.elements();
+        let expected = expected_of(desired, before.elements.iter().copied(), Element::family, &ours);
+        prop_assert_eq!(elements, expected);
     }
 
     #[test]
@@ -327,22 +328,19 @@ proptest! {
     fn what_is_not_ours_is_in_no_plan(inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()) {
         let state = state(&inputs);
         for operation in full(&state, &read(&fake), &ours).operations {
-            let ip = match &operation {
+            let family = match &operation {
                 Operation::Ipvs(command) => {
                     let id = command.virtual_server();
                     let wanted = matches!(id, Id::Address(at) if state.virtual_server(&at).is_some());
                     prop_assert!(wanted || !is_kept(id, &ours), "{}", operation);
                     continue;
                 }
-                Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.ip(),
-                Operation::Link(Bind(vip) | Unbind(vip)) => *vip,
-                Operation::Netfilter(netfilter::Change::InstallTable(family)) => {
-                    prop_assert!(ours.families.contains(family), "{}", operation);
-                    continue;
-                }
+                Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.family(),
+                Operation::Link(Bind(vip) | Unbind(vip)) => Family::of(*vip),
+                Operation::Netfilter(netfilter::Change::InstallTable(family)) => *family,
                 Operation::Link(dummy_interface::Change::EnsureDevice) => continue,
             };
-            prop_assert!(ours.families.contains(&Family::of(ip)), "{}", operation);
+            prop_assert!(ours.families.contains(&family), "{}", operation);
         }
     }
 
@@ -354,7 +352,7 @@ proptest! {
         let plan = full(&state, &read(&fake), &ours);
         for wanted in state.virtual_servers() {
             let at = wanted.address;
-            let element = wanted.element.and_then(|element| position(&plan, AddElement(element)));
+            let element = position(&plan, AddElement(wanted.element));
             let server = position(&plan, Command::AddVirtualServer(wanted.config.clone()));
             let vip = position(&plan, Bind(at.ip));
             prop_assert!(in_order(element, server) && in_order(element, vip), "{}:\n{}", at, plan);

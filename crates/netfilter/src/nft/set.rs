@@ -1,4 +1,4 @@
-//! Sets whose keys are concatenations, such as `ipv4_addr . inet_proto . inet_service`.
+//! Sets, most with concatenations for keys, such as `ipv4_addr . inet_proto . inet_service`.
 
 use std::fmt;
 
@@ -10,6 +10,7 @@ use super::{
     expression::{DATA_VALUE, LIST_ELEMENT},
     message::{self, CREATE, Message},
 };
+use crate::key::Key;
 
 /// `enum nft_set_attributes`.
 const NFTA_SET_TABLE: u16 = 1;
@@ -17,13 +18,22 @@ const NFTA_SET_NAME: u16 = 2;
 const NFTA_SET_FLAGS: u16 = 3;
 const NFTA_SET_KEY_TYPE: u16 = 4;
 const NFTA_SET_KEY_LEN: u16 = 5;
+const NFTA_SET_DESC: u16 = 9;
 const NFTA_SET_ID: u16 = 10;
 /// `enum nft_set_elem_list_attributes`.
 const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
-/// `NFTA_SET_ELEM_KEY`.
+/// `enum nft_set_elem_attributes`.
 const NFTA_SET_ELEM_KEY: u16 = 1;
+const NFTA_SET_ELEM_KEY_END: u16 = 10;
+/// `enum nft_set_desc_attributes` and `enum nft_set_field_attributes`.
+const NFTA_SET_DESC_CONCAT: u16 = 2;
+const NFTA_SET_FIELD_LEN: u16 = 1;
+
+const NFT_SET_INTERVAL: u32 = 0x4;
+/// Since Linux 5.6, with the sets of intervals that it is needed for (`nft_set_pipapo.c`).
+const NFT_SET_CONCAT: u32 = 0x80;
 
 /// A part of a set's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +43,13 @@ pub(crate) enum Datatype {
     Port,
 }
 
-/// A set without timeouts, intervals or size limit.
+/// A set without timeouts or size limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Set {
     pub(crate) name: &'static str,
     pub(crate) key: &'static [Datatype],
+    /// Whether an element can be an interval. The key is a concatenation then.
+    pub(crate) intervals: bool,
 }
 
 /// A set of our table as the kernel shows it.
@@ -63,9 +75,14 @@ impl Datatype {
 
     /// How many bytes it takes in a key: registers are filled up to four.
     const fn length(self, family: Family) -> u32 {
+        self.unpadded(family).next_multiple_of(4)
+    }
+
+    const fn unpadded(self, family: Family) -> u32 {
         match self {
             Self::Address => family.address_bits() as u32 / 8,
-            Self::Protocol | Self::Port => 4,
+            Self::Protocol => 1,
+            Self::Port => 2,
         }
     }
 
@@ -87,7 +104,7 @@ impl Set {
             let separator = if position == 0 { "" } else { " . " };
             write!(f, "{separator}{}", datatype.name(family))?;
         }
-        Ok(())
+        f.write_str(if self.intervals { "\n\t\tflags interval" } else { "" })
     }
 
     /// Whether the kernel's set is this one, elements aside.
@@ -99,7 +116,7 @@ impl Set {
     pub(crate) fn observed(&self, family: Family) -> ObservedSet {
         ObservedSet {
             name: self.name.into(),
-            flags: 0,
+            flags: self.flags(),
             key_type: self.key_type(family),
             key_length: self.key_length(family),
         }
@@ -110,11 +127,29 @@ impl Set {
         message::add(batch, Message::NewSet, CREATE, family, |encoder| {
             encoder.string(NFTA_SET_TABLE, TABLE);
             encoder.string(NFTA_SET_NAME, self.name);
-            encoder.u32_be(NFTA_SET_FLAGS, 0);
+            encoder.u32_be(NFTA_SET_FLAGS, self.flags());
             encoder.u32_be(NFTA_SET_KEY_TYPE, self.key_type(family));
             encoder.u32_be(NFTA_SET_KEY_LEN, self.key_length(family));
             encoder.u32_be(NFTA_SET_ID, id);
+            if self.intervals {
+                encoder.nest(NFTA_SET_DESC, |description| self.describe_fields(family, description));
+            }
         });
+    }
+
+    /// The kernel finds a packet in intervals field by field.
+    fn describe_fields(&self, family: Family, description: &mut Encoder<'_>) {
+        description.nest(NFTA_SET_DESC_CONCAT, |fields| {
+            for datatype in self.key {
+                fields.nest(LIST_ELEMENT, |field| {
+                    field.u32_be(NFTA_SET_FIELD_LEN, datatype.unpadded(family));
+                });
+            }
+        });
+    }
+
+    const fn flags(&self) -> u32 {
+        if self.intervals { NFT_SET_INTERVAL | NFT_SET_CONCAT } else { 0 }
     }
 
     /// A concatenation's type is its parts' types, six bits each (nft's `concat_subtype_add`).
@@ -151,27 +186,28 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedSet>, Error> {
 }
 
 /// Appends a request about elements of one set. `keys` must stay below 64 KiB with 12 bytes of
-/// headers each: the list is one attribute.
-pub(crate) fn elements<K: AsRef<[u8]>>(
+/// headers each, and 8 more for a second end: the list is one attribute.
+pub(crate) fn elements(
     batch: &mut Batch,
     message: Message,
     flags: u16,
     family: Family,
     set: &str,
-    keys: impl Iterator<Item = K>,
+    keys: impl Iterator<Item = Key>,
 ) {
     message::add(batch, message, flags, family, |encoder| {
         encoder.string(NFTA_SET_ELEM_LIST_TABLE, TABLE);
         encoder.string(NFTA_SET_ELEM_LIST_SET, set);
-        encoder.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| {
-            keys.for_each(|key| encode_element(list, key.as_ref()));
-        });
+        encoder.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| keys.for_each(|key| encode_element(list, &key)));
     });
 }
 
-fn encode_element(list: &mut Encoder<'_>, key: &[u8]) {
+fn encode_element(list: &mut Encoder<'_>, key: &Key) {
     list.nest(LIST_ELEMENT, |element| {
-        element.nest(NFTA_SET_ELEM_KEY, |data| data.bytes(DATA_VALUE, key));
+        element.nest(NFTA_SET_ELEM_KEY, |data| data.bytes(DATA_VALUE, key.start.as_ref()));
+        if let Some(end) = &key.end {
+            element.nest(NFTA_SET_ELEM_KEY_END, |data| data.bytes(DATA_VALUE, end.as_ref()));
+        }
     });
 }
 
@@ -183,36 +219,58 @@ pub(crate) fn list_elements(family: Family, set: &str) -> Batch {
     })
 }
 
-/// Calls `take` with the key of each element in one message of a dump.
-pub(crate) fn decode_elements(reply: &Reply<'_>, mut take: impl FnMut(&[u8])) -> Result<(), Error> {
+/// Calls `take` with the key of each element in one message of a dump, and with its other end if it is an
+/// interval.
+pub(crate) fn decode_elements(
+    reply: &Reply<'_>,
+    mut take: impl FnMut(&[u8], Option<&[u8]>),
+) -> Result<(), Error> {
     for attribute in message::body(reply)? {
         let attribute = attribute?;
         if attribute.kind != NFTA_SET_ELEM_LIST_ELEMENTS {
             continue;
         }
         for element in attributes(attribute.payload) {
+            let (mut start, mut end) = (None, None);
             for part in attributes(element?.payload) {
                 let part = part?;
-                if part.kind != NFTA_SET_ELEM_KEY {
-                    continue;
+                match part.kind {
+                    NFTA_SET_ELEM_KEY => start = value(part.payload)?,
+                    NFTA_SET_ELEM_KEY_END => end = value(part.payload)?,
+                    _ => {}
                 }
-                for data in attributes(part.payload) {
-                    let data = data?;
-                    if data.kind == DATA_VALUE {
-                        take(data.payload);
-                    }
-                }
+            }
+            if let Some(start) = start {
+                take(start, end);
             }
         }
     }
     Ok(())
 }
 
+/// The bytes in a `struct nft_data` attribute.
+fn value(data: &[u8]) -> Result<Option<&[u8]>, Error> {
+    for data in attributes(data) {
+        let data = data?;
+        if data.kind == DATA_VALUE {
+            return Ok(Some(data.payload));
+        }
+    }
+    Ok(None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Element;
 
-    const SET: Set = Set { name: "s", key: &[Datatype::Address, Datatype::Protocol, Datatype::Port] };
+    const SET: Set =
+        Set { name: "s", key: &[Datatype::Address, Datatype::Protocol, Datatype::Port], intervals: false };
+    const INTERVALS: Set = Set { intervals: true, ..SET };
+
+    fn keys() -> [Key; 2] {
+        ["0.1.2.3", "4.5.6.7"].map(|ip| Key::from(&Element::Vip(ip.parse().unwrap())))
+    }
 
     fn reply(batch: &Batch) -> Reply<'_> {
         Reply { kind: 0, flags: 0, sequence: 0, payload: &batch.as_bytes()[16..] }
@@ -221,10 +279,12 @@ mod tests {
     #[test]
     fn a_set_is_read_back_as_it_was_written() {
         for family in Family::BOTH {
-            let mut batch = Batch::default();
-            SET.add_to(&mut batch, family, 1);
-            let observed = decode(&reply(&batch)).unwrap().unwrap();
-            assert!(SET.is(family, &observed), "{observed:?}");
+            for (set, other) in [(SET, INTERVALS), (INTERVALS, SET)] {
+                let mut batch = Batch::default();
+                set.add_to(&mut batch, family, 1);
+                let observed = decode(&reply(&batch)).unwrap().unwrap();
+                assert!(set.is(family, &observed) && !other.is(family, &observed), "{observed:?}");
+            }
         }
     }
 
@@ -238,7 +298,7 @@ mod tests {
     #[test]
     fn elements_are_nested_four_deep() {
         let mut batch = Batch::default();
-        elements(&mut batch, Message::NewSetElement, CREATE, Family::V4, "s", [[1, 2, 3, 4]].iter());
+        elements(&mut batch, Message::NewSetElement, CREATE, Family::V4, "s", keys().into_iter().take(1));
         let header = |length: u16, kind: u16| [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
         let expected = [
             &[2, 0, 0, 0][..],
@@ -250,18 +310,18 @@ mod tests {
             &header(16, 0x8001),
             &header(12, 0x8001),
             &header(8, 1),
-            &[1, 2, 3, 4],
+            &[0, 1, 2, 3],
         ];
         assert_eq!(batch.as_bytes()[16..], expected.concat());
     }
 
     #[test]
     fn keys_are_read_back_from_a_list_of_elements() {
-        let keys = [[1, 2, 3, 4], [5, 6, 7, 8]];
         let mut batch = Batch::default();
-        elements(&mut batch, Message::NewSetElement, CREATE, Family::V4, "s", keys.iter());
+        elements(&mut batch, Message::NewSetElement, CREATE, Family::V4, "s", keys().into_iter());
         let mut read = Vec::new();
-        decode_elements(&reply(&batch), |key| read.push(key.to_vec())).unwrap();
-        assert_eq!(read, keys);
+        decode_elements(&reply(&batch), |start, end| read.push((start.to_vec(), end.map(<[u8]>::to_vec))))
+            .unwrap();
+        assert_eq!(read, [(vec![0, 1, 2, 3], None), (vec![4, 5, 6, 7], None)]);
     }
 }

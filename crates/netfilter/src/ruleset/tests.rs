@@ -2,12 +2,12 @@ use insta::assert_snapshot;
 
 use super::*;
 use crate::{
-    Element,
+    Element, HostFirewall,
     nft::{chain::ObservedChain, rule::ObservedRule, set::ObservedSet},
 };
 
 fn policy(local_traffic: LocalTraffic) -> Policy {
-    Policy { masquerade_all: false, mark: 0x4000, local_traffic }
+    Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall: HostFirewall::Warn }
 }
 
 fn by_source() -> Policy {

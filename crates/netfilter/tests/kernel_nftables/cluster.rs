@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
-use netfilter::{Change, Element, HairpinFlow, KernelNetfilter, LocalTraffic, Netfilter, Policy};
+use netfilter::{
+    Change, Element, HairpinFlow, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy,
+};
 
 use crate::{host::Host, programs::run};
 
@@ -114,7 +116,7 @@ impl Cluster {
 }
 
 pub(crate) fn policy(local_traffic: LocalTraffic) -> Policy {
-    Policy { masquerade_all: false, mark: MARK, local_traffic }
+    Policy { masquerade_all: false, mark: MARK, local_traffic, host_firewall: HostFirewall::Warn }
 }
 
 pub(crate) fn cluster_cidr() -> LocalTraffic {

@@ -8,7 +8,8 @@ use std::{
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::{
-    Change, Element, Error, HairpinFlow, KernelNetfilter, LocalTraffic, Netfilter, Observed, Policy, Ruleset,
+    Change, Element, Error, HairpinFlow, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Observed,
+    Policy, Ruleset,
 };
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
 const INSTALL: [Change; 2] = [Change::InstallTable(Family::V4), Change::InstallTable(Family::V6)];
 
 fn policy(local_traffic: LocalTraffic) -> Policy {
-    Policy { masquerade_all: false, mark: 0x4000, local_traffic }
+    Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall: HostFirewall::Warn }
 }
 
 fn by_source() -> Policy {
@@ -104,7 +105,12 @@ fn what_is_installed_is_what_nft_lists_for_every_policy() {
         policy(LocalTraffic::Bridge("cbr0".into())),
         policy(LocalTraffic::Bridge("a-name-of-15-by".into())),
         policy(LocalTraffic::InterfacePrefix("veth".into())),
-        Policy { masquerade_all: true, mark: 1 << 30, local_traffic: without_range },
+        Policy {
+            masquerade_all: true,
+            mark: 1 << 30,
+            local_traffic: without_range,
+            host_firewall: HostFirewall::Warn,
+        },
     ] {
         in_fresh_namespace(|| {
             let mut netfilter = KernelNetfilter::open(&policy).unwrap();

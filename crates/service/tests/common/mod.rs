@@ -133,7 +133,7 @@ impl Located for Endpoint {
 }
 
 pub(crate) fn in_zone(zone: &str) -> Change {
-    Change::ApplyNode(Node { zone: Some(zone.into()), ips: Vec::new() })
+    Change::ApplyNode(Node { zone: Some(zone.into()), ..Node::default() })
 }
 
 /// The interfaces of the node have these addresses.
@@ -221,7 +221,7 @@ pub(crate) fn wanted(state: &State) -> Wanted {
         state.virtual_servers().map(|server| (server.address, server.clone())).collect();
     let owners = virtual_servers.keys().map(|at| (*at, state.owner(at).unwrap().clone())).collect();
     let (mut vips, mut elements): (Vec<_>, Vec<_>) =
-        (state.vips().copied().collect(), state.elements().copied().collect());
+        (state.vips().copied().collect(), state.elements().collect());
     vips.sort_unstable();
     elements.sort_unstable();
     Wanted {

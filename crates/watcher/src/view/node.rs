@@ -54,7 +54,11 @@ impl Kind for Node {
             .read("metadata.labels[topology.kubernetes.io/zone]", &mut problems);
         // A zone that is not a string cannot be matched by any hint: the same as none.
         let status = raw.status.read("status", &mut problems).unwrap_or_default();
-        let node = Self { zone: zone.map(Into::into), ips: ips(status.addresses, &mut problems) };
+        let node = Self {
+            zone: zone.map(Into::into),
+            ips: ips(status.addresses, &mut problems),
+            pod_cidrs: Vec::new(),
+        };
         (metadata.object_meta(), Decoded::Object(node))
     }
 

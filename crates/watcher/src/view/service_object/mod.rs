@@ -105,6 +105,7 @@ fn service(
         ),
         external_ips: addresses::external_ips(spec.external_ips, &mut problems),
         load_balancer_ips,
+        load_balancer_source_ranges: None,
         ports: ports::ports(spec.ports, &mut problems),
         session_affinity: policies::affinity(
             spec.session_affinity,
