@@ -28,7 +28,7 @@ use ipvs::{
 use netfilter::{Change, Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy};
 use netlink::{Batch, Socket};
 use nix::sched::{CloneFlags, unshare};
-use reconciler::Timing;
+use reconciler::{Outlets, Timing};
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
 use watcher::{Kernel, Observed, Ownership, Scope, diff};
 
@@ -208,7 +208,7 @@ fn sync(services: u32, endpoints: u32, binding: VipBinding) -> Duration {
     let hour = Duration::from_secs(3600);
     let (list, slices) = objects(services, endpoints);
     let timing = Timing { sync_period: hour, min_sync_period: Duration::ZERO, drain_timeout: None };
-    let unheard = Box::new(drop);
+    let unheard = Outlets::closed();
     let (handle, thread) = reconciler::start(state(), kernel(binding), ownership(), timing, unheard).unwrap();
     handle.change(service::Change::ReplaceServices(list)).unwrap();
     handle.status().unwrap();

@@ -14,7 +14,7 @@ use std::{fs, io, net::IpAddr, path::PathBuf, time::Duration};
 use clap::ValueEnum;
 use ipnet::IpNet;
 use ipvs::{Family, Scheduler};
-use netfilter::{HostFirewall, Policy};
+use netfilter::{HostFirewall, LocalTraffic, Policy};
 use service::NodePortAddresses;
 
 pub use duration::{GoDuration, InvalidDuration};
@@ -41,8 +41,14 @@ pub struct Settings {
     pub min_sync_period: Duration,
     /// Virtual servers whose address is in one of these are somebody else's.
     pub exclude_cidrs: Vec<IpNet>,
-    /// What is masqueraded.
-    pub policy: Policy,
+    /// Whether every flow to a ClusterIP is masqueraded.
+    pub masquerade_all: bool,
+    /// The packet mark that asks for masquerading.
+    pub mark: u32,
+    /// How pods of this node, whose flows to a ClusterIP are not masqueraded otherwise, are recognised.
+    pub local_mode: LocalMode,
+    /// What becomes of our traffic in the host's own firewall.
+    pub host_firewall: HostFirewall,
     /// At which of this node's addresses NodePorts are served.
     pub node_port_addresses: NodePortAddresses,
     /// The address that counts before the node IP of its family.
@@ -75,6 +81,15 @@ pub enum Source {
     },
     /// The YAML and JSON files of a directory.
     Directory(PathBuf),
+}
+
+/// How pods of this node are recognised (`detectLocalMode`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalMode {
+    /// In this way.
+    Fixed(LocalTraffic),
+    /// By the Node's podCIDRs, which only its source knows.
+    NodeCidr,
 }
 
 /// How VIPs are made local.
@@ -201,13 +216,11 @@ impl Settings {
             min_sync_period,
             exclude_cidrs: validate::cidrs(&configuration.ipvs.exclude_cidrs)
                 .map_err(|p| origin.invalid("--ipvs-exclude-cidrs", "ipvs.excludeCIDRs", p))?,
-            policy: Policy {
-                masquerade_all: configuration.iptables.masquerade_all,
-                mark: validate::mark(configuration.iptables.masquerade_bit)
-                    .map_err(|p| origin.invalid("--iptables-masquerade-bit", "iptables.masqueradeBit", p))?,
-                local_traffic: validate::local_traffic(&configuration, &origin)?,
-                host_firewall: HostFirewall::default(),
-            },
+            masquerade_all: configuration.iptables.masquerade_all,
+            mark: validate::mark(configuration.iptables.masquerade_bit)
+                .map_err(|p| origin.invalid("--iptables-masquerade-bit", "iptables.masqueradeBit", p))?,
+            local_mode: validate::local_mode(&configuration, &origin)?,
+            host_firewall: flags.host_firewall,
             node_port_addresses,
             bind_address: validate::bind_address(&configuration.bind_address)
                 .map_err(|p| origin.invalid("--bind-address", "bindAddress", p))?,
@@ -222,6 +235,16 @@ impl Settings {
             control_socket: flags.control_socket.clone(),
             warnings,
         })
+    }
+
+    /// The policy where pods of this node are recognised like this.
+    pub fn policy(&self, local_traffic: LocalTraffic) -> Policy {
+        Policy {
+            masquerade_all: self.masquerade_all,
+            mark: self.mark,
+            local_traffic,
+            host_firewall: self.host_firewall,
+        }
     }
 }
 

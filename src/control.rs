@@ -7,7 +7,9 @@ mod server;
 
 use serde::{Deserialize, Serialize};
 
-use reconciler::{Report, Status};
+use reconciler::Report;
+
+use crate::advice::Advice;
 
 pub use client::{AskError, ask};
 pub use server::{Answers, BindError, Server};
@@ -23,6 +25,17 @@ pub enum Request {
     Resync,
     /// Say how things stand.
     Status,
+}
+
+/// How things stand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// With what is programmed.
+    #[serde(flatten)]
+    pub programmed: reconciler::Status,
+    /// With the node: what hurts traffic to Services. It does not keep anything from being programmed.
+    #[serde(default)]
+    pub advice: Vec<Advice>,
 }
 
 /// What it answers.

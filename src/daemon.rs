@@ -1,28 +1,31 @@
 //! The daemon: what is around the writer thread.
 
+mod conntrack;
+mod links;
+mod nf_tables;
 mod node;
+mod pod_cidrs;
 mod source;
 
 use std::{collections::BTreeSet, thread, time::Duration};
 
-use anyhow::{Context, anyhow, bail};
-use dummy_interface::{Change, Changed, KernelLinks, Links, Monitor, VipBinding};
-use netfilter::KernelNetfilter;
-use reconciler::{Handle, Notices, Timing};
+use anyhow::{Context, bail};
+use netfilter::{KernelNetfilter, Policy, conntrack::KernelConntrack};
+use reconciler::{Handle, Notices, Outlets, Timing};
 use service::{Options, State};
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
     task::spawn_blocking,
-    time::sleep,
 };
-use tracing::{info, warn};
-use watcher::{Kernel, Ownership, api::Troubles, one_line};
+use tracing::info;
+use watcher::{Kernel, Ownership, api::Troubles};
 
 use crate::{
-    config,
+    advice::{Doorbell, Held, Lookout, Rounds},
     config::Settings,
     control::{self, Answers, Request, Response},
+    events::Outbox,
     preflight,
     sysctl::Sysctl,
 };
@@ -43,24 +46,41 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let control = control::Server::bind(&settings.control_socket)?;
     preflight::scheduler(&mut ipvs, settings.scheduler)?;
 
+    let (local_traffic, guard) = tokio::select! {
+        known = pod_cidrs::local_traffic(&settings, &source, &control) => known?,
+        signal = stop_signal() => return signal,
+    };
+    let policy = settings.policy(local_traffic);
+
     Sysctl::default().prepare(settings.strict_arp)?;
-    let binding = vip_binding(settings.vip_binding);
+    let binding = links::vip_binding(settings.vip_binding);
+    let netfilter = KernelNetfilter::open(&policy)?;
+    let our_port = netfilter.port();
     let kernel = Kernel {
         ipvs: Box::new(ipvs),
-        netfilter: Box::new(KernelNetfilter::open(&settings.policy)?),
-        links: Box::new(links(binding)?),
+        netfilter: Box::new(netfilter),
+        links: Box::new(links::open(binding)?),
     };
     let families = node::families();
     info!(node = settings.node_name, scheduler = %settings.scheduler, ?binding, ?families, "kube-ipvs starts");
 
-    let notices = source.notices(&settings.node_name);
-    let (handle, writer) = start_writer(&settings, kernel, families, notices)?;
+    let outbox = source.outbox(&settings.node_name);
+    let (handle, writer) = start_writer(&settings, kernel, families, notices(outbox.clone()))?;
     let mut writer = spawn_blocking(move || writer.join());
+    let (advice, doorbell) = look_at_node(settings.sync_period, policy, handle.clone(), outbox);
     let troubles = Troubles::default();
+    let operator = Operator { handle: handle.clone(), troubles: troubles.clone(), advice };
+    // When the writer thread is gone the daemon ends; until then there is nobody to tell.
+    let news = |change| {
+        guard.hear(&change);
+        _ = handle.change(change);
+    };
     let stop = tokio::select! {
-        error = source.follow(&settings.node_name, &troubles, &handle) => Err(error),
-        error = follow_kernel(binding, &handle) => Err(error),
-        () = control.serve(Operator { handle: handle.clone(), troubles: troubles.clone() }) => Ok(()),
+        error = source.follow(&settings.node_name, &troubles, news) => Err(error),
+        error = guard.broken() => Err(error),
+        error = links::follow(binding, &handle) => Err(error),
+        never = nf_tables::follow(our_port, &handle, &doorbell) => match never {},
+        () = control.serve(operator) => Ok(()),
         signal = stop_signal() => signal,
         _ = &mut writer => bail!("the writer thread has ended unexpectedly"),
     };
@@ -78,19 +98,48 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 struct Operator {
     handle: Handle,
     troubles: Troubles,
+    advice: Held,
 }
 
 impl Answers for Operator {
     fn answer(&self, request: Request) -> Response {
         let answer = match request {
             Request::Resync => self.handle.resync().map(Response::Report),
-            Request::Status => self.handle.status().map(|mut status| {
-                status.problems.splice(0..0, self.troubles.lines());
-                Response::Status(Box::new(status))
+            Request::Status => self.handle.status().map(|mut programmed| {
+                programmed.problems.splice(0..0, self.troubles.lines());
+                let advice = self.advice.advice();
+                Response::Status(Box::new(control::Status { programmed, advice }))
             }),
         };
         answer.unwrap_or_else(|stopped| Response::Error(stopped.to_string()))
     }
+}
+
+/// What becomes of notices: Events, if there is where to post them.
+fn notices(outbox: Option<Outbox>) -> Notices {
+    match outbox {
+        Some(outbox) => Box::new(move |notice| outbox.post(notice)),
+        None => Box::new(drop),
+    }
+}
+
+/// Looks at the node from the first sync on. Returns what is found, and the bell to ring when the host's
+/// firewall has changed.
+fn look_at_node(
+    period: Duration,
+    policy: Policy,
+    handle: Handle,
+    outbox: Option<Outbox>,
+) -> (Held, Doorbell) {
+    let held = Held::default();
+    let mut lookout = Lookout::new(handle, policy, held.clone(), move |advice| {
+        if let Some(outbox) = &outbox {
+            outbox.post_about_node(advice.cause.reason(), advice.to_string());
+        }
+    });
+    let (rounds, doorbell) = Rounds::new(period);
+    tokio::spawn(rounds.run(move || lookout.look()));
+    (held, doorbell)
 }
 
 fn start_writer(
@@ -112,73 +161,10 @@ fn start_writer(
         min_sync_period: settings.min_sync_period,
         drain_timeout: settings.drain_timeout,
     };
-    let started = reconciler::start(State::new(options), kernel, ours, timing, notices);
+    let stale_flows = conntrack::start(KernelConntrack::open()?).context("cannot start a thread")?;
+    let outlets = Outlets { notices, stale_flows };
+    let started = reconciler::start(State::new(options), kernel, ours, timing, outlets);
     started.context("cannot start the writer thread")
-}
-
-/// kube-ipvs0 is made before anything else: Calico's Felix looks for the name once, at its own start.
-fn links(binding: VipBinding) -> anyhow::Result<KernelLinks> {
-    let mut links = KernelLinks::open(binding)?;
-    if !links.observe()?.device
-        && let Some(failed) = links.apply(&[Change::EnsureDevice])?.first()
-    {
-        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.errno);
-    }
-    Ok(links)
-}
-
-fn vip_binding(wanted: config::VipBinding) -> VipBinding {
-    match wanted {
-        config::VipBinding::Address => VipBinding::Address,
-        config::VipBinding::Route => outward(VipBinding::Route { source_v4: None, source_v6: None }),
-    }
-}
-
-/// The binding with the source addresses that the node has now.
-fn outward(binding: VipBinding) -> VipBinding {
-    match binding {
-        VipBinding::Address => VipBinding::Address,
-        VipBinding::Route { .. } => {
-            let (source_v4, source_v6) = node::outward_addresses();
-            VipBinding::Route { source_v4, source_v6 }
-        }
-    }
-}
-
-/// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
-/// asks for a new start.
-async fn follow_kernel(binding: VipBinding, handle: &Handle) -> anyhow::Error {
-    loop {
-        match Monitor::start(binding) {
-            Ok(mut monitor) => {
-                // Whatever changed before the subscription was not told.
-                let mut changed = Changed::everything();
-                loop {
-                    if changed.node_addresses && outward(binding) != binding {
-                        return anyhow!(
-                            "this node's address has changed, and --vip-binding=route names it: start again"
-                        );
-                    }
-                    // When the writer thread is gone the daemon ends.
-                    _ = handle.kernel_changed(changed);
-                    changed = match monitor.changed().await {
-                        Ok(changed) => changed,
-                        Err(error) => {
-                            warn!(
-                                "no longer told of changes to kube-ipvs0, subscribing again: {}",
-                                one_line(&error)
-                            );
-                            break;
-                        }
-                    };
-                }
-            }
-            Err(error) => {
-                warn!("not told of changes to kube-ipvs0, the periodic sync sees them: {}", one_line(&error));
-            }
-        }
-        sleep(Duration::from_secs(1)).await;
-    }
 }
 
 async fn stop_signal() -> anyhow::Result<()> {

@@ -1,8 +1,9 @@
-//! Events: what is wrong with a Service, said where its owner looks, `kubectl describe service`.
+//! Events: what is wrong with a Service, or with this node, said where its owner looks, `kubectl describe
+//! service` and `kubectl describe node`.
 //!
-//! Every node sees the same, and one Event is enough: its name comes from what it says, so the API server
-//! refuses all but the first. (`kube::runtime::events::Recorder` names Events by the time, one for each
-//! node, and keeps the first text of those that it takes for repetitions.)
+//! Every node sees the same of a Service, and one Event is enough: its name comes from what it says, so the
+//! API server refuses all but the first. (`kube::runtime::events::Recorder` names Events by the time, one for
+//! each node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
 mod topics;
@@ -22,7 +23,7 @@ use kube::{
     Api, Client,
     api::{ListParams, PostParams},
 };
-use reconciler::{Notice, Reason};
+use reconciler::Notice;
 use service::ObjectName;
 use tokio::{
     select,
@@ -31,7 +32,7 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use self::topics::Topics;
+use self::topics::{About, Topics};
 
 /// How many notices may wait while Events are sent.
 const QUEUE: usize = 10_000;
@@ -41,22 +42,38 @@ const GATHER: Duration = Duration::from_secs(1);
 /// All nodes find out the same at the same time. Each waits for its part of this time, in milliseconds,
 /// so that one creates the Event, and not all of them ask at once.
 const SPREAD: u64 = 10_000;
-/// How long nothing more is said of a Service for the same reason. What comes meanwhile is said then.
+/// How long nothing more is said of a Service, or of the node, for the same reason. What comes meanwhile is
+/// said then.
 const QUIET: Duration = Duration::from_secs(600);
 /// How long the API server may take for one Event.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the API server is left alone when one could not be sent.
 const PAUSE: Duration = Duration::from_secs(60);
 
+/// What an Event can be about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Regarding {
+    Service(ObjectName),
+    /// The one that we run on.
+    Node,
+}
+
+/// One sentence for an Event, about what and for which reason, in Kubernetes' spelling.
+#[derive(Debug)]
+struct Remark {
+    about: About,
+    text: String,
+}
+
 /// A queue of notices: where they are left, and who makes Events of them.
 pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
-    let (sender, notices) = mpsc::channel(QUEUE);
-    let outbox = Outbox { notices: sender, dropped: Arc::default() };
+    let (sender, remarks) = mpsc::channel(QUEUE);
+    let outbox = Outbox { remarks: sender, dropped: Arc::default() };
     let dropped = Arc::clone(&outbox.dropped);
     let publisher = Publisher {
         client,
         node_name: node_name.to_owned(),
-        notices,
+        remarks,
         dropped,
         topics: Topics::default(),
         resume: Instant::now(),
@@ -67,14 +84,23 @@ pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
 /// Where notices are left.
 #[derive(Clone, Debug)]
 pub struct Outbox {
-    notices: mpsc::Sender<Notice>,
+    remarks: mpsc::Sender<Remark>,
     dropped: Arc<AtomicUsize>,
 }
 
 impl Outbox {
     /// Leaves a notice and never waits: with too many at once it is dropped. The log has it anyway.
-    pub fn post(&self, notice: Notice) {
-        if self.notices.try_send(notice).is_err() {
+    pub fn post(&self, Notice { service, reason, text }: Notice) {
+        self.send((Regarding::Service(service), event::word(reason)), text);
+    }
+
+    /// The same about this node, for a reason in Kubernetes' spelling.
+    pub fn post_about_node(&self, reason: &'static str, text: String) {
+        self.send((Regarding::Node, reason), text);
+    }
+
+    fn send(&self, about: About, text: String) {
+        if self.remarks.try_send(Remark { about, text }).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -84,7 +110,7 @@ impl Outbox {
 pub struct Publisher {
     client: Client,
     node_name: String,
-    notices: mpsc::Receiver<Notice>,
+    remarks: mpsc::Receiver<Remark>,
     dropped: Arc<AtomicUsize>,
     topics: Topics,
     /// When the API server may be asked again.
@@ -98,8 +124,8 @@ impl Publisher {
             let next_round = self.topics.next_due().map(|due| due.max(self.resume));
             select! {
                 biased;
-                notice = self.notices.recv() => match notice {
-                    Some(notice) => self.keep(notice),
+                remark = self.remarks.recv() => match remark {
+                    Some(remark) => self.keep(remark),
                     None => return,
                 },
                 () = until(next_round) => self.round().await,
@@ -107,8 +133,8 @@ impl Publisher {
         }
     }
 
-    fn keep(&mut self, notice: Notice) {
-        if !self.topics.keep(notice) {
+    fn keep(&mut self, remark: Remark) {
+        if !self.topics.keep(remark) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -118,7 +144,7 @@ impl Publisher {
         let now = Instant::now();
         sleep(Duration::from_millis(event::digest(&self.node_name) % SPREAD)).await;
         while let Some((about, texts)) = self.topics.due(now) {
-            if self.say(&about.0, about.1, texts).await {
+            if self.say(&about, texts).await {
                 self.topics.said(&about);
             } else {
                 self.topics.failed(&about);
@@ -133,24 +159,25 @@ impl Publisher {
     }
 
     /// Whether it is said now, by whomever.
-    async fn say(&self, service: &ObjectName, reason: Reason, texts: &BTreeSet<String>) -> bool {
-        match timeout(PATIENCE, self.publish(service, reason, texts)).await {
+    async fn say(&self, about: &About, texts: &BTreeSet<String>) -> bool {
+        match timeout(PATIENCE, self.publish(about, texts)).await {
             Ok(Ok(())) => return true,
-            Ok(Err(error)) => debug!(%service, ?reason, %error, "no Event"),
-            Err(_) => debug!(%service, ?reason, "no Event: the API server does not answer"),
+            Ok(Err(error)) => debug!(?about, %error, "no Event"),
+            Err(_) => debug!(?about, "no Event: the API server does not answer"),
         }
         false
     }
 
-    async fn publish(
-        &self,
-        service: &ObjectName,
-        reason: Reason,
-        texts: &BTreeSet<String>,
-    ) -> kube::Result<()> {
-        let Some(uid) = self.uid(service).await? else { return Ok(()) };
-        let event = event::warning(service, &uid, reason, texts, &self.node_name);
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &service.namespace);
+    async fn publish(&self, (regarding, reason): &About, texts: &BTreeSet<String>) -> kube::Result<()> {
+        let event = match regarding {
+            Regarding::Service(service) => {
+                let Some(uid) = self.uid(service).await? else { return Ok(()) };
+                event::about_service(service, &uid, reason, texts, &self.node_name)
+            }
+            Regarding::Node => event::about_node(reason, texts, &self.node_name),
+        };
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match events.create(&PostParams::default(), &event).await {
             // Another node, or this one before a restart, has said it.
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),

@@ -79,6 +79,7 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
             "logging-format",
             "vip-binding",
             "drain-timeout",
+            "host-firewall",
             "manifests"
         ],
         "{help}"
@@ -134,6 +135,7 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
             "kube-ipvs: invalid value '10' for '--drain-timeout <DURATION>': \
              \"10\" is no duration: expected something like 30s, 1m30s or 500ms",
         ),
+        (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
         (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
         (&["--cleanup"], "kube-ipvs: --cleanup is not supported yet"),
     ] {

@@ -1,14 +1,23 @@
 //! What others change is put right: at once where the kernel tells, at the period or on request
 //! where it does not.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on must stop"
+)]
 
 mod cluster;
 
-use std::{fs, process::Stdio};
+use std::{
+    fs,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
-use cluster::{Cluster, Service, V4};
+use cluster::{Cluster, NO_PERIOD, Service, V4};
 use serde_json::{Value, json};
-use testkit::daemon::eventually;
+use testkit::{daemon::eventually, lab::Host};
 
 fn served(arguments: &[&str]) -> (Cluster, Service) {
     let cluster = Cluster::start(2, arguments);
@@ -32,7 +41,7 @@ fn resync_restores_a_cleared_table_and_says_what_it_did() {
 fn a_deleted_kube_ipvs0_is_back_within_a_second() {
     let (cluster, web) = served(&[]);
     cluster.lab.node.run("ip", &["link", "delete", "kube-ipvs0"]).unwrap();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     eventually("the VIP answers again", || cluster.lab.client.ask(web.address())).unwrap();
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
     let device = cluster.lab.node.run("ip", &["link", "show", "kube-ipvs0"]).unwrap();
@@ -59,7 +68,7 @@ fn a_vip_removed_by_hand_comes_back_and_a_foreign_one_goes() {
 fn the_period_repairs_virtual_servers_real_servers_weights_and_rules() {
     let (cluster, _) = served(&["--ipvs-sync-period=1s"]);
     let node = &cluster.lab.node;
-    let saved = |host: &testkit::lab::Host| {
+    let saved = |host: &Host| {
         let table = host.run("ipvsadm", &["-Sn"]).unwrap();
         let mut lines: Vec<_> = table.lines().map(str::to_owned).collect();
         lines.sort();
@@ -140,6 +149,157 @@ fn a_table_that_somebody_flushes_is_back_within_a_period() {
     let (cluster, web) = served(&["--ipvs-sync-period=1s"]);
     cluster.lab.node.run("ipvsadm", &["-C"]).unwrap();
     eventually("the VIP answers again", || cluster.lab.client.ask(web.address())).unwrap();
+}
+
+/// The families of our tables in nft's words.
+const FAMILIES: [&str; 2] = ["ip", "ip6"];
+
+/// Our table as nft lists it.
+fn table(node: &Host, family: &str) -> anyhow::Result<Vec<Value>> {
+    let listed = node.run("nft", &["-j", "list", "table", family, "kube-ipvs"])?;
+    let mut listed: Value = serde_json::from_str(&listed)?;
+    Ok(serde_json::from_value(listed["nftables"].take())?)
+}
+
+/// Both, elements in order, without the numbers by which the kernel knows rules and chains: those are others
+/// after a repair.
+fn tables(node: &Host) -> anyhow::Result<[Vec<Value>; 2]> {
+    let [mut ipv4, mut ipv6] = [table(node, FAMILIES[0])?, table(node, FAMILIES[1])?];
+    for object in ipv4.iter_mut().chain(&mut ipv6).filter_map(Value::as_object_mut) {
+        for fields in object.values_mut().filter_map(Value::as_object_mut) {
+            fields.remove("handle");
+            if let Some(elements) = fields.get_mut("elem").and_then(Value::as_array_mut) {
+                elements.sort_by_key(Value::to_string);
+            }
+        }
+    }
+    Ok([ipv4, ipv6])
+}
+
+fn are_as_before(node: &Host, before: &[Vec<Value>; 2], what: &str) {
+    eventually(what, || {
+        let now = tables(node)?;
+        anyhow::ensure!(now == *before, "{now:#?}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_flushed_ruleset_is_back_within_a_second_and_clients_are_masqueraded_again() {
+    let (cluster, web) = served(&[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    let is_masqueraded = || {
+        let answer = cluster.lab.client.ask(web.address()).unwrap();
+        let pod = cluster.lab.pods.iter().find(|pod| pod.name == answer.from).unwrap();
+        assert_eq!(answer.seen_as, pod.gateway(web.address().ip()));
+    };
+    is_masqueraded();
+    let mut connection = cluster.lab.client.connect(web.address()).unwrap();
+    let before = tables(node).unwrap();
+
+    node.run("nft", &["flush", "ruleset"]).unwrap();
+    let begun = Instant::now();
+    are_as_before(node, &before, "the tables as before");
+    // A second on any machine that is not emulated.
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    is_masqueraded();
+    connection.still_works().unwrap();
+
+    let status = cluster.daemon().ask(node, "status").unwrap();
+    assert!(status.contains("after a change of our nf_tables tables: "), "{status}");
+    assert!(status.contains("\nrepaired:        install table IPv4\n"), "{status}");
+    let log = cluster.daemon().log();
+    assert!(log.contains("repaired what something else had changed; first: install table IPv4"), "{log}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn whatever_is_changed_in_our_tables_by_hand_is_changed_back_at_once() {
+    let (cluster, _) = served(&[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    let before = tables(node).unwrap();
+    let rule = table(node, "ip").unwrap().iter().find_map(|object| object.get("rule").cloned()).unwrap();
+    let (chain, handle) = (rule["chain"].as_str().unwrap(), &rule["handle"]);
+    for change in [
+        "delete element ip kube-ipvs cluster-ips { 10.96.0.10 . tcp . 80 }",
+        "add element ip kube-ipvs external { 192.0.2.1 . tcp . 22 }",
+        &format!("delete rule ip kube-ipvs {chain} handle {handle}"),
+        &format!("insert rule ip6 kube-ipvs {chain} counter drop"),
+        &format!("flush chain ip6 kube-ipvs {chain}"),
+        "add chain ip kube-ipvs another { type filter hook input priority 0; policy drop; }",
+        "add table ip kube-ipvs { flags dormant; }",
+        "flush table ip kube-ipvs",
+        "delete table ip6 kube-ipvs",
+    ] {
+        node.run("nft", &[change]).unwrap();
+        are_as_before(node, &before, change);
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_firewall_that_is_loaded_anew_makes_no_work_and_is_not_touched() {
+    let (mut cluster, _) = served(&[]);
+    cluster.restart(&[NO_PERIOD, "-v=4"]);
+    let node = &cluster.lab.node;
+    // As firewalld does: everything of its own away, and hundreds of rules anew.
+    let load = || {
+        let rule = |number| format!("add rule inet firewall input tcp dport {number} accept");
+        let rules: Vec<_> = (1..=500).map(rule).collect();
+        let table = "table inet firewall {
+            set banned { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 }
+            }
+            chain input { type filter hook input priority 10; }
+        }";
+        let anew = format!("add table inet firewall\ndelete table inet firewall\n{table}\n");
+        node.run("nft", &[&(anew + &rules.join("\n"))]).unwrap();
+    };
+    load();
+    let resync = || cluster.daemon().ask(node, "resync");
+    eventually("the first sync", resync).unwrap();
+    // Whatever the start has to tell has been heard by now.
+    resync().unwrap();
+    let so_far = cluster.daemon().log().len();
+    let ours = || FAMILIES.map(|family| table(node, family).unwrap());
+    let before = ours();
+    for _ in 0..5 {
+        load();
+    }
+    let firewall = node.run("nft", &["-a", "list", "table", "inet", "firewall"]).unwrap();
+    // What the kernel tells comes in order: when this has been repaired, all before has been heard.
+    node.run("nft", &["flush", "set", "ip", "kube-ipvs", "cluster-ips"]).unwrap();
+    eventually("the element is back", || {
+        anyhow::ensure!(ours() == before);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(node.run("nft", &["-a", "list", "table", "inet", "firewall"]).unwrap(), firewall);
+    resync().unwrap();
+    let log = cluster.daemon().log();
+    let syncs: Vec<_> = log[so_far..].lines().filter(|line| line.contains("trigger=TablesChanged")).collect();
+    assert!(
+        matches!(syncs.as_slice(), [plan, done] if plan.contains("operations=1") && done.contains("done=1 ")),
+        "{syncs:#?}"
+    );
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn who_deletes_our_table_again_and_again_is_answered_five_times_a_second_at_most() {
+    const FOR: Duration = Duration::from_secs(3);
+    let (cluster, _) = served(&[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    let before = tables(node).unwrap();
+    let mut deleted = 0;
+    let begun = Instant::now();
+    while begun.elapsed() < FOR {
+        deleted += u32::from(node.run("nft", &["delete", "table", "ip", "kube-ipvs"]).is_ok());
+    }
+    let most = FOR.as_millis().div_ceil(200) + 1;
+    assert!(deleted > 1 && u128::from(deleted) <= most, "{deleted} times");
+    are_as_before(node, &before, "the last word is ours");
 }
 
 #[test]

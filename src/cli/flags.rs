@@ -2,7 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{
+    ArgAction, Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use netfilter::HostFirewall;
 
 use crate::{
     config::{FeatureGates, GoDuration, VipBinding, WithoutEffect, switch},
@@ -59,7 +63,7 @@ pub struct Flags {
     #[arg(long, value_name = "CIDRS", default_value = "", hide_default_value = true)]
     pub cluster_cidr: String,
 
-    /// How pods of this node are recognised: ClusterCIDR, BridgeInterface or InterfaceNamePrefix
+    /// How pods of this node are recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
     #[arg(long, value_name = "MODE", default_value = "", hide_default_value = true)]
     pub detect_local_mode: String,
 
@@ -108,6 +112,10 @@ pub struct Flags {
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     pub drain_timeout: GoDuration,
 
+    /// Where the host's own firewall drops what it does not know: tell, or insert a rule that accepts *
+    #[arg(long, value_name = "HOW", default_value = "warn", value_parser = host_firewall())]
+    pub host_firewall: HostFirewall,
+
     /// Read Services, EndpointSlices and Nodes from the files in this directory, not from an API server *
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "master"])]
     pub manifests: Option<PathBuf>,
@@ -123,6 +131,14 @@ pub struct Flags {
     /// Flags of kube-proxy that do nothing here.
     #[command(flatten)]
     pub without_effect: WithoutEffect,
+}
+
+/// The flag's words.
+fn host_firewall() -> impl TypedValueParser<Value = HostFirewall> {
+    PossibleValuesParser::new(["warn", "accept"]).map(|word| match word.as_str() {
+        "accept" => HostFirewall::Accept,
+        _ => HostFirewall::Warn,
+    })
 }
 
 impl Flags {

@@ -3,14 +3,17 @@
 use std::{fmt::Write, path::Path, process::ExitCode};
 
 use anyhow::bail;
-use reconciler::{LastSync, Status, Trigger};
+use reconciler::{LastSync, Trigger};
 
 use super::{
     Format,
     output::{print, print_json},
     resync::summary,
 };
-use crate::control::{Request, Response, ask};
+use crate::{
+    advice::Severity,
+    control::{Request, Response, Status, ask},
+};
 
 /// Prints how the daemon stands.
 pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
@@ -24,7 +27,7 @@ pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(status: &Status) -> String {
+fn text(Status { programmed: status, advice }: &Status) -> String {
     let last_sync = match &status.last_sync {
         Some(LastSync { report, age }) => {
             format!("{:.1} s ago, {}: {}", age.as_secs_f64(), cause(report.trigger), summary(report))
@@ -49,11 +52,20 @@ fn text(status: &Status) -> String {
     if status.scheduler_changes > 0 {
         let _ = writeln!(text, "schedulers:      {} still to be changed", status.scheduler_changes);
     }
+    for repair in status.last_sync.iter().flat_map(|last| &last.report.repairs) {
+        let _ = writeln!(text, "repaired:        {repair}");
+    }
     for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
         let _ = writeln!(text, "failed:          {failure}");
     }
     for problem in &status.problems {
         let _ = writeln!(text, "problem:         {problem}");
+    }
+    for advice in advice {
+        let _ = match advice.severity {
+            Severity::Warning => writeln!(text, "warning:         {advice}"),
+            Severity::Note => writeln!(text, "note:            {advice}"),
+        };
     }
     text
 }
@@ -64,7 +76,8 @@ fn cause(trigger: Trigger) -> &'static str {
         Trigger::Start => "at the start",
         Trigger::Change => "after a change",
         Trigger::Period => "for the period",
-        Trigger::KernelEvent => "after a change in the kernel",
+        Trigger::KernelEvent => "after a change of kube-ipvs0",
+        Trigger::TablesChanged => "after a change of our nf_tables tables",
         Trigger::NodeAddresses => "after a change of the node's addresses",
         Trigger::Retry => "after a failure",
         Trigger::Forced => "on request",
@@ -80,20 +93,37 @@ mod tests {
     use reconciler::Report;
 
     use super::*;
+    use crate::advice::{Advice, Cause};
+
+    /// Before the first sync.
+    fn nothing() -> reconciler::Status {
+        reconciler::Status {
+            synced: false,
+            virtual_servers: 0,
+            real_servers: 0,
+            vips: 0,
+            draining: 0,
+            longest_drain: Duration::ZERO,
+            scheduler_changes: 0,
+            problems: Vec::new(),
+            last_sync: None,
+            last_full_sync: None,
+        }
+    }
 
     #[test]
     fn the_status_reads_at_a_glance() {
-        let mut status = Status {
-            synced: false,
+        let mut status = reconciler::Status {
             virtual_servers: 12,
             real_servers: 40,
             vips: 6,
             draining: 1,
             longest_drain: Duration::from_millis(61_700),
-            scheduler_changes: 0,
             problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
-            last_sync: None,
-            last_full_sync: None,
+            ..nothing()
+        };
+        let text = |status: &reconciler::Status| {
+            super::text(&Status { programmed: status.clone(), advice: Vec::new() })
         };
         assert_eq!(
             text(&status),
@@ -124,5 +154,24 @@ mod tests {
             "{}",
             text(&status)
         );
+    }
+
+    #[test]
+    fn advice_about_the_node_comes_last_with_its_remedy() {
+        let advice = |severity, what: &str| Advice {
+            severity,
+            cause: Cause::HostFirewall,
+            subject: "ip filter INPUT".to_owned(),
+            what: what.to_owned(),
+            remedy: "open it".to_owned(),
+        };
+        let advice = vec![advice(Severity::Warning, "it drops"), advice(Severity::Note, "it forgets")];
+        let programmed = reconciler::Status { problems: vec!["a".to_owned()], ..nothing() };
+        let text = text(&Status { programmed, advice });
+        let expected = "problem:         a
+warning:         it drops; remedy: open it
+\
+             note:            it forgets; remedy: open it\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

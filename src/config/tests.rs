@@ -1,7 +1,5 @@
 use std::{ffi::OsString, fs};
 
-use netfilter::{HostFirewall, LocalTraffic};
-
 use super::*;
 use crate::cli;
 
@@ -53,12 +51,10 @@ fn without_flags_upstream_s_defaults_hold() {
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::from_secs(1),
             exclude_cidrs: vec![],
-            policy: Policy {
-                masquerade_all: false,
-                mark: 0x4000,
-                local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
-                host_firewall: HostFirewall::Warn,
-            },
+            masquerade_all: false,
+            mark: 0x4000,
+            local_mode: LocalMode::Fixed(LocalTraffic::Source { ipv4: None, ipv6: None }),
+            host_firewall: HostFirewall::Warn,
             node_port_addresses: NodePortAddresses::All,
             bind_address: None,
             external_ips: true,
@@ -101,6 +97,7 @@ fn every_flag_arrives() {
         "-v=4",
         "--log-format=json",
         "--vip-binding=route",
+        "--host-firewall=accept",
         "--control-socket=/tmp/s",
     ]);
     assert_eq!(
@@ -117,15 +114,13 @@ fn every_flag_arrives() {
             exclude_cidrs: ["10.1.0.0/16", "10.2.0.0/16", "fd01::/64"]
                 .map(|net| net.parse().unwrap())
                 .to_vec(),
-            policy: Policy {
-                masquerade_all: true,
-                mark: 1 << 31,
-                local_traffic: LocalTraffic::Source {
-                    ipv4: Some("10.244.0.0/16".parse().unwrap()),
-                    ipv6: Some("fd00::/48".parse().unwrap()),
-                },
-                host_firewall: HostFirewall::Warn,
-            },
+            masquerade_all: true,
+            mark: 1 << 31,
+            local_mode: LocalMode::Fixed(LocalTraffic::Source {
+                ipv4: Some("10.244.0.0/16".parse().unwrap()),
+                ipv6: Some("fd00::/48".parse().unwrap()),
+            }),
+            host_firewall: HostFirewall::Accept,
             node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
             bind_address: Some([192, 0, 2, 1].into()),
             external_ips: false,
@@ -154,12 +149,13 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
             "--v=5",
             "--vip-binding=route",
             "--drain-timeout=1h",
+            "--host-firewall=accept",
         ],
     )
     .unwrap();
     assert_eq!(settings.node_name, "node", "the flag goes before the file");
     assert_eq!(settings.scheduler, Scheduler::RR);
-    assert!(!settings.policy.masquerade_all);
+    assert!(!settings.masquerade_all);
     assert_eq!(settings.node_port_addresses, NodePortAddresses::Primary);
     assert_eq!(settings.bind_address, Some("2001:db8::1".parse().unwrap()));
     assert!(!settings.external_ips);
@@ -168,6 +164,7 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
     assert_eq!(settings.log, logging::Options { format: logging::Format::Json, verbosity: 5 });
     assert_eq!(settings.vip_binding, VipBinding::Route);
     assert_eq!(settings.drain_timeout, Some(Duration::from_hours(1)));
+    assert_eq!(settings.host_firewall, HostFirewall::Accept);
 }
 
 #[test]
@@ -257,15 +254,18 @@ fn the_node_s_name_is_trimmed_and_lower_case_and_comes_from_the_kernel_at_last()
 
 #[test]
 fn pods_are_recognised_as_the_local_mode_says() {
-    let local = |arguments: &[&str]| settings(arguments).policy.local_traffic;
+    let local = |arguments: &[&str]| settings(arguments).local_mode;
     assert_eq!(
         local(&["--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"]),
-        LocalTraffic::Bridge("cbr0".into())
+        LocalMode::Fixed(LocalTraffic::Bridge("cbr0".into()))
     );
     assert_eq!(
         local(&["--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"]),
-        LocalTraffic::InterfacePrefix("veth".into())
+        LocalMode::Fixed(LocalTraffic::InterfacePrefix("veth".into()))
     );
+    // The Node's ranges are not known yet; the cluster's are not asked for.
+    assert_eq!(local(&["--detect-local-mode=NodeCIDR", "--cluster-cidr=nonsense"]), LocalMode::NodeCidr);
+    assert_eq!(with_file("detectLocalMode: NodeCIDR", &[]).unwrap().local_mode, LocalMode::NodeCidr);
     assert_eq!(
         refusal(&["--detect-local-mode=BridgeInterface"]),
         "--pod-bridge-interface: \"\" cannot name an interface: expected 1 to 15 letters without space or /"
@@ -302,7 +302,6 @@ fn a_flag_s_bad_value_is_refused_by_the_flag_s_name() {
         ("--bind-address=localhost", "--bind-address: \"localhost\" is no IP address"),
         ("--iptables-masquerade-bit=32", "--iptables-masquerade-bit: 32 is no bit of a packet mark"),
         ("--iptables-masquerade-bit=-1", "--iptables-masquerade-bit: -1 is no bit of a packet mark"),
-        ("--detect-local-mode=NodeCIDR", "--detect-local-mode: NodeCIDR is not supported yet"),
         ("--detect-local-mode=nodecidr", "--detect-local-mode: \"nodecidr\" is unknown"),
         ("--master=10.0.0.1:6443", "--master: \"10.0.0.1:6443\" is no URL"),
         ("--cleanup", "--cleanup is not supported yet"),
@@ -370,7 +369,7 @@ fn flags_without_effect_are_named_in_one_warning_unless_they_say_what_holds_anyw
 fn of_a_flag_given_twice_the_last_counts() {
     assert_eq!(settings(&["--ipvs-scheduler=lc", "--ipvs-scheduler=sh"]).scheduler, Scheduler::SH);
     let twice = settings(&["--masquerade-all", "--masquerade-all=false", "--profiling", "--profiling=false"]);
-    assert!(!twice.policy.masquerade_all);
+    assert!(!twice.masquerade_all);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use ipvs::{InvalidScheduler, Scheduler};
 use netfilter::LocalTraffic;
 use service::NodePortAddresses;
 
-use super::{Error, Origin, file};
+use super::{Error, LocalMode, Origin, file};
 
 /// What is wrong with a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,11 +45,8 @@ pub enum Problem {
     #[error("{0} is no bit of a packet mark: expected 0 to 31")]
     MasqueradeBit(i32),
     /// No way to recognise pods.
-    #[error("{0:?} is unknown: expected ClusterCIDR, BridgeInterface or InterfaceNamePrefix")]
+    #[error("{0:?} is unknown: expected ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")]
     LocalMode(String),
-    /// A way to recognise pods that does not exist yet.
-    #[error("NodeCIDR is not supported yet: use ClusterCIDR, BridgeInterface or InterfaceNamePrefix")]
-    NodeCidr,
     /// No name of an interface, or the beginning of one.
     #[error("{0:?} cannot name an interface: expected 1 to 15 letters without space or /")]
     Interface(String),
@@ -131,24 +128,24 @@ pub(super) fn mark(bit: Option<i32>) -> Result<u32, Problem> {
     u32::try_from(bit).ok().and_then(|bit| 1u32.checked_shl(bit)).ok_or(Problem::MasqueradeBit(bit))
 }
 
-pub(super) fn local_traffic(
+pub(super) fn local_mode(
     configuration: &file::KubeProxyConfiguration,
     origin: &Origin,
-) -> Result<LocalTraffic, Error> {
+) -> Result<LocalMode, Error> {
     let file::DetectLocal { bridge_interface, interface_name_prefix } = &configuration.detect_local;
     match configuration.detect_local_mode.as_str() {
         "" | "ClusterCIDR" => {
             let (ipv4, ipv6) = cidr_per_family(&configuration.cluster_cidr)
                 .map_err(|p| origin.invalid("--cluster-cidr", "clusterCIDR", p))?;
-            Ok(LocalTraffic::Source { ipv4, ipv6 })
+            Ok(LocalMode::Fixed(LocalTraffic::Source { ipv4, ipv6 }))
         }
+        "NodeCIDR" => Ok(LocalMode::NodeCidr),
         "BridgeInterface" => interface(bridge_interface)
-            .map(LocalTraffic::Bridge)
+            .map(|name| LocalMode::Fixed(LocalTraffic::Bridge(name)))
             .map_err(|p| origin.invalid("--pod-bridge-interface", "detectLocal.bridgeInterface", p)),
         "InterfaceNamePrefix" => interface(interface_name_prefix)
-            .map(LocalTraffic::InterfacePrefix)
+            .map(|prefix| LocalMode::Fixed(LocalTraffic::InterfacePrefix(prefix)))
             .map_err(|p| origin.invalid("--pod-interface-name-prefix", "detectLocal.interfaceNamePrefix", p)),
-        "NodeCIDR" => Err(origin.invalid("--detect-local-mode", "detectLocalMode", Problem::NodeCidr)),
         other => Err(origin.invalid(
             "--detect-local-mode",
             "detectLocalMode",

@@ -6,16 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reconciler::{Report, Status, Trigger};
+use reconciler::{Report, Trigger};
 use tokio::runtime::Runtime;
 
 use super::*;
+use crate::advice::{Cause, Severity};
 
 /// Answers without a daemon behind it.
 struct Fixed;
 
 fn status() -> Status {
-    Status {
+    let programmed = reconciler::Status {
         synced: true,
         virtual_servers: 2,
         real_servers: 3,
@@ -26,7 +27,15 @@ fn status() -> Status {
         last_sync: None,
         last_full_sync: None,
         problems: Vec::new(),
-    }
+    };
+    let advice = Advice {
+        severity: Severity::Warning,
+        cause: Cause::Bridge,
+        subject: "cni0".to_owned(),
+        what: "it is off".to_owned(),
+        remedy: "switch it on".to_owned(),
+    };
+    Status { programmed, advice: vec![advice] }
 }
 
 fn report() -> Report {
@@ -87,6 +96,8 @@ fn a_request_is_one_line_that_a_person_can_type() {
     let answer = say(&daemon(), b"{\"command\":\"status\"}\n");
     assert_eq!(serde_json::from_str::<Response>(&answer).unwrap(), Response::Status(Box::new(status())));
     assert_eq!(answer.lines().count(), 1);
+    let advice = r#"{"severity":"warning","cause":"bridge","subject":"cni0","what":"it is off","remedy":"switch it on"}"#;
+    assert!(answer.contains(r#""synced":true"#) && answer.contains(advice), "{answer}");
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Where Services come from, opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kube::Client;
-use reconciler::{Handle, Notices};
 use service::Change;
 use watcher::{api::Troubles, directory};
 
@@ -36,28 +35,51 @@ impl Source {
         }
     }
 
-    /// What becomes of notices: Events. Without an API server there is nobody to tell; the log has them.
-    pub(super) fn notices(&self, node_name: &str) -> Notices {
+    /// Where Events are posted. Without an API server there is nobody to tell; the log has them.
+    pub(super) fn outbox(&self, node_name: &str) -> Option<events::Outbox> {
         match self {
             Self::Api(client) => {
                 let (outbox, publisher) = events::queue(Client::clone(client), node_name);
                 tokio::spawn(publisher.run());
-                Box::new(move |notice| outbox.post(notice))
+                Some(outbox)
             }
-            Self::Directory(_) => Box::new(drop),
+            Self::Directory(_) => None,
         }
     }
 
     /// Passes on what the source says, for ever; returns only with what makes it useless.
-    pub(super) async fn follow(self, node_name: &str, troubles: &Troubles, handle: &Handle) -> anyhow::Error {
-        // When the writer thread is gone the daemon ends; until then there is nobody to tell.
-        let send = |change: Change| _ = handle.change(change);
+    pub(super) async fn follow(
+        &self,
+        node_name: &str,
+        troubles: &Troubles,
+        send: impl Fn(Change),
+    ) -> anyhow::Error {
         match self {
-            Self::Api(client) => match watcher::api::watch(*client, node_name, troubles, send).await {},
-            Self::Directory(path) => match directory::watch(&path, node_name, send).await {
-                Ok(never) => match never {},
-                Err(error) => error.into(),
-            },
+            Self::Api(client) => {
+                match watcher::api::watch(Client::clone(client), node_name, troubles, send).await {}
+            }
+            Self::Directory(path) => follow_directory(path, node_name, send).await,
         }
+    }
+
+    /// Passes on what the source says of the Node at least, for ever; returns only with what makes it useless.
+    pub(super) async fn follow_node(
+        &self,
+        node_name: &str,
+        troubles: &Troubles,
+        send: impl Fn(Change),
+    ) -> anyhow::Error {
+        match self {
+            Self::Api(client) => match watcher::api::watch_node(client, node_name, troubles, send).await {},
+            // A few local files.
+            Self::Directory(path) => follow_directory(path, node_name, send).await,
+        }
+    }
+}
+
+async fn follow_directory(path: &Path, node_name: &str, send: impl Fn(Change)) -> anyhow::Error {
+    match directory::watch(path, node_name, send).await {
+        Ok(never) => match never {},
+        Err(error) => error.into(),
     }
 }

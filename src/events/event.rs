@@ -15,41 +15,66 @@ use service::ObjectName;
 
 /// Who says it.
 const CONTROLLER: &str = "kube-ipvs";
-/// What was to be done when it was found out.
-const ACTION: &str = "ServeAddress";
 /// The limits of the API server: pkg/apis/core/validation/events.go.
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_INSTANCE: usize = 128;
+/// Of an object's name; a dot and the digest follow.
+const LONGEST_NAME: usize = 253 - 17;
 
 /// The Event that says these texts of the Service with this uid. Its name depends on what it says alone,
 /// not on the node or the time.
-pub(super) fn warning(
+pub(super) fn about_service(
     service: &ObjectName,
     uid: &str,
-    reason: Reason,
+    reason: &str,
     texts: &BTreeSet<String>,
     node_name: &str,
 ) -> Event {
-    let (reason, note) = (word(reason), note(texts));
-    let ObjectName { namespace, name } = service;
+    let regarding = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Service".to_owned()),
+        namespace: Some(service.namespace.to_string()),
+        name: Some(service.name.to_string()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    };
+    // What was to be done when it was found out.
+    warning(regarding, "ServeAddress", reason, texts, node_name)
+}
+
+/// The Event that says these texts of the node. As kubelet has it, its uid is its name, by which `kubectl
+/// describe node` selects; an object without a namespace has its Events in `default`.
+pub(super) fn about_node(reason: &str, texts: &BTreeSet<String>, node_name: &str) -> Event {
+    let regarding = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(node_name.to_owned()),
+        uid: Some(node_name.to_owned()),
+        ..ObjectReference::default()
+    };
+    warning(regarding, "LookAtNode", reason, texts, node_name)
+}
+
+fn warning(
+    regarding: ObjectReference,
+    action: &str,
+    reason: &str,
+    texts: &BTreeSet<String>,
+    node_name: &str,
+) -> Event {
+    let note = note(texts);
+    let digest = digest(&(regarding.uid.as_deref(), reason, &note));
     Event {
         metadata: ObjectMeta {
-            namespace: Some(namespace.to_string()),
-            name: Some(format!("{name}.{:016x}", digest(&(uid, reason, &note)))),
+            namespace: Some(regarding.namespace.clone().unwrap_or_else(|| "default".to_owned())),
+            name: regarding.name.as_deref().map(|name| format!("{}.{digest:016x}", shortened(name))),
             ..ObjectMeta::default()
         },
         type_: Some("Warning".to_owned()),
         reason: Some(reason.to_owned()),
-        action: Some(ACTION.to_owned()),
+        action: Some(action.to_owned()),
         note: Some(note),
-        regarding: Some(ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Service".to_owned()),
-            namespace: Some(namespace.to_string()),
-            name: Some(name.to_string()),
-            uid: Some(uid.to_owned()),
-            ..ObjectReference::default()
-        }),
+        regarding: Some(regarding),
         reporting_controller: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(node_name.chars().take(LONGEST_INSTANCE).collect()),
         event_time: Some(MicroTime(Timestamp::now())),
@@ -57,8 +82,13 @@ pub(super) fn warning(
     }
 }
 
+/// The beginning of a name that is still a name: what stands before a dot ends with a letter or a digit.
+fn shortened(name: &str) -> &str {
+    beginning(name, LONGEST_NAME).trim_end_matches(['-', '.'])
+}
+
 /// The reason in Kubernetes' spelling.
-fn word(reason: Reason) -> &'static str {
+pub(super) fn word(reason: Reason) -> &'static str {
     match reason {
         Reason::AddressTaken => "AddressTaken",
     }
@@ -70,6 +100,7 @@ fn note(texts: &BTreeSet<String>) -> String {
     for (said, text) in texts.iter().enumerate() {
         let separator = if said == 0 { "" } else { ". " };
         let more = format!(". And {} more", texts.len() - said);
+        let text = if said == 0 { beginning(text, LONGEST_NOTE - more.len()) } else { text };
         if said > 0 && note.len() + separator.len() + text.len() + more.len() > LONGEST_NOTE {
             return note + &more;
         }
@@ -77,6 +108,11 @@ fn note(texts: &BTreeSet<String>) -> String {
         note.push_str(text);
     }
     note
+}
+
+/// As much of a text as fits into so many bytes, in whole characters.
+fn beginning(text: &str, most: usize) -> &str {
+    (0..=most.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 /// The same on every node that runs the same version.
@@ -96,7 +132,7 @@ mod tests {
 
     fn named(uid: &str, said: &[&str], node: &str) -> String {
         let service = ObjectName::new("shop", "web");
-        warning(&service, uid, Reason::AddressTaken, &texts(said), node).metadata.name.unwrap()
+        about_service(&service, uid, "AddressTaken", &texts(said), node).metadata.name.unwrap()
     }
 
     #[test]
@@ -118,9 +154,38 @@ mod tests {
     }
 
     #[test]
+    fn of_a_text_that_alone_is_too_long_the_beginning_is_said() {
+        let long = "ä".repeat(LONGEST_NOTE);
+        let note = note(&texts(&[&long, "ö"]));
+        assert!(note.len() <= LONGEST_NOTE && note.len() > LONGEST_NOTE - 20, "{}", note.len());
+        assert!(note.starts_with("ää") && note.ends_with("ä. And 1 more"), "{note}");
+    }
+
+    #[test]
+    fn an_event_of_the_node_is_where_kubectl_describe_looks_and_each_node_has_its_own() {
+        let event = about_node("HostFirewall", &texts(&["a"]), "node-1");
+        let regarding = event.regarding.unwrap();
+        assert_eq!((regarding.kind.as_deref(), regarding.namespace), (Some("Node"), None));
+        assert_eq!((regarding.name.as_deref(), regarding.uid.as_deref()), (Some("node-1"), Some("node-1")));
+        assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+        let name = event.metadata.name.unwrap();
+        assert!(name.starts_with("node-1.") && name.len() == "node-1.".len() + 16, "{name}");
+        let other = about_node("HostFirewall", &texts(&["a"]), "node-2");
+        assert_ne!(other.metadata.name.unwrap().split('.').next_back(), name.split('.').next_back());
+    }
+
+    #[test]
+    fn an_event_of_a_node_with_the_longest_name_has_a_name_that_is_short_enough() {
+        let node = format!("{}.{}", "n".repeat(235), "o".repeat(17));
+        let name = about_node("HostFirewall", &texts(&["a"]), &node).metadata.name.unwrap();
+        assert!(name.starts_with(&format!("{}.", "n".repeat(235))) && !name.contains(".."), "{name}");
+        assert!(name.len() <= 253, "{}", name.len());
+    }
+
+    #[test]
     fn a_long_node_name_is_cut_where_the_api_server_would_refuse_it() {
         let service = ObjectName::new("shop", "web");
-        let event = warning(&service, "u", Reason::AddressTaken, &texts(&["a"]), &"n".repeat(253));
+        let event = about_service(&service, "u", "AddressTaken", &texts(&["a"]), &"n".repeat(253));
         assert_eq!(event.reporting_instance.unwrap().len(), 128);
     }
 }

@@ -5,6 +5,7 @@ use std::{convert::Infallible, sync::Mutex};
 
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
+use reconciler::Reason;
 use serde_json::{Value, json};
 
 use super::*;
@@ -54,12 +55,11 @@ impl Server {
                 .collect();
             return Ok(response(StatusCode::OK, &json!({"metadata": {}, "items": items})));
         }
-        assert_eq!(
-            (request.method(), &*uri),
-            (&Method::POST, "/apis/events.k8s.io/v1/namespaces/shop/events?")
-        );
+        assert_eq!(request.method(), Method::POST);
         let body = request.into_body().collect_bytes().await.unwrap();
         let event: Value = serde_json::from_slice(&body).unwrap();
+        let namespace = event["metadata"]["namespace"].as_str().unwrap();
+        assert_eq!(uri, format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events?"));
         self.sent.lock().unwrap().push(event.clone());
         let refusal = |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code});
         let mood = *self.mood.lock().unwrap();
@@ -91,6 +91,11 @@ fn response(status: StatusCode, body: &Value) -> Response<Body> {
 
 fn notice(service: &str, text: &str) -> Notice {
     Notice { service: ObjectName::new("shop", service), reason: Reason::AddressTaken, text: text.to_owned() }
+}
+
+fn remark(service: &str, text: &str) -> Remark {
+    let about = (Regarding::Service(ObjectName::new("shop", service)), "AddressTaken");
+    Remark { about, text: text.to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,6 +141,32 @@ async fn of_one_service_and_reason_one_event_is_sent_in_ten_minutes_and_the_next
     outbox.post(notice("web", "fourth"));
     sleep(SOON).await;
     assert_eq!(server.notes(), ["fourth"], "who was quiet for long does not wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_found_out_about_the_node_is_one_event_for_each_reason_and_no_more_for_ten_minutes() {
+    let server = Server::new(Mood::Takes);
+    let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
+    outbox.post_about_node("HostFirewall", "ip filter INPUT drops".to_owned());
+    outbox.post_about_node("Bridge", "cni0 is off".to_owned());
+    outbox.post_about_node("HostFirewall", "ip filter FORWARD drops".to_owned());
+    sleep(SOON).await;
+    let sent = std::mem::take(&mut *server.sent.lock().unwrap());
+    let told: Vec<_> = sent.iter().map(|event| (&event["reason"], &event["note"])).collect();
+    let firewall = json!("ip filter FORWARD drops. ip filter INPUT drops");
+    assert_eq!(told, [(&json!("Bridge"), &json!("cni0 is off")), (&json!("HostFirewall"), &firewall)]);
+    for event in &sent {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"});
+        assert_eq!((&event["regarding"], &event["metadata"]["namespace"]), (&node, &json!("default")));
+        assert_eq!((&event["type"], &event["action"]), (&json!("Warning"), &json!("LookAtNode")));
+    }
+
+    outbox.post_about_node("HostFirewall", "ip filter INPUT drops again".to_owned());
+    sleep(QUIET.saturating_sub(SOON * 2)).await;
+    assert_eq!(server.notes(), [""; 0]);
+    sleep(SOON * 3).await;
+    assert_eq!(server.notes(), ["ip filter INPUT drops again"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,17 +247,17 @@ async fn nodes_that_find_out_the_same_do_not_all_ask_at_once() {
 async fn so_many_services_are_remembered_and_others_only_when_the_first_were_quiet() {
     let mut topics = Topics::default();
     for number in 0..topics::TOPICS {
-        assert!(topics.keep(notice(&format!("web-{number}"), "taken")));
+        assert!(topics.keep(remark(&format!("web-{number}"), "taken")));
     }
-    assert!(!topics.keep(notice("one-more", "taken")));
-    assert!(topics.keep(notice("web-0", "taken again")));
+    assert!(!topics.keep(remark("one-more", "taken")));
+    assert!(topics.keep(remark("web-0", "taken again")));
     sleep(GATHER).await;
     let (about, texts) = topics.due(Instant::now()).unwrap();
-    assert_eq!((&*about.0.name, texts.len()), ("web-0", 2));
+    assert_eq!((&about, texts.len()), (&remark("web-0", "").about, 2));
     topics.said(&about);
-    assert!(!topics.keep(notice("one-more", "taken")), "web-0 is kept quiet");
+    assert!(!topics.keep(remark("one-more", "taken")), "web-0 is kept quiet");
     sleep(QUIET).await;
-    assert!(topics.keep(notice("one-more", "taken")));
+    assert!(topics.keep(remark("one-more", "taken")));
 }
 
 #[tokio::test]

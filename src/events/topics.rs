@@ -1,19 +1,17 @@
-//! What is still to be said of which Service, and when.
+//! What is still to be said of what, and when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reconciler::{Notice, Reason};
-use service::ObjectName;
 use tokio::time::Instant;
 
-use super::{GATHER, PAUSE, QUIET};
+use super::{GATHER, PAUSE, QUIET, Regarding, Remark};
 
 /// How many topics are kept, and how many texts of each. An Event has room for about ten.
 pub(super) const TOPICS: usize = 1_000;
 const TEXTS: usize = 100;
 
-/// What one Event is about.
-pub(super) type About = (ObjectName, Reason);
+/// What one Event is about: the object, and the reason in Kubernetes' spelling.
+pub(super) type About = (Regarding, &'static str);
 
 /// Everything that is still to be said, and what was said within [`QUIET`].
 #[derive(Default)]
@@ -27,9 +25,9 @@ struct Topic {
 }
 
 impl Topics {
-    /// Keeps a notice until it is said. Not if that is one too many: then the answer is false.
-    pub(super) fn keep(&mut self, Notice { service, reason, text }: Notice) -> bool {
-        let (now, about) = (Instant::now(), (service, reason));
+    /// Keeps a remark until it is said. Not if that is one too many: then the answer is false.
+    pub(super) fn keep(&mut self, Remark { about, text }: Remark) -> bool {
+        let now = Instant::now();
         if !self.0.contains_key(&about) {
             self.0.retain(|_, topic| !topic.unsaid.is_empty() || topic.due > now);
             if self.0.len() >= TOPICS {

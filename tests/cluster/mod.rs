@@ -25,7 +25,7 @@ use testkit::{
     lab::{Host, Lab},
 };
 
-pub(crate) use service::{Endpoint, Service, elsewhere, here};
+pub(crate) use service::{Endpoint, Service, elsewhere, here, host_network};
 pub(crate) use table::{Table, VirtualServer};
 
 /// A VIP in each family.
@@ -33,7 +33,7 @@ pub(crate) const V4: &str = "10.96.0.10";
 pub(crate) const V6: &str = "fd00:96::10";
 
 /// Where the pods listen.
-const POD_PORT: u16 = 8080;
+pub(crate) const POD_PORT: u16 = 8080;
 
 /// The period does nothing as long as a test may take: what happens, happens at once.
 pub(crate) const NO_PERIOD: &str = "--ipvs-sync-period=1h";
@@ -79,13 +79,15 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Makes the lab and starts the daemon on it.
     pub(crate) fn start(pods: u8, arguments: &[&str]) -> Self {
-        let mut cluster = Self {
-            lab: Lab::new(pods, POD_PORT).unwrap(),
-            manifests: tempfile::tempdir().unwrap(),
-            daemon: None,
-        };
+        let mut cluster = Self::without_daemon(pods);
         cluster.restart(arguments);
         cluster
+    }
+
+    /// Makes the lab.
+    pub(crate) fn without_daemon(pods: u8) -> Self {
+        let lab = Lab::new(pods, POD_PORT).unwrap();
+        Self { lab, manifests: tempfile::tempdir().unwrap(), daemon: None }
     }
 
     /// Kills the daemon, if it runs, and starts it anew. It makes no pause between syncs: tests wait for

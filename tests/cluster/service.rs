@@ -137,6 +137,14 @@ pub(crate) fn elsewhere(pod: usize) -> Endpoint {
     Endpoint { node: "another-node", ..here(pod) }
 }
 
+/// A pod that is ready and has the network of the lab's node for its own.
+pub(crate) fn host_network() -> Endpoint {
+    here(HOST_NETWORK)
+}
+
+/// Stands for the node where a pod's number is expected.
+const HOST_NETWORK: usize = 0;
+
 impl From<usize> for Endpoint {
     fn from(pod: usize) -> Self {
         here(pod)
@@ -150,8 +158,9 @@ impl Endpoint {
     }
 
     fn manifest(&self, lab: &Lab, like: IpAddr) -> Value {
+        let host = if self.pod == HOST_NETWORK { &lab.node } else { &lab.pods[self.pod - 1] };
         json!({
-            "addresses": [lab.pods[self.pod - 1].address(like)],
+            "addresses": [host.address(like)],
             "nodeName": self.node,
             "conditions": self.conditions,
         })

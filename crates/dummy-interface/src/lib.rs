@@ -5,7 +5,7 @@
 //! ([`VipBinding`]). The device exists in both cases, because other programs recognise IPVS mode by it.
 //!
 //! [`KernelLinks`] reads and writes in blocking batches; [`Monitor`] tells when somebody else has changed
-//! something.
+//! something. [`Ways`] asks by which interface an address is reached.
 //!
 //! # What the kernel does
 //!
@@ -39,12 +39,14 @@ mod links;
 mod monitor;
 mod observe;
 mod request;
+mod way;
 
 pub use change::Change;
 pub use kernel::KernelLinks;
 pub use links::{Error, Failed, Links, Observed, VipBinding};
 pub use monitor::{Changed, Monitor};
 pub use request::ROUTE_PROTOCOL;
+pub use way::Ways;
 
 /// The device's name, by which other programs recognise IPVS mode.
 pub const DEVICE: &str = "kube-ipvs0";

@@ -1,9 +1,8 @@
 //! Noticing that somebody changed something.
 
-use std::{collections::BTreeMap, io, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr};
 
-use netlink::{Errno, Protocol, Socket};
-use netlink_packet_core::NetlinkBuffer;
+use netlink::{Notification, Notifications, Protocol, Socket};
 use rtnetlink::{
     MulticastGroup,
     packet_route::{
@@ -12,7 +11,6 @@ use rtnetlink::{
         link::LinkHeader,
         route::{RouteHeader, RouteProtocol},
     },
-    sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket, protocols::NETLINK_ROUTE},
 };
 
 use crate::{DEVICE, Error, ROUTE_PROTOCOL, VipBinding, device::Device};
@@ -31,12 +29,6 @@ const ADDRESS_HEADER_LENGTH: usize = 8;
 const IFA_ADDRESS: u16 = 1;
 const ROUTE_HEADER_LENGTH: usize = 12;
 const RTA_DST: u16 = 1;
-
-/// The largest datagram of notifications: the kernel sends one message in each, below a page or two.
-const DATAGRAM: usize = 32 << 10;
-
-/// So many notifications at most become one [`Changed`], so that a flood cannot hold it back.
-const AT_ONCE: usize = 1024;
 
 /// What has changed, by whoever's hand, ours included: compare it with what is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,11 +59,9 @@ impl Changed {
 /// Notifications wait in the socket until they are asked for, and then come as one [`Changed`]: ten
 /// thousand VIPs bound at a stroke cause a handful of reads.
 pub struct Monitor {
-    socket: TokioSocket,
+    notifications: Notifications,
     reader: Socket,
-    buffer: Vec<u8>,
     device: Option<u32>,
-    pending: Changed,
 }
 
 impl Monitor {
@@ -81,76 +71,59 @@ impl Monitor {
     ///
     /// Outside a tokio runtime with I/O enabled.
     pub fn start(binding: VipBinding) -> Result<Self, Error> {
-        let cannot = |source: io::Error| {
-            let source = netlink::Error::Open { operation: "subscribe", protocol: "route", source };
-            Error::Netlink { operation: "watch links, addresses and routes", source }
-        };
         let mut groups = vec![MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
         if binding != VipBinding::Address {
             groups.extend([MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route]);
         }
-        // Groups 1 to 31 are bits of the socket's address.
-        let bits = groups.into_iter().fold(0, |bits, group| bits | 1 << (group as u32 - 1));
-        let mut socket = TokioSocket::new(NETLINK_ROUTE).map_err(cannot)?;
-        socket.socket_mut().bind(&SocketAddr::new(0, bits)).map_err(cannot)?;
-
+        let groups: Vec<_> = groups.into_iter().map(|group| group as u32).collect();
+        let notifications = Notifications::subscribe(Protocol::Route, &groups).map_err(Error::of(WATCH))?;
         let mut reader = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
-        let device = Device::find(&mut reader)?.map(|device| device.index);
-        let buffer = Vec::with_capacity(DATAGRAM);
-        Ok(Self { socket, reader, buffer, device, pending: Changed::default() })
+        let device = find(&mut reader)?;
+        Ok(Self { notifications, reader, device })
     }
 
     /// Waits until something has changed since the last call. Safe to cancel: nothing is forgotten.
     pub async fn changed(&mut self) -> Result<Changed, Error> {
-        while !self.pending.anything() {
-            self.buffer.clear();
-            let received = self.socket.recv(&mut self.buffer).await;
-            self.take(received)?;
-        }
-        for _ in 0..AT_ONCE {
-            self.buffer.clear();
-            match self.socket.socket_ref().recv(&mut self.buffer, 0) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                received => self.take(received.map(|_| ()))?,
+        let mut pending = Pending { device: self.device, changed: Changed::default() };
+        while !pending.changed.anything() {
+            match self.notifications.receive(|notification| pending.take(&notification)).await {
+                Ok(()) => {}
+                Err(netlink::Error::StateUnknown) => {
+                    pending = Pending { device: find(&mut self.reader)?, changed: Changed::everything() };
+                }
+                Err(source) => return Err(Error::of(WATCH)(source)),
             }
+            self.device = pending.device;
         }
-        Ok(std::mem::take(&mut self.pending))
+        Ok(pending.changed)
     }
+}
 
-    fn take(&mut self, received: io::Result<()>) -> Result<(), Error> {
-        match received {
-            Ok(()) => self.read(),
-            // The queue was full and notifications are lost.
-            Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
-                self.pending = Changed::everything();
-                self.device = Device::find(&mut self.reader)?.map(|device| device.index);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                let source = netlink::Error::Receive(error);
-                return Err(Error::Netlink { operation: "watch links, addresses and routes", source });
-            }
-        }
-        Ok(())
-    }
+const WATCH: &str = "watch links, addresses and routes";
 
-    /// Folds the datagram into what is pending. What cannot be read is skipped: it is not about us.
-    fn read(&mut self) {
-        let buffer = std::mem::take(&mut self.buffer);
-        let mut rest = buffer.as_slice();
-        while let Ok(message) = NetlinkBuffer::new_checked(rest) {
-            match message.message_type() {
-                RTM_NEWLINK => self.link(message.payload(), true),
-                RTM_DELLINK => self.link(message.payload(), false),
-                RTM_NEWADDR => self.address(message.payload(), true),
-                RTM_DELADDR => self.address(message.payload(), false),
-                RTM_DELROUTE => self.route_gone(message.payload()),
-                _ => {}
-            }
-            let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
-            rest = length.checked_next_multiple_of(4).and_then(|next| rest.get(next..)).unwrap_or_default();
+/// The number of kube-ipvs0.
+fn find(reader: &mut Socket) -> Result<Option<u32>, Error> {
+    Ok(Device::find(reader)?.map(|device| device.index))
+}
+
+/// What was told and not passed on yet.
+struct Pending {
+    /// The number of kube-ipvs0.
+    device: Option<u32>,
+    changed: Changed,
+}
+
+impl Pending {
+    /// Folds a notification in. What cannot be read is skipped: it is not about us.
+    fn take(&mut self, notification: &Notification<'_>) {
+        match notification.kind {
+            RTM_NEWLINK => self.link(notification.payload, true),
+            RTM_DELLINK => self.link(notification.payload, false),
+            RTM_NEWADDR => self.address(notification.payload, true),
+            RTM_DELADDR => self.address(notification.payload, false),
+            RTM_DELROUTE => self.route_gone(notification.payload),
+            _ => {}
         }
-        self.buffer = buffer;
     }
 
     fn link(&mut self, payload: &[u8], exists: bool) {
@@ -161,7 +134,7 @@ impl Monitor {
             .is_some_and(|name| name.string().is_ok_and(|name| name == DEVICE));
         // By its number too: it may have been renamed.
         if named_so || Some(header.index) == self.device {
-            self.pending.everything = true;
+            self.changed.everything = true;
             self.device = (named_so && exists).then_some(header.index);
         }
     }
@@ -176,7 +149,7 @@ impl Monitor {
         if Some(header.index) == self.device {
             self.vip(payload.get(ADDRESS_HEADER_LENGTH..), IFA_ADDRESS, exists);
         } else {
-            self.pending.node_addresses = true;
+            self.changed.node_addresses = true;
         }
     }
 
@@ -197,8 +170,8 @@ impl Monitor {
             _ => attribute.array::<16>().ok().map(IpAddr::from),
         });
         match address {
-            Some(vip) => _ = self.pending.vips.insert(vip, bound),
-            None => self.pending.everything = true,
+            Some(vip) => _ = self.changed.vips.insert(vip, bound),
+            None => self.changed.everything = true,
         }
     }
 }

@@ -149,7 +149,7 @@ fn route(vip: IpAddr) -> RouteMessage {
     message
 }
 
-fn route_address(address: IpAddr) -> RouteAddress {
+pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
     match address {
         IpAddr::V4(address) => RouteAddress::Inet(address),
         IpAddr::V6(address) => RouteAddress::Inet6(address),

@@ -1,13 +1,17 @@
 //! The kernel client.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashSet},
+};
 
 use ipvs::Family;
-use netlink::{Batch, Errno, Protocol, Socket};
+use netlink::{Batch, Errno, Protocol, Refusal, Socket};
 
 use crate::{
-    Change, Element, Policy, Ruleset,
-    nft::transaction::Transaction,
+    Change, Element, Feature, Policy, Ruleset, intervals,
+    nft::{set::Set, transaction::Transaction},
+    probe,
     table::{self, ObservedTable},
 };
 
@@ -43,7 +47,7 @@ pub enum Error {
 }
 
 impl Error {
-    fn new(operation: &'static str, source: netlink::Error) -> Self {
+    pub(crate) fn new(operation: &'static str, source: netlink::Error) -> Self {
         match source.errno() {
             Some(Errno::EPERM) => Self::NotPermitted { operation },
             _ => Self::Netlink { operation, source },
@@ -70,7 +74,7 @@ pub trait Netfilter {
     ///
     /// Tables are installed first, then elements change in the order given. Deleting an element that
     /// does not exist, or adding one that does, is no error; changing an element of a table that does
-    /// not exist is.
+    /// not exist is, and adding an interval that overlaps another.
     fn apply(&mut self, changes: &[Change]) -> Result<(), Error>;
 }
 
@@ -82,20 +86,44 @@ pub trait Netfilter {
 #[derive(Debug)]
 pub struct KernelNetfilter {
     socket: Socket,
-    ipv4: Ruleset,
-    ipv6: Ruleset,
+    rulesets: BTreeMap<Family, Ruleset>,
+    missing: BTreeMap<Family, Vec<Feature>>,
 }
 
 impl KernelNetfilter {
-    /// Opens a netlink socket. Nothing is read or written yet.
+    /// Opens a netlink socket and finds out what the kernel is capable of. Nothing is changed.
     pub fn open(policy: &Policy) -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Netfilter)
+        let mut socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to nf_tables", source))?;
-        Ok(Self { socket, ipv4: Ruleset::new(policy, Family::V4), ipv6: Ruleset::new(policy, Family::V6) })
+        let (mut rulesets, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        for family in Family::BOTH {
+            let lacks = probe::missing_features(&mut socket, family)
+                .map_err(|source| Error::new("find out what nf_tables is capable of", source))?;
+            let ruleset = Ruleset::new(policy, family);
+            let ruleset = match lacks.contains(&Feature::IntervalSets) {
+                true => ruleset.without(Element::ALLOWED_SOURCES),
+                false => ruleset,
+            };
+            rulesets.insert(family, ruleset);
+            missing.insert(family, lacks);
+        }
+        Ok(Self { socket, rulesets, missing })
+    }
+
+    /// What the kernel lacked, when this was opened, for the table of a family. If that is essential,
+    /// installing the table fails. Without sets of intervals the table goes without `allowed-sources`:
+    /// nobody reaches a restricted address, and adding an allowed source fails.
+    pub fn missing_features(&self, family: Family) -> &[Feature] {
+        self.missing.get(&family).map_or(&[], Vec::as_slice)
+    }
+
+    /// The port of its socket, by which a [`Monitor`](crate::Monitor) knows the changes that it has made.
+    pub fn port(&self) -> u32 {
+        self.socket.port()
     }
 
     /// The transaction that [`apply`](Netfilter::apply) sends for changes of elements alone, so that it
-    /// can be inspected, or sent without what it does besides.
+    /// can be inspected, or sent without what it does besides. Intervals that are deleted must exist.
     pub fn encode(&self, changes: &[Change]) -> Batch {
         let mut transaction = Transaction::default();
         change_elements(&mut transaction, changes);
@@ -105,12 +133,12 @@ impl KernelNetfilter {
     /// One attempt at the whole.
     fn read(&mut self) -> Result<Observed, netlink::Error> {
         let mut observed = Observed::default();
-        for (family, ruleset) in [(Family::V4, &self.ipv4), (Family::V6, &self.ipv6)] {
+        for (&family, ruleset) in &self.rulesets {
             let Some(table) = ObservedTable::read(&mut self.socket, family)? else { continue };
             if ruleset.is_installed(&table) {
                 observed.installed.insert(family);
             }
-            for elements in known_elements(&mut self.socket, family, &table)? {
+            for elements in known_elements(&mut self.socket, family, &table, |_| true)? {
                 observed.elements.extend(elements);
             }
         }
@@ -119,25 +147,36 @@ impl KernelNetfilter {
 
     /// One attempt at the whole.
     fn write(&mut self, changes: &[Change]) -> Result<(), Error> {
+        let cannot = |source| Error::new("read our nf_tables table", source);
+        self.refuse_unsupported(changes)?;
         let mut transaction = Transaction::default();
         let mut generation = None;
-        for (family, ruleset) in [(Family::V4, &self.ipv4), (Family::V6, &self.ipv6)] {
-            if changes.contains(&Change::InstallTable(family)) {
-                let cannot = |source| Error::new("read our nf_tables table", source);
-                if generation.is_none() {
-                    generation = Some(table::generation(&mut self.socket).map_err(cannot)?);
-                }
-                let table = ObservedTable::read(&mut self.socket, family).map_err(cannot)?;
-                let elements = match &table {
-                    Some(table) if !ruleset.sets_match(table) => {
-                        known_elements(&mut self.socket, family, table).map_err(cannot)?
-                    }
-                    _ => Vec::new(),
-                };
+        let mut changes = Cow::Borrowed(changes);
+        for (&family, ruleset) in &self.rulesets {
+            let installs = changes.contains(&Change::InstallTable(family));
+            let deletes_intervals = intervals::are_deleted(&changes, family);
+            if !installs && !deletes_intervals {
+                continue;
+            }
+            if generation.is_none() {
+                generation = Some(table::generation(&mut self.socket).map_err(cannot)?);
+            }
+            let table = ObservedTable::read(&mut self.socket, family).map_err(cannot)?;
+            let rebuilds = installs && table.as_ref().is_some_and(|table| !ruleset.sets_match(table));
+            let looked_at = |set: &Set| rebuilds || (deletes_intervals && set.intervals);
+            let elements = match &table {
+                Some(table) => known_elements(&mut self.socket, family, table, looked_at).map_err(cannot)?,
+                None => Vec::new(),
+            };
+            if installs {
                 ruleset.install(&mut transaction, table.as_ref(), &elements);
             }
+            if deletes_intervals {
+                let there = elements.into_iter().flatten().collect();
+                changes = Cow::Owned(intervals::settle(&changes, family, &there));
+            }
         }
-        change_elements(&mut transaction, changes);
+        change_elements(&mut transaction, &changes);
         if transaction.is_empty() {
             return Ok(());
         }
@@ -148,6 +187,22 @@ impl KernelNetfilter {
             }
             source => Error::new("commit an nf_tables transaction", source),
         })
+    }
+}
+
+impl KernelNetfilter {
+    /// Refuses an element of a set that this kernel cannot have, in the kernel's place.
+    fn refuse_unsupported(&self, changes: &[Change]) -> Result<(), Error> {
+        let unsupported = |change: &&Change| match change {
+            Change::AddElement(element) if intervals::contain(element) => {
+                self.missing_features(element.family()).contains(&Feature::IntervalSets)
+            }
+            _ => false,
+        };
+        let Some(change) = changes.iter().find(unsupported) else { return Ok(()) };
+        let message = format!("the kernel lacks {}", Feature::IntervalSets);
+        let refusal = Refusal { errno: Errno::EOPNOTSUPP, message: Some(message.into()) };
+        Err(Error::RolledBack { operation: change.to_string(), source: refusal.into() })
     }
 }
 
@@ -188,14 +243,16 @@ fn is_stale(error: &Error) -> bool {
     }
 }
 
-/// The elements of the sets that are ours by name and type, set by set.
+/// The elements of the sets that are ours by name and type, and of interest, set by set.
 fn known_elements(
     socket: &mut Socket,
     family: Family,
     table: &ObservedTable,
+    of_interest: impl Fn(&Set) -> bool,
 ) -> Result<Vec<Vec<Element>>, netlink::Error> {
-    Ruleset::sets()
+    Ruleset::known_sets()
         .iter()
+        .filter(|set| of_interest(set))
         .filter(|set| table.sets.iter().any(|observed| set.is(family, observed)))
         .map(|set| table::read_elements(socket, family, set.name))
         .collect()

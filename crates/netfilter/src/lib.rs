@@ -1,16 +1,23 @@
 //! nf_tables by netlink, and the one table per family that kube-ipvs owns: `ip kube-ipvs` and
-//! `ip6 kube-ipvs`. No other table is read or written.
+//! `ip6 kube-ipvs`. No other table is read or written, except by `host_firewall`.
 //!
-//! IPVS chooses the real server and rewrites the destination. What it does not do is replace the
-//! source, which flows need whose answers would otherwise not come back through this node. That is
-//! this table's work: a chain `services` sets a mark on such flows, a chain `postrouting` masquerades
-//! what is marked. What changes with the services is in three sets, so the number of rules is constant:
+//! IPVS chooses the real server and rewrites the destination. Our table does the rest. It masquerades flows
+//! whose answers would otherwise not come back through this node; it lets only some clients to a load
+//! balancer's address with source ranges; it rejects what goes to a VIP, which is an address of this node, and
+//! to no Service; it keeps other tables' hostPorts away from what a Service serves; and it marks, if the
+//! policy says so, what the host's own firewall is to accept. `ruleset/chains.rs` has every chain and rule in
+//! order. What changes with the Services is in sets, so the number of rules is constant:
 //!
-//! - `cluster-ips`: VIP, protocol and port of each ClusterIP. Its clients are masqueraded, except pods of
-//!   this node, if there is a way to tell them;
-//! - `external`: the same of each NodePort, external and load-balancer address whose flows may be sent to
-//!   another node. Its clients are masqueraded, whoever they are;
-//! - `hairpin`: each pod of this node as real server. It is masqueraded where it is its own client.
+//! | set | holds | what goes there |
+//! |---|---|---|
+//! | `cluster-ips` | VIP, protocol and port of each ClusterIP | is masqueraded, unless a pod of this node sends it, if there is a way to tell |
+//! | `external` | the same of each NodePort, external and load-balancer address whose flows may be sent to another node | is masqueraded |
+//! | `external-local` | the same of those with the external policy Local | is masqueraded if this node itself sends it |
+//! | `hairpin` | each pod of this node as real server, with itself as client | is masqueraded |
+//! | `restricted` | load balancers' addresses with source ranges | is dropped, packet by packet, unless it comes from an allowed source |
+//! | `allowed-sources` | the same, with a range of clients | |
+//! | `vips` | the addresses that are bound to this node for Services | is rejected if it is new, unless it is served (the first three sets), an echo request or a health check |
+//! | `health-check-ports` | TCP ports at which load balancers ask after health | |
 //!
 //! `Ruleset` (feature `client`) prints the tables as `nft list ruleset` does.
 //!
@@ -21,23 +28,30 @@
 //!
 //! | hook, priority | pod or client → VIP | this node → VIP |
 //! |---|---|---|
-//! | prerouting -100 (dstnat): our mark | to the VIP | |
-//! | input 0 | to the VIP | |
+//! | prerouting -101: mark, no hostPort | to the VIP | |
+//! | prerouting -100 (dstnat): others' hostPorts | not asked if the VIP is served | |
+//! | input -160: may set the mark for the host's firewall | to the VIP | |
+//! | input 0: source ranges, unserved ports; the host's firewall | to the VIP | |
+//! | input 90: clears that mark | to the VIP | |
 //! | input 99: IPVS | VIP → pod | |
-//! | output -150 | to the pod | to the VIP |
-//! | output -100: our mark | not seen: nat is decided | to the VIP |
+//! | output -102: source ranges | to the pod: passes | to the VIP |
+//! | output -101: mark, no hostPort | not seen: nat is decided | to the VIP |
 //! | output -98: IPVS | | VIP → pod |
-//! | output -150, again | | to the pod |
-//! | output 0 | to the pod | to the pod |
+//! | output -102, again | | to the pod: passes |
+//! | output 0: the host's firewall | to the pod | to the pod |
 //! | postrouting 100 (srcnat): masquerade, clear the mark | to the pod | to the pod |
+//!
+//! An answer is forwarded: at forward -160 and 90 the mark for the host's firewall is set and cleared again, at 100
+//! IPVS makes it come from the VIP. An answer to this node itself is seen in input, and if the node had connected
+//! from the VIP it goes to the VIP: hence only new flows are rejected there.
 //!
 //! A NodePort, which is served at addresses of the node itself, is reached in the same ways. A connection
 //! of the node to its own NodePort has one of its addresses at both ends and is masqueraded like others. A
 //! real server that is itself an address of this node gets what comes from elsewhere out of the input
 //! hook: postrouting does not see that, so nothing masquerades it.
 //!
-//! A chain of type nat sees the first packet of a connection only, and so does the mark; conntrack
-//! does the rest. IPVS takes part in conntrack only with `net.ipv4.vs.conntrack=1`, and conntrack is
+//! A chain of type nat sees the first packet of a connection only, and so does the mark for masquerading;
+//! conntrack does the rest. IPVS takes part in conntrack only with `net.ipv4.vs.conntrack=1`, and conntrack is
 //! active in a network namespace only while some nat chain, such as ours, is there.
 
 mod change;
@@ -51,14 +65,28 @@ pub use policy::{HostFirewall, LocalTraffic, Policy};
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
+pub mod conntrack;
+#[cfg(feature = "client")]
+pub mod host_firewall;
+#[cfg(feature = "client")]
+mod intervals;
+#[cfg(feature = "client")]
 mod key;
 #[cfg(feature = "client")]
+mod monitor;
+#[cfg(feature = "client")]
 mod nft;
+#[cfg(feature = "client")]
+mod probe;
 #[cfg(feature = "client")]
 mod ruleset;
 #[cfg(feature = "client")]
 mod table;
 #[cfg(feature = "client")]
 pub use client::{Error, KernelNetfilter, Netfilter, Observed};
+#[cfg(feature = "client")]
+pub use monitor::{Changed, Monitor};
+#[cfg(feature = "client")]
+pub use probe::Feature;
 #[cfg(feature = "client")]
 pub use ruleset::Ruleset;

@@ -1,4 +1,4 @@
-//! What decides whether a flow is masqueraded.
+//! What decides whether a flow is masqueraded or accepted.
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,16 @@ pub struct Policy {
     pub local_traffic: LocalTraffic,
     /// What becomes of our traffic in the host's own firewall.
     pub host_firewall: HostFirewall,
+}
+
+impl Policy {
+    /// The packet mark that asks the host's own firewall to accept: 0x2000, or 0x1000 where the first is the
+    /// one for masquerading. With [`HostFirewall::Accept`] our table sets it before the host's chains
+    /// and clears it behind them, in the same hook. (0x8000 is kubelet's: drop.)
+    pub const fn accept_mark(&self) -> u32 {
+        const USUAL: u32 = 0x2000;
+        if self.mark == USUAL { USUAL >> 1 } else { USUAL }
+    }
 }
 
 /// What is done where the host's own chains drop what they do not know (`--host-firewall`).

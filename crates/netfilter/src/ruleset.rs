@@ -1,45 +1,24 @@
 //! Our table: what is in it, and how it comes into the kernel.
 
+mod chains;
+mod sets;
+
 use std::fmt;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ipvs::Family;
 
+use self::sets::SETS;
 use crate::{
-    Element, LocalTraffic, Policy,
+    Element, Policy,
     nft::{
         TABLE,
-        chain::{Chain, Hook},
+        chain::Chain,
         family_name,
-        rule::Rule,
-        set::{Datatype, Set},
-        statement::{Field, Interface, Statement},
+        set::Set,
         transaction::{Operation, Transaction},
     },
     table::ObservedTable,
 };
-
-static SETS: [Set; 8] = [
-    Set { name: Element::VIPS, key: &[Datatype::Address], intervals: false },
-    Set { name: Element::RESTRICTED, key: SERVICE_ADDRESS, intervals: false },
-    Set { name: Element::ALLOWED_SOURCES, key: SERVICE_ADDRESS_AND_OTHER, intervals: true },
-    Set { name: Element::CLUSTER_IPS, key: SERVICE_ADDRESS, intervals: false },
-    Set { name: Element::EXTERNAL, key: SERVICE_ADDRESS, intervals: false },
-    Set { name: Element::EXTERNAL_LOCAL, key: SERVICE_ADDRESS, intervals: false },
-    Set { name: Element::HAIRPIN, key: SERVICE_ADDRESS_AND_OTHER, intervals: false },
-    Set { name: Element::HEALTH_CHECK_PORTS, key: &[Datatype::Protocol, Datatype::Port], intervals: false },
-];
-
-const SERVICE_ADDRESS: &[Datatype] = &[Datatype::Address, Datatype::Protocol, Datatype::Port];
-const SERVICE_ADDRESS_AND_OTHER: &[Datatype] =
-    &[Datatype::Address, Datatype::Protocol, Datatype::Port, Datatype::Address];
-
-const DESTINATION: &[Field] = &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort];
-const SOURCE_AND_PORT: &[Field] = &[Field::SourceAddress, Field::L4Protocol, Field::DestinationPort];
-const DESTINATION_AND_SOURCE: &[Field] =
-    &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort, Field::SourceAddress];
-
-const SERVICES: &str = "services";
 
 /// The table of one family that a policy asks for. The number of rules does not depend on the number
 /// of services: what changes with them is in the sets.
@@ -49,26 +28,27 @@ const SERVICES: &str = "services";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
     family: Family,
-    /// In the order in which they are created: a chain comes before the jumps to it.
-    chains: [Chain; 4],
+    sets: Vec<&'static Set>,
+    chains: Vec<Chain>,
 }
 
 impl Ruleset {
     /// The table that does what `policy` says.
     pub fn new(policy: &Policy, family: Family) -> Self {
-        let to_services = || vec![Rule::new("new connections", [Statement::Jump(SERVICES)])];
-        let chains = [
-            Chain { name: SERVICES, hook: None, rules: services(policy, family) },
-            Chain { name: "prerouting", hook: Some(Hook::Prerouting), rules: to_services() },
-            // Never of type route: setting the mark there would route the packet once more.
-            Chain { name: "output", hook: Some(Hook::Output), rules: to_services() },
-            Chain { name: "postrouting", hook: Some(Hook::Postrouting), rules: postrouting(policy.mark) },
-        ];
-        Self { family, chains }
+        Self { family, sets: SETS.iter().collect(), chains: chains::chains(policy, family) }
     }
 
-    /// The sets of the table.
-    pub(crate) fn sets() -> &'static [Set] {
+    /// The same without a set and the rules that look into it.
+    pub(crate) fn without(mut self, set: &str) -> Self {
+        self.sets.retain(|known| known.name != set);
+        for chain in &mut self.chains {
+            chain.rules.retain(|rule| !rule.looks_into(set));
+        }
+        self
+    }
+
+    /// Every set that such a table can have.
+    pub(crate) fn known_sets() -> &'static [Set] {
         &SETS
     }
 
@@ -98,7 +78,7 @@ impl Ruleset {
                     transaction.push(Operation::DeleteTable(self.family));
                 }
                 transaction.push(Operation::AddTable(self.family));
-                for set in &SETS {
+                for set in &self.sets {
                     transaction.push(Operation::AddSet(self.family, set));
                 }
                 for chain in &self.chains {
@@ -115,8 +95,8 @@ impl Ruleset {
     /// Whether there are our sets, no others, and no table flag such as `dormant`.
     pub(crate) fn sets_match(&self, table: &ObservedTable) -> bool {
         table.flags == 0
-            && table.sets.len() == SETS.len()
-            && SETS.iter().all(|set| table.sets.iter().any(|observed| set.is(self.family, observed)))
+            && table.sets.len() == self.sets.len()
+            && self.sets.iter().all(|set| table.sets.iter().any(|observed| set.is(self.family, observed)))
     }
 
     /// Fills the chains anew. A base chain's hook, priority and type are fixed at its creation, so a
@@ -150,73 +130,10 @@ impl Ruleset {
     }
 }
 
-/// Who is marked for masquerading: everybody who connects to an external address, and everybody who
-/// connects to a ClusterIP except pods of this node, which get their answers back through this node anyway.
-///
-/// A pod that connects to an external address is masqueraded all the same, as upstream does it.
-fn services(policy: &Policy, family: Family) -> Vec<Rule> {
-    let mark = Statement::SetMark(policy.mark);
-    let to_external = Statement::InSet { fields: DESTINATION, set: Element::EXTERNAL };
-    let to_cluster_ip = Statement::InSet { fields: DESTINATION, set: Element::CLUSTER_IPS };
-    let mut rules = vec![
-        Rule::new("loopback is never masqueraded", [Statement::From(loopback(family)), Statement::Return]),
-        Rule::new("all flows to an external address", [to_external, mark.clone()]),
-    ];
-    if policy.masquerade_all {
-        rules.push(Rule::new("masquerade all flows to a ClusterIP", [to_cluster_ip, mark]));
-        return rules;
-    }
-    match local_traffic(&policy.local_traffic, family) {
-        Some(local) => {
-            // Not a negated match and a mark: kernels older than mid-2019 never match
-            // `iifname != "cbr0"` in output, where there is no input interface.
-            rules.push(Rule::new("pods of this node keep their address", [local, Statement::Return]));
-            rules.push(Rule::new("flows to a ClusterIP from elsewhere", [to_cluster_ip, mark]));
-        }
-        None => {
-            // The node's own connections: it takes the VIP, one of its addresses, for the source.
-            let from_cluster_ip = Statement::InSet { fields: SOURCE_AND_PORT, set: Element::CLUSTER_IPS };
-            rules.push(Rule::new("flows from a ClusterIP", [from_cluster_ip, mark]));
-        }
-    }
-    rules
-}
-
-/// The hook comes after all of IPVS's: the destination is the real server already.
-fn postrouting(mark: u32) -> Vec<Rule> {
-    let hairpin = Statement::InSet { fields: DESTINATION_AND_SOURCE, set: Element::HAIRPIN };
-    let (clear, masquerade) =
-        (Statement::ClearMark(mark), |fully_random| Statement::Masquerade { fully_random });
-    vec![
-        Rule::new("a pod that reached itself", [hairpin, clear.clone(), masquerade(false)]),
-        Rule::new("marked flows", [Statement::HasMark(mark), clear, masquerade(true)]),
-    ]
-}
-
-/// What matches flows from pods of this node; `None` if that is not known in this family.
-fn local_traffic(local: &LocalTraffic, family: Family) -> Option<Statement> {
-    match (local, family) {
-        (LocalTraffic::Source { ipv4, .. }, Family::V4) => ipv4.map(|net| Statement::From(net.into())),
-        (LocalTraffic::Source { ipv6, .. }, Family::V6) => ipv6.map(|net| Statement::From(net.into())),
-        (LocalTraffic::Bridge(name), _) => Some(Statement::CameInThrough(Interface::Named(name.clone()))),
-        (LocalTraffic::InterfacePrefix(prefix), _) => {
-            Some(Statement::CameInThrough(Interface::StartingWith(prefix.clone())))
-        }
-    }
-}
-
-fn loopback(family: Family) -> IpNet {
-    use std::net::{Ipv4Addr, Ipv6Addr};
-    match family {
-        Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
-        Family::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),
-    }
-}
-
 impl fmt::Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "table {} {TABLE} {{", family_name(self.family))?;
-        for set in &SETS {
+        for set in &self.sets {
             write!(f, "\tset {} {{\n\t\t", set.name)?;
             set.write(self.family, f)?;
             f.write_str("\n\t}\n\n")?;

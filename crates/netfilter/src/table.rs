@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-const NFTA_TABLE_NAME: u16 = 1;
-const NFTA_TABLE_FLAGS: u16 = 2;
+pub(crate) const NFTA_TABLE_NAME: u16 = 1;
+pub(crate) const NFTA_TABLE_FLAGS: u16 = 2;
 const NFTA_GEN_ID: u16 = 1;
 
 /// Our table of one family as the kernel shows it, without elements.
@@ -85,7 +85,7 @@ fn decode_flags(reply: &Reply<'_>) -> Result<u32, Error> {
     Ok(0)
 }
 
-fn dump<T>(
+pub(crate) fn dump<T>(
     socket: &mut Socket,
     mut request: Batch,
     decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
@@ -127,7 +127,7 @@ mod tests {
         let _ = rule::decode(&reply);
         let _ = set::decode(&reply);
         let _ = set::decode_elements(&reply, |start, end| {
-            for set in crate::Ruleset::sets() {
+            for set in crate::Ruleset::known_sets() {
                 key::element(set.name, Family::V4, start, end);
                 key::element(set.name, Family::V6, start, end);
             }

@@ -14,6 +14,9 @@
 //! A receive queue that overflowed (`ENOBUFS`) loses answers, not operations: it surfaces as
 //! [`Error::StateUnknown`], and the caller must read back what it wrote.
 //!
+//! What the kernel tells by itself comes through a `Notifications` (feature `notifications`), the only part
+//! that does not block but needs tokio.
+//!
 //! ```no_run
 //! use netlink::{Batch, Protocol, Socket};
 //!
@@ -32,6 +35,8 @@ mod batch;
 mod encoder;
 mod error;
 mod generic;
+#[cfg(feature = "notifications")]
+mod notifications;
 mod reply;
 mod socket;
 
@@ -40,5 +45,7 @@ pub use batch::Batch;
 pub use encoder::Encoder;
 pub use error::{Error, Failure, Refusal};
 pub use nix::errno::Errno;
+#[cfg(feature = "notifications")]
+pub use notifications::{Notification, Notifications};
 pub use reply::Reply;
 pub use socket::{Protocol, Socket};

@@ -23,7 +23,7 @@ const TIMEOUT_SECONDS: u64 = 10;
 
 /// The buffers asked for. Without CAP_NET_ADMIN the kernel keeps its defaults (about 208 KiB).
 const SEND_BUFFER: usize = 16 << 20;
-const RECEIVE_BUFFER: usize = 16 << 20;
+pub(crate) const RECEIVE_BUFFER: usize = 16 << 20;
 
 /// What one refused request costs in the receive queue: a small skb is charged with its overhead.
 const BYTES_PER_ANSWER: usize = 1024;
@@ -47,7 +47,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Generic => "generic",
             Self::Netfilter => "netfilter",
@@ -55,7 +55,7 @@ impl Protocol {
         }
     }
 
-    fn number(self) -> isize {
+    pub(crate) fn number(self) -> isize {
         match self {
             Self::Generic => NETLINK_GENERIC,
             Self::Netfilter => NETLINK_NETFILTER,
@@ -68,6 +68,7 @@ impl Protocol {
 #[derive(Debug)]
 pub struct Socket {
     inner: netlink_sys::Socket,
+    port: u32,
     sequence: u32,
     buffer: Vec<u8>,
     answers_that_fit: usize,
@@ -92,7 +93,7 @@ impl Socket {
         let cannot =
             |operation| move |source: io::Error| Error::Open { operation, protocol: protocol.name(), source };
         let mut inner = netlink_sys::Socket::new(protocol.number()).map_err(cannot("open"))?;
-        inner.bind_auto().map_err(cannot("bind"))?;
+        let port = inner.bind_auto().map_err(cannot("bind"))?.port_number();
         inner.set_cap_ack(true).map_err(cannot("set NETLINK_CAP_ACK on"))?;
         inner.set_ext_ack(true).map_err(cannot("set NETLINK_EXT_ACK on"))?;
         let timeout = TimeVal::seconds(i64::try_from(TIMEOUT_SECONDS).unwrap_or(10));
@@ -105,10 +106,17 @@ impl Socket {
         let granted = inner.get_rx_buf_sz().map_err(cannot("read the buffer size of"))?;
         Ok(Self {
             inner,
+            port,
             sequence: 0,
             buffer: vec![0; receive_size],
             answers_that_fit: (granted / BYTES_PER_ANSWER).clamp(64, 8192),
         })
+    }
+
+    /// The number by which the kernel knows this socket among those of its protocol: where it tells others
+    /// of a change, by whose request.
+    pub fn port(&self) -> u32 {
+        self.port
     }
 
     /// Lets the kernel filter dumps by what the request names: an interface, a table, a protocol

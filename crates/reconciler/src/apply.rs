@@ -1,11 +1,13 @@
 //! Carrying out a plan.
 
-use std::{collections::HashSet, net::IpAddr, ops::Range};
+use std::{collections::HashMap, ops::Range};
 
-use ipvs::{Command, Family, Id, Protocol, ServiceAddress, VirtualServer};
-use netfilter::Element;
+use ipvs::{Command, Id, Protocol, ServiceAddress};
+use netfilter::Change::{AddElement, DeleteElement, InstallTable};
 use netlink::{Errno, Refusal};
 use watcher::{Kernel, Observed, Operation, Plan, ReadError, one_line};
+
+use crate::{closed::Closed, stale_flows::StaleFlows};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
@@ -16,6 +18,8 @@ pub(crate) struct Outcome {
     pub(crate) failures: Vec<(Operation, String)>,
     /// TCP real servers removed although they had connections, and how many.
     pub(crate) cut_off: Vec<(Operation, u64)>,
+    /// UDP flows that conntrack may still hold to a way that is not right any more.
+    pub(crate) stale_flows: StaleFlows,
     /// Why the kernel could not be read, if that is what happened.
     pub(crate) unread: Option<String>,
     /// An answer of the kernel was lost, or contradicts the image of it: it must be read anew.
@@ -28,6 +32,7 @@ impl Outcome {
         self.done += other.done;
         self.failures.extend(other.failures);
         self.cut_off.extend(other.cut_off);
+        self.stale_flows.extend(other.stale_flows);
         self.unread = self.unread.take().or(other.unread);
         self.doubtful |= other.doubtful;
     }
@@ -41,8 +46,9 @@ impl Outcome {
 /// Carries out the operations in order, in as few exchanges with the kernel as possible, and keeps
 /// `observed` in step.
 ///
-/// A failed operation does not stop the others, except those that would be wrong without it: the
-/// virtual server whose elements are missing in our tables, its real servers, and a VIP with nothing behind it.
+/// A failed operation does not stop the others, except those that would be wrong without it ([`Closed`]): a
+/// virtual server whose elements in our tables are not as they should be, its real servers, a VIP with nothing
+/// behind it, and the elements of what could not be removed.
 pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed) -> Outcome {
     let mut run = Run { kernel, observed, outcome: Outcome::default(), closed: Closed::default() };
     let operations = plan.operations.as_slice();
@@ -50,7 +56,7 @@ pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed) -
     while let Some(batch) = next_batch(operations, &mut rest) {
         match batch.first() {
             Some(Operation::Ipvs(_)) => run.ipvs(batch),
-            Some(Operation::Netfilter(_)) => run.netfilter(&batch.iter().collect::<Vec<_>>()),
+            Some(Operation::Netfilter(_)) => run.netfilter(batch),
             Some(Operation::Link(_)) => run.links(batch),
             None => {}
         }
@@ -67,21 +73,6 @@ fn next_batch<'a>(operations: &'a [Operation], rest: &mut Range<usize>) -> Optio
     left.get(..length)
 }
 
-/// What must not be opened because something that it rests on failed.
-#[derive(Default)]
-struct Closed {
-    /// Without their table.
-    families: HashSet<Family>,
-    /// Without an element that says whose flows are masqueraded, or let in.
-    unguarded: HashSet<ServiceAddress>,
-    /// Open on ports that nobody serves.
-    unguarded_vips: HashSet<IpAddr>,
-    /// Not there, so nothing can be added to them.
-    missing: HashSet<ServiceAddress>,
-    /// With a virtual server that is not there.
-    vips: HashSet<IpAddr>,
-}
-
 struct Run<'a> {
     kernel: &'a mut Kernel,
     observed: &'a mut Observed,
@@ -91,25 +82,9 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn ipvs(&mut self, batch: &[Operation]) {
-        let (commands, kept) = self.permitted(batch.iter(), |operation, run| match operation {
-            Operation::Ipvs(Command::AddVirtualServer(VirtualServer {
-                id: Id::Address(address), ..
-            })) if run.closed.unguarded.contains(address)
-                || run.closed.families.contains(&Family::of(address.ip)) =>
-            {
-                Err("put off: its element in our tables is missing")
-            }
-            Operation::Ipvs(
-                Command::AddRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
-            ) if run.closed.missing.contains(of) => Err("put off: its virtual server is missing"),
-            // It may be on another node, and would answer past this one.
-            Operation::Ipvs(Command::AddRealServer(Id::Address(of), _))
-                if run.closed.unguarded.contains(of) =>
-            {
-                Err("put off: an element of its virtual server is missing in our tables")
-            }
-            Operation::Ipvs(command) => Ok(command.clone()),
-            _ => Err("not an IPVS command"),
+        let (commands, kept) = self.permitted(batch, |operation| match operation {
+            Operation::Ipvs(command) => Some(command.clone()),
+            _ => None,
         });
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
@@ -126,17 +101,9 @@ impl Run<'_> {
     }
 
     fn links(&mut self, batch: &[Operation]) {
-        let (changes, kept) = self.permitted(batch.iter(), |operation, run| match operation {
-            Operation::Link(dummy_interface::Change::Bind(vip)) if run.is_closed(vip) => {
-                Err("put off: none of its virtual servers is there")
-            }
-            Operation::Link(dummy_interface::Change::Bind(vip))
-                if run.closed.unguarded_vips.contains(vip) =>
-            {
-                Err("put off: its element in our tables is missing")
-            }
-            Operation::Link(change) => Ok(*change),
-            _ => Err("not a change to kube-ipvs0"),
+        let (changes, kept) = self.permitted(batch, |operation| match operation {
+            Operation::Link(change) => Some(*change),
+            _ => None,
         });
         match self.kernel.links.apply(&changes) {
             Ok(failed) => {
@@ -147,59 +114,48 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a VIP would lead nowhere but to this node's own programs.
-    fn is_closed(&self, vip: &IpAddr) -> bool {
-        self.closed.vips.contains(vip)
-            && !self.observed.virtual_servers.keys().any(|address| address.ip == *vip)
-    }
-
-    /// One transaction; if it is refused, its halves, so that one bad element costs only itself.
-    fn netfilter(&mut self, batch: &[&Operation]) {
-        let (changes, kept) = self.permitted(batch.iter().copied(), |operation, run| match operation {
-            Operation::Netfilter(
-                change @ (netfilter::Change::AddElement(_) | netfilter::Change::DeleteElement(_)),
-            ) if run.closed.families.contains(&change.family()) => Err("put off: its table is missing"),
-            Operation::Netfilter(change) => Ok(*change),
-            _ => Err("not a change to our tables"),
+    /// One transaction; if it is refused, its halves, so that one bad element costs little but itself.
+    fn netfilter<'o>(&mut self, batch: impl IntoIterator<Item = &'o Operation>) {
+        let (changes, kept) = self.permitted(batch, |operation| match operation {
+            Operation::Netfilter(change) => Some(*change),
+            _ => None,
         });
         if changes.is_empty() {
             return;
         }
         match self.kernel.netfilter.apply(&changes) {
             Ok(()) => self.settle(&kept, std::iter::empty()),
-            Err(error @ netfilter::Error::RolledBack { .. }) if contradicts_image(&error) => {
-                self.give_up(&kept, &error);
-            }
-            Err(netfilter::Error::RolledBack { .. }) if kept.len() > 1 => {
-                let (left, right) = kept.split_at(kept.len() / 2);
-                self.netfilter(left);
-                self.netfilter(right);
-            }
-            Err(error @ netfilter::Error::RolledBack { .. }) => {
-                let cause = one_line(&error);
-                for operation in kept {
-                    self.fail(operation, cause.clone());
-                }
-            }
+            Err(error @ netfilter::Error::RolledBack { .. }) => match errno(&error) {
+                // The table, or something else that all of it builds on, is not there: the image is wrong, and
+                // trying the parts will not help.
+                Some(Errno::ENOENT) => self.give_up(&kept, &error),
+                refusal => match halves(&kept) {
+                    Some(halves) => halves.into_iter().for_each(|half| self.netfilter(half)),
+                    None => {
+                        // Clients of one address that the image does not have are in the way of others.
+                        self.outcome.doubtful |= refusal == Some(Errno::EEXIST);
+                        let cause = one_line(&error);
+                        kept.into_iter().for_each(|operation| self.fail(operation, cause.clone()));
+                    }
+                },
+            },
             Err(error) => self.give_up(&kept, &error),
         }
     }
 
-    /// Separates what may be done from what must be put off.
+    /// Separates what may be done, as `select` finds it in the operation, from what must be put off.
     fn permitted<'o, T>(
         &mut self,
-        batch: impl ExactSizeIterator<Item = &'o Operation>,
-        permit: impl Fn(&Operation, &Self) -> Result<T, &'static str>,
+        batch: impl IntoIterator<Item = &'o Operation>,
+        select: impl Fn(&Operation) -> Option<T>,
     ) -> (Vec<T>, Vec<&'o Operation>) {
-        let mut permitted = Vec::with_capacity(batch.len());
-        let mut kept = Vec::with_capacity(batch.len());
+        let (mut permitted, mut kept) = (Vec::new(), Vec::new());
         for operation in batch {
-            match permit(operation, self) {
-                Ok(value) => {
-                    permitted.push(value);
-                    kept.push(operation);
-                }
-                Err(cause) => self.fail(operation, cause.to_owned()),
+            if let Some(cause) = self.closed.objection(operation, self.observed) {
+                self.fail(operation, cause.to_owned());
+            } else if let Some(value) = select(operation) {
+                permitted.push(value);
+                kept.push(operation);
             }
         }
         (permitted, kept)
@@ -213,6 +169,7 @@ impl Run<'_> {
                 Some((_, cause)) => self.fail(operation, cause),
                 None => {
                     self.outcome.cut_off.extend(cut_off(operation, self.observed));
+                    self.outcome.stale_flows.take(operation, self.observed);
                     self.observed.carried_out(operation);
                     self.outcome.done += 1;
                 }
@@ -225,34 +182,51 @@ impl Run<'_> {
         self.outcome.doubtful = true;
         let cause = one_line(error);
         for operation in batch {
+            // It may have been done. The next full reading would not show that it was.
+            self.outcome.stale_flows.take(operation, self.observed);
             self.fail(operation, cause.clone());
         }
     }
 
     fn fail(&mut self, operation: &Operation, cause: String) {
-        match operation {
-            // Only a full read finds a device or a table missing.
-            Operation::Link(dummy_interface::Change::EnsureDevice) => self.outcome.doubtful = true,
-            Operation::Netfilter(netfilter::Change::InstallTable(family)) => {
-                self.outcome.doubtful = true;
-                self.closed.families.insert(*family);
-            }
-            Operation::Netfilter(netfilter::Change::AddElement(element)) => {
-                self.closed.unguarded.extend(element.virtual_server());
-                if let Element::Vip(vip) = element {
-                    self.closed.unguarded_vips.insert(*vip);
-                }
-            }
-            Operation::Ipvs(Command::AddVirtualServer(server)) => {
-                if let Id::Address(address) = server.id {
-                    self.closed.missing.insert(address);
-                    self.closed.vips.insert(address.ip);
-                }
-            }
-            _ => {}
-        }
+        // Only a full read finds a device or a table missing.
+        self.outcome.doubtful |= matches!(
+            operation,
+            Operation::Link(dummy_interface::Change::EnsureDevice) | Operation::Netfilter(InstallTable(_))
+        );
+        self.closed.without(operation, self.observed);
         self.outcome.failures.push((operation.clone(), cause));
     }
+}
+
+/// What belongs together in a transaction.
+#[derive(PartialEq, Eq, Hash)]
+enum Part {
+    /// The elements of one virtual server. Some of them without the others would let in whom they should not, or
+    /// keep out whom they should let in.
+    VirtualServer(ServiceAddress),
+    /// A table, or an element of no virtual server.
+    Change(netfilter::Change),
+}
+
+/// The halves of a transaction, each in the order of the whole; `None` if it is a single part.
+fn halves<'o>(batch: &[&'o Operation]) -> Option<[Vec<&'o Operation>; 2]> {
+    let mut parts = HashMap::new();
+    let mut number = |operation: &Operation| {
+        let Operation::Netfilter(change) = operation else { return 0 };
+        let of = match change {
+            AddElement(element) | DeleteElement(element) => element.virtual_server(),
+            InstallTable(_) => None,
+        };
+        let part = of.map_or(Part::Change(*change), |of| Part::VirtualServer(*of));
+        let next = parts.len();
+        *parts.entry(part).or_insert(next)
+    };
+    let numbered: Vec<_> = batch.iter().map(|operation| (number(operation), *operation)).collect();
+    let middle = parts.len() / 2;
+    let (left, right): (Vec<_>, Vec<_>) = numbered.into_iter().partition(|(part, _)| *part < middle);
+    let halves = [left, right].map(|half| half.into_iter().map(|(_, operation)| operation).collect());
+    (middle > 0).then_some(halves)
 }
 
 /// The connections that a TCP real server has when it is removed, if it has any.
@@ -262,17 +236,18 @@ fn cut_off(operation: &Operation, observed: &Observed) -> Option<(Operation, u64
     (of.protocol == Protocol::Tcp && connections > 0).then(|| (operation.clone(), connections))
 }
 
-/// Whether the table, or something else that the transaction builds on, is not there: the image is wrong,
-/// and trying the transaction's parts will not help.
-fn contradicts_image(error: &netfilter::Error) -> bool {
-    matches!(error, netfilter::Error::RolledBack { source, .. } if source.errno() == Some(Errno::ENOENT))
+fn errno(error: &netfilter::Error) -> Option<Errno> {
+    match error {
+        netfilter::Error::RolledBack { source, .. } => source.errno(),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use ipvs::{RealServer, Scheduler};
+    use ipvs::{RealServer, Scheduler, VirtualServer};
     use testkit::FakeKernel;
     use watcher::{RealServerImage, VirtualServerImage};
 

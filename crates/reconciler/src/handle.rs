@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use dummy_interface::Changed;
 use service::Change;
 
-use crate::{Report, Status};
+use crate::{InUse, Report, Status};
 
 /// What the writer thread is told.
 #[derive(Debug)]
@@ -14,10 +14,14 @@ pub(crate) enum Input {
     Change(Change),
     /// The kernel told that something of ours has changed, perhaps by our own hand.
     KernelChanged(Changed),
+    /// The kernel told that somebody else has changed our nf_tables tables.
+    TablesChanged,
     /// Read everything, repair everything, and say what was done.
     Resync(Sender<Report>),
     /// Say how things stand.
     Status(Sender<Status>),
+    /// Say what Services use of the node, once the first sync has ended.
+    InUse(Sender<InUse>),
     /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
     Stop,
 }
@@ -49,6 +53,11 @@ impl Handle {
         self.send(Input::KernelChanged(changed))
     }
 
+    /// Passes on that somebody else has changed our nf_tables tables; they are read and repaired.
+    pub fn tables_changed(&self) -> Result<(), Stopped> {
+        self.send(Input::TablesChanged)
+    }
+
     /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
     pub fn resync(&self) -> Result<Report, Stopped> {
         let (answer, answered) = channel();
@@ -60,6 +69,13 @@ impl Handle {
     pub fn status(&self) -> Result<Status, Stopped> {
         let (answer, answered) = channel();
         self.send(Input::Status(answer))?;
+        answered.recv().map_err(|_| Stopped)
+    }
+
+    /// What Services use of the node itself. Blocks until the first sync has ended, and while one is running.
+    pub fn in_use(&self) -> Result<InUse, Stopped> {
+        let (answer, answered) = channel();
+        self.send(Input::InUse(answer))?;
         answered.recv().map_err(|_| Stopped)
     }
 

@@ -12,19 +12,25 @@
 
 mod about;
 mod apply;
+mod closed;
 mod conflicts;
 mod draining;
 mod handle;
+mod in_use;
 mod journal;
 mod notice;
+mod outlets;
 mod reconcile;
 mod report;
 mod schedule;
 mod schedulers;
+mod stale_flows;
 mod writer;
 
 pub use handle::{Handle, Stopped};
+pub use in_use::InUse;
 pub use notice::{Notice, Notices, Reason};
+pub use outlets::{Outlets, StaleFlowOutlet};
 pub use report::{LastSync, Report, Status, Trigger};
 pub use schedule::Timing;
 pub use writer::start;

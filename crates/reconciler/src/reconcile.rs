@@ -4,9 +4,10 @@ use std::{collections::BTreeSet, net::IpAddr, time::Instant};
 
 use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
+use netfilter::conntrack::StaleFlow;
 use service::{Change, State, Touched};
 use tracing::debug;
-use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, departing_real_servers, diff};
+use watcher::{Kernel, Observed, Ownership, Parts, Plan, ReadError, Scope, departing_real_servers, diff};
 
 use crate::{
     Report, Trigger,
@@ -27,9 +28,20 @@ pub(crate) struct Reconciler {
     adopted: bool,
     /// What changed since the last sync, and what that one left undone.
     touched: Touched,
+    /// Where the image may be wrong since the last sync.
+    reread: Reread,
     draining: Draining,
     /// How many virtual servers keep their scheduler for now.
     postponed: usize,
+}
+
+/// What the kernel has told of: it is to be read again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reread {
+    /// These are compared as a whole then.
+    parts: Parts,
+    /// The node's own addresses.
+    node_addresses: bool,
 }
 
 /// A sync that has ended.
@@ -38,6 +50,8 @@ pub(crate) struct Synced {
     /// Whether everything was read.
     pub(crate) full: bool,
     pub(crate) outcome: Outcome,
+    /// UDP flows that conntrack is to forget.
+    pub(crate) stale_flows: BTreeSet<StaleFlow>,
     /// The first operations about nothing that is known to have changed: somebody else changed the kernel.
     pub(crate) repairs: Vec<String>,
     /// Something was put off that would succeed now.
@@ -53,6 +67,7 @@ impl Reconciler {
             image: None,
             adopted: false,
             touched: Touched::default(),
+            reread: Reread::default(),
             draining,
             postponed: 0,
         }
@@ -84,34 +99,45 @@ impl Reconciler {
         any
     }
 
-    /// Whether there is a reason to sync in what the kernel tells: something that the image does not have so.
-    /// It tells of our own changes too. Without an image everything is about to be read anyway.
-    pub(crate) fn reason_in(&self, changed: &Changed) -> Option<Trigger> {
+    /// Takes in what the kernel tells of links and addresses. A reason to sync is what the image does not have
+    /// so: the kernel tells of our own changes too. Without an image everything is about to be read anyway.
+    pub(crate) fn hear(&mut self, changed: &Changed) -> Option<Trigger> {
         let image = self.image.as_ref()?;
         let differs = |(vip, bound): (&IpAddr, &bool)| image.links.bound.contains(vip) != *bound;
+        self.reread.node_addresses |= changed.node_addresses;
         if changed.everything || changed.vips.iter().any(differs) {
+            self.reread.parts.links = true;
             Some(Trigger::KernelEvent)
         } else {
             changed.node_addresses.then_some(Trigger::NodeAddresses)
         }
     }
 
-    /// Reads what the reason for the sync asks for, compares, and carries out the plan.
+    /// Takes in that somebody else has changed our tables.
+    pub(crate) fn hear_of_tables(&mut self) -> Option<Trigger> {
+        self.image.as_ref()?;
+        self.reread.parts.tables = true;
+        Some(Trigger::TablesChanged)
+    }
+
+    /// Reads what must be read, compares, and carries out the plan.
     pub(crate) fn sync(&mut self, trigger: Trigger) -> Synced {
         let begin = Instant::now();
         let mut touched = std::mem::take(&mut self.touched);
+        let reread = std::mem::take(&mut self.reread);
         // Whatever goes wrong from here on, without an image the next sync reads everything.
         let image = self.image.take().filter(|_| !trigger.reads_everything());
         let full = image.is_none();
         let looked_at: Vec<_> =
             if full { self.draining.virtual_servers().collect() } else { self.draining.due(begin).collect() };
         touched.virtual_servers.extend(looked_at);
-        let synced = match self.read(image, trigger, &mut touched) {
+        let synced = match self.read(image, reread, &mut touched) {
             Ok(mut image) => {
                 for (of, server) in self.draining.expired(begin) {
                     image.expire(&of, &server);
                 }
-                self.converge(image, full, trigger, &touched)
+                let scope = if full { Scope::All } else { Scope::Touched(&touched, reread.parts) };
+                self.converge(image, scope, trigger, &touched)
             }
             Err(error) => Synced { outcome: Outcome::unread(&error), ..Synced::default() },
         };
@@ -123,12 +149,12 @@ impl Reconciler {
         synced
     }
 
-    /// Reads everything, or brings the image up to date where the reason for the sync asks for it. The node's
+    /// Reads everything, or brings the image up to date where the kernel has told of something. The node's
     /// addresses are news as well, and what they touch is touched.
     fn read(
         &mut self,
         image: Option<Observed>,
-        trigger: Trigger,
+        reread: Reread,
         touched: &mut Touched,
     ) -> Result<Observed, ReadError> {
         let Some(mut image) = image else {
@@ -136,17 +162,17 @@ impl Reconciler {
             touched.merge(self.hear_node_addresses(&image));
             return Ok(image);
         };
-        match trigger {
-            Trigger::KernelEvent => {
-                image.refresh_links_and_tables(&mut self.kernel)?;
-                touched.merge(self.hear_node_addresses(&image));
-            }
+        if reread.parts.tables {
+            image.refresh_tables(&mut self.kernel)?;
+        }
+        if reread.parts.links {
+            image.refresh_links(&mut self.kernel)?;
+        } else if reread.node_addresses {
+            image.refresh_node_addresses(&mut self.kernel)?;
+        }
+        if reread.parts.links || reread.node_addresses {
             // Mostly a lease was renewed, and nothing changed at all.
-            Trigger::NodeAddresses => {
-                image.refresh_node_addresses(&mut self.kernel)?;
-                touched.merge(self.hear_node_addresses(&image));
-            }
-            _ => {}
+            touched.merge(self.hear_node_addresses(&image));
         }
         for address in &touched.virtual_servers {
             // Whether a real server that leaves has connections, only the kernel knows.
@@ -163,12 +189,8 @@ impl Reconciler {
     }
 
     /// Compares with a fresh image, and makes the kernel as desired.
-    fn converge(&mut self, image: Observed, full: bool, trigger: Trigger, touched: &Touched) -> Synced {
-        let scope = match trigger {
-            _ if full => Scope::All,
-            Trigger::KernelEvent => Scope::LinksAndTables(&touched.virtual_servers),
-            _ => Scope::Touched(touched),
-        };
+    fn converge(&mut self, image: Observed, scope: Scope<'_>, trigger: Trigger, touched: &Touched) -> Synced {
+        let full = matches!(scope, Scope::All);
         let mut plan = diff(&self.state, &image, scope, &self.ours);
         let postponed = schedulers::put_off(&mut plan, &image, schedulers::AT_ONCE);
         let repairs = self.repairs(&plan, touched);
@@ -186,7 +208,8 @@ impl Reconciler {
             });
         self.postponed = postponed.len();
         self.touched.virtual_servers.extend(postponed);
-        Synced { full, outcome, repairs, unfinished }
+        let stale_flows = std::mem::take(&mut outcome.stale_flows).finish(self.image.as_ref());
+        Synced { full, outcome, stale_flows, repairs, unfinished }
     }
 
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> Outcome {
@@ -209,7 +232,7 @@ impl Reconciler {
             }
         }
         let touched = Touched { virtual_servers: at.clone(), ..Touched::default() };
-        let mut plan = diff(&self.state, &image, Scope::Touched(&touched), &self.ours);
+        let mut plan = diff(&self.state, &image, Scope::Touched(&touched, Parts::NONE), &self.ours);
         // Those of this sync have been made, or refused.
         schedulers::put_off(&mut plan, &image, 0);
         self.carry_out(image, &plan)

@@ -18,6 +18,8 @@ pub enum Trigger {
     Period,
     /// The kernel told that kube-ipvs0, its addresses or our routes changed.
     KernelEvent,
+    /// The kernel told that somebody else changed our nf_tables tables.
+    TablesChanged,
     /// The kernel told that an address of the node itself came or went.
     NodeAddresses,
     /// An earlier sync had failed in part.
@@ -58,6 +60,11 @@ impl Trigger {
     pub(crate) fn reads_everything(self) -> bool {
         matches!(self, Self::Start | Self::Period | Self::Forced)
     }
+
+    /// Whether the kernel told by itself that there was something to look at.
+    pub(crate) fn is_told_by_kernel(self) -> bool {
+        matches!(self, Self::KernelEvent | Self::TablesChanged | Self::NodeAddresses)
+    }
 }
 
 impl Report {
@@ -78,6 +85,11 @@ impl Report {
             failed: outcome.failures.len() + outcome.unread.iter().len(),
             took,
         }
+    }
+
+    /// Whether the kernel told of something that was as wanted: an echo of our own doing, or a lease renewed.
+    pub(crate) fn is_no_news(&self) -> bool {
+        self.trigger.is_told_by_kernel() && !self.full && self.done == 0 && self.failed == 0
     }
 
     /// The answer to an operator who asks for a sync before there is anything to sync to.

@@ -7,8 +7,9 @@ use crate::Trigger;
 /// The first wait after a failed sync; it doubles up to the sync period.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// A VIP that somebody took away is missed at once, so its repair waits for no more than this after
-/// the last sync; but two programs that undo each other's work shall not do so in a tight loop.
+/// What somebody else took away is missed at once, so its repair waits for no more than this after the last
+/// sync. But for no less either, whatever `minSyncPeriod` says, which often is 0: two programs that undo each
+/// other's work shall not do so in a tight loop.
 const REPAIR_PAUSE: Duration = Duration::from_millis(200);
 
 /// A pause between two syncs that change schedulers: packets that found none come again, and other news
@@ -112,9 +113,7 @@ impl Schedule {
         let asked = self.wanted.map(|trigger| {
             let pause = match trigger {
                 Trigger::Forced => Duration::ZERO,
-                Trigger::KernelEvent | Trigger::NodeAddresses => {
-                    self.timing.min_sync_period.min(REPAIR_PAUSE)
-                }
+                _ if trigger.is_told_by_kernel() => REPAIR_PAUSE,
                 _ => self.timing.min_sync_period,
             };
             (last_end + pause, trigger)
@@ -151,7 +150,7 @@ fn thoroughness(trigger: Trigger) -> u8 {
         Trigger::Drain | Trigger::Continue => 0,
         Trigger::Change | Trigger::Retry => 1,
         Trigger::NodeAddresses => 2,
-        Trigger::KernelEvent => 3,
+        Trigger::KernelEvent | Trigger::TablesChanged => 3,
         Trigger::Period | Trigger::Start => 4,
         Trigger::Forced => 5,
     }
@@ -216,12 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_hardly_waits() {
+    fn a_repair_hardly_waits_but_it_does() {
         let end = Instant::now();
-        let mut schedule = Schedule::new(TIMING);
-        schedule.ended(end, FULL);
-        schedule.want(Trigger::KernelEvent);
-        assert_eq!(schedule.next(end), Some((end + REPAIR_PAUSE, Trigger::KernelEvent)));
+        for min_sync_period in [Duration::ZERO, seconds(2)] {
+            let mut schedule = Schedule::new(Timing { min_sync_period, ..TIMING });
+            schedule.ended(end, FULL);
+            schedule.want(Trigger::TablesChanged);
+            assert_eq!(schedule.next(end), Some((end + REPAIR_PAUSE, Trigger::TablesChanged)));
+        }
     }
 
     #[test]

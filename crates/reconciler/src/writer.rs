@@ -11,7 +11,7 @@ use service::{Change, Conflict, State};
 use watcher::{Kernel, Ownership};
 
 use crate::{
-    Handle, LastSync, Notices, Report, Status, Timing, Trigger,
+    Handle, InUse, LastSync, Outlets, Report, StaleFlowOutlet, Status, Timing, Trigger,
     conflicts::Conflicts,
     draining::Draining,
     handle::Input,
@@ -30,17 +30,19 @@ pub fn start(
     kernel: Kernel,
     ours: Ownership,
     timing: Timing,
-    notices: Notices,
+    outlets: Outlets,
 ) -> io::Result<(Handle, JoinHandle<()>)> {
     let (handle, inputs) = Handle::new();
     let writer = Writer {
         reconciler: Reconciler::new(state, kernel, ours, Draining::new(timing.drain_timeout)),
         schedule: Schedule::new(timing),
         waiting: Vec::new(),
+        curious: Vec::new(),
         last: None,
         last_full: None,
         journal: Journal::default(),
-        conflicts: Conflicts::new(notices),
+        conflicts: Conflicts::new(outlets.notices),
+        stale_flows: outlets.stale_flows,
     };
     let thread = thread::Builder::new().name("writer".into()).spawn(move || writer.run(&inputs))?;
     Ok((handle, thread))
@@ -51,10 +53,13 @@ struct Writer {
     schedule: Schedule,
     /// Who asked for a forced sync and waits for its report.
     waiting: Vec<Sender<Report>>,
+    /// Who asked what is in use and waits for the first sync.
+    curious: Vec<Sender<InUse>>,
     last: Option<(Report, Instant)>,
     last_full: Option<(Report, Instant)>,
     journal: Journal,
     conflicts: Conflicts,
+    stale_flows: StaleFlowOutlet,
 }
 
 impl Writer {
@@ -100,9 +105,10 @@ impl Writer {
         match input {
             Input::Change(change) => self.change(change),
             Input::KernelChanged(changed) => {
-                if let Some(trigger) = self.reconciler.reason_in(&changed) {
-                    self.schedule.want(trigger);
-                }
+                self.reconciler.hear(&changed).into_iter().for_each(|trigger| self.schedule.want(trigger));
+            }
+            Input::TablesChanged => {
+                self.reconciler.hear_of_tables().into_iter().for_each(|trigger| self.schedule.want(trigger));
             }
             Input::Resync(answer) if self.is_listed() => {
                 self.waiting.push(answer);
@@ -111,6 +117,10 @@ impl Writer {
             // Whoever asked may have gone; that is no failure of ours.
             Input::Resync(answer) => drop(answer.send(Report::not_ready())),
             Input::Status(answer) => drop(answer.send(self.status())),
+            Input::InUse(answer) if self.last.is_some() => {
+                drop(answer.send(InUse::of(self.reconciler.state())));
+            }
+            Input::InUse(answer) => self.curious.push(answer),
             Input::Stop => {}
         }
     }
@@ -127,7 +137,10 @@ impl Writer {
 
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
-        let Synced { full, outcome, repairs, unfinished } = self.reconciler.sync(trigger);
+        let Synced { full, outcome, stale_flows, repairs, unfinished } = self.reconciler.sync(trigger);
+        if !stale_flows.is_empty() {
+            (self.stale_flows)(stale_flows);
+        }
         let read = match (&outcome.unread, full) {
             (Some(_), _) => Read::Nothing,
             (None, true) => Read::Everything,
@@ -144,11 +157,17 @@ impl Writer {
         for answer in self.waiting.drain(..) {
             drop(answer.send(report.clone()));
         }
+        for answer in self.curious.drain(..) {
+            drop(answer.send(InUse::of(self.reconciler.state())));
+        }
         let ended = (report, Instant::now());
         if full {
             self.last_full = Some(ended.clone());
         }
-        self.last = Some(ended);
+        // What the status says of the last sync shall be about something; but a failure that is over is news.
+        if !ended.0.is_no_news() || self.last.as_ref().is_none_or(|(last, _)| last.failed > 0) {
+            self.last = Some(ended);
+        }
     }
 
     fn status(&self) -> Status {

@@ -102,10 +102,8 @@ fn addresses_that_are_the_same_as_before_cause_no_writes() {
     running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
     kernel.heal();
     move_to(&running, &["192.0.2.1"]);
-    let seen = |status: &reconciler::Status| {
-        status.last_sync.as_ref().unwrap().report.trigger == Trigger::NodeAddresses
-    };
-    running.status_where(seen);
+    running.kernel_where(|state| state.calls > 0);
+    running.settled();
     assert_eq!(kernel.writes(), "");
     assert_eq!(kernel.state().calls, 1, "the addresses are read, and nothing else");
 }

@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 
 use crate::{AddressKind, ObjectName};
 
-/// A Service's claim to an address and port. The least one wins: ClusterIPs before NodePorts before
-/// external addresses, then the oldest, then the first by name. No creation time counts as the oldest.
+/// A Service's claim to an address and port. The least one wins: the first by the kind of the address
+/// ([`AddressKind`]), then the oldest, then the first by name. No creation time counts as the oldest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Claim {
     pub(crate) kind: AddressKind,

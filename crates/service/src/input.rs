@@ -162,6 +162,8 @@ pub struct Node {
     /// The node IPs: `status.addresses` of type InternalIP, then those of type ExternalIP. The first of
     /// a family is the primary one of that family.
     pub ips: Vec<IpAddr>,
-    /// `spec.podCIDRs`: the addresses of the pods of this node.
+    /// `spec.podCIDRs`: the addresses of the pods of this node, at most one range of each family.
     pub pod_cidrs: Vec<IpNet>,
+    /// What was wrong with it, in words, each naming the field; the rest of it is used.
+    pub problems: Vec<String>,
 }

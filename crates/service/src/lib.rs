@@ -7,7 +7,7 @@
 //! ```text
 //! Change ──► State ─┬─ per Service: the Service, its slices ──► DesiredService
 //!                   └─ over all Services: who holds which address and port,
-//!                      which VIPs and hairpins are wanted by at least one
+//!                      which VIPs and shared elements are wanted by at least one
 //! ```
 //!
 //! - A [`DesiredService`] is all that one Service asks for. It is computed from the Service, its own
@@ -15,12 +15,13 @@
 //!   costs, and ten thousand other Services do not matter.
 //! - A port is served at the ClusterIP, at external IPs and load balancers' addresses, and as NodePort
 //!   at the node's own addresses. Where traffic comes in decides which policy counts, whether the address
-//!   is made local to the node, and who is masqueraded.
+//!   is made local to the node, who is masqueraded, and who is let in.
 //! - Its real servers come out of three steps: the slices are merged into one list of endpoints per
 //!   port and family, one decision is taken for the list (ready or draining; everywhere, in this zone,
 //!   on this node), and the decision picks from the list.
 //! - Services meet only where they ask for the same thing. An address and port goes to the first of
-//!   their claims, and with it the element by which its flows are masqueraded; VIPs and hairpins are counted.
+//!   their claims, and with it the elements by which its flows are masqueraded and its clients let in; VIPs,
+//!   hairpins and health check ports are counted.
 //! - [`State::apply`] answers with the keys whose desired value may be another one now, so that whoever
 //!   writes to the kernel looks at those and at nothing else.
 

@@ -59,14 +59,16 @@ impl Record {
     }
 
     /// Whether it can ask for something else when this node changes like this. Most Services have neither
-    /// hints for zones nor any address but the ClusterIP.
+    /// hints for zones, nor any address but the ClusterIP, nor source ranges.
     pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode) -> bool {
         let Some(service) = &self.service else { return false };
         let zone = before.zone() != now.zone();
         let node_ports = before.node_port_addresses() != now.node_port_addresses();
+        let node_ips = before.ips() != now.ips();
         let mut maybe_vips = service.external_ips.iter().chain(&service.load_balancer_ips);
         zone && self.slices.iter().any(KnownSlice::has_zone_hints)
             || node_ports && self.has_node_ports()
+            || node_ips && service.load_balancer_source_ranges.is_some()
             || maybe_vips.any(|ip| before.has(ip) != now.has(ip))
     }
 

@@ -76,6 +76,7 @@ impl Records {
         service.cluster_ips.shrink_to_fit();
         service.external_ips.shrink_to_fit();
         service.load_balancer_ips.shrink_to_fit();
+        service.load_balancer_source_ranges.iter_mut().for_each(Vec::shrink_to_fit);
         service.ports.shrink_to_fit();
         service.problems.shrink_to_fit();
         let record = self.services.entry(name.clone()).or_default();

@@ -13,10 +13,10 @@ use crate::{
 
 /// The inputs as last told, and what they ask of the kernel.
 ///
-/// Several Services may claim one address and port. One holds it: a ClusterIP goes before a NodePort and
-/// that before an external address, then the oldest Service, then the first by name. The others' claims
-/// wait until it lets go. VIPs and elements that belong to no
-/// virtual server are shared: they are wanted until the last Service that asks for them is gone.
+/// Several Services may claim one address and port. One holds it: the first by what the address is to it
+/// ([`AddressKind`](crate::AddressKind)), then the oldest, then the first by name. The others' claims wait
+/// until it lets go. VIPs and elements that belong to no virtual server are shared: they are wanted until the
+/// last Service that asks for them is gone.
 #[derive(Debug)]
 pub struct State {
     records: Records,
@@ -194,9 +194,10 @@ impl State {
             .and_then(|holder| if holder == *service { before } else { self.records.demand(&holder) })
             .and_then(|demand| demand.virtual_server(&address));
         let server_now = self.virtual_server(&address);
-        if server_before != server_now {
-            touched.virtual_servers.insert(address);
+        if server_before == server_now {
+            return;
         }
+        touched.virtual_servers.insert(address);
         // What was wanted before and is wanted now is toggled twice.
         for server in [server_before, server_now].into_iter().flatten() {
             server.elements().for_each(|element| touched.toggle_element(element));

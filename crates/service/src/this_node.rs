@@ -40,6 +40,11 @@ impl ThisNode {
         self.node.zone.as_deref()
     }
 
+    /// The node IPs.
+    pub(crate) fn ips(&self) -> &[IpAddr] {
+        &self.node.ips
+    }
+
     /// Whether an interface of its own has this address.
     pub(crate) fn has(&self, ip: &IpAddr) -> bool {
         self.addresses.contains(ip)

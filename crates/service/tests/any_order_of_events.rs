@@ -10,12 +10,13 @@ use std::{
 };
 
 use common::*;
+use ipnet::IpNet;
 use ipvs::Protocol;
 use netfilter::Element;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use service::{
-    Change, Endpoint, EndpointSlice, Node, NodePortAddresses, ObjectName, Options, Service, ServiceKind,
-    ServicePort, State, Touched, TrafficPolicy,
+    AddressKind, Change, Endpoint, EndpointSlice, Node, NodePortAddresses, ObjectName, Options, Service,
+    ServiceKind, ServicePort, State, Touched, TrafficPolicy,
 };
 
 /// The inputs after all events: what a list would say.
@@ -48,9 +49,13 @@ impl Inputs {
             }
             Change::ApplySlice(slice) => drop(self.slices.insert(slice.name.clone(), slice)),
             Change::DeleteSlice(name) => drop(self.slices.remove(&name)),
-            // A Node without IPs keeps those it had.
-            Change::ApplyNode(node) if node.ips.is_empty() => self.node.zone = node.zone,
-            Change::ApplyNode(node) => self.node = node,
+            Change::ApplyNode(mut node) => {
+                // A Node without IPs keeps those it had.
+                if node.ips.is_empty() {
+                    node.ips = std::mem::take(&mut self.node.ips);
+                }
+                self.node = node;
+            }
             Change::NodeAddresses(addresses) => self.addresses = addresses,
         }
     }
@@ -88,6 +93,18 @@ fn any_ips(most: usize) -> impl Strategy<Value = Vec<IpAddr>> {
     vec(select(&texts[..]).prop_map(ip), 0..=most)
 }
 
+/// Nested, twice, with host bits, of everybody and of one; of both families, and none at all.
+fn any_source_ranges() -> impl Strategy<Value = Option<Vec<IpNet>>> {
+    let range = prop_oneof![
+        1 => select(&["0.0.0.0/0", "::/0"][..]),
+        9 => select(&[
+            "10.0.0.0/8", "10.1.2.3/8", "10.1.0.0/16", "192.0.2.0/24", "192.0.2.1/32", "203.0.113.0/24",
+            "2001:db8::/32", "2001:db8::1/128", "fd00::/8",
+        ][..]),
+    ];
+    option::of(vec(range.prop_map(|text| text.parse().unwrap()), 0..5))
+}
+
 fn any_policy() -> impl Strategy<Value = TrafficPolicy> {
     select(&[TrafficPolicy::Cluster, TrafficPolicy::Cluster, TrafficPolicy::Local][..])
 }
@@ -106,12 +123,12 @@ fn any_kind() -> impl Strategy<Value = ServiceKind> {
 fn any_service() -> impl Strategy<Value = Service> {
     let names = select(&["a", "b", "c", "kube-system/dns", "kubernetes"][..]);
     let identity = (names, option::of(0..3_i64), any_kind(), any::<u8>());
-    let addresses = (any_ips(2), any_ips(2), any_ips(2), vec(any_port(), 0..3));
+    let addresses = (any_ips(2), any_ips(2), any_ips(2), any_source_ranges(), vec(any_port(), 0..3));
     let policies = (option::of(1..3_u32), any_policy(), any_policy(), option::of(1..3_u16));
     (identity, addresses, policies).prop_map(
         |(
             (text, created, kind, other_proxy),
-            (cluster_ips, external_ips, load_balancer_ips, ports),
+            (cluster_ips, external_ips, load_balancer_ips, load_balancer_source_ranges, ports),
             (session_affinity, internal_traffic_policy, external_traffic_policy, health_check),
         )| Service {
             created,
@@ -119,6 +136,7 @@ fn any_service() -> impl Strategy<Value = Service> {
             cluster_ips,
             external_ips,
             load_balancer_ips,
+            load_balancer_source_ranges,
             ports,
             session_affinity,
             internal_traffic_policy,
@@ -176,7 +194,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         5 => any_slice().prop_map(Change::ApplySlice),
         2 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
         1 => (option::of(select(&["a", "b"][..])), any_ips(2))
-            .prop_map(|(zone, ips)| Change::ApplyNode(Node { zone: zone.map(Into::into), ips })),
+            .prop_map(|(zone, ips)| Change::ApplyNode(Node { zone: zone.map(Into::into), ips, ..Node::default() })),
         2 => any_ips(4).prop_map(|ips| Change::NodeAddresses(ips.into_iter().collect())),
     ]
 }
@@ -253,20 +271,34 @@ proptest! {
             let addresses: Vec<_> = server.real_servers.iter().map(|real| real.address).collect();
             prop_assert!(addresses.is_sorted_by(|a, b| a < b), "{:?}", addresses);
             prop_assert!(addresses.iter().all(|real| real.ip.is_ipv4() == at.ip.is_ipv4()));
-            for element in [Element::ClusterIp(*at), Element::External(*at)] {
-                prop_assert_eq!(state.wants_element(&element), server.element == Some(element));
+            let own: BTreeSet<Element> = server.elements().collect();
+            prop_assert!(own.iter().all(|element| state.wants_element(element)), "{:?}", own);
+            prop_assert!(own.iter().all(|element| element.virtual_server() == Some(at)), "{:?}", own);
+            let masquerading = [Element::ClusterIp(*at), Element::External(*at), Element::ExternalLocal(*at)];
+            prop_assert_eq!(masquerading.iter().filter(|element| state.wants_element(element)).count(), 1);
+            let restricted = server.allowed_sources.is_some();
+            prop_assert_eq!(state.wants_element(&Element::Restricted(*at)), restricted);
+            prop_assert!(!restricted || server.kind == AddressKind::LoadBalancer, "{:?}", server);
+            let sources = server.allowed_sources.as_deref().unwrap_or_default();
+            prop_assert!(sources.is_sorted_by(|one, next| one.last < next.first), "{:?}", sources);
+            for source in sources {
+                prop_assert!(source.first <= source.last && source.first.is_ipv4() == at.ip.is_ipv4());
             }
         }
         for vip in &wanted.vips {
             prop_assert!(wanted.virtual_servers.keys().any(|at| at.ip == *vip));
+            prop_assert!(wanted.elements.contains(&Element::Vip(*vip)), "{} is bound and in no set", vip);
         }
         for element in &wanted.elements {
-            match element {
-                Element::ClusterIp(at) | Element::External(at) => {
-                    prop_assert!(wanted.virtual_servers.contains_key(at));
+            let belongs = match (element, element.virtual_server()) {
+                (_, Some(at)) => wanted.virtual_servers[at].elements().any(|own| own == *element),
+                (Element::Vip(vip), None) => wanted.vips.contains(vip),
+                (Element::HealthCheckPort(at), None) => {
+                    wanted.health_checks.iter().any(|(_, check)| check.port.get() == at.port)
                 }
-                Element::Hairpin(_) => {}
-            }
+                (_, None) => true,
+            };
+            prop_assert!(belongs, "{}", element);
         }
         prop_assert!(wanted.elements.is_sorted_by(|a, b| a < b), "{:?}", wanted.elements);
     }

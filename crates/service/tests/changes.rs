@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use ipvs::Protocol;
+use netfilter::Element;
 use service::{Change, Endpoint, Node, Service};
 
 fn inputs() -> (Vec<Service>, Vec<service::EndpointSlice>) {
@@ -57,7 +58,8 @@ fn a_new_service_touches_its_own_keys_and_no_others() {
     let touched = state.apply(Change::ApplyService(services[1].clone()));
     assert_eq!(touched.virtual_servers, [tcp("10.96.0.2:80")].into());
     assert_eq!(touched.vips, [ip("10.96.0.2")].into());
-    assert_eq!(touched.elements.len(), 1);
+    let cluster_ip = Element::ClusterIp(tcp("10.96.0.2:80"));
+    assert_eq!(touched.elements, [Element::Vip(ip("10.96.0.2")), cluster_ip].into());
 }
 
 #[test]
@@ -109,5 +111,6 @@ fn a_new_address_of_the_node_touches_what_is_served_there_and_no_others() {
     let touched = state.apply(node_addresses(&["192.0.2.1", "198.51.100.1"]));
     assert_eq!(touched.virtual_servers, [tcp("198.51.100.1:30080")].into());
     assert_eq!(touched.vips, [ip("198.51.100.1")].into());
-    assert_eq!(touched.elements, [netfilter::Element::External(tcp("198.51.100.1:30080"))].into());
+    let external = Element::External(tcp("198.51.100.1:30080"));
+    assert_eq!(touched.elements, [Element::Vip(ip("198.51.100.1")), external].into());
 }

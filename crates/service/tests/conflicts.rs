@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use ipvs::Protocol;
 use netfilter::Element;
-use service::{Change, Conflict, Service, ServiceKind, TrafficPolicy};
+use service::{Change, Conflict, Service, ServiceKind, State, TrafficPolicy};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -165,15 +165,33 @@ fn who_is_masqueraded_at_an_address_is_decided_by_the_service_that_holds_it() {
         ..service(text, if created == 1 { "10.96.0.1" } else { "10.96.0.2" })
     };
     let at = tcp("198.51.100.1:80");
-    let masqueraded = Element::External(at);
+    let (masqueraded, not_masqueraded) = (Element::External(at), Element::ExternalLocal(at));
     let mut state = state_of(
         &[exposed("old", 1, TrafficPolicy::Local), exposed("young", 2, TrafficPolicy::Cluster)],
         &[],
     );
-    assert!(!state.wants_element(&masqueraded) && state.elements().all(|it| it != masqueraded));
+    let wants = |state: &State, element| {
+        assert_eq!(state.wants_element(&element), state.elements().any(|it| it == element));
+        state.wants_element(&element)
+    };
+    assert!(!wants(&state, masqueraded) && wants(&state, not_masqueraded));
     let touched = state.apply(Change::DeleteService(name("old")));
-    assert!(state.wants_element(&masqueraded) && state.elements().any(|it| it == masqueraded));
-    assert!(touched.elements.contains(&masqueraded) && touched.virtual_servers.contains(&at));
+    assert!(wants(&state, masqueraded) && !wants(&state, not_masqueraded));
+    assert!(touched.elements.is_superset(&[masqueraded, not_masqueraded].into()));
+    assert!(touched.virtual_servers.contains(&at));
+}
+
+#[test]
+fn an_external_ip_waits_behind_the_load_balancers_address_however_old_it_is() {
+    let balanced = Service { load_balancer_ips: ips(&["203.0.113.1"]), ..service("balanced", "10.96.0.1") };
+    let external = Service { external_ips: ips(&["203.0.113.1"]), ..service("external", "10.96.0.2") };
+    for created in [None, Some(1), Some(2_000)] {
+        let external = Service { created, ..external.clone() };
+        let mut state = state_of(&[external, balanced.clone()], &[]);
+        assert_eq!(owner(&state, tcp("203.0.113.1:80")), "default/balanced");
+        state.apply(Change::DeleteService(name("balanced")));
+        assert_eq!(owner(&state, tcp("203.0.113.1:80")), "default/external");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use ipvs::{Protocol, ServiceFlags};
+use netfilter::Element;
 use service::{Change, Options, Service, ServiceKind, State, TrafficPolicy, Urgency};
 
 const CLUSTER_IP: &str = "10.96.0.1:80";
@@ -111,7 +112,8 @@ fn an_address_that_the_node_loses_is_bound_and_one_that_it_gets_is_unbound() {
         let touched = state.apply(node_addresses(addresses));
         assert_eq!(state.wants_vip(&ip("198.51.100.1")), bound);
         assert_eq!(touched.vips, [ip("198.51.100.1")].into());
-        assert!(touched.virtual_servers.is_empty() && touched.elements.is_empty(), "{touched:?}");
+        assert_eq!(touched.elements, vip_elements(&["198.51.100.1"]));
+        assert!(touched.virtual_servers.is_empty(), "{touched:?}");
     }
 }
 
@@ -157,7 +159,7 @@ fn a_load_balancer_address_left_over_at_a_cluster_ip_service_is_served() {
     // The Service is not exposed by its type: the policy means nothing.
     assert_eq!(real_servers(&state, BALANCED), ["10.1.0.1:8080", "10.1.0.2:8080"]);
     assert!(state.wants_vip(&ip("203.0.113.1")));
-    assert!(state.wants_element(&netfilter::Element::External(tcp(BALANCED))));
+    assert!(state.wants_element(&Element::External(tcp(BALANCED))));
 }
 
 #[test]
@@ -180,8 +182,8 @@ fn an_external_ip_that_is_the_service_s_own_cluster_ip_counts_as_cluster_ip() {
         ..service("web", "10.96.0.1")
     });
     assert_eq!(real_servers(&state, CLUSTER_IP), ["10.1.0.1:8080", "10.1.0.2:8080"]);
-    assert!(state.wants_element(&netfilter::Element::ClusterIp(tcp(CLUSTER_IP))));
-    assert!(!state.wants_element(&netfilter::Element::External(tcp(CLUSTER_IP))));
+    assert!(state.wants_element(&Element::ClusterIp(tcp(CLUSTER_IP))));
+    assert!(!state.wants_element(&Element::External(tcp(CLUSTER_IP))));
     assert!(state.wants_vip(&ip("10.96.0.1")));
 }
 
@@ -192,7 +194,7 @@ fn an_address_that_comes_or_goes_touches_its_own_keys() {
     let touched = state.apply(Change::ApplyService(Service { load_balancer_ips: Vec::new(), ..web.clone() }));
     assert_eq!(touched.virtual_servers, [tcp(BALANCED)].into());
     assert_eq!(touched.vips, [ip("203.0.113.1")].into());
-    assert_eq!(touched.elements, [netfilter::Element::External(tcp(BALANCED))].into());
+    assert_eq!(touched.elements, [Element::Vip(ip("203.0.113.1")), Element::External(tcp(BALANCED))].into());
     assert_eq!(state.apply(Change::ApplyService(web)), touched);
 }
 

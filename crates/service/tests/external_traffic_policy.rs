@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use ipvs::Protocol;
+use ipvs::{Protocol, ServiceAddress};
 use netfilter::Element;
 use service::{Change, Endpoint, EndpointSlice, Service, ServiceKind, State, Traffic, TrafficPolicy};
 
@@ -131,12 +131,15 @@ fn hints_do_not_narrow_local() {
 fn local_keeps_the_client_s_address_even_where_it_falls_back() {
     for endpoint in [ready("10.1.0.1").here(), ready("10.1.0.1")] {
         let mut state = state_with_endpoints(external_local(), std::slice::from_ref(&endpoint));
-        let masquerades = |state: &State| EXTERNAL.map(|at| state.wants_element(&Element::External(tcp(at))));
-        assert_eq!(masquerades(&state), [false; 3]);
+        let in_set = |state: &State, set: fn(ServiceAddress) -> Element| {
+            EXTERNAL.map(|at| state.wants_element(&set(tcp(at))))
+        };
+        let sets = |state: &State| [Element::External, Element::ExternalLocal].map(|set| in_set(state, set));
+        assert_eq!(sets(&state), [[false; 3], [true; 3]]);
         state.apply(Change::ApplyService(exposed()));
-        assert_eq!(masquerades(&state), [true; 3]);
+        assert_eq!(sets(&state), [[true; 3], [false; 3]]);
         state.apply(Change::ApplyService(external_local()));
-        assert_eq!(masquerades(&state), [false; 3]);
+        assert_eq!(sets(&state), [[false; 3], [true; 3]]);
     }
 }
 

@@ -5,7 +5,8 @@ mod common;
 use std::num::NonZero;
 
 use common::*;
-use ipvs::Protocol;
+use ipvs::{Family, Protocol};
+use netfilter::{Element, HealthCheckPort};
 use service::{Change, Endpoint, EndpointSlice, Service, ServiceKind, State, TrafficPolicy};
 
 fn balanced() -> Service {
@@ -26,6 +27,10 @@ fn health_checks(state: &State) -> Vec<(String, u16, usize, usize)> {
 
 fn web(port: u16, ready_v4: usize, ready_v6: usize) -> Vec<(String, u16, usize, usize)> {
     vec![("default/web".to_owned(), port, ready_v4, ready_v6)]
+}
+
+fn at(family: Family, port: u16) -> Element {
+    Element::HealthCheckPort(HealthCheckPort { family, port })
 }
 
 #[test]
@@ -114,10 +119,27 @@ fn only_a_load_balancer_with_policy_local_and_a_port_is_answered() {
 fn a_health_check_moves_with_its_port_and_goes_with_its_service() {
     let mut state = state_of(&[balanced()], &[slice("web-1", "web", &[ready("10.1.0.1").here()])]);
     let moved = Service { health_check_node_port: NonZero::new(32_001), ..balanced() };
-    assert!(state.apply(Change::ApplyService(moved)).is_empty());
+    let touched = state.apply(Change::ApplyService(moved));
+    assert_eq!(touched.elements, [at(Family::V4, 32_000), at(Family::V4, 32_001)].into());
+    assert!(touched.virtual_servers.is_empty() && touched.vips.is_empty());
     assert_eq!(health_checks(&state), web(32_001, 1, 0));
     state.apply(Change::DeleteService(name("web")));
     assert!(health_checks(&state).is_empty());
+    assert_eq!(state.elements().count(), 0);
+}
+
+#[test]
+fn its_port_is_in_the_set_in_every_family_of_the_service_and_until_the_last_one_lets_go() {
+    let dual = Service { cluster_ips: ips(&["10.96.0.1", "fd00::1"]), ..balanced() };
+    let other = Service { cluster_ips: ips(&["fd00::2"]), name: name("other"), ..balanced() };
+    let mut state = state_of(&[dual.clone(), other], &[]);
+    let ports = |state: &State| Family::BOTH.map(|family| state.wants_element(&at(family, 32_000)));
+    assert_eq!(ports(&state), [true, true]);
+    let without = Service { external_traffic_policy: TrafficPolicy::Cluster, ..dual };
+    state.apply(Change::ApplyService(without));
+    assert_eq!(ports(&state), [false, true]);
+    state.apply(Change::DeleteService(name("other")));
+    assert_eq!(ports(&state), [false, false]);
 }
 
 #[test]

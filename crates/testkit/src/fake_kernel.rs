@@ -31,6 +31,8 @@ pub struct State {
     pub tables: BTreeSet<Family>,
     /// The elements in our sets.
     pub elements: HashSet<Element>,
+    /// Elements that the kernel refuses to add and to delete (EINVAL).
+    pub refused_elements: HashSet<Element>,
     /// Schedulers that the kernel does not have.
     pub missing_schedulers: HashSet<Scheduler>,
     /// Every write that was carried out, as text, in order.
@@ -247,31 +249,14 @@ impl Netfilter for FakeKernel {
     /// Atomic: the first change that fails undoes the others.
     fn apply(&mut self, changes: &[netfilter::Change]) -> Result<(), netfilter::Error> {
         let mut state = self.state();
-        let (mut tables, mut elements) = (state.tables.clone(), state.elements.clone());
+        let mut tables = Tables { installed: state.tables.clone(), elements: state.elements.clone() };
         let (mut writes, mut unheard) = (Vec::new(), false);
         for (index, change) in changes.iter().enumerate() {
             let call = state.call();
             unheard |= matches!(call, Call::Unheard);
-            let done = match (call, change) {
-                (Call::Fails(errno), _) => Err(errno),
-                (_, netfilter::Change::InstallTable(family)) => {
-                    tables.insert(*family);
-                    Ok(())
-                }
-                (_, netfilter::Change::AddElement(element) | netfilter::Change::DeleteElement(element))
-                    if !tables.contains(&element.family()) =>
-                {
-                    Err(Errno::ENOENT)
-                }
-                (_, netfilter::Change::AddElement(element)) => {
-                    elements.insert(*element);
-                    Ok(())
-                }
-                // One that is not there is as wanted: the real client asks in that way.
-                (_, netfilter::Change::DeleteElement(element)) => {
-                    elements.remove(element);
-                    Ok(())
-                }
+            let done = match call {
+                Call::Fails(errno) => Err(errno),
+                Call::Works | Call::Unheard => tables.change(change, &state.refused_elements),
             };
             if let Err(errno) = done {
                 let failure = Failure { index, refusal: Refusal::new(errno) };
@@ -282,8 +267,8 @@ impl Netfilter for FakeKernel {
             }
             writes.push(change.to_string());
         }
-        state.tables = tables;
-        state.elements = elements;
+        state.tables = tables.installed;
+        state.elements = tables.elements;
         state.writes.extend(writes);
         match unheard {
             true => Err(netfilter::Error::Netlink {
@@ -293,6 +278,49 @@ impl Netfilter for FakeKernel {
             false => Ok(()),
         }
     }
+}
+
+/// Our tables within a transaction.
+struct Tables {
+    installed: BTreeSet<Family>,
+    elements: HashSet<Element>,
+}
+
+impl Tables {
+    fn change(&mut self, change: &netfilter::Change, refused: &HashSet<Element>) -> Result<(), Errno> {
+        let installed = self.installed.contains(&change.family());
+        match change {
+            netfilter::Change::InstallTable(family) => {
+                self.installed.insert(*family);
+            }
+            netfilter::Change::AddElement(_) | netfilter::Change::DeleteElement(_) if !installed => {
+                return Err(Errno::ENOENT);
+            }
+            netfilter::Change::AddElement(element) | netfilter::Change::DeleteElement(element)
+                if refused.contains(element) =>
+            {
+                return Err(Errno::EINVAL);
+            }
+            netfilter::Change::AddElement(element) => {
+                if self.elements.iter().any(|other| overlap(other, element)) {
+                    return Err(Errno::EEXIST);
+                }
+                self.elements.insert(*element);
+            }
+            // One that is not there is as wanted: the real client asks in that way.
+            netfilter::Change::DeleteElement(element) => {
+                self.elements.remove(element);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether two elements cannot be in one set: ranges of one address's clients that overlap. The real kernel
+/// finds most such pairs, except where the new range encloses the old one (`nft_pipapo_insert`).
+fn overlap(one: &Element, other: &Element) -> bool {
+    let (Element::AllowedSource(a), Element::AllowedSource(b)) = (one, other) else { return false };
+    a != b && a.to == b.to && a.first <= b.last && b.first <= a.last
 }
 
 impl dummy_interface::Links for FakeKernel {

@@ -11,6 +11,7 @@
 
 mod client;
 mod host;
+mod ping;
 mod server;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,6 +25,13 @@ pub use host::Host;
 /// The pods' range: what `--cluster-cidr` is to be set to.
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16,fd00:10:244::/48";
 
+/// The networks of pods on another node are numbered from here: `10.244.0.0/17` and `fd00:10:244::/56` hold the
+/// pods of this one.
+const OTHER_NODES_PODS: u8 = 128;
+
+const FORWARD_V4: &str = "net.ipv4.ip_forward=1";
+const FORWARD_V6: &str = "net.ipv6.conf.all.forwarding=1";
+
 static LABS: AtomicUsize = AtomicUsize::new(0);
 
 /// A node, its pods, and a client that is not part of the cluster.
@@ -35,6 +43,8 @@ pub struct Lab {
     pub client: Host,
     /// The pods.
     pub pods: Vec<Host>,
+    /// With this the names of its namespaces begin.
+    prefix: String,
 }
 
 impl Lab {
@@ -44,16 +54,40 @@ impl Lab {
         let lab = LABS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("ki{}-{lab}", std::process::id());
         let node = Host::new(&prefix, "node", [192, 168, 50, 1], "fd00:50::1")?;
-        node.run("sysctl", &["-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"])?;
+        node.run("sysctl", &["-qw", FORWARD_V4, FORWARD_V6])?;
         // Whoever asks in vain several times in a row is told so each time.
         node.run("sysctl", &["-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"])?;
         let client = Host::new(&prefix, "client", [192, 168, 50, 2], "fd00:50::2")?;
         node.link("eth0", &client)?;
-        let mut lab = Self { node, client, pods: Vec::new() };
+        let mut lab = Self { node, client, pods: Vec::new(), prefix };
         for number in 1..=pods {
-            lab.add_pod(&prefix, number, port)?;
+            let pod = pod(&lab.prefix, &lab.node, number, number, port)?;
+            lab.pods.push(pod);
         }
         Ok(lab)
+    }
+
+    /// One more host outside the cluster, on a network of its own that the node's `device` leads to.
+    pub fn neighbour(&self, device: &str, name: &str, ipv4: [u8; 4], ipv6: &str) -> Result<Host> {
+        let host = Host::new(&self.prefix, name, ipv4, ipv6)?;
+        self.node.link(device, &host)?;
+        Ok(host)
+    }
+
+    /// Another node, which is a neighbour of this one, with one more pod, the last of the pods. What pods of
+    /// that node send goes through this one.
+    pub fn add_pod_on_another_node(&mut self, device: &str, name: &str, port: u16) -> Result<Host> {
+        let other = self.neighbour(device, name, [192, 168, 70, 2], "fd00:70::2")?;
+        other.run("sysctl", &["-qw", FORWARD_V4, FORWARD_V6])?;
+        let number = u8::try_from(self.pods.len())? + 1;
+        let pod = pod(&self.prefix, &other, number, number + OTHER_NODES_PODS, port)?;
+        self.node.ip(&format!(
+            "route add {}/32 via {}
+             route add {}/128 via {}",
+            pod.ipv4, other.ipv4, pod.ipv6, other.ipv6
+        ))?;
+        self.pods.push(pod);
+        Ok(other)
     }
 
     /// The protocols that the kernel has, of those that IPVS balances.
@@ -62,13 +96,13 @@ impl Lab {
         protocols.extend(client::has_sctp().then_some(Protocol::Sctp));
         protocols
     }
+}
 
-    fn add_pod(&mut self, prefix: &str, number: u8, port: u16) -> Result<()> {
-        let ipv6 = format!("fd00:10:244:{number}::2");
-        let pod = Host::new(prefix, &format!("pod-{number}"), [10, 244, number, 2], &ipv6)?;
-        self.node.link(&format!("veth{number}"), &pod)?;
-        pod.serve(port)?;
-        self.pods.push(pod);
-        Ok(())
-    }
+/// Makes a pod on a node, with the network of this number.
+fn pod(prefix: &str, node: &Host, number: u8, network: u8, port: u16) -> Result<Host> {
+    let ipv6 = format!("fd00:10:244:{network}::2");
+    let pod = Host::new(prefix, &format!("pod-{number}"), [10, 244, network, 2], &ipv6)?;
+    node.link(&format!("veth{number}"), &pod)?;
+    pod.serve(port)?;
+    Ok(pod)
 }

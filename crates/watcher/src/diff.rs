@@ -36,11 +36,22 @@ impl Ownership {
 pub enum Scope<'a> {
     /// Everything desired, and everything observed.
     All,
-    /// These keys.
-    Touched(&'a Touched),
-    /// kube-ipvs0 with every VIP, our tables with every element, and these virtual servers: what the
-    /// kernel tells of by itself, and what changed meanwhile.
-    LinksAndTables(&'a BTreeSet<ServiceAddress>),
+    /// These keys, and these parts as a whole.
+    Touched(&'a Touched, Parts),
+}
+
+/// The parts of the kernel that tell of changes by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// kube-ipvs0 with every VIP.
+    pub links: bool,
+    /// Our tables with every element.
+    pub tables: bool,
+}
+
+impl Parts {
+    /// Neither.
+    pub const NONE: Self = Self { links: false, tables: false };
 }
 
 /// Compares and plans.
@@ -49,33 +60,38 @@ pub enum Scope<'a> {
 /// virtual and real servers, and the VIP itself last, since it opens the door; urgent Services in
 /// front. Removal goes the other way round and comes last. A VIP is never live without its
 /// masquerade rule, and no live real server is removed to be added again.
+///
+/// Whom a virtual server lets in changes at once, in one transaction: ranges of clients must not overlap, and
+/// nobody who is let in before and after shall be kept out in between. One that becomes open to everybody does
+/// so last of all.
 pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Ownership) -> Plan {
     let mut differences = Differences::default();
     let comparison = Comparison { desired, observed, ours };
     match scope {
         Scope::All => {
-            comparison.device_and_tables(&mut differences);
+            comparison.device(&mut differences);
+            comparison.tables(&mut differences);
             comparison.every_element(&mut differences);
             comparison.every_virtual_server(&mut differences);
             comparison.every_vip(&mut differences);
         }
-        Scope::LinksAndTables(virtual_servers) => {
-            comparison.device_and_tables(&mut differences);
-            comparison.every_element(&mut differences);
-            for key in virtual_servers {
-                comparison.virtual_server(key, &mut differences);
+        Scope::Touched(touched, parts) => {
+            if parts.links {
+                comparison.device(&mut differences);
             }
-            comparison.every_vip(&mut differences);
-        }
-        Scope::Touched(touched) => {
-            for element in &touched.elements {
-                comparison.element(element, &mut differences);
+            if parts.tables {
+                comparison.tables(&mut differences);
+                comparison.every_element(&mut differences);
+            } else {
+                touched.elements.iter().for_each(|element| comparison.element(element, &mut differences));
             }
             for key in &touched.virtual_servers {
                 comparison.virtual_server(key, &mut differences);
             }
-            for vip in &touched.vips {
-                comparison.vip(vip, &mut differences);
+            if parts.links {
+                comparison.every_vip(&mut differences);
+            } else {
+                touched.vips.iter().for_each(|vip| comparison.vip(vip, &mut differences));
             }
         }
     }
@@ -109,10 +125,13 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    fn device_and_tables(&self, differences: &mut Differences) {
+    fn device(&self, differences: &mut Differences) {
         if !self.observed.links.device {
             differences.foundations.push(dummy_interface::Change::EnsureDevice.into());
         }
+    }
+
+    fn tables(&self, differences: &mut Differences) {
         for family in self.ours.families.difference(&self.observed.netfilter.installed) {
             differences.foundations.push(netfilter::Change::InstallTable(*family).into());
         }
@@ -160,9 +179,7 @@ impl Comparison<'_> {
         let has = self.observed.netfilter.elements.contains(element);
         match (self.desired.wants_element(element), has) {
             (true, false) => differences.opening(self.urgency(element)).elements.push(*element),
-            // Together with what takes its place: the ranges of clients must not overlap, and what restricts
-            // them must not stay behind alone.
-            (false, true) if self.stays_served(element) => {
+            (false, true) if self.is_replaced(element) => {
                 differences.opening(self.urgency(element)).replaced_elements.push(*element);
             }
             (false, true) => differences.obsolete_elements.push(*element),
@@ -170,16 +187,17 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether it belongs to a virtual server that stays.
-    fn stays_served(&self, element: &Element) -> bool {
-        element.virtual_server().is_some_and(|of| self.desired.virtual_server(of).is_some())
+    /// Whether it lets clients in where others are to be let in.
+    fn is_replaced(&self, element: &Element) -> bool {
+        let Element::AllowedSource(source) = element else { return false };
+        self.desired.virtual_server(&source.to).is_some_and(|server| server.allowed_sources.is_some())
     }
 
     fn urgency(&self, element: &Element) -> Urgency {
         match (element, element.virtual_server()) {
             (Element::Vip(ip), _) => self.desired.urgency(ip),
             (_, Some(of)) => self.desired.urgency(&of.ip),
-            // A pod does not know how urgent the Services are that it serves.
+            // Neither a pod nor a health check port knows how urgent the Services are that share it.
             (_, None) => Urgency::First,
         }
     }
@@ -295,7 +313,7 @@ struct Differences {
 /// What makes VIPs work, in the order in which it must be done.
 #[derive(Default)]
 struct Opening {
-    /// In one transaction with those that follow.
+    /// Go in one transaction with those that take their place.
     replaced_elements: Vec<Element>,
     elements: Vec<Element>,
     servers: Vec<Command>,

@@ -13,7 +13,7 @@ mod one_line;
 mod plan;
 mod view;
 
-pub use diff::{Ownership, Scope, departing_real_servers, diff};
+pub use diff::{Ownership, Parts, Scope, departing_real_servers, diff};
 pub use kernel::Kernel;
 pub use observed::{Observed, ReadError, RealServerImage, VirtualServerImage};
 pub use one_line::one_line;

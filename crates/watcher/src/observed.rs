@@ -78,9 +78,14 @@ impl Observed {
         Ok(())
     }
 
-    /// Reads kube-ipvs0, the node's addresses and our tables again; virtual servers stay as they were seen.
-    pub fn refresh_links_and_tables(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
+    /// Reads kube-ipvs0 and the node's addresses again.
+    pub fn refresh_links(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
         self.links = kernel.links.observe()?;
+        Ok(())
+    }
+
+    /// Reads our tables again.
+    pub fn refresh_tables(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
         self.netfilter = kernel.netfilter.observe()?;
         Ok(())
     }

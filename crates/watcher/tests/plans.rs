@@ -14,42 +14,11 @@ use ipvs::{
     Command, Family, Forwarding, Id, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags,
     VirtualServer,
 };
-use netfilter::{Change::AddElement, Change::DeleteElement, Element};
+use netfilter::{AllowedSource, Change::AddElement, Change::DeleteElement, Element};
 use proptest::{collection::vec, prelude::*};
 use service::{Change, EndpointSlice, Service, State, Touched, Urgency};
 use testkit::FakeKernel;
-use watcher::{Kernel, Observed, Operation, Ownership, Plan, Scope, departing_real_servers, diff};
-
-fn full(state: &State, observed: &Observed, ours: &Ownership) -> Plan {
-    diff(state, observed, Scope::All, ours)
-}
-
-fn read(fake: &FakeKernel) -> Observed {
-    Observed::read(&mut kernel(fake)).unwrap()
-}
-
-/// Carries the plan out, one operation at a time; none may fail.
-fn apply(plan: &Plan, fake: &FakeKernel) {
-    let Kernel { mut ipvs, mut netfilter, mut links } = kernel(fake);
-    for operation in &plan.operations {
-        match operation {
-            Operation::Ipvs(command) => {
-                assert_eq!(ipvs.apply(std::slice::from_ref(command)).unwrap(), [], "{operation}");
-            }
-            Operation::Netfilter(change) => netfilter.apply(&[*change]).unwrap(),
-            Operation::Link(change) => assert_eq!(links.apply(&[*change]).unwrap(), [], "{operation}"),
-        }
-    }
-}
-
-/// Makes the kernel as desired: once, and again for the TCP real servers that the first plan took out
-/// of service, since only then their connections can be counted. Returns the second plan.
-fn settle(state: &State, fake: &FakeKernel, ours: &Ownership) -> Plan {
-    apply(&full(state, &read(fake), ours), fake);
-    let second = full(state, &read(fake), ours);
-    apply(&second, fake);
-    second
-}
+use watcher::{Observed, Operation, Ownership, Parts, Plan, Scope, departing_real_servers, diff};
 
 /// Whose business a virtual server is, when no Service wants it.
 fn is_kept(id: Id, ours: &Ownership) -> bool {
@@ -147,8 +116,12 @@ fn in_order(first: Option<usize>, then: Option<usize>) -> bool {
 fn removes(operation: &Operation, state: &State) -> bool {
     match operation {
         Operation::Ipvs(Command::DeleteVirtualServer(_) | Command::DeleteRealServer(..))
-        | Operation::Netfilter(DeleteElement(_))
         | Operation::Link(Unbind(_)) => true,
+        // Clients of a restricted address make way for others.
+        Operation::Netfilter(DeleteElement(Element::AllowedSource(AllowedSource { to, .. }))) => {
+            state.virtual_server(to).is_none_or(|server| server.allowed_sources.is_none())
+        }
+        Operation::Netfilter(DeleteElement(_)) => true,
         Operation::Ipvs(Command::EditRealServer(Id::Address(of), real)) => {
             !state.virtual_server(of).unwrap().real_servers.contains(real)
         }
@@ -164,10 +137,12 @@ fn urgency(operation: &Operation, state: &State) -> Option<Urgency> {
             Id::Address(at) => Some(state.urgency(&at.ip)),
             Id::Mark { .. } => panic!("{operation}"),
         },
-        Operation::Netfilter(AddElement(Element::ClusterIp(at) | Element::External(at))) => {
-            Some(state.urgency(&at.ip))
+        Operation::Link(Bind(vip)) | Operation::Netfilter(AddElement(Element::Vip(vip))) => {
+            Some(state.urgency(vip))
         }
-        Operation::Link(Bind(vip)) => Some(state.urgency(vip)),
+        Operation::Netfilter(AddElement(element) | DeleteElement(element)) => {
+            element.virtual_server().map(|at| state.urgency(&at.ip))
+        }
         _ => None,
     }
 }
@@ -229,7 +204,7 @@ proptest! {
         settle(&state, &fake, &ours);
         let touched = state.apply(change);
         let observed = read(&fake);
-        let small = diff(&state, &observed, Scope::Touched(&touched), &ours);
+        let small = diff(&state, &observed, Scope::Touched(&touched, Parts::NONE), &ours);
         let whole = full(&state, &observed, &ours);
         let set = |plan: &Plan| plan.operations.iter().cloned().collect::<HashSet<_>>();
         prop_assert_eq!(set(&small), set(&whole), "small:\n{}whole:\n{}", small, whole);
@@ -237,23 +212,26 @@ proptest! {
     }
 
     #[test]
-    fn kube_ipvs0_and_the_tables_are_repaired_without_a_look_at_virtual_servers(
+    fn what_tells_of_changes_is_repaired_without_a_look_at_anything_else(
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
-        disturbance in any_disturbance(), addresses in any_node_addresses()
+        change in any_change(), disturbance in any_disturbance(), parts in any_parts()
     ) {
         let mut state = state(&inputs);
         settle(&state, &fake, &ours);
-        let touched = state.apply(Change::NodeAddresses(addresses));
-        put_links_and_tables(&fake, disturbance.0, disturbance.1);
+        let touched = state.apply(change);
+        put_links_and_tables(&fake, parts.links.then_some(disturbance.0), parts.tables.then_some(disturbance.1));
         let observed = read(&fake);
-        let repair = diff(&state, &observed, Scope::LinksAndTables(&touched.virtual_servers), &ours);
-        prop_assert_eq!(repair, full(&state, &observed, &ours));
+        let repair = diff(&state, &observed, Scope::Touched(&touched, parts), &ours);
+        let whole = full(&state, &observed, &ours);
+        let set = |plan: &Plan| plan.operations.iter().cloned().collect::<HashSet<_>>();
+        prop_assert_eq!(set(&repair), set(&whole), "repair:\n{}whole:\n{}", repair, whole);
+        prop_assert_eq!(repair.len(), whole.len());
     }
 
     #[test]
     fn no_desired_real_server_is_deleted_and_nothing_is_done_twice(
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
-        change in any_change(), expired in any::<u64>()
+        change in any_change(), parts in any_parts(), expired in any::<u64>()
     ) {
         let mut state = state(&inputs);
         let mut observed = read(&fake);
@@ -262,7 +240,7 @@ proptest! {
         prop_assert_eq!(careless(&first, &state, &observed), None);
 
         let touched = state.apply(change);
-        for scope in [Scope::All, Scope::Touched(&touched), Scope::LinksAndTables(&touched.virtual_servers)] {
+        for scope in [Scope::All, Scope::Touched(&touched, parts)] {
             let plan = diff(&state, &observed, scope, &ours);
             prop_assert_eq!(careless(&plan, &state, &observed), None);
         }
@@ -352,10 +330,12 @@ proptest! {
         let plan = full(&state, &read(&fake), &ours);
         for wanted in state.virtual_servers() {
             let at = wanted.address;
-            let element = position(&plan, AddElement(wanted.element));
             let server = position(&plan, Command::AddVirtualServer(wanted.config.clone()));
             let vip = position(&plan, Bind(at.ip));
-            prop_assert!(in_order(element, server) && in_order(element, vip), "{}:\n{}", at, plan);
+            for element in wanted.elements().chain([Element::Vip(at.ip)]) {
+                let element = position(&plan, AddElement(element));
+                prop_assert!(in_order(element, server) && in_order(element, vip), "{}:\n{}", at, plan);
+            }
             for real in &*wanted.real_servers {
                 let real = position(&plan, Command::AddRealServer(at.into(), *real));
                 prop_assert!(in_order(server, real), "{}:\n{}", at, plan);
@@ -374,9 +354,12 @@ proptest! {
             let at: ServiceAddress = *at;
             let server = position(&plan, operation.clone());
             prop_assert!(in_order(position(&plan, Unbind(at.ip)), server), "{}:\n{}", at, plan);
-            for element in [Element::ClusterIp(at), Element::External(at)] {
-                let element = position(&plan, DeleteElement(element));
-                prop_assert!(in_order(server, element), "{}:\n{}", at, plan);
+            let elements = plan.operations.iter().enumerate().filter(|(_, operation)| {
+                let Operation::Netfilter(DeleteElement(element)) = operation else { return false };
+                *element == Element::Vip(at.ip) || element.virtual_server() == Some(&at)
+            });
+            for (element, _) in elements {
+                prop_assert!(in_order(server, Some(element)), "{}:\n{}", at, plan);
             }
         }
     }
@@ -404,7 +387,7 @@ proptest! {
             touched.merge(state.apply(change));
         }
         let observed = read(&fake);
-        for operation in diff(&state, &observed, Scope::Touched(&touched), &ours).operations {
+        for operation in diff(&state, &observed, Scope::Touched(&touched, Parts::NONE), &ours).operations {
             let Operation::Ipvs(
                 Command::DeleteRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
             ) = &operation
@@ -489,6 +472,15 @@ fn exposed(name: &str, cluster_ips: &[&str]) -> Service {
     service
 }
 
+/// A Service with a load balancer's address that these clients may reach.
+fn balanced(name: &str, cluster_ip: &str, load_balancer_ip: &str, clients: &[&str]) -> Service {
+    Service {
+        load_balancer_ips: vec![ip(load_balancer_ip)],
+        load_balancer_source_ranges: Some(clients.iter().map(|range| range.parse().unwrap()).collect()),
+        ..service(name, &[cluster_ip])
+    }
+}
+
 /// From one state to the next in both families, over a kernel that somebody has tampered with.
 fn mixed() -> Plan {
     let mut now = state(&[
@@ -496,6 +488,8 @@ fn mixed() -> Plan {
         Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.2.2"])),
         Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2", "fd00:244::3"])),
         Change::ApplyService(service("gone", &["10.96.0.11", "fd00:96::11"])),
+        Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.0.0.0/8", "192.0.2.0/24"])),
+        Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["192.0.2.0/24"])),
     ]);
     let fake = FakeKernel::new();
     settle(&now, &fake, &both_families());
@@ -519,6 +513,8 @@ fn mixed() -> Plan {
         Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.3.2"])),
         Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2"])),
         Change::DeleteService("default/gone".parse().unwrap()),
+        Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.1.0.0/16", "192.0.2.0/24"])),
+        Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["0.0.0.0/0"])),
         Change::NodeAddresses(BTreeSet::from([ip("172.18.0.2")])),
         Change::ApplyService(exposed("new", &["10.96.0.12"])),
         Change::ApplyService(service("kubernetes", &["10.96.0.1", "fd00:96::1"])),
@@ -535,6 +531,8 @@ fn a_plan_reads_as_what_will_be_done_in_order() {
         mixed().to_string(),
         "\
 install table IPv6
+add element vips 10.96.0.1
+add element vips fd00:96::1
 add element cluster-ips TCP 10.96.0.1:80
 add element cluster-ips TCP [fd00:96::1]:80
 add element hairpin TCP 10.244.3.2:8080
@@ -543,6 +541,10 @@ add virtual server TCP [fd00:96::1]:80 rr
 add real server TCP [fd00:96::1]:80 -> [fd00:50::1]:8080 weight 1
 bind 10.96.0.1
 bind fd00:96::1
+delete element allowed-sources TCP 203.0.113.8:80 from 10.0.0.0-10.255.255.255
+add element vips 10.96.0.12
+add element vips 203.0.113.7
+add element allowed-sources TCP 203.0.113.8:80 from 10.1.0.0-10.1.255.255
 add element cluster-ips TCP 10.96.0.12:80
 add element external TCP 172.18.0.2:30080
 add element external TCP 203.0.113.7:80
@@ -563,6 +565,10 @@ edit real server TCP 10.96.0.10:80 -> 10.244.2.2:8080 weight 0
 delete real server TCP [fd00:96::10]:80 -> [fd00:244::3]:8080
 delete virtual server TCP 10.96.0.11:80
 delete virtual server TCP [fd00:96::11]:80
+delete element vips 10.96.0.11
+delete element vips fd00:96::11
+delete element restricted TCP 203.0.113.9:80
+delete element allowed-sources TCP 203.0.113.9:80 from 192.0.2.0-192.0.2.255
 delete element cluster-ips TCP 10.96.0.11:80
 delete element cluster-ips TCP [fd00:96::11]:80
 delete element hairpin TCP 10.244.2.2:8080

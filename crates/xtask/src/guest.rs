@@ -4,6 +4,7 @@
 //! path, whether the guest is the host itself, has the host's root file system under it (User Mode
 //! Linux), or has only what was put into its initramfs (QEMU).
 
+mod apt;
 mod cpio;
 mod elf;
 mod host;
@@ -14,6 +15,7 @@ mod modules;
 mod qemu;
 mod relay;
 mod script;
+mod suite;
 mod uml;
 
 use std::ffi::OsString;
@@ -89,7 +91,7 @@ impl Guest {
         self.kernel.prepare()?;
         match &self.kernel {
             Kernel::Host => host::run(self, command, tap),
-            Kernel::Qemu(package) => qemu::run(self, package.as_deref(), command, tap),
+            Kernel::Qemu(package) => qemu::run(self, package, command, tap),
             Kernel::Uml(linux) => uml::run(self, linux, command, tap),
         }
     }

@@ -12,17 +12,16 @@ use super::{
 };
 
 /// `enum nft_chain_attributes`.
-const NFTA_CHAIN_TABLE: u16 = 1;
-const NFTA_CHAIN_NAME: u16 = 3;
-const NFTA_CHAIN_HOOK: u16 = 4;
-const NFTA_CHAIN_POLICY: u16 = 5;
-const NFTA_CHAIN_TYPE: u16 = 7;
+pub(crate) const NFTA_CHAIN_TABLE: u16 = 1;
+pub(crate) const NFTA_CHAIN_NAME: u16 = 3;
+pub(crate) const NFTA_CHAIN_HOOK: u16 = 4;
+pub(crate) const NFTA_CHAIN_POLICY: u16 = 5;
+pub(crate) const NFTA_CHAIN_TYPE: u16 = 7;
 /// `enum nft_hook_attributes`.
 const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_PRIORITY: u16 = 2;
 
 const NF_ACCEPT: u32 = 1;
-const NAT: &str = "nat";
 
 /// A chain with its rules, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,13 +32,32 @@ pub(crate) struct Chain {
     pub(crate) rules: Vec<Rule>,
 }
 
-/// Where packets enter a chain of type nat, which sees the first packet of each connection only.
-/// Packets that leave it by its end go on (policy accept).
+/// Where packets enter a base chain. Those that leave it by its end go on (policy accept).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hook {
-    Prerouting,
-    Output,
-    Postrouting,
+pub(crate) struct Hook {
+    pub(crate) kind: Kind,
+    pub(crate) point: Point,
+    /// Among the chains, and what else is hooked there, from the lowest to the highest.
+    pub(crate) priority: i32,
+}
+
+/// What a base chain is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Sees every packet.
+    Filter,
+    /// Sees the first packet of each connection.
+    Nat,
+}
+
+/// `enum nf_inet_hooks`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    Prerouting = 0,
+    Input = 1,
+    Forward = 2,
+    Output = 3,
+    Postrouting = 4,
 }
 
 /// A chain of our table as the kernel shows it.
@@ -59,38 +77,57 @@ pub(crate) struct ObservedHook {
 }
 
 impl Hook {
-    /// `enum nf_inet_hooks`.
-    const fn number(self) -> u32 {
-        match self {
-            Self::Prerouting => 0,
-            Self::Output => 3,
-            Self::Postrouting => 4,
-        }
-    }
-
-    /// `NF_IP_PRI_NAT_DST` before routing, `NF_IP_PRI_NAT_SRC` after it.
-    const fn priority(self) -> i32 {
-        match self {
-            Self::Prerouting | Self::Output => -100,
-            Self::Postrouting => 100,
-        }
-    }
-
     fn observed(self) -> ObservedHook {
-        let (number, priority) = (self.number(), self.priority());
-        ObservedHook { kind: NAT.into(), number, priority, policy: NF_ACCEPT }
+        let (kind, number) = (self.kind.name().into(), self.point as u32);
+        ObservedHook { kind, number, priority: self.priority, policy: NF_ACCEPT }
+    }
+
+    /// The priority as nft shows it: in relation to a well-known one that is at most 10 away.
+    fn write_priority(self, f: &mut impl fmt::Write) -> fmt::Result {
+        let known = [("mangle", -150), ("filter", 0), ("security", 50)];
+        let here = match self.point {
+            Point::Prerouting => Some(("dstnat", -100)),
+            Point::Postrouting => Some(("srcnat", 100)),
+            Point::Input | Point::Forward | Point::Output => None,
+        };
+        let near = |(_, priority): &(&str, i32)| self.priority.abs_diff(*priority) <= 10;
+        let Some((name, priority)) = known.into_iter().chain(here).find(near) else {
+            return write!(f, "{}", self.priority);
+        };
+        match self.priority - priority {
+            0 => f.write_str(name),
+            above @ 1.. => write!(f, "{name} + {above}"),
+            below => write!(f, "{name} - {}", below.unsigned_abs()),
+        }
+    }
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Nat => "nat",
+        }
+    }
+}
+
+impl Point {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Prerouting => "prerouting",
+            Self::Input => "input",
+            Self::Forward => "forward",
+            Self::Output => "output",
+            Self::Postrouting => "postrouting",
+        }
     }
 }
 
 impl fmt::Display for Hook {
-    /// nft knows the priority of `output` by number only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (hook, priority) = match self {
-            Self::Prerouting => ("prerouting", "dstnat"),
-            Self::Output => ("output", "-100"),
-            Self::Postrouting => ("postrouting", "srcnat"),
-        };
-        write!(f, "type {NAT} hook {hook} priority {priority}; policy accept;")
+        write!(f, "type {} hook {} priority ", self.kind.name(), self.point.name())?;
+        self.write_priority(f)?;
+        f.write_str("; policy accept;")
     }
 }
 
@@ -113,11 +150,11 @@ impl Chain {
             encoder.string(NFTA_CHAIN_NAME, self.name);
             if let Some(hook) = self.hook {
                 encoder.nest(NFTA_CHAIN_HOOK, |attributes| {
-                    attributes.u32_be(NFTA_HOOK_HOOKNUM, hook.number());
-                    attributes.u32_be(NFTA_HOOK_PRIORITY, hook.priority().cast_unsigned());
+                    attributes.u32_be(NFTA_HOOK_HOOKNUM, hook.point as u32);
+                    attributes.u32_be(NFTA_HOOK_PRIORITY, hook.priority.cast_unsigned());
                 });
                 encoder.u32_be(NFTA_CHAIN_POLICY, NF_ACCEPT);
-                encoder.string(NFTA_CHAIN_TYPE, NAT);
+                encoder.string(NFTA_CHAIN_TYPE, hook.kind.name());
             }
         });
     }
@@ -155,7 +192,7 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedChain>, Error> 
     Ok((table == TABLE).then(|| ObservedChain { name: name.into(), hook }))
 }
 
-fn decode_hook(bytes: &[u8]) -> Result<(u32, i32), Error> {
+pub(crate) fn decode_hook(bytes: &[u8]) -> Result<(u32, i32), Error> {
     let (mut number, mut priority) = (0, 0);
     for attribute in attributes(bytes) {
         let attribute = attribute?;
@@ -177,19 +214,30 @@ mod tests {
         decode(&Reply { kind: 0, flags: 0, sequence: 0, payload }).unwrap().unwrap()
     }
 
+    const OUTPUT: Hook = Hook { kind: Kind::Nat, point: Point::Output, priority: -100 };
+
     #[test]
-    fn a_chain_is_read_back_as_it_was_written() {
-        for hook in [None, Some(Hook::Prerouting), Some(Hook::Output), Some(Hook::Postrouting)] {
-            let chain = Chain { name: "c", hook, rules: vec![] };
+    fn a_chain_is_read_back_as_it_was_written_and_is_no_other() {
+        let variants = [
+            None,
+            Some(OUTPUT),
+            Some(Hook { priority: 100, ..OUTPUT }),
+            Some(Hook { kind: Kind::Filter, ..OUTPUT }),
+            Some(Hook { point: Point::Prerouting, ..OUTPUT }),
+        ];
+        let chains = variants.map(|hook| Chain { name: "c", hook, rules: vec![] });
+        for written in &chains {
             let mut batch = Batch::default();
-            chain.add_to(&mut batch, Family::V4);
-            assert!(chain.is(&decoded(&batch)), "{chain:?}");
+            written.add_to(&mut batch, Family::V4);
+            for chain in &chains {
+                assert_eq!(chain.is(&decoded(&batch)), chain == written, "{chain:?} {written:?}");
+            }
         }
     }
 
     #[test]
     fn a_base_chain_carries_hook_priority_policy_and_type() {
-        let chain = Chain { name: "out", hook: Some(Hook::Output), rules: vec![] };
+        let chain = Chain { name: "out", hook: Some(OUTPUT), rules: vec![] };
         let mut batch = Batch::default();
         chain.add_to(&mut batch, Family::V6);
         let short = |kind: u16, text: &[u8; 4]| [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), text].concat();
@@ -207,5 +255,23 @@ mod tests {
             &short(7, b"nat\0"),
         ];
         assert_eq!(batch.as_bytes()[16..], expected.concat());
+    }
+    #[test]
+    fn a_priority_is_shown_as_nft_shows_it() {
+        for (kind, point, priority, text) in [
+            (
+                Kind::Nat,
+                Point::Prerouting,
+                -101,
+                "type nat hook prerouting priority dstnat - 1; policy accept;",
+            ),
+            (Kind::Nat, Point::Output, -101, "type nat hook output priority -101; policy accept;"),
+            (Kind::Nat, Point::Postrouting, 100, "type nat hook postrouting priority srcnat; policy accept;"),
+            (Kind::Filter, Point::Input, -160, "type filter hook input priority mangle - 10; policy accept;"),
+            (Kind::Filter, Point::Input, 3, "type filter hook input priority filter + 3; policy accept;"),
+            (Kind::Filter, Point::Forward, 90, "type filter hook forward priority 90; policy accept;"),
+        ] {
+            assert_eq!(Hook { kind, point, priority }.to_string(), text);
+        }
     }
 }

@@ -1,12 +1,15 @@
 //! What the kernel executes: expressions over registers.
 
+use ipvs::Family;
 use netlink::Encoder;
+
+use super::message;
 
 /// `NFTA_LIST_ELEM`: one entry of any list.
 pub(crate) const LIST_ELEMENT: u16 = 1;
 /// `NFTA_DATA_VALUE`.
 pub(crate) const DATA_VALUE: u16 = 1;
-const DATA_VERDICT: u16 = 2;
+pub(crate) const DATA_VERDICT: u16 = 2;
 
 /// A data register of four bytes, by position: `NFT_REG32_00` is 0. Longer values take the registers
 /// that follow. There are 16.
@@ -45,11 +48,31 @@ pub(crate) enum MetaKey {
     L4Protocol = 16,
 }
 
+/// `enum nft_ct_keys`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum ConntrackKey {
+    /// One bit, in host order (`NF_CT_STATE_BIT`).
+    State = 0,
+}
+
+/// `enum nft_cmp_ops`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Comparison {
+    Equal = 0,
+    NotEqual = 1,
+}
+
 /// `NFT_RETURN` and its kin: what becomes of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Jump(&'static str),
     Return,
+    /// As far as this base chain goes; others may still drop it.
+    Accept,
+    /// For good, whatever other chains say.
+    Drop,
 }
 
 /// One instruction. A rule ends where one of them does not match.
@@ -63,14 +86,20 @@ pub(crate) enum Expression {
     SetMeta { key: MetaKey, from: Register },
     /// `register = (register & mask) ^ xor`; both have the same length.
     Bitwise { register: Register, mask: Vec<u8>, xor: Vec<u8> },
-    /// Matches if the register starts with these bytes.
-    Equal { register: Register, value: Vec<u8> },
+    /// Loads something that conntrack knows about the packet.
+    Conntrack { key: ConntrackKey, to: Register },
+    /// Matches if the register starts with these bytes, or if it does not.
+    Compare { register: Register, how: Comparison, value: Vec<u8> },
     /// Matches if the set holds the key that starts in this register.
     Lookup { set: &'static str, key: Register },
     /// Ends the rule with a verdict.
     Verdict(Verdict),
+    /// Makes the address in the register the connection's destination, and ends the rule. The port stays.
+    DestinationNat { family: Family, address: Register },
     /// Takes the address of the output interface as source, and ends the rule.
     Masquerade { fully_random: bool },
+    /// Drops the packet and tells its sender so by ICMP.
+    Reject { icmp_code: u8 },
 }
 
 impl Expression {
@@ -89,10 +118,13 @@ impl Expression {
             Self::Payload { .. } => "payload",
             Self::Meta { .. } | Self::SetMeta { .. } => "meta",
             Self::Bitwise { .. } => "bitwise",
-            Self::Equal { .. } => "cmp",
+            Self::Conntrack { .. } => "ct",
+            Self::Compare { .. } => "cmp",
             Self::Lookup { .. } => "lookup",
             Self::Verdict(_) => "immediate",
+            Self::DestinationNat { .. } => "nat",
             Self::Masquerade { .. } => "masq",
+            Self::Reject { .. } => "reject",
         }
     }
 
@@ -120,10 +152,13 @@ impl Expression {
                 data.nest(4, |value| value.bytes(DATA_VALUE, mask));
                 data.nest(5, |value| value.bytes(DATA_VALUE, xor));
             }
-            Self::Equal { register, value } => {
-                const NFT_CMP_EQ: u32 = 0;
+            Self::Conntrack { key, to } => {
+                data.u32_be(1, to.number());
+                data.u32_be(2, *key as u32);
+            }
+            Self::Compare { register, how, value } => {
                 data.u32_be(1, register.number());
-                data.u32_be(2, NFT_CMP_EQ);
+                data.u32_be(2, *how as u32);
                 data.nest(3, |encoder| encoder.bytes(DATA_VALUE, value));
             }
             Self::Lookup { set, key } => {
@@ -135,11 +170,22 @@ impl Expression {
                 data.u32_be(1, NFT_REG_VERDICT);
                 data.nest(2, |value| value.nest(DATA_VERDICT, |code| verdict.encode(code)));
             }
+            Self::DestinationNat { family, address } => {
+                const NFT_NAT_DNAT: u32 = 1;
+                data.u32_be(1, NFT_NAT_DNAT);
+                data.u32_be(2, u32::from(message::protocol(*family)));
+                data.u32_be(3, address.number());
+            }
             Self::Masquerade { fully_random } => {
                 const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 1 << 4;
                 if *fully_random {
                     data.u32_be(1, NF_NAT_RANGE_PROTO_RANDOM_FULLY);
                 }
+            }
+            Self::Reject { icmp_code } => {
+                const NFT_REJECT_ICMP_UNREACH: u32 = 0;
+                data.u32_be(1, NFT_REJECT_ICMP_UNREACH);
+                data.u8(2, *icmp_code);
             }
         }
     }
@@ -155,6 +201,8 @@ impl Verdict {
                 encoder.string(CHAIN, chain);
             }
             Self::Return => encoder.u32_be(CODE, (-5i32).cast_unsigned()),
+            Self::Accept => encoder.u32_be(CODE, 1),
+            Self::Drop => encoder.u32_be(CODE, 0),
         }
     }
 }
@@ -226,10 +274,13 @@ mod tests {
 
     #[test]
     fn a_comparison_carries_as_many_bytes_as_it_compares() {
-        let equal = Expression::Equal { register: Register(0), value: b"veth".to_vec() };
-        let expected =
-            [attribute(1, &[0, 0, 0, 8]), attribute(2, &[0, 0, 0, 0]), nested(3, &attribute(1, b"veth"))];
-        assert_eq!(data(&equal), expected.concat());
+        for how in [Comparison::Equal, Comparison::NotEqual] {
+            let compare = Expression::Compare { register: Register(0), how, value: b"veth".to_vec() };
+            let operator = [0, 0, 0, u8::from(how == Comparison::NotEqual)];
+            let expected =
+                [attribute(1, &[0, 0, 0, 8]), attribute(2, &operator), nested(3, &attribute(1, b"veth"))];
+            assert_eq!(data(&compare), expected.concat());
+        }
     }
 
     #[test]
@@ -246,10 +297,35 @@ mod tests {
     }
 
     #[test]
-    fn a_return_is_a_verdict_alone() {
-        let verdict = attribute(1, &[0xff, 0xff, 0xff, 0xfb]);
-        let expected = [attribute(1, &[0; 4]), nested(2, &nested(2, &verdict))];
-        assert_eq!(data(&Expression::Verdict(Verdict::Return)), expected.concat());
+    fn a_return_and_a_drop_are_verdicts_alone() {
+        for (verdict, code) in [(Verdict::Return, [0xff, 0xff, 0xff, 0xfb]), (Verdict::Drop, [0; 4])] {
+            let expected = [attribute(1, &[0; 4]), nested(2, &nested(2, &attribute(1, &code)))];
+            assert_eq!(data(&Expression::Verdict(verdict)), expected.concat());
+        }
+    }
+
+    #[test]
+    fn the_state_of_a_connection_is_loaded_into_a_register() {
+        let state = Expression::Conntrack { key: ConntrackKey::State, to: Register(0) };
+        assert_eq!(data(&state), [attribute(1, &[0, 0, 0, 8]), attribute(2, &[0; 4])].concat());
+    }
+
+    #[test]
+    fn destination_nat_names_its_family_and_the_register_of_the_address() {
+        for (family, number) in [(Family::V4, 2), (Family::V6, 10)] {
+            let nat = Expression::DestinationNat { family, address: Register(1) };
+            let expected =
+                [attribute(1, &[0, 0, 0, 1]), attribute(2, &[0, 0, 0, number]), attribute(3, &[0, 0, 0, 9])];
+            assert_eq!(data(&nat), expected.concat());
+        }
+    }
+
+    #[test]
+    fn a_rejection_carries_the_code_of_its_icmp_message() {
+        assert_eq!(
+            data(&Expression::Reject { icmp_code: 3 }),
+            [attribute(1, &[0; 4]), attribute(2, &[3])].concat()
+        );
     }
 
     #[test]

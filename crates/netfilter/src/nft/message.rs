@@ -4,7 +4,7 @@ use ipvs::Family;
 use netlink::{Attribute, Batch, Encoder, Error, Reply, attributes};
 
 /// `NFNL_SUBSYS_NFTABLES` in include/uapi/linux/netfilter/nfnetlink.h.
-const SUBSYSTEM: u16 = 10;
+pub(crate) const SUBSYSTEM: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 /// `NFNL_BATCH_GENID`.
@@ -36,22 +36,41 @@ pub(crate) enum Message {
     GetGeneration = 16,
 }
 
+/// The family of a table, as nfnetlink numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nfproto(pub(crate) u8);
+
+impl Nfproto {
+    /// In a request for a list: of every family.
+    pub(crate) const UNSPECIFIED: Self = Self(0);
+}
+
+impl From<Family> for Nfproto {
+    fn from(family: Family) -> Self {
+        Self(protocol(family))
+    }
+}
+
 /// Appends a message about an object of `family`.
 pub(crate) fn add(
     batch: &mut Batch,
     message: Message,
     flags: u16,
-    family: Family,
+    family: impl Into<Nfproto>,
     body: impl FnOnce(&mut Encoder<'_>),
 ) {
     batch.add(SUBSYSTEM << 8 | message as u16, flags, |encoder| {
-        encoder.raw(&header(protocol(family), 0));
+        encoder.raw(&header(family.into(), 0));
         body(encoder);
     });
 }
 
 /// A batch with one request.
-pub(crate) fn request(message: Message, family: Family, body: impl FnOnce(&mut Encoder<'_>)) -> Batch {
+pub(crate) fn request(
+    message: Message,
+    family: impl Into<Nfproto>,
+    body: impl FnOnce(&mut Encoder<'_>),
+) -> Batch {
     let mut batch = Batch::default();
     add(&mut batch, message, 0, family, body);
     batch
@@ -61,7 +80,7 @@ pub(crate) fn request(message: Message, family: Family, body: impl FnOnce(&mut E
 /// nf_tables since that generation.
 pub(crate) fn begin(batch: &mut Batch, generation: Option<u32>) {
     batch.add(BATCH_BEGIN, 0, |encoder| {
-        encoder.raw(&header(0, SUBSYSTEM));
+        encoder.raw(&header(Nfproto::UNSPECIFIED, SUBSYSTEM));
         if let Some(generation) = generation {
             encoder.u32_be(BATCH_GENERATION, generation);
         }
@@ -70,7 +89,7 @@ pub(crate) fn begin(batch: &mut Batch, generation: Option<u32>) {
 
 /// Closes a transaction.
 pub(crate) fn end(batch: &mut Batch) {
-    batch.add(BATCH_END, 0, |encoder| encoder.raw(&header(0, SUBSYSTEM)));
+    batch.add(BATCH_END, 0, |encoder| encoder.raw(&header(Nfproto::UNSPECIFIED, SUBSYSTEM)));
 }
 
 /// The attributes of a reply, behind its `struct nfgenmsg`.
@@ -82,14 +101,19 @@ pub(crate) fn body<'a>(
     Ok(attributes(body))
 }
 
+/// The family of the object that a reply is about.
+pub(crate) fn family(reply: &Reply<'_>) -> Nfproto {
+    reply.payload.first().map_or(Nfproto::UNSPECIFIED, |number| Nfproto(*number))
+}
+
 /// `struct nfgenmsg`: family, version 0, resource in network order.
-fn header(protocol: u8, resource: u16) -> [u8; 4] {
+fn header(family: Nfproto, resource: u16) -> [u8; 4] {
     let [high, low] = resource.to_be_bytes();
-    [protocol, 0, high, low]
+    [family.0, 0, high, low]
 }
 
 /// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
-const fn protocol(family: Family) -> u8 {
+pub(crate) const fn protocol(family: Family) -> u8 {
     match family {
         Family::V4 => 2,
         Family::V6 => 10,

@@ -12,10 +12,10 @@ use super::{
 };
 
 /// `enum nft_rule_attributes`.
-const NFTA_RULE_TABLE: u16 = 1;
-const NFTA_RULE_CHAIN: u16 = 2;
-const NFTA_RULE_EXPRESSIONS: u16 = 4;
-const NFTA_RULE_USERDATA: u16 = 7;
+pub(crate) const NFTA_RULE_TABLE: u16 = 1;
+pub(crate) const NFTA_RULE_CHAIN: u16 = 2;
+pub(crate) const NFTA_RULE_EXPRESSIONS: u16 = 4;
+pub(crate) const NFTA_RULE_USERDATA: u16 = 7;
 
 /// `NFTNL_UDATA_RULE_COMMENT`: the type of a comment in a rule's user data, which the kernel keeps
 /// without looking at it, as bytes of type, length, and text with its NUL.
@@ -39,6 +39,13 @@ pub(crate) struct ObservedRule {
 impl Rule {
     pub(crate) fn new(about: &'static str, statements: impl Into<Vec<Statement>>) -> Self {
         Self { about, statements: statements.into() }
+    }
+
+    /// Whether it depends on a set.
+    pub(crate) fn looks_into(&self, set: &str) -> bool {
+        self.statements
+            .iter()
+            .any(|statement| matches!(statement, Statement::InSet { set: s, .. } if *s == set))
     }
 
     /// The comment it is installed with: what it is about, and a fingerprint of its instructions.
@@ -105,7 +112,7 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedRule>, Error> {
     Ok((table == TABLE).then(|| ObservedRule { chain: chain.into(), comment: comment.into() }))
 }
 
-fn comment_userdata(comment: &str) -> Vec<u8> {
+pub(crate) fn comment_userdata(comment: &str) -> Vec<u8> {
     let length = u8::try_from(comment.len() + 1).unwrap_or(u8::MAX);
     let mut data = vec![UDATA_COMMENT, length];
     data.extend_from_slice(comment.as_bytes());
@@ -114,7 +121,7 @@ fn comment_userdata(comment: &str) -> Vec<u8> {
 }
 
 /// The comment in a rule's user data; empty if there is none, or if the data has another format.
-fn comment_in(mut data: &[u8]) -> &str {
+pub(crate) fn comment_in(mut data: &[u8]) -> &str {
     while let [kind, length, rest @ ..] = data {
         let Some((value, next)) = rest.split_at_checked(usize::from(*length)) else { break };
         if *kind == UDATA_COMMENT {

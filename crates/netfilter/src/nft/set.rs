@@ -28,6 +28,7 @@ const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_KEY_END: u16 = 10;
 /// `enum nft_set_desc_attributes` and `enum nft_set_field_attributes`.
+const NFTA_SET_DESC_SIZE: u16 = 1;
 const NFTA_SET_DESC_CONCAT: u16 = 2;
 const NFTA_SET_FIELD_LEN: u16 = 1;
 
@@ -56,9 +57,12 @@ pub(crate) struct Set {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObservedSet {
     pub(crate) name: Box<str>,
+    /// Among them whether its elements can time out.
     flags: u32,
     key_type: u32,
     key_length: u32,
+    /// How many elements there may be; 0 is any number.
+    size: u32,
 }
 
 impl Datatype {
@@ -119,6 +123,7 @@ impl Set {
             flags: self.flags(),
             key_type: self.key_type(family),
             key_length: self.key_length(family),
+            size: 0,
         }
     }
 
@@ -179,10 +184,17 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedSet>, Error> {
             NFTA_SET_FLAGS => set.flags = attribute.u32_be()?,
             NFTA_SET_KEY_TYPE => set.key_type = attribute.u32_be()?,
             NFTA_SET_KEY_LEN => set.key_length = attribute.u32_be()?,
+            NFTA_SET_DESC => set.size = decode_size(attribute.payload)?,
             _ => {}
         }
     }
     Ok((table == TABLE).then_some(set))
+}
+
+/// The size in a set's description.
+fn decode_size(description: &[u8]) -> Result<u32, Error> {
+    let size = attributes(description).find(|a| a.as_ref().map_or(true, |a| a.kind == NFTA_SET_DESC_SIZE));
+    size.map_or(Ok(0), |size| size?.u32_be())
 }
 
 /// Appends a request about elements of one set. `keys` must stay below 64 KiB with 12 bytes of

@@ -16,7 +16,7 @@ use super::{
     set::Set,
 };
 use crate::{
-    Element,
+    Element, intervals,
     key::{self, Key},
 };
 
@@ -73,13 +73,16 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Removes elements of one set, whether they exist or not.
+    /// Removes elements of one set, whether they exist or not. Intervals must exist.
     ///
     /// The kernel refuses to delete what does not exist, and knows `NFT_MSG_DESTROYSETELEM` since 6.3
-    /// only. Adding first makes sure, on any kernel, within the same transaction.
+    /// only. Adding first makes sure, on any kernel, within the same transaction. Not so with intervals: one that
+    /// does not exist cannot be added beside another that it overlaps.
     pub(crate) fn delete_elements(&mut self, elements: &[Element]) {
         for some in elements.chunks(ELEMENTS_PER_REQUEST) {
-            self.push(Operation::AddElements(some.to_vec()));
+            if !some.iter().any(intervals::contain) {
+                self.push(Operation::AddElements(some.to_vec()));
+            }
             self.push(Operation::DeleteElements(some.to_vec()));
         }
     }
@@ -87,12 +90,23 @@ impl<'a> Transaction<'a> {
     /// The requests between begin and end. Request 0 is the begin, so request `i + 1` is operation
     /// `i`. With a generation the kernel refuses the whole if nf_tables has changed since.
     pub(crate) fn encode(&self, generation: Option<u32>) -> Batch {
+        let mut batch = self.encode_without_end(generation);
+        message::end(&mut batch);
+        batch
+    }
+
+    /// The same without the end: the kernel tries each request, answers, and undoes them all
+    /// (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c).
+    pub(crate) fn encode_rehearsal(&self) -> Batch {
+        self.encode_without_end(None)
+    }
+
+    fn encode_without_end(&self, generation: Option<u32>) -> Batch {
         let mut batch = Batch::default();
         message::begin(&mut batch, generation);
         for (position, operation) in self.operations.iter().enumerate() {
             operation.encode(&mut batch, position);
         }
-        message::end(&mut batch);
         batch
     }
 

@@ -1,14 +1,15 @@
 //! Connections to the addresses in `external`, and to those in no set: NodePorts, external IPs and load
 //! balancers, with an external traffic policy of Cluster and of Local.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::{Change, Element, LocalTraffic, Policy};
 
 use crate::{
     cluster::{Addresses, Cluster, PORT, TARGET_PORT, addresses, cluster_cidr, policy},
-    host::Host,
+    host::{BRIEFLY, Host},
+    programs::{nft, packets, run},
 };
 
 const NODE_PORT: u16 = 30080;
@@ -85,6 +86,64 @@ fn whoever_connects_to_an_address_in_no_set_keeps_its_own() {
         assert_seen(&cluster.client, "a client outside", |at, _| at.client);
         assert_seen(&cluster.pod1, "a pod", |at, _| at.pod1);
         assert_seen(&cluster.node, "the node itself", |_, server| server.ip());
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn with_the_policy_local_only_the_node_itself_is_masqueraded() {
+    let (cluster, elements) = balancing_to(
+        |at| at.pod2,
+        |server| {
+            let (ip, port) = (server.ip(), server.port());
+            vec![Element::ExternalLocal(ServiceAddress { protocol: Protocol::Tcp, ip, port })]
+        },
+    );
+    for policy in [policy(cluster_cidr()), Policy { masquerade_all: true, ..policy(cluster_cidr()) }] {
+        cluster.install(&policy, |_| vec![]);
+        cluster.apply(&policy, elements.clone());
+        assert_seen(&cluster.client, "a client outside", |at, _| at.client);
+        assert_seen(&cluster.pod1, "a pod", |at, _| at.pod1);
+        assert_seen(&cluster.node, "the node itself", |at, _| at.node_towards_pod2);
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn what_the_node_sends_from_its_loopback_address_is_never_marked() {
+    for element in [Element::ClusterIp, Element::External, Element::ExternalLocal] {
+        let (cluster, elements) = balancing_to(
+            |at| at.pod2,
+            |server| {
+                let (ip, port) = (server.ip(), server.port());
+                vec![element(ServiceAddress { protocol: Protocol::Tcp, ip, port })]
+            },
+        );
+        let policy = Policy { masquerade_all: true, ..policy(cluster_cidr()) };
+        cluster.install(&policy, |_| vec![]);
+        cluster.apply(&policy, elements);
+        // Behind our chain, before IPVS.
+        cluster.node.inside(|| {
+            nft("table inet witness {
+                chain output {
+                    type filter hook output priority -100
+                    tcp flags & (syn|ack) == syn meta mark & 0x4000 == 0 counter comment \"unmarked\"
+                    tcp flags & (syn|ack) == syn meta mark & 0x4000 != 0 counter comment \"marked\"
+                }
+            }");
+        });
+        let mut sent = 0;
+        for at in Family::BOTH.map(addresses) {
+            for server in servers(&at) {
+                let loopback =
+                    if server.is_ipv4() { [127, 0, 0, 1].into() } else { Ipv6Addr::LOCALHOST.into() };
+                cluster.node.connect_from(loopback, server, BRIEFLY);
+                sent += 1;
+            }
+        }
+        let listed = cluster.node.inside(|| run("nft list table inet witness"));
+        assert!(packets(&listed, "unmarked") >= sent, "{listed}");
+        assert_eq!(packets(&listed, "marked"), 0, "{listed}");
     }
 }
 

@@ -8,9 +8,12 @@
     reason = "the tests' own functions fail a test by panicking"
 )]
 
+mod accept_mark;
 mod cluster;
 mod external;
+mod firewall;
 mod host;
+mod hostport;
 mod masquerade;
 mod programs;
 mod tables;

@@ -13,7 +13,7 @@ use netfilter::{LocalTraffic, Policy};
 use crate::{
     cluster::{Addresses, Cluster, PORT, TARGET_PORT, addresses, cluster_cidr, policy},
     host::Host,
-    programs::{nft, run},
+    programs::{nft, packets, run},
 };
 
 /// The source that the real server sees of a connection from `host` to the ClusterIP of `family`.
@@ -150,10 +150,7 @@ fn the_mark_is_cleared_before_packets_leave_and_other_bits_stay() {
         }
     }
     let listed = cluster.node.inside(|| run("nft list table inet witness"));
-    let packets = |comment: &str| -> u32 {
-        let line = listed.lines().find(|line| line.contains(&format!("\"{comment}\""))).unwrap();
-        line.split("packets ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
-    };
+    let packets = |comment| packets(&listed, comment);
     assert_eq!(
         (packets("marked"), packets("leaked"), packets("kept"), packets("lost")),
         (8, 0, 8, 0),
@@ -198,7 +195,7 @@ fn requests_pass_the_hooks_in_the_order_that_the_crate_documents() {
         ("input", "type filter hook input priority 0"),
         ("forward", "type filter hook forward priority 0"),
         ("output-early", "type filter hook output priority -150"),
-        ("output-nat", "type nat hook output priority -101"),
+        ("output-nat", "type nat hook output priority -105"),
         ("output-late", "type filter hook output priority 0"),
         ("postrouting", "type filter hook postrouting priority 50"),
     ];

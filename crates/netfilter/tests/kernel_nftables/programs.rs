@@ -20,3 +20,9 @@ pub(crate) fn nft(script: &str) {
     child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success(), "{script}");
 }
+
+/// What the counter with this comment counted, in what nft lists.
+pub(crate) fn packets(listed: &str, comment: &str) -> u32 {
+    let line = listed.lines().find(|line| line.contains(&format!("\"{comment}\""))).unwrap();
+    line.split("packets ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+}

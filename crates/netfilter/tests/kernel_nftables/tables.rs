@@ -8,8 +8,8 @@ use std::{
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::{
-    Change, Element, Error, HairpinFlow, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Observed,
-    Policy, Ruleset,
+    AllowedSource, Change, Element, Error, HairpinFlow, HealthCheckPort, HostFirewall, KernelNetfilter,
+    LocalTraffic, Netfilter, Observed, Policy, Ruleset,
 };
 
 use crate::{
@@ -45,14 +45,37 @@ fn hairpin(ip: &str, port: u16) -> Element {
     })
 }
 
+/// A load balancer's address.
+fn restricted(ip: &str) -> ServiceAddress {
+    ServiceAddress { protocol: Protocol::Udp, ip: ip.parse().unwrap(), port: 443 }
+}
+
+fn allowed(to: &str, first: &str, last: &str) -> Element {
+    let [first, last] = [first, last].map(|ip| ip.parse().unwrap());
+    Element::AllowedSource(AllowedSource { to: restricted(to), first, last })
+}
+
+/// One of each kind in each family.
 fn some_elements() -> Vec<Element> {
     vec![
         cluster_ip("10.96.0.1", 443),
         cluster_ip("fd00::1", 443),
         external("192.0.2.1", 30080),
         external("2001:db8::1", 30080),
+        Element::ExternalLocal(restricted("192.0.2.9")),
+        Element::ExternalLocal(restricted("2001:db8::9")),
         hairpin("10.244.0.7", 53),
         hairpin("fd00:10:244::7", 53),
+        Element::Vip("192.0.2.9".parse().unwrap()),
+        Element::Vip("2001:db8::9".parse().unwrap()),
+        Element::Restricted(restricted("192.0.2.9")),
+        Element::Restricted(restricted("2001:db8::9")),
+        allowed("192.0.2.9", "10.0.0.0", "10.255.255.255"),
+        allowed("192.0.2.9", "0.0.0.1", "9.255.255.254"),
+        allowed("192.0.2.9", "192.0.2.9", "192.0.2.9"),
+        allowed("2001:db8::9", "2001:db8:2::", "2001:db8:2:ffff:ffff:ffff:ffff:ffff"),
+        Element::HealthCheckPort(HealthCheckPort { family: Family::V4, port: 30500 }),
+        Element::HealthCheckPort(HealthCheckPort { family: Family::V6, port: 30500 }),
     ]
 }
 
@@ -109,8 +132,9 @@ fn what_is_installed_is_what_nft_lists_for_every_policy() {
             masquerade_all: true,
             mark: 1 << 30,
             local_traffic: without_range,
-            host_firewall: HostFirewall::Warn,
+            host_firewall: HostFirewall::Accept,
         },
+        Policy { mark: 0x2000, host_firewall: HostFirewall::Accept, ..by_source() },
     ] {
         in_fresh_namespace(|| {
             let mut netfilter = KernelNetfilter::open(&policy).unwrap();
@@ -152,6 +176,11 @@ fn elements_are_listed_by_nft_and_observed_as_they_were_added() {
             "192.0.2.1 . sctp . 30080 }",
             "10.244.0.7 . udp . 53 . 10.244.0.7 }",
             "fd00::1 . tcp . 443 }",
+            "set vips {\n\t\ttype ipv4_addr\n\t\telements = { 192.0.2.9 }",
+            "192.0.2.9 . udp . 443 . 10.0.0.0/8",
+            "192.0.2.9 . udp . 443 . 0.0.0.1-9.255.255.254",
+            "2001:db8::9 . udp . 443 . 2001:db8:2::/48 }",
+            "elements = { tcp . 30500 }",
         ] {
             assert!(listed.contains(text), "{text} is not in {listed}");
         }
@@ -164,7 +193,9 @@ fn adding_what_exists_and_deleting_what_does_not_changes_nothing() {
     with_installed(|netfilter| {
         netfilter.apply(&add(&some_elements())).unwrap();
         assert_eq!(netfilter.observe().unwrap(), both(&some_elements()));
-        let absent = [cluster_ip("10.96.0.2", 80), hairpin("fd00::9", 1)];
+        // The kernel itself would delete 10.0.0.0/8 in place of the part of it that is named here.
+        let part = allowed("192.0.2.9", "10.1.0.0", "10.1.255.255");
+        let absent = [cluster_ip("10.96.0.2", 80), hairpin("fd00::9", 1), part];
         netfilter.apply(&delete(&absent)).unwrap();
         assert_eq!(netfilter.observe().unwrap(), both(&some_elements()));
     });
@@ -174,10 +205,14 @@ fn adding_what_exists_and_deleting_what_does_not_changes_nothing() {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn a_deletion_removes_those_elements_and_no_others() {
     with_installed(|netfilter| {
-        let (gone, left) = (&some_elements()[..2], &some_elements()[2..]);
+        let (gone, left): (Vec<_>, Vec<_>) =
+            some_elements().into_iter().enumerate().partition(|(n, _)| n % 3 == 0);
+        let [gone, left] =
+            [gone, left].map(|part| part.into_iter().map(|(_, element)| element).collect::<Vec<_>>());
+        let gone = gone.as_slice();
         // Twice, and with one that is not there: present and absent elements share a request.
         netfilter.apply(&delete(&[gone, &[cluster_ip("10.96.9.9", 1)], gone].concat())).unwrap();
-        assert_eq!(netfilter.observe().unwrap(), both(left));
+        assert_eq!(netfilter.observe().unwrap(), both(&left));
         netfilter.apply(&add(gone)).unwrap();
         assert_eq!(netfilter.observe().unwrap(), both(&some_elements()));
     });
@@ -187,12 +222,13 @@ fn a_deletion_removes_those_elements_and_no_others() {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn changes_to_one_element_take_effect_in_their_order() {
     with_installed(|netfilter| {
-        let element = cluster_ip("10.96.0.3", 80);
-        let (add, delete) = (Change::AddElement(element), Change::DeleteElement(element));
-        netfilter.apply(&[add, delete, add]).unwrap();
-        assert!(netfilter.observe().unwrap().elements.contains(&element));
-        netfilter.apply(&[delete, add, delete]).unwrap();
-        assert!(!netfilter.observe().unwrap().elements.contains(&element));
+        for element in [cluster_ip("10.96.0.3", 80), allowed("192.0.2.9", "11.0.0.0", "11.0.0.9")] {
+            let (add, delete) = (Change::AddElement(element), Change::DeleteElement(element));
+            netfilter.apply(&[add, delete, add]).unwrap();
+            assert!(netfilter.observe().unwrap().elements.contains(&element), "{element}");
+            netfilter.apply(&[delete, add, delete]).unwrap();
+            assert!(!netfilter.observe().unwrap().elements.contains(&element), "{element}");
+        }
     });
 }
 
@@ -213,17 +249,17 @@ fn drift_is_noticed_and_repaired_and_the_elements_stay() {
         "flush chain ip kube-ipvs services",
         "flush table ip kube-ipvs",
         "add rule ip kube-ipvs services accept",
-        "insert rule ip kube-ipvs postrouting ip saddr 1.2.3.4 return comment \"marked flows\"",
+        "insert rule ip kube-ipvs nat-postrouting ip saddr 1.2.3.4 return comment \"marked flows\"",
         "add chain ip kube-ipvs more",
         "add chain ip kube-ipvs more { type nat hook input priority 100; }",
-        "add chain ip kube-ipvs prerouting { type nat hook prerouting priority dstnat; policy drop; }",
-        "flush chain ip kube-ipvs output; delete chain ip kube-ipvs output",
-        "flush chain ip kube-ipvs output; delete chain ip kube-ipvs output; \
-         add chain ip kube-ipvs output { type nat hook output priority -90; }; \
-         add rule ip kube-ipvs output jump services",
-        "flush chain ip kube-ipvs output; delete chain ip kube-ipvs output; \
-         add chain ip kube-ipvs output { type route hook output priority -100; }; \
-         add rule ip kube-ipvs output jump services",
+        "add chain ip kube-ipvs nat-prerouting { type nat hook prerouting priority -101; policy drop; }",
+        "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output",
+        "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output; \
+         add chain ip kube-ipvs nat-output { type nat hook output priority -90; }; \
+         add rule ip kube-ipvs nat-output jump services",
+        "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output; \
+         add chain ip kube-ipvs nat-output { type route hook output priority -101; }; \
+         add rule ip kube-ipvs nat-output jump services",
         "add set ip kube-ipvs more { type ipv4_addr; }",
         "add table ip kube-ipvs { flags dormant; }",
     ] {
@@ -252,15 +288,8 @@ fn one_deleted_rule_is_noticed_and_comes_back_in_its_place() {
         run(&format!("nft delete rule ip kube-ipvs services handle {handle}"));
         assert!(!netfilter.observe().unwrap().installed.contains(&Family::V4));
         netfilter.apply(&INSTALL).unwrap();
-        let list = || {
-            run("nft -s list ruleset")
-                .lines()
-                .filter(|l| !l.contains("elements"))
-                .collect::<Vec<_>>()
-                .join("\n")
-        };
         let expected = Family::BOTH.map(|family| Ruleset::new(&by_source(), family).to_string()).concat();
-        assert_eq!(list(), expected.trim_end());
+        assert_eq!(run("nft --terse list ruleset"), expected);
     });
 }
 
@@ -268,11 +297,12 @@ fn one_deleted_rule_is_noticed_and_comes_back_in_its_place() {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn rules_in_another_order_are_not_ours() {
     with_installed(|netfilter| {
-        let chain = run("nft list chain ip kube-ipvs postrouting");
+        let chain = run("nft list chain ip kube-ipvs nat-postrouting");
         let mut rules: Vec<&str> = chain.lines().filter(|line| line.contains("comment")).collect();
         rules.reverse();
-        let again = rules.iter().map(|rule| format!("add rule ip kube-ipvs postrouting {}\n", rule.trim()));
-        nft(&format!("flush chain ip kube-ipvs postrouting\n{}", again.collect::<String>()));
+        let again =
+            rules.iter().map(|rule| format!("add rule ip kube-ipvs nat-postrouting {}\n", rule.trim()));
+        nft(&format!("flush chain ip kube-ipvs nat-postrouting\n{}", again.collect::<String>()));
         assert!(!netfilter.observe().unwrap().installed.contains(&Family::V4));
     });
 }
@@ -291,30 +321,57 @@ fn rules_of_another_policy_are_not_installed_and_are_replaced() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn a_set_with_another_key_is_replaced_and_the_other_sets_elements_are_put_back() {
-    with_installed(|netfilter| {
-        nft("flush chain ip kube-ipvs postrouting
-             delete set ip kube-ipvs hairpin
-             add set ip kube-ipvs hairpin { type ipv4_addr; elements = { 10.0.0.1 }; }");
-        netfilter.apply(&INSTALL).unwrap();
-        let expected: Vec<_> =
-            some_elements().into_iter().filter(|e| *e != hairpin("10.244.0.7", 53)).collect();
-        assert_eq!(netfilter.observe().unwrap(), both(&expected));
-    });
+fn a_set_with_another_definition_is_replaced_and_the_other_sets_elements_are_put_back() {
+    const KEY: &str = "type ipv4_addr . inet_proto . inet_service . ipv4_addr";
+    for definition in [
+        "type ipv4_addr; elements = { 10.0.0.1 }",
+        &format!("{KEY}; size 1000"),
+        &format!("{KEY}; flags timeout"),
+        &format!("{KEY}; timeout 1h"),
+        &format!("{KEY}; flags dynamic"),
+        &format!("{KEY}; flags interval"),
+    ] {
+        with_installed(|netfilter| {
+            nft(&format!(
+                "flush chain ip kube-ipvs nat-postrouting
+                 delete set ip kube-ipvs hairpin
+                 add set ip kube-ipvs hairpin {{ {definition}; }}"
+            ));
+            netfilter.apply(&INSTALL).unwrap();
+            let expected: Vec<_> =
+                some_elements().into_iter().filter(|e| *e != hairpin("10.244.0.7", 53)).collect();
+            assert_eq!(netfilter.observe().unwrap(), both(&expected), "{definition}");
+            assert!(!run("nft list set ip kube-ipvs hairpin").contains(definition));
+        });
+    }
 }
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn the_table_of_a_version_without_external_addresses_is_replaced_and_its_elements_stay() {
-    with_installed(|netfilter| {
-        for table in ["ip kube-ipvs", "ip6 kube-ipvs"] {
-            nft(&format!("flush chain {table} services; delete set {table} external"));
+fn the_tables_of_an_earlier_version_are_replaced_and_their_elements_stay() {
+    in_fresh_namespace(|| {
+        for (family, address) in [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")] {
+            nft(&format!(
+                "table {family} kube-ipvs {{
+                    set cluster-ips {{ type {address} . inet_proto . inet_service; }}
+                    set external {{ type {address} . inet_proto . inet_service; }}
+                    set hairpin {{ type {address} . inet_proto . inet_service . {address}; }}
+                    chain services {{ {family} daddr . meta l4proto . th dport @external meta mark set 0x4000; }}
+                    chain output {{ type nat hook output priority -100; jump services; }}
+                    chain postrouting {{ type nat hook postrouting priority 100; meta mark 0x4000 masquerade; }}
+                }}"
+            ));
         }
-        let rest: Vec<_> = some_elements().into_iter().filter(|e| e.set() != "external").collect();
-        let expected = Observed { installed: BTreeSet::new(), ..both(&rest) };
+        let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
+        let elements: Vec<_> = some_elements()
+            .into_iter()
+            .filter(|element| ["cluster-ips", "external", "hairpin"].contains(&element.set()))
+            .collect();
+        netfilter.apply(&add(&elements)).unwrap();
+        let expected = Observed { installed: BTreeSet::new(), ..both(&elements) };
         assert_eq!(netfilter.observe().unwrap(), expected);
         netfilter.apply(&INSTALL).unwrap();
-        assert_eq!(netfilter.observe().unwrap(), both(&rest));
+        assert_eq!(netfilter.observe().unwrap(), both(&elements));
     });
 }
 
@@ -335,6 +392,11 @@ fn a_failing_transaction_changes_nothing_and_names_the_object() {
     in_fresh_namespace(|| {
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
         netfilter.apply(&[Change::InstallTable(Family::V4)]).unwrap();
+        for element in some_elements().iter().filter(|element| element.family() == Family::V6) {
+            let error = netfilter.apply(&add(&[cluster_ip("10.96.0.1", 443), *element])).unwrap_err();
+            let named = format!("cannot add element ip6 kube-ipvs {} {{", element.set());
+            assert!(error.to_string().contains(&named), "{error}");
+        }
         let elements = [cluster_ip("10.96.0.1", 443), cluster_ip("fd00::1", 443)];
         let error = netfilter.apply(&add(&elements)).unwrap_err();
         assert_eq!(
@@ -344,6 +406,78 @@ fn a_failing_transaction_changes_nothing_and_names_the_object() {
         let Error::RolledBack { source, .. } = &error else { panic!("{error:?}") };
         assert_eq!(source.errno(), Some(netlink::Errno::ENOENT));
         assert_eq!(netfilter.observe().unwrap().elements, HashSet::new());
+    });
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn overlapping_ranges_replace_each_other_in_one_transaction() {
+    let to = "192.0.2.9";
+    let wide = [allowed(to, "10.0.0.0", "10.255.255.255")];
+    let parts = [allowed(to, "10.1.0.0", "10.1.255.255"), allowed(to, "10.2.0.0", "10.2.255.255")];
+    let same_start = [allowed(to, "10.1.0.0", "10.1.0.255")];
+    in_fresh_namespace(|| {
+        let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
+        netfilter.apply(&[&INSTALL[..], &add(&wide)].concat()).unwrap();
+        for (from, to) in [
+            (&wide[..], &parts[..]),
+            (&parts, &wide),
+            (&wide, &parts),
+            (&parts, &same_start),
+            (&same_start, &parts),
+        ] {
+            // In whatever order: what goes makes room for what comes.
+            netfilter.apply(&[add(to), delete(from)].concat()).unwrap();
+            assert_eq!(netfilter.observe().unwrap(), both(to));
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn a_range_that_overlaps_another_is_refused_by_name() {
+    with_installed(|netfilter| {
+        let part = allowed("192.0.2.9", "10.1.0.0", "10.1.255.255");
+        let error = netfilter.apply(&add(&[cluster_ip("10.96.0.2", 80), part])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "nf_tables transaction rolled back: cannot add element ip kube-ipvs allowed-sources \
+             { 192.0.2.9 . udp . 443 . 10.1.0.0-10.1.255.255 }"
+        );
+        assert_eq!(netfilter.observe().unwrap(), both(&some_elements()), "nothing of it");
+    });
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn ranges_are_deleted_from_a_table_that_is_built_anew_in_the_same_transaction() {
+    with_installed(|netfilter| {
+        let (gone, absent) = (
+            allowed("192.0.2.9", "10.0.0.0", "10.255.255.255"),
+            allowed("192.0.2.9", "11.0.0.0", "11.0.0.9"),
+        );
+        nft("add set ip kube-ipvs unknown { type ipv4_addr; }");
+        netfilter.apply(&[&delete(&[gone, absent]), &INSTALL[..]].concat()).unwrap();
+        let left: Vec<_> = some_elements().into_iter().filter(|element| *element != gone).collect();
+        assert_eq!(netfilter.observe().unwrap(), both(&left));
+        run("nft flush ruleset");
+        netfilter.apply(&[&delete(&[gone, absent]), &INSTALL[..]].concat()).unwrap();
+        assert_eq!(netfilter.observe().unwrap(), both(&[]));
+    });
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn this_kernel_lacks_nothing_and_finding_that_out_changes_nothing() {
+    in_fresh_namespace(|| {
+        nft("table ip somebody-else { chain output { type nat hook output priority 0; }; }");
+        let list = || run("nft -a list ruleset");
+        let before = list();
+        let netfilter = KernelNetfilter::open(&by_source()).unwrap();
+        for family in Family::BOTH {
+            assert_eq!(netfilter.missing_features(family), []);
+        }
+        assert_eq!(list(), before);
     });
 }
 
@@ -400,11 +534,16 @@ fn a_repair_that_others_interfere_with_still_comes_out_right() {
 fn a_hundred_thousand_elements_fit_into_one_transaction() {
     in_fresh_namespace(|| {
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
-        let elements: Vec<Element> = (0..50_000u32)
+        let elements: Vec<Element> = (0..25_000u32)
             .flat_map(|n| {
-                let vip = Ipv4Addr::from_bits(0x0a60_0000 + n);
-                let pod = Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(n));
-                [cluster_ip(&vip.to_string(), 80), hairpin(&pod.to_string(), 8080)]
+                let vip = Ipv4Addr::from_bits(0x0a60_0000 + n).to_string();
+                let pod = Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(n)).to_string();
+                [
+                    cluster_ip(&vip, 80),
+                    Element::Vip(vip.parse().unwrap()),
+                    external(&pod, 80),
+                    hairpin(&pod, 8080),
+                ]
             })
             .collect();
         let mut sorted = elements.clone();
@@ -425,6 +564,41 @@ fn a_hundred_thousand_elements_fit_into_one_transaction() {
         let start = Instant::now();
         netfilter.apply(&delete(&sorted)).unwrap();
         eprintln!("100,000 elements deleted: {:?}", start.elapsed());
+        assert_eq!(netfilter.observe().unwrap(), both(&[]));
+    });
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn five_thousand_source_ranges_fit_and_one_more_is_one_small_transaction() {
+    in_fresh_namespace(|| {
+        let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
+        // 50 ranges at each of 100 addresses, every other /24.
+        let ranges: Vec<Element> = (0..5_000u32)
+            .map(|n| {
+                let to = Ipv4Addr::from_bits(0xc000_0200 + n / 50);
+                let first = 0x0a00_0000 + (n % 50) * 512;
+                let [first, last] = [first, first + 255].map(|ip| Ipv4Addr::from_bits(ip).to_string());
+                allowed(&to.to_string(), &first, &last)
+            })
+            .collect();
+        let one = allowed("192.0.2.1", "10.255.0.0", "10.255.0.7");
+        let mut timed = |what: &str, changes: &[Change]| {
+            let start = Instant::now();
+            netfilter.apply(changes).unwrap();
+            eprintln!("{what}: {:?}", start.elapsed());
+        };
+        timed("5,000 source ranges", &[&INSTALL[..], &add(&ranges)].concat());
+        timed("one more", &add(&[one]));
+        timed("it is deleted", &delete(&[one]));
+        timed("one is replaced", &[delete(&ranges[..1]), add(&[one])].concat());
+        let expected = [&[one], &ranges[1..]].concat();
+        let start = Instant::now();
+        assert_eq!(netfilter.observe().unwrap(), both(&expected));
+        eprintln!("observe: {:?}", start.elapsed());
+        let start = Instant::now();
+        netfilter.apply(&delete(&expected)).unwrap();
+        eprintln!("5,000 deleted: {:?}", start.elapsed());
         assert_eq!(netfilter.observe().unwrap(), both(&[]));
     });
 }

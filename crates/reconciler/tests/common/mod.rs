@@ -15,7 +15,8 @@ use std::{
 };
 
 use ipvs::{Family, Id, Protocol, RealServerAddress, ServiceAddress};
-use reconciler::{Handle, Notice, Status, Timing, start};
+use netfilter::conntrack::StaleFlow;
+use reconciler::{Handle, Notice, Outlets, Status, Timing, start};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
@@ -46,6 +47,7 @@ pub(crate) struct Running {
     pub(crate) kernel: FakeKernel,
     pub(crate) handle: Handle,
     notices: Receiver<Notice>,
+    pub(crate) stale_flows: Receiver<BTreeSet<StaleFlow>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -65,22 +67,28 @@ impl Running {
             families: BTreeSet::from(Family::BOTH),
             exclude: setup.exclude.iter().map(|range| range.parse().unwrap()).collect(),
         };
-        let (sender, notices) = channel();
-        let (handle, thread) = start(
-            State::new(setup.options),
-            Kernel { ipvs, netfilter, links },
-            ours,
-            setup.timing,
-            Box::new(move |notice| sender.send(notice).unwrap()),
-        )
-        .unwrap();
-        Self { kernel: kernel.clone(), handle, notices, thread: Some(thread) }
+        let (notice, notices) = channel();
+        let (flows, stale_flows) = channel();
+        let outlets = Outlets {
+            notices: Box::new(move |told| notice.send(told).unwrap()),
+            stale_flows: Box::new(move |told| flows.send(told).unwrap()),
+        };
+        let (handle, thread) =
+            start(State::new(setup.options), Kernel { ipvs, netfilter, links }, ours, setup.timing, outlets)
+                .unwrap();
+        Self { kernel: kernel.clone(), handle, notices, stale_flows, thread: Some(thread) }
     }
 
     /// The notices that were given since the last call. A forced sync comes after all that was told before.
     pub(crate) fn notices(&self) -> Vec<Notice> {
         self.handle.resync().unwrap();
         self.notices.try_iter().collect()
+    }
+
+    /// The flows that were handed over since the last call, each time separately.
+    pub(crate) fn stale_flows(&self) -> Vec<BTreeSet<StaleFlow>> {
+        self.settled();
+        self.stale_flows.try_iter().collect()
     }
 
     pub(crate) fn tell(&self, change: Change) {

@@ -2,9 +2,14 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "only tests are here")]
 
-use std::{collections::BTreeMap, net::IpAddr, num::NonZero};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    num::NonZero,
+};
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
+use netfilter::Element;
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, HealthCheck, Node, NodePortAddresses, ObjectName, Options,
     Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
@@ -189,8 +194,14 @@ pub(crate) fn vips(state: &State) -> Vec<String> {
     sorted(state.vips())
 }
 
+/// The elements, without those that repeat the VIPs.
 pub(crate) fn elements(state: &State) -> Vec<String> {
-    sorted(state.elements())
+    sorted(state.elements().filter(|element| !matches!(element, Element::Vip(_))))
+}
+
+/// The elements that say that these addresses are VIPs.
+pub(crate) fn vip_elements(texts: &[&str]) -> BTreeSet<Element> {
+    texts.iter().map(|text| Element::Vip(ip(text))).collect()
 }
 
 /// How many Services lack a local endpoint for this traffic, of either family.
@@ -211,7 +222,7 @@ pub(crate) struct Wanted {
     pub(crate) virtual_servers: BTreeMap<ServiceAddress, service::DesiredVirtualServer>,
     pub(crate) owners: BTreeMap<ServiceAddress, ObjectName>,
     pub(crate) vips: Vec<IpAddr>,
-    pub(crate) elements: Vec<netfilter::Element>,
+    pub(crate) elements: Vec<Element>,
     pub(crate) health_checks: Vec<(ObjectName, HealthCheck)>,
     pub(crate) without_local_endpoint: [[usize; 2]; 2],
 }

@@ -1,7 +1,7 @@
 //! What hosts ask.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
     os::fd::{AsRawFd, OwnedFd},
     time::Duration,
@@ -10,11 +10,12 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use ipvs::{Protocol, ServiceAddress};
 use nix::{
+    errno::Errno,
     libc,
     sys::{
         socket::{
-            AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, setsockopt,
-            sockopt,
+            AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, getsockopt,
+            setsockopt, sockopt,
         },
         time::{TimeVal, TimeValLike},
     },
@@ -58,6 +59,16 @@ impl Host {
         }
     }
 
+    /// The same from an address and port of this host; any address and port 0 leave the choice to the kernel.
+    pub fn ask_from(&self, source: SocketAddr, service: ServiceAddress) -> Result<Answer> {
+        let address = SocketAddr::new(service.ip, service.port);
+        match service.protocol {
+            Protocol::Tcp => self.connect_from(source, address)?.reset(),
+            Protocol::Udp => self.flow_from(source, address)?.ask(),
+            Protocol::Sctp => self.associate_from(source, address)?.reset(),
+        }
+    }
+
     /// Opens a TCP connection that stays.
     pub fn connect(&self, service: SocketAddr) -> Result<Connection> {
         self.open(SockProtocol::Tcp, None, service)
@@ -71,7 +82,13 @@ impl Host {
     /// Opens an SCTP association that stays, from this host's own address: with more than one address
     /// an association has ways past IPVS.
     pub fn associate(&self, service: SocketAddr) -> Result<Connection> {
-        let source = SocketAddr::new(self.address(service.ip()), 0);
+        self.associate_from(any(service), service)
+    }
+
+    fn associate_from(&self, mut source: SocketAddr, service: SocketAddr) -> Result<Connection> {
+        if source.ip().is_unspecified() {
+            source.set_ip(self.address(service.ip()));
+        }
         self.open(SockProtocol::Sctp, Some(source), service)
     }
 
@@ -87,12 +104,12 @@ impl Host {
 
     /// Opens a UDP socket that goes on asking from one port.
     pub fn flow(&self, service: SocketAddr) -> Result<Flow> {
+        self.flow_from(any(service), service)
+    }
+
+    fn flow_from(&self, source: SocketAddr, service: SocketAddr) -> Result<Flow> {
         let socket = self.inside(move || -> Result<UdpSocket> {
-            let unspecified: IpAddr = match service {
-                SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-                SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-            };
-            let socket = UdpSocket::bind((unspecified, 0))?;
+            let socket = UdpSocket::bind(source)?;
             socket.set_read_timeout(Some(PATIENCE))?;
             socket.connect(service)?;
             Ok(socket)
@@ -117,7 +134,8 @@ impl Connection {
         if let Some(source) = source {
             bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
         }
-        connect(socket.as_raw_fd(), &SockaddrStorage::from(service))?;
+        connect(socket.as_raw_fd(), &SockaddrStorage::from(service))
+            .map_err(|error| cause(&socket, error))?;
         // To SCTP's own calls those for TCP are equal, as long as there is one stream.
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -166,11 +184,24 @@ impl Flow {
     }
 
     fn exchange(&self) -> Result<Answer> {
-        self.socket.send(WHO.as_bytes())?;
+        match self.socket.send(WHO.as_bytes()) {
+            // A rule dropped it on its way out. Whether somebody says why, by ICMP, is heard next.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            sent => drop(sent?),
+        }
         let mut buffer = [0; 128];
         let length = self.socket.recv(&mut buffer)?;
         parse(std::str::from_utf8(buffer.get(..length).unwrap_or_default())?)
     }
+}
+
+/// Any address and port of the family of this one.
+fn any(like: SocketAddr) -> SocketAddr {
+    let unspecified: IpAddr = match like {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(unspecified, 0)
 }
 
 /// Whether the kernel has SCTP.
@@ -187,6 +218,15 @@ pub(super) fn socket(protocol: SockProtocol, address: SocketAddr) -> nix::Result
     let socket = nix::sys::socket::socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, protocol)?;
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
     Ok(socket)
+}
+
+/// Why a connection came to nothing in time, if somebody said so: SCTP, and TCP as long as it tries, only
+/// make a note of an unreachable port (`sk_err_soft`, in `sctp_v4_err` and `tcp_v4_err`).
+fn cause(socket: &OwnedFd, error: Errno) -> Errno {
+    match (error, getsockopt(socket, sockopt::SocketError)) {
+        (Errno::EINPROGRESS, Ok(noted)) if noted != 0 => Errno::from_raw(noted),
+        _ => error,
+    }
 }
 
 /// Sends a line and reads one.

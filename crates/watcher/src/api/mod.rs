@@ -50,11 +50,9 @@ pub async fn watch(
 ) -> Infallible {
     let services = Selectors { labels: Some(SERVICE_LABELS.into()), fields: Some(SERVICE_FIELDS.into()) };
     let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: None };
-    let node = Selectors { labels: None, fields: Some(format!("metadata.name={node_name}")) };
 
     let ips_known = Notify::new();
-    let node = follow::<Node>(&client, node, troubles, |news| {
-        let Some(change) = Node::change(news) else { return };
+    let node = watch_node(&client, node_name, troubles, |change| {
         if matches!(&change, Change::ApplyNode(node) if !node.ips.is_empty()) {
             ips_known.notify_one();
         }
@@ -72,6 +70,17 @@ pub async fn watch(
     };
     let (never, _) = tokio::join!(node, everything_else);
     never
+}
+
+/// Watches the Node of this name alone, and sends what it says, for ever.
+pub async fn watch_node(
+    client: &Client,
+    node_name: &str,
+    troubles: &Troubles,
+    send: impl Fn(Change),
+) -> Infallible {
+    let node = Selectors { labels: None, fields: Some(format!("metadata.name={node_name}")) };
+    follow::<Node>(client, node, troubles, |news| Node::change(news).into_iter().for_each(&send)).await
 }
 
 async fn follow<T: Kind>(

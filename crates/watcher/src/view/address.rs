@@ -1,9 +1,11 @@
-//! IP addresses as Kubernetes reads them.
+//! IP addresses and ranges of them as Kubernetes reads them.
 
 use std::{
     fmt::Display,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
+
+use ipnet::IpNet;
 
 use super::Problems;
 
@@ -19,12 +21,26 @@ pub(super) fn parse(text: &str) -> Option<IpAddr> {
     let mut octets = [0; 4];
     let mut parts = text.split('.');
     for octet in &mut octets {
-        *octet = decimal_octet(parts.next()?)?;
+        *octet = decimal(parts.next()?)?;
     }
     parts.next().is_none().then(|| Ipv4Addr::from(octets).into())
 }
 
-fn decimal_octet(text: &str) -> Option<u8> {
+/// The range that the text, such as `10.244.0.0/16`, means, without bits beyond its prefix.
+///
+/// Its address is read as any other, so a range of IPv4 addresses mapped into IPv6 is the IPv4 range.
+pub(super) fn parse_range(text: &str) -> Option<IpNet> {
+    /// How many bits all mapped addresses have in common.
+    const MAPPED: u8 = 96;
+    let (address, prefix) = text.split_once('/')?;
+    let (ip, prefix) = (parse(address)?, decimal(prefix)?);
+    let is_mapped = ip.is_ipv4() && address.contains(':');
+    let prefix = if is_mapped { prefix.checked_sub(MAPPED)? } else { prefix };
+    IpNet::new(ip, prefix).ok().map(|range| range.trunc())
+}
+
+/// A number up to 255.
+fn decimal(text: &str) -> Option<u8> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -85,6 +101,46 @@ mod tests {
     fn an_address_has_one_canonical_form() {
         assert_eq!(parse("FD00:0:0::1").unwrap().to_string(), "fd00::1");
         assert_eq!(parse("::ffff:10.0.0.1"), parse("10.0.0.1"));
+    }
+
+    #[test]
+    fn a_range_has_no_bits_beyond_its_prefix_and_one_canonical_form() {
+        for (text, range) in [
+            ("10.244.1.0/24", "10.244.1.0/24"),
+            ("010.244.1.9/016", "10.244.0.0/16"),
+            ("10.0.0.1/32", "10.0.0.1/32"),
+            ("192.0.2.1/0", "0.0.0.0/0"),
+            ("FD00:10:244::1/64", "fd00:10:244::/64"),
+            ("::/0", "::/0"),
+            ("::ffff:10.1.2.3/104", "10.0.0.0/8"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+        ] {
+            assert_eq!(parse_range(text).unwrap().to_string(), range);
+        }
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused() {
+        for text in [
+            "",
+            "/",
+            "/8",
+            "10.0.0.0",
+            "10.0.0.0/",
+            "10.0.0.0/33",
+            "10.0.0.0/+8",
+            "10.0.0.0/-1",
+            "10.0.0.0/ 8",
+            "10.0.0.0/8/8",
+            "10.0.0.0/255.0.0.0",
+            "10.0.0/8",
+            "fd00::/129",
+            "fd00::/256",
+            "::ffff:10.0.0.0/95",
+            "::ffff:10.0.0.0/129",
+        ] {
+            assert_eq!(parse_range(text), None, "{text:?}");
+        }
     }
 
     #[test]

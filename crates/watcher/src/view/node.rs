@@ -1,7 +1,9 @@
 //! Node.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
+use ipnet::IpNet;
+use ipvs::Family;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use service::{Change, Node};
@@ -18,7 +20,17 @@ use super::{
 #[serde(default)]
 pub(crate) struct RawNode {
     metadata: Field<RawMetadata>,
+    spec: Field<RawSpec>,
     status: Field<RawStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawSpec {
+    #[serde(rename = "podCIDR")]
+    pod_cidr: Field<Box<str>>,
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: List<Box<str>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,6 +48,7 @@ struct RawAddress {
 }
 
 impl Object for RawNode {}
+impl Object for RawSpec {}
 impl Object for RawStatus {}
 impl Object for RawAddress {}
 
@@ -53,20 +66,22 @@ impl Kind for Node {
         let zone = std::mem::take(&mut metadata.labels.zone)
             .read("metadata.labels[topology.kubernetes.io/zone]", &mut problems);
         // A zone that is not a string cannot be matched by any hint: the same as none.
+        let spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
         let status = raw.status.read("status", &mut problems).unwrap_or_default();
         let node = Self {
             zone: zone.map(Into::into),
             ips: ips(status.addresses, &mut problems),
-            pod_cidrs: Vec::new(),
+            pod_cidrs: pod_cidrs(spec, &mut problems),
+            problems: problems.into_vec(),
         };
         (metadata.object_meta(), Decoded::Object(node))
     }
 
     fn problems(&self) -> &[String] {
-        &[]
+        &self.problems
     }
 
-    /// A Node that is gone keeps its last zone and addresses: its endpoints are still where they were.
+    /// A Node that is gone keeps its last zone, addresses and pod CIDRs: its pods are still where they were.
     fn change(news: News<Self>) -> Option<Change> {
         match news {
             News::Replace(mut nodes) => {
@@ -80,7 +95,10 @@ impl Kind for Node {
             }
             News::Apply(node) => Some(Change::ApplyNode(node)),
             News::Delete(name) => {
-                warn!("the Node {} was deleted; its last zone and addresses stay in use", name.name);
+                warn!(
+                    "the Node {} was deleted; its last zone, addresses and pod CIDRs stay in use",
+                    name.name
+                );
                 None
             }
         }
@@ -98,6 +116,35 @@ fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
     let of =
         |kind: &'static str| addresses.iter().filter(move |(other, _)| **other == *kind).map(|(_, ip)| *ip);
     of("InternalIP").chain(of("ExternalIP")).collect()
+}
+
+/// The first range of each family, as with kube-proxy. A Node of before dual stack has its only one in
+/// `spec.podCIDR`.
+fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
+    let mut given =
+        spec.pod_cidrs.read_each("spec.podCIDRs", problems, |text, at, problems| range(&text, at, problems));
+    let only = spec.pod_cidr.read("spec.podCIDR", problems).filter(|text| !text.is_empty());
+    if let Some(text) = only
+        && given.is_empty()
+    {
+        given.extend(range(&text, format_args!("spec.podCIDR"), problems));
+    }
+    let mut used: Vec<IpNet> = Vec::new();
+    for range in given {
+        match used.iter().find(|used| Family::of(used.addr()) == Family::of(range.addr())) {
+            Some(first) => problems.add("spec.podCIDRs", format_args!("{range} is not used beside {first}")),
+            None => used.push(range),
+        }
+    }
+    used
+}
+
+fn range(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpNet> {
+    let range = address::parse_range(text);
+    if range.is_none() {
+        problems.add(at, format_args!("{text:?} is not a CIDR"));
+    }
+    range
 }
 
 #[cfg(test)]
@@ -120,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_zone_and_the_node_ips_are_kept() {
+    fn only_the_zone_the_node_ips_and_the_pod_cidrs_are_kept() {
         let heard = |at: &str, ready: &str| {
             node(json!({
                 "metadata": {
@@ -136,7 +183,12 @@ mod tests {
                 },
             }))
         };
-        let kept = Node { zone: Some("z1".into()), ips: vec!["192.0.2.1".parse().unwrap()] };
+        let kept = Node {
+            zone: Some("z1".into()),
+            ips: vec!["192.0.2.1".parse().unwrap()],
+            pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
+            problems: vec![],
+        };
         assert_eq!(heard("2026-01-02T03:04:05Z", "True"), kept);
         assert_eq!(heard("2026-01-02T03:09:05Z", "False"), kept, "a heartbeat makes no other Node");
     }
@@ -144,6 +196,54 @@ mod tests {
     #[test]
     fn a_node_may_have_no_zone_and_no_addresses() {
         assert_eq!(node(json!({"metadata": {"name": "n1"}})), Node::default());
+    }
+
+    /// The pod CIDRs, and what is wrong with them.
+    fn with_spec(spec: &Value) -> (Vec<String>, Vec<String>) {
+        let node = node(json!({"metadata": {"name": "n1"}, "spec": spec}));
+        (node.pod_cidrs.iter().map(ToString::to_string).collect(), node.problems)
+    }
+
+    fn strings(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|&text| text.to_owned()).collect()
+    }
+
+    #[test]
+    fn the_pod_cidrs_are_the_first_of_each_family() {
+        for (spec, expected) in [
+            (json!({"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}), &["10.244.1.0/24"][..]),
+            (json!({"podCIDR": "10.244.1.0/24"}), &["10.244.1.0/24"]),
+            (json!({"podCIDR": "10.244.1.0/24", "podCIDRs": []}), &["10.244.1.0/24"]),
+            (
+                json!({"podCIDR": "fd00::/64", "podCIDRs": ["fd00::/64", "10.244.1.0/24"]}),
+                &["fd00::/64", "10.244.1.0/24"],
+            ),
+            (json!({"podCIDR": "", "podCIDRs": null}), &[]),
+            (json!({}), &[]),
+        ] {
+            assert_eq!(with_spec(&spec), (strings(expected), vec![]), "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_pod_cidr_that_cannot_be_used_is_named_and_the_others_are_used() {
+        for (spec, expected, problem) in [
+            (
+                json!({"podCIDRs": ["10.244.1.0", "fd00::/64"]}),
+                &["fd00::/64"][..],
+                "spec.podCIDRs[0]: \"10.244.1.0\" is not a CIDR",
+            ),
+            (
+                json!({"podCIDRs": ["10.244.1.0/24", "10.244.2.0/24"]}),
+                &["10.244.1.0/24"],
+                "spec.podCIDRs: 10.244.2.0/24 is not used beside 10.244.1.0/24",
+            ),
+            (json!({"podCIDRs": [7]}), &[], "spec.podCIDRs[0]: 7 is not a string"),
+            (json!({"podCIDR": "10.244.1.0/99"}), &[], "spec.podCIDR: \"10.244.1.0/99\" is not a CIDR"),
+            (json!("10.244.1.0/24"), &[], "spec: \"10.244.1.0/24\" is not an object"),
+        ] {
+            assert_eq!(with_spec(&spec), (strings(expected), strings(&[problem])), "{spec}");
+        }
     }
 
     #[test]

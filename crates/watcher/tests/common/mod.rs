@@ -6,22 +6,23 @@
 )]
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     net::IpAddr,
 };
 
+use ipnet::IpNet;
 use ipvs::{
     Family, Forwarding, Id, ObservedRealServer, Protocol, RealServer, RealServerAddress, Scheduler,
     ServiceAddress, ServiceFlags, Stats, VirtualServer,
 };
-use netfilter::{Element, HairpinFlow};
+use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServiceKind, ServicePort,
-    State, TrafficPolicy,
+    Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectName, Options, Service, ServiceKind,
+    ServicePort, State, TrafficPolicy,
 };
 use testkit::FakeKernel;
-use watcher::{Kernel, Observed, Ownership, VirtualServerImage};
+use watcher::{Kernel, Observed, Operation, Ownership, Parts, Plan, Scope, VirtualServerImage, diff};
 
 const CLUSTER_IPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
 /// External and load-balancer addresses; one is a ClusterIP as well, and others may be the node's own.
@@ -40,6 +41,18 @@ const VIPS: [&str; 8] = [
 ];
 const PORTS: [u16; 6] = [53, 53, 80, 80, 443, 30080];
 const PODS: [&str; 4] = ["10.244.1.2", "10.244.2.2", "fd00:244::2", "fd00:244::3"];
+/// Of everybody, nested, of one: of pods, of nodes and of others.
+const SOURCE_RANGES: [&str; 9] = [
+    "0.0.0.0/0",
+    "10.0.0.0/8",
+    "10.244.0.0/16",
+    "10.244.1.2/32",
+    "172.16.0.0/12",
+    "198.51.100.0/24",
+    "::/0",
+    "fd00::/12",
+    "fd00:244::2/128",
+];
 const NODE: &str = "node";
 
 pub(crate) fn ip(text: &str) -> IpAddr {
@@ -70,6 +83,53 @@ pub(crate) fn state(changes: &[Change]) -> State {
         state.apply(change.clone());
     }
     state
+}
+
+pub(crate) fn full(state: &State, observed: &Observed, ours: &Ownership) -> Plan {
+    diff(state, observed, Scope::All, ours)
+}
+
+pub(crate) fn read(fake: &FakeKernel) -> Observed {
+    Observed::read(&mut kernel(fake)).unwrap()
+}
+
+/// What takes effect at once: neighbouring changes of our tables together, all else one by one.
+pub(crate) fn steps(plan: &Plan) -> impl Iterator<Item = &[Operation]> {
+    let of_tables = |operation: &Operation| matches!(operation, Operation::Netfilter(_));
+    plan.operations.chunk_by(move |one, next| of_tables(one) && of_tables(next))
+}
+
+/// Carries out one step, of which nothing may fail.
+pub(crate) fn carry_out(step: &[Operation], fake: &FakeKernel) {
+    let Kernel { mut ipvs, mut netfilter, mut links } = kernel(fake);
+    let changes: Vec<_> = step
+        .iter()
+        .filter_map(|operation| match operation {
+            Operation::Netfilter(change) => Some(*change),
+            Operation::Ipvs(command) => {
+                assert_eq!(ipvs.apply(std::slice::from_ref(command)).unwrap(), [], "{operation}");
+                None
+            }
+            Operation::Link(change) => {
+                assert_eq!(links.apply(&[*change]).unwrap(), [], "{operation}");
+                None
+            }
+        })
+        .collect();
+    netfilter.apply(&changes).unwrap();
+}
+
+pub(crate) fn apply(plan: &Plan, fake: &FakeKernel) {
+    steps(plan).for_each(|step| carry_out(step, fake));
+}
+
+/// Makes the kernel as desired: once, and again for the TCP real servers that the first plan took out
+/// of service, since only then their connections can be counted. Returns the second plan.
+pub(crate) fn settle(state: &State, fake: &FakeKernel, ours: &Ownership) -> Plan {
+    apply(&full(state, &read(fake), ours), fake);
+    let second = full(state, &read(fake), ours);
+    apply(&second, fake);
+    second
 }
 
 /// A TCP Service in `default` with port 80.
@@ -132,16 +192,21 @@ fn any_policy() -> impl Strategy<Value = TrafficPolicy> {
     select(&[TrafficPolicy::Cluster, TrafficPolicy::Cluster, TrafficPolicy::Local][..])
 }
 
+pub(crate) fn any_source_ranges() -> impl Strategy<Value = Option<Vec<IpNet>>> {
+    let some = subsequence(&SOURCE_RANGES[..], 0..=4);
+    option::of(some.prop_map(|texts| texts.into_iter().map(|text| text.parse().unwrap()).collect()))
+}
+
 fn any_service() -> impl Strategy<Value = Service> {
     let v4 = option::of(select(&CLUSTER_IPS[..2]));
     let v6 = option::of(select(&CLUSTER_IPS[2..]));
     let internal = (v4, v6, vec(any_service_port(), 1..4), option::of(select(&[60, 600][..])), any_policy());
     let kind = select(&[ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer][..]);
     let some = || subsequence(&EXTERNAL_IPS[..], 0..=2);
-    let external = (kind, some(), some(), any_policy());
+    let external = (kind, some(), some(), any_source_ranges(), any_policy());
     (any_service_name(), 0..3_i64, internal, external).prop_map(
         |(name, created, (v4, v6, ports, session_affinity, internal_policy), external)| {
-            let (kind, external_ips, load_balancer_ips, external_policy) = external;
+            let (kind, external_ips, load_balancer_ips, source_ranges, external_policy) = external;
             Service {
                 name,
                 created: Some(created),
@@ -149,6 +214,8 @@ fn any_service() -> impl Strategy<Value = Service> {
                 cluster_ips: v4.into_iter().chain(v6).map(ip).collect(),
                 external_ips: external_ips.into_iter().map(ip).collect(),
                 load_balancer_ips: load_balancer_ips.into_iter().map(ip).collect(),
+                load_balancer_source_ranges: source_ranges,
+                health_check_node_port: 32000.try_into().ok(),
                 ports,
                 session_affinity,
                 internal_traffic_policy: internal_policy,
@@ -162,6 +229,12 @@ fn any_service() -> impl Strategy<Value = Service> {
 /// The node's own addresses.
 pub(crate) fn any_node_addresses() -> impl Strategy<Value = BTreeSet<IpAddr>> {
     subsequence(&NODE_IPS[..], 0..=NODE_IPS.len()).prop_map(|own| own.into_iter().map(ip).collect())
+}
+
+/// The Node, whose IPs need not be on its interfaces.
+fn any_node() -> impl Strategy<Value = Change> {
+    subsequence(&NODE_IPS[..], 0..=2)
+        .prop_map(|ips| Change::ApplyNode(Node { ips: ips.into_iter().map(ip).collect(), ..Node::default() }))
 }
 
 fn any_endpoint(family: Family) -> impl Strategy<Value = Endpoint> {
@@ -202,6 +275,7 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
         4 => any_slice().prop_map(Change::ApplySlice),
         1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
         2 => any_node_addresses().prop_map(Change::NodeAddresses),
+        1 => any_node(),
     ]
 }
 
@@ -209,15 +283,14 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
 pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
     let services = vec(any_service(), 0..7).prop_map(Change::ReplaceServices);
     let slices = vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices);
-    let node = any_node_addresses().prop_map(Change::NodeAddresses);
-    (services, slices, node).prop_map(|(services, slices, node)| vec![services, slices, node])
+    let addresses = any_node_addresses().prop_map(Change::NodeAddresses);
+    (services, slices, any_node(), addresses).prop_map(|told| vec![told.0, told.1, told.2, told.3])
 }
 
 // Observed.
 
 fn any_id() -> impl Strategy<Value = Id> {
-    let address = (any_protocol(), select(&VIPS[..]), select(&PORTS[..]))
-        .prop_map(|(protocol, vip, port)| ServiceAddress { protocol, ip: ip(vip), port }.into());
+    let address = any_service_address().prop_map(Id::from);
     let mark = (select(&Family::BOTH[..]), 1..3_u32).prop_map(|(family, mark)| Id::Mark { family, mark });
     prop_oneof![5 => address, 1 => mark]
 }
@@ -288,27 +361,63 @@ fn any_links() -> impl Strategy<Value = dummy_interface::Observed> {
     )
 }
 
+fn any_service_address() -> impl Strategy<Value = ServiceAddress> {
+    let parts = (any_protocol(), select(&VIPS[..]), select(&PORTS[..]));
+    parts.prop_map(|(protocol, vip, port)| ServiceAddress { protocol, ip: ip(vip), port })
+}
+
+/// Of any set.
 fn any_element() -> impl Strategy<Value = Element> {
-    let address = || {
-        let parts = (any_protocol(), select(&VIPS[..]), select(&PORTS[..]));
-        parts.prop_map(|(protocol, vip, port)| ServiceAddress { protocol, ip: ip(vip), port })
-    };
-    let (cluster_ip, external) =
-        (address().prop_map(Element::ClusterIp), address().prop_map(Element::External));
+    let at = any_service_address;
     let hairpin =
         (any_protocol(), select(&PODS[..]), select(&[53, 8080][..])).prop_map(|(protocol, pod, port)| {
             Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip: ip(pod), port } })
         });
-    prop_oneof![cluster_ip, external, hairpin]
+    let health_check_port = (select(&Family::BOTH[..]), select(&[32000, 32001][..]))
+        .prop_map(|(family, port)| Element::HealthCheckPort(HealthCheckPort { family, port }));
+    prop_oneof![
+        select(&VIPS[..]).prop_map(|vip| Element::Vip(ip(vip))),
+        at().prop_map(Element::Restricted),
+        any_allowed_source().prop_map(Element::AllowedSource),
+        at().prop_map(Element::ClusterIp),
+        at().prop_map(Element::External),
+        at().prop_map(Element::ExternalLocal),
+        hairpin,
+        health_check_port,
+    ]
+}
+
+/// Of the same family as the address.
+fn any_allowed_source() -> impl Strategy<Value = AllowedSource> {
+    (any_service_address(), select(&SOURCE_RANGES[..6]), select(&SOURCE_RANGES[6..])).prop_map(
+        |(to, v4, v6)| {
+            let range: IpNet = if to.ip.is_ipv4() { v4 } else { v6 }.parse().unwrap();
+            AllowedSource { to, first: range.network(), last: range.broadcast() }
+        },
+    )
+}
+
+/// Without ranges of one address's clients that overlap: the kernel does not take them.
+fn without_overlaps(elements: Vec<Element>) -> HashSet<Element> {
+    let mut kept: Vec<AllowedSource> = Vec::new();
+    let mut fits = |element: &Element| {
+        let Element::AllowedSource(new) = element else { return true };
+        let overlaps =
+            |old: &AllowedSource| old.to == new.to && old.first <= new.last && new.first <= old.last;
+        let fits = !kept.iter().any(overlaps);
+        kept.extend(fits.then_some(*new));
+        fits
+    };
+    elements.into_iter().filter(|element| fits(element)).collect()
 }
 
 /// Our tables: a family's elements are in its table.
 fn any_tables() -> impl Strategy<Value = netfilter::Observed> {
     let families = subsequence(&Family::BOTH[..], 0..=2);
-    (families, vec(any_element(), 0..8)).prop_map(|(families, elements)| {
+    (families, vec(any_element(), 0..16)).prop_map(|(families, elements)| {
         let installed: BTreeSet<Family> = families.into_iter().collect();
-        let elements = elements.into_iter().filter(|element| installed.contains(&element.family())).collect();
-        netfilter::Observed { installed, elements }
+        let of_tables = elements.into_iter().filter(|element| installed.contains(&element.family()));
+        netfilter::Observed { elements: without_overlaps(of_tables.collect()), installed }
     })
 }
 
@@ -317,7 +426,7 @@ pub(crate) fn any_kernel() -> impl Strategy<Value = FakeKernel> {
     (any_servers(), any_links(), any_tables()).prop_map(|(servers, links, tables)| {
         let fake = FakeKernel::new();
         fake.state().virtual_servers = servers;
-        put_links_and_tables(&fake, links, tables);
+        put_links_and_tables(&fake, Some(links), Some(tables));
         fake
     })
 }
@@ -327,15 +436,24 @@ pub(crate) fn any_disturbance() -> impl Strategy<Value = (dummy_interface::Obser
     (any_links(), any_tables())
 }
 
+/// Which parts are looked at as a whole.
+pub(crate) fn any_parts() -> impl Strategy<Value = Parts> {
+    any::<(bool, bool)>().prop_map(|(links, tables)| Parts { links, tables })
+}
+
 pub(crate) fn put_links_and_tables(
     fake: &FakeKernel,
-    links: dummy_interface::Observed,
-    tables: netfilter::Observed,
+    links: Option<dummy_interface::Observed>,
+    tables: Option<netfilter::Observed>,
 ) {
     let mut state = fake.state();
-    state.links = links;
-    state.tables = tables.installed;
-    state.elements = tables.elements;
+    if let Some(links) = links {
+        state.links = links;
+    }
+    if let Some(tables) = tables {
+        state.tables = tables.installed;
+        state.elements = tables.elements;
+    }
 }
 
 /// Both families or one, and perhaps a range that is not ours.

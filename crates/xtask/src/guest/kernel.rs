@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 use anyhow::bail;
 
-use super::kernel_package;
+use super::kernel_package::{self, Packaged};
+use super::suite::Suite;
 use crate::programs;
 
 /// A kernel with IPVS.
@@ -15,13 +16,18 @@ use crate::programs;
 pub(crate) enum Kernel {
     /// The one that runs this process.
     Host,
-    /// The distribution's, in QEMU; of the package named, or of the default one.
-    Qemu(Option<String>),
+    /// One of the distribution's, in QEMU.
+    Qemu(Packaged),
     /// A User Mode Linux binary with IPVS, dummy and the rest built in.
     Uml(PathBuf),
 }
 
 impl Kernel {
+    /// The newest that the distribution has, in QEMU.
+    pub(crate) fn newest() -> Self {
+        Self::Qemu(Packaged { suite: Some(Suite::Newest), name: None })
+    }
+
     /// Gets what running on this kernel takes: programs, and the kernel itself. Done by
     /// [`super::Guest::run`] as well; alone it tells "cannot run here" from "failed".
     pub(crate) fn prepare(&self) -> anyhow::Result<()> {
@@ -34,7 +40,7 @@ impl Kernel {
             Self::Qemu(package) => {
                 programs::ensure(programs::GUEST_TOOLS)?;
                 programs::ensure(&[programs::QEMU])?;
-                kernel_package::ensure(package.as_deref()).map(drop)
+                kernel_package::ensure(package).map(drop)
             }
             Self::Uml(linux) => {
                 programs::ensure(programs::GUEST_TOOLS)?;
@@ -51,8 +57,13 @@ impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str("the host's kernel"),
-            Self::Qemu(None) => f.write_str("the distribution's kernel in QEMU"),
-            Self::Qemu(Some(package)) => write!(f, "the kernel of {package} in QEMU"),
+            Self::Qemu(Packaged { suite, name }) => {
+                let name = name.as_deref().unwrap_or("the distribution's kernel");
+                match suite {
+                    Some(suite) => write!(f, "{name} ({suite}) in QEMU"),
+                    None => write!(f, "{name} in QEMU"),
+                }
+            }
             Self::Uml(linux) => write!(f, "User Mode Linux ({})", linux.display()),
         }
     }
@@ -61,8 +72,9 @@ impl fmt::Display for Kernel {
 /// The options that choose a kernel.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct KernelArgs {
-    /// The test kernel: `host`, `qemu` or `uml:PATH` [default: host if it has IPVS and this is
-    /// root, else qemu]
+    /// The test kernel: `host`, `qemu`, `qemu:SUITE` for one of another suite of the distribution, such
+    /// as bullseye, bookworm-backports or `newest`, or `uml:PATH` [default: host if it has IPVS and this
+    /// is root, else qemu]
     #[arg(long, env = "KUBE_IPVS_KERNEL")]
     kernel: Option<Choice>,
     /// The kernel package QEMU boots, instead of the distribution's default for virtual machines
@@ -73,7 +85,7 @@ pub(crate) struct KernelArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Choice {
     Host,
-    Qemu,
+    Qemu(Option<Suite>),
     Uml(PathBuf),
 }
 
@@ -83,9 +95,10 @@ impl FromStr for Choice {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
             None if text == "host" => Ok(Self::Host),
-            None if text == "qemu" => Ok(Self::Qemu),
+            None if text == "qemu" => Ok(Self::Qemu(None)),
+            Some(("qemu", suite)) => suite.parse().map(|suite| Self::Qemu(Some(suite))),
             Some(("uml", path)) if !path.is_empty() => Ok(Self::Uml(path.into())),
-            _ => Err("expected host, qemu or uml:PATH".to_owned()),
+            _ => Err("expected host, qemu, qemu:SUITE or uml:PATH".to_owned()),
         }
     }
 }
@@ -93,12 +106,19 @@ impl FromStr for Choice {
 impl KernelArgs {
     /// The kernel asked for, or the default one.
     pub(crate) fn choose(&self) -> Kernel {
+        let packaged = |suite| Kernel::Qemu(Packaged { suite, name: self.kernel_package.clone() });
         match &self.kernel {
             Some(Choice::Host) => Kernel::Host,
             Some(Choice::Uml(path)) => Kernel::Uml(path.clone()),
-            None if self.kernel_package.is_none() && host_has_ipvs() => Kernel::Host,
-            Some(Choice::Qemu) | None => Kernel::Qemu(self.kernel_package.clone()),
+            Some(Choice::Qemu(suite)) => packaged(suite.clone()),
+            None if !self.are_given() && host_has_ipvs() => Kernel::Host,
+            None => packaged(None),
         }
+    }
+
+    /// Whether the user said anything at all about the kernel.
+    pub(crate) fn are_given(&self) -> bool {
+        self.kernel.is_some() || self.kernel_package.is_some()
     }
 }
 
@@ -127,11 +147,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_is_named_host_qemu_or_uml_with_a_path() {
+    fn a_kernel_is_named_host_qemu_with_or_without_a_suite_or_uml_with_a_path() {
         assert_eq!("host".parse(), Ok(Choice::Host));
-        assert_eq!("qemu".parse(), Ok(Choice::Qemu));
+        assert_eq!("qemu".parse(), Ok(Choice::Qemu(None)));
+        assert_eq!("qemu:newest".parse(), Ok(Choice::Qemu(Some(Suite::Newest))));
         assert_eq!("uml:/opt/linux".parse(), Ok(Choice::Uml("/opt/linux".into())));
-        for wrong in ["", "uml", "uml:", "kvm", "host:1"] {
+        for wrong in ["", "uml", "uml:", "qemu:", "kvm", "host:1"] {
             assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
         }
     }

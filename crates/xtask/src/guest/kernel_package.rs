@@ -3,12 +3,23 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
+use super::apt::Apt;
 use super::modules::Dependencies;
+use super::suite::Suite;
 use crate::{cache, programs};
+
+/// Which kernel package.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Packaged {
+    /// One of this suite; `None`: of those the machine gets its packages from.
+    pub(crate) suite: Option<Suite>,
+    /// The package of this name; `None`: the one made for virtual machines.
+    pub(crate) name: Option<String>,
+}
 
 /// An unpacked kernel package.
 pub(super) struct KernelPackage {
@@ -31,56 +42,49 @@ const CANDIDATES: [&str; 4] = if cfg!(target_arch = "aarch64") {
 /// The modules without which a kernel is of no use here.
 const NEEDED: [&str; 6] = ["ip_vs", "dummy", "nf_tables", "veth", "bridge", "br_netfilter"];
 
-/// The kernel of the package `named`, or of the first candidate that has what is needed: from the
+/// The kernel of the package wanted, or of the first candidate that has what is needed: from the
 /// cache, or downloaded now.
-pub(super) fn ensure(named: Option<&str>) -> anyhow::Result<KernelPackage> {
-    let Some(name) = named else {
-        let mut failures = Vec::new();
-        for candidate in CANDIDATES {
-            match of_package(candidate) {
-                Ok(kernel) => return Ok(kernel),
-                Err(error) => failures.push(format!("{error:#}")),
-            }
-        }
-        bail!("no kernel package could be had: {}", failures.join("; "));
-    };
-    of_package(name)
-}
-
+///
 /// A package that was unpacked once is not looked up again, so that later runs need no network and
 /// compare with earlier ones. Removing its directory from the cache fetches the newest.
-fn of_package(name: &str) -> anyhow::Result<KernelPackage> {
+pub(super) fn ensure(wanted: &Packaged) -> anyhow::Result<KernelPackage> {
     let cache = cache::directory("kernel")?;
     let lock = fs::File::create(cache.join("lock")).context("creating the kernel cache's lock file")?;
     lock.lock().context("waiting for another xtask's download of a kernel")?;
-    let link = cache.join(name);
-    if !link.exists() {
-        let unpacked = download(name, &cache).with_context(|| format!("kernel package {name}"))?;
-        drop(fs::remove_file(&link));
-        std::os::unix::fs::symlink(&unpacked, &link)
-            .with_context(|| format!("creating {}", link.display()))?;
+    let names = wanted.name.as_deref().map_or_else(|| CANDIDATES.to_vec(), |name| vec![name]);
+    let link = |name: &str| match &wanted.suite {
+        None => cache.join(name),
+        Some(suite) => cache.join(format!("{name}@{suite}")),
+    };
+    if let Some(known) = names.iter().map(|name| link(name)).find(|link| link.exists()) {
+        return open(&known).with_context(|| known.display().to_string());
     }
-    open(&link).with_context(|| format!("kernel package {name}"))
+
+    let apt = Apt::new(wanted.suite.as_ref())?;
+    let mut failures = Vec::new();
+    for name in names {
+        let package = download(&apt, name, &cache).and_then(|place| Ok((open(&cache.join(&place))?, place)));
+        match package {
+            Ok((kernel, place)) => {
+                let link = link(name);
+                // It may be there and lead to a directory that was removed.
+                drop(fs::remove_file(&link));
+                std::os::unix::fs::symlink(&place, &link)
+                    .with_context(|| format!("creating {}", link.display()))?;
+                return Ok(kernel);
+            }
+            Err(error) => failures.push(format!("{name}: {error:#}")),
+        }
+    }
+    bail!("no kernel package could be had: {}", failures.join("; "))
 }
 
 /// Downloads and unpacks what the package `name` stands for. Returns the name of the directory in
 /// the cache, which is that of the package with its version.
-fn download(name: &str, cache: &Path) -> anyhow::Result<PathBuf> {
-    if programs::find("apt-get").is_none() {
-        bail!("no apt-get to download it with; use --kernel host or --kernel uml:PATH");
-    }
+fn download(apt: &Apt, name: &str, cache: &Path) -> anyhow::Result<PathBuf> {
     // Unpacked under another name first: what has its final name is whole.
     let fresh = tempfile::Builder::new().prefix(".unpacking-").tempdir_in(cache)?;
-    let packages = programs::with_package_lists(|| {
-        let packages = expand(name)?;
-        eprintln!("xtask: downloading {} (apt-get download)", packages.join(" "));
-        run(Command::new("apt-get")
-            // The download directory is the user's own: apt's sandbox user has no business there.
-            .args(["download", "--quiet=2", "-o", "APT::Sandbox::User=root"])
-            .args(&packages)
-            .current_dir(fresh.path()))?;
-        Ok(packages)
-    })?;
+    let packages = apt.download(name, fresh.path())?;
     let archives: Vec<PathBuf> = entries(fresh.path())?;
     for archive in &archives {
         run(Command::new("dpkg-deb").arg("--extract").arg(archive).arg(fresh.path()))?;
@@ -108,48 +112,17 @@ fn download(name: &str, cache: &Path) -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(stem))
 }
 
-/// The packages to unpack: `name` itself, or the kernel packages it depends on if it is one of
-/// those that only follow the newest.
-fn expand(name: &str) -> anyhow::Result<Vec<String>> {
-    let mut found: Vec<String> = Vec::new();
-    let mut open = vec![name.to_owned()];
-    while let Some(package) = open.pop() {
-        let output = Command::new("apt-cache")
-            .args(["depends", "--no-recommends", "--no-suggests"])
-            .arg(&package)
-            .stderr(Stdio::null())
-            .output()
-            .context("starting apt-cache")?;
-        if !output.status.success() {
-            bail!("apt knows no package {package}");
-        }
-        let depends = kernel_packages(&String::from_utf8_lossy(&output.stdout));
-        let follows_another = depends.iter().any(|package| package.starts_with("linux-image-"));
-        if !follows_another {
-            found.push(package.clone());
-        }
-        open.extend(depends.into_iter().filter(|new| !found.contains(new)));
-    }
-    Ok(found)
-}
-
-/// Of what `apt-cache depends` prints, the packages with a kernel or its modules.
-fn kernel_packages(depends: &str) -> Vec<String> {
-    let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    names
-        .filter(|name| name.starts_with("linux-image-") || name.starts_with("linux-modules-"))
-        .map(str::to_owned)
-        .collect()
-}
-
 /// The unpacked package at `root`, if it is whole and has the modules needed.
 fn open(root: &Path) -> anyhow::Result<KernelPackage> {
     let release = release(root)?;
-    let image = entries(&root.join("boot"))?
-        .into_iter()
+    let modules = root.join("lib/modules").join(&release);
+    // Some packages bring it beside the modules and have it copied to /boot when they are installed.
+    let image = [root.join("boot"), modules.clone()]
+        .iter()
+        .filter_map(|directory| entries(directory).ok())
+        .flatten()
         .find(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"vmlinu")))
         .context("no kernel image in it")?;
-    let modules = root.join("lib/modules").join(&release);
     let index = |name: &str| {
         fs::read_to_string(modules.join(name)).with_context(|| modules.join(name).display().to_string())
     };
@@ -182,19 +155,4 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
         bail!("{} failed ({status})", name.display());
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_kernels_and_their_modules_are_followed() {
-        let depends = "linux-image-virtual\n  Depends: linux-image-6.8.0-90-generic\n  Depends: linux-base\n \
-                       |Depends: linux-initramfs-tool\n  Depends: linux-modules-6.8.0-90-generic\n  Depends: kmod\n";
-        assert_eq!(
-            kernel_packages(depends),
-            ["linux-image-6.8.0-90-generic", "linux-modules-6.8.0-90-generic"]
-        );
-    }
 }

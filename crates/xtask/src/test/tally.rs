@@ -69,12 +69,12 @@ impl fmt::Display for Tally {
                 writeln!(f, "FAILED   {tier}: {name}")?;
             }
         }
-        writeln!(f, "\n{:<8}{:>8}{:>8}{:>9}{:>11}", "tier", "passed", "failed", "skipped", "wall time")?;
+        writeln!(f, "\n{:<13}{:>8}{:>8}{:>9}{:>11}", "tier", "passed", "failed", "skipped", "wall time")?;
         let mut sums = [0; 3];
         for (tier, report, elapsed) in &self.0 {
             let counts = [report.passed, report.failed.len(), report.skipped.len()];
             let [passed, failed, skipped] = counts;
-            writeln!(f, "{tier:<8}{passed:>8}{failed:>8}{skipped:>9}{:>9.1} s", elapsed.as_secs_f32())?;
+            writeln!(f, "{tier:<13}{passed:>8}{failed:>8}{skipped:>9}{:>9.1} s", elapsed.as_secs_f32())?;
             for (sum, count) in sums.iter_mut().zip(counts) {
                 *sum += count;
             }
@@ -109,7 +109,7 @@ mod tests {
         assert!(text.contains("skipped  kernel: y: no sctp\n"));
         assert!(text.contains("absent   kernel: no scheduler twos\n"));
         assert!(text.contains("FAILED   kernel: ipvs/kernel_a: x\n"));
-        assert!(text.contains("unit           3       0        0      1.5 s\n"));
+        assert!(text.contains("unit                3       0        0      1.5 s\n"));
     }
 
     #[test]

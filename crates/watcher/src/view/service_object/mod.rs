@@ -3,6 +3,7 @@
 mod addresses;
 mod policies;
 mod ports;
+mod source_ranges;
 mod unserved;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -92,7 +93,8 @@ fn service(
     mut problems: Problems,
 ) -> Service {
     let load_balancer_ips = addresses::load_balancer_ips(status, &mut problems);
-    let has_source_ranges = policies::has_source_ranges(spec.load_balancer_source_ranges, &mut problems);
+    let load_balancer_source_ranges =
+        source_ranges::source_ranges(spec.load_balancer_source_ranges, &mut problems);
     let mut service = Service {
         name,
         created: metadata.created,
@@ -105,7 +107,7 @@ fn service(
         ),
         external_ips: addresses::external_ips(spec.external_ips, &mut problems),
         load_balancer_ips,
-        load_balancer_source_ranges: None,
+        load_balancer_source_ranges,
         ports: ports::ports(spec.ports, &mut problems),
         session_affinity: policies::affinity(
             spec.session_affinity,
@@ -131,7 +133,7 @@ fn service(
         other_proxy: metadata.labels.service_proxy_name.is_present(),
         problems: Vec::new(),
     };
-    unserved::note(&service, has_source_ranges, &mut problems);
+    unserved::note(&service, &mut problems);
     service.problems = problems.into_vec();
     service
 }
@@ -160,7 +162,7 @@ mod tests {
     use super::super::View;
     use super::*;
 
-    fn decoded(value: Value) -> Decoded<Service> {
+    pub(super) fn decoded(value: Value) -> Decoded<Service> {
         serde_json::from_value::<View<Service>>(value).unwrap().decoded
     }
 
@@ -194,6 +196,7 @@ mod tests {
                 "sessionAffinity": "ClientIP",
                 "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
                 "internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local",
+                "loadBalancerSourceRanges": ["192.0.2.0/24"],
                 "healthCheckNodePort": 30099, "allocateLoadBalancerNodePorts": true
             },
             "status": {
@@ -219,6 +222,7 @@ mod tests {
                 cluster_ips: vec![ip("10.96.0.7"), ip("fd00::7")],
                 external_ips: vec![ip("198.51.100.7")],
                 load_balancer_ips: vec![ip("192.0.2.7")],
+                load_balancer_source_ranges: Some(vec!["192.0.2.0/24".parse().unwrap()]),
                 ports: vec![
                     port("dns", Protocol::Udp, 53, 30053),
                     port("dns", Protocol::Tcp, 53, 30053),
@@ -248,6 +252,7 @@ mod tests {
         let problems = [
             "status.loadBalancer: [] is not an object",
             "spec.loadBalancerSourceRanges: \"all\" is not a list",
+            "spec.loadBalancerSourceRanges: none can be used; no client is let in",
             "spec.type: 1 is not a string",
             "spec.clusterIP: {} is not a string",
             "spec.clusterIPs: \"x\" is not a list",
@@ -259,7 +264,10 @@ mod tests {
             "spec.externalTrafficPolicy: 2 is not a string",
             "spec.healthCheckNodePort: \"x\" is not an integer",
         ];
-        let nothing = Service::new(ObjectName::new("shop", "web"));
+        let nothing = Service {
+            load_balancer_source_ranges: Some(Vec::new()),
+            ..Service::new(ObjectName::new("shop", "web"))
+        };
         assert_eq!(service, Service { problems: problems.map(String::from).into(), ..nothing });
     }
 

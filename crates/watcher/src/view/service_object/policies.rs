@@ -1,11 +1,11 @@
-//! Who gets whose traffic: session affinity, traffic policies and source ranges.
+//! Who gets whose traffic: session affinity and traffic policies.
 
 use serde::Deserialize;
 use service::TrafficPolicy;
 
 use crate::view::{
     Problems,
-    field::{Field, List, Object},
+    field::{Field, Object},
 };
 
 /// `spec.sessionAffinityConfig` as it comes.
@@ -73,16 +73,11 @@ pub(super) fn traffic(field: Field<Box<str>>, at: &'static str, problems: &mut P
     }
 }
 
-/// Whether `spec.loadBalancerSourceRanges` names any clients. Which ones is not read: it is not enforced yet.
-pub(super) fn has_source_ranges(list: List<Box<str>>, problems: &mut Problems) -> bool {
-    list.read("spec.loadBalancerSourceRanges", problems).is_some_and(|ranges| !ranges.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::tests::{with, with_spec};
+    use super::super::tests::with_spec;
     use super::*;
 
     #[test]
@@ -123,28 +118,5 @@ mod tests {
             service.problems,
             ["spec.externalTrafficPolicy: \"Nearby\" is not Cluster or Local; taken as Cluster"]
         );
-    }
-
-    #[test]
-    fn source_ranges_are_named_as_not_enforced_where_there_is_a_load_balancer_address() {
-        let problems = |ranges, ingress| {
-            let spec = json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ranges});
-            with(spec, json!({"loadBalancer": {"ingress": ingress}})).problems
-        };
-        let ranges = || json!(["198.51.100.0/24"]);
-        let address = || json!([{"ip": "192.0.2.7"}]);
-        assert_eq!(
-            problems(ranges(), address()),
-            ["spec.loadBalancerSourceRanges: not enforced yet; every client is let in"]
-        );
-        for (ranges, ingress) in [
-            (json!([]), address()),
-            (json!(null), address()),
-            (ranges(), json!([])),
-            (ranges(), json!([{"hostname": "lb.example"}])),
-            (ranges(), json!([{"ip": "192.0.2.7", "ipMode": "Proxy"}])),
-        ] {
-            assert_eq!(problems(ranges, ingress), Vec::<String>::new());
-        }
     }
 }

@@ -2,19 +2,17 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use ipvs::Family;
 use service::{Service, ServiceKind, TrafficPolicy};
 
 use crate::view::Problems;
 
 /// Names it.
-pub(super) fn note(service: &Service, has_source_ranges: bool, problems: &mut Problems) {
+pub(super) fn note(service: &Service, problems: &mut Problems) {
     addresses(service, "spec.externalIPs", &service.external_ips, problems);
     addresses(service, "status.loadBalancer.ingress", &service.load_balancer_ips, problems);
-    // Where there is no address that they would guard, nothing is missed.
-    if has_source_ranges && !service.load_balancer_ips.is_empty() {
-        problems.add("spec.loadBalancerSourceRanges", "not enforced yet; every client is let in");
-    }
+    source_ranges(service, problems);
     let asked =
         service.kind == ServiceKind::LoadBalancer && service.external_traffic_policy == TrafficPolicy::Local;
     if asked && let Some(port) = service.health_check_node_port {
@@ -22,10 +20,30 @@ pub(super) fn note(service: &Service, has_source_ranges: bool, problems: &mut Pr
     }
 }
 
+/// Ranges of one family restrict nobody in the other, as upstream has it.
+fn source_ranges(service: &Service, problems: &mut Problems) {
+    // Without a single one, nobody is let in.
+    let Some(ranges @ [_, ..]) = service.load_balancer_source_ranges.as_deref() else { return };
+    let restricts = |range: &IpNet, ip: &IpAddr| Family::of(range.addr()) == Family::of(*ip);
+    for ip in service.load_balancer_ips.iter().filter(|ip| serves_family_of(service, ip)) {
+        if !ranges.iter().any(|range| restricts(range, ip)) {
+            let family = Family::of(*ip);
+            problems.add(
+                "spec.loadBalancerSourceRanges",
+                format_args!("none is of {family}; every client is let in at {ip}"),
+            );
+        }
+    }
+}
+
+fn serves_family_of(service: &Service, ip: &IpAddr) -> bool {
+    service.cluster_ips.iter().any(|other| Family::of(*other) == Family::of(*ip))
+}
+
 /// A family without ClusterIP is not served. A Service without any is headless, and none of ours.
 fn addresses(service: &Service, at: &'static str, ips: &[IpAddr], problems: &mut Problems) {
-    let served = |ip: &IpAddr| service.cluster_ips.iter().any(|other| Family::of(*other) == Family::of(*ip));
-    for ip in ips.iter().filter(|ip| !service.cluster_ips.is_empty() && !served(ip)) {
+    let unserved = |ip: &&IpAddr| !service.cluster_ips.is_empty() && !serves_family_of(service, ip);
+    for ip in ips.iter().filter(unserved) {
         let family = Family::of(*ip);
         problems.add(at, format_args!("{ip} is not served: the Service has no {family} ClusterIP"));
     }
@@ -51,6 +69,33 @@ mod tests {
             ]
         );
         assert_eq!(with(json!({"externalIPs": ["2001:db8::1"]}), json!({})).problems, [""; 0]);
+    }
+
+    #[test]
+    fn a_load_balancers_address_that_ranges_of_the_other_family_leave_open_is_named() {
+        let problems = |cluster_ips: &[&str], ranges: &[&str]| {
+            let spec = json!({"clusterIPs": cluster_ips, "loadBalancerSourceRanges": ranges});
+            let ingress = json!([{"ip": "192.0.2.7"}, {"ip": "2001:db8::7"}, {"ip": "2001:db8::8"}]);
+            with(spec, json!({"loadBalancer": {"ingress": ingress}})).problems
+        };
+        let dual = ["10.96.0.7", "fd00::7"];
+        assert_eq!(
+            problems(&dual, &["10.0.0.0/8"]),
+            [
+                "spec.loadBalancerSourceRanges: none is of IPv6; every client is let in at 2001:db8::7",
+                "spec.loadBalancerSourceRanges: none is of IPv6; every client is let in at 2001:db8::8",
+            ]
+        );
+        assert_eq!(
+            problems(&dual, &["fd00::/8"]),
+            ["spec.loadBalancerSourceRanges: none is of IPv4; every client is let in at 192.0.2.7"]
+        );
+        for ranges in [&[][..], &["10.0.0.0/8", "fd00::/8"], &["0.0.0.0/0", "::/0"]] {
+            assert_eq!(problems(&dual, ranges), [""; 0], "{ranges:?}");
+        }
+        // Nobody is let in where nothing is served.
+        let single = problems(&dual[..1], &["10.0.0.0/8"]);
+        assert!(single.iter().all(|problem| problem.contains("is not served")), "{single:?}");
     }
 
     #[test]

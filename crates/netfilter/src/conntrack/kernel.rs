@@ -1,0 +1,151 @@
+//! The kernel client.
+
+use std::collections::BTreeSet;
+
+use netlink::{Batch, Errno, Failure, Protocol, Refusal, Socket};
+
+use super::{
+    Conntrack, StaleFlow,
+    entry::{self, Entry},
+};
+
+/// Why entries could not be deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// CAP_NET_ADMIN is missing.
+    #[error("conntrack refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
+    NotPermitted {
+        /// What was asked.
+        operation: &'static str,
+    },
+    /// Nobody in the kernel understands the request.
+    #[error("the kernel cannot list conntrack's entries: the module nf_conntrack_netlink is missing")]
+    NotSupported,
+    /// Some entries were refused to be deleted.
+    #[error("{failed} of {found} stale conntrack entries could not be deleted")]
+    NotDeleted {
+        /// How many.
+        failed: usize,
+        /// Of how many that were found.
+        found: usize,
+        /// What the kernel said of the first.
+        source: Refusal,
+    },
+    /// Some other failure of the exchange.
+    #[error("cannot {operation}")]
+    Netlink {
+        /// What was asked.
+        operation: &'static str,
+        /// What went wrong.
+        source: netlink::Error,
+    },
+}
+
+impl Error {
+    fn new(operation: &'static str, source: netlink::Error) -> Self {
+        match source.errno() {
+            Some(Errno::EPERM) => Self::NotPermitted { operation },
+            _ => Self::Netlink { operation, source },
+        }
+    }
+}
+
+/// The real kernel, in the network namespace of the thread that opened it.
+///
+/// Each call reads the table once, whatever its size and however many flows are asked for: a million entries
+/// take about a second, of which no packet waits for more than the part that fits one message.
+#[derive(Debug)]
+pub struct KernelConntrack {
+    socket: Socket,
+}
+
+impl KernelConntrack {
+    /// Opens a netlink socket. Nothing is read or written yet.
+    pub fn open() -> Result<Self, Error> {
+        let socket = Socket::open(Protocol::Netfilter)
+            .map_err(|source| Error::new("open a socket to conntrack", source))?;
+        Ok(Self { socket })
+    }
+
+    /// Requests to delete each entry of these flows.
+    fn find(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<Batch, Error> {
+        let mut deletions = Batch::default();
+        let listed = self.socket.dump(&mut entry::list(), |reply| {
+            if let Some(entry) = Entry::read(reply).filter(|entry| flows.contains(&entry.flow)) {
+                entry.delete(&mut deletions);
+            }
+            Ok(())
+        });
+        finished(listed.map(drop)).map(|()| deletions)
+    }
+}
+
+impl Conntrack for KernelConntrack {
+    fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<usize, Error> {
+        if flows.is_empty() {
+            return Ok(0);
+        }
+        let mut deletions = self.find(flows)?;
+        let failures = self.socket.pipeline(&mut deletions);
+        let failures = failures.map_err(|source| Error::new("delete conntrack entries", source))?;
+        deleted(deletions.len(), failures)
+    }
+}
+
+/// What a listing is worth. One that others kept disturbing has shown some entries twice and may lack some;
+/// to delete those that it has shown is right all the same, and a flow that goes on is found the next time.
+fn finished(listed: Result<(), netlink::Error>) -> Result<(), Error> {
+    match listed {
+        Err(netlink::Error::DumpInterrupted { .. }) => Ok(()),
+        // A request that names no attributes can only be refused because nobody knows its type.
+        Err(error) if error.errno() == Some(Errno::EINVAL) => Err(Error::NotSupported),
+        listed => listed.map_err(|source| Error::new("list conntrack's entries", source)),
+    }
+}
+
+/// How many entries were deleted. Those that are not there any more have ended by themselves, or were listed
+/// twice.
+fn deleted(found: usize, failures: Vec<Failure>) -> Result<usize, Error> {
+    let count = found - failures.len();
+    let mut refused = failures.into_iter().filter(|failure| failure.refusal.errno != Errno::ENOENT);
+    match refused.next() {
+        None => Ok(count),
+        Some(first) => Err(Error::NotDeleted { failed: 1 + refused.count(), found, source: first.refusal }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_that_was_disturbed_again_and_again_is_used_as_far_as_it_came() {
+        finished(Err(netlink::Error::DumpInterrupted { attempts: 5 })).unwrap();
+    }
+
+    #[test]
+    fn a_listing_that_failed_is_an_error_that_says_what_is_missing() {
+        let error = |errno| finished(Err(Refusal::new(errno).into())).unwrap_err().to_string();
+        assert!(error(Errno::EINVAL).contains("nf_conntrack_netlink"));
+        assert!(error(Errno::EPERM).contains("CAP_NET_ADMIN"));
+        assert_eq!(error(Errno::ENOMEM), "cannot list conntrack's entries");
+        assert!(finished(Err(netlink::Error::StateUnknown)).is_err());
+    }
+
+    fn failure(index: usize, errno: Errno) -> Failure {
+        Failure { index, refusal: Refusal::new(errno) }
+    }
+
+    #[test]
+    fn entries_that_have_ended_meanwhile_are_not_counted_and_no_error() {
+        assert_eq!(deleted(5, vec![failure(1, Errno::ENOENT), failure(4, Errno::ENOENT)]).unwrap(), 3);
+    }
+
+    #[test]
+    fn entries_that_the_kernel_keeps_are_an_error() {
+        let failures = vec![failure(0, Errno::ENOENT), failure(1, Errno::EBUSY), failure(2, Errno::EBUSY)];
+        let error = deleted(5, failures).unwrap_err();
+        assert_eq!(error.to_string(), "2 of 5 stale conntrack entries could not be deleted");
+        assert!(matches!(error, Error::NotDeleted { source, .. } if source.errno == Errno::EBUSY));
+    }
+}

@@ -1,0 +1,248 @@
+//! The host's own firewall, where it stands in the way of what IPVS forwards.
+//!
+//! A request to a VIP comes through the hook input, with the VIP as destination, since that is an address of
+//! the node; forward sees the answers of pods only. A host that drops what it does not know in either of them
+//! cuts Services off. `accept` in our own table does not help: it ends one base chain, and a drop in another
+//! one is final.
+//!
+//! [`HostChains::closed_chains`] finds the chains that drop, and [`HostChains::accept_in`] puts one rule at
+//! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`]. Our table sets that mark
+//! before the host's chains and clears it behind them. Apart from that one rule nothing of the host's is ever
+//! changed.
+//!
+//! # Rules by hand
+//!
+//! Who would rather write the rules lets pass: in input, what is sent to VIPs and NodePorts, and the answers
+//! to connections of the node itself; in forward, answers. With iptables, here with the Service range
+//! 10.96.0.0/12 and 203.0.113.0/24 for load balancers (and the same again with ip6tables):
+//!
+//! ```text
+//! iptables -I INPUT -d 10.96.0.0/12,203.0.113.0/24 -m comment --comment kube-ipvs -j ACCEPT
+//! iptables -I INPUT -p tcp --dport 30000:32767 -m comment --comment kube-ipvs -j ACCEPT
+//! iptables -I INPUT -p udp --dport 30000:32767 -m comment --comment kube-ipvs -j ACCEPT
+//! iptables -I INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+//! iptables -I FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -m comment --comment kube-ipvs -j ACCEPT
+//! ```
+//!
+//! With nft, in the host's own table:
+//!
+//! ```text
+//! nft insert rule inet filter input ip daddr '{ 10.96.0.0/12, 203.0.113.0/24 }' accept comment kube-ipvs
+//! nft insert rule inet filter input meta l4proto '{ tcp, udp }' th dport 30000-32767 accept comment kube-ipvs
+//! nft insert rule inet filter input ct state established,related accept
+//! nft insert rule inet filter forward ct state established,related accept comment kube-ipvs
+//! ```
+//!
+//! A comment that begins with `kube-ipvs` says that a chain was seen to ([`Accepts::ByHand`]), since what a
+//! rule accepts cannot be told in general. What is sent to a VIP at a port that is not served our own table
+//! rejects, whatever the host accepts.
+
+mod accept;
+mod chain;
+mod closed;
+mod expression;
+mod legacy;
+mod rule;
+
+use std::ops::Range;
+
+use netlink::{Batch, Errno, Protocol, Socket};
+
+pub use chain::{Hook, HostChain, TableFamily};
+pub use closed::{Accepts, ClosedChain, How};
+pub use legacy::legacy_tables;
+
+use crate::{
+    Policy,
+    nft::message::{self, Message, Nfproto},
+    table,
+};
+use chain::{BaseChain, Table};
+use rule::Rule;
+
+/// Where packets bear our mark: behind the chains of our table that set it, before those that clear it
+/// (`ruleset/chains.rs`).
+const MARKED: Range<i32> = -159..90;
+
+/// A read, or a transaction that builds on one, starts over when others changed nf_tables meanwhile: so often.
+const ATTEMPTS: u32 = 5;
+
+/// Why the host's firewall could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// CAP_NET_ADMIN is missing.
+    #[error("nf_tables refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
+    NotPermitted {
+        /// What was asked.
+        operation: String,
+    },
+    /// The chain is in a table that only its owner can change.
+    #[error("cannot change {0}: another program owns the table and alone may change it")]
+    Owned(HostChain),
+    /// The chain comes before our table sets its mark, or after that has been cleared.
+    #[error("cannot accept anything in chain {0}: at its priority, {priority}, our mark is not set", priority = .0.priority)]
+    OutOfReach(HostChain),
+    /// Some other failure of the exchange with nf_tables.
+    #[error("cannot {operation}")]
+    Netlink {
+        /// What was asked.
+        operation: String,
+        /// What went wrong.
+        source: netlink::Error,
+    },
+    /// The list of the old iptables' tables could not be read.
+    #[error("cannot read {path}")]
+    LegacyTables {
+        /// The file.
+        path: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    fn new(operation: String, source: netlink::Error) -> Self {
+        match source.errno() {
+            Some(Errno::EPERM) => Self::NotPermitted { operation },
+            _ => Self::Netlink { operation, source },
+        }
+    }
+}
+
+/// The chains of the host's own firewall, in the network namespace of the thread that opened this.
+#[derive(Debug)]
+pub struct HostChains {
+    socket: Socket,
+    mark: u32,
+}
+
+impl HostChains {
+    /// Opens a netlink socket. Nothing is read or written yet.
+    pub fn open(policy: &Policy) -> Result<Self, Error> {
+        let socket = Socket::open(Protocol::Netfilter)
+            .map_err(|source| Error::new("open a socket to nf_tables".to_owned(), source))?;
+        Ok(Self { socket, mark: policy.accept_mark() })
+    }
+
+    /// The port of its socket, by which a [`Monitor`](crate::Monitor) knows the changes that it has made.
+    pub fn port(&self) -> u32 {
+        self.socket.port()
+    }
+
+    /// The chains that drop what none of their rules accepts.
+    ///
+    /// It costs a list of all chains, and the rules of the base chains at input and forward. Tables that
+    /// are dormant filter nothing and are left out, and so is our own.
+    pub fn closed_chains(&mut self) -> Result<Vec<ClosedChain>, Error> {
+        let mark = self.mark;
+        let chains = self.read()?;
+        Ok(chains.into_iter().filter_map(|(chain, rules)| closed::judge(chain, &rules, mark)).collect())
+    }
+
+    /// The chains, closed or not, in which a rule of ours is.
+    pub fn chains_with_our_rule(&mut self) -> Result<Vec<HostChain>, Error> {
+        let mark = self.mark;
+        let mut chains = self.read()?;
+        chains.retain(|(_, rules)| rules.iter().any(|rule| accept::is_ours(rule, mark)));
+        Ok(chains.into_iter().map(|(base, _)| base.chain).collect())
+    }
+
+    /// Makes sure that our rule is in the chain, once and where packets reach it. Says whether that took a
+    /// change.
+    pub fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error> {
+        if !MARKED.contains(&chain.priority) {
+            return Err(Error::OutOfReach(chain.clone()));
+        }
+        self.change(chain, true)
+    }
+
+    /// Makes sure that no rule of ours is in the chain. Says whether that took a change.
+    pub fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
+        self.change(chain, false)
+    }
+
+    fn change(&mut self, chain: &HostChain, accept: bool) -> Result<bool, Error> {
+        let operation = if accept { "put our rule into" } else { "remove our rule from" };
+        let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
+        let mut outcome = Err(netlink::Error::DumpInterrupted { attempts: ATTEMPTS });
+        for _ in 0..ATTEMPTS {
+            let generation = table::generation(&mut self.socket).map_err(cannot)?;
+            let rules = self.rules(chain)?;
+            let ours: Vec<_> = rules.iter().filter(|rule| accept::is_ours(rule, self.mark)).collect();
+            let is_done = if accept { accept::is_settled(&rules, self.mark) } else { ours.is_empty() };
+            if is_done {
+                return Ok(false);
+            }
+            let mut batch = Batch::default();
+            message::begin(&mut batch, Some(generation));
+            for rule in ours {
+                accept::delete(&mut batch, chain, rule);
+            }
+            if accept {
+                accept::insert(&mut batch, chain, self.mark);
+            }
+            message::end(&mut batch);
+            outcome = self.socket.transact(&mut batch);
+            match &outcome {
+                Err(error) if error.errno() == Some(Errno::ERESTART) => {}
+                _ => break,
+            }
+        }
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(error) if error.errno() == Some(Errno::EPERM) && self.is_owned(chain)? => {
+                Err(Error::Owned(chain.clone()))
+            }
+            Err(error) => Err(cannot(error)),
+        }
+    }
+
+    /// All chains with their rules, as of one moment.
+    fn read(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
+        let cannot = |source| Error::new("read the host's chains".to_owned(), source);
+        for _ in 0..ATTEMPTS {
+            let before = table::generation(&mut self.socket).map_err(cannot)?;
+            let found = self.read_once();
+            if table::generation(&mut self.socket).map_err(cannot)? == before {
+                return found;
+            }
+        }
+        Err(cannot(netlink::Error::DumpInterrupted { attempts: ATTEMPTS }))
+    }
+
+    fn read_once(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
+        let tables = self.tables()?;
+        let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
+        let chains = table::dump(&mut self.socket, request, chain::decode_chain)
+            .map_err(|source| Error::new("list the chains".to_owned(), source))?;
+        let mut found = Vec::new();
+        for mut base in chains {
+            let table = tables.iter().find(|table| table.holds(&base.chain));
+            if table.is_some_and(|table| table.dormant) {
+                continue;
+            }
+            base.chain.owned = table.is_some_and(|table| table.owned);
+            let rules = self.rules(&base.chain)?;
+            found.push((base, rules));
+        }
+        Ok(found)
+    }
+
+    fn tables(&mut self) -> Result<Vec<Table>, Error> {
+        let request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
+        table::dump(&mut self.socket, request, chain::decode_table)
+            .map_err(|source| Error::new("list the tables".to_owned(), source))
+    }
+
+    fn is_owned(&mut self, chain: &HostChain) -> Result<bool, Error> {
+        Ok(self.tables()?.iter().any(|table| table.owned && table.holds(chain)))
+    }
+
+    fn rules(&mut self, chain: &HostChain) -> Result<Vec<Rule>, Error> {
+        table::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
+            .map_err(|source| Error::new(format!("read the rules of chain {chain}"), source))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! The rule that lets pass what IPVS forwards.
+
+use ipvs::Family;
+use netlink::{Batch, Encoder};
+
+use super::{
+    chain::HostChain,
+    closed::reached,
+    rule::{Effect, NFTA_RULE_HANDLE, Rule},
+};
+use crate::nft::{
+    expression::{Expression, LIST_ELEMENT, Verdict},
+    message::{self, CREATE, Message},
+    rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, comment_userdata},
+    statement::Statement,
+};
+
+/// What our rule says about itself.
+pub(super) const COMMENT: &str = "kube-ipvs: what it forwards";
+
+/// How the comment of a rule begins that an operator has written for our sake.
+pub(super) const BY_HAND: &str = "kube-ipvs";
+
+/// Whether we have put this rule there: by its comment, or, if that got lost, by what it does.
+pub(super) fn is_ours(rule: &Rule, mark: u32) -> bool {
+    *rule.comment == *COMMENT || rule.effect == Effect::AcceptsMarked(mark)
+}
+
+/// Whether our rule is there once, and where packets reach it.
+pub(super) fn is_settled(rules: &[Rule], mark: u32) -> bool {
+    let (reached, _) = reached(rules);
+    reached.iter().filter(|rule| rule.effect == Effect::AcceptsMarked(mark)).count() == 1
+        && rules.iter().filter(|rule| is_ours(rule, mark)).count() == 1
+}
+
+/// Appends the request that puts the rule at the head of the chain: `meta mark & MARK == MARK accept`.
+pub(super) fn insert(batch: &mut Batch, chain: &HostChain, mark: u32) {
+    message::add(batch, Message::NewRule, CREATE, chain.family, |encoder| {
+        name(encoder, chain);
+        encoder.nest(NFTA_RULE_EXPRESSIONS, |list| {
+            if chain.belongs_to_iptables() {
+                match_as_iptables(list, mark);
+            } else {
+                // The same instructions in every family.
+                for expression in Statement::HasMark(mark).expressions(Family::V4) {
+                    expression.encode(list);
+                }
+            }
+            Expression::Verdict(Verdict::Accept).encode(list);
+        });
+        encoder.bytes(NFTA_RULE_USERDATA, &comment_userdata(COMMENT));
+    });
+}
+
+/// Appends the request that removes a rule.
+pub(super) fn delete(batch: &mut Batch, chain: &HostChain, rule: &Rule) {
+    message::add(batch, Message::DelRule, 0, chain.family, |encoder| {
+        name(encoder, chain);
+        encoder.bytes(NFTA_RULE_HANDLE, &rule.handle.to_be_bytes());
+    });
+}
+
+fn name(encoder: &mut Encoder<'_>, chain: &HostChain) {
+    encoder.string(NFTA_RULE_TABLE, &chain.table);
+    encoder.string(NFTA_RULE_CHAIN, &chain.name);
+}
+
+/// Appends iptables' `-m mark --mark MARK/MARK`: the match `mark`, revision 1, with its
+/// `struct xt_mark_mtinfo1`.
+///
+/// iptables before 1.8.8 does not read the test that nf_tables itself has for marks: it shows the rule without
+/// it, and `iptables-save | iptables-restore` would make of it one that accepts everything. Every version
+/// reads the match. Where the kernel lacks it (`nft_compat`, `xt_mark`) the rule is better refused.
+fn match_as_iptables(list: &mut Encoder<'_>, mark: u32) {
+    const NAME: u16 = 1;
+    const DATA: u16 = 2;
+    let info = [&mark.to_ne_bytes()[..], &mark.to_ne_bytes(), &[0]].concat();
+    list.nest(LIST_ELEMENT, |entry| {
+        entry.string(NAME, "match");
+        entry.nest(DATA, |data| {
+            data.string(1, "mark");
+            data.u32_be(2, 1);
+            data.bytes(3, &aligned(info));
+        });
+    });
+}
+
+/// `XT_ALIGN`: to what the machine aligns 64 bits to.
+fn aligned(mut info: Vec<u8>) -> Vec<u8> {
+    info.resize(info.len().next_multiple_of(align_of::<u64>()), 0);
+    info
+}

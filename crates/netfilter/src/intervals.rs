@@ -1,0 +1,102 @@
+//! Changes to intervals, of which the kernel does not see everything that is wrong.
+//!
+//! As seen on 6.18 and 7.2 (`nft_pipapo_insert` and `nft_pipapo_deactivate` in net/netfilter/nft_set_pipapo.c),
+//! deleting an interval deletes whichever holds its *start*, though it may be another one; adding one is
+//! refused if one of its ends lies in another, but not if it covers another whole. So before intervals are
+//! deleted those that are there are read, and nothing is deleted that is not.
+
+use std::collections::{BTreeMap, HashSet};
+
+use ipvs::Family;
+
+use crate::{Change, Element};
+
+/// Whether an element is an interval.
+pub(crate) fn contain(element: &Element) -> bool {
+    matches!(element, Element::AllowedSource(_))
+}
+
+/// Whether some interval of a family is deleted.
+pub(crate) fn are_deleted(changes: &[Change], family: Family) -> bool {
+    changes.iter().any(|change| match change {
+        Change::DeleteElement(element) => contain(element) && element.family() == family,
+        Change::InstallTable(_) | Change::AddElement(_) => false,
+    })
+}
+
+/// The changes, with those of a family's intervals at the end: what is there and is to go, and then, when nothing
+/// is left for it to overlap, what is not there and is to come.
+pub(crate) fn settle(changes: &[Change], family: Family, there: &HashSet<Element>) -> Vec<Change> {
+    let mut settled = Vec::with_capacity(changes.len());
+    let mut wanted = BTreeMap::new();
+    for change in changes {
+        match change {
+            Change::AddElement(element) | Change::DeleteElement(element)
+                if contain(element) && element.family() == family =>
+            {
+                wanted.insert(*element, matches!(change, Change::AddElement(_)));
+            }
+            other => settled.push(*other),
+        }
+    }
+    wanted.retain(|element, wanted| *wanted != there.contains(element));
+    let (come, go): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|(_, wanted)| *wanted);
+    settled.extend(go.into_iter().map(|(element, _)| Change::DeleteElement(element)));
+    settled.extend(come.into_iter().map(|(element, _)| Change::AddElement(element)));
+    settled
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{Protocol, ServiceAddress};
+
+    use super::*;
+    use crate::AllowedSource;
+
+    fn range(first: &str, last: &str) -> Element {
+        let to = ServiceAddress { protocol: Protocol::Tcp, ip: [192, 0, 2, 1].into(), port: 443 };
+        let [first, last] = [first, last].map(|ip| ip.parse().unwrap());
+        Element::AllowedSource(AllowedSource { to, first, last })
+    }
+
+    #[test]
+    fn what_goes_goes_before_what_comes_and_what_is_as_wanted_stays() {
+        let vip = Change::AddElement(Element::Vip([192, 0, 2, 1].into()));
+        let [wide, narrow, absent, kept] = [
+            range("10.0.0.0", "10.255.255.255"),
+            range("10.1.0.0", "10.1.255.255"),
+            range("11.0.0.0", "11.0.0.1"),
+            range("12.0.0.0", "12.0.0.1"),
+        ];
+        let changes = [
+            Change::AddElement(narrow),
+            Change::AddElement(kept),
+            Change::DeleteElement(absent),
+            vip,
+            Change::DeleteElement(wide),
+        ];
+        let settled = settle(&changes, Family::V4, &HashSet::from([wide, kept]));
+        assert_eq!(settled, [vip, Change::DeleteElement(wide), Change::AddElement(narrow)]);
+    }
+
+    #[test]
+    fn of_several_changes_to_one_interval_the_last_counts() {
+        let range = range("10.0.0.0", "10.0.0.255");
+        let (add, delete) = (Change::AddElement(range), Change::DeleteElement(range));
+        let (there, gone) = (HashSet::from([range]), HashSet::new());
+        assert_eq!(settle(&[add, delete], Family::V4, &there), [delete]);
+        assert_eq!(settle(&[add, delete], Family::V4, &gone), []);
+        assert_eq!(settle(&[delete, add], Family::V4, &there), []);
+        assert_eq!(settle(&[delete, add], Family::V4, &gone), [add]);
+    }
+
+    #[test]
+    fn only_deletions_of_intervals_need_a_look_in_their_family() {
+        let delete = [Change::DeleteElement(range("10.0.0.0", "10.0.0.255"))];
+        assert!(are_deleted(&delete, Family::V4));
+        assert!(!are_deleted(&delete, Family::V6));
+        let vip = Element::Vip([192, 0, 2, 1].into());
+        assert!(!are_deleted(&[Change::DeleteElement(vip)], Family::V4));
+        assert!(!are_deleted(&[Change::AddElement(range("10.0.0.0", "10.0.0.255"))], Family::V4));
+    }
+}

@@ -1,0 +1,119 @@
+//! What our tables need of a kernel, and whether it has that.
+
+use std::fmt;
+
+use ipvs::Family;
+use netlink::{Errno, Error, Socket};
+
+use crate::{
+    Element, Ruleset,
+    nft::{
+        chain::{Chain, Hook, Kind, Point},
+        rule::Rule,
+        statement::{Connection, Statement},
+        transaction::{Operation, Transaction},
+    },
+    table,
+};
+
+/// What the kernel says to a family, a chain type, a set flag or an expression that it does not know.
+const UNKNOWN: [Errno; 4] = [Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP, Errno::ENOENT, Errno::EINVAL];
+
+/// A part of the kernel that our tables need and that can be missing. What nf_tables is never without,
+/// such as sets without intervals, is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Feature {
+    /// nf_tables itself, with tables of the family.
+    Tables,
+    /// Sets in which one field of several is an interval. Without them a table has no `allowed-sources`, and nobody
+    /// reaches a restricted address.
+    IntervalSets,
+    /// Chains of type nat.
+    NatChains,
+    /// The state of connections.
+    Conntrack,
+    /// Replacing a destination.
+    DestinationNat,
+    /// Replacing a source by the node's own.
+    Masquerade,
+    /// Dropping a packet and telling its sender.
+    Reject,
+}
+
+impl Feature {
+    /// Whether a table cannot be installed without it.
+    pub fn is_essential(self) -> bool {
+        self != Self::IntervalSets
+    }
+}
+
+/// What it is, and where it comes from.
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tables => {
+                "nf_tables (module nf_tables, with CONFIG_NF_TABLES_IPV4 or CONFIG_NF_TABLES_IPV6)"
+            }
+            Self::IntervalSets => "sets of intervals of concatenations (nft_set_pipapo, Linux 5.6)",
+            Self::NatChains => "chains of type nat (module nft_chain_nat)",
+            Self::Conntrack => "the state of connections in rules (module nft_ct)",
+            Self::DestinationNat => "destination NAT in rules (module nft_nat)",
+            Self::Masquerade => "masquerading in rules (module nft_masq)",
+            Self::Reject => "rejecting in rules (module nft_reject_ipv4 or nft_reject_ipv6)",
+        })
+    }
+}
+
+/// The features that the kernel lacks for a table of `family`, by a rehearsal: nothing is changed, but modules are
+/// loaded that can be.
+pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Vec<Feature>, Error> {
+    // A kernel without nf_tables knows nobody to hand the message to (`nfnetlink_rcv_msg`).
+    match table::generation(socket) {
+        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(vec![Feature::Tables]),
+        generation => generation?,
+    };
+    let nat = Hook { kind: Kind::Nat, point: Point::Postrouting, priority: 100 };
+    let [plain, nat] =
+        [("probe", None), ("probe-nat", Some(nat))].map(|(name, hook)| Chain { name, hook, rules: vec![] });
+    let rules = [
+        (Feature::Conntrack, Statement::Is(Connection::New)),
+        (Feature::DestinationNat, Statement::KeepDestination),
+        (Feature::Masquerade, Statement::Masquerade { fully_random: true }),
+        (Feature::Reject, Statement::Reject),
+    ]
+    .map(|(feature, statement)| (feature, Rule::new("probe", [statement])));
+    let intervals = Ruleset::known_sets().iter().filter(|set| set.name == Element::ALLOWED_SOURCES);
+
+    let mut trials = vec![
+        (Feature::Tables, Operation::AddTable(family)),
+        (Feature::Tables, Operation::AddChain(family, &plain)),
+        (Feature::NatChains, Operation::AddChain(family, &nat)),
+    ];
+    trials.extend(intervals.map(|set| (Feature::IntervalSets, Operation::AddSet(family, set))));
+    trials
+        .extend(rules.iter().map(|(feature, rule)| (*feature, Operation::AddRule(family, plain.name, rule))));
+    rehearse(socket, trials)
+}
+
+/// The features whose trial the kernel does not understand. Without tables nothing can be said of the others. What
+/// goes wrong for another reason, such as a table that belongs to somebody, is told when a table is installed.
+fn rehearse(socket: &mut Socket, trials: Vec<(Feature, Operation<'_>)>) -> Result<Vec<Feature>, Error> {
+    let mut transaction = Transaction::default();
+    let mut features = Vec::with_capacity(trials.len());
+    for (feature, operation) in trials {
+        features.push(feature);
+        transaction.push(operation);
+    }
+    let failures = socket.pipeline(&mut transaction.encode_rehearsal())?;
+    // Request 0 is the begin.
+    let mut missing: Vec<_> = failures
+        .iter()
+        .filter(|failure| UNKNOWN.contains(&failure.refusal.errno))
+        .filter_map(|failure| features.get(failure.index.checked_sub(1)?).copied())
+        .collect();
+    missing.dedup();
+    if missing.contains(&Feature::Tables) {
+        missing.truncate(1);
+    }
+    Ok(missing)
+}

@@ -1,0 +1,244 @@
+//! Every chain of our table and every rule in it.
+//!
+//! What else is hooked where ours are, by priority: conntrack -200, destination NAT of other tables -100,
+//! filters of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS 98 and 99 in input, -99 and
+//! -98 in output, 99 and 100 in forward (`ip_vs_ops4` in net/netfilter/ipvs/ip_vs_core.c).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipvs::Family;
+
+use crate::{
+    Element, HostFirewall, LocalTraffic, Policy,
+    nft::{
+        chain::{
+            Chain, Hook,
+            Kind::{Filter, Nat},
+            Point::{Forward, Input, Output, Postrouting, Prerouting},
+        },
+        rule::Rule,
+        statement::{
+            Connection, Field, Interface, Statement,
+            Statement::{
+                CameInThrough, ClearMark, EchoRequest, HasMark, Is, Jump, KeepDestination, Masquerade,
+                NotFrom, Reject, Return, SetMark,
+            },
+        },
+    },
+};
+
+const SERVICES: &str = "services";
+const SOURCE_RANGES: &str = "source-ranges";
+const VIP_PORTS: &str = "vip-ports";
+
+/// All of them. How many there are depends on the policy, never on the Services.
+pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
+    let mut chains = vec![
+        // Jumped to from below.
+        Chain { name: SERVICES, hook: None, rules: services(policy, family) },
+        Chain { name: SOURCE_RANGES, hook: None, rules: source_ranges() },
+        Chain { name: VIP_PORTS, hook: None, rules: vip_ports() },
+        // One step before the destination NAT of others.
+        Chain {
+            name: "nat-prerouting",
+            hook: Some(Hook { kind: Nat, point: Prerouting, priority: -101 }),
+            rules: [new_connections(), kept_destinations()].concat(),
+        },
+        // Never of type route: setting the mark there would route the packet once more.
+        Chain {
+            name: "nat-output",
+            hook: Some(Hook { kind: Nat, point: Output, priority: -101 }),
+            rules: [new_connections(), from_this_node(policy.mark, family), kept_destinations()].concat(),
+        },
+        // Behind all of IPVS: the destination is the real server already.
+        Chain {
+            name: "nat-postrouting",
+            hook: Some(Hook { kind: Nat, point: Postrouting, priority: 100 }),
+            rules: masqueraded(policy.mark),
+        },
+        // Before IPVS: the destination is the VIP still.
+        Chain {
+            name: "filter-input",
+            hook: Some(Hook { kind: Filter, point: Input, priority: 0 }),
+            rules: [restricted(), unserved()].concat(),
+        },
+        // The same for what this node sends, which never comes to input. What IPVS sends through output
+        // again, to the real server, passes.
+        Chain {
+            name: "filter-output",
+            hook: Some(Hook { kind: Filter, point: Output, priority: -102 }),
+            rules: restricted(),
+        },
+    ];
+    if policy.host_firewall == HostFirewall::Accept {
+        let mark = policy.accept_mark();
+        // Before the chains of the host, which accept what is marked, and behind them.
+        chains.extend([
+            Chain {
+                name: "accept-input",
+                hook: Some(Hook { kind: Filter, point: Input, priority: -160 }),
+                rules: accepted_in_input(mark),
+            },
+            Chain {
+                name: "accepted-input",
+                hook: Some(Hook { kind: Filter, point: Input, priority: 90 }),
+                rules: no_longer_marked(mark),
+            },
+            Chain {
+                name: "accept-forward",
+                hook: Some(Hook { kind: Filter, point: Forward, priority: -160 }),
+                rules: accepted_in_forward(mark),
+            },
+            Chain {
+                name: "accepted-forward",
+                hook: Some(Hook { kind: Filter, point: Forward, priority: 90 }),
+                rules: no_longer_marked(mark),
+            },
+        ]);
+    }
+    chains
+}
+
+fn new_connections() -> Vec<Rule> {
+    vec![Rule::new("new connections", [Jump(SERVICES)])]
+}
+
+/// Who is marked for masquerading: everybody who connects to an external address, and everybody who
+/// connects to a ClusterIP except pods of this node, which get their answers back through this node anyway.
+///
+/// A pod that connects to an external address is masqueraded all the same, as upstream does it.
+fn services(policy: &Policy, family: Family) -> Vec<Rule> {
+    let mark = SetMark(policy.mark);
+    let mut rules = vec![
+        Rule::new("loopback is never masqueraded", [Statement::From(loopback(family)), Return]),
+        Rule::new("all flows to an external address", [to(Element::EXTERNAL), mark.clone()]),
+    ];
+    if policy.masquerade_all {
+        rules.push(Rule::new("masquerade all flows to a ClusterIP", [to(Element::CLUSTER_IPS), mark]));
+        return rules;
+    }
+    match local_traffic(&policy.local_traffic, family) {
+        Some(local) => {
+            // Not a negated match and a mark: kernels older than mid-2019 never match
+            // `iifname != "cbr0"` in output, where there is no input interface.
+            rules.push(Rule::new("pods of this node keep their address", [local, Return]));
+            rules.push(Rule::new("flows to a ClusterIP from elsewhere", [to(Element::CLUSTER_IPS), mark]));
+        }
+        None => {
+            // The node's own connections: it takes the VIP, one of its addresses, for the source.
+            let fields = &[Field::SourceAddress, Field::L4Protocol, Field::DestinationPort];
+            let from_cluster_ip = Statement::InSet { fields, set: Element::CLUSTER_IPS };
+            rules.push(Rule::new("flows from a ClusterIP", [from_cluster_ip, mark]));
+        }
+    }
+    rules
+}
+
+/// The external policy Local keeps the client's address. The node's own is the VIP, to which no other node
+/// can answer, so it has nothing to lose.
+fn from_this_node(mark: u32, family: Family) -> Vec<Rule> {
+    let statements = [NotFrom(loopback(family)), to(Element::EXTERNAL_LOCAL), SetMark(mark)];
+    vec![Rule::new("this node's own flows to an external address with the policy Local", statements)]
+}
+
+/// What a Service serves is served, though another table has a hostPort there, which for the kernel is
+/// any local address, a VIP too. An `accept` here would not stop that table.
+fn kept_destinations() -> Vec<Rule> {
+    [Element::CLUSTER_IPS, Element::EXTERNAL, Element::EXTERNAL_LOCAL]
+        .map(|set| Rule::new("no hostPort of another table takes this", [to(set), KeepDestination]))
+        .into()
+}
+
+fn masqueraded(mark: u32) -> Vec<Rule> {
+    let fields =
+        &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort, Field::SourceAddress];
+    let hairpin = Statement::InSet { fields, set: Element::HAIRPIN };
+    let masquerade = |fully_random| Masquerade { fully_random };
+    vec![
+        Rule::new("a pod that reached itself", [hairpin, ClearMark(mark), masquerade(false)]),
+        Rule::new("marked flows", [HasMark(mark), ClearMark(mark), masquerade(true)]),
+    ]
+}
+
+/// Every packet, not only a connection's first: a client that may no longer come is cut off.
+fn restricted() -> Vec<Rule> {
+    vec![Rule::new("only some clients may reach this", [to(Element::RESTRICTED), Jump(SOURCE_RANGES)])]
+}
+
+fn source_ranges() -> Vec<Rule> {
+    let fields =
+        &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort, Field::SourceAddress];
+    let allowed = Statement::InSet { fields, set: Element::ALLOWED_SOURCES };
+    vec![Rule::new("these may", [allowed, Return]), Rule::new("others may not", [Statement::Drop])]
+}
+
+/// A VIP is an address of this node: what no Service serves there would reach the node's own programs. Only
+/// new flows, since the node itself may have connected from the VIP.
+fn unserved() -> Vec<Rule> {
+    let fields = &[Field::DestinationAddress];
+    let to_vip = Statement::InSet { fields, set: Element::VIPS };
+    vec![Rule::new("new flows to a VIP", [Is(Connection::New), to_vip, Jump(VIP_PORTS)])]
+}
+
+fn vip_ports() -> Vec<Rule> {
+    vec![
+        Rule::new("a ClusterIP's port", [to(Element::CLUSTER_IPS), Return]),
+        Rule::new("an external address's port", [to(Element::EXTERNAL), Return]),
+        Rule::new("the same with the policy Local", [to(Element::EXTERNAL_LOCAL), Return]),
+        Rule::new("load balancers ask after health", [to_health_check(), Return]),
+        Rule::new("a VIP can be pinged", [EchoRequest, Return]),
+        Rule::new("no Service has this port", [Reject]),
+    ]
+}
+
+fn accepted_in_input(mark: u32) -> Vec<Rule> {
+    let fields = &[Field::DestinationAddress];
+    let to_vip = Statement::InSet { fields, set: Element::VIPS };
+    vec![
+        Rule::new("to a VIP", [to_vip, SetMark(mark)]),
+        Rule::new("to a NodePort", [to(Element::EXTERNAL), SetMark(mark)]),
+        Rule::new("to a NodePort with the policy Local", [to(Element::EXTERNAL_LOCAL), SetMark(mark)]),
+        Rule::new("load balancers ask after health", [to_health_check(), SetMark(mark)]),
+    ]
+}
+
+/// IPVS sends requests through output. Only the answers are forwarded.
+fn accepted_in_forward(mark: u32) -> Vec<Rule> {
+    vec![Rule::new("what comes back", [Is(Connection::Known), SetMark(mark)])]
+}
+
+/// The mark means something in this hook only.
+fn no_longer_marked(mark: u32) -> Vec<Rule> {
+    vec![Rule::new("the host has decided", [HasMark(mark), ClearMark(mark)])]
+}
+
+/// Matches what goes to an address, protocol and port in a set.
+fn to(set: &'static str) -> Statement {
+    let fields = &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort];
+    Statement::InSet { fields, set }
+}
+
+fn to_health_check() -> Statement {
+    let fields = &[Field::L4Protocol, Field::DestinationPort];
+    Statement::InSet { fields, set: Element::HEALTH_CHECK_PORTS }
+}
+
+/// What matches flows from pods of this node; `None` if that is not known in this family.
+fn local_traffic(local: &LocalTraffic, family: Family) -> Option<Statement> {
+    match (local, family) {
+        (LocalTraffic::Source { ipv4, .. }, Family::V4) => ipv4.map(|net| Statement::From(net.into())),
+        (LocalTraffic::Source { ipv6, .. }, Family::V6) => ipv6.map(|net| Statement::From(net.into())),
+        (LocalTraffic::Bridge(name), _) => Some(CameInThrough(Interface::Named(name.clone()))),
+        (LocalTraffic::InterfacePrefix(prefix), _) => {
+            Some(CameInThrough(Interface::StartingWith(prefix.clone())))
+        }
+    }
+}
+
+fn loopback(family: Family) -> IpNet {
+    match family {
+        Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
+        Family::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),
+    }
+}

@@ -1,0 +1,53 @@
+//! The host's own firewall on the real kernel: which chains are found to be closed, what is put into them, and
+//! what packets make of it.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "the tests' own functions fail a test by panicking"
+)]
+
+mod accept;
+mod closed;
+#[path = "../kernel_nftables/cluster.rs"]
+#[allow(dead_code, reason = "shared")]
+mod cluster;
+#[path = "../kernel_nftables/host.rs"]
+#[allow(dead_code, reason = "shared")]
+mod host;
+mod packets;
+#[path = "../kernel_nftables/programs.rs"]
+#[allow(dead_code, reason = "shared")]
+mod programs;
+
+use netfilter::{
+    HostFirewall, Policy,
+    host_firewall::{HostChain, HostChains},
+};
+
+/// Of `policy`.
+const MARK: u32 = 0x2000;
+
+fn policy() -> Policy {
+    Policy { host_firewall: HostFirewall::Accept, ..cluster::policy(cluster::cluster_cidr()) }
+}
+
+fn open() -> HostChains {
+    HostChains::open(&policy()).unwrap()
+}
+
+/// The one closed chain that there is.
+#[track_caller]
+fn only_closed_chain(chains: &mut HostChains) -> HostChain {
+    let closed = chains.closed_chains().unwrap();
+    assert_eq!(closed.len(), 1, "{closed:?}");
+    closed[0].chain.clone()
+}
+
+/// Runs a line of a shell, which must succeed.
+fn shell(line: &str) {
+    let status = std::process::Command::new("sh").args(["-c", line]).status().unwrap();
+    assert!(status.success(), "{line}");
+}

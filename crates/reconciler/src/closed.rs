@@ -1,0 +1,121 @@
+//! What must not be done because something that it rests on was not.
+
+use std::{collections::HashSet, net::IpAddr};
+
+use dummy_interface::Change::{Bind, Unbind};
+use ipvs::{Command, Family, Id, ServiceAddress, VirtualServer};
+use netfilter::{
+    Change::{AddElement, DeleteElement, InstallTable},
+    Element,
+};
+use watcher::{Observed, Operation};
+
+/// What stays closed, and what stays as it is, for the rest of a plan.
+#[derive(Debug, Default)]
+pub(crate) struct Closed {
+    /// Families without their table.
+    families: HashSet<Family>,
+    /// Virtual servers of which an element is not as wanted: they would let in whom they should not, or leave
+    /// their flows without masquerade.
+    unguarded: HashSet<ServiceAddress>,
+    /// Addresses that would lead to one of those, or to this node's own programs.
+    unguarded_vips: HashSet<IpAddr>,
+    /// Virtual servers that are not there, so nothing can be added to them.
+    missing: HashSet<ServiceAddress>,
+    /// Addresses of those.
+    vips_of_missing: HashSet<IpAddr>,
+    /// Virtual servers that should be gone, and may live on.
+    lingering: HashSet<ServiceAddress>,
+    /// Addresses that should be unbound, and may still be bound.
+    lingering_vips: HashSet<IpAddr>,
+}
+
+impl Closed {
+    /// Notes that an operation was not carried out, as far as is known. `observed` is what was there before.
+    pub(crate) fn without(&mut self, operation: &Operation, observed: &Observed) {
+        match operation {
+            Operation::Netfilter(InstallTable(family)) => {
+                self.families.insert(*family);
+            }
+            Operation::Netfilter(AddElement(Element::Vip(vip))) => {
+                self.unguarded_vips.insert(*vip);
+            }
+            Operation::Netfilter(AddElement(element) | DeleteElement(element)) => {
+                if let Some(of) = element.virtual_server() {
+                    self.unguarded.insert(*of);
+                    if observed.virtual_servers.contains_key(of) {
+                        self.unguarded_vips.insert(of.ip);
+                    }
+                }
+            }
+            Operation::Ipvs(Command::AddVirtualServer(VirtualServer { id: Id::Address(at), .. })) => {
+                self.missing.insert(*at);
+                self.vips_of_missing.insert(at.ip);
+            }
+            Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(at))) => {
+                self.lingering.insert(*at);
+            }
+            Operation::Link(Unbind(vip)) => {
+                self.lingering_vips.insert(*vip);
+            }
+            Operation::Ipvs(_) | Operation::Link(_) => {}
+        }
+    }
+
+    /// Why an operation must be put off, if it must.
+    pub(crate) fn objection(&self, operation: &Operation, observed: &Observed) -> Option<&'static str> {
+        match operation {
+            Operation::Netfilter(AddElement(element) | DeleteElement(element))
+                if self.families.contains(&element.family()) =>
+            {
+                Some("put off: its table is missing")
+            }
+            Operation::Netfilter(DeleteElement(element)) => self.still_needed(element),
+            Operation::Ipvs(Command::AddVirtualServer(VirtualServer { id: Id::Address(at), .. }))
+                if self.unguarded.contains(at) || self.families.contains(&Family::of(at.ip)) =>
+            {
+                Some("put off: an element of it in our tables is not as it should be")
+            }
+            Operation::Ipvs(
+                Command::AddRealServer(Id::Address(of), server)
+                | Command::EditRealServer(Id::Address(of), server),
+            ) => {
+                if self.missing.contains(of) {
+                    Some("put off: its virtual server is missing")
+                } else if self.unguarded.contains(of) && server.weight != 0 {
+                    // It may be on another node, and would answer past this one; and it may be for others.
+                    Some("put off: an element of its virtual server in our tables is not as it should be")
+                } else {
+                    None
+                }
+            }
+            Operation::Link(Bind(vip)) if self.leads_nowhere(vip, observed) => {
+                Some("put off: none of its virtual servers is there")
+            }
+            Operation::Link(Bind(vip)) if self.unguarded_vips.contains(vip) => {
+                Some("put off: an element of it in our tables is not as it should be")
+            }
+            Operation::Netfilter(_) | Operation::Ipvs(_) | Operation::Link(_) => None,
+        }
+    }
+
+    /// Why an element must stay, if it must.
+    fn still_needed(&self, element: &Element) -> Option<&'static str> {
+        match (element, element.virtual_server()) {
+            (Element::Vip(vip), _) if self.lingering_vips.contains(vip) => Some("put off: it is still bound"),
+            (_, Some(of)) if self.lingering.contains(of) => {
+                Some("put off: its virtual server is still there")
+            }
+            (_, Some(of)) if self.unguarded.contains(of) => {
+                Some("put off: another element of its virtual server is not as it should be")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a VIP would lead nowhere but to this node's own programs.
+    fn leads_nowhere(&self, vip: &IpAddr, observed: &Observed) -> bool {
+        self.vips_of_missing.contains(vip)
+            && !observed.virtual_servers.keys().any(|address| address.ip == *vip)
+    }
+}

@@ -1,0 +1,30 @@
+//! What Services use of the node itself.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use netfilter::Element;
+use service::{AddressKind, State};
+
+/// What Services use of the node itself: what the node must be fit for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// The NodePorts that are served.
+    pub node_ports: BTreeSet<u16>,
+    /// The addresses of this node's pods that are real servers.
+    pub local_endpoints: BTreeSet<IpAddr>,
+}
+
+impl InUse {
+    pub(crate) fn of(state: &State) -> Self {
+        let at_node_ports = state.virtual_servers().filter(|server| server.kind == AddressKind::NodePort);
+        // Each such pod can be its own client.
+        let local_endpoint = |element| match element {
+            Element::Hairpin(flow) => Some(flow.pod.ip),
+            _ => None,
+        };
+        Self {
+            node_ports: at_node_ports.map(|server| server.address.port).collect(),
+            local_endpoints: state.elements().filter_map(local_endpoint).collect(),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Which UDP flows conntrack is told to forget after a sync. What conntrack does then is seen by
+//! `tests/kernel_udp.rs`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+
+mod common;
+
+use std::{collections::BTreeSet, net::SocketAddr};
+
+use common::{Running, service, slice};
+use ipvs::{
+    Protocol::{self, Sctp, Tcp, Udp},
+    RealServerAddress, ServiceAddress,
+};
+use netfilter::conntrack::StaleFlow;
+use netlink::Errno;
+use service::{Change, ObjectName, Service};
+use testkit::FakeKernel;
+
+const DNS: &str = "10.96.0.53:80";
+const FIRST: &str = "10.244.0.1:8080";
+const SECOND: &str = "10.244.0.2:8080";
+
+fn flow((to, answered_by): &(&str, &str)) -> StaleFlow {
+    let [to, by]: [SocketAddr; 2] = [to, answered_by].map(|text| text.parse().unwrap());
+    StaleFlow {
+        to: ServiceAddress { protocol: Udp, ip: to.ip(), port: to.port() },
+        answered_by: RealServerAddress { ip: by.ip(), port: by.port() },
+    }
+}
+
+/// Makes sure that since the last time exactly these were handed over, together.
+#[track_caller]
+fn handed_over(running: &Running, flows: &[(&str, &str)]) {
+    let expected =
+        Vec::from_iter((!flows.is_empty()).then(|| flows.iter().map(flow).collect::<BTreeSet<_>>()));
+    assert_eq!(running.stale_flows(), expected);
+}
+
+/// A Service of this protocol with these endpoints, seen by a reconciler that was told of nothing else.
+fn serving(kernel: &FakeKernel, protocol: Protocol, endpoints: &[&str]) -> Running {
+    let running = Running::on(kernel);
+    running.lists(vec![service("dns", "10.96.0.53", protocol)], vec![slice("dns", protocol, endpoints)]);
+    running
+}
+
+/// The same, with what was handed over for it to come into being forgotten.
+fn served(kernel: &FakeKernel, protocol: Protocol, endpoints: &[&str]) -> Running {
+    let running = serving(kernel, protocol, endpoints);
+    running.stale_flows();
+    running
+}
+
+#[test]
+fn of_an_endpoint_that_goes_the_flows_to_it_are_forgotten_and_no_others() {
+    let running = served(&FakeKernel::new(), Udp, &["10.244.0.1", "10.244.0.2"]);
+    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
+    handed_over(&running, &[(DNS, FIRST)]);
+    running.handle.resync().unwrap();
+    handed_over(&running, &[]);
+}
+
+#[test]
+fn so_they_are_at_every_address_of_the_service() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses.insert("192.0.2.1".parse().unwrap());
+    let running = Running::on(&kernel);
+    let mut dns = Service {
+        external_ips: vec!["203.0.113.7".parse().unwrap()],
+        load_balancer_ips: vec!["198.51.100.7".parse().unwrap()],
+        ..service("dns", "10.96.0.53", Udp)
+    };
+    dns.ports.iter_mut().for_each(|port| port.node_port = 30053.try_into().ok());
+    running.lists(vec![dns], vec![slice("dns", Udp, &["10.244.0.1", "10.244.0.2"])]);
+    running.stale_flows();
+    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
+    let addresses = [DNS, "203.0.113.7:80", "198.51.100.7:80", "192.0.2.1:30053"];
+    handed_over(&running, &addresses.map(|to| (to, FIRST)));
+}
+
+#[test]
+fn the_last_endpoint_takes_its_flows_along_too() {
+    let running = served(&FakeKernel::new(), Udp, &["10.244.0.1"]);
+    running.tell(Change::ApplySlice(slice("dns", Udp, &[])));
+    handed_over(&running, &[(DNS, FIRST)]);
+}
+
+#[test]
+fn a_deleted_service_takes_the_flows_to_all_its_endpoints_along() {
+    let running = served(&FakeKernel::new(), Udp, &["10.244.0.1", "10.244.0.2"]);
+    running.tell(Change::DeleteService(ObjectName::new("default", "dns")));
+    handed_over(&running, &[(DNS, FIRST), (DNS, SECOND)]);
+}
+
+#[test]
+fn a_new_service_takes_over_the_flows_that_nobody_has_translated() {
+    let running = serving(&FakeKernel::new(), Udp, &["10.244.0.1"]);
+    handed_over(&running, &[(DNS, DNS)]);
+    // It serves now: another endpoint makes no flow stale.
+    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.1", "10.244.0.2"])));
+    handed_over(&running, &[]);
+}
+
+#[test]
+fn tcp_and_sctp_ask_conntrack_for_nothing() {
+    for protocol in [Tcp, Sctp] {
+        let running = serving(&FakeKernel::new(), protocol, &["10.244.0.1", "10.244.0.2"]);
+        running.tell(Change::ApplySlice(slice("dns", protocol, &["10.244.0.2"])));
+        running.settled();
+        running.tell(Change::DeleteService(ObjectName::new("default", "dns")));
+        handed_over(&running, &[]);
+    }
+}
+
+#[test]
+fn a_daemon_that_finds_everything_as_it_should_be_asks_for_nothing() {
+    let kernel = FakeKernel::new();
+    drop(serving(&kernel, Udp, &["10.244.0.1"]));
+    handed_over(&serving(&kernel, Udp, &["10.244.0.1"]), &[]);
+}
+
+#[test]
+fn the_flows_of_endpoints_that_went_while_no_daemon_ran_are_forgotten_at_the_start() {
+    let kernel = FakeKernel::new();
+    drop(serving(&kernel, Udp, &["10.244.0.1", "10.244.0.2"]));
+    handed_over(&serving(&kernel, Udp, &["10.244.0.2"]), &[(DNS, FIRST)]);
+}
+
+#[test]
+fn an_endpoint_that_could_not_be_removed_keeps_its_flows_until_it_is() {
+    let kernel = FakeKernel::new();
+    let running = served(&kernel, Udp, &["10.244.0.1", "10.244.0.2"]);
+    kernel.fail_call(0, Errno::ENOMEM);
+    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
+    running.status_where(|status| !status.synced);
+    assert!(!kernel.writes().contains("delete"), "{}", kernel.writes());
+    assert_eq!(running.stale_flows.try_iter().count(), 0, "it serves yet");
+    running.handle.resync().unwrap();
+    handed_over(&running, &[(DNS, FIRST)]);
+}
+
+#[test]
+fn the_flows_of_an_endpoint_whose_removal_was_not_answered_are_forgotten() {
+    let kernel = FakeKernel::new();
+    let running = served(&kernel, Udp, &["10.244.0.1", "10.244.0.2"]);
+    kernel.lose_answer(0);
+    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
+    // The reading after that finds it gone already.
+    handed_over(&running, &[(DNS, FIRST)]);
+}
+
+#[test]
+fn a_vip_that_is_bound_again_takes_over_the_flows_of_the_time_in_between() {
+    let kernel = FakeKernel::new();
+    let running = served(&kernel, Udp, &["10.244.0.1"]);
+    kernel.state().links.bound.clear();
+    running.handle.resync().unwrap();
+    handed_over(&running, &[(DNS, DNS)]);
+}

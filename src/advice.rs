@@ -1,0 +1,99 @@
+//! What of this node hurts traffic to Services: looked at now and then, and told once, with the remedy.
+//!
+//! Each check is a function of plain values and has a file of its own. They are told in the log, in
+//! `kube-ipvs status` as long as they hold, and those that are warnings in an Event of the Node. Nothing here
+//! keeps the daemon from its work, and nothing of the node is changed, but for the one rule that
+//! `--host-firewall=accept` asks for.
+
+mod bridges;
+mod host_firewall;
+mod lookout;
+mod node;
+mod node_ports;
+mod rounds;
+mod timeouts;
+mod told;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+
+pub use lookout::Lookout;
+pub use rounds::{Doorbell, Rounds};
+
+/// Something of this node that hurts traffic to Services, or may, and what can be done about it.
+///
+/// Its `Display` is both in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advice {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What kind of thing it is.
+    pub cause: Cause,
+    /// What it is about: a chain, a bridge, a kernel parameter.
+    pub subject: String,
+    /// One sentence for a person, without a full stop.
+    pub what: String,
+    /// What to do, mostly a command.
+    pub remedy: String,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Some traffic does not work, or will not some day.
+    Warning,
+    /// It is worth knowing, and most nodes are like this.
+    Note,
+}
+
+/// What kind of thing it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// A chain of the host's own firewall drops what it does not know.
+    HostFirewall,
+    /// Netfilter does not see what goes over a bridge of pods.
+    Bridge,
+    /// The kernel may give a NodePort to a connection of the node itself.
+    NodePorts,
+    /// IPVS forgets connections that conntrack keeps.
+    Timeouts,
+}
+
+impl Cause {
+    /// The reason of an Event, in Kubernetes' spelling.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::HostFirewall => "HostFirewallDrops",
+            Self::Bridge => "BridgeBypassesIPVS",
+            Self::NodePorts => "NodePortsNotReserved",
+            Self::Timeouts => "TimeoutsDiffer",
+        }
+    }
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; remedy: {}", self.what, self.remedy)
+    }
+}
+
+/// What holds now, for whoever asks how things stand. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Held(Arc<Mutex<Vec<Advice>>>);
+
+impl Held {
+    /// All of it, as it was when the node was last looked at.
+    pub fn advice(&self) -> Vec<Advice> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, advice: Vec<Advice>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = advice;
+    }
+}

@@ -1,0 +1,128 @@
+//! One look at the node: what the checks need is read, and what they find is told.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    net::IpAddr,
+    path::Path,
+    time::Instant,
+};
+
+use dummy_interface::Ways;
+use ipvs::{Family, KernelIpvs};
+use netfilter::{
+    Policy,
+    host_firewall::{HostChain, HostChains, legacy_tables},
+};
+use reconciler::{Handle, InUse, Stopped};
+use tracing::{debug, info, warn};
+use watcher::one_line;
+
+use super::{
+    Advice, Held, Severity, bridges, host_firewall,
+    node::Node,
+    node_ports,
+    timeouts::{self, OF_CONNTRACK},
+    told::{News, Told},
+};
+
+/// Looks at the node, and remembers what was told.
+pub struct Lookout {
+    handle: Handle,
+    policy: Policy,
+    node: Node,
+    /// The host's chains in which we have put our rule.
+    opened: HashSet<HostChain>,
+    told: Told,
+    held: Held,
+    publish: Box<dyn Fn(&Advice) + Send>,
+}
+
+impl Lookout {
+    /// `held` is kept up to date, and `publish` called with each warning when it is told.
+    pub fn new(
+        handle: Handle,
+        policy: Policy,
+        held: Held,
+        publish: impl Fn(&Advice) + Send + 'static,
+    ) -> Self {
+        Self {
+            handle,
+            policy,
+            node: Node::at(Path::new("/")),
+            opened: HashSet::new(),
+            told: Told::default(),
+            held,
+            publish: Box::new(publish),
+        }
+    }
+
+    /// Looks at everything, in the calling thread's network namespace, once the first sync has ended. Blocks.
+    pub fn look(&mut self) -> Result<(), Stopped> {
+        let InUse { node_ports, local_endpoints } = self.handle.in_use()?;
+        let mut advice = self.host_firewall();
+        // Where every flow is masqueraded the answers come back through the node.
+        if !self.policy.masquerade_all {
+            advice.extend(self.bridges(&local_endpoints));
+        }
+        advice.extend(self.node_ports(&node_ports));
+        advice.extend(self.timeouts());
+        self.tell(&advice);
+        self.held.set(advice);
+        Ok(())
+    }
+
+    fn host_firewall(&mut self) -> Vec<Advice> {
+        let mut advice = match HostChains::open(&self.policy) {
+            Ok(mut chains) => host_firewall::look(&mut chains, self.policy.host_firewall, &mut self.opened),
+            Err(error) => vec![host_firewall::unreadable(&error)],
+        };
+        advice.extend(host_firewall::legacy(legacy_tables()));
+        advice
+    }
+
+    fn bridges(&self, endpoints: &BTreeSet<IpAddr>) -> Vec<Advice> {
+        let bridges = self.node.bridges();
+        if bridges.is_empty() || endpoints.is_empty() {
+            return Vec::new();
+        }
+        let mut ways = match Ways::open() {
+            Ok(ways) => ways,
+            Err(error) => {
+                debug!("not known which pods are behind a bridge: {}", one_line(&error));
+                return Vec::new();
+            }
+        };
+        let way = |endpoint| ways.interface_to(endpoint).ok().flatten();
+        let for_all = |family: Family| Some(self.node.number(bridges::switch(family))? != 0);
+        bridges::check(&bridges, endpoints, way, for_all)
+    }
+
+    fn node_ports(&self, node_ports: &BTreeSet<u16>) -> Option<Advice> {
+        let local = self.node.parameter(node_ports::LOCAL_PORTS)?;
+        let reserved = self.node.parameter(node_ports::RESERVED_PORTS).unwrap_or_default();
+        node_ports::check(node_ports, &local, &reserved)
+    }
+
+    fn timeouts(&self) -> Option<Advice> {
+        match KernelIpvs::open().and_then(|mut kernel| kernel.timeouts()) {
+            Ok(ipvs) => timeouts::check(ipvs, OF_CONNTRACK.map(|key| self.node.number(key))),
+            Err(error) => {
+                debug!("the timeouts of IPVS are not known: {}", one_line(&error));
+                None
+            }
+        }
+    }
+
+    fn tell(&mut self, advice: &[Advice]) {
+        for news in self.told.news(advice, Instant::now()) {
+            match news {
+                News::Begins(advice) if advice.severity == Severity::Warning => {
+                    warn!(remedy = advice.remedy, "{}", advice.what);
+                    (self.publish)(&advice);
+                }
+                News::Begins(advice) => info!(remedy = advice.remedy, "{}", advice.what),
+                News::Ends(advice) => info!("no longer so: {}", advice.what),
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! kube-ipvs0: how VIPs are bound, and what others change.
+
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use dummy_interface::{Change, Changed, KernelLinks, Links, Monitor, VipBinding};
+use reconciler::Handle;
+use tokio::time::sleep;
+use tracing::warn;
+use watcher::one_line;
+
+use super::node;
+use crate::config;
+
+/// How long is waited before subscribing again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// kube-ipvs0 is made before anything else: Calico's Felix looks for the name once, at its own start.
+pub(super) fn open(binding: VipBinding) -> anyhow::Result<KernelLinks> {
+    let mut links = KernelLinks::open(binding)?;
+    if !links.observe()?.device
+        && let Some(failed) = links.apply(&[Change::EnsureDevice])?.first()
+    {
+        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.errno);
+    }
+    Ok(links)
+}
+
+pub(super) fn vip_binding(wanted: config::VipBinding) -> VipBinding {
+    match wanted {
+        config::VipBinding::Address => VipBinding::Address,
+        config::VipBinding::Route => outward(VipBinding::Route { source_v4: None, source_v6: None }),
+    }
+}
+
+/// The binding with the source addresses that the node has now.
+fn outward(binding: VipBinding) -> VipBinding {
+    match binding {
+        VipBinding::Address => VipBinding::Address,
+        VipBinding::Route { .. } => {
+            let (source_v4, source_v6) = node::outward_addresses();
+            VipBinding::Route { source_v4, source_v6 }
+        }
+    }
+}
+
+/// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
+/// asks for a new start.
+pub(super) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Error {
+    loop {
+        match Monitor::start(binding) {
+            Ok(mut monitor) => {
+                // Whatever changed before the subscription was not told.
+                let mut changed = Changed::everything();
+                loop {
+                    if changed.node_addresses && outward(binding) != binding {
+                        return anyhow!(
+                            "this node's address has changed, and --vip-binding=route names it: start again"
+                        );
+                    }
+                    // When the writer thread is gone the daemon ends.
+                    _ = handle.kernel_changed(changed);
+                    changed = match monitor.changed().await {
+                        Ok(changed) => changed,
+                        Err(error) => {
+                            warn!(
+                                "no longer told of changes to kube-ipvs0, subscribing again: {}",
+                                one_line(&error)
+                            );
+                            break;
+                        }
+                    };
+                }
+            }
+            Err(error) => {
+                warn!("not told of changes to kube-ipvs0, the periodic sync sees them: {}", one_line(&error));
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,217 @@
+//! How pods of this node are recognised: as configured, or by the Node's pod CIDRs (`detectLocalMode: NodeCIDR`).
+
+use std::{fmt, future, time::Duration};
+
+use anyhow::anyhow;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use netfilter::LocalTraffic;
+use service::{Change, Node};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
+use tracing::{info, warn};
+use watcher::api::Troubles;
+
+use super::Source;
+use crate::{
+    config::{LocalMode, Settings},
+    control::{Answers, Request, Response, Server},
+};
+
+/// A Node mostly has its pod CIDRs before any pod runs on it: no word of a wait that is shorter.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// How often is said that the wait goes on.
+const REMINDER: Duration = Duration::from_secs(30);
+
+/// Where the pods of this node are: at most one range of each family. In a family without one nothing is known of
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PodCidrs {
+    ipv4: Option<Ipv4Net>,
+    ipv6: Option<Ipv6Net>,
+}
+
+impl PodCidrs {
+    /// What a Node says. One without any is not finished yet, or not whole: it says nothing.
+    fn of(node: &Node) -> Option<Self> {
+        let mut found = Self { ipv4: None, ipv6: None };
+        for range in &node.pod_cidrs {
+            match range {
+                IpNet::V4(range) => found.ipv4 = found.ipv4.or(Some(*range)),
+                IpNet::V6(range) => found.ipv6 = found.ipv6.or(Some(*range)),
+            }
+        }
+        (found.ipv4.is_some() || found.ipv6.is_some()).then_some(found)
+    }
+
+    fn told_by(change: &Change) -> Option<Self> {
+        if let Change::ApplyNode(node) = change { Self::of(node) } else { None }
+    }
+}
+
+impl From<PodCidrs> for LocalTraffic {
+    fn from(PodCidrs { ipv4, ipv6 }: PodCidrs) -> Self {
+        Self::Source { ipv4, ipv6 }
+    }
+}
+
+impl fmt::Display for PodCidrs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.ipv4, self.ipv6) {
+            (Some(ipv4), Some(ipv6)) => write!(f, "{ipv4},{ipv6}"),
+            (Some(ipv4), None) => write!(f, "{ipv4}"),
+            (None, Some(ipv6)) => write!(f, "{ipv6}"),
+            (None, None) => f.write_str("none"),
+        }
+    }
+}
+
+/// How pods of this node are recognised, and what watches over it. Waits for the Node's pod CIDRs if it goes by
+/// them, and answers the control socket meanwhile.
+pub(super) async fn local_traffic(
+    settings: &Settings,
+    source: &Source,
+    control: &Server,
+) -> anyhow::Result<(LocalTraffic, Guard)> {
+    match &settings.local_mode {
+        LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), Guard::new(None))),
+        LocalMode::NodeCidr => {
+            let troubles = Troubles::default();
+            let waiting = Waiting { node_name: settings.node_name.clone(), troubles: troubles.clone() };
+            let reason = waiting.reason();
+            let cidrs = tokio::select! {
+                cidrs = first(source, &settings.node_name, &troubles) => cidrs?,
+                () = remind(&reason) => future::pending().await,
+                () = control.serve(waiting) => future::pending().await,
+            };
+            info!(%cidrs, "pods of this node are recognised by the Node's podCIDRs");
+            Ok((cidrs.into(), Guard::new(Some(cidrs))))
+        }
+    }
+}
+
+/// The first pod CIDRs that the source tells of.
+async fn first(source: &Source, node_name: &str, troubles: &Troubles) -> anyhow::Result<PodCidrs> {
+    let (found, mut cidrs) = mpsc::channel(1);
+    let send = |change| {
+        if let Some(cidrs) = PodCidrs::told_by(&change) {
+            // Full: there are some already.
+            _ = found.try_send(cidrs);
+        }
+    };
+    tokio::select! {
+        error = source.follow_node(node_name, troubles, send) => Err(error),
+        Some(cidrs) = cidrs.recv() => Ok(cidrs),
+    }
+}
+
+async fn remind(reason: &str) {
+    sleep(SILENCE).await;
+    loop {
+        warn!("{reason}");
+        sleep(REMINDER).await;
+    }
+}
+
+/// Answers the control socket as long as there is nothing else to say.
+struct Waiting {
+    node_name: String,
+    troubles: Troubles,
+}
+
+impl Waiting {
+    fn reason(&self) -> String {
+        format!(
+            "waiting for the podCIDRs of the Node {}, by which detectLocalMode NodeCIDR recognises its pods; \
+             nothing is programmed before",
+            self.node_name
+        )
+    }
+}
+
+impl Answers for Waiting {
+    fn answer(&self, _: Request) -> Response {
+        let lines: Vec<_> = [self.reason()].into_iter().chain(self.troubles.lines()).collect();
+        Response::Error(lines.join("; "))
+    }
+}
+
+/// Notices pod CIDRs other than those in use: masquerading would be wrong for every new pod.
+pub(super) struct Guard {
+    in_use: Option<PodCidrs>,
+    others: watch::Sender<Option<PodCidrs>>,
+}
+
+impl Guard {
+    fn new(in_use: Option<PodCidrs>) -> Self {
+        Self { in_use, others: watch::Sender::new(None) }
+    }
+
+    /// Hears news of the source.
+    pub(super) fn hear(&self, change: &Change) {
+        let now = PodCidrs::told_by(change);
+        if self.in_use.is_some() && now.is_some() && now != self.in_use {
+            self.others.send_replace(now);
+        }
+    }
+
+    /// Returns when there are others, with what to do about it.
+    pub(super) async fn broken(&self) -> anyhow::Error {
+        let mut others = self.others.subscribe();
+        match (self.in_use, others.wait_for(Option::is_some).await.map(|now| *now)) {
+            (Some(in_use), Ok(Some(now))) => anyhow!(
+                "the Node's podCIDRs have changed from {in_use} to {now}, and detectLocalMode NodeCIDR goes by \
+                 them: start again"
+            ),
+            // Nothing depends on them.
+            _ => future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn node(cidrs: &[&str]) -> Change {
+        let pod_cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
+        Change::ApplyNode(Node { pod_cidrs, ..Node::default() })
+    }
+
+    fn told(cidrs: &[&str]) -> Option<String> {
+        PodCidrs::told_by(&node(cidrs)).map(|cidrs| cidrs.to_string())
+    }
+
+    /// What becomes of a daemon that goes by the first of these and hears the others.
+    async fn end(cidrs: &[&[&str]]) -> Option<String> {
+        let (in_use, news) = cidrs.split_first().unwrap();
+        let guard = Guard::new(PodCidrs::told_by(&node(in_use)));
+        for cidrs in news {
+            guard.hear(&node(cidrs));
+        }
+        timeout(Duration::ZERO, guard.broken()).await.ok().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_node_tells_of_a_range_in_one_family_or_in_both() {
+        assert_eq!(told(&["10.244.1.0/24"]).as_deref(), Some("10.244.1.0/24"));
+        assert_eq!(told(&["fd00::/64", "10.244.1.0/24"]).as_deref(), Some("10.244.1.0/24,fd00::/64"));
+        assert_eq!(told(&[]), None, "not yet");
+    }
+
+    #[tokio::test]
+    async fn other_pod_cidrs_end_the_daemon_and_none_do_not() {
+        let (ours, others) = (&["10.244.1.0/24", "fd00::/64"][..], &["10.244.9.0/24"][..]);
+        assert_eq!(end(&[ours, ours, &[], ours]).await, None);
+        assert_eq!(
+            end(&[ours, &[], others]).await.unwrap(),
+            "the Node's podCIDRs have changed from 10.244.1.0/24,fd00::/64 to 10.244.9.0/24, and detectLocalMode \
+             NodeCIDR goes by them: start again"
+        );
+        assert_eq!(end(&[&[], others]).await, None, "nobody goes by them");
+    }
+}

@@ -1,0 +1,299 @@
+//! What of the node hurts traffic to Services: that it does, that it is told once, and that the remedy helps.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on must stop"
+)]
+
+mod cluster;
+
+use anyhow::{Context, ensure};
+use cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
+use serde_json::json;
+use testkit::{daemon::eventually, lab::Host};
+
+/// Kernel parameters tell of no change: the node is looked at every second.
+const OFTEN: &str = "--ipvs-sync-period=1s";
+
+/// A host that drops what it does not know, and knows no Services. Loaded again, it begins anew.
+const HOST_FIREWALL: &str = "
+    table inet filter
+    delete table inet filter
+    table inet filter {
+        chain input {
+            type filter hook input priority 0; policy drop;
+            iif lo accept
+            meta l4proto { icmp, ipv6-icmp } accept
+        }
+        chain forward {
+            type filter hook forward priority 0; policy drop;
+            meta l4proto ipv6-icmp accept
+        }
+    }";
+
+/// What is in the log for each warning about the node.
+const WARNED: [&str; 2] = ["WARN", "kube_ipvs::advice"];
+
+const NODE_PORT: u16 = 32_767;
+const HEALTH_CHECK_PORT: u16 = 32_000;
+
+/// A Service of both families, with a NodePort and a port for health checks, on pod-1.
+fn web() -> Service {
+    Service::new(
+        "web",
+        &json!({
+            "type": "LoadBalancer",
+            "clusterIPs": [V4, V6],
+            "externalTrafficPolicy": "Local",
+            "healthCheckNodePort": HEALTH_CHECK_PORT,
+            "ports": [{ "port": 80, "nodePort": NODE_PORT }],
+        }),
+    )
+    .endpoints([1])
+}
+
+/// Loads the host's own firewall, as its owner does.
+fn load_firewall(node: &Host) {
+    node.run("sh", &["-c", &format!("printf '%s\\n' '{HOST_FIREWALL}' | nft -f -")]).unwrap();
+}
+
+/// Waits until the status has a line with all of these words, and returns it.
+fn told(cluster: &Cluster, words: &[&str]) -> String {
+    eventually(&format!("the status says {words:?}"), || {
+        let status = cluster.daemon().ask(&cluster.lab.node, "status")?;
+        let line = status.lines().find(|line| words.iter().all(|word| line.contains(word)));
+        line.map(str::to_owned).context(status.clone())
+    })
+    .unwrap()
+}
+
+/// Waits until the status has no line with all of these words.
+fn not_told(cluster: &Cluster, words: &[&str]) {
+    eventually(&format!("the status does not say {words:?}"), || {
+        let status = cluster.daemon().ask(&cluster.lab.node, "status")?;
+        ensure!(!status.lines().any(|line| words.iter().all(|word| line.contains(word))), "{status}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// How many lines of the log have all of these words.
+fn logged(cluster: &Cluster, words: &[&str]) -> usize {
+    let log = cluster.daemon().log();
+    log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+}
+
+/// Does what a line of the status says, on the node.
+fn follow(cluster: &Cluster, line: &str) {
+    let (_, command) = line.split_once("; remedy: ").unwrap();
+    cluster.lab.node.run("sh", &["-c", command]).unwrap();
+}
+
+/// The host's rules that have to do with us.
+fn our_rules(node: &Host) -> Vec<String> {
+    let shown = node.run("nft", &["list", "table", "inet", "filter"]).unwrap();
+    shown.lines().filter(|line| line.contains("kube-ipvs")).map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_host_that_drops_what_it_does_not_know_is_told_once_until_somebody_writes_the_rules() {
+    // Not the period: the kernel tells that the firewall has changed.
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+    cluster.apply(&web());
+    client.ask(at(V4, 80)).unwrap();
+
+    load_firewall(node);
+    client.ask(at(V4, 80)).unwrap_err();
+    let input = ["warning:", "VIPs and NodePorts", "inet filter input", "policy drop"];
+    let forward = ["warning:", "what pods answer", "inet filter forward", "policy drop"];
+    for words in [&input, &forward] {
+        let line = told(&cluster, words);
+        assert!(line.contains("; remedy: --host-firewall=accept, or rules of your own"), "{line}");
+        assert_eq!(logged(&cluster, &[&["WARN"], &words[1..]].concat()), 1);
+    }
+    assert_eq!(our_rules(node), [""; 0], "nobody has asked for a rule");
+    let status = cluster.daemon().ask(node, "status").unwrap();
+    assert!(status.contains("synced:          yes"), "what is programmed is as it should be: {status}");
+
+    // As the README has it.
+    let by_hand = include_str!("../README.md").lines().filter_map(|line| line.strip_prefix("$ nft insert "));
+    let by_hand: Vec<_> = by_hand.map(|rule| format!("nft insert {rule}")).collect();
+    assert_eq!(by_hand.len(), 4, "{by_hand:?}");
+    node.run("sh", &["-ec", &by_hand.join("\n")]).unwrap();
+    client.ask(at(V4, 80)).unwrap();
+    client.ask((client.gateway(at(V4, 80).ip()), NODE_PORT).into()).unwrap();
+    not_told(&cluster, &["warning:"]);
+    for words in [&input, &forward] {
+        assert_eq!(logged(&cluster, &[&["INFO", "no longer so"], &words[1..]].concat()), 1);
+        assert_eq!(logged(&cluster, &[&["WARN"], &words[1..]].concat()), 1, "told once");
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn with_accept_services_are_reached_through_a_host_that_drops_also_after_it_was_loaded_anew() {
+    let mut cluster = Cluster::without_daemon(1);
+    load_firewall(&cluster.lab.node);
+    cluster.lab.node.serve(HEALTH_CHECK_PORT).unwrap();
+    cluster.restart(&[NO_PERIOD, "--host-firewall=accept"]);
+    cluster.apply(&web());
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+    let is_served = || {
+        for vip in [V4, V6] {
+            let gateway = client.gateway(at(vip, 80).ip());
+            for service in [at(vip, 80), (gateway, NODE_PORT).into()] {
+                let answer = client.ask(service)?;
+                ensure!(answer.from == "pod-1", "{service} is answered by {}", answer.from);
+            }
+            let health = client.ask((gateway, HEALTH_CHECK_PORT).into())?;
+            ensure!(health.from == "node", "load balancers are answered by {}", health.from);
+        }
+        Ok(())
+    };
+    eventually("the rule is in both chains", || {
+        ensure!(our_rules(node).len() == 2, "{:?}", our_rules(node));
+        Ok(())
+    })
+    .unwrap();
+    is_served().unwrap();
+    let elsewhere = (client.gateway(at(V4, 80).ip()), POD_PORT).into();
+    client.ask(elsewhere).unwrap_err();
+    let status = cluster.daemon().ask(node, "status").unwrap();
+    assert!(!status.contains("warning:"), "{status}");
+
+    let mut connection = client.connect(at(V4, 80)).unwrap();
+    load_firewall(node);
+    eventually("the rules are back", is_served).unwrap();
+    assert_eq!(our_rules(node).len(), 2, "{:?}", our_rules(node));
+    connection.still_works().unwrap();
+    assert_eq!(logged(&cluster, &WARNED), 0, "{}", cluster.daemon().log());
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_rule_stays_when_the_daemon_ends_and_is_taken_out_by_one_that_only_warns() {
+    let mut cluster = Cluster::without_daemon(1);
+    load_firewall(&cluster.lab.node);
+    cluster.restart(&[NO_PERIOD, "--host-firewall=accept"]);
+    cluster.apply(&web());
+    let node = |cluster: &Cluster| our_rules(&cluster.lab.node);
+    eventually("the rule is in both chains", || {
+        ensure!(node(&cluster).len() == 2, "{:?}", node(&cluster));
+        cluster.lab.client.ask(at(V4, 80))
+    })
+    .unwrap();
+    let before = node(&cluster);
+    cluster.restart(&[NO_PERIOD, "--host-firewall=accept", "-v=4"]);
+    cluster.lab.client.ask(at(V4, 80)).unwrap();
+    assert_eq!(node(&cluster), before);
+
+    cluster.restart(&[NO_PERIOD]);
+    told(&cluster, &["warning:", "inet filter input"]);
+    assert_eq!(node(&cluster), [""; 0]);
+    cluster.lab.client.ask(at(V4, 80)).unwrap_err();
+}
+
+/// Puts the pods on one bridge of the node and into one network, as CNI's plugin `bridge` does.
+fn join_on_a_bridge(cluster: &Cluster) {
+    let node = &cluster.lab.node;
+    let each = |line: fn(usize) -> String| (1..=2).map(line).collect::<Vec<_>>().join("\n");
+    let joined = each(|pod| format!("addr flush dev veth{pod}\nlink set veth{pod} master cni0"));
+    let gateways = each(|pod| {
+        format!(
+            "addr add 10.244.{pod}.1/16 dev cni0
+             addr add fd00:10:244:{pod}::1/48 dev cni0 nodad"
+        )
+    });
+    node.ip(&format!("link add cni0 type bridge\n{joined}\n{gateways}\nlink set cni0 up")).unwrap();
+    for pod in &cluster.lab.pods {
+        pod.ip("route add 10.244.0.0/16 dev eth0\nroute add fd00:10:244::/48 dev eth0").unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn pods_on_a_bridge_that_hides_its_packets_are_told_of_and_the_remedy_lets_them_reach_each_other() {
+    let cluster = Cluster::start(2, &[OFTEN]);
+    let (node, pod) = (&cluster.lab.node, &cluster.lab.pods[0]);
+    join_on_a_bridge(&cluster);
+    // Without br_netfilter they do not exist, which is the same.
+    let hide = "for all in iptables ip6tables; do \
+         file=/proc/sys/net/bridge/bridge-nf-call-$all; [ ! -e $file ] || echo 0 >$file; done";
+    node.run("sh", &["-c", hide]).unwrap();
+    cluster.apply(&Service::tcp(V4).endpoints([2]));
+    cluster.apply(&Service::tcp(V6).endpoints([2]));
+    for vip in [V4, V6] {
+        cluster.lab.client.ask(at(vip, 80)).unwrap();
+        pod.ask(at(vip, 80)).unwrap_err();
+    }
+    let warning = told(&cluster, &["warning:", "the bridge cni0", "bridge-nf-call-ip6tables"]);
+    assert_eq!(logged(&cluster, &["WARN", "the bridge cni0"]), 1);
+
+    follow(&cluster, &warning);
+    for vip in [V4, V6] {
+        assert_eq!(pod.ask(at(vip, 80)).unwrap().from, "pod-2");
+    }
+    not_told(&cluster, &["warning:"]);
+    assert_eq!(logged(&cluster, &["INFO", "no longer so", "the bridge cni0"]), 1);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_node_port_that_the_node_may_take_for_itself_is_told_of_and_the_remedy_keeps_it_free() {
+    let cluster = Cluster::start(2, &[OFTEN]);
+    let node = &cluster.lab.node;
+    let parameter = "net.ipv4.ip_local_port_range";
+    node.run("sysctl", &["-qw", &format!("{parameter}={NODE_PORT} {}", NODE_PORT + 1)]).unwrap();
+    cluster.apply(&web());
+    // The port as it may be chosen: the pod's SYN and ACK are sent to pod-1, which knows of nothing.
+    let pod = cluster.pod_address(2, at(V4, 80).ip());
+    node.connect_from(at("0.0.0.0", NODE_PORT), pod).unwrap_err();
+    node.connect_from(at("0.0.0.0", NODE_PORT + 1), pod).unwrap().reset().unwrap();
+
+    let warning = told(&cluster, &["warning:", "port 32767", parameter]);
+    assert_eq!(logged(&cluster, &["WARN", "port 32767"]), 1);
+    follow(&cluster, &warning);
+    for _ in 0..3 {
+        node.ask(pod).unwrap();
+    }
+    not_told(&cluster, &["warning:"]);
+    assert_eq!(logged(&cluster, &["WARN", "port 32767"]), 1);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn connections_that_ipvs_forgets_before_conntrack_does_are_a_note_and_no_warning() {
+    let cluster = Cluster::start(1, &[OFTEN]);
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+    cluster.apply(&web());
+    let note = told(&cluster, &["note:", "TCP after 900 s"]);
+    assert_eq!(logged(&cluster, &["INFO", "TCP after 900 s"]), 1);
+    assert_eq!(logged(&cluster, &WARNED), 0, "a kernel as it comes is nothing to be warned of");
+
+    // An established connection, and how many minutes IPVS will keep it without a packet.
+    let minutes = || -> anyhow::Result<u32> {
+        let connections = node.run("ipvsadm", &["-Lnc"])?;
+        let line = connections.lines().find(|line| line.contains("ESTABLISHED"));
+        let expires = line.with_context(|| connections.clone())?.split_whitespace().nth(1);
+        Ok(expires.and_then(|left| left.split(':').next()).context("no time")?.parse()?)
+    };
+    node.run("ipvsadm", &["--set", "1", "0", "0"]).unwrap();
+    let mut forgotten = client.connect(at(V4, 80)).unwrap();
+    eventually("IPVS forgets it", || {
+        ensure!(minutes().is_err(), "it is there still");
+        Ok(())
+    })
+    .unwrap();
+    forgotten.still_works().unwrap_err();
+
+    // The last words of the line, after which everything is as conntrack has it.
+    let (_, command) = note.rsplit_once(", or ").unwrap();
+    node.run("sh", &["-c", command]).unwrap();
+    not_told(&cluster, &["note:", "TCP after"]);
+    let mut kept = client.connect(at(V4, 80)).unwrap();
+    assert!(minutes().unwrap() > 900 / 60, "{:?}", minutes());
+    kept.still_works().unwrap();
+}

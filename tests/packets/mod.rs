@@ -1,0 +1,92 @@
+//! Tables of packets: who asks, where, by what; who answers, and whose address it sees.
+//!
+//! A table is a text file beside this one. `#` begins a comment. First come the Services, one a line:
+//!
+//! ```text
+//! service web  endpoints=pod-1,pod-3  node-port=30080  external-policy=Local
+//! ```
+//!
+//! Each has a ClusterIP, an external IP and a load balancer's address in both families, and serves port 80, or
+//! `port=`, by TCP, UDP and SCTP. The other fields are those of [`table::Service`].
+//!
+//! Then come steps. `daemon ARGUMENT…` starts the daemon anew, `nft FILE` loads a rule set of somebody else's on
+//! the node, and everything else is a row:
+//!
+//! ```text
+//! client  -> web cluster-ip  any  80  : pod-1 pod-3 sees node
+//! client  -> web cluster-ip  tcp4 81  : refused
+//! client  -> web cluster-ip  ping     : echo
+//! client  -> node            tcp  22  : node sees client
+//! ```
+//!
+//! `any` is TCP, UDP and SCTP, one after the other, and each is asked in both families unless a 4 or a 6 follows.
+//! Round robin leads to every real server in turn: all that are named have to answer, and nobody else.
+//! `sees node` is the node's own address on its link to the one who answers: the flow was masqueraded, or came from
+//! the node itself.
+//!
+//! ```text
+//!   client 192.168.50.2 ───┐                ┌─── pod-1, pod-2
+//!   office 192.168.60.2 ─── node ───────────┤
+//!                          192.168.50.1     └─── node-2 192.168.70.2 ─── pod-3
+//! ```
+
+mod network;
+mod parse;
+mod run;
+mod table;
+
+use std::{fs, path::PathBuf};
+
+pub(crate) use table::Table;
+
+use ipvs::Protocol;
+use testkit::lab::Lab;
+
+use network::Network;
+use table::Step;
+
+/// Sends all packets of a table and compares; everything that is otherwise is told at once.
+pub(crate) fn follow(name: &str) {
+    let table = read(name);
+    let mut network = Network::new(&table.services);
+    let (mut asked, mut otherwise) = (0, Vec::new());
+    for step in &table.steps {
+        match step {
+            Step::Daemon(arguments) => network.restart(arguments),
+            Step::Nft(file) => network.load(&directory().join(file)),
+            Step::Rows(rows) => {
+                let answers = run::ask(&network, rows);
+                network.daemon_still_runs();
+                asked += answers.len();
+                otherwise.extend(answers.into_iter().filter(run::Answered::is_otherwise));
+            }
+        }
+    }
+    println!("{name}: {} rows, asked in {asked} ways", table.rows().count());
+    if !Lab::protocols().contains(&Protocol::Sctp) {
+        println!("ABSENT: this kernel has no SCTP");
+    }
+    assert!(
+        otherwise.is_empty(),
+        "{} of {asked} are otherwise:\n{}",
+        otherwise.len(),
+        run::report(&otherwise)
+    );
+}
+
+/// The names of all tables.
+pub(crate) fn names() -> Vec<String> {
+    let files = fs::read_dir(directory()).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".txt")).collect()
+}
+
+/// The table in a file.
+pub(crate) fn read(name: &str) -> Table {
+    let text = fs::read_to_string(directory().join(name)).unwrap();
+    Table::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/packets")
+}
