@@ -21,61 +21,20 @@ fn the_tables_have_hundreds_of_rows_and_each_table_is_followed() {
 }
 
 #[test]
-fn what_a_table_does_not_understand_is_an_error_with_its_line() {
-    let table = |line: &str| {
-        packets::Table::parse(&format!("service web endpoints=pod-1 node-port=30080\ndaemon\n{line}\n"))
-    };
-    for row in ["client -> web cluster-ip tcp 80 : pod-1 sees node", "node -> pod-2 ping4 : echo # why", ""] {
-        assert!(table(row).is_ok(), "{:?}", table(row));
-    }
-    for (row, error) in [
-        ("client -> web cluster-ip tcp 80", "no `:`"),
-        ("client web cluster-ip tcp 80 : refused", "no `->`"),
-        ("nobody -> web cluster-ip tcp 80 : refused", "\"nobody\""),
-        ("client -> web tcp 80 : refused", "\"web\""),
-        ("client -> shop cluster-ip tcp 80 : refused", "no Service shop"),
-        ("client -> web cluster tcp 80 : refused", "no way cluster"),
-        ("client -> web cluster-ip icmp 80 : refused", "no protocol icmp"),
-        ("client -> web cluster-ip tcp46 80 : refused", "no protocol tcp46"),
-        ("client -> web cluster-ip tcp 80000 : refused", "no port 80000"),
-        ("client -> web cluster-ip tcp : refused", "no port tcp"),
-        ("client -> web node-port tcp 30081 : refused", "not the NodePort of web"),
-        ("client -> web cluster-ip tcp 80 : silence", "no outcome"),
-        ("client -> web cluster-ip tcp 80 : pod-4 sees node", "\"pod-4\""),
-        ("client -> web cluster-ip tcp 80 : sees node", "no outcome"),
-        ("client -> web cluster-ip tcp 80 : pod-1 sees nobody", "\"nobody\""),
-        ("service late endpoints=pod-1", "before the daemon"),
-    ] {
-        let found = table(row).unwrap_err();
-        assert!(found.contains("line 3: ") && found.contains(error), "{row}: {found}");
-    }
-    for (service, error) in [
-        ("service web colour=red", "no field colour"),
-        ("service web endpoints=pod-9", "\"pod-9\""),
-        ("service web external-policy=local", "\"local\""),
-        ("service web load-balancer-of=shop", "no Service shop"),
-        ("client -> node tcp 22 : refused", "before the daemon"),
-    ] {
-        let found = packets::Table::parse(service).unwrap_err();
-        assert!(found.contains("line 1: ") && found.contains(error), "{service}: {found}");
-    }
-}
-
-#[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn masquerading_follows_the_table() {
+fn pods_see_their_client_or_the_node_by_kind_of_address_policy_and_who_asks() {
     packets::follow("masquerading.txt");
 }
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_pod_reaches_itself_in_every_way() {
+fn a_pod_that_is_its_own_client_sees_the_node_in_every_way() {
     packets::follow("hairpin.txt");
 }
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn the_endpoints_are_those_of_the_policy_and_none_is_a_refusal() {
+fn the_pods_that_the_policy_selects_answer_and_where_there_is_none_the_client_is_refused() {
     packets::follow("policies.txt");
 }
 
@@ -87,7 +46,13 @@ fn what_no_service_serves_at_a_vip_is_rejected_and_pings_are_answered() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn source_ranges_let_in_whom_they_name() {
+fn what_no_service_serves_at_a_vip_that_is_a_route_is_rejected_all_the_same() {
+    packets::follow_with("vips.txt", &["--vip-binding=route"]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn source_ranges_let_in_whom_they_name_and_nobody_else() {
     packets::follow("source-ranges.txt");
 }
 

@@ -47,12 +47,20 @@ use table::Step;
 
 /// Sends all packets of a table and compares; everything that is otherwise is told at once.
 pub(crate) fn follow(name: &str) {
+    follow_with(name, &[]);
+}
+
+/// The same, with these arguments beside those that the table has for the daemon.
+pub(crate) fn follow_with(name: &str, more: &[&str]) {
     let table = read(name);
     let mut network = Network::new(&table.services);
     let (mut asked, mut otherwise) = (0, Vec::new());
     for step in &table.steps {
         match step {
-            Step::Daemon(arguments) => network.restart(arguments),
+            Step::Daemon(arguments) => {
+                let arguments = arguments.iter().map(String::as_str).chain(more.iter().copied());
+                network.restart(&arguments.collect::<Vec<_>>());
+            }
             Step::Nft(file) => network.load(&directory().join(file)),
             Step::Rows(rows) => {
                 let answers = run::ask(&network, rows);
@@ -62,7 +70,9 @@ pub(crate) fn follow(name: &str) {
             }
         }
     }
-    println!("{name}: {} rows, asked in {asked} ways", table.rows().count());
+    let rows = table.rows().count();
+    println!("{name}: {rows} rows, asked in {asked} ways");
+    assert!(asked >= rows, "rows were left out");
     if !Lab::protocols().contains(&Protocol::Sctp) {
         println!("ABSENT: this kernel has no SCTP");
     }
@@ -76,9 +86,9 @@ pub(crate) fn follow(name: &str) {
 
 /// The names of all tables.
 pub(crate) fn names() -> Vec<String> {
-    let files = fs::read_dir(directory()).unwrap();
-    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.ends_with(".txt")).collect()
+    let files = fs::read_dir(directory()).unwrap().map(|file| file.unwrap().path());
+    let tables = files.filter(|file| file.extension().is_some_and(|extension| extension == "txt"));
+    tables.map(|file| file.file_name().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
 /// The table in a file.

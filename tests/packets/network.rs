@@ -62,12 +62,19 @@ impl Network {
     }
 
     /// Starts the daemon anew and waits until it finds nothing to do any more.
-    pub(super) fn restart(&mut self, arguments: &[String]) {
-        let arguments: Vec<_> = [NO_PERIOD].into_iter().chain(arguments.iter().map(String::as_str)).collect();
-        self.cluster.restart(&arguments);
+    pub(super) fn restart(&mut self, arguments: &[&str]) {
+        self.cluster.restart(&[&[NO_PERIOD], arguments].concat());
         eventually("the kernel is as the daemon wants it", || {
             let answer = self.cluster.daemon().ask(&self.cluster.lab.node, "resync")?;
             ensure!(answer.starts_with("resynced: 0 operations"), "{answer}");
+            Ok(())
+        })
+        .unwrap();
+        let accepts = arguments.contains(&"--host-firewall=accept");
+        eventually("each closed chain of the host accepts what it is told to", || {
+            let rules = self.cluster.lab.node.run("nft", &["list", "ruleset"])?;
+            let closed = if accepts { rules.matches("policy drop").count() } else { 0 };
+            ensure!(rules.matches("comment \"kube-ipvs: what it forwards\"").count() == closed, "{rules}");
             Ok(())
         })
         .unwrap();

@@ -118,7 +118,8 @@ impl Service {
             let values = value.split(',');
             match key {
                 "endpoints" => {
-                    service.endpoints = values.map(|it| one_of(&ENDPOINTS, it)).collect::<Result<_, _>>()?
+                    let endpoints: Result<_, _> = values.map(|it| one_of(&ENDPOINTS, it)).collect();
+                    service.endpoints = endpoints?;
                 }
                 "port" => service.port = number(value)?,
                 "node-port" => service.node_port = Some(number(value)?),
@@ -197,4 +198,44 @@ fn one_of(words: &[&str], word: &str) -> Result<String, String> {
 
 fn number(word: &str) -> Result<u16, String> {
     word.parse().map_err(|_| format!("no port {word}"))
+}
+
+#[test]
+fn what_a_table_does_not_understand_is_an_error_with_its_line() {
+    let table =
+        |line: &str| Table::parse(&format!("service web endpoints=pod-1 node-port=30080\ndaemon\n{line}\n"));
+    for row in ["client -> web cluster-ip tcp 80 : pod-1 sees node", "node -> pod-2 ping4 : echo # why", ""] {
+        assert!(table(row).is_ok(), "{:?}", table(row));
+    }
+    for (row, error) in [
+        ("client -> web cluster-ip tcp 80", "no `:`"),
+        ("client web cluster-ip tcp 80 : refused", "no `->`"),
+        ("nobody -> web cluster-ip tcp 80 : refused", "\"nobody\""),
+        ("client -> web tcp 80 : refused", "\"web\""),
+        ("client -> shop cluster-ip tcp 80 : refused", "no Service shop"),
+        ("client -> web cluster tcp 80 : refused", "no way cluster"),
+        ("client -> web cluster-ip icmp 80 : refused", "no protocol icmp"),
+        ("client -> web cluster-ip tcp46 80 : refused", "no protocol tcp46"),
+        ("client -> web cluster-ip tcp 80000 : refused", "no port 80000"),
+        ("client -> web cluster-ip tcp : refused", "no port tcp"),
+        ("client -> web node-port tcp 30081 : refused", "not the NodePort of web"),
+        ("client -> web cluster-ip tcp 80 : silence", "no outcome"),
+        ("client -> web cluster-ip tcp 80 : pod-4 sees node", "\"pod-4\""),
+        ("client -> web cluster-ip tcp 80 : sees node", "no outcome"),
+        ("client -> web cluster-ip tcp 80 : pod-1 sees nobody", "\"nobody\""),
+        ("service late endpoints=pod-1", "before the daemon"),
+    ] {
+        let found = table(row).unwrap_err();
+        assert!(found.contains("line 3: ") && found.contains(error), "{row}: {found}");
+    }
+    for (service, error) in [
+        ("service web colour=red", "no field colour"),
+        ("service web endpoints=pod-9", "\"pod-9\""),
+        ("service web external-policy=local", "\"local\""),
+        ("service web load-balancer-of=shop", "no Service shop"),
+        ("client -> node tcp 22 : refused", "before the daemon"),
+    ] {
+        let found = Table::parse(service).unwrap_err();
+        assert!(found.contains("line 1: ") && found.contains(error), "{service}: {found}");
+    }
 }

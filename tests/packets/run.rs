@@ -55,7 +55,7 @@ pub(super) fn ask<'a>(network: &Network, rows: &'a [Row]) -> Vec<Answered<'a>> {
         let queue = (network.address(&asked.row.to, asked.family), asked.by, alone.then_some(number));
         queues.entry(queue).or_default().push(asked);
     }
-    let (queues, next) = (Vec::from_iter(queues.into_values()), AtomicUsize::new(0));
+    let (queues, next) = (queues.into_values().collect::<Vec<_>>(), AtomicUsize::new(0));
     let work = || {
         let mut answered = Vec::new();
         while let Some(queue) = queues.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -5,64 +5,86 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::sighting::{Hook, Kind, Packet, Sighting};
+use super::{
+    sighting::{Hook, Kind, Packet, Sighting},
+    tracer::LAST,
+};
 
 /// The bit that marks what is to be masqueraded.
 const MARK: u32 = 0x4000;
 
-/// Draws the way of the first packet of each kind; `name` gives addresses their names.
+/// Draws the ways of a request, its reply, or its refusal; `name` gives addresses their names.
 pub(crate) fn draw(sightings: &[Sighting], name: &dyn Fn(IpAddr) -> String) -> String {
+    let ways = [
+        ("request", way_of(sightings, &[Kind::Syn])),
+        ("reply", way_of(sightings, &[Kind::SynAck])),
+        ("refusal", way_of(sightings, &[Kind::Rst, Kind::Unreachable])),
+    ];
     let mut text = String::new();
-    for (kind, title) in [
-        (Kind::Syn, "request"),
-        (Kind::SynAck, "reply"),
-        (Kind::Rst, "refusal"),
-        (Kind::Unreachable, "refusal"),
-    ] {
-        let way: Vec<&Sighting> = sightings.iter().filter(|it| it.packet.kind == kind).collect();
-        if !way.is_empty() {
-            writeln!(text, "{title}").unwrap();
-            draw_way(&mut text, &once(&way), name);
+    for (title, way) in ways.iter().filter(|(_, way)| !way.is_empty()) {
+        writeln!(text, "{title}").unwrap();
+        for Line { place, looks } in lines(way, name) {
+            writeln!(text, "{}", format!("{place:<29}{looks}").trim_end()).unwrap();
         }
     }
     text
 }
 
-/// Up to where it starts anew: a request that is not answered is sent again.
-fn once<'a>(way: &[&'a Sighting]) -> Vec<&'a Sighting> {
-    let again = way.iter().skip(1).position(|sighting| *sighting == way[0]);
-    way[..again.map_or(way.len(), |at| at + 1)].to_vec()
+/// Where the packets of these kinds were seen, up to where the way starts anew: what is not answered is sent
+/// again.
+fn way_of<'a>(sightings: &'a [Sighting], kinds: &[Kind]) -> Vec<&'a Sighting> {
+    let mut way: Vec<&Sighting> = sightings.iter().filter(|it| kinds.contains(&it.packet.kind)).collect();
+    if let Some(again) = way.iter().skip(1).position(|sighting| *sighting == way[0]) {
+        way.truncate(again + 1);
+    }
+    way
 }
 
-fn draw_way(text: &mut String, way: &[&Sighting], name: &dyn Fn(IpAddr) -> String) {
-    let mut line = |place: String, what: &str| writeln!(text, "{}", format!("{place:<30}{what}").trim_end());
-    let describe =
-        |sighting: &Sighting| format!("{:<26}{}", addresses(&sighting.packet, name), notes(sighting));
-    for (index, sighting) in way.iter().enumerate() {
-        let before = index.checked_sub(1).map(|before| way[before]);
-        let arrives = before.is_none_or(|it| it.hook != sighting.hook || it.priority >= sighting.priority);
+struct Line {
+    place: String,
+    looks: String,
+}
+
+/// A line for each hook, and one for what each priority made of the packet. How it looks is said where it
+/// is new.
+fn lines(way: &[&Sighting], name: &dyn Fn(IpAddr) -> String) -> Vec<Line> {
+    let looks = |it: &Sighting| format!("{:<22}{}", addresses(&it.packet, name), notes(it));
+    let hook = |it: &Sighting| format!("  {}", it.hook);
+    let change = |from: &Sighting, who| format!("{:>17} {who}", from.priority);
+    let mut lines = vec![Line { place: hook(way[0]), looks: looks(way[0]) }];
+    for pair in way.windows(2) {
+        let (before, after) = (pair[0], pair[1]);
+        let arrives = before.hook != after.hook || before.priority >= after.priority;
+        let changed = looks(before) != looks(after);
+        // Who takes a packet out of a hook sends it on.
+        if changed || (arrives && before.priority != LAST) {
+            lines.push(Line { place: change(before, who(before, after)), looks: looks(after) });
+        }
         if arrives {
-            line(format!("  {}", sighting.hook), &describe(sighting)).unwrap();
-        } else if let Some(before) = before.filter(|it| !looks_like(it, sighting)) {
-            let place = format!("{:>18} {}", before.priority, who(before, sighting));
-            line(place, &describe(sighting)).unwrap();
+            lines.push(Line { place: hook(after), looks: String::new() });
         }
     }
-}
-
-fn looks_like(one: &Sighting, other: &Sighting) -> bool {
-    one.packet == other.packet && notes(one) == notes(other)
+    let last = way[way.len() - 1];
+    if last.priority != LAST {
+        lines.push(Line { place: change(last, "kube-ipvs"), looks: "ends here".to_owned() });
+    }
+    lines
 }
 
 /// Who stands where a packet was changed.
 fn who(before: &Sighting, after: &Sighting) -> &'static str {
+    let new = before.state == "new";
     match (before.hook, before.priority) {
         (_, -200) => "conntrack",
+        // What nat chains have decided for the first packet, conntrack does to the others.
+        (Hook::Prerouting | Hook::Output, -100) | (Hook::Input | Hook::Postrouting, 100) if !new => {
+            "conntrack"
+        }
         (Hook::Prerouting | Hook::Output, -100) if after.mark != before.mark => "kube-ipvs",
-        (Hook::Postrouting, 100) if before.state == "new" => "kube-ipvs",
-        (Hook::Prerouting | Hook::Output, -100) | (Hook::Input | Hook::Postrouting, 100) => "nat",
-        (Hook::Input, 98 | 99) | (Hook::Output, -99 | -98) | (Hook::Forward, 99 | 100) => "IPVS",
-        place => panic!("{place:?}: {before:?} became {after:?}"),
+        (Hook::Prerouting | Hook::Output, -100) => "hostPort",
+        (Hook::Postrouting, 100) => "kube-ipvs",
+        (Hook::Input, 98 | 99) | (Hook::Output, -99 | -98) | (Hook::Forward, 100) => "IPVS",
+        _ => panic!("who made this of it? {before:?}, then {after:?}"),
     }
 }
 
@@ -79,8 +101,8 @@ fn addresses(packet: &Packet, name: &dyn Fn(IpAddr) -> String) -> String {
 
 fn notes(sighting: &Sighting) -> String {
     let mut notes = Vec::new();
-    // Before conntrack there is no state.
-    if sighting.priority > -200 {
+    // What conntrack has not seen yet has no state, which counts as invalid.
+    if sighting.state != "invalid" || sighting.priority > -200 {
         notes.push(sighting.state.clone());
     }
     match sighting.mark {

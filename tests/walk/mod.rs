@@ -11,5 +11,4 @@ mod sighting;
 mod tracer;
 
 pub(crate) use drawing::draw;
-pub(crate) use sighting::{Hook, Kind, Sighting};
 pub(crate) use tracer::Tracer;

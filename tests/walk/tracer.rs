@@ -20,7 +20,10 @@ use super::sighting::{Hook, Packet, Sighting};
 /// Where a chain looks: wherever conntrack, nat, IPVS or kube-ipvs stands, and after the last of them. A new
 /// chain goes before those of the same priority that were there already (`nf_hook_entries_grow` in
 /// net/netfilter/core.c), so each sees a packet as it arrives there.
-const PRIORITIES: [i32; 12] = [-300, -200, -150, -102, -100, -99, -98, 0, 98, 99, 100, 101];
+const PRIORITIES: [i32; 12] = [-300, -200, -150, -102, -100, -99, -98, 0, 98, 99, 100, LAST];
+
+/// What has come so far in a hook goes on to the next.
+pub(super) const LAST: i32 = 101;
 
 /// Only the packets by which a connection is made or refused are of interest.
 const OTHERS: &str = "
@@ -73,11 +76,8 @@ fn table() -> String {
     let mut table = format!("table inet walk {{{OTHERS}\n");
     for (index, priority) in PRIORITIES.iter().enumerate() {
         for hook in Hook::ALL {
-            write!(
-                table,
-                "chain {hook}-{index} {{ type filter hook {hook} priority {priority}; jump others\n"
-            )
-            .unwrap();
+            writeln!(table, "chain {hook}-{index} {{").unwrap();
+            writeln!(table, "type filter hook {hook} priority {priority}; jump others").unwrap();
             for state in ["new", "established", "related", "invalid"] {
                 writeln!(table, "ct state {state} log group {GROUP} prefix \"{hook} {priority} {state}\"")
                     .unwrap();

@@ -72,9 +72,9 @@ pub trait Netfilter {
     /// Applies the changes in one atomic transaction; on `Err` nothing took effect, unless the answer
     /// was lost ([`netlink::Error::StateUnknown`], [`netlink::Error::TimedOut`]).
     ///
-    /// Tables are installed first, then elements change in the order given. Deleting an element that
-    /// does not exist, or adding one that does, is no error; changing an element of a table that does
-    /// not exist is, and adding an interval that overlaps another.
+    /// Tables are installed first, then elements change in the order given; intervals that go make room for
+    /// those that come, in whatever order. Deleting an element that does not exist, or adding one that does,
+    /// is no error; changing an element of a table that does not exist is.
     fn apply(&mut self, changes: &[Change]) -> Result<(), Error>;
 }
 
@@ -148,7 +148,7 @@ impl KernelNetfilter {
     /// One attempt at the whole.
     fn write(&mut self, changes: &[Change]) -> Result<(), Error> {
         let cannot = |source| Error::new("read our nf_tables table", source);
-        self.refuse_unsupported(changes)?;
+        refuse_unsupported(changes, &self.missing)?;
         let mut transaction = Transaction::default();
         let mut generation = None;
         let mut changes = Cow::Borrowed(changes);
@@ -190,22 +190,6 @@ impl KernelNetfilter {
     }
 }
 
-impl KernelNetfilter {
-    /// Refuses an element of a set that this kernel cannot have, in the kernel's place.
-    fn refuse_unsupported(&self, changes: &[Change]) -> Result<(), Error> {
-        let unsupported = |change: &&Change| match change {
-            Change::AddElement(element) if intervals::contain(element) => {
-                self.missing_features(element.family()).contains(&Feature::IntervalSets)
-            }
-            _ => false,
-        };
-        let Some(change) = changes.iter().find(unsupported) else { return Ok(()) };
-        let message = format!("the kernel lacks {}", Feature::IntervalSets);
-        let refusal = Refusal { errno: Errno::EOPNOTSUPP, message: Some(message.into()) };
-        Err(Error::RolledBack { operation: change.to_string(), source: refusal.into() })
-    }
-}
-
 impl Netfilter for KernelNetfilter {
     fn observe(&mut self) -> Result<Observed, Error> {
         let cannot = |source| Error::new("read our nf_tables tables", source);
@@ -230,6 +214,20 @@ impl Netfilter for KernelNetfilter {
         }
         outcome
     }
+}
+
+/// Refuses, in the kernel's place, an element of a set that it cannot have.
+fn refuse_unsupported(changes: &[Change], missing: &BTreeMap<Family, Vec<Feature>>) -> Result<(), Error> {
+    let unsupported = |change: &&Change| match change {
+        Change::AddElement(element) if intervals::contain(element) => {
+            missing.get(&element.family()).is_some_and(|features| features.contains(&Feature::IntervalSets))
+        }
+        _ => false,
+    };
+    let Some(change) = changes.iter().find(unsupported) else { return Ok(()) };
+    let message = format!("the kernel lacks {}", Feature::IntervalSets);
+    let refusal = Refusal { errno: Errno::EOPNOTSUPP, message: Some(message.into()) };
+    Err(Error::RolledBack { operation: change.to_string(), source: refusal.into() })
 }
 
 /// Whether the table changed between reading it and the transaction that builds on that: ERESTART by
@@ -278,5 +276,39 @@ fn change_elements(transaction: &mut Transaction<'_>, changes: &[Change]) {
             Some(Change::DeleteElement(_)) => transaction.delete_elements(&elements),
             Some(Change::InstallTable(_)) | None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::ServiceAddress;
+
+    use super::*;
+    use crate::AllowedSource;
+
+    #[test]
+    fn where_the_kernel_lacks_sets_of_intervals_an_allowed_source_is_refused_with_the_reason() {
+        let to = ServiceAddress { protocol: ipvs::Protocol::Tcp, ip: [192, 0, 2, 1].into(), port: 443 };
+        let (first, last) = ([10, 0, 0, 0].into(), [10, 0, 0, 255].into());
+        let allowed = Element::AllowedSource(AllowedSource { to, first, last });
+        let changes = [Change::AddElement(Element::Restricted(to)), Change::AddElement(allowed)];
+        let lacking = |family| BTreeMap::from([(family, vec![Feature::IntervalSets])]);
+
+        let error = refuse_unsupported(&changes, &lacking(Family::V4)).unwrap_err();
+        let Error::RolledBack { operation, source } = error else { panic!("{error:?}") };
+        assert_eq!(operation, changes[1].to_string());
+        assert!(
+            source.to_string().ends_with(
+                "the kernel lacks sets of intervals of concatenations (nft_set_pipapo, Linux 5.6)"
+            ),
+            "{source}"
+        );
+
+        let rest = [changes[0], Change::DeleteElement(allowed)];
+        assert!(
+            refuse_unsupported(&rest, &lacking(Family::V4)).is_ok(),
+            "what closes an address is not refused"
+        );
+        assert!(refuse_unsupported(&changes, &lacking(Family::V6)).is_ok(), "another family's lack");
     }
 }

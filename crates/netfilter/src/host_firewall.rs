@@ -6,15 +6,15 @@
 //! one is final.
 //!
 //! [`HostChains::closed_chains`] finds the chains that drop, and [`HostChains::accept_in`] puts one rule at
-//! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`]. Our table sets that mark
-//! before the host's chains and clears it behind them. Apart from that one rule nothing of the host's is ever
-//! changed.
+//! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`]. Our table sets that
+//! mark before the host's chains and clears it behind them. Apart from that one rule nothing of the host's is
+//! ever changed.
 //!
 //! # Rules by hand
 //!
-//! Who would rather write the rules lets pass: in input, what is sent to VIPs and NodePorts, and the answers
-//! to connections of the node itself; in forward, answers. With iptables, here with the Service range
-//! 10.96.0.0/12 and 203.0.113.0/24 for load balancers (and the same again with ip6tables):
+//! Instead an operator can write the rules: in input they let pass what is sent to VIPs and NodePorts, and
+//! answers to connections of the node itself; in forward, answers. With iptables, for Services in 10.96.0.0/12
+//! and load balancers in 203.0.113.0/24 (and the like with ip6tables):
 //!
 //! ```text
 //! iptables -I INPUT -d 10.96.0.0/12,203.0.113.0/24 -m comment --comment kube-ipvs -j ACCEPT
@@ -80,7 +80,7 @@ pub enum Error {
     #[error("cannot change {0}: another program owns the table and alone may change it")]
     Owned(HostChain),
     /// The chain comes before our table sets its mark, or after that has been cleared.
-    #[error("cannot accept anything in chain {0}: at its priority, {priority}, our mark is not set", priority = .0.priority)]
+    #[error("cannot accept by our mark in chain {0}: it is not set at the priority of the chain")]
     OutOfReach(HostChain),
     /// Some other failure of the exchange with nf_tables.
     #[error("cannot {operation}")]
@@ -141,14 +141,13 @@ impl HostChains {
 
     /// The chains, closed or not, in which a rule of ours is.
     pub fn chains_with_our_rule(&mut self) -> Result<Vec<HostChain>, Error> {
-        let mark = self.mark;
         let mut chains = self.read()?;
-        chains.retain(|(_, rules)| rules.iter().any(|rule| accept::is_ours(rule, mark)));
+        chains.retain(|(_, rules)| rules.iter().any(accept::is_ours));
         Ok(chains.into_iter().map(|(base, _)| base.chain).collect())
     }
 
-    /// Makes sure that our rule is in the chain, once and where packets reach it. Says whether that took a
-    /// change.
+    /// Makes sure that our rule is in the chain, once and where packets reach it; if another does the same
+    /// already, nothing. Says whether that took a change.
     pub fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error> {
         if !MARKED.contains(&chain.priority) {
             return Err(Error::OutOfReach(chain.clone()));
@@ -162,39 +161,44 @@ impl HostChains {
     }
 
     fn change(&mut self, chain: &HostChain, accept: bool) -> Result<bool, Error> {
-        let operation = if accept { "put our rule into" } else { "remove our rule from" };
-        let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
-        let mut outcome = Err(netlink::Error::DumpInterrupted { attempts: ATTEMPTS });
-        for _ in 0..ATTEMPTS {
-            let generation = table::generation(&mut self.socket).map_err(cannot)?;
-            let rules = self.rules(chain)?;
-            let ours: Vec<_> = rules.iter().filter(|rule| accept::is_ours(rule, self.mark)).collect();
-            let is_done = if accept { accept::is_settled(&rules, self.mark) } else { ours.is_empty() };
-            if is_done {
-                return Ok(false);
-            }
-            let mut batch = Batch::default();
-            message::begin(&mut batch, Some(generation));
-            for rule in ours {
-                accept::delete(&mut batch, chain, rule);
-            }
-            if accept {
-                accept::insert(&mut batch, chain, self.mark);
-            }
-            message::end(&mut batch);
-            outcome = self.socket.transact(&mut batch);
+        let mut outcome = self.attempt(chain, accept);
+        for _ in 1..ATTEMPTS {
             match &outcome {
-                Err(error) if error.errno() == Some(Errno::ERESTART) => {}
+                Err(Error::Netlink { source, .. }) if source.errno() == Some(Errno::ERESTART) => {
+                    outcome = self.attempt(chain, accept);
+                }
                 _ => break,
             }
         }
         match outcome {
-            Ok(()) => Ok(true),
-            Err(error) if error.errno() == Some(Errno::EPERM) && self.is_owned(chain)? => {
-                Err(Error::Owned(chain.clone()))
-            }
-            Err(error) => Err(cannot(error)),
+            Err(Error::NotPermitted { .. }) if self.is_owned(chain)? => Err(Error::Owned(chain.clone())),
+            outcome => outcome,
         }
+    }
+
+    /// One transaction, which the kernel refuses with ERESTART if anybody has changed nf_tables since the
+    /// rules were read.
+    fn attempt(&mut self, chain: &HostChain, accept: bool) -> Result<bool, Error> {
+        let operation = if accept { "put our rule into" } else { "remove our rule from" };
+        let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
+        let generation = table::generation(&mut self.socket).map_err(cannot)?;
+        let rules = self.rules(chain)?;
+        let ours: Vec<_> = rules.iter().filter(|rule| accept::is_ours(rule)).collect();
+        let is_done = if accept { accept::is_settled(&rules, self.mark) } else { ours.is_empty() };
+        if is_done {
+            return Ok(false);
+        }
+        let mut batch = Batch::default();
+        message::begin(&mut batch, Some(generation));
+        for rule in ours {
+            accept::delete(&mut batch, chain, rule);
+        }
+        if accept {
+            accept::insert(&mut batch, chain, self.mark);
+        }
+        message::end(&mut batch);
+        self.socket.transact(&mut batch).map_err(cannot)?;
+        Ok(true)
     }
 
     /// All chains with their rules, as of one moment.

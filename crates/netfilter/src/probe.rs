@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ipvs::Family;
-use netlink::{Errno, Error, Socket};
+use netlink::{Errno, Error, Failure, Socket};
 
 use crate::{
     Element, Ruleset,
@@ -25,8 +25,8 @@ const UNKNOWN: [Errno; 4] = [Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP, Errno::ENOE
 pub enum Feature {
     /// nf_tables itself, with tables of the family.
     Tables,
-    /// Sets in which one field of several is an interval. Without them a table has no `allowed-sources`, and nobody
-    /// reaches a restricted address.
+    /// Sets in which one field of several is an interval. Without them a table has no `allowed-sources`, and
+    /// nobody reaches a restricted address.
     IntervalSets,
     /// Chains of type nat.
     NatChains,
@@ -64,8 +64,8 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The features that the kernel lacks for a table of `family`, by a rehearsal: nothing is changed, but modules are
-/// loaded that can be.
+/// The features that the kernel lacks for a table of `family`, by a rehearsal: nothing is changed, but
+/// modules are loaded that can be.
 pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Vec<Feature>, Error> {
     // A kernel without nf_tables knows nobody to hand the message to (`nfnetlink_rcv_msg`).
     match table::generation(socket) {
@@ -92,28 +92,72 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
     trials.extend(intervals.map(|set| (Feature::IntervalSets, Operation::AddSet(family, set))));
     trials
         .extend(rules.iter().map(|(feature, rule)| (*feature, Operation::AddRule(family, plain.name, rule))));
-    rehearse(socket, trials)
-}
 
-/// The features whose trial the kernel does not understand. Without tables nothing can be said of the others. What
-/// goes wrong for another reason, such as a table that belongs to somebody, is told when a table is installed.
-fn rehearse(socket: &mut Socket, trials: Vec<(Feature, Operation<'_>)>) -> Result<Vec<Feature>, Error> {
     let mut transaction = Transaction::default();
-    let mut features = Vec::with_capacity(trials.len());
+    let mut tried = Vec::with_capacity(trials.len());
     for (feature, operation) in trials {
-        features.push(feature);
+        tried.push(feature);
         transaction.push(operation);
     }
     let failures = socket.pipeline(&mut transaction.encode_rehearsal())?;
-    // Request 0 is the begin.
+    Ok(not_understood(&tried, &failures))
+}
+
+/// The features whose trial the kernel does not understand. Without tables nothing can be said of the others.
+/// What goes wrong for another reason, such as a table that belongs to somebody, is told when a table is
+/// installed.
+fn not_understood(tried: &[Feature], failures: &[Failure]) -> Vec<Feature> {
     let mut missing: Vec<_> = failures
         .iter()
         .filter(|failure| UNKNOWN.contains(&failure.refusal.errno))
-        .filter_map(|failure| features.get(failure.index.checked_sub(1)?).copied())
+        // Request 0 is the begin.
+        .filter_map(|failure| tried.get(failure.index.checked_sub(1)?).copied())
         .collect();
-    missing.dedup();
     if missing.contains(&Feature::Tables) {
-        missing.truncate(1);
+        missing = vec![Feature::Tables];
     }
-    Ok(missing)
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink::Refusal;
+
+    use super::*;
+
+    const TRIED: [Feature; 4] = [Feature::Tables, Feature::Tables, Feature::IntervalSets, Feature::Reject];
+
+    fn missing(failures: &[(usize, Errno)]) -> Vec<Feature> {
+        let failure = |(index, errno)| Failure { index, refusal: Refusal::new(errno) };
+        not_understood(&TRIED, &failures.iter().copied().map(failure).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_understand_is_missing() {
+        assert_eq!(missing(&[]), []);
+        // As 5.4 answers to a flag of a set, and any kernel to an expression without a module.
+        let answers = [(3, Errno::EINVAL), (4, Errno::ENOENT)];
+        assert_eq!(missing(&answers), [Feature::IntervalSets, Feature::Reject]);
+    }
+
+    #[test]
+    fn a_refusal_for_another_reason_says_nothing_about_the_kernel() {
+        assert_eq!(
+            missing(&[(0, Errno::EINVAL), (1, Errno::EPERM), (3, Errno::EEXIST), (5, Errno::ENOENT)]),
+            []
+        );
+    }
+
+    #[test]
+    fn without_tables_of_the_family_that_is_all_there_is_to_say() {
+        let answers = [(1, Errno::EAFNOSUPPORT), (2, Errno::EAFNOSUPPORT), (3, Errno::ENOENT)];
+        assert_eq!(missing(&answers), [Feature::Tables]);
+    }
+
+    #[test]
+    fn only_intervals_can_be_done_without() {
+        for feature in TRIED {
+            assert_eq!(feature.is_essential(), feature != Feature::IntervalSets);
+        }
+    }
 }

@@ -123,7 +123,16 @@ fn an_external_address_that_the_node_has_itself_is_served_and_bound_when_the_nod
     running.kernel_where(|state| state.is_bound(ip("203.0.113.7")));
     move_to(&running, &["192.0.2.1", "203.0.113.7"]);
     running.kernel_where(|state| !state.is_bound(ip("203.0.113.7")));
-    assert_eq!(kernel.writes(), "bind 203.0.113.7\nunbind 203.0.113.7\n");
+    running.settled();
+    assert_eq!(
+        kernel.writes(),
+        "\
+add element vips 203.0.113.7
+bind 203.0.113.7
+unbind 203.0.113.7
+delete element vips 203.0.113.7
+"
+    );
     assert_eq!(kernel.state().virtual_servers[&served].1.len(), 1);
 }
 

@@ -49,6 +49,7 @@ install table IPv4
 install table IPv6
 add element hairpin TCP 10.244.0.1:8080
 add element hairpin TCP 10.244.0.2:8080
+add element vips 10.96.0.10
 add element cluster-ips TCP 10.96.0.10:80
 add virtual server TCP 10.96.0.10:80 rr
 add real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1
@@ -81,6 +82,7 @@ fn removal_closes_the_door_first() {
         "\
 unbind 10.96.0.10
 delete virtual server TCP 10.96.0.10:80
+delete element vips 10.96.0.10
 delete element cluster-ips TCP 10.96.0.10:80
 delete element hairpin TCP 10.244.0.1:8080
 delete element hairpin TCP 10.244.0.2:8080
@@ -248,8 +250,8 @@ fn one_refused_virtual_server_does_not_stop_the_others() {
     running.lists(vec![], vec![slice("a", Tcp, &["10.244.0.1"]), slice("b", Tcp, &["10.244.0.2"])]);
     let kernel = &running.kernel;
     kernel.heal();
-    // Three reads, and of each Service two elements come before the first virtual server.
-    kernel.fail_call(7, Errno::ENOMEM);
+    // Three reads, and of each Service three elements come before the first virtual server.
+    kernel.fail_call(9, Errno::ENOMEM);
     running.tell(Change::ReplaceServices(vec![
         service("a", "10.96.0.10", Tcp),
         service("b", "10.96.0.11", Tcp),
@@ -427,7 +429,7 @@ fn a_virtual_server_without_its_masquerade_rule_is_put_off_and_the_vips_other_po
 }
 
 #[test]
-fn real_servers_on_other_nodes_wait_for_the_masquerade_rule() {
+fn real_servers_on_other_nodes_wait_for_the_masquerade_rule_and_leave_before_it() {
     let mut local = service("web", "10.96.0.10", Tcp);
     local.external_ips = vec!["203.0.113.7".parse().unwrap()];
     local.external_traffic_policy = TrafficPolicy::Local;
@@ -438,16 +440,37 @@ fn real_servers_on_other_nodes_wait_for_the_masquerade_rule() {
     let kernel = &running.kernel;
     kernel.heal();
 
-    let cluster = Service { external_traffic_policy: TrafficPolicy::Cluster, ..local };
+    let cluster = Service { external_traffic_policy: TrafficPolicy::Cluster, ..local.clone() };
     kernel.fail_call(0, Errno::ENFILE);
     running.tell(Change::ApplyService(cluster));
     let failed = running.status_where(|status| status.last_sync.as_ref().unwrap().report.failed > 0);
-    assert_eq!(failed.last_sync.unwrap().report.failed, 2, "the element and the real server");
+    assert_eq!(
+        failed.last_sync.unwrap().report.failed,
+        3,
+        "the element, the real server, and the element that it replaces"
+    );
     assert_eq!(kernel.writes(), "");
     running.settled();
     assert_eq!(
         kernel.writes(),
-        "add element external TCP 203.0.113.7:80\nadd real server TCP 203.0.113.7:80 -> 10.244.0.2:8080 weight 1\n"
+        "\
+add element external TCP 203.0.113.7:80
+add real server TCP 203.0.113.7:80 -> 10.244.0.2:8080 weight 1
+delete element external-local TCP 203.0.113.7:80
+"
+    );
+
+    kernel.heal();
+    running.tell(Change::ApplyService(local));
+    running.settled();
+    assert_eq!(
+        kernel.writes(),
+        "\
+add element external-local TCP 203.0.113.7:80
+edit real server TCP 203.0.113.7:80 -> 10.244.0.2:8080 weight 0
+delete element external TCP 203.0.113.7:80
+delete real server TCP 203.0.113.7:80 -> 10.244.0.2:8080
+"
     );
 }
 

@@ -30,6 +30,8 @@ pub(crate) const CROSS_CHECKS: &[Program] = &[
     program("ip6tables", "iptables"),
     program("ip6tables-save", "iptables"),
     program("ip6tables-restore", "iptables"),
+    program("iptables-legacy", "iptables"),
+    program("ip6tables-legacy", "iptables"),
     program("ipset", "ipset"),
     program("conntrack", "conntrack"),
     program("curl", "curl"),

@@ -21,16 +21,19 @@ pub(super) const COMMENT: &str = "kube-ipvs: what it forwards";
 /// How the comment of a rule begins that an operator has written for our sake.
 pub(super) const BY_HAND: &str = "kube-ipvs";
 
-/// Whether we have put this rule there: by its comment, or, if that got lost, by what it does.
-pub(super) fn is_ours(rule: &Rule, mark: u32) -> bool {
-    *rule.comment == *COMMENT || rule.effect == Effect::AcceptsMarked(mark)
+/// Whether we have put this rule there. Its comment says so, which `iptables-save` keeps too. A rule that does
+/// the same without it may be somebody else's, who uses the same bit: it is never removed.
+pub(super) fn is_ours(rule: &Rule) -> bool {
+    *rule.comment == *COMMENT
 }
 
-/// Whether our rule is there once, and where packets reach it.
+/// Whether packets with the mark are accepted, and no rule of ours is too many.
 pub(super) fn is_settled(rules: &[Rule], mark: u32) -> bool {
     let (reached, _) = reached(rules);
-    reached.iter().filter(|rule| rule.effect == Effect::AcceptsMarked(mark)).count() == 1
-        && rules.iter().filter(|rule| is_ours(rule, mark)).count() == 1
+    let accepting = |rule: &&Rule| rule.effect == Effect::AcceptsMarked(mark);
+    let ours = rules.iter().filter(|rule| is_ours(rule)).count();
+    let ours_in_effect = reached.iter().filter(accepting).filter(|rule| is_ours(rule)).count();
+    ours == ours_in_effect && ours <= 1 && reached.iter().any(|rule| accepting(&rule))
 }
 
 /// Appends the request that puts the rule at the head of the chain: `meta mark & MARK == MARK accept`.

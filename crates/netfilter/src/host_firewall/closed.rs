@@ -67,8 +67,9 @@ pub(super) fn judge(base: BaseChain, rules: &[Rule], mark: u32) -> Option<Closed
         End::Policy if base.drops_by_policy => How::Policy,
         End::Accept | End::Policy => return None,
     };
-    let is_by_hand = |rule: &Rule| rule.comment.starts_with(BY_HAND) && !accept::is_ours(rule, mark);
-    let accepts = if reached.iter().any(|rule| rule.effect == Effect::AcceptsMarked(mark)) {
+    let is_in_effect = |rule: &Rule| accept::is_ours(rule) && rule.effect == Effect::AcceptsMarked(mark);
+    let is_by_hand = |rule: &Rule| rule.comment.starts_with(BY_HAND) && !accept::is_ours(rule);
+    let accepts = if reached.iter().any(is_in_effect) {
         Accepts::ByOurRule
     } else if reached.iter().any(is_by_hand) {
         Accepts::ByHand

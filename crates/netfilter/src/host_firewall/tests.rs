@@ -214,7 +214,7 @@ fn the_rule_that_is_put_into_a_chain_is_recognised_there() {
     for chain in [input(), of_iptables(), chain(TableFamily::Ip6, "own", "in")] {
         let rule = rule::decode(&reply(&inserted(&chain)), &chain).unwrap().unwrap();
         assert_eq!((&*rule.comment, rule.effect), (COMMENT, Effect::AcceptsMarked(MARK)), "{chain}");
-        assert!(accept::is_ours(&rule, MARK));
+        assert!(accept::is_ours(&rule));
     }
 }
 
@@ -318,7 +318,7 @@ fn a_closed_chain_accepts_what_it_says_before_it_drops() {
     for (chain, accepts) in [
         (&[OTHER, drop][..], Accepts::Nothing),
         (&[OURS, drop], Accepts::ByOurRule),
-        (&[without_comment], Accepts::ByOurRule),
+        (&[without_comment], Accepts::Nothing),
         (&[drop, OURS], Accepts::Nothing),
         (&[with_an_old_mark], Accepts::Nothing),
         (&[OTHER, BY_HAND], Accepts::ByHand),
@@ -334,6 +334,7 @@ fn a_closed_chain_accepts_what_it_says_before_it_drops() {
 #[test]
 fn our_rule_is_settled_once_and_where_packets_reach_it() {
     let [drop, ..] = ENDS;
+    let without_comment = (Effect::AcceptsMarked(MARK), "");
     let with_an_old_mark = (Effect::AcceptsMarked(MARK / 2), COMMENT);
     for (chain, settled) in [
         (&[OURS][..], true),
@@ -345,6 +346,11 @@ fn our_rule_is_settled_once_and_where_packets_reach_it() {
         (&[with_an_old_mark], false),
         (&[OURS, with_an_old_mark], false),
         (&[BY_HAND], false),
+        // Somebody else's.
+        (&[without_comment], true),
+        (&[drop, without_comment], false),
+        (&[without_comment, OURS], true),
+        (&[without_comment, drop, OURS], false),
     ] {
         assert_eq!(accept::is_settled(&rules(chain), MARK), settled, "{chain:?}");
     }

@@ -23,8 +23,8 @@ use crate::{
 const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_TABLE_FLAGS: u16 = 2;
 
-/// So many elements go into one request. The longest, intervals of IPv6 clients, have two ends of 40 bytes with
-/// 8 of headers each; the attribute holds 65,531.
+/// So many elements go into one request. The longest, intervals of IPv6 clients, have two ends of 40 bytes
+/// with 8 of headers each; the attribute holds 65,531.
 const ELEMENTS_PER_REQUEST: usize = 600;
 const _: () = assert!(ELEMENTS_PER_REQUEST * (4 + 2 * (8 + 40)) < 65_531);
 
@@ -76,8 +76,8 @@ impl<'a> Transaction<'a> {
     /// Removes elements of one set, whether they exist or not. Intervals must exist.
     ///
     /// The kernel refuses to delete what does not exist, and knows `NFT_MSG_DESTROYSETELEM` since 6.3
-    /// only. Adding first makes sure, on any kernel, within the same transaction. Not so with intervals: one that
-    /// does not exist cannot be added beside another that it overlaps.
+    /// only. Adding first makes sure, on any kernel, within the same transaction. Not so with intervals: one
+    /// that does not exist cannot be added beside another that it overlaps.
     pub(crate) fn delete_elements(&mut self, elements: &[Element]) {
         for some in elements.chunks(ELEMENTS_PER_REQUEST) {
             if !some.iter().any(intervals::contain) {

@@ -39,7 +39,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
         Chain { name: SERVICES, hook: None, rules: services(policy, family) },
         Chain { name: SOURCE_RANGES, hook: None, rules: source_ranges() },
         Chain { name: VIP_PORTS, hook: None, rules: vip_ports() },
-        // One step before the destination NAT of others.
+        // One step before the destination NAT of others. (Among chains of type nat: all of them run at -100.)
         Chain {
             name: "nat-prerouting",
             hook: Some(Hook { kind: Nat, point: Prerouting, priority: -101 }),

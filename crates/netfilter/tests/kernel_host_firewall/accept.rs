@@ -124,7 +124,7 @@ fn iptables_lists_our_rule_as_one_of_its_own_and_restores_it() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn our_rule_is_known_without_its_comment() {
+fn a_rule_of_others_that_does_the_same_is_enough_and_stays() {
     for (close, rule) in [
         ("iptables-nft -P INPUT DROP", "iptables-nft -A INPUT -m mark --mark 0x2000/0x2000 -j ACCEPT"),
         (
@@ -138,13 +138,14 @@ fn our_rule_is_known_without_its_comment() {
     ] {
         in_fresh_namespace(|| {
             run(close);
-            let before = rule_set();
             run(rule);
+            let before = rule_set();
             let mut chains = open();
-            assert_eq!(chains.closed_chains().unwrap()[0].accepts, Accepts::ByOurRule, "{rule}");
+            assert_eq!(chains.closed_chains().unwrap()[0].accepts, Accepts::Nothing, "{rule}");
             let chain = only_closed_chain(&mut chains);
             assert!(!chains.accept_in(&chain).unwrap(), "{rule}");
-            assert!(chains.withdraw(&chain).unwrap(), "{rule}");
+            assert_eq!(chains.chains_with_our_rule().unwrap(), [], "{rule}");
+            assert!(!chains.withdraw(&chain).unwrap(), "{rule}");
             assert_eq!(rule_set(), before, "{rule}");
         });
     }
@@ -184,7 +185,7 @@ fn a_rule_of_ours_that_has_no_effect_is_replaced() {
         format!("meta mark & 0x1000 == 0x1000 accept {COMMENT}; drop"),
         format!("drop; meta mark & {MARK} == {MARK} accept {COMMENT}"),
         // Twice.
-        format!("meta mark & {MARK} == {MARK} accept; meta mark & {MARK} == {MARK} accept {COMMENT}; drop"),
+        format!("meta mark & {MARK} == {MARK} accept {COMMENT}; counter {COMMENT}; drop"),
     ] {
         in_fresh_namespace(|| {
             nft(&format!(

@@ -1,6 +1,6 @@
 //! Which chains are found to be closed.
 
-use std::process::Command;
+use std::{fmt::Write, process::Command};
 
 use ipvs::Family;
 use netfilter::host_firewall::{Accepts, Hook, HostChain, HostChains, How, TableFamily, legacy_tables};
@@ -87,13 +87,15 @@ fn a_chain_is_closed_by_its_policy_or_by_a_rule_that_leaves_nothing() {
         let (mut script, mut expected) = ("nft ".to_owned(), Vec::new());
         for (number, (chain, closed)) in CHAINS.iter().enumerate() {
             let chain = chain.replace("icmp type", &format!("{icmp} type"));
-            script += &format!(
+            write!(
+                script,
                 "table {family} number{number} {{
                     counter dropped {{ }}
                     chain dropping {{ drop; }}
                     chain c {{ {chain} }}
                 }}\n"
-            );
+            )
+            .unwrap();
             expected.extend(closed.map(|how| format!("{family} number{number} c ({how})")));
         }
         assert_eq!(closed_after(&[&script]), expected);

@@ -122,11 +122,11 @@ fn what_the_node_sends_from_its_loopback_address_is_never_marked() {
         let policy = Policy { masquerade_all: true, ..policy(cluster_cidr()) };
         cluster.install(&policy, |_| vec![]);
         cluster.apply(&policy, elements);
-        // Behind our chain, before IPVS.
+        // Behind the nat chains, which all run at -100, and before IPVS takes the packet, at -98.
         cluster.node.inside(|| {
             nft("table inet witness {
                 chain output {
-                    type filter hook output priority -100
+                    type filter hook output priority -99
                     tcp flags & (syn|ack) == syn meta mark & 0x4000 == 0 counter comment \"unmarked\"
                     tcp flags & (syn|ack) == syn meta mark & 0x4000 != 0 counter comment \"marked\"
                 }

@@ -19,8 +19,8 @@ use crate::{
 const SSH: u16 = 22;
 const HEALTH_CHECKS: u16 = 30500;
 
-/// A cluster with a Service at each family's `vip` and `external`, and programs of the node that listen on all
-/// of its addresses.
+/// A cluster with a Service at each family's `vip` and `external`, and programs of the node that listen on
+/// all of its addresses.
 fn cluster() -> Cluster {
     let cluster = Cluster::balancing_to(|at| at.pod2);
     for at in Family::BOTH.map(addresses) {
@@ -187,26 +187,26 @@ fn only_clients_in_the_source_ranges_reach_a_restricted_address() {
             Element::Restricted(restricted(at)),
         ]
     });
-    let outcomes = |at: &Addresses| {
-        let server = SocketAddr::new(at.external, PORT);
-        everybody(&cluster).map(|(_, host)| match host.connect(server, BRIEFLY) {
-            Outcome::Heard(_) => true,
-            Outcome::Silence => false,
-            Outcome::Refused => panic!("rejected at {server}"),
-        })
+    // Whether the client, the pod and the node reach it.
+    let assert_open_to = |expected: [bool; 3], ranges: &str| {
+        for at in Family::BOTH.map(addresses) {
+            let server = SocketAddr::new(at.external, PORT);
+            for ((who, host), open) in everybody(&cluster).into_iter().zip(expected) {
+                match open {
+                    true => assert_reaches(host, server, who),
+                    false => assert_eq!(host.connect(server, BRIEFLY), Outcome::Silence, "{who}, {ranges}"),
+                }
+            }
+        }
     };
-    for at in Family::BOTH.map(addresses) {
-        assert_eq!(outcomes(&at), [false, false, false], "no range, {}", at.external);
-    }
+    assert_open_to([false, false, false], "no range");
     // From the address below the client's to its own.
     add(&cluster, |at| vec![allowed(at, at.node_towards_client, at.client)]);
-    for at in Family::BOTH.map(addresses) {
-        assert_eq!(outcomes(&at), [true, false, false], "the client's range, {}", at.external);
-    }
+    assert_open_to([true, false, false], "the client's range");
     // The node's connections come from the VIP.
     add(&cluster, |at| vec![allowed(at, at.external, at.external), allowed(at, at.pod1, at.pod1)]);
+    assert_open_to([true, true, true], "everybody's ranges");
     for at in Family::BOTH.map(addresses) {
-        assert_eq!(outcomes(&at), [true, true, true], "everybody's, {}", at.external);
         assert_reaches(&cluster.client, SocketAddr::new(at.vip, PORT), "another address is not restricted");
     }
 }

@@ -194,7 +194,7 @@ fn requests_pass_the_hooks_in_the_order_that_the_crate_documents() {
         ("prerouting", "type filter hook prerouting priority -150"),
         ("input", "type filter hook input priority 0"),
         ("forward", "type filter hook forward priority 0"),
-        ("output-early", "type filter hook output priority -150"),
+        ("output-early", "type filter hook output priority -102"),
         ("output-nat", "type nat hook output priority -105"),
         ("output-late", "type filter hook output priority 0"),
         ("postrouting", "type filter hook postrouting priority 50"),
