@@ -280,7 +280,7 @@ fn connections_that_ipvs_forgets_before_conntrack_does_are_a_note_and_no_warning
         let expires = line.with_context(|| connections.clone())?.split_whitespace().nth(1);
         Ok(expires.and_then(|left| left.split(':').next()).context("no time")?.parse()?)
     };
-    node.run("ipvsadm", &["--set", "1", "0", "0"]).unwrap();
+    node.run("ipvsadm", &["--set", "2", "0", "0"]).unwrap();
     let mut forgotten = client.connect(at(V4, 80)).unwrap();
     eventually("IPVS forgets it", || {
         ensure!(minutes().is_err(), "it is there still");

@@ -74,7 +74,7 @@ impl Sender {
                 SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
             };
             let socket = UdpSocket::bind((any, 0))?;
-            socket.set_read_timeout(Some(Duration::from_millis(500)))?;
+            socket.set_read_timeout(Some(Duration::from_secs(2)))?;
             socket.connect(to).map(|()| socket)
         });
         Self { socket: socket.unwrap().unwrap(), to, name: format!("{} -> {to}", host.name) }
@@ -123,15 +123,22 @@ impl Sender {
         .unwrap();
     }
 
-    fn port(&self) -> u16 {
-        self.socket.local_addr().unwrap().port()
+    fn source(&self) -> SocketAddr {
+        self.socket.local_addr().unwrap()
+    }
+}
+
+#[track_caller]
+fn everyone_is_answered_by(pod: &str, senders: &[Sender]) {
+    for sender in senders {
+        sender.is_answered_by(pod);
     }
 }
 
 /// What conntrack has of a UDP flow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
-    source_port: u16,
+    source: SocketAddr,
     to: SocketAddr,
     answered_by: IpAddr,
     zone: Option<String>,
@@ -157,7 +164,7 @@ fn entry(line: &str) -> Entry {
     let ip = |key, direction: usize| fields[key][direction].parse::<IpAddr>().unwrap();
     let port = |key| fields[key][0].parse().unwrap();
     Entry {
-        source_port: port("sport"),
+        source: SocketAddr::new(ip("src", 0), port("sport")),
         to: SocketAddr::new(ip("dst", 0), port("dport")),
         answered_by: ip("src", 1),
         zone: fields.get("zone").map(|zone| zone[0].to_owned()),
@@ -167,7 +174,7 @@ fn entry(line: &str) -> Entry {
 
 /// The entry of a sender.
 fn entry_of(entries: &BTreeSet<Entry>, sender: &Sender) -> Option<Entry> {
-    entries.iter().find(|entry| entry.source_port == sender.port() && entry.to == sender.to).cloned()
+    entries.iter().find(|entry| entry.source == sender.source() && entry.to == sender.to).cloned()
 }
 
 /// Waits until no way is answered by any of these addresses.
@@ -219,7 +226,9 @@ fn whoever_goes_on_asking_follows_the_endpoints_and_other_flows_with_the_same_po
             .flat_map(|pod| addresses_of(&cluster, *pod).map(|ip| (pod, SocketAddr::new(ip, PORT))))
             .map(|(pod, server)| (Sender::new(&lab.client, server), format!("pod-{pod}")))
             .collect();
-        foreign.iter().for_each(|(sender, pod)| sender.finds(pod));
+        for (sender, pod) in &foreign {
+            sender.finds(pod);
+        }
         let answers: Vec<_> = senders.iter().map(Sender::ask).collect();
         let answered_by = |pod: &str| answers.iter().filter(|it| **it == Asked::Answered(pod.into())).count();
         assert_eq!((answered_by("pod-1"), answered_by("pod-2")), (24, 24), "{answers:?}");
@@ -230,9 +239,7 @@ fn whoever_goes_on_asking_follows_the_endpoints_and_other_flows_with_the_same_po
         cluster.write(&dns().endpoints([cluster::here(1).terminating(), 2.into()]));
         leads_to(&cluster, &[2]);
         forgotten(&cluster, &addresses_of(&cluster, 1));
-        for sender in &senders {
-            sender.is_answered_by("pod-2");
-        }
+        everyone_is_answered_by("pod-2", &senders);
         let after = entries(&cluster);
         for (sender, answer) in senders.iter().zip(&answers) {
             let (before, after) = (entry_of(&before, sender).unwrap(), entry_of(&after, sender).unwrap());
@@ -259,7 +266,7 @@ fn with_the_last_endpoint_its_flows_end_and_with_the_next_one_they_go_on() {
         let hosts = [&cluster.lab.client, &cluster.lab.node, &cluster.lab.pods[2]];
         let senders: Vec<_> =
             hosts.iter().flat_map(|host| WAYS.map(|way| Sender::new(host, at(way, PORT)))).collect();
-        senders.iter().for_each(|sender| sender.is_answered_by("pod-1"));
+        everyone_is_answered_by("pod-1", &senders);
 
         cluster.write(&dns());
         leads_to(&cluster, &[]);
@@ -269,10 +276,10 @@ fn with_the_last_endpoint_its_flows_end_and_with_the_next_one_they_go_on() {
         }
         cluster.write(&dns().endpoints([2]));
         leads_to(&cluster, &[2]);
-        senders.iter().for_each(|sender| sender.is_answered_by("pod-2"));
+        everyone_is_answered_by("pod-2", &senders);
 
         cluster.delete(&dns());
-        cluster.shows("nothing", |table| table.is_empty());
+        cluster.shows("nothing", cluster::Table::is_empty);
         forgotten(&cluster, &addresses_of(&cluster, 2));
     }
 }
@@ -305,7 +312,7 @@ fn whoever_asked_before_there_was_the_service_is_answered_as_soon_as_there_is() 
         cluster.write(&dns().endpoints([1]));
         leads_to(&cluster, &[1]);
         forgotten(&cluster, &WAYS.map(|way| way.parse().unwrap()));
-        senders.iter().for_each(|sender| sender.is_answered_by("pod-1"));
+        everyone_is_answered_by("pod-1", &senders);
     }
 }
 
@@ -324,15 +331,17 @@ fn a_flow_that_another_proxy_has_translated_is_left_where_it_is_as_long_as_that_
         node.run("nft", &[&script]).unwrap();
     }
     let senders = [V4, V6].map(|vip| Sender::new(client, at(vip, PORT)));
-    senders.iter().for_each(|sender| sender.finds("pod-1"));
+    for sender in &senders {
+        sender.finds("pod-1");
+    }
 
     node.run("nft", &["delete table ip other; delete table ip6 other"]).unwrap();
     cluster.write(&dns().endpoints([1, 2]));
     leads_to(&cluster, &[1, 2]);
-    senders.iter().for_each(|sender| sender.is_answered_by("pod-1"));
+    everyone_is_answered_by("pod-1", &senders);
 
     cluster.write(&dns().endpoints([2]));
     leads_to(&cluster, &[2]);
     forgotten(&cluster, &addresses_of(&cluster, 1));
-    senders.iter().for_each(|sender| sender.is_answered_by("pod-2"));
+    everyone_is_answered_by("pod-2", &senders);
 }

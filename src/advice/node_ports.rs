@@ -42,8 +42,8 @@ pub(super) fn check(node_ports: &BTreeSet<u16>, local: &str, reserved: &str) -> 
         cause: Cause::NodePorts,
         subject: LOCAL_PORTS.to_owned(),
         what: format!(
-            "the node may open connections of its own from {}, which Services have as NodePort: \
-             {LOCAL_PORTS} is {first} to {last}. The answers would go to pods",
+            "the node may open connections of its own from {}, which Services have as NodePort, \
+             and the answers would go to pods: {LOCAL_PORTS} is {first} to {last}",
             listed(&exposed),
         ),
         remedy: format!("sysctl -w {RESERVED_PORTS}={before}{to_reserve}{better}"),
@@ -108,8 +108,8 @@ mod tests {
         let (what, remedy) = advice(&[30_080, 31_000], "30500\t60999\n", "\n").unwrap();
         assert_eq!(
             what,
-            "the node may open connections of its own from port 31000, which Services have as NodePort: \
-             net.ipv4.ip_local_port_range is 30500 to 60999. The answers would go to pods"
+            "the node may open connections of its own from port 31000, which Services have as NodePort, \
+             and the answers would go to pods: net.ipv4.ip_local_port_range is 30500 to 60999"
         );
         assert_eq!(remedy, "sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767");
     }

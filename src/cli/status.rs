@@ -15,6 +15,9 @@ use crate::{
     control::{Request, Response, Status, ask},
 };
 
+/// So many of the last sync's repairs are printed: a flushed ruleset is thousands of them.
+const FIRST_REPAIRS: usize = 5;
+
 /// Prints how the daemon stands.
 pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
     let Response::Status(status) = ask(socket, Request::Status)? else {
@@ -52,7 +55,7 @@ fn text(Status { programmed: status, advice }: &Status) -> String {
     if status.scheduler_changes > 0 {
         let _ = writeln!(text, "schedulers:      {} still to be changed", status.scheduler_changes);
     }
-    for repair in status.last_sync.iter().flat_map(|last| &last.report.repairs) {
+    for repair in status.last_sync.iter().flat_map(|last| &last.report.repairs).take(FIRST_REPAIRS) {
         let _ = writeln!(text, "repaired:        {repair}");
     }
     for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
@@ -137,7 +140,7 @@ mod tests {
             trigger: Trigger::Change,
             full: false,
             done: 2,
-            repairs: Vec::new(),
+            repairs: (1..=6).map(|vip| format!("bind 10.96.0.{vip}")).collect(),
             failures: vec!["no scheduler xx".to_owned()],
             failed: 1,
             took: Duration::from_millis(2),
@@ -149,6 +152,9 @@ mod tests {
                  last sync:       3.2 s ago, after a change: 2 operations in 0.002 s, 1 failed\n\
                  last full read:  none yet\n\
                  schedulers:      240 still to be changed\n\
+                 repaired:        bind 10.96.0.1\nrepaired:        bind 10.96.0.2\n\
+                 repaired:        bind 10.96.0.3\nrepaired:        bind 10.96.0.4\n\
+                 repaired:        bind 10.96.0.5\n\
                  failed:          no scheduler xx\n"
             ),
             "{}",

@@ -21,8 +21,8 @@
 //!
 //! `any` is TCP, UDP and SCTP, one after the other, and each is asked in both families unless a 4 or a 6 follows.
 //! Round robin leads to every real server in turn: all that are named have to answer, and nobody else.
-//! `sees node` is the node's own address on its link to the one who answers: the flow was masqueraded, or came from
-//! the node itself.
+//! `sees node` is the node's address on its link to the one who answers, which whatever is masqueraded has;
+//! `sees node-ip` is its address to the outside.
 //!
 //! ```text
 //!   client 192.168.50.2 ───┐                ┌─── pod-1, pod-2

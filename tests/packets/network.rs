@@ -13,7 +13,10 @@ use testkit::{
     lab::{Host, Lab},
 };
 
-use super::table::{Destination, Service, Way};
+use super::{
+    parse::{HOSTS, NODE_IP},
+    table::{Destination, Service, Way},
+};
 use crate::cluster::{self, Cluster, NO_PERIOD, POD_PORT, elsewhere, here, host_network};
 
 /// Where programs of the node itself listen, at every address: one that administers it, and one that tells load
@@ -202,17 +205,17 @@ impl Network {
         }
     }
 
-    /// The table's word for an address that `server` saw when `asked` was asked.
-    pub(super) fn word(&self, seen: IpAddr, server: &str, asked: IpAddr) -> String {
+    /// The table's word for an address that `server` saw.
+    pub(super) fn word(&self, seen: IpAddr, server: &str) -> String {
         let family = Family::of(seen);
         if seen == self.node_towards(server, family) {
             return "node".to_owned();
         }
-        if seen == asked {
-            return "vip".to_owned();
+        let name = HOSTS.into_iter().find(|name| self.own_address(name, family) == seen);
+        match name {
+            None => seen.to_string(),
+            Some("node") => NODE_IP.to_owned(),
+            Some(name) => name.to_owned(),
         }
-        let hosts = ["client", "office", "node-2", "pod-1", "pod-2", "pod-3", "loopback"];
-        let found = hosts.into_iter().find(|name| self.own_address(name, family) == seen);
-        found.map_or_else(|| seen.to_string(), str::to_owned)
     }
 }

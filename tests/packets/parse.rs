@@ -7,13 +7,14 @@ use ipvs::{Family, Protocol};
 use super::table::{By, Destination, Outcome, Row, Service, Step, Table, Way};
 
 /// Whoever asks or is asked. `loopback` is the node, asking from its loopback address.
-const HOSTS: [&str; 8] = ["client", "office", "node", "node-2", "pod-1", "pod-2", "pod-3", "loopback"];
+pub(super) const HOSTS: [&str; 8] =
+    ["client", "office", "node", "node-2", "pod-1", "pod-2", "pod-3", "loopback"];
 
 /// Who can be an endpoint; `node` is a pod with the node's own network.
 const ENDPOINTS: [&str; 4] = ["node", "pod-1", "pod-2", "pod-3"];
 
-/// Beside the hosts' own addresses: the one that was asked, which is one of the node's.
-const VIP: &str = "vip";
+/// Whom else a server can see: the node by its node IP, although its address on their link is another one.
+pub(super) const NODE_IP: &str = "node-ip";
 
 impl Table {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -163,7 +164,7 @@ impl Outcome {
         let mut answers = BTreeSet::new();
         for group in text.split(',') {
             let (who, sees) = group.split_once(" sees ").ok_or_else(|| format!("no outcome {group:?}"))?;
-            let sees = one_of(&[&HOSTS[..], &[VIP]].concat(), sees.trim())?;
+            let sees = one_of(&[&HOSTS[..], &[NODE_IP]].concat(), sees.trim())?;
             for name in who.split_whitespace() {
                 answers.insert((one_of(&ENDPOINTS, name)?, sees.clone()));
             }

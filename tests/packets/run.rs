@@ -96,7 +96,7 @@ impl<'a> Asked<'a> {
         for _ in 0..ROUND {
             match self.once(network, ServiceAddress { protocol, ip, port }) {
                 Ok(Answer { from, seen_as }) => {
-                    let word = network.word(seen_as, &from, ip);
+                    let word = network.word(seen_as, &from);
                     answers.insert((from, word));
                 }
                 Err(error) => return failure(&error),

@@ -15,10 +15,16 @@ const MARK: u32 = 0x4000;
 
 /// Draws the ways of a request, its reply, or its refusal; `name` gives addresses their names.
 pub(crate) fn draw(sightings: &[Sighting], name: &dyn Fn(IpAddr) -> String) -> String {
+    let requests = || sightings.iter().filter(|it| it.packet.kind == Kind::Syn);
+    // What an earlier connection still has to say goes elsewhere.
+    let answers = |kinds: &'static [Kind]| {
+        let is_answer = |it: &&Sighting| requests().any(|by| by.packet.source == it.packet.destination);
+        sightings.iter().filter(move |it| kinds.contains(&it.packet.kind)).filter(is_answer)
+    };
     let ways = [
-        ("request", way_of(sightings, &[Kind::Syn])),
-        ("reply", way_of(sightings, &[Kind::SynAck])),
-        ("refusal", way_of(sightings, &[Kind::Rst, Kind::Unreachable])),
+        ("request", once(requests())),
+        ("reply", once(answers(&[Kind::SynAck]))),
+        ("refusal", once(answers(&[Kind::Rst, Kind::Unreachable]))),
     ];
     let mut text = String::new();
     for (title, way) in ways.iter().filter(|(_, way)| !way.is_empty()) {
@@ -30,10 +36,9 @@ pub(crate) fn draw(sightings: &[Sighting], name: &dyn Fn(IpAddr) -> String) -> S
     text
 }
 
-/// Where the packets of these kinds were seen, up to where the way starts anew: what is not answered is sent
-/// again.
-fn way_of<'a>(sightings: &'a [Sighting], kinds: &[Kind]) -> Vec<&'a Sighting> {
-    let mut way: Vec<&Sighting> = sightings.iter().filter(|it| kinds.contains(&it.packet.kind)).collect();
+/// Up to where the way starts anew: what is not answered is sent again.
+fn once<'a>(sightings: impl Iterator<Item = &'a Sighting>) -> Vec<&'a Sighting> {
+    let mut way: Vec<&Sighting> = sightings.collect();
     if let Some(again) = way.iter().skip(1).position(|sighting| *sighting == way[0]) {
         way.truncate(again + 1);
     }

@@ -43,7 +43,7 @@ pub(crate) struct Sighting {
     pub(crate) state: String,
 }
 
-/// What the headers say.
+/// What the headers say. ICMP has no port, but quotes the one it goes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) kind: Kind,
@@ -64,30 +64,36 @@ pub(crate) enum Kind {
 impl Packet {
     /// Reads an IP packet of either family. None: of another kind.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let (protocol, source, destination, payload): (u8, IpAddr, IpAddr, &[u8]) = match bytes.first()? >> 4
-        {
-            4 => {
-                let length = usize::from(bytes[0] & 0xf) * 4;
-                let address = |at| <[u8; 4]>::try_from(&bytes[at..at + 4]).unwrap().into();
-                (bytes[9], address(12), address(16), &bytes[length..])
-            }
-            6 => {
-                let address = |at| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap().into();
-                (bytes[6], address(8), address(24), &bytes[40..])
-            }
-            _ => return None,
-        };
+        let (protocol, source, destination, payload) = ip(bytes)?;
         let (kind, source_port, destination_port) = match (protocol, payload) {
-            (6, tcp) => {
-                let port = |at| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
-                (tcp_kind(tcp[13])?, port(0), port(2))
-            }
-            (1, [3, ..]) | (58, [1, ..]) => (Kind::Unreachable, 0, 0),
+            (6, tcp) => (tcp_kind(tcp[13])?, port(tcp, 0), port(tcp, 2)),
+            // It goes to where the packet came from whose beginning it quotes.
+            (1, [3, ..]) | (58, [1, ..]) => (Kind::Unreachable, 0, port(ip(&payload[8..])?.3, 0)),
             _ => return None,
         };
         let source = SocketAddr::new(source, source_port);
         Some(Self { kind, source, destination: SocketAddr::new(destination, destination_port) })
     }
+}
+
+/// Protocol, source, destination, and what they enclose.
+fn ip(bytes: &[u8]) -> Option<(u8, IpAddr, IpAddr, &[u8])> {
+    match bytes.first()? >> 4 {
+        4 => {
+            let address = |at| <[u8; 4]>::try_from(&bytes[at..at + 4]).unwrap().into();
+            let length = usize::from(bytes[0] & 0xf) * 4;
+            Some((bytes[9], address(12), address(16), &bytes[length..]))
+        }
+        6 => {
+            let address = |at| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap().into();
+            Some((bytes[6], address(8), address(24), &bytes[40..]))
+        }
+        _ => None,
+    }
+}
+
+fn port(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
 fn tcp_kind(flags: u8) -> Option<Kind> {

@@ -12,7 +12,7 @@ use crate::{
     Change, Element, Feature, Policy, Ruleset, intervals,
     nft::{set::Set, transaction::Transaction},
     probe,
-    table::{self, ObservedTable},
+    table::{self, Elements, ObservedTable},
 };
 
 /// A read, or a transaction that builds on one, starts over when others changed nf_tables meanwhile:
@@ -135,18 +135,18 @@ impl KernelNetfilter {
         let mut observed = Observed::default();
         for (&family, ruleset) in &self.rulesets {
             let Some(table) = ObservedTable::read(&mut self.socket, family)? else { continue };
-            if ruleset.is_installed(&table) {
+            let elements = known_elements(&mut self.socket, family, &table, |_| true)?;
+            if ruleset.is_installed(&table) && !elements.strange {
                 observed.installed.insert(family);
             }
-            for elements in known_elements(&mut self.socket, family, &table, |_| true)? {
-                observed.elements.extend(elements);
-            }
+            observed.elements.extend(elements.ours.into_iter().flatten());
         }
         Ok(observed)
     }
 
-    /// One attempt at the whole.
-    fn write(&mut self, changes: &[Change]) -> Result<(), Error> {
+    /// One attempt at the whole. Unless `whatever_others_do`, the kernel refuses it if anybody has changed anything
+    /// since what it builds on was read.
+    fn write(&mut self, changes: &[Change], whatever_others_do: bool) -> Result<(), Error> {
         let cannot = |source| Error::new("read our nf_tables table", source);
         refuse_unsupported(changes, &self.missing)?;
         let mut transaction = Transaction::default();
@@ -158,21 +158,20 @@ impl KernelNetfilter {
             if !installs && !deletes_intervals {
                 continue;
             }
-            if generation.is_none() {
+            if generation.is_none() && !whatever_others_do {
                 generation = Some(table::generation(&mut self.socket).map_err(cannot)?);
             }
             let table = ObservedTable::read(&mut self.socket, family).map_err(cannot)?;
-            let rebuilds = installs && table.as_ref().is_some_and(|table| !ruleset.sets_match(table));
-            let looked_at = |set: &Set| rebuilds || (deletes_intervals && set.intervals);
+            let looked_at = |set: &Set| installs || set.intervals;
             let elements = match &table {
                 Some(table) => known_elements(&mut self.socket, family, table, looked_at).map_err(cannot)?,
-                None => Vec::new(),
+                None => Elements::default(),
             };
             if installs {
                 ruleset.install(&mut transaction, table.as_ref(), &elements);
             }
             if deletes_intervals {
-                let there = elements.into_iter().flatten().collect();
+                let there = elements.ours.into_iter().flatten().collect();
                 changes = Cow::Owned(intervals::settle(&changes, family, &there));
             }
         }
@@ -193,26 +192,26 @@ impl KernelNetfilter {
 impl Netfilter for KernelNetfilter {
     fn observe(&mut self) -> Result<Observed, Error> {
         let cannot = |source| Error::new("read our nf_tables tables", source);
-        for _ in 0..ATTEMPTS {
-            let before = table::generation(&mut self.socket).map_err(cannot)?;
-            let observed = self.read();
-            let after = table::generation(&mut self.socket).map_err(cannot)?;
-            if before == after {
-                return observed.map_err(cannot);
-            }
+        let before = table::generation(&mut self.socket).map_err(cannot)?;
+        let observed = self.read();
+        if table::generation(&mut self.socket).map_err(cannot)? == before {
+            return observed.map_err(cannot);
         }
-        Err(cannot(netlink::Error::DumpInterrupted { attempts: ATTEMPTS }))
+        // Somebody has changed something, mostly in a table of their own. If they do so all the time, that is no
+        // reason to know nothing: should our own be concerned, we are told and read again.
+        self.read().map_err(cannot)
     }
 
     fn apply(&mut self, changes: &[Change]) -> Result<(), Error> {
-        let mut outcome = self.write(changes);
         for _ in 1..ATTEMPTS {
-            match &outcome {
-                Err(error) if is_stale(error) => outcome = self.write(changes),
-                _ => break,
+            match self.write(changes, false) {
+                Err(error) if is_stale(&error) => {}
+                outcome => return outcome,
             }
         }
-        outcome
+        // Somebody commits all the time, hardly to our table: of that we are told. What is written then is right
+        // all the same, or the kernel refuses it.
+        self.write(changes, true)
     }
 }
 
@@ -247,13 +246,14 @@ fn known_elements(
     family: Family,
     table: &ObservedTable,
     of_interest: impl Fn(&Set) -> bool,
-) -> Result<Vec<Vec<Element>>, netlink::Error> {
-    Ruleset::known_sets()
-        .iter()
-        .filter(|set| of_interest(set))
-        .filter(|set| table.sets.iter().any(|observed| set.is(family, observed)))
-        .map(|set| table::read_elements(socket, family, set.name))
-        .collect()
+) -> Result<Elements, netlink::Error> {
+    let mut elements = Elements::default();
+    for set in Ruleset::known_sets().iter().filter(|set| of_interest(set)) {
+        if table.sets.iter().any(|observed| set.is(family, observed)) {
+            table::read_elements(socket, family, set.name, &mut elements)?;
+        }
+    }
+    Ok(elements)
 }
 
 /// Puts neighbours that do the same to the same set into common requests.

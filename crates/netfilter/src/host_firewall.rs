@@ -62,7 +62,7 @@ use rule::Rule;
 
 /// Where packets bear our mark: behind the chains of our table that set it, before those that clear it
 /// (`ruleset/chains.rs`).
-const MARKED: Range<i32> = -159..90;
+const MARKED: Range<i32> = -148..90;
 
 /// A read, or a transaction that builds on one, starts over when others changed nf_tables meanwhile: so often.
 const ATTEMPTS: u32 = 5;

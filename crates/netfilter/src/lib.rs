@@ -33,7 +33,7 @@
 //! |---|---|---|
 //! | prerouting -100, nat chain -101: mark, keep the destination | to the VIP | |
 //! | prerouting -100, nat chains of others: hostPorts | not asked about what is served | |
-//! | input -160: may set the mark for the host's firewall | to the VIP | |
+//! | input -149: may set the mark for the host's firewall | to the VIP | |
 //! | input 0: source ranges, unserved ports; the host's firewall | to the VIP | |
 //! | input 90: clears that mark | to the VIP | |
 //! | input 99: IPVS | VIP → pod | |
@@ -42,9 +42,9 @@
 //! | output -98: IPVS | | VIP → pod |
 //! | output -102, again | | to the pod: passes |
 //! | output 0: the host's firewall | to the pod | to the pod |
-//! | postrouting 100, nat chain 100: masquerade, clear the mark | to the pod | to the pod |
+//! | postrouting 100, nat chain 99: masquerade, clear the mark | to the pod | to the pod |
 //!
-//! An answer is forwarded: at forward -160 and 90 the mark for the host's firewall may be set and is cleared
+//! An answer is forwarded: at forward -149 and 90 the mark for the host's firewall may be set and is cleared
 //! again, at 100 IPVS makes it come from the VIP. An answer to this node itself is seen in input, and if the
 //! node had connected from the VIP it goes to the VIP: hence only new flows are rejected there.
 //!

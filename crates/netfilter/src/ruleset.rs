@@ -9,7 +9,7 @@ use ipvs::Family;
 
 use self::sets::SETS;
 use crate::{
-    Element, Policy,
+    Policy,
     nft::{
         TABLE,
         chain::Chain,
@@ -17,7 +17,7 @@ use crate::{
         set::Set,
         transaction::{Operation, Transaction},
     },
-    table::ObservedTable,
+    table::{Elements, ObservedTable},
 };
 
 /// The table of one family that a policy asks for. The number of rules does not depend on the number
@@ -62,17 +62,17 @@ impl Ruleset {
 
     /// Adds to `transaction` what makes the kernel's `table` this one; nothing if it is.
     ///
-    /// Sets that are right stay, with their elements. If one is not, the table is built anew, and
-    /// `elements` are put back.
+    /// Sets that are right stay, with their elements. If one is not, or holds what cannot be ours, the table is
+    /// built anew, and our elements are put back.
     pub(crate) fn install<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,
         table: Option<&ObservedTable>,
-        elements: &[Vec<Element>],
+        elements: &Elements,
     ) {
         match table {
-            Some(table) if self.is_installed(table) => {}
-            Some(table) if self.sets_match(table) => self.repair(transaction, table),
+            Some(table) if self.is_installed(table) && !elements.strange => {}
+            Some(table) if self.sets_match(table) && !elements.strange => self.repair(transaction, table),
             _ => {
                 if table.is_some() {
                     transaction.push(Operation::DeleteTable(self.family));
@@ -85,7 +85,7 @@ impl Ruleset {
                     transaction.push(Operation::AddChain(self.family, chain));
                 }
                 self.add_rules(transaction);
-                for set in elements {
+                for set in &elements.ours {
                     transaction.add_elements(set);
                 }
             }

@@ -49,17 +49,36 @@ impl ObservedTable {
     }
 }
 
-/// Reads a set's elements. What somebody else put there and cannot be ours is left out: nothing here
-/// ever matches it.
-pub(crate) fn read_elements(socket: &mut Socket, family: Family, set: &str) -> Result<Vec<Element>, Error> {
-    let messages = socket.dump(&mut set::list_elements(family, set), |reply| {
-        let mut elements = Vec::new();
-        set::decode_elements(reply, |start, end| {
-            elements.extend(key::element(set, family, start, end));
-        })?;
-        Ok(elements)
+/// What is in our sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Elements {
+    /// Set by set.
+    pub(crate) ours: Vec<Vec<Element>>,
+    /// Somebody else put something there that cannot be ours, and that can match packets all the same: a range
+    /// of ports, another protocol.
+    pub(crate) strange: bool,
+}
+
+/// Reads the elements of a set and adds them to `elements`.
+///
+/// The kernel calls the dump interrupted whenever anybody commits to any table in the meantime
+/// (`nft_base_seq`), which with large sets can be always. Our sets are changed by our own thread, and by
+/// strangers of whom the [`Monitor`](crate::Monitor) tells.
+pub(crate) fn read_elements(
+    socket: &mut Socket,
+    family: Family,
+    set: &str,
+    elements: &mut Elements,
+) -> Result<(), Error> {
+    let mut ours = Vec::new();
+    socket.dump_once(&mut set::list_elements(family, set), |reply| {
+        set::decode_elements(reply, |start, end| match key::element(set, family, start, end) {
+            Some(element) => ours.push(element),
+            None => elements.strange = true,
+        })
     })?;
-    Ok(messages.concat())
+    elements.ours.push(ours);
+    Ok(())
 }
 
 /// The number of the last transaction of anybody in this network namespace.

@@ -73,8 +73,8 @@ fn at(text: &str) -> SocketAddr {
 
 /// Puts entries into the table.
 fn add<'a>(entries: impl IntoIterator<Item = &'a String>) {
-    let commands: String = entries.into_iter().map(|entry| format!("-I -t 600 {entry}\n")).collect();
-    conntrack(&["-R", "-"], &commands);
+    let commands: Vec<_> = entries.into_iter().map(|entry| format!("-I -t 600 {entry}\n")).collect();
+    conntrack(&["-R", "-"], &commands.concat());
 }
 
 /// The entries in the table, in the words of [`entry`], with the zone in front.

@@ -219,18 +219,28 @@ impl Socket {
         batch: &mut Batch,
         mut decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        let mut found = Vec::new();
         for _ in 0..DUMP_ATTEMPTS {
-            found.clear();
-            let sequence = self.stamp(batch, 0, 1);
-            batch.stamp(0, sequence, NLM_F_REQUEST | NLM_F_DUMP);
-            self.send(batch.slice(0, 1))?;
-            let interrupted = self.collect(sequence, &mut found, &mut decode)?;
+            let (found, interrupted) = self.dump_once(batch, &mut decode)?;
             if !interrupted {
                 return Ok(found);
             }
         }
         Err(Error::DumpInterrupted { attempts: DUMP_ATTEMPTS })
+    }
+
+    /// Dumps a table once, and says whether the kernel marked that as interrupted. For readers who know what
+    /// changes meanwhile, and what does not.
+    pub fn dump_once<T>(
+        &mut self,
+        batch: &mut Batch,
+        decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
+    ) -> Result<(Vec<T>, bool), Error> {
+        let mut found = Vec::new();
+        let sequence = self.stamp(batch, 0, 1);
+        batch.stamp(0, sequence, NLM_F_REQUEST | NLM_F_DUMP);
+        self.send(batch.slice(0, 1))?;
+        let interrupted = self.collect(sequence, &mut found, decode)?;
+        Ok((found, interrupted))
     }
 
     /// Decodes the answers to request `sequence` until the kernel's verdict; says whether any of them

@@ -125,20 +125,21 @@ impl Run<'_> {
         }
         match self.kernel.netfilter.apply(&changes) {
             Ok(()) => self.settle(&kept, std::iter::empty()),
-            Err(error @ netfilter::Error::RolledBack { .. }) => match errno(&error) {
-                // The table, or something else that all of it builds on, is not there: the image is wrong, and
-                // trying the parts will not help.
-                Some(Errno::ENOENT) => self.give_up(&kept, &error),
-                refusal => match halves(&kept) {
-                    Some(halves) => halves.into_iter().for_each(|half| self.netfilter(half)),
-                    None => {
-                        // Clients of one address that the image does not have are in the way of others.
-                        self.outcome.doubtful |= refusal == Some(Errno::EEXIST);
-                        let cause = one_line(&error);
-                        kept.into_iter().for_each(|operation| self.fail(operation, cause.clone()));
-                    }
-                },
-            },
+            Err(error @ netfilter::Error::RolledBack { .. }) if errno(&error) != Some(Errno::ENOENT) => {
+                if let Some([left, right]) = halves(&kept) {
+                    self.netfilter(left);
+                    self.netfilter(right);
+                    return;
+                }
+                // Clients of one address that the image does not have are in the way of others.
+                self.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
+                let cause = one_line(&error);
+                for operation in kept {
+                    self.fail(operation, cause.clone());
+                }
+            }
+            // Among others where the table that all of it builds on is not there: then the image is wrong, and
+            // trying the parts will not help.
             Err(error) => self.give_up(&kept, &error),
         }
     }

@@ -198,8 +198,11 @@ impl Reconciler {
 
         debug!(?trigger, operations = plan.len(), "plan");
         let mut outcome = self.carry_out(image, &plan);
-        outcome.extend(self.look_again(&in_doubt(&plan, full)));
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
+        // Where something was put off, it must not be made up for without what it waits for.
+        let once_more = self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers));
+        once_more.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
+        outcome.extend(once_more);
         // Where one is refused the others would be too, and without an image everything is in doubt.
         let unfinished = !postponed.is_empty()
             && self.image.as_ref().is_some_and(|image| {

@@ -1,4 +1,5 @@
 //! What holds after any events in any order.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod common;
 

@@ -115,13 +115,13 @@ fn in_order(first: Option<usize>, then: Option<usize>) -> bool {
 /// Whether an operation takes something away from somebody.
 fn removes(operation: &Operation, state: &State) -> bool {
     match operation {
-        Operation::Ipvs(Command::DeleteVirtualServer(_) | Command::DeleteRealServer(..))
-        | Operation::Link(Unbind(_)) => true,
         // Clients of a restricted address make way for others.
         Operation::Netfilter(DeleteElement(Element::AllowedSource(AllowedSource { to, .. }))) => {
             state.virtual_server(to).is_none_or(|server| server.allowed_sources.is_none())
         }
-        Operation::Netfilter(DeleteElement(_)) => true,
+        Operation::Ipvs(Command::DeleteVirtualServer(_) | Command::DeleteRealServer(..))
+        | Operation::Netfilter(DeleteElement(_))
+        | Operation::Link(Unbind(_)) => true,
         Operation::Ipvs(Command::EditRealServer(Id::Address(of), real)) => {
             !state.virtual_server(of).unwrap().real_servers.contains(real)
         }

@@ -144,7 +144,7 @@ fn udp(tuple: &[u8]) -> Option<Tuple> {
 }
 
 /// The first attribute of one of these kinds.
-fn find<'a, const N: usize>(container: &'a [u8], kinds: [u16; N]) -> Option<Attribute<'a>> {
+fn find<const N: usize>(container: &[u8], kinds: [u16; N]) -> Option<Attribute<'_>> {
     attributes(container).map_while(Result::ok).find(|attribute| kinds.contains(&attribute.kind))
 }
 

@@ -240,14 +240,14 @@ fn our_mark_is_to_be_seen_between_the_chains_of_our_table_that_set_and_clear_it(
     for family in Family::BOTH {
         let table = Ruleset::new(&policy, family).to_string();
         for hook in ["input", "forward"] {
-            // -160 and 90.
-            for priority in ["mangle - 10", "90"] {
+            // -149 and 90.
+            for priority in ["mangle + 1", "90"] {
                 let chain = format!("type filter hook {hook} priority {priority};");
                 assert!(table.contains(&chain), "{chain}\n{table}");
             }
         }
     }
-    assert_eq!(MARKED, -159..90);
+    assert_eq!(MARKED, -148..90);
 }
 
 #[test]

@@ -267,7 +267,7 @@ mod tests {
             ),
             (Kind::Nat, Point::Output, -101, "type nat hook output priority -101; policy accept;"),
             (Kind::Nat, Point::Postrouting, 100, "type nat hook postrouting priority srcnat; policy accept;"),
-            (Kind::Filter, Point::Input, -160, "type filter hook input priority mangle - 10; policy accept;"),
+            (Kind::Filter, Point::Input, -149, "type filter hook input priority mangle + 1; policy accept;"),
             (Kind::Filter, Point::Input, 3, "type filter hook input priority filter + 3; policy accept;"),
             (Kind::Filter, Point::Forward, 90, "type filter hook forward priority 90; policy accept;"),
         ] {

@@ -232,7 +232,7 @@ pub(crate) fn list_elements(family: Family, set: &str) -> Batch {
 }
 
 /// Calls `take` with the key of each element in one message of a dump, and with its other end if it is an
-/// interval.
+/// interval. What has no key, since it matches everything (nft's `*`, Linux 5.13), has an empty one here.
 pub(crate) fn decode_elements(
     reply: &Reply<'_>,
     mut take: impl FnMut(&[u8], Option<&[u8]>),
@@ -243,18 +243,16 @@ pub(crate) fn decode_elements(
             continue;
         }
         for element in attributes(attribute.payload) {
-            let (mut start, mut end) = (None, None);
+            let (mut start, mut end) = (Default::default(), None);
             for part in attributes(element?.payload) {
                 let part = part?;
                 match part.kind {
-                    NFTA_SET_ELEM_KEY => start = value(part.payload)?,
+                    NFTA_SET_ELEM_KEY => start = value(part.payload)?.unwrap_or_default(),
                     NFTA_SET_ELEM_KEY_END => end = value(part.payload)?,
                     _ => {}
                 }
             }
-            if let Some(start) = start {
-                take(start, end);
-            }
+            take(start, end);
         }
     }
     Ok(())

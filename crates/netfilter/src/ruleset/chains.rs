@@ -51,17 +51,19 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             hook: Some(Hook { kind: Nat, point: Output, priority: -101 }),
             rules: [new_connections(), from_this_node(policy.mark, family), kept_destinations()].concat(),
         },
-        // Behind all of IPVS: the destination is the real server already.
+        // Behind all of IPVS: the destination is the real server already. One step before the source NAT of
+        // others: the first that decides is the last that is asked, and a mark that stayed on would have a
+        // tunnel's own packets masqueraded.
         Chain {
             name: "nat-postrouting",
-            hook: Some(Hook { kind: Nat, point: Postrouting, priority: 100 }),
+            hook: Some(Hook { kind: Nat, point: Postrouting, priority: 99 }),
             rules: masqueraded(policy.mark),
         },
         // Before IPVS: the destination is the VIP still.
         Chain {
             name: "filter-input",
             hook: Some(Hook { kind: Filter, point: Input, priority: 0 }),
-            rules: [restricted(), unserved()].concat(),
+            rules: [no_vip_as_source(), restricted(), unserved()].concat(),
         },
         // The same for what this node sends, which never comes to input. What IPVS sends through output
         // again, to the real server, passes.
@@ -73,11 +75,12 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
     ];
     if policy.host_firewall == HostFirewall::Accept {
         let mark = policy.accept_mark();
-        // Before the chains of the host, which accept what is marked, and behind them.
+        // Before the chains of the host, which accept what is marked, and behind them; but not before those at
+        // -150, where hosts save packet marks for later.
         chains.extend([
             Chain {
                 name: "accept-input",
-                hook: Some(Hook { kind: Filter, point: Input, priority: -160 }),
+                hook: Some(Hook { kind: Filter, point: Input, priority: -149 }),
                 rules: accepted_in_input(mark),
             },
             Chain {
@@ -87,7 +90,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             },
             Chain {
                 name: "accept-forward",
-                hook: Some(Hook { kind: Filter, point: Forward, priority: -160 }),
+                hook: Some(Hook { kind: Filter, point: Forward, priority: -149 }),
                 rules: accepted_in_forward(mark),
             },
             Chain {
@@ -142,11 +145,11 @@ fn from_this_node(mark: u32, family: Family) -> Vec<Rule> {
     vec![Rule::new("this node's own flows to an external address with the policy Local", statements)]
 }
 
-/// What a Service serves is served, though another table has a hostPort there, which for the kernel is
-/// any local address, a VIP too. An `accept` here would not stop that table.
+/// A VIP, and what a Service serves elsewhere, belongs to Services, though another table has a hostPort there,
+/// which for the kernel is any local address, a VIP too. An `accept` here would not stop that table.
 fn kept_destinations() -> Vec<Rule> {
-    [Element::CLUSTER_IPS, Element::EXTERNAL, Element::EXTERNAL_LOCAL]
-        .map(|set| Rule::new("no hostPort of another table takes this", [to(set), KeepDestination]))
+    [to_vip(), to(Element::EXTERNAL), to(Element::EXTERNAL_LOCAL)]
+        .map(|ours| Rule::new("no hostPort of another table takes this", [ours, KeepDestination]))
         .into()
 }
 
@@ -159,6 +162,14 @@ fn masqueraded(mark: u32) -> Vec<Rule> {
         Rule::new("a pod that reached itself", [hairpin, ClearMark(mark), masquerade(false)]),
         Rule::new("marked flows", [HasMark(mark), ClearMark(mark), masquerade(true)]),
     ]
+}
+
+/// The node's own flows, which have the VIP for source, are let in in output and never come this way. Whoever
+/// else has it is somebody in disguise: in IPv6 the kernel does not look at sources.
+fn no_vip_as_source() -> Vec<Rule> {
+    let fields = &[Field::SourceAddress];
+    let from_vip = Statement::InSet { fields, set: Element::VIPS };
+    vec![Rule::new("nobody comes from a VIP", [to(Element::RESTRICTED), from_vip, Statement::Drop])]
 }
 
 /// Every packet, not only a connection's first: a client that may no longer come is cut off.
@@ -176,9 +187,7 @@ fn source_ranges() -> Vec<Rule> {
 /// A VIP is an address of this node: what no Service serves there would reach the node's own programs. Only
 /// new flows, since the node itself may have connected from the VIP.
 fn unserved() -> Vec<Rule> {
-    let fields = &[Field::DestinationAddress];
-    let to_vip = Statement::InSet { fields, set: Element::VIPS };
-    vec![Rule::new("new flows to a VIP", [Is(Connection::New), to_vip, Jump(VIP_PORTS)])]
+    vec![Rule::new("new flows to a VIP", [Is(Connection::New), to_vip(), Jump(VIP_PORTS)])]
 }
 
 fn vip_ports() -> Vec<Rule> {
@@ -193,10 +202,8 @@ fn vip_ports() -> Vec<Rule> {
 }
 
 fn accepted_in_input(mark: u32) -> Vec<Rule> {
-    let fields = &[Field::DestinationAddress];
-    let to_vip = Statement::InSet { fields, set: Element::VIPS };
     vec![
-        Rule::new("to a VIP", [to_vip, SetMark(mark)]),
+        Rule::new("to a VIP", [to_vip(), SetMark(mark)]),
         Rule::new("to a NodePort", [to(Element::EXTERNAL), SetMark(mark)]),
         Rule::new("to a NodePort with the policy Local", [to(Element::EXTERNAL_LOCAL), SetMark(mark)]),
         Rule::new("load balancers ask after health", [to_health_check(), SetMark(mark)]),
@@ -211,6 +218,12 @@ fn accepted_in_forward(mark: u32) -> Vec<Rule> {
 /// The mark means something in this hook only.
 fn no_longer_marked(mark: u32) -> Vec<Rule> {
     vec![Rule::new("the host has decided", [HasMark(mark), ClearMark(mark)])]
+}
+
+/// Matches what goes to a VIP, at whatever port.
+fn to_vip() -> Statement {
+    let fields = &[Field::DestinationAddress];
+    Statement::InSet { fields, set: Element::VIPS }
 }
 
 /// Matches what goes to an address, protocol and port in a set.

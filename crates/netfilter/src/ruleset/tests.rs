@@ -86,7 +86,7 @@ fn the_ipv4_table() {
     	chain nat-prerouting {
     		type nat hook prerouting priority dstnat - 1; policy accept;
     		jump services comment "new connections #ae628e7a"
-    		ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "no hostPort of another table takes this #73a378eb"
+    		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     		ip daddr . meta l4proto . th dport @external dnat to ip daddr comment "no hostPort of another table takes this #dc4ce5ce"
     		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
     	}
@@ -95,19 +95,20 @@ fn the_ipv4_table() {
     		type nat hook output priority -101; policy accept;
     		jump services comment "new connections #ae628e7a"
     		ip saddr != 127.0.0.0/8 ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 comment "this node's own flows to an external address with the policy Local #7aebd667"
-    		ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "no hostPort of another table takes this #73a378eb"
+    		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     		ip daddr . meta l4proto . th dport @external dnat to ip daddr comment "no hostPort of another table takes this #dc4ce5ce"
     		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
     	}
 
     	chain nat-postrouting {
-    		type nat hook postrouting priority srcnat; policy accept;
+    		type nat hook postrouting priority srcnat - 1; policy accept;
     		ip daddr . meta l4proto . th dport . ip saddr @hairpin meta mark set meta mark & 0xffffbfff masquerade comment "a pod that reached itself #d207af6b"
     		meta mark & 0x00004000 == 0x00004000 meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #bef01819"
     	}
 
     	chain filter-input {
     		type filter hook input priority filter; policy accept;
+    		ip daddr . meta l4proto . th dport @restricted ip saddr @vips drop comment "nobody comes from a VIP #750d10c6"
     		ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #3dccd170"
     		ct state new ip daddr @vips jump vip-ports comment "new flows to a VIP #16cf2ada"
     	}
@@ -181,7 +182,7 @@ fn the_ipv6_table() {
     	chain nat-prerouting {
     		type nat hook prerouting priority dstnat - 1; policy accept;
     		jump services comment "new connections #ae628e7a"
-    		ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "no hostPort of another table takes this #d877cd15"
+    		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
     		ip6 daddr . meta l4proto . th dport @external dnat to ip6 daddr comment "no hostPort of another table takes this #7d6f5590"
     		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
     	}
@@ -190,19 +191,20 @@ fn the_ipv6_table() {
     		type nat hook output priority -101; policy accept;
     		jump services comment "new connections #ae628e7a"
     		ip6 saddr != ::1 ip6 daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 comment "this node's own flows to an external address with the policy Local #3c2634f9"
-    		ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "no hostPort of another table takes this #d877cd15"
+    		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
     		ip6 daddr . meta l4proto . th dport @external dnat to ip6 daddr comment "no hostPort of another table takes this #7d6f5590"
     		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
     	}
 
     	chain nat-postrouting {
-    		type nat hook postrouting priority srcnat; policy accept;
+    		type nat hook postrouting priority srcnat - 1; policy accept;
     		ip6 daddr . meta l4proto . th dport . ip6 saddr @hairpin meta mark set meta mark & 0xffffbfff masquerade comment "a pod that reached itself #e62ee216"
     		meta mark & 0x00004000 == 0x00004000 meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #bef01819"
     	}
 
     	chain filter-input {
     		type filter hook input priority filter; policy accept;
+    		ip6 daddr . meta l4proto . th dport @restricted ip6 saddr @vips drop comment "nobody comes from a VIP #36f61f7c"
     		ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #a11c468a"
     		ct state new ip6 daddr @vips jump vip-ports comment "new flows to a VIP #bfe86016"
     	}
@@ -283,7 +285,7 @@ fn for_the_hosts_firewall_packets_are_marked_and_cleared_in_the_same_hook() {
     }
 
     	chain accept-input {
-    		type filter hook input priority mangle - 10; policy accept;
+    		type filter hook input priority mangle + 1; policy accept;
     		ip daddr @vips meta mark set meta mark | 0x00002000 comment "to a VIP #d4c7f7c6"
     		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00002000 comment "to a NodePort #22400487"
     		ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00002000 comment "to a NodePort with the policy Local #3c1ad187"
@@ -296,7 +298,7 @@ fn for_the_hosts_firewall_packets_are_marked_and_cleared_in_the_same_hook() {
     	}
 
     	chain accept-forward {
-    		type filter hook forward priority mangle - 10; policy accept;
+    		type filter hook forward priority mangle + 1; policy accept;
     		ct state established,related meta mark set meta mark | 0x00002000 comment "what comes back #b02da29d"
     	}
 
@@ -357,6 +359,10 @@ fn installed(ruleset: &Ruleset) -> ObservedTable {
 
 /// The transaction that makes `table` right.
 fn repair(table: Option<&ObservedTable>, elements: &[Vec<Element>]) -> String {
+    repair_with(table, &Elements { ours: elements.to_vec(), strange: false })
+}
+
+fn repair_with(table: Option<&ObservedTable>, elements: &Elements) -> String {
     let ruleset = Ruleset::new(&by_source(), Family::V4);
     let mut transaction = Transaction::default();
     ruleset.install(&mut transaction, table, elements);
@@ -383,7 +389,7 @@ fn installing_where_nothing_is() {
     add chain ip kube-ipvs vip-ports
     add chain ip kube-ipvs nat-prerouting { type nat hook prerouting priority dstnat - 1; policy accept; }
     add chain ip kube-ipvs nat-output { type nat hook output priority -101; policy accept; }
-    add chain ip kube-ipvs nat-postrouting { type nat hook postrouting priority srcnat; policy accept; }
+    add chain ip kube-ipvs nat-postrouting { type nat hook postrouting priority srcnat - 1; policy accept; }
     add chain ip kube-ipvs filter-input { type filter hook input priority filter; policy accept; }
     add chain ip kube-ipvs filter-output { type filter hook output priority -102; policy accept; }
     "##);
@@ -417,6 +423,15 @@ fn a_foreign_chain_goes_and_a_missing_one_comes() {
     let chains = "delete chain ip kube-ipvs foreign\n\
         add chain ip kube-ipvs filter-output { type filter hook output priority -102; policy accept; }\n";
     assert_eq!(repair(Some(&table), &[]), format!("flush table ip kube-ipvs\n{chains}{}", all_rules()));
+}
+
+#[test]
+fn what_cannot_be_ours_in_a_set_goes_with_the_table_and_ours_are_put_back() {
+    let table = installed(&Ruleset::new(&by_source(), Family::V4));
+    let element = Element::Vip([10, 96, 0, 1].into());
+    let transaction = repair_with(Some(&table), &Elements { ours: vec![vec![element]], strange: true });
+    assert!(transaction.starts_with("delete table ip kube-ipvs\nadd table ip kube-ipvs\n"), "{transaction}");
+    assert!(transaction.ends_with("\nadd element ip kube-ipvs vips { 10.96.0.1 }\n"), "{transaction}");
 }
 
 #[test]

@@ -42,6 +42,7 @@ fn a_host_port_of_another_table_takes_nothing_that_a_service_serves() {
     cluster.apply(&policy(cluster_cidr()), changes.clone());
     for (family, name) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
         let at = addresses(family);
+        changes.extend([at.vip, at.external].map(|vip| Change::AddElement(Element::Vip(vip))));
         for element in served(&at) {
             cluster.balance(address(&element), SocketAddr::new(at.pod2, POD_PORT));
             changes.push(Change::AddElement(element));

@@ -3,6 +3,11 @@
 use std::{
     collections::{BTreeSet, HashSet},
     net::{Ipv4Addr, Ipv6Addr},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
     time::Instant,
 };
 
@@ -344,6 +349,59 @@ fn a_set_with_another_definition_is_replaced_and_the_other_sets_elements_are_put
             assert!(!run("nft list set ip kube-ipvs hairpin").contains(definition));
         });
     }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn what_somebody_put_into_our_sets_goes_even_if_it_cannot_be_ours() {
+    for strange in [
+        "allowed-sources { 192.0.2.0/24 . tcp . 80 . 0.0.0.0-10.5.5.0 }",
+        "allowed-sources { 192.0.2.7 . tcp . 1-79 . 0.0.0.0/0 }",
+        "cluster-ips { 10.96.0.7 . udplite . 22 }",
+        "hairpin { 10.1.1.1 . tcp . 22 . 10.1.1.2 }",
+        "health-check-ports { udp . 30000 }",
+    ] {
+        with_installed(|netfilter| {
+            nft(&format!("add element ip kube-ipvs {strange}"));
+            let seen = netfilter.observe().unwrap();
+            assert_eq!(seen.installed, BTreeSet::from([Family::V6]), "{strange}");
+            netfilter.apply(&INSTALL).unwrap();
+            assert_eq!(netfilter.observe().unwrap(), both(&some_elements()), "{strange}");
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn tables_of_others_that_change_all_the_time_do_not_keep_ours_from_being_read_and_written() {
+    with_installed(|netfilter| {
+        let vips: Vec<_> =
+            (0..20_000u32).map(|n| Element::Vip(Ipv4Addr::from(0x0a60_0000 + n).into())).collect();
+        netfilter.apply(&add(&vips)).unwrap();
+        let expected = both(&[some_elements(), vips].concat());
+        let busy = AtomicBool::new(true);
+        thread::scope(|threads| {
+            let (meanwhile, begun) = mpsc::channel();
+            let busy = &busy;
+            threads.spawn(move || {
+                while busy.load(Ordering::Relaxed) {
+                    nft("add table ip others\ndelete table ip others");
+                    _ = meanwhile.send(());
+                }
+            });
+            begun.recv().unwrap();
+            let tried: Vec<_> = (0..5)
+                .map(|_| {
+                    // A rule that is missing makes the whole table be read and repaired.
+                    nft("flush chain ip kube-ipvs services");
+                    let applied = netfilter.apply(&INSTALL);
+                    (applied.map_err(|error| error.to_string()), netfilter.observe().ok())
+                })
+                .collect();
+            busy.store(false, Ordering::Relaxed);
+            assert_eq!(tried, vec![(Ok(()), Some(expected)); 5]);
+        });
+    });
 }
 
 #[test]

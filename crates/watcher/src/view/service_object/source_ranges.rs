@@ -45,41 +45,48 @@ mod tests {
     use super::super::tests::{decoded, with_spec};
     use crate::view::Decoded;
 
-    /// The ranges as texts, and the problems.
-    fn read(ranges: &Value) -> (Option<Vec<String>>, Vec<String>) {
+    /// The ranges, in words, and the problems.
+    fn read(ranges: &Value) -> (String, Vec<String>) {
         let service = with_spec(json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ranges}));
-        let ranges = service.load_balancer_source_ranges;
-        (ranges.map(|all| all.iter().map(ToString::to_string).collect()), service.problems)
+        let words = match service.load_balancer_source_ranges.as_deref() {
+            None => "everybody".to_owned(),
+            Some([]) => "nobody".to_owned(),
+            Some(ranges) => ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        };
+        (words, service.problems)
     }
 
-    fn only(texts: &[&str]) -> Option<Vec<String>> {
-        Some(texts.iter().map(ToString::to_string).collect())
+    fn without_problem(words: &str) -> (String, Vec<String>) {
+        (words.to_owned(), Vec::new())
     }
 
     #[test]
     fn without_ranges_everybody_is_let_in() {
         for none in [json!(null), json!([])] {
-            assert_eq!(read(&none), (None, vec![]));
+            assert_eq!(read(&none), without_problem("everybody"));
         }
     }
 
     #[test]
     fn ranges_are_trimmed_and_may_have_host_bits() {
         let ranges = json!([" 10.1.2.3/8\n", "\t2001:db8::1/32", "192.0.2.1/32"]);
-        assert_eq!(read(&ranges), (only(&["10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32"]), vec![]));
+        assert_eq!(read(&ranges), without_problem("10.0.0.0/8, 192.0.2.1/32, 2001:db8::/32"));
     }
 
     #[test]
     fn a_range_counts_once_however_it_is_written_and_their_order_means_nothing() {
-        let ranges = (only(&["10.0.0.0/8", "10.1.0.0/16"]), vec![]);
-        assert_eq!(read(&json!(["10.1.0.0/16", "10.0.0.0/8", "10.9.9.9/8"])), ranges);
-        assert_eq!(read(&json!(["10.0.0.0/8", "010.1.0.0/16", "::ffff:10.1.0.0/112"])), ranges);
+        for ranges in [
+            json!(["10.1.0.0/16", "10.0.0.0/8", "10.9.9.9/8"]),
+            json!(["10.0.0.0/8", "010.1.0.0/16", "::ffff:10.1.0.0/112"]),
+        ] {
+            assert_eq!(read(&ranges), without_problem("10.0.0.0/8, 10.1.0.0/16"));
+        }
     }
 
     #[test]
     fn a_range_that_cannot_be_read_is_named_and_left_out_alone() {
         let (ranges, problems) = read(&json!(["10.0.0.0", "10.0.0.0/8", 7, "", null, "office"]));
-        assert_eq!(ranges, only(&["10.0.0.0/8"]));
+        assert_eq!(ranges, "10.0.0.0/8");
         assert_eq!(
             problems,
             [
@@ -96,7 +103,7 @@ mod tests {
         const NOBODY: &str = "spec.loadBalancerSourceRanges: none can be used; no client is let in";
         for unreadable in [json!(["office"]), json!([null]), json!("10.0.0.0/8"), json!({})] {
             let (ranges, problems) = read(&unreadable);
-            assert_eq!(ranges, only(&[]), "{unreadable}");
+            assert_eq!(ranges, "nobody", "{unreadable}");
             assert_eq!(problems.last().map(String::as_str), Some(NOBODY), "{unreadable}");
         }
     }
