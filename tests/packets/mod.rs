@@ -6,11 +6,11 @@
 //! service web  endpoints=pod-1,pod-3  node-port=30080  external-policy=Local
 //! ```
 //!
-//! Each has a ClusterIP, an external IP and a load balancer's address in both families, and serves port 80, or
-//! `port=`, by TCP, UDP and SCTP. The other fields are those of [`table::Service`].
+//! Each has a ClusterIP, an external IP and a load balancer's address in both families, and serves port 80 by
+//! TCP, UDP and SCTP, unless its fields ([`table::Service`]) say otherwise.
 //!
-//! Then come steps. `daemon ARGUMENT…` starts the daemon anew, `nft FILE` loads a rule set of somebody else's on
-//! the node, and everything else is a row:
+//! Then come steps. `daemon ARGUMENT…` starts the daemon anew, `nft FILE` loads rules of somebody else's on the
+//! node, and everything else is a row:
 //!
 //! ```text
 //! client  -> web cluster-ip  any  80  : pod-1 pod-3 sees node
@@ -19,10 +19,10 @@
 //! client  -> node            tcp  22  : node sees client
 //! ```
 //!
-//! `any` is TCP, UDP and SCTP, one after the other, and each is asked in both families unless a 4 or a 6 follows.
+//! `any` is TCP, UDP and SCTP, one after the other; each is asked in both families unless a 4 or a 6 follows.
 //! Round robin leads to every real server in turn: all that are named have to answer, and nobody else.
-//! `sees node` is the node's address on its link to the one who answers, which whatever is masqueraded has;
-//! `sees node-ip` is its address to the outside.
+//! `sees node` is the node's address on its link to the one who answers, as whatever is masqueraded has it;
+//! `sees node-ip` is the address under which the outside knows the node.
 //!
 //! ```text
 //!   client 192.168.50.2 ───┐                ┌─── pod-1, pod-2

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::cluster::{self, Cluster, NO_PERIOD, POD_PORT, elsewhere, here, host_network};
 
-/// Where programs of the node itself listen, at every address: one that administers it, and one that tells load
-/// balancers of its health.
+/// Where programs of the node itself listen, at every address: one that administers it, one that tells load
+/// balancers of its health, and a pod with the node's network.
 const PORTS_OF_THE_NODE: [u16; 3] = [22, 32_100, POD_PORT];
 
 pub(super) struct Network {

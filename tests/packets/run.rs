@@ -19,13 +19,10 @@ use super::{
     table::{By, Outcome, Row},
 };
 
-/// How many are asked at the same time. Whoever is dropped waits for seconds, and so does whoever is refused: the
+/// How many ask at the same time. Whoever is dropped waits for seconds, and so does whoever is refused: the
 /// answer to a first SYN comes while connect(2) holds the socket and is only noted (`tcp_v4_err` in
 /// net/ipv4/tcp_ipv4.c), so the refusal waits for the second.
 const AT_ONCE: usize = 150;
-
-/// Three pods and the node: so many asked in turn are everybody that round robin leads to.
-const ROUND: usize = 4;
 
 /// A row, asked in one family by one protocol.
 pub(super) struct Answered<'a> {
@@ -49,8 +46,8 @@ impl Answered<'_> {
 
 /// Asks what the rows ask: in turn where round robin is to be followed, everything else at the same time.
 pub(super) fn ask<'a>(network: &Network, rows: &'a [Row]) -> Vec<Answered<'a>> {
-    let mut queues = BTreeMap::<_, Vec<Asked>>::new();
-    for (number, asked) in rows.iter().flat_map(Asked::all).enumerate() {
+    let (kernels, mut queues) = (Lab::protocols(), BTreeMap::<_, Vec<Asked>>::new());
+    for (number, asked) in rows.iter().flat_map(|row| Asked::all(row, &kernels)).enumerate() {
         let alone = !matches!(asked.row.expected, Outcome::Answered(_));
         let queue = (network.address(&asked.row.to, asked.family), asked.by, alone.then_some(number));
         queues.entry(queue).or_default().push(asked);
@@ -75,11 +72,11 @@ pub(super) fn ask<'a>(network: &Network, rows: &'a [Row]) -> Vec<Answered<'a>> {
 
 impl<'a> Asked<'a> {
     /// A row in each of its families by each of its protocols that this kernel has.
-    fn all(row: &'a Row) -> impl Iterator<Item = Self> {
+    fn all(row: &'a Row, kernels: &[Protocol]) -> impl Iterator<Item = Self> {
         let by: Vec<_> = match &row.by {
             By::Ping => vec![None],
             By::Port(protocols, port) => {
-                let protocols = protocols.iter().filter(|protocol| Lab::protocols().contains(protocol));
+                let protocols = protocols.iter().filter(|protocol| kernels.contains(protocol));
                 protocols.map(|protocol| Some((*protocol, *port))).collect()
             }
         };
@@ -92,8 +89,10 @@ impl<'a> Asked<'a> {
             let pinged = network.host(&self.row.from).ping(ip);
             return pinged.map_or_else(|error| failure(&error), |()| Outcome::Echo);
         };
+        // Round robin: one more than expected would come to light by being asked.
+        let expected = if let Outcome::Answered(answers) = &self.row.expected { answers.len() } else { 0 };
         let mut answers = BTreeSet::new();
-        for _ in 0..ROUND {
+        for _ in 0..=expected {
             match self.once(network, ServiceAddress { protocol, ip, port }) {
                 Ok(Answer { from, seen_as }) => {
                     let word = network.word(seen_as, &from);
@@ -116,11 +115,11 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// A port that nobody has asked from yet. Two flows from one port to different VIPs that end at the same pod are
-/// one and the same on their way back, and the later is dropped until conntrack forgets the earlier.
+/// A port that nobody has asked from yet. Two flows from one port to different VIPs that end at the same pod
+/// are one and the same on their way back, and the later is dropped until conntrack forgets the earlier.
 ///
-/// They are below all NodePorts: IPVS takes an answer to such a port, SYN and ACK, for a new connection to the
-/// NodePort (`tcp_conn_schedule` in net/netfilter/ipvs/ip_vs_proto_tcp.c).
+/// They are below all NodePorts: IPVS takes an answer to such a port, SYN and ACK, for a new connection to
+/// the NodePort (`tcp_conn_schedule` in net/netfilter/ipvs/ip_vs_proto_tcp.c).
 fn port_of_its_own() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let port = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -3,7 +3,10 @@
 use std::{collections::HashMap, ops::Range};
 
 use ipvs::{Command, Id, Protocol, ServiceAddress};
-use netfilter::Change::{AddElement, DeleteElement, InstallTable};
+use netfilter::{
+    Change::{AddElement, DeleteElement, InstallTable},
+    Element,
+};
 use netlink::{Errno, Refusal};
 use watcher::{Kernel, Observed, Operation, Plan, ReadError, one_line};
 
@@ -134,9 +137,14 @@ impl Run<'_> {
                 // Clients of one address that the image does not have are in the way of others.
                 self.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
                 let cause = one_line(&error);
-                for operation in kept {
+                let (restrictions, rest): (Vec<_>, Vec<_>) = kept.into_iter().partition(|one| restricts(one));
+                let (refused, still) =
+                    if rest.is_empty() { (restrictions, rest) } else { (rest, restrictions) };
+                for operation in refused {
                     self.fail(operation, cause.clone());
                 }
+                // Whom an address lets in may be unknown to the kernel; that it is not everybody still holds.
+                self.netfilter(still);
             }
             // Among others where the table that all of it builds on is not there: then the image is wrong, and
             // trying the parts will not help.
@@ -198,6 +206,10 @@ impl Run<'_> {
         self.closed.without(operation, self.observed);
         self.outcome.failures.push((operation.clone(), cause));
     }
+}
+
+fn restricts(operation: &Operation) -> bool {
+    matches!(operation, Operation::Netfilter(AddElement(Element::Restricted(_))))
 }
 
 /// What belongs together in a transaction.

@@ -118,7 +118,11 @@ add element allowed-sources TCP 203.0.113.1:80 from 10.1.0.0-10.1.255.255
 
 #[test]
 fn a_restricted_address_is_not_served_while_an_element_of_it_is_refused_and_all_else_is() {
-    for refused in [Element::Restricted(restricted()), source("10.0.0.0", "10.255.255.255")] {
+    let restriction = Element::Restricted(restricted());
+    // Elements, the virtual server, its real server and the VIP. The restriction does no harm alone.
+    for (refused, failures, there) in
+        [(restriction, 7, &[][..]), (source("10.0.0.0", "10.255.255.255"), 6, &[restriction][..])]
+    {
         let kernel = FakeKernel::new();
         kernel.state().refused_elements.insert(refused);
         let running = Running::on(&kernel);
@@ -128,12 +132,12 @@ fn a_restricted_address_is_not_served_while_an_element_of_it_is_refused_and_all_
         ]));
         running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
         let report = running.handle.resync().unwrap();
-        // Four elements, the virtual server, its real server and the VIP.
-        assert_eq!(report.failed, 7, "{report:?}");
+        assert_eq!(report.failed, failures, "{report:?}");
         {
             let kernel = kernel.state();
             assert!(!kernel.virtual_servers.contains_key(&Id::Address(restricted())));
-            assert!(kernel.elements.iter().all(|element| element.virtual_server() != Some(&restricted())));
+            let its = kernel.elements.iter().filter(|it| it.virtual_server() == Some(&restricted()));
+            assert!(its.eq(there), "{:?}", kernel.elements);
             assert!(!kernel.is_bound(BALANCED.parse().unwrap()));
             for served in ["10.96.0.10", "10.96.0.11"] {
                 assert!(kernel.is_bound(served.parse().unwrap()), "{served}");
@@ -195,6 +199,22 @@ fn a_virtual_server_from_before_is_not_opened_without_its_restriction() {
     running.settled();
     assert!(kernel.state().is_bound(BALANCED.parse().unwrap()));
     assert_eq!(let_in(&kernel.state(), &["10.1.0.1", "192.0.2.9"]), ["10.1.0.1"]);
+}
+
+#[test]
+fn an_address_in_use_is_closed_to_everybody_while_the_kernel_does_not_take_those_who_may_come() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    running.lists(vec![balanced("web", None)], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let clients = ["10.1.0.1", "192.0.2.9"];
+    assert_eq!(let_in(&kernel.state(), &clients), clients);
+    kernel.state().refused_elements.insert(source("10.0.0.0", "10.255.255.255"));
+    running.tell(Change::ApplyService(balanced("web", Some(&["10.0.0.0/8"]))));
+    assert!(running.handle.resync().unwrap().failed > 0);
+    assert_eq!(let_in(&kernel.state(), &clients), [""; 0]);
+    kernel.state().refused_elements.clear();
+    running.settled();
+    assert_eq!(let_in(&kernel.state(), &clients), ["10.1.0.1"]);
 }
 
 #[test]

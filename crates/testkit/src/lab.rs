@@ -25,8 +25,8 @@ pub use host::Host;
 /// The pods' range: what `--cluster-cidr` is to be set to.
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16,fd00:10:244::/48";
 
-/// The networks of pods on another node are numbered from here: `10.244.0.0/17` and `fd00:10:244::/56` hold the
-/// pods of this one.
+/// The networks of pods on another node are numbered from here: `10.244.0.0/17` and `fd00:10:244::/56` hold
+/// the pods of this one.
 const OTHER_NODES_PODS: u8 = 128;
 
 const FORWARD_V4: &str = "net.ipv4.ip_forward=1";

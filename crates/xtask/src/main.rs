@@ -5,8 +5,9 @@
 //! here that touches the kernel goes through a [`guest::Guest`], which runs a command as root
 //!
 //! - on this machine's kernel, if it has what it takes (`--kernel host`),
-//! - in QEMU with the distribution's own kernel package, which is downloaded and unpacked but not
-//!   installed, and an initramfs made on the spot (`--kernel qemu`),
+//! - in QEMU with the distribution's own kernel package, or that of another of its suites, which is
+//!   downloaded and unpacked but not installed, and an initramfs made on the spot (`--kernel qemu`,
+//!   `--kernel qemu:SUITE`),
 //! - in User Mode Linux, for those who have such a binary with IPVS built in (`--kernel uml:PATH`).
 //!
 //! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo,

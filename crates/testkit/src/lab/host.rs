@@ -74,7 +74,7 @@ impl Host {
     }
 
     /// The node's address on its link to this host, of the same family as `like`: whom this host sees in
-    /// what the node sends by itself or masquerades.
+    /// what the node sends by itself or masquerades. To a pod on another node that one is the node.
     pub fn gateway(&self, like: IpAddr) -> IpAddr {
         let (ipv4, ipv6) = self.gateways();
         match like {
