@@ -54,14 +54,17 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 
     Sysctl::default().prepare(settings.strict_arp)?;
     let binding = links::vip_binding(settings.vip_binding);
+    let families = node::families();
     let netfilter = KernelNetfilter::open(&policy)?;
+    for &family in &families {
+        preflight::nf_tables(family, netfilter.missing_features(family))?;
+    }
     let our_port = netfilter.port();
     let kernel = Kernel {
         ipvs: Box::new(ipvs),
         netfilter: Box::new(netfilter),
         links: Box::new(links::open(binding)?),
     };
-    let families = node::families();
     info!(node = settings.node_name, scheduler = %settings.scheduler, ?binding, ?families, "kube-ipvs starts");
 
     let outbox = source.outbox(&settings.node_name);

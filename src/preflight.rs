@@ -5,7 +5,9 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use ipvs::{Command, Failed, Ipvs, KernelIpvs, Protocol, Scheduler, ServiceAddress, VirtualServer};
+use ipvs::{Command, Failed, Family, Ipvs, KernelIpvs, Protocol, Scheduler, ServiceAddress, VirtualServer};
+use netfilter::Feature;
+use tracing::warn;
 
 /// Why this machine, or this container, cannot be a node's proxy.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,14 @@ pub enum Error {
     /// The kernel has no IPVS, or does not let this process use it.
     #[error(transparent)]
     Ipvs(#[from] ipvs::Error),
+    /// nf_tables cannot hold our table.
+    #[error("the kernel lacks {feature}, without which {family} cannot be served")]
+    NfTables {
+        /// The family.
+        family: Family,
+        /// What is missing.
+        feature: Feature,
+    },
     /// The kernel does not take the scheduler.
     #[error("the kernel does not take the scheduler {scheduler}: {}", answer(.failed))]
     Scheduler {
@@ -44,6 +54,19 @@ pub fn open_ipvs() -> Result<KernelIpvs, Error> {
     // Asks whether the capability holds where IPVS wants it: in the initial user namespace.
     kernel.info()?;
     Ok(kernel)
+}
+
+/// Tells what the kernel lacks for our table of a family, and whether that can be done without.
+pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
+    for &feature in missing {
+        if feature.is_essential() {
+            return Err(Error::NfTables { family, feature });
+        }
+        warn!(
+            "the kernel lacks {feature}: a {family} address with loadBalancerSourceRanges is closed to everybody"
+        );
+    }
+    Ok(())
 }
 
 /// Finds out whether the kernel has a scheduler, which it loads when it is first used: by a virtual
@@ -104,6 +127,16 @@ mod tests {
         let error = scheduler(&mut kernel, Scheduler::MH).unwrap_err();
         assert!(error.to_string().starts_with("the kernel does not take the scheduler mh: "), "{error}");
         assert!(kernel.state().virtual_servers.is_empty());
+    }
+
+    #[test]
+    fn a_kernel_without_an_expression_that_is_needed_is_refused_by_its_module() {
+        let error = nf_tables(Family::V6, &[Feature::IntervalSets, Feature::Masquerade]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the kernel lacks masquerading in rules (module nft_masq), without which IPv6 cannot be served"
+        );
+        assert!(nf_tables(Family::V4, &[Feature::IntervalSets]).is_ok());
     }
 
     #[test]

@@ -39,15 +39,8 @@ enum Policy {
 enum Seen {
     /// The client's own.
     Client,
-    /// The node's, towards the pod: the flow was masqueraded.
+    /// The node's, towards the pod: the flow was masqueraded. What the node itself sends always is.
     Node,
-}
-
-/// How VIPs are bound: `--vip-binding`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Binding {
-    Address,
-    Route,
 }
 
 /// The pods on every node, and on this one.
@@ -60,11 +53,11 @@ const EXPECTED: [(Way, Policy, &[usize], [Seen; 3]); 8] = [
     (Way::ClusterIp, ToCluster, ALL, [Client, Node, Node]),
     (Way::ClusterIp, ToLocal, LOCAL, [Client, Node, Node]),
     (Way::NodePort, ToCluster, ALL, [Node, Node, Node]),
-    (Way::NodePort, ToLocal, LOCAL, [Client, Client, Client]),
+    (Way::NodePort, ToLocal, LOCAL, [Client, Node, Client]),
     (Way::ExternalIp, ToCluster, ALL, [Node, Node, Node]),
-    (Way::ExternalIp, ToLocal, LOCAL, [Client, Client, Client]),
+    (Way::ExternalIp, ToLocal, LOCAL, [Client, Node, Client]),
     (Way::LoadBalancer, ToCluster, ALL, [Node, Node, Node]),
-    (Way::LoadBalancer, ToLocal, LOCAL, [Client, Client, Client]),
+    (Way::LoadBalancer, ToLocal, LOCAL, [Client, Node, Client]),
 ];
 
 /// One way to one Service, by one protocol.
@@ -137,19 +130,15 @@ fn cases(protocols: &[Protocol]) -> Vec<Case> {
 
 impl Case {
     /// Whose address `pod` is to see when `client` asks.
-    fn source(&self, seen: Seen, client: &Host, pod: &Host, binding: Binding) -> IpAddr {
-        let ServiceAddress { protocol, ip, .. } = self.address;
-        match (seen, binding) {
-            (Node, _) => pod.gateway(ip),
-            // The node connects to an address of its own, and that is the source that the kernel chooses,
-            // where it is not bound to one, as for SCTP.
-            (Client, Binding::Address) if client.name == "node" && protocol != Protocol::Sctp => ip,
-            (Client, _) => client.address(ip),
+    fn source(&self, seen: Seen, client: &Host, pod: &Host) -> IpAddr {
+        match seen {
+            Node => pod.gateway(self.address.ip),
+            Client => client.address(self.address.ip),
         }
     }
 
     /// Asks from a pod, from the node and from outside.
-    fn check(&self, cluster: &Cluster, binding: Binding) {
+    fn check(&self, cluster: &Cluster) {
         let (lab, names) = (&cluster.lab, cluster.names(self.pods));
         for (client, seen) in [&lab.pods[2], &lab.node, &lab.client].into_iter().zip(self.seen) {
             // Round robin: one request for each pod.
@@ -158,7 +147,7 @@ impl Case {
             assert_eq!(from, names, "{} asked {self:?}", client.name);
             for answer in answers {
                 let pod = lab.pods.iter().find(|pod| pod.name == answer.from).unwrap();
-                let source = self.source(seen, client, pod, binding);
+                let source = self.source(seen, client, pod);
                 assert_eq!(answer.seen_as, source, "{} asked {self:?}, {} answered", client.name, pod.name);
             }
         }
@@ -166,7 +155,7 @@ impl Case {
 }
 
 /// Gives the daemon the Services and sends packets along every way.
-fn check_every_way_in(cluster: &Cluster, protocols: &[Protocol], binding: Binding) {
+fn check_every_way_in(cluster: &Cluster, protocols: &[Protocol]) {
     for (number, internal, external) in SERVICES {
         let service = exposed(number, internal, external, protocols);
         cluster.write(&service.endpoints([here(1), elsewhere(2)]));
@@ -174,7 +163,7 @@ fn check_every_way_in(cluster: &Cluster, protocols: &[Protocol], binding: Bindin
     let cases = cases(protocols);
     cluster.serves_all(&cases.iter().map(|case| (case.address, case.pods)).collect::<Vec<_>>());
     for case in &cases {
-        case.check(cluster, binding);
+        case.check(cluster);
     }
 }
 
@@ -185,17 +174,17 @@ fn every_way_in_leads_to_the_pods_of_its_policy_and_only_the_policy_local_keeps_
     if !protocols.contains(&Protocol::Sctp) {
         println!("ABSENT: this kernel has no SCTP");
     }
-    check_every_way_in(&Cluster::start(3, &[]), &protocols, Binding::Address);
+    check_every_way_in(&Cluster::start(3, &[]), &protocols);
 }
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn with_route_binding_the_same_holds_and_the_node_keeps_its_own_address_too() {
+fn with_route_binding_the_same_holds() {
     let mut cluster = Cluster::start(3, &[]);
     // By the way out the daemon knows the node's own address.
     cluster.lab.node.ip("route add default via 192.168.50.2\nroute add ::/0 via fd00:50::2").unwrap();
     cluster.restart(&["--vip-binding=route"]);
-    check_every_way_in(&cluster, &[Protocol::Tcp], Binding::Route);
+    check_every_way_in(&cluster, &[Protocol::Tcp]);
     assert_eq!(cluster.bound().unwrap(), BTreeSet::new());
 }
 

@@ -216,7 +216,6 @@ mod tests {
             name: "INPUT".into(),
             hook: Hook::Input,
             priority: 0,
-            owned: false,
         }
     }
 

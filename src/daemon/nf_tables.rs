@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// changed them itself, by the socket with this port; of others to whoever looks at the host's firewall.
 pub(super) async fn follow(our_port: u32, handle: &Handle, doorbell: &Doorbell) -> Infallible {
     loop {
-        match Monitor::start(&[our_port]) {
+        match Monitor::start(our_port) {
             Ok(mut monitor) => {
                 // Whatever changed before the subscription was not told.
                 let mut changed = Changed::everything();

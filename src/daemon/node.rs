@@ -18,14 +18,16 @@ pub(super) fn families() -> BTreeSet<Family> {
     [Family::V4].into_iter().chain(ipv6).collect()
 }
 
+/// In the range for documentation, at an end of it that even documentation does not use.
+const UNKNOWN_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0x0db8, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xfffe);
+
 /// The addresses that this node has towards the outside, as the kernel picks them: the source of a
 /// packet to an address that can only be reached by the default route. Nothing is sent. A family
 /// without such a route has none.
 pub(super) fn outward_addresses() -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
     // Documentation addresses (RFC 5737, RFC 3849): routed nowhere in particular.
     let ipv4 = source_towards(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into());
-    let ipv6 =
-        source_towards(Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from(0x2001_0db8_u128 << 96 | 1).into());
+    let ipv6 = source_towards(Ipv6Addr::UNSPECIFIED.into(), UNKNOWN_V6.into());
     let ipv4 = ipv4.and_then(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None });
     let ipv6 = ipv6.and_then(|ip| if let IpAddr::V6(ip) = ip { Some(ip) } else { None });
     (ipv4, ipv6)

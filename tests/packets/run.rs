@@ -8,11 +8,12 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::atomic::{AtomicU16, AtomicUsize, Ordering},
     thread,
+    time::Duration,
 };
 
 use ipvs::{Family, Protocol, ServiceAddress};
 use nix::errno::Errno;
-use testkit::lab::{Answer, Lab};
+use testkit::lab::{Answer, Lab, Manner};
 
 use super::{
     network::Network,
@@ -23,6 +24,14 @@ use super::{
 /// answer to a first SYN comes while connect(2) holds the socket and is only noted (`tcp_v4_err` in
 /// net/ipv4/tcp_ipv4.c), so the refusal waits for the second.
 const AT_ONCE: usize = 150;
+
+/// How long an answer is waited for: much longer than it takes, or the refusal of a second SYN, which comes after
+/// one second.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long nothing has to be heard where nothing is expected. SCTP has to be waited for as long where it is refused:
+/// it notes that and goes on trying.
+const SILENCE: Duration = Duration::from_millis(2500);
 
 /// A row, asked in one family by one protocol.
 pub(super) struct Answered<'a> {
@@ -111,7 +120,12 @@ impl<'a> Asked<'a> {
             (_, Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
             (_, Family::V6) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        network.host(&self.row.from).ask_from(SocketAddr::new(source, port_of_its_own()), service)
+        let patience = match (&self.row.expected, service.protocol) {
+            (Outcome::Dropped, _) | (Outcome::Refused, Protocol::Sctp) => SILENCE,
+            _ => PATIENCE,
+        };
+        let manner = Manner { source: Some(SocketAddr::new(source, port_of_its_own())), patience };
+        network.host(&self.row.from).ask_in(manner, service)
     }
 }
 

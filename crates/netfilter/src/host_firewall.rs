@@ -124,11 +124,6 @@ impl HostChains {
         Ok(Self { socket, mark: policy.accept_mark() })
     }
 
-    /// The port of its socket, by which a [`Monitor`](crate::Monitor) knows the changes that it has made.
-    pub fn port(&self) -> u32 {
-        self.socket.port()
-    }
-
     /// The chains that drop what none of their rules accepts.
     ///
     /// It costs a list of all chains, and the rules of the base chains at input and forward. Tables that
@@ -201,7 +196,7 @@ impl HostChains {
         Ok(true)
     }
 
-    /// All chains with their rules, as of one moment.
+    /// All chains with their rules, as of one moment if others leave one.
     fn read(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let cannot = |source| Error::new("read the host's chains".to_owned(), source);
         for _ in 0..ATTEMPTS {
@@ -211,7 +206,7 @@ impl HostChains {
                 return found;
             }
         }
-        Err(cannot(netlink::Error::DumpInterrupted { attempts: ATTEMPTS }))
+        self.read_once()
     }
 
     fn read_once(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
@@ -220,12 +215,10 @@ impl HostChains {
         let chains = table::dump(&mut self.socket, request, chain::decode_chain)
             .map_err(|source| Error::new("list the chains".to_owned(), source))?;
         let mut found = Vec::new();
-        for mut base in chains {
-            let table = tables.iter().find(|table| table.holds(&base.chain));
-            if table.is_some_and(|table| table.dormant) {
+        for base in chains {
+            if tables.iter().any(|table| table.dormant && table.holds(&base.chain)) {
                 continue;
             }
-            base.chain.owned = table.is_some_and(|table| table.owned);
             let rules = self.rules(&base.chain)?;
             found.push((base, rules));
         }

@@ -55,23 +55,23 @@ impl Changed {
 /// that is loaded with thousands of rules is one piece of news, or a few.
 pub struct Monitor {
     notifications: Notifications,
-    own_ports: Box<[u32]>,
+    own_port: u32,
 }
 
 impl Monitor {
     /// Subscribes in the calling thread's network namespace. What happens from here on is reported, but for
-    /// what comes from the sockets with these ports, such as
-    /// [`KernelNetfilter::port`](crate::KernelNetfilter::port): the kernel names in each notification the
+    /// what comes from the socket with this port
+    /// ([`KernelNetfilter::port`](crate::KernelNetfilter::port)): the kernel names in each notification the
     /// socket whose request it was (`nf_tables_fill_rule_info` and its like in
     /// net/netfilter/nf_tables_api.c).
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime with I/O enabled.
-    pub fn start(own_ports: &[u32]) -> Result<Self, Error> {
+    pub fn start(own_port: u32) -> Result<Self, Error> {
         let notifications = Notifications::subscribe(Protocol::Netfilter, &[GROUP])
             .map_err(|source| Error::new("watch nf_tables", source))?;
-        Ok(Self { notifications, own_ports: own_ports.into() })
+        Ok(Self { notifications, own_port })
     }
 
     /// Waits until somebody else has changed something since the last call. Safe to cancel: nothing is
@@ -79,9 +79,9 @@ impl Monitor {
     pub async fn changed(&mut self) -> Result<Changed, Error> {
         let mut changed = Changed::default();
         while !changed.anything() {
-            let Self { notifications, own_ports } = self;
+            let Self { notifications, own_port } = self;
             let received = notifications.receive(|notification| {
-                if !own_ports.contains(&notification.port) {
+                if notification.port != *own_port {
                     note(&mut changed, &notification);
                 }
             });

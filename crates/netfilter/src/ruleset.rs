@@ -135,7 +135,7 @@ impl fmt::Display for Ruleset {
         writeln!(f, "table {} {TABLE} {{", family_name(self.family))?;
         for set in &self.sets {
             write!(f, "\tset {} {{\n\t\t", set.name)?;
-            set.write(self.family, f)?;
+            set.write(self.family, "\n\t\t", f)?;
             f.write_str("\n\t}\n\n")?;
         }
         for (position, chain) in self.chains.iter().enumerate() {

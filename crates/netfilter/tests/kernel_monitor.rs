@@ -42,7 +42,7 @@ fn with_monitor(test: impl AsyncFnOnce(Monitor, KernelNetfilter) + Send + 'stati
         }");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let monitor = Monitor::start(&[netfilter.port()]).unwrap();
+            let monitor = Monitor::start(netfilter.port()).unwrap();
             install(&mut netfilter);
             test(monitor, netfilter).await;
         });

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Result;
 use ipvs::Protocol;
 
-pub use client::{Answer, Connection, Flow};
+pub use client::{Answer, Connection, Flow, Manner};
 pub use host::Host;
 
 /// The pods' range: what `--cluster-cidr` is to be set to.

@@ -10,9 +10,10 @@ use crate::{Kernel, Operation};
 /// An image of what matters to us in the kernel.
 ///
 /// It starts as a full read and then follows our own operations, so that a change of one endpoint
-/// need not read ten thousand virtual servers. Whatever else changes the kernel is seen at the next
-/// full read. Virtual servers that balance a firewall mark are nobody's Service: they are left out,
-/// and so never touched.
+/// need not read ten thousand virtual servers. Of kube-ipvs0 and our tables the kernel tells when somebody
+/// else changes them, and they are read again; whatever else is changed is seen at the next full read.
+/// Virtual servers that balance a firewall mark are nobody's Service: they are left out, and so never
+/// touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Virtual servers with their real servers.

@@ -32,8 +32,6 @@ pub struct HostChain {
     pub hook: Hook,
     /// Its place among the chains at the same hook.
     pub priority: i32,
-    /// Another program owns the table and alone may change it (the table's flag `owner`), as firewalld can do.
-    pub owned: bool,
 }
 
 /// The families of tables that see what IPVS forwards.
@@ -72,6 +70,7 @@ pub(super) struct Table {
     pub(super) name: Box<str>,
     /// No packet enters its chains.
     pub(super) dormant: bool,
+    /// Another program owns it and alone may change it (the flag `owner`), as firewalld can do.
     pub(super) owned: bool,
 }
 
@@ -192,7 +191,7 @@ pub(super) fn decode_chain(reply: &Reply<'_>) -> Result<Option<BaseChain>, Error
         return Ok(None);
     };
     let (table, name) = (table.into(), name.into());
-    let chain = HostChain { family, table, name, hook, priority, owned: false };
+    let chain = HostChain { family, table, name, hook, priority };
     Ok((!is_ours(family, &chain.table)).then_some(BaseChain { chain, drops_by_policy: policy == NF_DROP }))
 }
 

@@ -180,8 +180,9 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedChain>, Error> 
     for attribute in message::body(reply)? {
         let attribute = attribute?;
         match attribute.kind {
-            NFTA_CHAIN_TABLE => table = attribute.string()?,
-            NFTA_CHAIN_NAME => name = attribute.string()?,
+            // Others may name theirs in whatever bytes.
+            NFTA_CHAIN_TABLE => table = attribute.string().unwrap_or_default(),
+            NFTA_CHAIN_NAME => name = attribute.string().unwrap_or_default(),
             NFTA_CHAIN_TYPE => kind = attribute.string()?,
             NFTA_CHAIN_POLICY => policy = attribute.u32_be()?,
             NFTA_CHAIN_HOOK => place = Some(decode_hook(attribute.payload)?),

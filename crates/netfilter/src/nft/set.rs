@@ -101,14 +101,14 @@ impl Datatype {
 }
 
 impl Set {
-    /// The text of its definition.
-    pub(crate) fn write(&self, family: Family, f: &mut impl fmt::Write) -> fmt::Result {
+    /// The text of its definition, with this between its parts.
+    pub(crate) fn write(&self, family: Family, between: &str, f: &mut impl fmt::Write) -> fmt::Result {
         f.write_str("type ")?;
         for (position, datatype) in self.key.iter().enumerate() {
             let separator = if position == 0 { "" } else { " . " };
             write!(f, "{separator}{}", datatype.name(family))?;
         }
-        f.write_str(if self.intervals { "\n\t\tflags interval" } else { "" })
+        if self.intervals { write!(f, "{between}flags interval") } else { Ok(()) }
     }
 
     /// Whether the kernel's set is this one, elements aside.

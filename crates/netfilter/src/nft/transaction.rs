@@ -164,7 +164,7 @@ impl fmt::Display for Operation<'_> {
             Self::DeleteTable(family) => write!(f, "delete table {}", table(family)),
             Self::AddSet(family, set) => {
                 write!(f, "add set {} {} {{ ", table(family), set.name)?;
-                set.write(*family, f)?;
+                set.write(*family, "; ", f)?;
                 f.write_str("; }")
             }
             Self::AddChain(family, chain) => {

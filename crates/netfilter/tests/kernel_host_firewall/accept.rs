@@ -272,7 +272,6 @@ fn a_table_that_another_program_owns_is_named_as_such() {
         };
         let mut chains = open();
         let chain = only_closed_chain(&mut chains);
-        assert!(chain.owned);
         let error = chains.accept_in(&chain).unwrap_err();
         assert!(matches!(&error, Error::Owned(owned) if *owned == chain), "{error:?}");
         assert!(error.to_string().contains("inet owned input"), "{error}");
@@ -319,7 +318,6 @@ fn a_chain_named_by_hand_will_do() {
             name: "c".into(),
             hook: Hook::Forward,
             priority: 0,
-            owned: false,
         };
         let mut chains = open();
         assert!(chains.accept_in(&chain).unwrap());

@@ -163,7 +163,6 @@ fn each_closed_chain_is_told_with_its_place() {
             name: name.into(),
             hook,
             priority,
-            owned: false,
         };
         let mut closed: Vec<_> =
             open().closed_chains().unwrap().into_iter().map(|closed| (closed.chain, closed.how)).collect();

@@ -29,6 +29,21 @@ use super::{
 /// How long a client waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How a client asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// From which of its addresses and ports; the kernel chooses what is not said, or unspecified.
+    pub source: Option<SocketAddr>,
+    /// How long it waits for an answer.
+    pub patience: Duration,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self { source: None, patience: PATIENCE }
+    }
+}
+
 /// What a pod said to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -51,66 +66,57 @@ impl Host {
 
     /// Asks a service who it is, by its protocol.
     pub fn ask_at(&self, service: ServiceAddress) -> Result<Answer> {
-        let address = SocketAddr::new(service.ip, service.port);
-        match service.protocol {
-            Protocol::Tcp => self.ask(address),
-            Protocol::Udp => self.ask_udp(address),
-            Protocol::Sctp => self.associate(address)?.reset(),
-        }
+        self.ask_in(Manner::default(), service)
     }
 
-    /// The same from an address and port of this host; any address and port 0 leave the choice to the kernel.
-    pub fn ask_from(&self, source: SocketAddr, service: ServiceAddress) -> Result<Answer> {
+    /// The same in a manner of one's own.
+    pub fn ask_in(&self, manner: Manner, service: ServiceAddress) -> Result<Answer> {
         let address = SocketAddr::new(service.ip, service.port);
         match service.protocol {
-            Protocol::Tcp => self.connect_from(source, address)?.reset(),
-            Protocol::Udp => self.flow_from(source, address)?.ask(),
-            Protocol::Sctp => self.associate_from(source, address)?.reset(),
+            Protocol::Tcp => self.open(SockProtocol::Tcp, manner, address)?.reset(),
+            Protocol::Udp => self.flow_in(manner, address)?.ask(),
+            Protocol::Sctp => self.associate_in(manner, address)?.reset(),
         }
     }
 
     /// Opens a TCP connection that stays.
     pub fn connect(&self, service: SocketAddr) -> Result<Connection> {
-        self.open(SockProtocol::Tcp, None, service)
+        self.open(SockProtocol::Tcp, Manner::default(), service)
     }
 
     /// The same from an address and port of this host; port 0 is any.
     pub fn connect_from(&self, source: SocketAddr, service: SocketAddr) -> Result<Connection> {
-        self.open(SockProtocol::Tcp, Some(source), service)
+        self.open(SockProtocol::Tcp, Manner { source: Some(source), ..Manner::default() }, service)
     }
 
     /// Opens an SCTP association that stays, from this host's own address: with more than one address
     /// an association has ways past IPVS.
     pub fn associate(&self, service: SocketAddr) -> Result<Connection> {
-        self.associate_from(any(service), service)
+        self.associate_in(Manner::default(), service)
     }
 
-    fn associate_from(&self, mut source: SocketAddr, service: SocketAddr) -> Result<Connection> {
+    fn associate_in(&self, manner: Manner, service: SocketAddr) -> Result<Connection> {
+        let mut source = manner.source.unwrap_or_else(|| any(service));
         if source.ip().is_unspecified() {
             source.set_ip(self.address(service.ip()));
         }
-        self.open(SockProtocol::Sctp, Some(source), service)
+        self.open(SockProtocol::Sctp, Manner { source: Some(source), ..manner }, service)
     }
 
-    fn open(
-        &self,
-        protocol: SockProtocol,
-        source: Option<SocketAddr>,
-        service: SocketAddr,
-    ) -> Result<Connection> {
-        self.inside(move || Connection::open(protocol, source, service))?
+    fn open(&self, protocol: SockProtocol, manner: Manner, service: SocketAddr) -> Result<Connection> {
+        self.inside(move || Connection::open(protocol, manner, service))?
             .with_context(|| format!("{} connects to {service} by {protocol:?}", self.name))
     }
 
     /// Opens a UDP socket that goes on asking from one port.
     pub fn flow(&self, service: SocketAddr) -> Result<Flow> {
-        self.flow_from(any(service), service)
+        self.flow_in(Manner::default(), service)
     }
 
-    fn flow_from(&self, source: SocketAddr, service: SocketAddr) -> Result<Flow> {
+    fn flow_in(&self, manner: Manner, service: SocketAddr) -> Result<Flow> {
         let socket = self.inside(move || -> Result<UdpSocket> {
-            let socket = UdpSocket::bind(source)?;
-            socket.set_read_timeout(Some(PATIENCE))?;
+            let socket = UdpSocket::bind(manner.source.unwrap_or_else(|| any(service)))?;
+            socket.set_read_timeout(Some(manner.patience))?;
             socket.connect(service)?;
             Ok(socket)
         })??;
@@ -127,18 +133,19 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn open(protocol: SockProtocol, source: Option<SocketAddr>, service: SocketAddr) -> Result<Self> {
+    fn open(protocol: SockProtocol, manner: Manner, service: SocketAddr) -> Result<Self> {
         let socket = socket(protocol, service)?;
         // Bounds the wait for the connection too (`inet_stream_connect` in net/ipv4/af_inet.c).
-        setsockopt(&socket, sockopt::SendTimeout, &TimeVal::seconds(PATIENCE.as_secs().try_into()?))?;
-        if let Some(source) = source {
+        let patience = TimeVal::milliseconds(manner.patience.as_millis().try_into()?);
+        setsockopt(&socket, sockopt::SendTimeout, &patience)?;
+        if let Some(source) = manner.source {
             bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
         }
         connect(socket.as_raw_fd(), &SockaddrStorage::from(service))
             .map_err(|error| cause(&socket, error))?;
         // To SCTP's own calls those for TCP are equal, as long as there is one stream.
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(manner.patience))?;
         let mut stream = BufReader::new(stream);
         let answer = parse(&exchange(&mut stream, WHO)?)?;
         Ok(Self { answer, stream })
