@@ -9,8 +9,8 @@
 //! Each has a ClusterIP, an external IP and a load balancer's address in both families, and serves port 80 by
 //! TCP, UDP and SCTP, unless its fields ([`table::Service`]) say otherwise.
 //!
-//! Then come steps. `daemon ARGUMENT…` starts the daemon anew, `nft FILE` loads rules of somebody else's on the
-//! node, and everything else is a row:
+//! Then come steps. `daemon ARGUMENT…` starts the daemon anew, `nft FILE` loads rules of somebody else's on
+//! the node, and everything else is a row:
 //!
 //! ```text
 //! client  -> web cluster-ip  any  80  : pod-1 pod-3 sees node

@@ -25,12 +25,11 @@ use super::{
 /// net/ipv4/tcp_ipv4.c), so the refusal waits for the second.
 const AT_ONCE: usize = 150;
 
-/// How long an answer is waited for: much longer than it takes, or the refusal of a second SYN, which comes after
-/// one second.
+/// How long an answer is waited for: much longer than it takes, and than the second SYN takes to come.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long nothing has to be heard where nothing is expected. SCTP has to be waited for as long where it is refused:
-/// it notes that and goes on trying.
+/// How long nothing must be heard where nothing is expected. Where SCTP is refused it is waited for as long:
+/// the association makes a note of it and tries on.
 const SILENCE: Duration = Duration::from_millis(2500);
 
 /// A row, asked in one family by one protocol.
