@@ -74,7 +74,8 @@ fn at(text: &str) -> SocketAddr {
 /// Puts entries into the table.
 fn add<'a>(entries: impl IntoIterator<Item = &'a String>) {
     let commands: Vec<_> = entries.into_iter().map(|entry| format!("-I -t 600 {entry}\n")).collect();
-    conntrack(&["-R", "-"], &commands.concat());
+    // Not `-`: that stands for /dev/stdin, which a guest may lack.
+    conntrack(&["-R", "/proc/self/fd/0"], &commands.concat());
 }
 
 /// The entries in the table, in the words of [`entry`], with the zone in front.
