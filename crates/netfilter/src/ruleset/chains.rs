@@ -1,8 +1,9 @@
 //! Every chain of our table and every rule in it.
 //!
 //! What else is hooked where ours are, by priority: conntrack -200, destination NAT of other tables -100,
-//! filters of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS 98 and 99 in input, -99 and
-//! -98 in output, 99 and 100 in forward (`ip_vs_ops4` in net/netfilter/ipvs/ip_vs_core.c).
+//! filters of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS, for replies at 98 in input, -99
+//! in output and 100 in forward, for requests at 99 in input and -98 in output (`ip_vs_ops4` in
+//! net/netfilter/ipvs/ip_vs_core.c).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -52,8 +53,8 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             rules: [new_connections(), from_this_node(policy.mark, family), kept_destinations()].concat(),
         },
         // Behind all of IPVS: the destination is the real server already. One step before the source NAT of
-        // others: the first that decides is the last that is asked, and a mark that stayed on would have a
-        // tunnel's own packets masqueraded.
+        // others, for only the first nat chain that decides is asked: after it no other could take our mark off,
+        // and a tunnel's packets, which inherit it, would be masqueraded too.
         Chain {
             name: "nat-postrouting",
             hook: Some(Hook { kind: Nat, point: Postrouting, priority: 99 }),
@@ -125,7 +126,7 @@ fn services(policy: &Policy, family: Family) -> Vec<Rule> {
         Some(local) => {
             // Not a negated match and a mark: kernels older than mid-2019 never match
             // `iifname != "cbr0"` in output, where there is no input interface.
-            rules.push(Rule::new("pods of this node keep their address", [local, Return]));
+            rules.push(Rule::new("who is local keeps its address", [local, Return]));
             rules.push(Rule::new("flows to a ClusterIP from elsewhere", [to(Element::CLUSTER_IPS), mark]));
         }
         None => {

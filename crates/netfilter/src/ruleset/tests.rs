@@ -65,7 +65,7 @@ fn the_ipv4_table() {
     	chain services {
     		ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
     		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
-    		ip saddr 10.244.0.0/16 return comment "pods of this node keep their address #762503d5"
+    		ip saddr 10.244.0.0/16 return comment "who is local keeps its address #762503d5"
     		ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
     	}
 
@@ -161,7 +161,7 @@ fn the_ipv6_table() {
     	chain services {
     		ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
     		ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
-    		ip6 saddr fd00:10:244::/56 return comment "pods of this node keep their address #a2192a48"
+    		ip6 saddr fd00:10:244::/56 return comment "who is local keeps its address #a2192a48"
     		ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
     	}
 
@@ -228,7 +228,7 @@ fn without_a_range_in_a_family_only_flows_from_a_vip_are_marked() {
     assert_snapshot!(services_of(&policy, Family::V6), @r##"
     ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
     ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
-    ip6 saddr fd00::/56 return comment "pods of this node keep their address #94210e12"
+    ip6 saddr fd00::/56 return comment "who is local keeps its address #94210e12"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
     "##);
 }
@@ -254,13 +254,13 @@ fn pods_behind_a_bridge() {
     assert_snapshot!(services_of(&policy, Family::V4), @r##"
     ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
-    iifname "cbr0" return comment "pods of this node keep their address #8c4ac508"
+    iifname "cbr0" return comment "who is local keeps its address #8c4ac508"
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
     "##);
     assert_snapshot!(services_of(&policy, Family::V6), @r##"
     ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
     ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
-    iifname "cbr0" return comment "pods of this node keep their address #8c4ac508"
+    iifname "cbr0" return comment "who is local keeps its address #8c4ac508"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
     "##);
 }
@@ -271,7 +271,7 @@ fn pods_behind_interfaces_with_a_common_prefix() {
     assert_snapshot!(services_of(&policy, Family::V4), @r##"
     ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
-    iifname "veth*" return comment "pods of this node keep their address #af73919e"
+    iifname "veth*" return comment "who is local keeps its address #af73919e"
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
     "##);
 }
@@ -377,8 +377,7 @@ fn installing_where_nothing_is() {
     add table ip kube-ipvs
     add set ip kube-ipvs vips { type ipv4_addr; }
     add set ip kube-ipvs restricted { type ipv4_addr . inet_proto . inet_service; }
-    add set ip kube-ipvs allowed-sources { type ipv4_addr . inet_proto . inet_service . ipv4_addr
-    		flags interval; }
+    add set ip kube-ipvs allowed-sources { type ipv4_addr . inet_proto . inet_service . ipv4_addr; flags interval; }
     add set ip kube-ipvs cluster-ips { type ipv4_addr . inet_proto . inet_service; }
     add set ip kube-ipvs external { type ipv4_addr . inet_proto . inet_service; }
     add set ip kube-ipvs external-local { type ipv4_addr . inet_proto . inet_service; }

@@ -56,8 +56,9 @@ pub(super) fn ensure(wanted: &Packaged) -> anyhow::Result<KernelPackage> {
         None => cache.join(name),
         Some(suite) => cache.join(format!("{name}@{suite}")),
     };
-    if let Some(known) = names.iter().map(|name| link(name)).find(|link| link.exists()) {
-        return open(&known).with_context(|| known.display().to_string());
+    let mut known = names.iter().map(|name| link(name)).filter(|link| link.exists());
+    if let Some(kernel) = known.find_map(|link| open(&link).ok()) {
+        return Ok(kernel);
     }
 
     let apt = Apt::new(wanted.suite.as_ref())?;
