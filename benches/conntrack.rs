@@ -4,7 +4,9 @@
 //! many entries in; a guest is a good place:
 //!
 //! ```text
-//! cargo xtask vm --memory 4096 -- sh -c 'echo 2000000 >/proc/sys/net/netfilter/nf_conntrack_max;
+//! cargo xtask vm --memory 4096 -- sh -c '
+//!     echo 262144 >/sys/module/nf_conntrack/parameters/hashsize
+//!     echo 2000000 >/proc/sys/net/netfilter/nf_conntrack_max
 //!     $(cargo bench --no-run … | the executable)'
 //! ```
 #![allow(
@@ -18,7 +20,10 @@ use std::{
     collections::BTreeSet,
     net::Ipv4Addr,
     process::Command,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -40,6 +45,7 @@ use watcher::{Kernel, Ownership};
 const SIZES: [u32; 3] = [10_000, 100_000, 1_000_000];
 const STALE: u32 = 10;
 const SYNCS: u8 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 fn main() {
     unshare(CloneFlags::CLONE_NEWNET).expect("root is needed");
@@ -135,13 +141,15 @@ fn delete(size: u32) -> Duration {
 
 /// Does `work` while one deletion after the other goes on, without the rest that the daemon takes.
 fn beside_deletions<T>(work: impl FnOnce() -> T) -> T {
-    let done = AtomicBool::new(false);
+    let (begin, done) = (Barrier::new(2), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
+            begin.wait();
             while !done.load(Ordering::Relaxed) {
                 delete(0);
             }
         });
+        begin.wait();
         let result = work();
         done.store(true, Ordering::Relaxed);
         result
@@ -174,9 +182,11 @@ fn start() -> Handle {
     handle
 }
 
-/// The times from a changed endpoint to the end of its sync.
+/// The times from a changed endpoint to the end of its sync, a hundred times, with pauses: a deletion takes longer
+/// than a hundred syncs.
 fn syncs(handle: &Handle) -> Vec<Duration> {
     let sync = |endpoint| {
+        thread::sleep(PAUSE);
         let start = Instant::now();
         handle.change(Change::ApplySlice(slice(endpoint))).unwrap();
         synced(handle);

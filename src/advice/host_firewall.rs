@@ -60,7 +60,10 @@ fn accept(chains: &mut impl Chains, opened: &mut HashSet<HostChain>) -> Result<V
     for closed in chains.closed()? {
         match chains.accept_in(&closed.chain) {
             Ok(true) if opened.insert(closed.chain.clone()) => {
-                info!("our rule is in the host's chain {}: it drops nothing of Services any more", closed.chain);
+                info!(
+                    "our rule is in the host's chain {}: it drops nothing of Services any more",
+                    closed.chain
+                );
             }
             // Whoever loads a firewall every second shall not fill our log.
             Ok(true) => debug!("our rule is in the host's chain {} again", closed.chain),

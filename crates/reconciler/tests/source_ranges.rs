@@ -179,7 +179,7 @@ fn refused_ranges_leave_the_old_ones_in_force_and_new_pods_waiting() {
         assert_eq!(elements(), before, "{refused} is refused on the way to {ranges}");
         assert_eq!(pods(&kernel.state()), ["10.244.0.1"], "{refused} is refused on the way to {ranges}");
         kernel.state().refused_elements.clear();
-        running.settled();
+        assert_eq!(running.handle.resync().unwrap().failed, 0);
         assert_eq!(let_in(&kernel.state(), &["10.1.0.1", "192.0.2.9"]), ["10.1.0.1"]);
         assert_eq!(pods(&kernel.state()), ["10.244.0.1", "10.244.0.2"]);
     }

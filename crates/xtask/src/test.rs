@@ -2,8 +2,7 @@
 //!
 //! - **unit** needs no root: format, lints, `cargo test` with documentation examples.
 //! - **kernel** needs root and `ip_vs`: the integration tests whose target is named `kernel_…`, all
-//!   in one boot of the test kernel; then once more on the newest kernel the distribution packages, unless
-//!   the command line says which kernel.
+//!   in one boot of the test kernel.
 //! - **api** needs a kube-apiserver and etcd, which it builds: the targets named `api_…`, and of those
 //!   `api_node…` in the test kernel.
 //! - **peer** needs the same and the real kube-proxy: the targets named `peer_node…`.
@@ -22,7 +21,7 @@ mod unit;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crate::guest::{Kernel, KernelArgs};
+use crate::guest::KernelArgs;
 use tally::{Report, Tally};
 
 /// The command line of `cargo xtask test`.
@@ -66,10 +65,6 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
     if wants(Tier::Kernel) {
         timed("kernel", &|| guest_tier::kernel(&args.kernel.choose(), &args.names));
-        // What kernels do to packets changes between releases: seen on an old one and a new one.
-        if !args.kernel.are_given() {
-            timed("newest kernel", &|| guest_tier::kernel(&Kernel::newest(), &args.names));
-        }
     }
     if wants(Tier::Api) {
         timed("api", &|| guest_tier::api(&args.kernel.choose(), &args.names));

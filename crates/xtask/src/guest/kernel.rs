@@ -23,11 +23,6 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// The newest that the distribution has, in QEMU.
-    pub(crate) fn newest() -> Self {
-        Self::Qemu(Packaged { suite: Some(Suite::Newest), name: None })
-    }
-
     /// Gets what running on this kernel takes: programs, and the kernel itself. Done by
     /// [`super::Guest::run`] as well; alone it tells "cannot run here" from "failed".
     pub(crate) fn prepare(&self) -> anyhow::Result<()> {
@@ -111,14 +106,9 @@ impl KernelArgs {
             Some(Choice::Host) => Kernel::Host,
             Some(Choice::Uml(path)) => Kernel::Uml(path.clone()),
             Some(Choice::Qemu(suite)) => packaged(suite.clone()),
-            None if !self.are_given() && host_has_ipvs() => Kernel::Host,
+            None if self.kernel_package.is_none() && host_has_ipvs() => Kernel::Host,
             None => packaged(None),
         }
-    }
-
-    /// Whether the user said anything at all about the kernel.
-    pub(crate) fn are_given(&self) -> bool {
-        self.kernel.is_some() || self.kernel_package.is_some()
     }
 }
 
