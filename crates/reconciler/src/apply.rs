@@ -40,6 +40,11 @@ impl Outcome {
         self.doubtful |= other.doubtful;
     }
 
+    /// Whether what all the rest is built on could not be made.
+    pub(crate) fn lacks_foundation(&self) -> bool {
+        self.failures.iter().any(|(operation, _)| operation.is_foundation())
+    }
+
     /// Nothing was done, because the kernel could not be read.
     pub(crate) fn unread(error: &ReadError) -> Self {
         Self { unread: Some(one_line(error)), doubtful: true, ..Self::default() }

@@ -9,6 +9,9 @@
 //!
 //! Two things take more than one sync: real servers that drain are looked at, each at its own time, until
 //! their last connection has ended; and schedulers are changed a few at a time.
+//!
+//! What is not the writer's own work is left in [`Outlets`]: notices for the owners of Services, and UDP flows
+//! that conntrack is to forget. [`Observer`]s hear of each sync.
 
 mod about;
 mod apply;
@@ -19,6 +22,7 @@ mod handle;
 mod in_use;
 mod journal;
 mod notice;
+mod observer;
 mod outlets;
 mod reconcile;
 mod report;
@@ -30,6 +34,7 @@ mod writer;
 pub use handle::{Handle, Stopped};
 pub use in_use::InUse;
 pub use notice::{Notice, Notices, Reason};
+pub use observer::{News, Observation, Observer, Subject};
 pub use outlets::{Outlets, StaleFlowOutlet};
 pub use report::{LastSync, Report, Status, Trigger};
 pub use schedule::Timing;

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use netfilter::conntrack::StaleFlow;
 
-use crate::Notices;
+use crate::{Notices, Observer};
 
 /// Takes UDP flows that are to be deleted from conntrack, once a sync has ended. The writer thread calls it:
 /// it must not block.
@@ -16,12 +16,14 @@ pub struct Outlets {
     pub notices: Notices,
     /// For whoever tidies conntrack up.
     pub stale_flows: StaleFlowOutlet,
+    /// For health checks and metrics; each is called in this order.
+    pub observers: Vec<Box<dyn Observer>>,
 }
 
 impl Outlets {
     /// Nobody listens.
     pub fn closed() -> Self {
-        Self { notices: Box::new(drop), stale_flows: Box::new(drop) }
+        Self { notices: Box::new(drop), stale_flows: Box::new(drop), observers: Vec::new() }
     }
 }
 

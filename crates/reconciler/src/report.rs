@@ -88,7 +88,7 @@ impl Report {
     }
 
     /// Whether the kernel told of something that was as wanted: an echo of our own doing, or a lease renewed.
-    pub(crate) fn is_no_news(&self) -> bool {
+    pub fn is_no_news(&self) -> bool {
         self.trigger.is_told_by_kernel() && !self.full && self.done == 0 && self.failed == 0
     }
 

@@ -4,14 +4,15 @@ use std::{
     io, iter,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Instant, SystemTime},
 };
 
 use service::{Change, Conflict, State};
 use watcher::{Kernel, Ownership};
 
 use crate::{
-    Handle, InUse, LastSync, Outlets, Report, StaleFlowOutlet, Status, Timing, Trigger,
+    Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Subject,
+    Timing, Trigger,
     conflicts::Conflicts,
     draining::Draining,
     handle::Input,
@@ -22,6 +23,9 @@ use crate::{
 
 /// How many inputs are taken in before the schedule is looked at again.
 const AT_ONCE: usize = 1_000;
+
+/// How many EndpointSlices of a sync are measured, if the kernel cannot be read for long.
+const MOST_TRIGGERS: usize = 10_000;
 
 /// Starts the writer thread. It ends when told to, or when every handle is gone; the kernel's state
 /// then stays as it is, so that traffic goes on.
@@ -43,6 +47,8 @@ pub fn start(
         journal: Journal::default(),
         conflicts: Conflicts::new(outlets.notices),
         stale_flows: outlets.stale_flows,
+        observers: outlets.observers,
+        triggered_at: Vec::new(),
     };
     let thread = thread::Builder::new().name("writer".into()).spawn(move || writer.run(&inputs))?;
     Ok((handle, thread))
@@ -60,6 +66,9 @@ struct Writer {
     journal: Journal,
     conflicts: Conflicts,
     stale_flows: StaleFlowOutlet,
+    observers: Vec<Box<dyn Observer>>,
+    /// Of the EndpointSlices that the next sync acts on.
+    triggered_at: Vec<SystemTime>,
 }
 
 impl Writer {
@@ -127,7 +136,14 @@ impl Writer {
 
     fn change(&mut self, change: Change) {
         let was_listed = self.is_listed();
+        let (subject, objects) = Subject::of(&change);
+        let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
         let touches = self.reconciler.take(change);
+        if touches && self.triggered_at.len() < MOST_TRIGGERS {
+            self.triggered_at.extend(triggered_at);
+        }
+        let news = News { subject, objects, waits: touches && self.is_listed() };
+        self.observers.iter_mut().for_each(|observer| observer.heard(news));
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);
         } else if touches {
@@ -149,6 +165,7 @@ impl Writer {
         let full = read == Read::Everything;
         let report = Report::new(trigger, full, &outcome, repairs, start.elapsed());
         self.journal.record(&report, &outcome);
+        self.observe(&report, read != Read::Nothing && !outcome.lacks_foundation());
         if read != Read::Nothing {
             self.journal.node_ports(self.reconciler.state().node_ports_are_nowhere());
         }
@@ -168,6 +185,13 @@ impl Writer {
         if !ended.0.is_no_news() || self.last.as_ref().is_none_or(|(last, _)| last.failed > 0) {
             self.last = Some(ended);
         }
+    }
+
+    fn observe(&mut self, report: &Report, complete: bool) {
+        let triggered_at = if complete { std::mem::take(&mut self.triggered_at) } else { Vec::new() };
+        let state = self.reconciler.state();
+        let observation = Observation { report, complete, state, triggered_at: &triggered_at };
+        self.observers.iter_mut().for_each(|observer| observer.synced(&observation));
     }
 
     fn status(&self) -> Status {

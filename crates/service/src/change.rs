@@ -22,6 +22,8 @@ pub enum Change {
     DeleteSlice(ObjectName),
     /// This node is new or different.
     ApplyNode(Node),
+    /// The Node is gone. What it last said holds: its pods are still where they were.
+    DeleteNode,
     /// All addresses on this node's own interfaces: not those on kube-ipvs0, and neither loopback nor
     /// link-local IPv6 addresses, which whoever reads them leaves out. To be told before the desired state
     /// is acted on: without, a node serves no NodePort, and binds what is its own already.

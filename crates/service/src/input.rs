@@ -3,7 +3,7 @@
 //! They hold what the data plane needs and nothing else. Elements that could not be decoded are left
 //! out by whoever decodes, and reported in [`Service::problems`] and [`EndpointSlice::problems`].
 
-use std::{net::IpAddr, num::NonZero, sync::Arc};
+use std::{net::IpAddr, num::NonZero, sync::Arc, time::SystemTime};
 
 use ipnet::IpNet;
 use ipvs::{Family, Protocol};
@@ -120,6 +120,9 @@ pub struct EndpointSlice {
     pub ports: Vec<EndpointPort>,
     /// The endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// When that happened for which it was last written, a pod that became ready for example (the annotation
+    /// `endpoints.kubernetes.io/last-change-trigger-time`).
+    pub triggered_at: Option<SystemTime>,
     /// What was wrong with it, in words, each naming the field; the rest of it is used.
     pub problems: Vec<String>,
 }
@@ -164,6 +167,10 @@ pub struct Node {
     pub ips: Vec<IpAddr>,
     /// `spec.podCIDRs`: the addresses of the pods of this node, at most one range of each family.
     pub pod_cidrs: Vec<IpNet>,
+    /// It is about to go: it is being deleted, or the cluster autoscaler will delete it
+    /// (`metadata.deletionTimestamp`, the taint `ToBeDeletedByClusterAutoscaler`). Load balancers are to look
+    /// elsewhere; what it serves is served as before.
+    pub leaving: bool,
     /// What was wrong with it, in words, each naming the field; the rest of it is used.
     pub problems: Vec<String>,
 }

@@ -52,6 +52,7 @@ impl Records {
             Change::ApplySlice(slice) => self.put_slice(slice),
             Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
             Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),
+            Change::DeleteNode => BTreeSet::new(),
             Change::NodeAddresses(addresses) => {
                 self.put_node(self.node.with_addresses(addresses, &self.options))
             }
@@ -199,6 +200,7 @@ mod tests {
                 family: ipvs::Family::V4,
                 ports: Vec::new(),
                 endpoints: Vec::new(),
+                triggered_at: None,
                 problems: Vec::new(),
             }),
             Change::DeleteSlice(slice),

@@ -12,14 +12,16 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Puts what there is to say of a Service now in the place of what there was before.
+    /// Puts what there is to say of a Service now in the place of what there was before. Whether its load balancer
+    /// is told something else now.
     pub(crate) fn update(
         &mut self,
         service: &ObjectName,
         before: Option<&DesiredService>,
         now: Option<&DesiredService>,
-    ) {
-        match now.and_then(|desired| desired.health_check) {
+    ) -> bool {
+        let [asked_before, asked_now] = [before, now].map(|desired| desired.and_then(|it| it.health_check));
+        match asked_now {
             Some(health_check) => drop(self.health_checks.insert(service.clone(), health_check)),
             None => drop(self.health_checks.remove(service)),
         }
@@ -29,5 +31,6 @@ impl Reports {
         for case in now.into_iter().flat_map(|desired| &desired.without_local_endpoint) {
             self.without_local_endpoint.add(*case);
         }
+        asked_before != asked_now
     }
 }

@@ -57,7 +57,8 @@ impl KnownSlice {
     /// Keeps what matters to the node of this name. Endpoints of another family than the slice's are
     /// left out: no virtual server could use them.
     pub(crate) fn new(slice: EndpointSlice, node_name: &str, strings: &mut Strings) -> Self {
-        let EndpointSlice { mut name, service: _, family, mut ports, endpoints, problems } = slice;
+        let EndpointSlice { mut name, service: _, family, mut ports, endpoints, triggered_at: _, problems } =
+            slice;
         strings.share(&mut name.namespace);
         for port in &mut ports {
             strings.share(&mut port.name);

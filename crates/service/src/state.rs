@@ -128,7 +128,7 @@ impl State {
     }
 
     /// The Services of which a load balancer asks whether this node has endpoints, with the answers, sorted
-    /// by name. An answer can change where no key is touched: a pod that is the last one here and begins to
+    /// by name. An answer can change where nothing else does: a pod that is the last one here and begins to
     /// terminate stays a real server.
     pub fn health_checks(&self) -> impl Iterator<Item = (&ObjectName, &HealthCheck)> {
         self.reports.health_checks.iter()
@@ -162,7 +162,8 @@ impl State {
         if let Some(before) = before {
             self.shared.remove(before, touched);
         }
-        self.reports.update(service, before.map(|it| &it.desired), now.map(|it| &it.desired));
+        touched.health_checks |=
+            self.reports.update(service, before.map(|it| &it.desired), now.map(|it| &it.desired));
         let either = [before, now].into_iter().flatten();
         let addresses: BTreeSet<ServiceAddress> = either.flat_map(Demand::addresses).collect();
         for address in addresses {

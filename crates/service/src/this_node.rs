@@ -27,6 +27,8 @@ impl ThisNode {
         if node.ips.is_empty() {
             node.ips.clone_from(&self.node.ips);
         }
+        // No Service depends on it.
+        node.leaving = false;
         Self::new(node, self.addresses.clone(), options)
     }
 

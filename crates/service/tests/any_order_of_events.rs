@@ -57,6 +57,7 @@ impl Inputs {
                 }
                 self.node = node;
             }
+            Change::DeleteNode => {}
             Change::NodeAddresses(addresses) => self.addresses = addresses,
         }
     }
@@ -196,6 +197,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
         1 => (option::of(select(&["a", "b"][..])), any_ips(2))
             .prop_map(|(zone, ips)| Change::ApplyNode(Node { zone: zone.map(Into::into), ips, ..Node::default() })),
+        1 => Just(Change::DeleteNode),
         2 => any_ips(4).prop_map(|ips| Change::NodeAddresses(ips.into_iter().collect())),
     ]
 }
@@ -204,6 +206,7 @@ fn includes(touched: &Touched, keys: &Touched) -> bool {
     keys.virtual_servers.is_subset(&touched.virtual_servers)
         && keys.vips.is_subset(&touched.vips)
         && keys.elements.is_subset(&touched.elements)
+        && (touched.health_checks || !keys.health_checks)
 }
 
 proptest! {

@@ -81,6 +81,21 @@ fn a_new_zone_touches_nothing_when_nobody_has_hints() {
 }
 
 #[test]
+fn a_node_that_leaves_or_is_gone_touches_nothing_and_keeps_its_zone() {
+    let (services, _) = inputs();
+    let hinted =
+        slice("db-1", "db", &[ready("10.1.0.2").for_zones(&["a"]), ready("10.1.0.3").for_zones(&["b"])]);
+    let mut state = state_of(&services, &[hinted]);
+    state.apply(in_zone("a"));
+    assert!(
+        state
+            .apply(Change::ApplyNode(Node { zone: Some("a".into()), leaving: true, ..Node::default() }))
+            .is_empty()
+    );
+    assert!(state.apply(Change::DeleteNode).is_empty());
+}
+
+#[test]
 fn a_vip_that_passes_to_another_service_within_one_list_is_not_touched() {
     let (old, new) = (service("old", "10.96.0.1"), service("new", "10.96.0.1"));
     for (first, second) in [(&old, &new), (&new, &old)] {

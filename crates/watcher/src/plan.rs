@@ -38,6 +38,17 @@ impl Plan {
     }
 }
 
+impl Operation {
+    /// Whether everything else rests on it: the tables, and kube-ipvs0.
+    pub fn is_foundation(&self) -> bool {
+        matches!(
+            self,
+            Self::Netfilter(netfilter::Change::InstallTable(_))
+                | Self::Link(dummy_interface::Change::EnsureDevice)
+        )
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.operations.iter().try_for_each(|operation| writeln!(f, "{operation}"))

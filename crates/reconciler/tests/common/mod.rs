@@ -16,7 +16,7 @@ use std::{
 
 use ipvs::{Family, Id, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::conntrack::StaleFlow;
-use reconciler::{Handle, Notice, Outlets, Status, Timing, start};
+use reconciler::{Handle, Notice, Observer, Outlets, Status, Timing, start};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
@@ -34,11 +34,12 @@ pub(crate) struct Setup {
     pub(crate) timing: Timing,
     pub(crate) options: Options,
     pub(crate) exclude: &'static [&'static str],
+    pub(crate) observers: Vec<Box<dyn Observer>>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { timing: AT_ONCE, options: Options::new("node"), exclude: &[] }
+        Self { timing: AT_ONCE, options: Options::new("node"), exclude: &[], observers: Vec::new() }
     }
 }
 
@@ -72,6 +73,7 @@ impl Running {
         let outlets = Outlets {
             notices: Box::new(move |told| notice.send(told).unwrap()),
             stale_flows: Box::new(move |told| flows.send(told).unwrap()),
+            observers: setup.observers,
         };
         let (handle, thread) =
             start(State::new(setup.options), Kernel { ipvs, netfilter, links }, ours, setup.timing, outlets)
@@ -151,6 +153,7 @@ pub(crate) fn slice(service: &str, protocol: Protocol, addresses: &[&str]) -> En
         family: Family::of(addresses.first().map_or(IpAddr::from([0, 0, 0, 0]), |a| a.parse().unwrap())),
         ports: vec![EndpointPort { name: "".into(), protocol, port: 8080 }],
         endpoints: addresses.iter().map(|address| endpoint(address)).collect(),
+        triggered_at: None,
         problems: Vec::new(),
     }
 }

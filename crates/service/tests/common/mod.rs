@@ -85,6 +85,7 @@ pub(crate) fn slice(text: &str, of: &str, endpoints: &[Endpoint]) -> EndpointSli
         family: endpoints.first().map_or(Family::V4, |endpoint| Family::of(endpoint.address)),
         ports: vec![listening("", Protocol::Tcp, 8080)],
         endpoints: endpoints.to_vec(),
+        triggered_at: None,
         problems: Vec::new(),
     }
 }
@@ -268,5 +269,6 @@ pub(crate) fn difference(before: &Wanted, after: &Wanted) -> Touched {
             .filter(|it| before.elements.contains(it) != after.elements.contains(it))
             .copied()
             .collect(),
+        health_checks: before.health_checks != after.health_checks,
     }
 }

@@ -1,6 +1,6 @@
 //! EndpointSlice.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::SystemTime};
 
 use ipvs::Family;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,7 +10,7 @@ use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName};
 use super::{
     Decoded, Kind, News, Problems, address,
     field::{Field, List, Object},
-    metadata::{Metadata, RawMetadata, nameless},
+    metadata::{Metadata, RawMetadata, nameless, time},
     port,
 };
 
@@ -83,6 +83,7 @@ impl Kind for EndpointSlice {
         let labels = std::mem::take(&mut metadata.labels);
         let owner = labels.service_name.read("metadata.labels[kubernetes.io/service-name]", &mut problems);
         let family = family(raw.address_type, &mut problems);
+        let triggered_at = triggered_at(&mut metadata, &mut problems);
 
         let decoded = match (metadata.object_name(), owner.filter(|owner| !owner.is_empty()), family) {
             (None, _, _) => Decoded::Unusable(nameless(problems)),
@@ -91,7 +92,8 @@ impl Kind for EndpointSlice {
             (_, None, _) => Decoded::NotOurs("it has no label kubernetes.io/service-name"),
             (_, _, Err(AddressType::Unknown)) => Decoded::Unusable(problems.into_vec().join("; ")),
             (Some(name), Some(owner), Ok(family)) => {
-                Decoded::Object(slice(name, &owner, family, raw.ports, raw.endpoints, problems))
+                let read = slice(name, &owner, family, raw.ports, raw.endpoints, problems);
+                Decoded::Object(EndpointSlice { triggered_at, ..read })
             }
         };
         (metadata.object_meta(), decoded)
@@ -135,6 +137,12 @@ fn family(field: Field<Box<str>>, problems: &mut Problems) -> Result<Family, Add
     }
 }
 
+fn triggered_at(metadata: &mut Metadata, problems: &mut Problems) -> Option<SystemTime> {
+    let field = std::mem::take(&mut metadata.annotations.last_change_trigger_time);
+    let at = "metadata.annotations[endpoints.kubernetes.io/last-change-trigger-time]";
+    time(field, at, problems).map(SystemTime::from)
+}
+
 fn slice(
     name: ObjectName,
     owner: &str,
@@ -150,6 +158,7 @@ fn slice(
         ports: ports.read_each("ports", &mut problems, endpoint_port),
         endpoints: endpoints
             .read_each("endpoints", &mut problems, |raw, at, problems| endpoint(raw, family, at, problems)),
+        triggered_at: None,
         problems: problems.into_vec(),
     }
 }
@@ -271,9 +280,29 @@ mod tests {
                     zone_hints: ["z1".into(), "z2".into()].into(),
                     node_hints: ["n1".into()].into(),
                 }],
+                triggered_at: None,
                 problems: vec![],
             }
         );
+    }
+
+    #[test]
+    fn the_time_of_what_it_was_written_for_is_read() {
+        let at = |time: &str| {
+            let labels = json!({"kubernetes.io/service-name": "web"});
+            let annotations = json!({"endpoints.kubernetes.io/last-change-trigger-time": time, "a": 7});
+            let metadata =
+                json!({"name": "web-1", "namespace": "shop", "labels": labels, "annotations": annotations});
+            let Decoded::Object(slice) = decoded(json!({"metadata": metadata, "addressType": "IPv4"})) else {
+                panic!("not decoded")
+            };
+            slice
+        };
+        let slice = at("1970-01-01T00:00:01.5Z");
+        assert_eq!(slice.triggered_at, Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1500)));
+        assert_eq!(slice.problems, [""; 0]);
+        let slice = at("yesterday");
+        assert_eq!((slice.triggered_at, slice.problems.len()), (None, 1));
     }
 
     #[test]

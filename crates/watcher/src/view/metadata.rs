@@ -20,7 +20,9 @@ pub(crate) struct RawMetadata {
     namespace: Field<Box<str>>,
     resource_version: Field<Box<str>>,
     creation_timestamp: Field<Box<str>>,
+    deletion_timestamp: Field<Box<str>>,
     labels: Field<Labels>,
+    annotations: Field<Annotations>,
 }
 
 impl Object for RawMetadata {}
@@ -41,6 +43,16 @@ pub(crate) struct Labels {
 
 impl Object for Labels {}
 
+/// The annotations that mean something to a node proxy.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Annotations {
+    #[serde(rename = "endpoints.kubernetes.io/last-change-trigger-time")]
+    pub(super) last_change_trigger_time: Field<Box<str>>,
+}
+
+impl Object for Annotations {}
+
 /// `metadata`, read.
 pub(super) struct Metadata {
     name: Box<str>,
@@ -48,7 +60,10 @@ pub(super) struct Metadata {
     resource_version: Option<Box<str>>,
     /// Seconds since 1970.
     pub(super) created: Option<i64>,
+    /// Whether it is being deleted.
+    pub(super) leaving: bool,
     pub(super) labels: Labels,
+    pub(super) annotations: Annotations,
 }
 
 impl Metadata {
@@ -58,8 +73,11 @@ impl Metadata {
             name: raw.name.read("metadata.name", problems).unwrap_or_default(),
             namespace: raw.namespace.read("metadata.namespace", problems).unwrap_or_default(),
             resource_version: raw.resource_version.read("metadata.resourceVersion", problems),
-            created: seconds(raw.creation_timestamp, problems),
+            created: time(raw.creation_timestamp, "metadata.creationTimestamp", problems)
+                .map(Timestamp::as_second),
+            leaving: raw.deletion_timestamp.is_present(),
             labels: raw.labels.read("metadata.labels", problems).unwrap_or_default(),
+            annotations: raw.annotations.read("metadata.annotations", problems).unwrap_or_default(),
         }
     }
 
@@ -81,14 +99,14 @@ impl Metadata {
     }
 }
 
-fn seconds(field: Field<Box<str>>, problems: &mut Problems) -> Option<i64> {
-    const AT: &str = "metadata.creationTimestamp";
-    let text = field.read(AT, problems)?;
+/// A time in RFC 3339's spelling.
+pub(super) fn time(field: Field<Box<str>>, at: &str, problems: &mut Problems) -> Option<Timestamp> {
+    let text = field.read(at, problems)?;
     let time = Timestamp::from_str(&text).ok();
     if time.is_none() {
-        problems.add(AT, format_args!("{text:?} is not a time"));
+        problems.add(at, format_args!("{text:?} is not a time"));
     }
-    time.map(Timestamp::as_second)
+    time
 }
 
 /// Why an object without [`Metadata::object_name`] cannot be used.

@@ -31,6 +31,13 @@ struct RawSpec {
     pod_cidr: Field<Box<str>>,
     #[serde(rename = "podCIDRs")]
     pod_cidrs: List<Box<str>>,
+    taints: List<RawTaint>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawTaint {
+    key: Field<Box<str>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -49,6 +56,7 @@ struct RawAddress {
 
 impl Object for RawNode {}
 impl Object for RawSpec {}
+impl Object for RawTaint {}
 impl Object for RawStatus {}
 impl Object for RawAddress {}
 
@@ -66,12 +74,14 @@ impl Kind for Node {
         let zone = std::mem::take(&mut metadata.labels.zone)
             .read("metadata.labels[topology.kubernetes.io/zone]", &mut problems);
         // A zone that is not a string cannot be matched by any hint: the same as none.
-        let spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
+        let mut spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
+        let taints = std::mem::take(&mut spec.taints);
         let status = raw.status.read("status", &mut problems).unwrap_or_default();
         let node = Self {
             zone: zone.map(Into::into),
             ips: ips(status.addresses, &mut problems),
             pod_cidrs: pod_cidrs(spec, &mut problems),
+            leaving: metadata.leaving || is_given_up(taints, &mut problems),
             problems: problems.into_vec(),
         };
         (metadata.object_meta(), Decoded::Object(node))
@@ -91,7 +101,7 @@ impl Kind for Node {
                          hints are not used, and nodePortAddresses \"primary\" serves no NodePort"
                     );
                 }
-                nodes.pop().map(Change::ApplyNode)
+                Some(nodes.pop().map_or(Change::DeleteNode, Change::ApplyNode))
             }
             News::Apply(node) => Some(Change::ApplyNode(node)),
             News::Delete(name) => {
@@ -99,10 +109,20 @@ impl Kind for Node {
                     "the Node {} was deleted; its last zone, addresses and pod CIDRs stay in use",
                     name.name
                 );
-                None
+                Some(Change::DeleteNode)
             }
         }
     }
+}
+
+/// By which the cluster autoscaler says that it will delete a node: load balancers are to be told before.
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+
+fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
+    let keys = taints.read_each("spec.taints", problems, |raw, at, problems| {
+        raw.key.read(format_args!("{at}.key"), problems)
+    });
+    keys.iter().any(|key| **key == *TO_BE_DELETED)
 }
 
 /// The node IPs: the internal ones, then the external ones, each in the order of the list, which has the
@@ -187,10 +207,27 @@ mod tests {
             zone: Some("z1".into()),
             ips: vec!["192.0.2.1".parse().unwrap()],
             pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
+            leaving: false,
             problems: vec![],
         };
         assert_eq!(heard("2026-01-02T03:04:05Z", "True"), kept);
         assert_eq!(heard("2026-01-02T03:09:05Z", "False"), kept, "a heartbeat makes no other Node");
+    }
+
+    #[test]
+    fn a_node_that_is_deleted_or_is_to_be_is_leaving() {
+        let leaving = |metadata: Value, taints: Value| {
+            node(json!({"metadata": metadata, "spec": {"taints": taints}})).leaving
+        };
+        let here = || json!({"name": "n1"});
+        assert!(!leaving(here(), json!(null)));
+        assert!(!leaving(
+            here(),
+            json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}])
+        ));
+        assert!(leaving(here(), json!([{"key": "a"}, {"key": TO_BE_DELETED, "value": "1", "effect": "x"}])));
+        let going = json!({"name": "n1", "deletionTimestamp": "2026-01-02T03:04:05Z"});
+        assert!(leaving(going, json!([7, {}])));
     }
 
     #[test]

@@ -150,6 +150,7 @@ pub(crate) fn slice(of: &str, family: Family, addresses: &[&str]) -> EndpointSli
         family,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: addresses.iter().map(|text| endpoint(text)).collect(),
+        triggered_at: None,
         problems: Vec::new(),
     }
 }
