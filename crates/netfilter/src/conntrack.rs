@@ -21,7 +21,7 @@ mod kernel;
 
 use std::collections::BTreeSet;
 
-use ipvs::{RealServerAddress, ServiceAddress};
+use ipvs::{Family, RealServerAddress, ServiceAddress};
 
 pub use kernel::{Error, KernelConntrack};
 
@@ -34,11 +34,35 @@ pub struct StaleFlow {
     pub answered_by: RealServerAddress,
 }
 
+/// How many entries were deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// Those to IPv4 addresses.
+    pub ipv4: usize,
+    /// Those to IPv6 addresses.
+    pub ipv6: usize,
+}
+
+impl Deleted {
+    /// Those to addresses of one family.
+    pub fn of(self, family: Family) -> usize {
+        match family {
+            Family::V4 => self.ipv4,
+            Family::V6 => self.ipv6,
+        }
+    }
+
+    /// All of them.
+    pub fn total(self) -> usize {
+        self.ipv4 + self.ipv6
+    }
+}
+
 /// The seam to conntrack in one network namespace.
 pub trait Conntrack: Send {
-    /// Deletes the entries of these flows, and says how many there were.
+    /// Deletes the entries of these flows, and says how many there were in each family.
     ///
     /// An entry that is gone by itself meanwhile is no error. On `Err` some may have been deleted: what is asked
     /// for can be asked for again.
-    fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<usize, Error>;
+    fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<Deleted, Error>;
 }

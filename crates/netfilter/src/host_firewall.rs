@@ -51,6 +51,7 @@ use netlink::{Batch, Errno, Protocol, Socket};
 pub use chain::{Hook, HostChain, TableFamily};
 pub use closed::{Accepts, ClosedChain, How};
 pub use legacy::legacy_tables;
+pub(crate) use legacy::tables_in_use;
 
 use crate::{
     Policy,

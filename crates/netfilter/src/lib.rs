@@ -1,5 +1,5 @@
 //! nf_tables by netlink, and the one table per family that kube-ipvs owns: `ip kube-ipvs` and
-//! `ip6 kube-ipvs`. No other table is read or written, except by `host_firewall`.
+//! `ip6 kube-ipvs`. No other table is read or written, except by `host_firewall` and `leftovers`.
 //!
 //! IPVS chooses the real server and rewrites the destination. Our table does the rest. It masquerades flows
 //! whose answers would otherwise not come back through this node; it lets only some clients to a load
@@ -23,6 +23,9 @@
 //! - `health-check-ports`: TCP ports at which load balancers ask after health.
 //!
 //! `Ruleset` (feature `client`) prints the tables as `nft list ruleset` does.
+//!
+//! Beside the tables there is `conntrack` (feature `client`): what it remembers of UDP flows can outlive the
+//! Service that it was true for.
 //!
 //! # The hooks that a request passes
 //!
@@ -77,6 +80,8 @@ mod intervals;
 #[cfg(feature = "client")]
 mod key;
 #[cfg(feature = "client")]
+pub mod leftovers;
+#[cfg(feature = "client")]
 mod monitor;
 #[cfg(feature = "client")]
 mod nft;
@@ -87,6 +92,8 @@ mod ruleset;
 #[cfg(feature = "client")]
 mod table;
 #[cfg(feature = "client")]
+mod uninstall;
+#[cfg(feature = "client")]
 pub use client::{Error, KernelNetfilter, Netfilter, Observed};
 #[cfg(feature = "client")]
 pub use monitor::{Changed, Monitor};
@@ -94,3 +101,5 @@ pub use monitor::{Changed, Monitor};
 pub use probe::Feature;
 #[cfg(feature = "client")]
 pub use ruleset::Ruleset;
+#[cfg(feature = "client")]
+pub use uninstall::uninstall;

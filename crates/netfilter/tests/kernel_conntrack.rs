@@ -99,7 +99,7 @@ fn flow(to: &str, answered_by: &str) -> StaleFlow {
 }
 
 fn delete<const N: usize>(flows: [StaleFlow; N]) -> usize {
-    KernelConntrack::open().unwrap().delete(&BTreeSet::from(flows)).unwrap()
+    KernelConntrack::open().unwrap().delete(&BTreeSet::from(flows)).unwrap().total()
 }
 
 /// Puts both kinds of entries into the table, deletes the flows, and looks at what is left.

@@ -55,6 +55,11 @@ impl Failed {
         let Refusal { errno, message } = refusal;
         Self { index, errno, reason: message.or_else(|| reason(command, errno)) }
     }
+
+    /// The reason if there is one, and the error number otherwise.
+    pub fn cause(&self) -> String {
+        self.reason.as_ref().map_or_else(|| self.errno.to_string(), ToString::to_string)
+    }
 }
 
 impl fmt::Display for Failed {
@@ -136,7 +141,7 @@ mod tests {
     fn the_kernels_own_words_win() {
         let add = Command::AddRealServer(vip().into(), RealServer::masquerade([224, 0, 0, 1].into(), 80));
         let refusal = Refusal { errno: Errno::EINVAL, message: Some("no".into()) };
-        assert_eq!(Failed::new(0, &add, refusal).reason.as_deref(), Some("no"));
+        assert_eq!(Failed::new(0, &add, refusal).cause(), "no");
     }
 
     #[test]

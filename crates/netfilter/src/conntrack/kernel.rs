@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use ipvs::Family;
 use netlink::{Batch, Errno, Failure, Protocol, Refusal, Socket};
 
 use super::{
-    Conntrack, StaleFlow,
+    Conntrack, Deleted, StaleFlow,
     entry::{self, Entry},
 };
 
@@ -67,28 +68,29 @@ impl KernelConntrack {
         Ok(Self { socket })
     }
 
-    /// Requests to delete each entry of these flows.
-    fn find(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<Batch, Error> {
-        let mut deletions = Batch::default();
+    /// Requests to delete each entry of these flows, and the family of each.
+    fn find(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<(Batch, Vec<Family>), Error> {
+        let (mut deletions, mut families) = (Batch::default(), Vec::new());
         let listed = self.socket.dump(&mut entry::list(), |reply| {
             if let Some(entry) = Entry::read(reply).filter(|entry| flows.contains(&entry.flow)) {
                 entry.delete(&mut deletions);
+                families.push(Family::of(entry.flow.to.ip));
             }
             Ok(())
         });
-        finished(listed.map(drop)).map(|()| deletions)
+        finished(listed.map(drop)).map(|()| (deletions, families))
     }
 }
 
 impl Conntrack for KernelConntrack {
-    fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<usize, Error> {
+    fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<Deleted, Error> {
         if flows.is_empty() {
-            return Ok(0);
+            return Ok(Deleted::default());
         }
-        let mut deletions = self.find(flows)?;
+        let (mut deletions, families) = self.find(flows)?;
         let failures = self.socket.pipeline(&mut deletions);
         let failures = failures.map_err(|source| Error::new("delete conntrack entries", source))?;
-        deleted(deletions.len(), failures)
+        deleted(&families, failures)
     }
 }
 
@@ -103,15 +105,23 @@ fn finished(listed: Result<(), netlink::Error>) -> Result<(), Error> {
     }
 }
 
-/// How many entries were deleted. Those that are not there any more have ended by themselves, or were listed
-/// twice.
-fn deleted(found: usize, failures: Vec<Failure>) -> Result<usize, Error> {
-    let count = found - failures.len();
+/// How many of the entries that were found were deleted, by family. Those that are not there any more have ended by
+/// themselves, or were listed twice.
+fn deleted(found: &[Family], failures: Vec<Failure>) -> Result<Deleted, Error> {
+    let failed: BTreeSet<_> = failures.iter().map(|failure| failure.index).collect();
     let mut refused = failures.into_iter().filter(|failure| failure.refusal.errno != Errno::ENOENT);
-    match refused.next() {
-        None => Ok(count),
-        Some(first) => Err(Error::NotDeleted { failed: 1 + refused.count(), found, source: first.refusal }),
+    if let Some(first) = refused.next() {
+        let (failed, found) = (1 + refused.count(), found.len());
+        return Err(Error::NotDeleted { failed, found, source: first.refusal });
     }
+    let mut deleted = Deleted::default();
+    for (_, family) in found.iter().enumerate().filter(|(index, _)| !failed.contains(index)) {
+        match family {
+            Family::V4 => deleted.ipv4 += 1,
+            Family::V6 => deleted.ipv6 += 1,
+        }
+    }
+    Ok(deleted)
 }
 
 #[cfg(test)]
@@ -138,13 +148,15 @@ mod tests {
 
     #[test]
     fn entries_that_have_ended_meanwhile_are_not_counted_and_no_error() {
-        assert_eq!(deleted(5, vec![failure(1, Errno::ENOENT), failure(4, Errno::ENOENT)]).unwrap(), 3);
+        let found = [Family::V4, Family::V6, Family::V4, Family::V6, Family::V6];
+        let deleted = deleted(&found, vec![failure(1, Errno::ENOENT), failure(4, Errno::ENOENT)]).unwrap();
+        assert_eq!(deleted, Deleted { ipv4: 2, ipv6: 1 });
     }
 
     #[test]
     fn entries_that_the_kernel_keeps_are_an_error() {
         let failures = vec![failure(0, Errno::ENOENT), failure(1, Errno::EBUSY), failure(2, Errno::EBUSY)];
-        let error = deleted(5, failures).unwrap_err();
+        let error = deleted(&[Family::V4; 5], failures).unwrap_err();
         assert_eq!(error.to_string(), "2 of 5 stale conntrack entries could not be deleted");
         assert!(matches!(error, Error::NotDeleted { source, .. } if source.errno == Errno::EBUSY));
     }

@@ -6,12 +6,15 @@ use netlink::{Batch, Encoder};
 use super::{
     chain::HostChain,
     closed::reached,
-    rule::{Effect, NFTA_RULE_HANDLE, Rule},
+    rule::{Effect, Rule},
 };
 use crate::nft::{
     expression::{Expression, LIST_ELEMENT, Verdict},
     message::{self, CREATE, Message},
-    rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, comment_userdata},
+    rule::{
+        NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA,
+        comment_userdata,
+    },
     statement::Statement,
 };
 

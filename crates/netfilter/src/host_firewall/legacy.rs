@@ -6,27 +6,29 @@ use ipvs::Family;
 
 use super::Error;
 
-/// Of the calling thread's network namespace. `/proc/net` would be that of the process.
-const LISTS: [(Family, &str); 2] = [
-    (Family::V4, "/proc/thread-self/net/ip_tables_names"),
-    (Family::V6, "/proc/thread-self/net/ip6_tables_names"),
-];
-
 /// The families in which the old iptables (`iptables-legacy`) has a filter table.
 ///
 /// Such tables are no part of nf_tables. Their rules and policies can be read by `getsockopt` only, which
 /// this crate does not do: whether they let pass what IPVS forwards is not known.
 pub fn legacy_tables() -> Result<Vec<Family>, Error> {
     let mut found = Vec::new();
-    for (family, path) in LISTS {
-        match fs::read_to_string(path) {
-            Ok(names) => found.extend(has_filter(&names).then_some(family)),
-            // No table yet, or a kernel without them.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(Error::LegacyTables { path, source }),
-        }
+    for family in Family::BOTH {
+        found.extend(has_filter(&tables_in_use(family)?).then_some(family));
     }
     Ok(found)
+}
+
+/// The names of the old iptables' tables of a family, one a line; none without a kernel that has them.
+pub(crate) fn tables_in_use(family: Family) -> Result<String, Error> {
+    // Of the calling thread's network namespace. `/proc/net` would be that of the process.
+    let path = match family {
+        Family::V4 => "/proc/thread-self/net/ip_tables_names",
+        Family::V6 => "/proc/thread-self/net/ip6_tables_names",
+    };
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(|source| Error::LegacyTables { path, source }),
+    }
 }
 
 /// One name a line, of those that are in use.

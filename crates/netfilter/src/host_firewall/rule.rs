@@ -9,10 +9,11 @@ use super::{
 use crate::nft::{
     expression::LIST_ELEMENT,
     message::{self, Message, Nfproto},
-    rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, comment_in},
+    rule::{
+        NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA,
+        comment_in,
+    },
 };
-
-pub(super) const NFTA_RULE_HANDLE: u16 = 3;
 
 const NF_DROP: i32 = 0;
 const NF_ACCEPT: i32 = 1;

@@ -1,0 +1,79 @@
+//! Why something of kube-proxy's stays.
+
+use netlink::Errno;
+
+use crate::host_firewall;
+
+/// Why something stayed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// CAP_NET_ADMIN is missing.
+    #[error("the kernel refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
+    NotPermitted {
+        /// What was asked.
+        operation: String,
+    },
+    /// Some other failure of the exchange with the kernel.
+    #[error("cannot {operation}")]
+    Netlink {
+        /// What was asked.
+        operation: String,
+        /// What went wrong.
+        source: netlink::Error,
+    },
+    /// Somebody else's rules need it.
+    #[error("{0} leads there")]
+    Needed(Box<str>),
+    /// The host forwards nothing else.
+    #[error(
+        "without it the host's chain FORWARD drops what pods answer; with --host-firewall=accept, or rules of your \
+         own (the README has them), it goes at the next start"
+    )]
+    Forwards,
+    /// Some rule still looks into the set.
+    #[error("it is in use")]
+    InUse,
+    /// The old iptables has tables, which nothing here can read.
+    #[error(
+        "its programs are not here to read its tables; if kube-proxy's rules are in them, this removes them on the \
+         host: {by_hand}"
+    )]
+    NoPrograms {
+        /// The command.
+        by_hand: String,
+    },
+    /// The list of the old iptables' tables could not be read.
+    #[error(transparent)]
+    LegacyTables(host_firewall::Error),
+    /// Whether the host forwards what pods answer is not known.
+    #[error("whether KUBE-FORWARD is needed cannot be told")]
+    HostFirewall(#[source] host_firewall::Error),
+    /// A program of the host's could not be run.
+    #[error("cannot run {program}")]
+    Run {
+        /// Its name.
+        program: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A program of the host's failed.
+    #[error("{program} failed with {status}: {said}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// How it ended.
+        status: String,
+        /// What it complained of.
+        said: String,
+    },
+}
+
+impl Error {
+    pub(super) fn new(operation: impl Into<String>, source: netlink::Error) -> Self {
+        let operation = operation.into();
+        match source.errno() {
+            Some(Errno::EPERM) => Self::NotPermitted { operation },
+            _ => Self::Netlink { operation, source },
+        }
+    }
+}
