@@ -70,6 +70,20 @@ impl Device {
         })
     }
 
+    /// Deletes the device with all its addresses; says whether there was one.
+    pub(crate) fn delete(socket: &mut Socket) -> Result<bool, Error> {
+        let Some(device) = Self::find(socket)? else { return Ok(false) };
+        if !device.is_dummy() {
+            return Err(Error::NotADummy { kind: device.kind_name() });
+        }
+        let message = RouteNetlinkMessage::DelLink(LinkUnspec::new_with_index(device.index).build());
+        match socket.execute(&mut request(message, 0)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.errno() == Some(Errno::ENODEV) => Ok(false),
+            Err(error) => Err(Error::of("delete kube-ipvs0")(error)),
+        }
+    }
+
     pub(crate) fn is_dummy(&self) -> bool {
         self.kind == Some(InfoKind::Dummy)
     }

@@ -38,6 +38,7 @@ mod kernel;
 mod links;
 mod monitor;
 mod observe;
+mod removal;
 mod request;
 mod way;
 
@@ -45,6 +46,7 @@ pub use change::Change;
 pub use kernel::KernelLinks;
 pub use links::{Error, Failed, Links, Observed, VipBinding};
 pub use monitor::{Changed, Monitor};
+pub use removal::{remove_device, remove_routes};
 pub use request::ROUTE_PROTOCOL;
 pub use way::Ways;
 

@@ -105,7 +105,7 @@ pub(crate) fn routes(socket: &mut Socket) -> Result<Vec<VipRoute>, Error> {
     Ok(found)
 }
 
-/// A family that the kernel lacks has no entries.
+/// A family that the kernel lacks has no entries, and neither has a table that was never written to.
 fn dump<T, E: std::fmt::Display>(
     socket: &mut Socket,
     request: RouteNetlinkMessage,
@@ -120,7 +120,7 @@ fn dump<T, E: std::fmt::Display>(
     match found {
         Ok(entries) => Ok(entries.into_iter().flatten().collect()),
         Err(error) => match error.errno() {
-            Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP) => Ok(Vec::new()),
+            Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::ENOENT) => Ok(Vec::new()),
             _ => Err(Error::of(operation)(error)),
         },
     }

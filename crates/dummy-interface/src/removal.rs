@@ -1,0 +1,31 @@
+//! Removing what we have made, for good.
+
+use netlink::{Protocol, Socket};
+
+use crate::{Error, device::Device, observe::routes, request::Requests};
+
+/// Deletes kube-ipvs0 with every address on it. Says whether there was one; a device of that name which is no dummy
+/// is somebody else's and an error.
+pub fn remove_device() -> Result<bool, Error> {
+    Device::delete(&mut open()?)
+}
+
+/// Deletes our routes, those with [`ROUTE_PROTOCOL`](crate::ROUTE_PROTOCOL). Says how many there were.
+pub fn remove_routes() -> Result<usize, Error> {
+    let mut socket = open()?;
+    let routes = routes(&mut socket)?;
+    let mut requests = Requests::default();
+    for (position, route) in routes.iter().enumerate() {
+        requests.unbind_route(position, route.vip);
+    }
+    match requests.send(&mut socket)?.pop_first() {
+        Some((_, errno)) => Err(Error::of("delete our routes")(netlink::Refusal::new(errno).into())),
+        None => Ok(routes.len()),
+    }
+}
+
+fn open() -> Result<Socket, Error> {
+    let mut socket = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
+    socket.filter_dumps();
+    Ok(socket)
+}
