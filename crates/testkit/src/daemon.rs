@@ -69,6 +69,13 @@ impl Daemon {
         node.run(&self.binary.to_string_lossy(), &[command, "--control-socket", &socket])
     }
 
+    /// How it stands, as `kube-ipvs status -o json` has it.
+    pub fn status(&self, node: &Host) -> Result<serde_json::Value> {
+        let socket = self.socket.to_string_lossy();
+        let arguments = ["status", "-o", "json", "--control-socket", &socket];
+        Ok(serde_json::from_str(&node.run(&self.binary.to_string_lossy(), &arguments)?)?)
+    }
+
     /// Runs `kube-ipvs list`, which needs no daemon.
     pub fn list(&self, node: &Host) -> Result<String> {
         node.run(&self.binary.to_string_lossy(), &["list"])

@@ -1,4 +1,4 @@
-//! The real kube-proxy in its ipvs mode on a lab's node: what kube-ipvs is compared with.
+//! The real kube-proxy on a lab's node: what kube-ipvs is compared with, and what it takes over from.
 
 use std::{
     env,
@@ -29,6 +29,27 @@ const FILTER_PROGRAMS: [&str; 5] =
 /// It wants to know how new they are. BusyBox is linked statically and starts in a fifth of the time.
 const STAND_IN: &str = "#!/bin/busybox sh\n[ \"$1\" != --version ] || echo v7.17\n";
 
+/// How it has the kernel do the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// IPVS, ipsets, and iptables.
+    Ipvs,
+    /// iptables alone.
+    Iptables,
+    /// nf_tables alone, in tables of its own.
+    Nftables,
+}
+
+impl Mode {
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Ipvs => "--proxy-mode=ipvs",
+            Self::Iptables => "--proxy-mode=iptables",
+            Self::Nftables => "--proxy-mode=nftables",
+        }
+    }
+}
+
 /// A running kube-proxy. It is killed when dropped; what it programmed stays.
 ///
 /// It looks its own Node up when it starts, and only then: create that before.
@@ -39,10 +60,15 @@ pub struct KubeProxy {
 }
 
 impl KubeProxy {
-    /// Starts it on `node` with these arguments, beside the mode, the cluster's range, and the name
+    /// Starts it on `node` in ipvs mode with these arguments, beside the cluster's range and the name
     /// that [`crate::daemon::Daemon`] has too.
     pub fn start(node: &Host, arguments: &[&str]) -> Result<Self> {
-        Self::start_in(tempfile::tempdir()?, node, arguments, &[])
+        Self::start_in_mode(Mode::Ipvs, node, arguments)
+    }
+
+    /// The same in any mode.
+    pub fn start_in_mode(mode: Mode, node: &Host, arguments: &[&str]) -> Result<Self> {
+        Self::start_in(tempfile::tempdir()?, mode, node, arguments, &[])
     }
 
     /// The same, with programs in the place of ipset and iptables that do nothing and succeed.
@@ -58,11 +84,12 @@ impl KubeProxy {
         }
         let mut path = vec![files.path().to_owned()];
         path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
-        Self::start_in(files, node, arguments, &[("PATH", env::join_paths(path)?)])
+        Self::start_in(files, Mode::Ipvs, node, arguments, &[("PATH", env::join_paths(path)?)])
     }
 
     fn start_in(
         files: tempfile::TempDir,
+        mode: Mode,
         node: &Host,
         arguments: &[&str],
         environment: &[(&str, OsString)],
@@ -71,7 +98,7 @@ impl KubeProxy {
         let log = File::create(files.path().join("log"))?;
         let child = node
             .command(&binary.to_string_lossy())
-            .args(["--proxy-mode=ipvs", "--cluster-cidr", CLUSTER_CIDR, "--hostname-override=node"])
+            .args([mode.flag(), "--cluster-cidr", CLUSTER_CIDR, "--hostname-override=node"])
             .args(LEAVE_CONNTRACK)
             .args(arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -88,7 +115,8 @@ impl KubeProxy {
         fs::read_to_string(self.files.path().join("log")).unwrap_or_default()
     }
 
-    /// Kills it with SIGKILL and waits until it is gone.
+    /// Kills it with SIGKILL and waits until it is gone. For kube-proxy SIGTERM is the same: it does nothing
+    /// about either.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;

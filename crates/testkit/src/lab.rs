@@ -11,6 +11,8 @@
 
 mod client;
 mod host;
+mod load;
+mod page;
 mod ping;
 mod server;
 
@@ -21,6 +23,8 @@ use ipvs::Protocol;
 
 pub use client::{Answer, Connection, Flow, Manner};
 pub use host::Host;
+pub use load::{Count, Load, Tally, Target};
+pub use page::Page;
 
 /// The pods' range: what `--cluster-cidr` is to be set to.
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16,fd00:10:244::/48";

@@ -1,4 +1,5 @@
-//! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask vm -- CMD`.
+//! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask vm -- CMD`,
+//! `cargo xtask image`.
 //!
 //! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on
 //! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
@@ -16,10 +17,15 @@
 
 mod api_server;
 mod cache;
+mod cargo_tool;
+mod clients;
 mod control_plane;
 mod demo;
+mod go;
 mod guest;
+mod image;
 mod programs;
+mod prometheus;
 mod test;
 mod vm;
 mod workspace;
@@ -44,6 +50,8 @@ enum Command {
     Test(test::Args),
     /// Run a command as root in the test kernel.
     Vm(vm::Args),
+    /// Build the container image, and the list of what is in it.
+    Image(image::Args),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +59,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => Ok(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
+        Command::Image(args) => image::run(&args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

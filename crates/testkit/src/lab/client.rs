@@ -244,7 +244,7 @@ fn exchange(stream: &mut BufReader<TcpStream>, line: &str) -> Result<String> {
     Ok(answer)
 }
 
-fn parse(line: &str) -> Result<Answer> {
+pub(super) fn parse(line: &str) -> Result<Answer> {
     let (from, seen_as) =
         line.trim_end().split_once(' ').with_context(|| format!("not a greeting: {line:?}"))?;
     Ok(Answer { from: from.to_owned(), seen_as: seen_as.parse()? })

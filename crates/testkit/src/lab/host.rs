@@ -5,7 +5,7 @@ use std::{
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     process::{Command, Stdio},
-    thread,
+    thread::{self, JoinHandle},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -103,12 +103,20 @@ impl Host {
 
     /// Calls `work` in a thread that lives on this host.
     pub fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        let thread = self.spawn(work)?;
+        thread.join().map_err(|_| anyhow::anyhow!("a thread on {} panicked", self.name))?
+    }
+
+    /// Starts a thread that lives on this host, and so do those that it starts.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<JoinHandle<Result<T>>> {
         let namespace = File::open(format!("/run/netns/{}", self.namespace))?;
-        let thread = thread::spawn(move || -> Result<T> {
+        Ok(thread::spawn(move || {
             setns(namespace, CloneFlags::CLONE_NEWNET)?;
             Ok(work())
-        });
-        thread.join().map_err(|_| anyhow::anyhow!("a thread on {} panicked", self.name))?
+        }))
     }
 }
 

@@ -11,10 +11,10 @@ use super::tally::Report;
 use super::unit;
 use crate::guest::{Guest, Kernel, TIMED_OUT, quoted};
 use crate::workspace::{self, TestBinary};
-use crate::{api_server, control_plane};
+use crate::{api_server, clients, control_plane, prometheus};
 
 /// How long a tier may take: emulated, on a machine that has other work too.
-const TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// All `kernel_…` targets in one boot.
 pub(super) fn kernel(kernel: &Kernel, names: &[String]) -> Report {
@@ -35,6 +35,9 @@ pub(super) fn peer(kernel: &Kernel, names: &[String]) -> Report {
         let kube_proxy = control_plane::kube_proxy()?;
         guest.files.push(kube_proxy.clone());
         guest.env.push(("KUBE_PROXY_BIN".into(), kube_proxy.into()));
+        let prom2json = prometheus::prom2json()?;
+        guest.files.push(prom2json.clone());
+        guest.env.push(("PROM2JSON_BIN".into(), prom2json.into()));
         api_server::equip(guest)
     })
 }
@@ -43,9 +46,10 @@ fn without_node(names: &[String]) -> Report {
     let run = || {
         let mut tests = workspace::test_binaries("api_")?;
         tests.retain(|test| !test.name.contains("/api_node"));
-        let assets = control_plane::ensure()?;
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(script(&tests, names)).env("KUBEBUILDER_ASSETS", assets);
+        shell.arg("-c").arg(script(&tests, names));
+        shell.env("KUBEBUILDER_ASSETS", control_plane::ensure()?);
+        shell.env("KUBE_IPVS_TEST_CLIENTS", clients::MODULE.built()?);
         unit::run(&mut shell)
     };
     run().unwrap_or_else(|error| Report::failure(format!("{error:#}")))

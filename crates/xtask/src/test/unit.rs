@@ -4,15 +4,16 @@ use std::io::{self, Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
 use super::libtest::Results;
 use super::tally::Report;
+use crate::cargo_tool::CargoTool;
+use crate::programs;
 use crate::workspace::{self, cargo};
-use crate::{cache, programs};
 
-/// The release of cargo-deny that is installed where there is none.
-const CARGO_DENY: &str = "0.20.2";
+/// What is installed where there is none.
+const CARGO_DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2" };
 
 /// Format, lints, and the rules for dependencies. Advisories are not looked up: they change without the
 /// project, and their database is not on a package registry.
@@ -42,30 +43,9 @@ pub(super) fn lint() -> Report {
     report
 }
 
-/// Finds cargo-deny, or has cargo install it once for all clones.
+/// Finds cargo-deny, or has it installed.
 fn cargo_deny() -> anyhow::Result<PathBuf> {
-    if let Some(found) = programs::find("cargo-deny") {
-        return Ok(found);
-    }
-    let directory = cache::directory(&format!("cargo-deny-{CARGO_DENY}"))?;
-    let program = directory.join("bin/cargo-deny");
-    if !program.is_file() {
-        eprintln!("xtask: installing cargo-deny {CARGO_DENY} to {} (once)", directory.display());
-        let mut install = cargo();
-        install.args([
-            "install",
-            "--quiet",
-            "--debug",
-            "--locked",
-            "cargo-deny",
-            "--version",
-            CARGO_DENY,
-            "--root",
-        ]);
-        let status = install.arg(&directory).status().context("starting cargo install")?;
-        ensure!(status.success(), "cargo install cargo-deny failed");
-    }
-    Ok(program)
+    programs::find(CARGO_DENY.name).map_or_else(|| CARGO_DENY.installed(), Ok)
 }
 
 /// `cargo test`: all tests that are not ignored, documentation examples among them.

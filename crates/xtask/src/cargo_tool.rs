@@ -1,0 +1,31 @@
+//! Cargo's plugins and other programs from crates.io.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+
+use crate::cache;
+use crate::workspace::cargo;
+
+/// A program on crates.io, at the version that we use.
+pub(crate) struct CargoTool {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+}
+
+impl CargoTool {
+    /// Where it is. Cargo installs it once, to the user's cache, for all clones.
+    pub(crate) fn installed(&self) -> anyhow::Result<PathBuf> {
+        let Self { name, version } = self;
+        let directory = cache::directory(&format!("{name}-{version}"))?;
+        let program = directory.join("bin").join(name);
+        if !program.is_file() {
+            eprintln!("xtask: installing {name} {version} to {} (once)", directory.display());
+            let mut install = cargo();
+            install.args(["install", "--quiet", "--debug", "--locked", name, "--version", version]);
+            let status = install.arg("--root").arg(&directory).status().context("starting cargo install")?;
+            ensure!(status.success(), "cargo install {name} failed");
+        }
+        Ok(program)
+    }
+}

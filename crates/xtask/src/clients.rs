@@ -1,0 +1,14 @@
+//! The programs that an operator installs kube-ipvs with: kubectl, kubeadm and Helm, for `tests/api_manifests.rs`.
+//!
+//! They are a Go module of their own, so that a new Helm does not make everybody build a new control plane.
+
+use crate::go::Module;
+
+pub(crate) const MODULE: Module = Module {
+    name: "clients",
+    programs: &[
+        ("kubectl", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
+        ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm", "k8s.io/kubernetes"),
+        ("helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4"),
+    ],
+};
