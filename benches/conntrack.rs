@@ -134,7 +134,7 @@ fn delete(size: u32) -> Duration {
         answered_by: RealServerAddress { ip: pod.into(), port: 8053 },
     };
     let (mut conntrack, start) = (KernelConntrack::open().unwrap(), Instant::now());
-    let deleted = conntrack.delete(&BTreeSet::from([flow])).unwrap();
+    let deleted = conntrack.delete(&BTreeSet::from([flow])).unwrap().total();
     assert_eq!(deleted, 10, "of {size}");
     start.elapsed()
 }
@@ -217,6 +217,7 @@ fn slice(endpoint: u8) -> EndpointSlice {
             zone_hints: Box::default(),
             node_hints: Box::default(),
         }],
+        triggered_at: None,
         problems: Vec::new(),
     }
 }

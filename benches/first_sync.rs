@@ -182,6 +182,7 @@ fn objects(services: u32, endpoints: u32) -> (Vec<Service>, Vec<EndpointSlice>) 
         family: Family::V4,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: (0..endpoints).map(|index| endpoint(pod(number * endpoints + index))).collect(),
+        triggered_at: None,
         problems: Vec::new(),
     };
     ((0..services).map(service).collect(), (0..services).map(slice).collect())

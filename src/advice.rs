@@ -14,12 +14,10 @@ mod rounds;
 mod timeouts;
 mod told;
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, future::Future};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 pub use lookout::Lookout;
 pub use rounds::{Doorbell, Rounds};
@@ -83,17 +81,23 @@ impl fmt::Display for Advice {
     }
 }
 
-/// What holds now, for whoever asks how things stand. Clones share it.
+/// What holds now, for whoever asks how things stand; nothing is known before the first look. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Held(Arc<Mutex<Vec<Advice>>>);
+pub struct Held(watch::Sender<Option<Vec<Advice>>>);
 
 impl Held {
     /// All of it, as it was when the node was last looked at.
     pub fn advice(&self) -> Vec<Advice> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.borrow().clone().unwrap_or_default()
+    }
+
+    /// Waits until the node has been looked at once.
+    pub fn looked(&self) -> impl Future<Output = ()> + use<> {
+        let mut held = self.0.subscribe();
+        async move { _ = held.wait_for(Option::is_some).await }
     }
 
     fn set(&self, advice: Vec<Advice>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = advice;
+        self.0.send_replace(Some(advice));
     }
 }

@@ -28,7 +28,9 @@ pub async fn client(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::
             Config::incluster().context("this is no pod: give --kubeconfig, --master or --manifests")?
         }
     };
-    info!(server = %config.cluster_url, "the API server");
+    // Without a name and password that somebody may have put into the URL.
+    let host = config.cluster_url.host().unwrap_or_default();
+    info!(host, port = config.cluster_url.port_u16(), "the API server");
     Client::try_from(config).context("the API server cannot be talked to")
 }
 
@@ -40,5 +42,14 @@ async fn from_file(path: &Path) -> anyhow::Result<Config> {
         error => named(error.into()),
     };
     let kubeconfig = Kubeconfig::read_from(path).map_err(fault)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(fault)
+    let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
+    let names_proxy = clusters.any(|cluster| cluster.proxy_url.is_some());
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(fault)?;
+    // kubeadm copies HTTPS_PROXY and NO_PROXY into the DaemonSet. They are about the way out of the cluster; its API
+    // server is asked directly.
+    if !names_proxy {
+        config.proxy_url = None;
+    }
+    Ok(config)
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod cleanup;
 mod flags;
 mod list;
 mod output;
@@ -12,7 +13,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use clap::{Args, Parser, Subcommand};
 use watcher::one_line;
 
-pub use flags::{Flags, Unsupported};
+pub use flags::{Flags, IdleFlags, KernelFlags, ListenFlags};
 
 use crate::{config, control};
 use output::Format;
@@ -51,6 +52,8 @@ enum Command {
     Resync(Ask),
     /// Print how the daemon stands
     Status(Ask),
+    /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
+    Cleanup(cleanup::Cleanup),
 }
 
 /// A question to the daemon.
@@ -76,6 +79,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::List { output }) => list::list(output.format),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
+        Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
     };
     result.unwrap_or_else(|error| {
         eprintln!("kube-ipvs: {}", one_line(error.as_ref()));

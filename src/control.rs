@@ -2,6 +2,7 @@
 //!
 //! Only root, or whoever the daemon runs as, gets an answer.
 
+mod alone;
 mod client;
 mod server;
 
@@ -11,6 +12,7 @@ use reconciler::Report;
 
 use crate::advice::Advice;
 
+pub use alone::Alone;
 pub use client::{AskError, ask};
 pub use server::{Answers, BindError, Server};
 

@@ -1,181 +1,155 @@
 //! The daemon: what is around the writer thread.
 
+mod config_file;
 mod conntrack;
+mod kernel;
 mod links;
+mod listeners;
+mod lookout;
 mod nf_tables;
 mod node;
+mod oom;
+mod operator;
+mod pages;
 mod pod_cidrs;
 mod source;
+mod stop;
+mod writer;
 
-use std::{collections::BTreeSet, thread, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+};
 
 use anyhow::{Context, bail};
-use netfilter::{KernelNetfilter, Policy, conntrack::KernelConntrack};
-use reconciler::{Handle, Notices, Outlets, Timing};
-use service::{Options, State};
-use tokio::{
-    runtime::Builder,
-    signal::unix::{SignalKind, signal},
-    task::spawn_blocking,
-};
+use ipvs::KernelIpvs;
+use tokio::{runtime::Builder, select, task::spawn_blocking};
 use tracing::info;
-use watcher::{Kernel, Ownership, api::Troubles};
+use watcher::api::Troubles;
 
 use crate::{
-    advice::{Doorbell, Held, Lookout, Rounds},
-    config::Settings,
-    control::{self, Answers, Request, Response},
-    events::Outbox,
+    config::{self, Settings},
+    control,
+    events::Cause,
+    health::Health,
+    leftovers::{self, ThisNode},
     preflight,
-    sysctl::Sysctl,
 };
+use kernel::Opened;
+use listeners::Listeners;
+use operator::Operator;
 use source::Source;
+use stop::Stop;
 
-/// Runs until it is told to stop. What was programmed stays in the kernel: traffic goes on without us.
-pub fn run(settings: Settings) -> anyhow::Result<()> {
+/// Runs until it is told to stop, or `reread` finds another configuration than `settings`. What was programmed
+/// stays in the kernel: traffic goes on without us.
+pub fn run(settings: &Settings, reread: impl Fn() -> Result<Settings, config::Error>) -> anyhow::Result<()> {
     // The work is done by the writer thread; here are only timers, watches and sockets.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.context("cannot start the runtime")?.block_on(serve(settings))
+    let runtime = runtime.context("cannot start the runtime")?;
+    runtime.block_on(async { take_turn(settings, pin!(config_file::changed(settings, reread))).await })
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
+/// Waits until no other daemon runs on this node, then is the one that does. `reconfigured` ends with what to say
+/// when the daemon is to be started again.
+async fn take_turn(
+    settings: &Settings,
+    mut reconfigured: Pin<&mut impl Future<Output = anyhow::Error>>,
+) -> anyhow::Result<()> {
+    let mut stop = Stop::new()?;
     // First whatever can be wrong without the kernel having been changed.
-    let source = Source::open(&settings).await?;
-    let mut ipvs = preflight::open_ipvs()?;
+    let source = Source::open(settings).await?;
+    let ipvs = preflight::open_ipvs()?;
     // One proxy to a node: a second one does not even probe.
-    let control = control::Server::bind(&settings.control_socket)?;
+    let control = select! {
+        bound = control::Server::bind_in_turn(&settings.control_socket) => bound?,
+        error = &mut reconfigured => return Err(error),
+        () = stop.asked() => return Ok(()),
+    };
+    // Boxed: it is large, and moved into place once.
+    let end = Box::pin(serve(settings, &source, ipvs, &control, reconfigured, stop)).await;
+    // Only now may another daemon begin: two writers would undo each other's work.
+    drop(control);
+    end
+}
+
+async fn serve(
+    settings: &Settings,
+    source: &Source,
+    mut ipvs: KernelIpvs,
+    control: &control::Server,
+    mut reconfigured: Pin<&mut impl Future<Output = anyhow::Error>>,
+    mut stop: Stop,
+) -> anyhow::Result<()> {
     preflight::scheduler(&mut ipvs, settings.scheduler)?;
-
-    let (local_traffic, guard) = tokio::select! {
-        known = pod_cidrs::local_traffic(&settings, &source, &control) => known?,
-        signal = stop_signal() => return signal,
-    };
-    let policy = settings.policy(local_traffic);
-
-    Sysctl::default().prepare(settings.strict_arp)?;
-    let binding = links::vip_binding(settings.vip_binding);
     let families = node::families();
-    let netfilter = KernelNetfilter::open(&policy)?;
-    for &family in &families {
-        preflight::nf_tables(family, netfilter.missing_features(family))?;
-    }
-    let our_port = netfilter.port();
-    let kernel = Kernel {
-        ipvs: Box::new(ipvs),
-        netfilter: Box::new(netfilter),
-        links: Box::new(links::open(binding)?),
-    };
-    info!(node = settings.node_name, scheduler = %settings.scheduler, ?binding, ?families, "kube-ipvs starts");
-
+    node::serves(&families, settings.effective.bind_address())?;
     let outbox = source.outbox(&settings.node_name);
-    let (handle, writer) = start_writer(&settings, kernel, families, notices(outbox.clone()))?;
+
+    // Whoever asks whether the daemon is alive gets an answer also while it waits.
+    let health = Health::new(families.clone(), settings.sync_period, source.unknown_node());
+    let mut health_page = pin!(pages::show(
+        ("health checks", Cause::NO_HEALTH_CHECKS),
+        settings.healthz_bind_address,
+        settings,
+        Arc::new(health.clone()),
+        outbox.as_ref(),
+    ));
+    let (local_traffic, guard) = select! {
+        known = pod_cidrs::local_traffic(settings, source, control) => known?,
+        error = &mut reconfigured => return Err(error),
+        error = &mut health_page => return Err(error),
+        () = stop.asked() => return Ok(()),
+    };
+
+    let policy = settings.policy(local_traffic);
+    let Opened { kernel, nf_tables_port, binding } = kernel::open(settings, ipvs, &policy, &families)?;
+    oom::adjust(settings.oom_score_adj);
+    info!(node = settings.node_name, scheduler = %settings.scheduler, ?binding, ?families, "kube-ipvs starts");
+    if let Some(outbox) = &outbox {
+        outbox.post_of_proxy(Cause::STARTING, concat!("kube-ipvs ", env!("CARGO_PKG_VERSION")).to_owned());
+    }
+
+    let Listeners { observers, health_ports, metrics, tidying, first_sync } =
+        Listeners::new(settings, &families, &health, outbox.clone())?;
+    let (handle, writer) = writer::start(settings, kernel, families, outbox.clone(), observers, tidying)?;
     let mut writer = spawn_blocking(move || writer.join());
-    let (advice, doorbell) = look_at_node(settings.sync_period, policy, handle.clone(), outbox);
+    let (advice, doorbell) =
+        lookout::start(settings.sync_period, policy.clone(), handle.clone(), outbox.clone());
+    let leftovers = leftovers::remove(first_sync, advice.looked(), ThisNode::new(policy));
     let troubles = Troubles::default();
     let operator = Operator { handle: handle.clone(), troubles: troubles.clone(), advice };
     // When the writer thread is gone the daemon ends; until then there is nobody to tell.
     let news = |change| {
         guard.hear(&change);
+        health.hear(&change);
         _ = handle.change(change);
     };
-    let stop = tokio::select! {
+
+    let end = select! {
         error = source.follow(&settings.node_name, &troubles, news) => Err(error),
         error = guard.broken() => Err(error),
+        error = &mut reconfigured => Err(error),
         error = links::follow(binding, &handle) => Err(error),
-        never = nf_tables::follow(our_port, &handle, &doorbell) => match never {},
+        never = nf_tables::follow(nf_tables_port, &handle, &doorbell) => match never {},
+        error = &mut health_page => Err(error),
+        error = pages::show(
+            ("metrics", Cause::NO_METRICS),
+            settings.metrics_bind_address,
+            settings,
+            Arc::new(metrics),
+            outbox.as_ref(),
+        ) => Err(error),
+        never = health_ports.run() => match never {},
+        never = leftovers => match never {},
         () = control.serve(operator) => Ok(()),
-        signal = stop_signal() => signal,
+        () = stop.asked() => Ok(()),
         _ = &mut writer => bail!("the writer thread has ended unexpectedly"),
     };
     // A sync that is running ends first. If the thread is gone there is nothing left to stop.
     if handle.stop().is_ok() {
         drop(writer.await);
     }
-    // Only now may another daemon begin: two writers would undo each other's work.
-    drop(control);
     info!("kube-ipvs ends; the kernel keeps what was programmed");
-    stop
-}
-
-/// Answers the control socket.
-struct Operator {
-    handle: Handle,
-    troubles: Troubles,
-    advice: Held,
-}
-
-impl Answers for Operator {
-    fn answer(&self, request: Request) -> Response {
-        let answer = match request {
-            Request::Resync => self.handle.resync().map(Response::Report),
-            Request::Status => self.handle.status().map(|mut programmed| {
-                programmed.problems.splice(0..0, self.troubles.lines());
-                let advice = self.advice.advice();
-                Response::Status(Box::new(control::Status { programmed, advice }))
-            }),
-        };
-        answer.unwrap_or_else(|stopped| Response::Error(stopped.to_string()))
-    }
-}
-
-/// What becomes of notices: Events, if there is where to post them.
-fn notices(outbox: Option<Outbox>) -> Notices {
-    match outbox {
-        Some(outbox) => Box::new(move |notice| outbox.post(notice)),
-        None => Box::new(drop),
-    }
-}
-
-/// Looks at the node from the first sync on. Returns what is found, and the bell to ring when the host's
-/// firewall has changed.
-fn look_at_node(
-    period: Duration,
-    policy: Policy,
-    handle: Handle,
-    outbox: Option<Outbox>,
-) -> (Held, Doorbell) {
-    let held = Held::default();
-    let mut lookout = Lookout::new(handle, policy, held.clone(), move |advice| {
-        if let Some(outbox) = &outbox {
-            outbox.post_about_node(advice.cause.reason(), advice.to_string());
-        }
-    });
-    let (rounds, doorbell) = Rounds::new(period);
-    tokio::spawn(rounds.run(move || lookout.look()));
-    (held, doorbell)
-}
-
-fn start_writer(
-    settings: &Settings,
-    kernel: Kernel,
-    families: BTreeSet<ipvs::Family>,
-    notices: Notices,
-) -> anyhow::Result<(Handle, thread::JoinHandle<()>)> {
-    let options = Options {
-        node_name: settings.node_name.as_str().into(),
-        scheduler: settings.scheduler,
-        node_port_addresses: settings.node_port_addresses.clone(),
-        bind_address: settings.bind_address,
-        external_ips: settings.external_ips,
-    };
-    let ours = Ownership { families, exclude: settings.exclude_cidrs.clone() };
-    let timing = Timing {
-        sync_period: settings.sync_period,
-        min_sync_period: settings.min_sync_period,
-        drain_timeout: settings.drain_timeout,
-    };
-    let stale_flows = conntrack::start(KernelConntrack::open()?).context("cannot start a thread")?;
-    let outlets = Outlets { notices, stale_flows };
-    let started = reconciler::start(State::new(options), kernel, ours, timing, outlets);
-    started.context("cannot start the writer thread")
-}
-
-async fn stop_signal() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    end
 }

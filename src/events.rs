@@ -1,8 +1,9 @@
 //! Events: what is wrong with a Service, or with this node, said where its owner looks, `kubectl describe
-//! service` and `kubectl describe node`.
+//! service` and `kubectl describe node`; and that the proxy starts.
 //!
 //! Every node sees the same of a Service, and one Event is enough: its name comes from what it says, so the
-//! API server refuses all but the first. (`kube::runtime::events::Recorder` names Events by the time, one for
+//! API server refuses all but the first. So it does when a proxy starts again and again, for as long as it keeps the
+//! first one, an hour by default. (`kube::runtime::events::Recorder` names Events by the time, one for
 //! each node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
@@ -27,11 +28,12 @@ use reconciler::Notice;
 use service::ObjectName;
 use tokio::{
     select,
-    sync::mpsc,
-    time::{Instant, sleep, sleep_until, timeout},
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until, timeout},
 };
 use tracing::{debug, info};
 
+pub use self::event::Cause;
 use self::topics::{About, Topics};
 
 /// How many notices may wait while Events are sent.
@@ -49,6 +51,8 @@ const QUIET: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the API server is left alone when one could not be sent.
 const PAUSE: Duration = Duration::from_secs(60);
+/// How long a daemon that ends waits for its last Events.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What an Event can be about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,25 +62,34 @@ enum Regarding {
     Node,
 }
 
-/// One sentence for an Event, about what and for which reason, in Kubernetes' spelling.
+/// One sentence for an Event, about what and why.
 #[derive(Debug)]
 struct Remark {
     about: About,
     text: String,
 }
 
+/// What lies in the queue.
+#[derive(Debug)]
+enum Letter {
+    Remark(Remark),
+    /// All before it is to be said now; then whoever waits is told.
+    Hurry(oneshot::Sender<()>),
+}
+
 /// A queue of notices: where they are left, and who makes Events of them.
 pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
-    let (sender, remarks) = mpsc::channel(QUEUE);
-    let outbox = Outbox { remarks: sender, dropped: Arc::default() };
+    let (sender, letters) = mpsc::channel(QUEUE);
+    let outbox = Outbox { letters: sender, dropped: Arc::default() };
     let dropped = Arc::clone(&outbox.dropped);
     let publisher = Publisher {
         client,
         node_name: node_name.to_owned(),
-        remarks,
+        letters,
         dropped,
         topics: Topics::default(),
         resume: Instant::now(),
+        spread: Duration::from_millis(event::digest(&node_name) % SPREAD),
     };
     (outbox, publisher)
 }
@@ -84,24 +97,47 @@ pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
 /// Where notices are left.
 #[derive(Clone, Debug)]
 pub struct Outbox {
-    remarks: mpsc::Sender<Remark>,
+    letters: mpsc::Sender<Letter>,
     dropped: Arc<AtomicUsize>,
 }
 
 impl Outbox {
     /// Leaves a notice and never waits: with too many at once it is dropped. The log has it anyway.
     pub fn post(&self, Notice { service, reason, text }: Notice) {
-        self.send((Regarding::Service(service), event::word(reason)), text);
+        self.post_about_service(service, Cause::of(reason), text);
     }
 
-    /// The same about this node, for a reason in Kubernetes' spelling.
+    /// The same of what is wrong with this node, for a reason in Kubernetes' spelling.
     pub fn post_about_node(&self, reason: &'static str, text: String) {
-        self.send((Regarding::Node, reason), text);
+        self.post_of_proxy(Cause::of_node(reason), text);
+    }
+
+    /// The same of the proxy itself, which is said of this node.
+    pub fn post_of_proxy(&self, cause: Cause, text: String) {
+        self.send((Regarding::Node, cause), text);
+    }
+
+    /// The same about a Service.
+    pub fn post_about_service(&self, service: ObjectName, cause: Cause, text: String) {
+        self.send((Regarding::Service(service), cause), text);
     }
 
     fn send(&self, about: About, text: String) {
-        if self.remarks.try_send(Remark { about, text }).is_err() {
+        if self.letters.try_send(Letter::Remark(Remark { about, text })).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until all is said that was left here, for some seconds at most: for a daemon that is about to end.
+    pub async fn empty(&self) {
+        let (done, said) = oneshot::channel();
+        let hurry = async {
+            if self.letters.send(Letter::Hurry(done)).await.is_ok() {
+                _ = said.await;
+            }
+        };
+        if timeout(LAST_WORDS, hurry).await.is_err() {
+            debug!("the last Events were not sent in time");
         }
     }
 }
@@ -110,11 +146,13 @@ impl Outbox {
 pub struct Publisher {
     client: Client,
     node_name: String,
-    remarks: mpsc::Receiver<Remark>,
+    letters: mpsc::Receiver<Letter>,
     dropped: Arc<AtomicUsize>,
     topics: Topics,
     /// When the API server may be asked again.
     resume: Instant,
+    /// How long this node waits, so that not all ask at once.
+    spread: Duration,
 }
 
 impl Publisher {
@@ -124,11 +162,19 @@ impl Publisher {
             let next_round = self.topics.next_due().map(|due| due.max(self.resume));
             select! {
                 biased;
-                remark = self.remarks.recv() => match remark {
-                    Some(remark) => self.keep(remark),
+                letter = self.letters.recv() => match letter {
+                    Some(Letter::Remark(remark)) => self.keep(remark),
+                    Some(Letter::Hurry(done)) => {
+                        // What has just come is still being gathered.
+                        self.round(Instant::now() + GATHER).await;
+                        _ = done.send(());
+                    }
                     None => return,
                 },
-                () = until(next_round) => self.round().await,
+                // What became due while this node waited for its part of the time waits in its turn.
+                () = until(next_round.map(|due| due + self.spread)) => {
+                    self.round(Instant::now() - self.spread).await;
+                }
             }
         }
     }
@@ -139,11 +185,9 @@ impl Publisher {
         }
     }
 
-    /// Says all that is due now, until something cannot be said: the rest would hardly fare better.
-    async fn round(&mut self) {
-        let now = Instant::now();
-        sleep(Duration::from_millis(event::digest(&self.node_name) % SPREAD)).await;
-        while let Some((about, texts)) = self.topics.due(now) {
+    /// Says all that is due then, until something cannot be said: the rest would hardly fare better.
+    async fn round(&mut self, then: Instant) {
+        while let Some((about, texts)) = self.topics.due(then) {
             if self.say(&about, texts).await {
                 self.topics.said(&about);
             } else {
@@ -168,13 +212,13 @@ impl Publisher {
         false
     }
 
-    async fn publish(&self, (regarding, reason): &About, texts: &BTreeSet<String>) -> kube::Result<()> {
+    async fn publish(&self, (regarding, cause): &About, texts: &BTreeSet<String>) -> kube::Result<()> {
         let event = match regarding {
             Regarding::Service(service) => {
                 let Some(uid) = self.uid(service).await? else { return Ok(()) };
-                event::about_service(service, &uid, reason, texts, &self.node_name)
+                event::about_service(service, &uid, *cause, texts, &self.node_name)
             }
-            Regarding::Node => event::about_node(reason, texts, &self.node_name),
+            Regarding::Node => event::about_node(*cause, texts, &self.node_name),
         };
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
@@ -204,4 +248,4 @@ async fn until(then: Option<Instant>) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

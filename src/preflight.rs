@@ -5,9 +5,11 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use ipvs::{Command, Failed, Family, Ipvs, KernelIpvs, Protocol, Scheduler, ServiceAddress, VirtualServer};
+use ipvs::{
+    Command, Failed, Family, Ipvs, KernelIpvs, Protocol, Scheduler, ServiceAddress, Timeouts, VirtualServer,
+};
 use netfilter::Feature;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Why this machine, or this container, cannot be a node's proxy.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +23,9 @@ pub enum Error {
     /// The kernel has no IPVS, or does not let this process use it.
     #[error(transparent)]
     Ipvs(#[from] ipvs::Error),
+    /// The kernel does not take the timeouts.
+    #[error("the kernel does not take the IPVS timeouts of {} s (TCP), {} s (TCP after FIN), {} s (UDP)", .0.tcp, .0.tcp_fin, .0.udp)]
+    Timeouts(Timeouts, #[source] ipvs::Error),
     /// nf_tables cannot hold our table.
     #[error("the kernel lacks {feature}, without which {family} cannot be served")]
     NfTables {
@@ -30,7 +35,7 @@ pub enum Error {
         feature: Feature,
     },
     /// The kernel does not take the scheduler.
-    #[error("the kernel does not take the scheduler {scheduler}: {}", answer(.failed))]
+    #[error("the kernel does not take the scheduler {scheduler}: {}", .failed.cause())]
     Scheduler {
         /// Its name.
         scheduler: Scheduler,
@@ -39,17 +44,15 @@ pub enum Error {
     },
 }
 
-/// The kernel's words if it has any, and its error number otherwise.
-fn answer(failed: &Failed) -> String {
-    failed.reason.as_ref().map_or_else(|| failed.errno.to_string(), ToString::to_string)
+/// Refuses to go on without the right to change the network.
+pub fn net_admin() -> Result<(), Error> {
+    let status = fs::read_to_string("/proc/self/status").map_err(Error::Status)?;
+    if has_net_admin(&status) { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
 /// Opens IPVS, which also makes the kernel load it and show its parameters, and writes nothing.
 pub fn open_ipvs() -> Result<KernelIpvs, Error> {
-    let status = fs::read_to_string("/proc/self/status").map_err(Error::Status)?;
-    if !has_net_admin(&status) {
-        return Err(Error::NotPermitted);
-    }
+    net_admin()?;
     let mut kernel = KernelIpvs::open()?;
     // Asks whether the capability holds where IPVS wants it: in the initial user namespace.
     kernel.info()?;
@@ -79,6 +82,26 @@ pub fn scheduler(kernel: &mut impl Ipvs, scheduler: Scheduler) -> Result<(), Err
     let id = probe.id;
     let failed = kernel.apply(&[Command::AddVirtualServer(probe), Command::DeleteVirtualServer(id)])?;
     failed.into_iter().next().map_or(Ok(()), |failed| Err(Error::Scheduler { scheduler, failed }))
+}
+
+/// Brings the timeouts of IPVS to what is wanted; 0 leaves one as it is, and what is right is not written.
+pub fn ipvs_timeouts(kernel: &mut KernelIpvs, wanted: Timeouts) -> Result<(), Error> {
+    let found = kernel.timeouts()?;
+    let Some(different) = different(found, wanted) else { return Ok(()) };
+    kernel.set_timeouts(different).map_err(|source| Error::Timeouts(different, source))?;
+    info!(from = ?found, to = ?different, "set the timeouts of IPVS");
+    Ok(())
+}
+
+/// What of the wanted timeouts has to be written.
+fn different(found: Timeouts, wanted: Timeouts) -> Option<Timeouts> {
+    let unless_right = |found, wanted| if found == wanted { 0 } else { wanted };
+    let different = Timeouts {
+        tcp: unless_right(found.tcp, wanted.tcp),
+        tcp_fin: unless_right(found.tcp_fin, wanted.tcp_fin),
+        udp: unless_right(found.udp, wanted.udp),
+    };
+    Some(different).filter(|different| *different != Timeouts::default())
 }
 
 /// An address that nobody has (RFC 5737). kube-proxy probes with the same.
@@ -137,6 +160,15 @@ mod tests {
             "the kernel lacks masquerading in rules (module nft_masq), without which IPv6 cannot be served"
         );
         assert!(nf_tables(Family::V4, &[Feature::IntervalSets]).is_ok());
+    }
+
+    #[test]
+    fn of_the_timeouts_those_that_differ_are_written() {
+        let found = Timeouts { tcp: 900, tcp_fin: 120, udp: 300 };
+        let wanted = Timeouts { tcp: 7_200, tcp_fin: 120, udp: 0 };
+        assert_eq!(different(found, wanted), Some(Timeouts { tcp: 7_200, tcp_fin: 0, udp: 0 }));
+        assert_eq!(different(found, found), None);
+        assert_eq!(different(found, Timeouts::default()), None, "0 leaves them");
     }
 
     #[test]

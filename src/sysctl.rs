@@ -1,20 +1,30 @@
-//! The kernel parameters that IPVS mode needs.
+//! The kernel parameters that IPVS mode needs, and those that it is asked to set.
+//!
+//! They are set at the start only, as kube-proxy does it: what an administrator changes afterwards stays.
 
-use std::{fs, io, path::PathBuf};
+mod conntrack;
+mod cpus;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use tracing::{info, warn};
 
-/// The tree of kernel parameters.
+/// The file trees in which the kernel shows its parameters and its processors.
 #[derive(Clone, Debug)]
 pub struct Sysctl {
-    root: PathBuf,
+    parameters: PathBuf,
+    processors: PathBuf,
 }
 
 /// A parameter could not be brought to its value.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this
-    /// network namespace, and only in the initial user namespace.
+    /// network namespace, and only in the initial user namespace; those below `net.netfilter` once nf_conntrack
+    /// is loaded.
     #[error("sysctl {key} cannot be read")]
     Read {
         /// Its name, with dots.
@@ -30,7 +40,7 @@ pub enum Error {
         /// What it is.
         found: String,
         /// What it has to be.
-        wanted: &'static str,
+        wanted: String,
         /// The system's answer.
         source: io::Error,
     },
@@ -57,17 +67,17 @@ const CONN_REUSE_MODE: (&str, &str) = ("net.ipv4.vs.conn_reuse_mode", "0");
 
 impl Default for Sysctl {
     fn default() -> Self {
-        Self::at("/proc/sys")
+        Self::at(Path::new("/"))
     }
 }
 
 impl Sysctl {
-    /// The tree below another directory than /proc/sys.
-    pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+    /// Those below another directory than `/`.
+    pub fn at(root: &Path) -> Self {
+        Self { parameters: root.join("proc/sys"), processors: root.join("sys/devices/system/cpu") }
     }
 
-    /// Brings every parameter to its value and stops at the first that cannot be.
+    /// Brings every parameter that IPVS mode needs to its value and stops at the first that cannot be.
     ///
     /// What has its value already is not written, so a read-only /proc/sys that somebody else has set
     /// right is enough.
@@ -80,31 +90,50 @@ impl Sysctl {
             self.set(key, value)?;
         }
         for (key, value) in STRICT_ARP.into_iter().filter(|_| strict_arp) {
-            self.set(key, value)?;
+            self.set_if_allowed(key, value)?;
         }
         Ok(())
     }
 
-    fn set(&self, key: &'static str, wanted: &'static str) -> Result<(), Error> {
-        let file = self.root.join(key.replace('.', "/"));
-        let found = fs::read_to_string(&file).map_err(|source| Error::Read { key, source })?;
-        let found = found.trim();
-        if found == wanted {
-            return Ok(());
+    fn set(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
+        let found = self.read(key)?;
+        if found == wanted { Ok(()) } else { self.write(key, found, wanted) }
+    }
+
+    /// The same for what a node can do without: where nobody may write it that is told, and its value stays. A
+    /// container without rights is started again and again without its init container, which would have set it.
+    fn set_if_allowed(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
+        match self.set(key, wanted) {
+            Err(Error::Write { key, found, wanted, source }) if is_denied(&source) => {
+                warn!("sysctl {key} stays {found} and not {wanted}: {source}");
+                Ok(())
+            }
+            result => result,
         }
-        fs::write(&file, wanted).map_err(|source| Error::Write {
-            key,
-            found: found.to_owned(),
-            wanted,
-            source,
-        })?;
-        info!(key, from = found, to = wanted, "set a kernel parameter");
-        Ok(())
+    }
+
+    fn read(&self, key: &'static str) -> Result<String, Error> {
+        let text = fs::read_to_string(self.file(key)).map_err(|source| Error::Read { key, source })?;
+        Ok(text.trim().to_owned())
+    }
+
+    fn write(&self, key: &'static str, found: String, wanted: &str) -> Result<(), Error> {
+        match fs::write(self.file(key), wanted) {
+            Ok(()) => {
+                info!(key, from = found, to = wanted, "set a kernel parameter");
+                Ok(())
+            }
+            Err(source) => Err(Error::Write { key, found, wanted: wanted.to_owned(), source }),
+        }
+    }
+
+    fn file(&self, key: &str) -> PathBuf {
+        self.parameters.join(key.replace('.', "/"))
     }
 
     /// The kernel's version, major and minor.
     fn kernel(&self) -> Option<(u32, u32)> {
-        let release = fs::read_to_string(self.root.join("kernel/osrelease")).unwrap_or_default();
+        let release = fs::read_to_string(self.file("kernel.osrelease")).unwrap_or_default();
         let version = parse_release(&release);
         if version.is_none() {
             warn!(
@@ -114,6 +143,11 @@ impl Sysctl {
         }
         version
     }
+}
+
+/// A tree that is mounted read-only, or a parameter that only the first network namespace may set.
+fn is_denied(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
 /// `5.4.0-150-generic` is 5.4.
@@ -142,15 +176,19 @@ mod tests {
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (key, value) in KEYS {
-            let file = root.path().join(key);
+            let file = file(root.path(), key);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, value).unwrap();
         }
         root
     }
 
+    fn file(root: &Path, key: &str) -> PathBuf {
+        root.join("proc/sys").join(key)
+    }
+
     fn value(root: &Path, key: &str) -> String {
-        fs::read_to_string(root.join(key)).unwrap()
+        fs::read_to_string(file(root, key)).unwrap()
     }
 
     #[test]
@@ -187,7 +225,7 @@ mod tests {
             ("strange\n", "1\n"),
         ] {
             let root = tree();
-            fs::write(root.path().join("kernel/osrelease"), release).unwrap();
+            fs::write(file(root.path(), "kernel/osrelease"), release).unwrap();
             Sysctl::at(root.path()).prepare(false).unwrap();
             assert_eq!(value(root.path(), "net/ipv4/vs/conn_reuse_mode"), expected, "{release}");
         }
@@ -197,8 +235,8 @@ mod tests {
     fn right_values_need_no_right_to_write() {
         let root = tree();
         for (key, _) in &KEYS[..3] {
-            fs::write(root.path().join(key), "1\n").unwrap();
-            fs::set_permissions(root.path().join(key), PermissionsExt::from_mode(0o444)).unwrap();
+            fs::write(file(root.path(), key), "1\n").unwrap();
+            fs::set_permissions(file(root.path(), key), PermissionsExt::from_mode(0o444)).unwrap();
         }
         Sysctl::at(root.path()).prepare(false).unwrap();
         assert_eq!(value(root.path(), "net/ipv4/vs/conntrack"), "1\n");
@@ -207,7 +245,7 @@ mod tests {
     #[test]
     fn an_error_names_the_parameter_and_keeps_the_system_s_answer() {
         let root = tree();
-        fs::remove_file(root.path().join("net/ipv4/vs/conntrack")).unwrap();
+        fs::remove_file(file(root.path(), "net/ipv4/vs/conntrack")).unwrap();
         let error = Sysctl::at(root.path()).prepare(false).unwrap_err();
         assert_eq!(error.to_string(), "sysctl net.ipv4.vs.conntrack cannot be read");
         let source = std::error::Error::source(&error).unwrap().to_string();

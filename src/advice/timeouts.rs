@@ -5,7 +5,7 @@
 //! such connection and resets it. A UDP exchange is sent to whichever real server is next.
 //!
 //! A kernel is like this unless somebody changes it, and most programs never notice: it is worth knowing, and
-//! nothing is broken.
+//! nothing is broken. Whoever does notice has flags for it, and fields of the configuration file.
 
 use ipvs::Timeouts;
 
@@ -21,20 +21,20 @@ pub(super) const OF_CONNTRACK: [&str; 3] = [
 /// What they are the timeouts of.
 const OF: [&str; 3] = ["TCP", "half-closed TCP", "UDP"];
 
+/// What sets them.
+const FLAGS: [&str; 3] = ["--ipvs-tcp-timeout", "--ipvs-tcpfin-timeout", "--ipvs-udp-timeout"];
+
 /// Compares the timeouts in seconds; those of conntrack, in the order of [`OF_CONNTRACK`], as far as they
 /// are known.
 pub(super) fn check(ipvs: Timeouts, conntrack: [Option<u32>; 3]) -> Option<Advice> {
     let seconds = [ipvs.tcp, ipvs.tcp_fin, ipvs.udp];
-    let mut sooner = Vec::new();
-    // 0 leaves a timeout as it is.
-    let mut wanted = [0; 3];
-    for (((of, ipvs), conntrack), wanted) in OF.iter().zip(seconds).zip(conntrack).zip(&mut wanted) {
+    let (mut sooner, mut longer) = (Vec::new(), Vec::new());
+    for (((of, flag), ipvs), conntrack) in OF.iter().zip(FLAGS).zip(seconds).zip(conntrack) {
         if let Some(conntrack) = conntrack.filter(|conntrack| ipvs < *conntrack) {
             sooner.push(format!("{of} after {ipvs} s (conntrack: {conntrack} s)"));
-            *wanted = conntrack;
+            longer.push(format!("{flag}={conntrack}s"));
         }
     }
-    let [tcp, tcp_fin, udp] = wanted;
     (!sooner.is_empty()).then(|| Advice {
         severity: Severity::Note,
         cause: Cause::Timeouts,
@@ -44,7 +44,7 @@ pub(super) fn check(ipvs: Timeouts, conntrack: [Option<u32>; 3]) -> Option<Advic
              to another pod: {}",
             sooner.join(", ")
         ),
-        remedy: format!("keepalives that come sooner, or ipvsadm --set {tcp} {tcp_fin} {udp}"),
+        remedy: format!("keepalives that come sooner, or {}", longer.join(" ")),
     })
 }
 
@@ -63,7 +63,7 @@ mod tests {
         let advice = check(USUAL, [Some(432_000), Some(120), Some(120)]).unwrap();
         assert_eq!(advice.severity, Severity::Note);
         assert!(advice.what.ends_with(": TCP after 900 s (conntrack: 432000 s)"), "{}", advice.what);
-        assert_eq!(advice.remedy, "keepalives that come sooner, or ipvsadm --set 432000 0 0");
+        assert_eq!(advice.remedy, "keepalives that come sooner, or --ipvs-tcp-timeout=432000s");
     }
 
     #[test]
@@ -76,7 +76,11 @@ mod tests {
             ),
             "{what}"
         );
-        assert!(remedy.ends_with("ipvsadm --set 86400 3600 301"), "{remedy}");
+        assert_eq!(
+            remedy,
+            "keepalives that come sooner, or --ipvs-tcp-timeout=86400s --ipvs-tcpfin-timeout=3600s \
+             --ipvs-udp-timeout=301s"
+        );
     }
 
     #[test]

@@ -1,22 +1,31 @@
 //! The daemon's flags: kube-proxy's, and a few of our own.
 
-use std::{path::PathBuf, time::Duration};
+mod idle;
+mod kernel;
+mod listen;
+
+use std::path::PathBuf;
 
 use clap::{
     ArgAction, Args, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
+    value_parser,
 };
 use netfilter::HostFirewall;
 
 use crate::{
-    config::{FeatureGates, GoDuration, VipBinding, WithoutEffect, switch},
+    config::{FeatureGates, GoDuration, VipBinding, switch},
     control,
     logging::Format,
 };
+pub use idle::IdleFlags;
+pub use kernel::KernelFlags;
+pub use listen::ListenFlags;
 
 /// The flags of `kube-ipvs run`.
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Flags {
     /// A KubeProxyConfiguration file; with it, only the flags marked * have an effect
     #[arg(long, value_name = "FILE")]
@@ -43,11 +52,11 @@ pub struct Flags {
     pub ipvs_scheduler: String,
 
     /// At the latest after this time everything is compared and repaired
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    #[arg(long, value_name = "DURATION", default_value = "30s", allow_hyphen_values = true)]
     pub ipvs_sync_period: GoDuration,
 
     /// The least time from the end of one sync to the next
-    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    #[arg(long, value_name = "DURATION", default_value = "1s", allow_hyphen_values = true)]
     pub ipvs_min_sync_period: GoDuration,
 
     /// Virtual servers in these ranges are somebody else's
@@ -96,9 +105,17 @@ pub struct Flags {
     #[arg(long, value_name = "NAME=BOOL,...")]
     pub feature_gates: Vec<FeatureGates>,
 
+    /// Parameters of the kernel.
+    #[command(flatten)]
+    pub kernel: KernelFlags,
+
+    /// What is served by HTTP.
+    #[command(flatten)]
+    pub listen: ListenFlags,
+
     /// How much is logged: 2 as usual, 4 for debugging, 5 for every step *
-    #[arg(short, long, value_name = "LEVEL")]
-    pub v: Option<i32>,
+    #[arg(short, long, value_name = "LEVEL", value_parser = value_parser!(u32).range(..=0x7fff_ffff))]
+    pub v: Option<u32>,
 
     /// The form of the log *
     #[arg(long, visible_alias = "log-format", value_name = "FORMAT")]
@@ -109,7 +126,7 @@ pub struct Flags {
     pub vip_binding: VipBinding,
 
     /// Remove TCP real servers that still drain after this time, with their connections; 0s: never *
-    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    #[arg(long, value_name = "DURATION", default_value = "0s", allow_hyphen_values = true)]
     pub drain_timeout: GoDuration,
 
     /// Where the host's own firewall drops what it does not know: tell, or insert a rule that accepts *
@@ -124,13 +141,23 @@ pub struct Flags {
     #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
     pub control_socket: PathBuf,
 
-    /// Actions of kube-proxy that are refused by name.
-    #[command(flatten)]
-    pub unsupported: Unsupported,
+    /// Set the kernel parameters that take full rights, and end; after that the daemon needs CAP_NET_ADMIN alone *
+    #[arg(long, value_name = "BOOL", value_parser = switch, num_args = 0..=1, require_equals = true,
+          action = ArgAction::Set, default_value = "false", default_missing_value = "true", hide_default_value = true)]
+    pub init_only: bool,
+
+    /// Write the configuration that flags or file lead to into this file, and end *
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub write_config_to: String,
+
+    /// Remove what proxies have left on this node, and end.
+    #[arg(long, hide = true, value_parser = switch, num_args = 0..=1, require_equals = true,
+          action = ArgAction::Set, default_value = "false", default_missing_value = "true")]
+    pub cleanup: bool,
 
     /// Flags of kube-proxy that do nothing here.
     #[command(flatten)]
-    pub without_effect: WithoutEffect,
+    pub idle: IdleFlags,
 }
 
 /// The flag's words.
@@ -139,57 +166,6 @@ fn host_firewall() -> impl TypedValueParser<Value = HostFirewall> {
         "accept" => HostFirewall::Accept,
         _ => HostFirewall::Warn,
     })
-}
-
-impl Flags {
-    /// The flags that were given although the configuration file decides.
-    pub fn overruled(&self) -> Vec<&'static str> {
-        let given = [
-            ("--kubeconfig", !self.kubeconfig.is_empty()),
-            ("--proxy-mode", !matches!(self.proxy_mode.as_str(), "" | "ipvs")),
-            ("--ipvs-scheduler", self.ipvs_scheduler != "rr"),
-            ("--ipvs-sync-period", self.ipvs_sync_period.0 != Duration::from_secs(30)),
-            ("--ipvs-min-sync-period", self.ipvs_min_sync_period.0 != Duration::from_secs(1)),
-            ("--ipvs-exclude-cidrs", !self.ipvs_exclude_cidrs.is_empty()),
-            ("--ipvs-strict-arp", self.ipvs_strict_arp),
-            ("--cluster-cidr", !self.cluster_cidr.is_empty()),
-            ("--detect-local-mode", !self.detect_local_mode.is_empty()),
-            ("--pod-bridge-interface", !self.pod_bridge_interface.is_empty()),
-            ("--pod-interface-name-prefix", !self.pod_interface_name_prefix.is_empty()),
-            ("--iptables-masquerade-bit", self.iptables_masquerade_bit != 14),
-            ("--masquerade-all", self.masquerade_all),
-            ("--nodeport-addresses", !self.nodeport_addresses.is_empty()),
-            ("--bind-address", !matches!(self.bind_address.as_str(), "" | "0.0.0.0" | "::")),
-            ("--feature-gates", !self.feature_gates.is_empty()),
-        ];
-        given.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect()
-    }
-}
-
-/// Flags that ask for an action which does not exist yet. Ignoring them would be worse than refusing.
-#[derive(Args, Clone, Debug)]
-#[group(skip)]
-pub struct Unsupported {
-    #[arg(long, hide = true, value_parser = switch, num_args = 0..=1, require_equals = true,
-          action = ArgAction::Set, default_value = "false", default_missing_value = "true")]
-    cleanup: bool,
-    #[arg(long, hide = true, value_parser = switch, num_args = 0..=1, require_equals = true,
-          action = ArgAction::Set, default_value = "false", default_missing_value = "true")]
-    init_only: bool,
-    #[arg(long, hide = true, default_value = "")]
-    write_config_to: String,
-}
-
-impl Unsupported {
-    /// The first of them that was given.
-    pub fn first(&self) -> Option<&'static str> {
-        let given = [
-            ("--cleanup", self.cleanup),
-            ("--init-only", self.init_only),
-            ("--write-config-to", !self.write_config_to.is_empty()),
-        ];
-        given.into_iter().find_map(|(flag, given)| given.then_some(flag))
-    }
 }
 
 impl ValueEnum for Format {

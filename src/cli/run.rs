@@ -4,16 +4,26 @@ use std::process::ExitCode;
 
 use tracing::warn;
 
-use super::Flags;
-use crate::{config::Settings, daemon, logging};
+use super::{Flags, cleanup};
+use crate::{config::Settings, daemon, init, limits, logging};
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until it is told to stop, or does what is asked for in place of that.
 pub(super) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
+    if flags.cleanup && flags.write_config_to.is_empty() {
+        return cleanup::by_flag(flags);
+    }
     let settings = Settings::resolve(flags)?;
     logging::start(settings.log);
     for warning in &settings.warnings {
         warn!("{warning}");
     }
-    daemon::run(settings)?;
+    if !flags.write_config_to.is_empty() {
+        settings.effective.write_to(flags.write_config_to.as_ref())?;
+    } else if flags.init_only {
+        init::kernel_parameters(&settings)?;
+    } else {
+        limits::raise_open_files();
+        daemon::run(&settings, || Settings::resolve(flags))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,13 +2,16 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// A span of time as Go's `time.ParseDuration` takes it, such as `1m30s` or `500ms`; never negative.
+/// A span of time as Go's `time.ParseDuration` takes it, such as `1m30s` or `500ms`.
 ///
-/// The flags and the configuration file of kube-proxy use this form.
+/// The flags and the configuration file of kube-proxy use this form. It may be negative, like Go's; no option takes
+/// one that is, which is for [`duration`](Self::duration) to tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GoDuration(pub Duration);
+pub struct GoDuration {
+    nanoseconds: i64,
+}
 
 /// The text is no duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,12 +19,26 @@ pub enum InvalidDuration {
     /// It isn't made of numbers with units.
     #[error("{0:?} is no duration: expected something like 30s, 1m30s or 500ms")]
     Malformed(String),
-    /// It is less than nothing.
-    #[error("{0:?} is negative")]
-    Negative(String),
     /// Go holds at most 292 years.
     #[error("{0:?} is too long")]
     TooLong(String),
+}
+
+impl GoDuration {
+    /// So many seconds.
+    pub(super) const fn from_seconds(seconds: u32) -> Self {
+        Self { nanoseconds: seconds as i64 * 1_000_000_000 }
+    }
+
+    /// So many nanoseconds.
+    pub(super) const fn from_nanoseconds(nanoseconds: i64) -> Self {
+        Self { nanoseconds }
+    }
+
+    /// The same, unless it is negative.
+    pub(super) fn duration(self) -> Option<Duration> {
+        u64::try_from(self.nanoseconds).ok().map(Duration::from_nanos)
+    }
 }
 
 /// Go's units in nanoseconds. A longer unit stands before its prefix: `ms` before `m`.
@@ -42,15 +59,12 @@ impl FromStr for GoDuration {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let unsigned = text.strip_prefix('+').or(text.strip_prefix('-')).unwrap_or(text);
         let nanoseconds = nanoseconds(unsigned, text)?;
-        if text.starts_with('-') && nanoseconds > 0 {
-            return Err(InvalidDuration::Negative(text.to_owned()));
-        }
-        Ok(Self(Duration::from_nanos(nanoseconds)))
+        Ok(Self { nanoseconds: if text.starts_with('-') { -nanoseconds } else { nanoseconds } })
     }
 }
 
 /// The sum of the terms; `whole` is what the errors quote.
-fn nanoseconds(mut rest: &str, whole: &str) -> Result<u64, InvalidDuration> {
+fn nanoseconds(mut rest: &str, whole: &str) -> Result<i64, InvalidDuration> {
     if rest == "0" {
         return Ok(0);
     }
@@ -59,7 +73,7 @@ fn nanoseconds(mut rest: &str, whole: &str) -> Result<u64, InvalidDuration> {
     if rest.is_empty() {
         return Err(malformed());
     }
-    let mut sum = 0u64;
+    let mut sum = 0i64;
     while !rest.is_empty() {
         let (integer, after) = digits(rest);
         let (fraction, after) = after.strip_prefix('.').map_or(("", after), digits);
@@ -72,10 +86,7 @@ fn nanoseconds(mut rest: &str, whole: &str) -> Result<u64, InvalidDuration> {
             .ok_or_else(malformed)?;
         let term =
             integer_part(integer, unit).and_then(|term| term.checked_add(fraction_part(fraction, unit)));
-        sum = term
-            .and_then(|term| sum.checked_add(term))
-            .filter(|sum| i64::try_from(*sum).is_ok())
-            .ok_or_else(too_long)?;
+        sum = term.and_then(|term| sum.checked_add_unsigned(term)).ok_or_else(too_long)?;
         rest = after;
     }
     Ok(sum)
@@ -102,10 +113,41 @@ fn fraction_part(digits: &str, unit: u64) -> u64 {
     })
 }
 
+/// As Go writes it: `1h0m0s`, `1m30s`, `1.5s`, `500ms`, `0s`.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
+        if self.nanoseconds < 0 {
+            f.write_str("-")?;
+        }
+        let nanoseconds = self.nanoseconds.unsigned_abs();
+        match nanoseconds {
+            0 => return f.write_str("0s"),
+            1..1_000 => return write!(f, "{nanoseconds}ns"),
+            1_000..1_000_000 => return decimal(f, nanoseconds, 1_000, "\u{b5}s"),
+            1_000_000..1_000_000_000 => return decimal(f, nanoseconds, 1_000_000, "ms"),
+            _ => {}
+        }
+        let minutes = nanoseconds / 60_000_000_000;
+        if minutes >= 60 {
+            write!(f, "{}h", minutes / 60)?;
+        }
+        if minutes > 0 {
+            write!(f, "{}m", minutes % 60)?;
+        }
+        decimal(f, nanoseconds % 60_000_000_000, 1_000_000_000, "s")
     }
+}
+
+/// `nanoseconds` in a unit of so many, with as many digits after the point as it takes.
+fn decimal(f: &mut fmt::Formatter<'_>, nanoseconds: u64, unit: u64, name: &str) -> fmt::Result {
+    write!(f, "{}", nanoseconds / unit)?;
+    let digits = unit.ilog10() as usize;
+    let fraction = format!("{:0digits$}", nanoseconds % unit);
+    let fraction = fraction.trim_end_matches('0');
+    if !fraction.is_empty() {
+        write!(f, ".{fraction}")?;
+    }
+    f.write_str(name)
 }
 
 impl<'de> Deserialize<'de> for GoDuration {
@@ -114,12 +156,18 @@ impl<'de> Deserialize<'de> for GoDuration {
     }
 }
 
+impl Serialize for GoDuration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Duration, InvalidDuration> {
-        text.parse().map(|GoDuration(duration)| duration)
+        text.parse().map(|duration: GoDuration| duration.duration().unwrap())
     }
 
     #[test]
@@ -150,8 +198,30 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_duration_is_refused_by_that_name() {
-        assert_eq!(parse("-1s"), Err(InvalidDuration::Negative("-1s".to_owned())));
+    fn a_negative_duration_is_none_to_us() {
+        assert_eq!("-1s".parse::<GoDuration>().map(GoDuration::duration), Ok(None));
+    }
+
+    #[test]
+    fn durations_are_written_as_go_writes_them() {
+        for text in [
+            "0s",
+            "1ns",
+            "1.1\u{b5}s",
+            "2.2ms",
+            "500ms",
+            "3.3s",
+            "4m5s",
+            "4m5.001s",
+            "5h6m7.001s",
+            "24h0m0s",
+            "8m0.000000001s",
+            "-1m0s",
+            "2562047h47m16.854775807s",
+        ] {
+            assert_eq!(text.parse::<GoDuration>().unwrap().to_string(), text);
+        }
+        assert_eq!("90m".parse::<GoDuration>().unwrap().to_string(), "1h30m0s");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, str::FromStr};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::switch;
 
@@ -14,7 +14,7 @@ const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
 /// Gates come and go with every release of Kubernetes and most are not about this program, so there is
 /// no list of those that exist: one that is not ours is named in a warning, whereas kube-proxy refuses
 /// it unless that very release knows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FeatureGates(BTreeMap<String, bool>);
 
@@ -38,6 +38,11 @@ impl FeatureGates {
     /// All of them in one; of a gate that is set twice the last counts.
     pub(super) fn merged(all: &[Self]) -> Self {
         Self(all.iter().flat_map(|gates| gates.0.clone()).collect())
+    }
+
+    /// Those that were given, and whether they are on.
+    pub(super) fn given(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.0.iter().map(|(name, on)| (name.as_str(), *on))
     }
 
     /// Whether `spec.externalIPs` are served.
@@ -65,6 +70,13 @@ fn gate(text: &str) -> Result<(String, bool), InvalidGates> {
     match switch(value) {
         Ok(on) => Ok((name, on)),
         Err(_) => Err(InvalidGates::Value { name, value: value.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+impl From<BTreeMap<String, bool>> for FeatureGates {
+    fn from(gates: BTreeMap<String, bool>) -> Self {
+        Self(gates)
     }
 }
 

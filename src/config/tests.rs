@@ -1,7 +1,13 @@
+//! What flags and file lead to.
+
+mod file;
+mod refusals;
+mod round_trip;
+
 use std::{ffi::OsString, fs};
 
 use super::*;
-use crate::cli;
+use crate::cli::{self, Flags};
 
 fn flags(arguments: &[&str]) -> Flags {
     let arguments = ["kube-ipvs", "--hostname-override=node"].iter().chain(arguments).map(OsString::from);
@@ -29,21 +35,15 @@ fn with_file(fields: &str, arguments: &[&str]) -> Result<Settings, Error> {
     Settings::resolve(&flags(&arguments))
 }
 
-/// What is said of such a file, without its path.
-fn refusal_of_file(fields: &str) -> String {
-    let error = with_file(fields, &[]).unwrap_err();
-    assert!(error.is_usage(), "{error}");
-    error.to_string().split_once("config.conf: ").unwrap().1.to_owned()
-}
-
 fn ranges(cidrs: &[&str]) -> NodePortAddresses {
     NodePortAddresses::Ranges(cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect())
 }
 
 #[test]
 fn without_flags_upstream_s_defaults_hold() {
+    let settings = settings(&[]);
     assert_eq!(
-        settings(&[]),
+        settings,
         Settings {
             node_name: "node".to_owned(),
             source: Source::Api { kubeconfig: None, master: None },
@@ -61,8 +61,27 @@ fn without_flags_upstream_s_defaults_hold() {
             drain_timeout: None,
             vip_binding: VipBinding::Address,
             strict_arp: false,
+            conntrack: ConntrackSettings {
+                max_per_core: 32_768,
+                min: 131_072,
+                tcp_established_timeout: 86_400,
+                tcp_close_wait_timeout: 3_600,
+                tcp_be_liberal: false,
+                udp_timeout: 0,
+                udp_stream_timeout: 0,
+            },
+            ipvs_timeouts: Timeouts::default(),
+            oom_score_adj: -999,
+            healthz_bind_address: Some(([0, 0, 0, 0], 10_256).into()),
+            metrics_bind_address: Some(([127, 0, 0, 1], 10_249).into()),
+            bind_address_hard_fail: false,
             log: logging::Options::default(),
             control_socket: "/run/kube-ipvs/control.sock".into(),
+            config_file: None,
+            effective: KubeProxyConfiguration {
+                hostname_override: "node".to_owned(),
+                ..defaults::of_flags()
+            },
             warnings: vec![],
         }
     );
@@ -71,7 +90,16 @@ fn without_flags_upstream_s_defaults_hold() {
 #[test]
 fn an_empty_file_leads_to_the_same_but_for_the_minimum_sync_period() {
     let from_file = with_file("", &[]).unwrap();
-    assert_eq!(from_file, Settings { min_sync_period: Duration::ZERO, ..settings(&[]) });
+    let mut effective = from_file.effective.clone();
+    effective.ipvs.min_sync_period = GoDuration::from_seconds(1);
+    let expected = Settings {
+        min_sync_period: Duration::from_secs(1),
+        config_file: None,
+        effective,
+        ..from_file.clone()
+    };
+    assert_eq!(from_file.min_sync_period, Duration::ZERO);
+    assert_eq!(expected, settings(&[]));
 }
 
 #[test]
@@ -89,6 +117,21 @@ fn every_flag_arrives() {
         "--ipvs-exclude-cidrs=10.1.0.0/16,10.2.0.1/16",
         "--ipvs-exclude-cidrs=fd01::/64",
         "--ipvs-strict-arp",
+        "--ipvs-tcp-timeout=2h",
+        "--ipvs-tcpfin-timeout=1m",
+        "--ipvs-udp-timeout=1500ms",
+        "--conntrack-max-per-core=1000",
+        "--conntrack-min=2000",
+        "--conntrack-tcp-timeout-established=2h",
+        "--conntrack-tcp-timeout-close-wait=0",
+        "--conntrack-tcp-be-liberal",
+        "--conntrack-udp-timeout=31s",
+        "--conntrack-udp-timeout-stream=32s",
+        "--oom-score-adj",
+        "-998",
+        "--healthz-bind-address=[::1]:10356",
+        "--metrics-bind-address=0.0.0.0:10349",
+        "--bind-address-hard-fail",
         "--nodeport-addresses=192.0.2.0/24,2001:db8::1/64",
         "--nodeport-addresses=198.51.100.7/32",
         "--bind-address=192.0.2.1",
@@ -100,37 +143,83 @@ fn every_flag_arrives() {
         "--host-firewall=accept",
         "--control-socket=/tmp/s",
     ]);
+    let expected = Settings {
+        node_name: "node".to_owned(),
+        source: Source::Api {
+            kubeconfig: Some("/k".into()),
+            master: Some("https://10.0.0.1:6443".to_owned()),
+        },
+        scheduler: Scheduler::LC,
+        sync_period: Duration::from_secs(90),
+        min_sync_period: Duration::from_millis(500),
+        exclude_cidrs: ["10.1.0.0/16", "10.2.0.0/16", "fd01::/64"].map(|net| net.parse().unwrap()).to_vec(),
+        masquerade_all: true,
+        mark: 1 << 31,
+        local_mode: LocalMode::Fixed(LocalTraffic::Source {
+            ipv4: Some("10.244.0.0/16".parse().unwrap()),
+            ipv6: Some("fd00::/48".parse().unwrap()),
+        }),
+        host_firewall: HostFirewall::Accept,
+        node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
+        bind_address: Some([192, 0, 2, 1].into()),
+        external_ips: false,
+        drain_timeout: Some(Duration::from_mins(10)),
+        vip_binding: VipBinding::Route,
+        strict_arp: true,
+        conntrack: ConntrackSettings {
+            max_per_core: 1_000,
+            min: 2_000,
+            tcp_established_timeout: 7_200,
+            tcp_close_wait_timeout: 0,
+            tcp_be_liberal: true,
+            udp_timeout: 31,
+            udp_stream_timeout: 32,
+        },
+        ipvs_timeouts: Timeouts { tcp: 7_200, tcp_fin: 60, udp: 2 },
+        oom_score_adj: -998,
+        healthz_bind_address: Some("[::1]:10356".parse().unwrap()),
+        metrics_bind_address: Some("0.0.0.0:10349".parse().unwrap()),
+        bind_address_hard_fail: true,
+        log: logging::Options { format: logging::Format::Json, verbosity: 4 },
+        control_socket: "/tmp/s".into(),
+        config_file: None,
+        effective: settings.effective.clone(),
+        warnings: vec![],
+    };
+    assert_eq!(settings, expected);
+}
+
+#[test]
+fn health_and_metrics_are_served_where_upstream_serves_them() {
+    let of_flags = |flags: &[&str]| {
+        let settings = settings(flags);
+        [settings.healthz_bind_address, settings.metrics_bind_address].map(|it| it.map(|it| it.to_string()))
+    };
+    let some = |health: &str, metrics: &str| [Some(health.to_owned()), Some(metrics.to_owned())];
+    assert_eq!(of_flags(&["--healthz-bind-address=", "--metrics-bind-address="]), [None, None]);
+    assert_eq!(of_flags(&["--healthz-port=0", "--metrics-port=0"]), [None, None]);
+    let with_ports = ["--healthz-bind-address=::1", "--healthz-port=1", "--metrics-port=2"];
+    assert_eq!(of_flags(&with_ports), some("[::1]:1", "127.0.0.1:10249"), "only for an address without port");
+    let of_file = |fields: &str| {
+        let settings = with_file(fields, &[]).unwrap();
+        [settings.healthz_bind_address, settings.metrics_bind_address].map(|it| it.map(|it| it.to_string()))
+    };
+    assert_eq!(of_file("bindAddress: \"::\""), some("[::]:10256", "[::1]:10249"));
+    let bare = "healthzBindAddress: 192.0.2.1\nmetricsBindAddress: \"2001:db8::1\"";
+    assert_eq!(of_file(bare), some("192.0.2.1:10256", "[2001:db8::1]:10249"));
+    let whole = "healthzBindAddress: 192.0.2.1:80\nmetricsBindAddress: \"[::1]:81\"";
+    assert_eq!(of_file(whole), some("192.0.2.1:80", "[::1]:81"));
+    assert_eq!(of_file("healthzBindAddress: \"\""), some("0.0.0.0:10256", "127.0.0.1:10249"));
+}
+
+#[test]
+fn the_flags_for_ports_alone_are_deprecated() {
     assert_eq!(
-        settings,
-        Settings {
-            node_name: "node".to_owned(),
-            source: Source::Api {
-                kubeconfig: Some("/k".into()),
-                master: Some("https://10.0.0.1:6443".to_owned())
-            },
-            scheduler: Scheduler::LC,
-            sync_period: Duration::from_secs(90),
-            min_sync_period: Duration::from_millis(500),
-            exclude_cidrs: ["10.1.0.0/16", "10.2.0.0/16", "fd01::/64"]
-                .map(|net| net.parse().unwrap())
-                .to_vec(),
-            masquerade_all: true,
-            mark: 1 << 31,
-            local_mode: LocalMode::Fixed(LocalTraffic::Source {
-                ipv4: Some("10.244.0.0/16".parse().unwrap()),
-                ipv6: Some("fd00::/48".parse().unwrap()),
-            }),
-            host_firewall: HostFirewall::Accept,
-            node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
-            bind_address: Some([192, 0, 2, 1].into()),
-            external_ips: false,
-            drain_timeout: Some(Duration::from_mins(10)),
-            vip_binding: VipBinding::Route,
-            strict_arp: true,
-            log: logging::Options { format: logging::Format::Json, verbosity: 4 },
-            control_socket: "/tmp/s".into(),
-            warnings: vec![],
-        }
+        settings(&["--healthz-port=10256", "--metrics-port=10249"]).warnings,
+        [
+            "--healthz-port is deprecated and counts only where --healthz-bind-address has no port",
+            "--metrics-port is deprecated and counts only where --metrics-bind-address has no port"
+        ]
     );
 }
 
@@ -219,12 +308,12 @@ fn a_feature_gate_that_is_not_ours_is_named_in_the_warning() {
     let of_flags = settings(&[
         "--feature-gates=Elsewhere=true,AllowServiceExternalIPs=false",
         "--feature-gates=AllowServiceExternalIP=false",
-        "--oom-score-adj=0",
+        "--config-sync-period=1m",
     ]);
     assert!(!of_flags.external_ips);
     assert_eq!(
         of_flags.warnings,
-        ["accepted without effect: --oom-score-adj, --feature-gates=AllowServiceExternalIP, \
+        ["accepted without effect: --config-sync-period, --feature-gates=AllowServiceExternalIP, \
           --feature-gates=Elsewhere"]
     );
     let of_file = with_file("featureGates: {AllowServiceExternalIPs: false, Elsewhere: false}", &[]).unwrap();
@@ -276,70 +365,6 @@ fn pods_are_recognised_as_the_local_mode_says() {
 }
 
 #[test]
-fn a_flag_s_bad_value_is_refused_by_the_flag_s_name() {
-    for (flag, expected) in [
-        ("--proxy-mode=iptables", "--proxy-mode: mode \"iptables\" is not supported"),
-        ("--proxy-mode=nftables", "--proxy-mode: mode \"nftables\" is not supported"),
-        ("--proxy-mode=IPVS", "--proxy-mode: mode \"IPVS\" is not supported"),
-        ("--ipvs-scheduler=round robin", "--ipvs-scheduler: \"round robin\" cannot be an IPVS scheduler"),
-        ("--ipvs-sync-period=0", "--ipvs-sync-period: the period must be more than 0"),
-        ("--ipvs-min-sync-period=31s", "--ipvs-min-sync-period: 31s is more than the sync period of 30s"),
-        ("--ipvs-exclude-cidrs=10.0.0.0/8,x", "--ipvs-exclude-cidrs: \"x\" is no CIDR"),
-        ("--cluster-cidr=10.244.0.0/33", "--cluster-cidr: \"10.244.0.0/33\" is no CIDR"),
-        (
-            "--cluster-cidr=10.0.0.0/8,11.0.0.0/8",
-            "--cluster-cidr: \"10.0.0.0/8,11.0.0.0/8\" has more than one",
-        ),
-        ("--nodeport-addresses=10.0.0.0/8,all", "--nodeport-addresses: \"all\" is no CIDR"),
-        (
-            "--nodeport-addresses=primary,10.0.0.0/8",
-            "--nodeport-addresses: nothing may stand beside \"primary\"",
-        ),
-        (
-            "--nodeport-addresses=primary,primary",
-            "--nodeport-addresses: nothing may stand beside \"primary\"",
-        ),
-        ("--bind-address=localhost", "--bind-address: \"localhost\" is no IP address"),
-        ("--iptables-masquerade-bit=32", "--iptables-masquerade-bit: 32 is no bit of a packet mark"),
-        ("--iptables-masquerade-bit=-1", "--iptables-masquerade-bit: -1 is no bit of a packet mark"),
-        ("--detect-local-mode=nodecidr", "--detect-local-mode: \"nodecidr\" is unknown"),
-        ("--master=10.0.0.1:6443", "--master: \"10.0.0.1:6443\" is no URL"),
-        ("--cleanup", "--cleanup is not supported yet"),
-        ("--init-only=true", "--init-only is not supported yet"),
-        ("--write-config-to=/tmp/x", "--write-config-to is not supported yet"),
-    ] {
-        let refusal = refusal(&[flag]);
-        assert!(refusal.starts_with(expected), "{flag}: {refusal}");
-    }
-    settings(&["--cleanup=false", "--write-config-to="]);
-}
-
-#[test]
-fn a_field_s_bad_value_is_refused_by_the_field_s_path() {
-    for (fields, expected) in [
-        ("mode: nftables", "mode: mode \"nftables\" is not supported"),
-        ("ipvs: {scheduler: RR}", "ipvs.scheduler: \"RR\" cannot be an IPVS scheduler"),
-        ("ipvs: {minSyncPeriod: 1m}", "ipvs.minSyncPeriod: 60s is more than the sync period of 30s"),
-        ("ipvs: {excludeCIDRs: [x]}", "ipvs.excludeCIDRs: \"x\" is no CIDR"),
-        ("nodePortAddresses: [10.0.0.1]", "nodePortAddresses: \"10.0.0.1\" is no CIDR"),
-        (
-            "nodePortAddresses: [10.0.0.0/8, primary]",
-            "nodePortAddresses: nothing may stand beside \"primary\"",
-        ),
-        ("bindAddress: eth0", "bindAddress: \"eth0\" is no IP address"),
-        ("clusterCIDR: x", "clusterCIDR: \"x\" is no CIDR"),
-        ("iptables: {masqueradeBit: 32}", "iptables.masqueradeBit: 32 is no bit"),
-        ("detectLocalMode: x", "detectLocalMode: \"x\" is unknown"),
-        ("detectLocalMode: BridgeInterface", "detectLocal.bridgeInterface: \"\" cannot name"),
-        ("detectLocalMode: InterfaceNamePrefix", "detectLocal.interfaceNamePrefix: \"\" cannot name"),
-        ("logging: {format: xml}", "logging.format: \"xml\" is unknown"),
-    ] {
-        let refusal = refusal_of_file(fields);
-        assert!(refusal.starts_with(expected), "{fields}: {refusal}");
-    }
-}
-
-#[test]
 fn a_file_that_is_not_there_is_no_usage_error() {
     let error = Settings::resolve(&flags(&["--config=/nonexistent/config.conf"])).unwrap_err();
     assert!(!error.is_usage());
@@ -350,18 +375,22 @@ fn a_file_that_is_not_there_is_no_usage_error() {
 fn flags_without_effect_are_named_in_one_warning_unless_they_say_what_holds_anyway() {
     assert_eq!(
         settings(&[
-            "--metrics-bind-address=0.0.0.0:10249",
-            "--bind-address-hard-fail",
-            "--oom-score-adj",
-            "-998",
-            "--healthz-bind-address=0.0.0.0:10256",
+            "--boot-id-file=/b",
+            "--machine-id-file=/m",
             "--config-sync-period=900s",
-            "--profiling=f",
+            "--profiling",
+            "--iptables-localhost-nodeports=true",
             "--iptables-min-sync-period=5s",
             "--kube-api-qps=50",
+            "--kube-api-content-type=application/json",
+            "--log-text-split-stream",
+            "--log-flush-frequency=5000ms",
+            "--show-hidden-metrics-for-version=1.35",
+            "--vmodule=proxier=4,health*=2",
         ])
         .warnings,
-        ["accepted without effect: --bind-address-hard-fail, --metrics-bind-address, --oom-score-adj"]
+        ["accepted without effect: --kube-api-content-type, --kube-api-qps, --profiling, \
+          --iptables-min-sync-period, --log-text-split-stream, --vmodule, --show-hidden-metrics-for-version"]
     );
 }
 
@@ -376,29 +405,53 @@ fn of_a_flag_given_twice_the_last_counts() {
 fn flags_that_the_file_overrules_are_named_in_one_warning() {
     let with_flags = |flags: &[&str]| with_file("mode: ipvs", flags).unwrap().warnings;
     let overruled = [
+        "--bind-address=10.0.0.1",
+        "--bind-address-hard-fail",
+        "--kube-api-burst=11",
         "--kubeconfig=/k",
-        "--proxy-mode=iptables",
-        "--ipvs-scheduler=wrr",
-        "--ipvs-sync-period=1m",
-        "--ipvs-min-sync-period=0",
-        "--ipvs-exclude-cidrs=10.0.0.0/8",
-        "--ipvs-strict-arp",
         "--cluster-cidr=10.0.0.0/8",
-        "--detect-local-mode=BridgeInterface",
+        "--conntrack-min=1",
         "--pod-bridge-interface=cbr0",
         "--pod-interface-name-prefix=veth",
-        "--iptables-masquerade-bit=0",
-        "--masquerade-all",
-        "--nodeport-addresses=primary",
-        "--bind-address=10.0.0.1",
+        "--detect-local-mode=BridgeInterface",
         "--feature-gates=AllowServiceExternalIPs=false",
+        "--healthz-bind-address=",
+        "--masquerade-all",
+        "--iptables-masquerade-bit=0",
+        "--ipvs-exclude-cidrs=10.0.0.0/8",
+        "--ipvs-min-sync-period=0",
+        "--ipvs-scheduler=wrr",
+        "--ipvs-strict-arp",
+        "--ipvs-sync-period=1m",
+        "--ipvs-udp-timeout=1m",
+        "--proxy-mode=iptables",
+        "--nodeport-addresses=primary",
+        "--oom-score-adj=0",
     ];
     let warnings = with_flags(&overruled);
     let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
     let names = overruled.map(|flag| flag.split('=').next().unwrap()).join(", ");
     assert!(warning.starts_with(&format!("{names}: no effect beside --config, set it in /")), "{warning}");
     // What says the same anyway, and what goes before the file.
-    let others =
-        ["--proxy-mode=ipvs", "--bind-address=0.0.0.0", "--hostname-override=n", "--drain-timeout=1s"];
+    let others = [
+        "--proxy-mode=ipvs",
+        "--bind-address=0.0.0.0",
+        "--healthz-bind-address=0.0.0.0",
+        "--conntrack-tcp-timeout-established=1440m",
+        "--hostname-override=n",
+        "--drain-timeout=1s",
+        "--v=4",
+    ];
     assert_eq!(with_flags(&others), [""; 0]);
+}
+
+#[test]
+fn every_option_has_a_flag_and_a_field_that_exist() {
+    let help = <cli::CommandLine as clap::CommandFactory>::command();
+    let flags: Vec<_> = help.get_arguments().filter_map(|argument| argument.get_long()).collect();
+    let tree = defaults::filled().tree();
+    for (field, flag) in names::all() {
+        assert!(flags.contains(&flag.trim_start_matches('-')), "{flag}");
+        assert!(field.split('.').try_fold(&tree, |tree, name| tree.get(name)).is_some(), "{field}");
+    }
 }

@@ -7,7 +7,11 @@ use ipvs::{InvalidScheduler, Scheduler};
 use netfilter::LocalTraffic;
 use service::NodePortAddresses;
 
-use super::{Error, LocalMode, Origin, file};
+use super::{
+    Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin,
+    v1alpha1::{DetectLocal, Ipvs, Logging},
+};
+use crate::logging;
 
 /// What is wrong with a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +37,33 @@ pub enum Problem {
     /// A period that is no time at all.
     #[error("the period must be more than 0")]
     NoPeriod,
+    /// A duration below zero.
+    #[error("{0} is negative")]
+    NegativeDuration(GoDuration),
+    /// A number below zero.
+    #[error("{0} is negative")]
+    Negative(i32),
+    /// A time that the kernel has no number for.
+    #[error("{0} is longer than the kernel can count")]
+    TimeoutTooLong(GoDuration),
+    /// No address to listen at.
+    #[error("{0:?} is no address with a port from 1 to 65535, such as 0.0.0.0:10256 or [::]:10256")]
+    Listen(String),
+    /// The kernel takes no such score.
+    #[error("{0} is no OOM score adjustment: expected -1000 to 1000")]
+    OomScoreAdj(i32),
+    /// No version to show hidden metrics for.
+    #[error("{0:?} is no version such as 1.35")]
+    Version(String),
+    /// A rate that is no number.
+    #[error("{0} is no rate")]
+    Rate(String),
+    /// More than an `int32`.
+    #[error("{0} is too much: expected 0 to 2147483647")]
+    Verbosity(u32),
+    /// No name of a source file.
+    #[error("{0:?} cannot be a file pattern: expected a name without = and ,")]
+    FilePattern(String),
     /// The two periods contradict each other.
     #[error("{minimum:?} is more than the sync period of {period:?}")]
     MinimumAbovePeriod {
@@ -61,34 +92,86 @@ pub enum Problem {
     LogFormat(String),
 }
 
-/// No mode means iptables to kube-proxy. Here it means ipvs: this program does nothing else, and
-/// kubeadm writes no mode.
 pub(super) fn mode(mode: &str) -> Result<(), Problem> {
-    match mode {
-        "" | "ipvs" => Ok(()),
-        other => Err(Problem::Mode(other.to_owned())),
-    }
+    if mode == "ipvs" { Ok(()) } else { Err(Problem::Mode(mode.to_owned())) }
 }
 
+/// No name at all is the default, by flag as well.
 pub(super) fn scheduler(name: &str) -> Result<Scheduler, Problem> {
     if name.is_empty() { Ok(Scheduler::RR) } else { Ok(name.parse()?) }
 }
 
-pub(super) fn periods(ipvs: &file::Ipvs, origin: &Origin) -> Result<(Duration, Duration), Error> {
-    let period = match (ipvs.sync_period.0, origin) {
-        (Duration::ZERO, Origin::Flags) => {
-            return Err(origin.invalid("--ipvs-sync-period", "ipvs.syncPeriod", Problem::NoPeriod));
-        }
-        // A zero in a file stands for the default.
-        (Duration::ZERO, Origin::File(_)) => Duration::from_secs(30),
-        (period, _) => period,
-    };
-    let minimum = ipvs.min_sync_period.0;
+pub(super) fn duration(duration: GoDuration) -> Result<Duration, Problem> {
+    duration.duration().ok_or(Problem::NegativeDuration(duration))
+}
+
+pub(super) fn period(period: GoDuration) -> Result<Duration, Problem> {
+    Some(duration(period)?).filter(|period| !period.is_zero()).ok_or(Problem::NoPeriod)
+}
+
+/// How far apart syncs are, at most and at least.
+pub(super) fn periods(ipvs: &Ipvs, origin: Origin) -> Result<(Duration, Duration), Error> {
+    let period = origin.check("ipvs.syncPeriod", period(ipvs.sync_period))?;
+    let minimum = origin.check("ipvs.minSyncPeriod", duration(ipvs.min_sync_period))?;
     if minimum > period {
-        let problem = Problem::MinimumAbovePeriod { minimum, period };
-        return Err(origin.invalid("--ipvs-min-sync-period", "ipvs.minSyncPeriod", problem));
+        return Err(origin.invalid("ipvs.minSyncPeriod", Problem::MinimumAbovePeriod { minimum, period }));
     }
     Ok((period, minimum))
+}
+
+pub(super) fn at_least_zero(number: i32) -> Result<u32, Problem> {
+    u32::try_from(number).map_err(|_| Problem::Negative(number))
+}
+
+/// The bounds of `/proc/PID/oom_score_adj`: `OOM_SCORE_ADJ_MIN` and `MAX` in include/uapi/linux/oom.h.
+pub(super) fn oom_score_adj(score: i32) -> Result<i32, Problem> {
+    if (-1_000..=1_000).contains(&score) { Ok(score) } else { Err(Problem::OomScoreAdj(score)) }
+}
+
+/// What does nothing here, but could not be in a configuration of kube-proxy either. That only the version before
+/// this one may be shown is not asked for: this is no version of Kubernetes.
+pub(super) fn without_effect(configuration: &KubeProxyConfiguration, origin: Origin) -> Result<(), Error> {
+    let KubeProxyConfiguration { client_connection, show_hidden_metrics_for_version, .. } = configuration;
+    origin.check("clientConnection.burst", at_least_zero(client_connection.burst))?;
+    if !client_connection.qps.is_finite() {
+        return Err(origin.invalid("clientConnection.qps", Problem::Rate(client_connection.qps.to_string())));
+    }
+    origin.check("configSyncPeriod", period(configuration.config_sync_period))?;
+    origin.check("showHiddenMetricsForVersion", version(show_hidden_metrics_for_version))
+}
+
+fn version(version: &str) -> Result<(), Problem> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match version.split_once('.') {
+        Some((major, minor)) if is_number(major) && is_number(minor) => Ok(()),
+        None if version.is_empty() => Ok(()),
+        _ => Err(Problem::Version(version.to_owned())),
+    }
+}
+
+pub(super) fn logging(logging: &Logging, origin: Origin) -> Result<logging::Options, Error> {
+    origin.check("logging.flushFrequency", period(logging.flush_frequency.0))?;
+    let modules = logging.vmodule.iter();
+    let patterns = modules.clone().map(|module| module.file_pattern.as_str());
+    if let Some(pattern) = patterns.clone().find(|name| name.is_empty() || name.contains(['=', ','])) {
+        return Err(origin.invalid("logging.vmodule", Problem::FilePattern(pattern.to_owned())));
+    }
+    for module in modules {
+        origin.check("logging.vmodule", verbosity(module.verbosity))?;
+    }
+    let format = match logging.format.as_str() {
+        "text" => Ok(logging::Format::Text),
+        "json" => Ok(logging::Format::Json),
+        other => Err(Problem::LogFormat(other.to_owned())),
+    };
+    Ok(logging::Options {
+        format: origin.check("logging.format", format)?,
+        verbosity: origin.check("logging.verbosity", verbosity(logging.verbosity))?,
+    })
+}
+
+fn verbosity(verbosity: u32) -> Result<i32, Problem> {
+    i32::try_from(verbosity).map_err(|_| Problem::Verbosity(verbosity))
 }
 
 /// Address ranges; bits beyond the prefix are cleared, as Go does it.
@@ -123,35 +206,27 @@ pub(super) fn bind_address(text: &str) -> Result<Option<IpAddr>, Problem> {
     Ok(Some(address).filter(|address| !address.is_unspecified()))
 }
 
-pub(super) fn mark(bit: Option<i32>) -> Result<u32, Problem> {
-    let bit = bit.unwrap_or(14);
+pub(super) fn mark(bit: i32) -> Result<u32, Problem> {
     u32::try_from(bit).ok().and_then(|bit| 1u32.checked_shl(bit)).ok_or(Problem::MasqueradeBit(bit))
 }
 
-pub(super) fn local_mode(
-    configuration: &file::KubeProxyConfiguration,
-    origin: &Origin,
-) -> Result<LocalMode, Error> {
-    let file::DetectLocal { bridge_interface, interface_name_prefix } = &configuration.detect_local;
-    match configuration.detect_local_mode.as_str() {
-        "" | "ClusterCIDR" => {
-            let (ipv4, ipv6) = cidr_per_family(&configuration.cluster_cidr)
-                .map_err(|p| origin.invalid("--cluster-cidr", "clusterCIDR", p))?;
-            Ok(LocalMode::Fixed(LocalTraffic::Source { ipv4, ipv6 }))
+pub(super) fn local_mode(configuration: &KubeProxyConfiguration, origin: Origin) -> Result<LocalMode, Error> {
+    let DetectLocal { bridge_interface, interface_name_prefix } = &configuration.detect_local;
+    let traffic = match configuration.detect_local_mode.as_str() {
+        "ClusterCIDR" => {
+            let (ipv4, ipv6) = origin.check("clusterCIDR", cidr_per_family(&configuration.cluster_cidr))?;
+            LocalTraffic::Source { ipv4, ipv6 }
         }
-        "NodeCIDR" => Ok(LocalMode::NodeCidr),
-        "BridgeInterface" => interface(bridge_interface)
-            .map(|name| LocalMode::Fixed(LocalTraffic::Bridge(name)))
-            .map_err(|p| origin.invalid("--pod-bridge-interface", "detectLocal.bridgeInterface", p)),
-        "InterfaceNamePrefix" => interface(interface_name_prefix)
-            .map(|prefix| LocalMode::Fixed(LocalTraffic::InterfacePrefix(prefix)))
-            .map_err(|p| origin.invalid("--pod-interface-name-prefix", "detectLocal.interfaceNamePrefix", p)),
-        other => Err(origin.invalid(
-            "--detect-local-mode",
-            "detectLocalMode",
-            Problem::LocalMode(other.to_owned()),
-        )),
-    }
+        "NodeCIDR" => return Ok(LocalMode::NodeCidr),
+        "BridgeInterface" => {
+            LocalTraffic::Bridge(origin.check("detectLocal.bridgeInterface", interface(bridge_interface))?)
+        }
+        "InterfaceNamePrefix" => LocalTraffic::InterfacePrefix(
+            origin.check("detectLocal.interfaceNamePrefix", interface(interface_name_prefix))?,
+        ),
+        other => return Err(origin.invalid("detectLocalMode", Problem::LocalMode(other.to_owned()))),
+    };
+    Ok(LocalMode::Fixed(traffic))
 }
 
 /// A list of at most one range of each family.

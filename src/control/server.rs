@@ -1,9 +1,9 @@
 //! The daemon's end.
 
 use std::{
-    fs::{self, DirBuilder, File, Permissions},
+    fs::{self, Permissions},
     future, io,
-    os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt},
+    os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{Request, Response};
+use super::{Alone, Request, Response};
 
 /// The most bytes of a request, with its newline.
 const LONGEST_REQUEST: u64 = 4096;
@@ -27,6 +27,8 @@ const LONGEST_REQUEST: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many clients are heard at a time; the others wait in the socket's queue.
 const CLIENTS: usize = 8;
+/// How often a daemon that waits for another one looks whether that has ended.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What answers requests. It may block.
 pub trait Answers: Send + Sync + 'static {
@@ -66,30 +68,33 @@ pub enum BindError {
 pub struct Server {
     listener: UnixListener,
     path: PathBuf,
-    /// The lock goes when the process does, however it ends; the socket's file would stay.
-    _lock: File,
+    _alone: Alone,
 }
 
 impl Server {
+    /// The same as [`Server::bind`], but waits until no other daemon has the socket: a node's next proxy may be
+    /// started before its last one has ended.
+    pub async fn bind_in_turn(path: &Path) -> Result<Self, BindError> {
+        let mut waits = false;
+        loop {
+            match Self::bind(path) {
+                Err(another @ BindError::AnotherRuns { .. }) => {
+                    if !waits {
+                        warn!("{another}: waiting until it ends");
+                    }
+                    waits = true;
+                    sleep(LOOK).await;
+                }
+                bound => return bound,
+            }
+        }
+    }
+
     /// Opens the socket, mode 0600, its directory made with mode 0700 if need be, in place of one that
     /// a dead process has left. Must be called within a tokio runtime.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
         let failed = |operation| move |source| BindError::Io { path: path.to_owned(), operation, source };
-
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(failed("make its directory"))?;
-
-        let lock_path = path.with_extension("lock");
-        let lock = File::create(&lock_path).map_err(failed("make its lock file"))?;
-        lock.try_lock().map_err(|error| match error {
-            fs::TryLockError::WouldBlock => BindError::AnotherRuns { lock: lock_path },
-            fs::TryLockError::Error(source) => failed("lock its lock file")(source),
-        })?;
-
+        let alone = Alone::on_node(path)?;
         match fs::symlink_metadata(path) {
             Ok(left) if left.file_type().is_socket() => {
                 fs::remove_file(path).map_err(failed("remove the one that was left"))?;
@@ -100,7 +105,7 @@ impl Server {
         }
         let listener = UnixListener::bind(path).map_err(failed("listen"))?;
         fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("set its mode"))?;
-        Ok(Self { listener, path: path.to_owned(), _lock: lock })
+        Ok(Self { listener, path: path.to_owned(), _alone: alone })
     }
 
     /// Answers clients until the future is dropped. The lock stays as long as the server.

@@ -143,6 +143,29 @@ fn a_second_daemon_is_refused_and_the_first_one_keeps_its_socket() {
 }
 
 #[test]
+fn a_daemon_that_waits_for_its_turn_has_the_socket_as_soon_as_the_other_one_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let runtime = Runtime::new().unwrap();
+    let first = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    let second = runtime.spawn({
+        let path = path.clone();
+        async move {
+            let server = Server::bind_in_turn(&path).await.unwrap();
+            server.serve(Fixed).await;
+        }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!second.is_finished(), "it has not been refused");
+    drop(first);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while ask(&path, Request::Status).is_err() {
+        assert!(Instant::now() < deadline, "the second one has not taken over");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn the_socket_of_a_dead_daemon_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");

@@ -13,6 +13,8 @@ use reconciler::StaleFlowOutlet;
 use tracing::{debug, warn};
 use watcher::one_line;
 
+use crate::metrics::Tidying;
+
 /// After a reading the thread rests for so many times as long: a million entries take a second, and Services
 /// whose endpoints come and go must not keep a processor busy. What comes meanwhile is one reading.
 const REST: u32 = 9;
@@ -24,11 +26,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// by itself those that nobody goes on sending (`nf_conntrack_udp_timeout_stream`).
 const ATTEMPTS: u32 = 8;
 
-/// Starts the thread. To drop the outlet is to wait until what was left there has been tried, and the thread has
-/// ended.
-pub(super) fn start(conntrack: impl Conntrack + 'static) -> io::Result<StaleFlowOutlet> {
+/// Starts the thread, which counts in `tidying` what it does. To drop the outlet is to wait until what was left
+/// there has been tried, and the thread has ended.
+pub(super) fn start(conntrack: impl Conntrack + 'static, tidying: Tidying) -> io::Result<StaleFlowOutlet> {
     let (sender, inbox) = channel();
-    let tidier = Tidier { conntrack, flows: BTreeSet::new(), failures: 0, warned: false };
+    let tidier = Tidier { conntrack, tidying, flows: BTreeSet::new(), failures: 0, warned: false };
     let thread = thread::Builder::new().name("conntrack".into()).spawn(move || tidier.run(&inbox))?;
     let outlet = Outlet { sender: Some(sender), thread: Some(thread) };
     Ok(Box::new(move |flows| outlet.leave(flows)))
@@ -60,6 +62,7 @@ impl Drop for Outlet {
 
 struct Tidier<C> {
     conntrack: C,
+    tidying: Tidying,
     /// What is to be deleted yet.
     flows: BTreeSet<StaleFlow>,
     /// How often in a row that has failed.
@@ -96,10 +99,12 @@ impl<C: Conntrack> Tidier<C> {
         let begin = Instant::now();
         match self.conntrack.delete(&self.flows) {
             Ok(deleted) => {
-                debug!(asked = self.flows.len(), deleted, took = ?begin.elapsed(), "stale UDP flows");
+                let took = begin.elapsed();
+                debug!(asked = self.flows.len(), deleted = deleted.total(), ?took, "stale UDP flows");
+                self.tidying.tidied(&self.flows, deleted, took);
                 self.flows.clear();
                 (self.failures, self.warned) = (0, false);
-                begin.elapsed() * REST
+                took * REST
             }
             Err(error) => self.failed(&one_line(&error)),
         }
@@ -123,11 +128,14 @@ impl<C: Conntrack> Tidier<C> {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{Protocol, RealServerAddress, ServiceAddress};
-    use netfilter::conntrack::Error;
+    use std::{sync::Arc, time::SystemTime};
+
+    use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
+    use netfilter::conntrack::{Deleted, Error};
     use netlink::Errno;
 
     use super::*;
+    use crate::metrics::Metrics;
 
     /// Says what it was asked for, and answers as it is told to.
     struct Fake {
@@ -136,12 +144,13 @@ mod tests {
     }
 
     impl Conntrack for Fake {
-        fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<usize, Error> {
+        fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<Deleted, Error> {
             self.asked.send(flows.clone()).unwrap();
             let refused = |errno| netlink::Refusal::new(errno).into();
             self.answers
                 .recv()
                 .unwrap()
+                .map(|ipv4| Deleted { ipv4, ipv6: 0 })
                 .map_err(|errno| Error::Netlink { operation: "test", source: refused(errno) })
         }
     }
@@ -151,7 +160,11 @@ mod tests {
     fn running() -> (StaleFlowOutlet, Receiver<BTreeSet<StaleFlow>>, Sender<Result<usize, Errno>>) {
         let (asked, questions) = channel();
         let (answer, answers) = channel();
-        (start(Fake { asked, answers }).unwrap(), questions, answer)
+        (start(Fake { asked, answers }, tidying()).unwrap(), questions, answer)
+    }
+
+    fn tidying() -> Tidying {
+        Metrics::new(&[Family::V4].into(), SystemTime::now(), Arc::default(), []).tidying()
     }
 
     fn flows(ports: &[u16]) -> BTreeSet<StaleFlow> {
@@ -208,8 +221,13 @@ mod tests {
     fn the_pauses_grow_and_after_two_minutes_the_flows_are_given_up() {
         let (asked, _questions) = channel();
         let (_answer, answers) = channel();
-        let mut tidier =
-            Tidier { conntrack: Fake { asked, answers }, flows: flows(&[1]), failures: 0, warned: false };
+        let mut tidier = Tidier {
+            conntrack: Fake { asked, answers },
+            tidying: tidying(),
+            flows: flows(&[1]),
+            failures: 0,
+            warned: false,
+        };
         let pauses: Vec<_> = (1..ATTEMPTS).map(|_| tidier.failed("no").as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64]);
         assert_eq!(tidier.flows.len(), 1);

@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use anyhow::ensure;
 use ipvs::Family;
 
 /// The families that the kernel serves here: IPv4, and IPv6 unless it is not built in or switched off.
@@ -16,6 +17,14 @@ pub(super) fn families() -> BTreeSet<Family> {
     let switched_off = disabled.is_ok_and(|value| value.trim() == "1");
     let ipv6 = (built_in && !switched_off).then_some(Family::V6);
     [Family::V4].into_iter().chain(ipv6).collect()
+}
+
+/// Refuses a node whose own address is of a family that is switched off: `bindAddress` says which one it is, be it ::
+/// or one address.
+pub(super) fn serves(families: &BTreeSet<Family>, bind_address: &str) -> anyhow::Result<()> {
+    let family = bind_address.parse().map_or(Family::V4, Family::of);
+    ensure!(families.contains(&family), "bindAddress is {bind_address}, and this node has no {family}");
+    Ok(())
 }
 
 /// In the range for documentation, at an end of it that even documentation does not use.
@@ -37,4 +46,18 @@ fn source_towards(any: IpAddr, destination: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect((destination, 9)).ok()?;
     Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_ipv6_is_no_place_for_an_ipv6_bind_address() {
+        let (ipv4, both) = (BTreeSet::from([Family::V4]), BTreeSet::from(Family::BOTH));
+        assert!(serves(&ipv4, "0.0.0.0").is_ok() && serves(&both, "::").is_ok());
+        let refused = serves(&ipv4, "::").unwrap_err().to_string();
+        assert_eq!(refused, "bindAddress is ::, and this node has no IPv6");
+        assert!(serves(&ipv4, "2001:db8::1").is_err());
+    }
 }

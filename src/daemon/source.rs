@@ -10,6 +10,7 @@ use crate::{
     api,
     config::{self, Settings},
     events,
+    health::UnknownNode,
 };
 
 /// A source that is known to be usable.
@@ -44,6 +45,14 @@ impl Source {
                 Some(outbox)
             }
             Self::Directory(_) => None,
+        }
+    }
+
+    /// What is known of the Node before this source has told of it.
+    pub(super) fn unknown_node(&self) -> UnknownNode {
+        match self {
+            Self::Api(_) => UnknownNode::NotEligible,
+            Self::Directory(_) => UnknownNode::Eligible,
         }
     }
 

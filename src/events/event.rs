@@ -21,12 +21,48 @@ const LONGEST_INSTANCE: usize = 128;
 /// Of an object's name; a dot and the digest follow.
 const LONGEST_NAME: usize = 253 - 17;
 
+/// Why there is an Event, in Kubernetes' spelling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cause {
+    reason: &'static str,
+    /// What was being done.
+    action: &'static str,
+    kind: &'static str,
+}
+
+impl Cause {
+    /// The proxy starts.
+    pub const STARTING: Self = Self { kind: "Normal", ..Self::warning("Starting", "StartKubeProxy") };
+    /// `/healthz` and `/livez` cannot be shown.
+    pub const NO_HEALTH_CHECKS: Self = Self::warning("FailedToStartProxierHealthcheck", "StartKubeProxy");
+    /// The metrics cannot be shown.
+    pub const NO_METRICS: Self = Self::warning("FailedToStartMetricServer", "StartKubeProxy");
+    /// A Service's health check port cannot be opened.
+    pub const NO_SERVICE_HEALTH_CHECK: Self = Self::warning("FailedToStartServiceHealthcheck", "Listen");
+
+    const fn warning(reason: &'static str, action: &'static str) -> Self {
+        Self { reason, action, kind: "Warning" }
+    }
+
+    /// Of what is found out about a Service while it is served.
+    pub(super) const fn of(reason: Reason) -> Self {
+        match reason {
+            Reason::AddressTaken => Self::warning("AddressTaken", "ServeAddress"),
+        }
+    }
+
+    /// Of what is wrong with the node.
+    pub(super) const fn of_node(reason: &'static str) -> Self {
+        Self::warning(reason, "LookAtNode")
+    }
+}
+
 /// The Event that says these texts of the Service with this uid. Its name depends on what it says alone,
 /// not on the node or the time.
 pub(super) fn about_service(
     service: &ObjectName,
     uid: &str,
-    reason: &str,
+    cause: Cause,
     texts: &BTreeSet<String>,
     node_name: &str,
 ) -> Event {
@@ -38,13 +74,12 @@ pub(super) fn about_service(
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     };
-    // What was to be done when it was found out.
-    warning(regarding, "ServeAddress", reason, texts, node_name)
+    event(regarding, cause, texts, node_name)
 }
 
 /// The Event that says these texts of the node. As kubelet has it, its uid is its name, by which `kubectl
 /// describe node` selects; an object without a namespace has its Events in `default`.
-pub(super) fn about_node(reason: &str, texts: &BTreeSet<String>, node_name: &str) -> Event {
+pub(super) fn about_node(cause: Cause, texts: &BTreeSet<String>, node_name: &str) -> Event {
     let regarding = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Node".to_owned()),
@@ -52,27 +87,21 @@ pub(super) fn about_node(reason: &str, texts: &BTreeSet<String>, node_name: &str
         uid: Some(node_name.to_owned()),
         ..ObjectReference::default()
     };
-    warning(regarding, "LookAtNode", reason, texts, node_name)
+    event(regarding, cause, texts, node_name)
 }
 
-fn warning(
-    regarding: ObjectReference,
-    action: &str,
-    reason: &str,
-    texts: &BTreeSet<String>,
-    node_name: &str,
-) -> Event {
+fn event(regarding: ObjectReference, cause: Cause, texts: &BTreeSet<String>, node_name: &str) -> Event {
     let note = note(texts);
-    let digest = digest(&(regarding.uid.as_deref(), reason, &note));
+    let digest = digest(&(regarding.uid.as_deref(), cause.reason, &note));
     Event {
         metadata: ObjectMeta {
             namespace: Some(regarding.namespace.clone().unwrap_or_else(|| "default".to_owned())),
             name: regarding.name.as_deref().map(|name| format!("{}.{digest:016x}", shortened(name))),
             ..ObjectMeta::default()
         },
-        type_: Some("Warning".to_owned()),
-        reason: Some(reason.to_owned()),
-        action: Some(action.to_owned()),
+        type_: Some(cause.kind.to_owned()),
+        reason: Some(cause.reason.to_owned()),
+        action: Some(cause.action.to_owned()),
         note: Some(note),
         regarding: Some(regarding),
         reporting_controller: Some(CONTROLLER.to_owned()),
@@ -85,13 +114,6 @@ fn warning(
 /// The beginning of a name that is still a name: what stands before a dot ends with a letter or a digit.
 fn shortened(name: &str) -> &str {
     beginning(name, LONGEST_NAME).trim_end_matches(['-', '.'])
-}
-
-/// The reason in Kubernetes' spelling.
-pub(super) fn word(reason: Reason) -> &'static str {
-    match reason {
-        Reason::AddressTaken => "AddressTaken",
-    }
 }
 
 /// As many of the texts, which are sentences, as an Event can hold.
@@ -132,7 +154,8 @@ mod tests {
 
     fn named(uid: &str, said: &[&str], node: &str) -> String {
         let service = ObjectName::new("shop", "web");
-        about_service(&service, uid, "AddressTaken", &texts(said), node).metadata.name.unwrap()
+        let cause = Cause::of(Reason::AddressTaken);
+        about_service(&service, uid, cause, &texts(said), node).metadata.name.unwrap()
     }
 
     #[test]
@@ -163,21 +186,21 @@ mod tests {
 
     #[test]
     fn an_event_of_the_node_is_where_kubectl_describe_looks_and_each_node_has_its_own() {
-        let event = about_node("HostFirewall", &texts(&["a"]), "node-1");
+        let event = about_node(Cause::of_node("HostFirewall"), &texts(&["a"]), "node-1");
         let regarding = event.regarding.unwrap();
         assert_eq!((regarding.kind.as_deref(), regarding.namespace), (Some("Node"), None));
         assert_eq!((regarding.name.as_deref(), regarding.uid.as_deref()), (Some("node-1"), Some("node-1")));
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
         let name = event.metadata.name.unwrap();
         assert!(name.starts_with("node-1.") && name.len() == "node-1.".len() + 16, "{name}");
-        let other = about_node("HostFirewall", &texts(&["a"]), "node-2");
+        let other = about_node(Cause::of_node("HostFirewall"), &texts(&["a"]), "node-2");
         assert_ne!(other.metadata.name.unwrap().split('.').next_back(), name.split('.').next_back());
     }
 
     #[test]
     fn an_event_of_a_node_with_the_longest_name_has_a_name_that_is_short_enough() {
         let node = format!("{}.{}", "n".repeat(235), "o".repeat(17));
-        let name = about_node("HostFirewall", &texts(&["a"]), &node).metadata.name.unwrap();
+        let name = about_node(Cause::of_node("HostFirewall"), &texts(&["a"]), &node).metadata.name.unwrap();
         assert!(name.starts_with(&format!("{}.", "n".repeat(235))) && !name.contains(".."), "{name}");
         assert!(name.len() <= 253, "{}", name.len());
     }
@@ -185,7 +208,8 @@ mod tests {
     #[test]
     fn a_long_node_name_is_cut_where_the_api_server_would_refuse_it() {
         let service = ObjectName::new("shop", "web");
-        let event = about_service(&service, "u", "AddressTaken", &texts(&["a"]), &"n".repeat(253));
+        let event =
+            about_service(&service, "u", Cause::of(Reason::AddressTaken), &texts(&["a"]), &"n".repeat(253));
         assert_eq!(event.reporting_instance.unwrap().len(), 128);
     }
 }

@@ -8,6 +8,8 @@ use kube::client::Body;
 use reconciler::Reason;
 use serde_json::{Value, json};
 
+use tokio::time::sleep;
+
 use super::*;
 
 /// What it does when an Event is created.
@@ -21,7 +23,7 @@ enum Mood {
 
 /// The API server: the Services shop/web and shop/www, and the Events that it was sent.
 #[derive(Clone)]
-struct Server {
+pub(crate) struct Server {
     mood: Arc<Mutex<Mood>>,
     sent: Arc<Mutex<Vec<Value>>>,
 }
@@ -31,7 +33,12 @@ impl Server {
         Self { mood: Arc::new(Mutex::new(mood)), sent: Arc::default() }
     }
 
-    fn queue(&self) -> (Outbox, Publisher) {
+    /// One that takes every Event.
+    pub(crate) fn taking() -> Self {
+        Self::new(Mood::Takes)
+    }
+
+    pub(crate) fn queue(&self) -> (Outbox, Publisher) {
         self.queue_of("node-1")
     }
 
@@ -76,9 +83,13 @@ impl Server {
     }
 
     /// What it was sent, and has not been asked for yet.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        self.sent.lock().unwrap().drain(..).collect()
+    }
+
+    /// The same, the texts alone.
     fn notes(&self) -> Vec<String> {
-        let note = |event: &Value| event["note"].as_str().unwrap().to_owned();
-        self.sent.lock().unwrap().drain(..).map(|event| note(&event)).collect()
+        self.events().iter().map(|event| event["note"].as_str().unwrap().to_owned()).collect()
     }
 }
 
@@ -94,7 +105,7 @@ fn notice(service: &str, text: &str) -> Notice {
 }
 
 fn remark(service: &str, text: &str) -> Remark {
-    let about = (Regarding::Service(ObjectName::new("shop", service)), "AddressTaken");
+    let about = (Regarding::Service(ObjectName::new("shop", service)), Cause::of(Reason::AddressTaken));
     Remark { about, text: text.to_owned() }
 }
 
@@ -269,4 +280,78 @@ async fn too_many_notices_are_dropped_and_counted_and_nobody_waits() {
     assert_eq!(publisher.dropped.load(Ordering::Relaxed), 7);
     drop(publisher);
     outbox.post(notice("web", "after the end"));
+}
+
+/// What is said of a proxy that starts and finds both its ports taken.
+fn start(outbox: &Outbox) {
+    outbox.post_of_proxy(Cause::STARTING, "kube-ipvs 1".to_owned());
+    outbox.post_of_proxy(Cause::NO_HEALTH_CHECKS, "no port".to_owned());
+    outbox.post_of_proxy(Cause::NO_METRICS, "no port".to_owned());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_and_its_failures_are_one_event_each_of_the_node_and_no_more_for_ten_minutes() {
+    let server = Server::new(Mood::Takes);
+    let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
+    start(&outbox);
+    sleep(SOON).await;
+    let sent = server.events();
+    let words =
+        |event: &Value| ["type", "reason", "action"].map(|field| event[field].as_str().unwrap().to_owned());
+    assert_eq!(
+        sent.iter().map(words).collect::<Vec<_>>(),
+        [
+            ["Warning", "FailedToStartMetricServer", "StartKubeProxy"],
+            ["Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy"],
+            ["Normal", "Starting", "StartKubeProxy"],
+        ]
+    );
+    assert!(sent.iter().all(|event| event["regarding"]["kind"] == "Node"), "{sent:?}");
+    for _ in 0..5 {
+        outbox.post_of_proxy(Cause::NO_HEALTH_CHECKS, "no port again".to_owned());
+        sleep(QUIET / 6).await;
+    }
+    assert_eq!(server.notes(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_starts_again_says_the_same_again_under_the_same_names() {
+    let server = Server::new(Mood::Takes);
+    let mut names = Vec::new();
+    for _ in 0..2 {
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        start(&outbox);
+        sleep(SOON).await;
+        names.push(server.events().iter().map(|event| event["metadata"]["name"].clone()).collect::<Vec<_>>());
+        // The API server refuses what it has, and that is all right.
+        server.becomes(Mood::HasIt);
+    }
+    assert_eq!(names.first().unwrap().len(), 3);
+    assert_eq!(names.first(), names.last());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_ends_says_all_before_it_does_but_does_not_wait_for_long() {
+    let server = Server::new(Mood::Takes);
+    let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
+    start(&outbox);
+    outbox.empty().await;
+    assert_eq!(server.notes().len(), 3);
+
+    server.becomes(Mood::KeepsSilent);
+    outbox.post_of_proxy(Cause::NO_SERVICE_HEALTH_CHECK, "no port".to_owned());
+    let begin = Instant::now();
+    outbox.empty().await;
+    assert_eq!((server.notes().len(), begin.elapsed()), (1, LAST_WORDS));
+}
+
+#[tokio::test]
+async fn a_daemon_without_a_publisher_does_not_wait() {
+    let (outbox, publisher) = Server::new(Mood::Takes).queue();
+    drop(publisher);
+    start(&outbox);
+    outbox.empty().await;
 }

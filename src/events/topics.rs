@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use super::{GATHER, PAUSE, QUIET, Regarding, Remark};
+use super::{Cause, GATHER, PAUSE, QUIET, Regarding, Remark};
 
 /// How many topics are kept, and how many texts of each. An Event has room for about ten.
 pub(super) const TOPICS: usize = 1_000;
 const TEXTS: usize = 100;
 
-/// What one Event is about: the object, and the reason in Kubernetes' spelling.
-pub(super) type About = (Regarding, &'static str);
+/// What one Event is about.
+pub(super) type About = (Regarding, Cause);
 
 /// Everything that is still to be said, and what was said within [`QUIET`].
 #[derive(Default)]

@@ -1,0 +1,107 @@
+//! `kube-ipvs cleanup`.
+
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use super::{
+    Flags, Format,
+    output::{self, print, print_json},
+};
+use crate::{
+    cleanup::{Cleaned, Extent, clean},
+    config::Excluded,
+    control::{self, Alone},
+    preflight,
+};
+
+/// What to remove.
+#[derive(clap::Args, Debug)]
+pub(super) struct Cleanup {
+    /// A KubeProxyConfiguration file, the daemon's or kube-proxy's in any mode, for its ipvs.excludeCIDRs
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    /// Virtual servers in these ranges, and in those of the file, are somebody else's and stay
+    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
+    ipvs_exclude_cidrs: Vec<String>,
+    /// Leave virtual servers, kube-ipvs0 and kube-proxy's rules to a kube-proxy that runs again in ipvs mode
+    #[arg(long, conflicts_with = "kube_proxy_nftables")]
+    keep_ipvs: bool,
+    /// Remove the tables of kube-proxy's nftables mode too
+    #[arg(long)]
+    kube_proxy_nftables: bool,
+    #[command(flatten)]
+    output: output::Args,
+    /// Where the daemon's control socket is
+    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
+    control_socket: PathBuf,
+}
+
+/// Removes what proxies have left on this node, unless a daemon runs here.
+pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
+    let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, kube_proxy_nftables, output, control_socket } =
+        asked;
+    let excluded = Excluded::read(config.as_deref(), &ipvs_exclude_cidrs)?;
+    clean_up(&excluded, Extent { keep_ipvs, kube_proxy_nftables }, &control_socket, output.format)
+}
+
+/// The same by kube-proxy's `--cleanup`.
+pub(super) fn by_flag(flags: &Flags) -> anyhow::Result<ExitCode> {
+    let excluded = Excluded::read(flags.config.as_deref(), &flags.ipvs_exclude_cidrs)?;
+    clean_up(&excluded, Extent::default(), &flags.control_socket, Format::Text)
+}
+
+fn clean_up(
+    excluded: &Excluded,
+    extent: Extent,
+    control_socket: &Path,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
+    for warning in &excluded.warnings {
+        eprintln!("kube-ipvs: warning: {warning}");
+    }
+    preflight::net_admin()?;
+    let alone = Alone::on_node(control_socket)?;
+    let cleaned = clean(excluded, extent);
+    drop(alone);
+    match format {
+        Format::Text => print(&text(&cleaned))?,
+        Format::Json => print_json(&cleaned)?,
+    }
+    Ok(if cleaned.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn text(cleaned: &Cleaned) -> String {
+    let Cleaned { removed, stayed, unknown } = cleaned;
+    let mut text = String::new();
+    for (word, lines) in [("removed", removed), ("not removed", stayed), ("not looked into", unknown)] {
+        for line in lines {
+            let _ = writeln!(text, "{word}: {line}");
+        }
+    }
+    if text.is_empty() { "nothing to remove\n".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_is_told_one_line_each_and_that_there_was_nothing_too() {
+        let lines = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect();
+        let cleaned = Cleaned {
+            removed: lines(&["kube-ipvs0", "2 virtual servers"]),
+            stayed: lines(&["ipset KUBE-CLUSTER-IP: it is in use"]),
+            unknown: lines(&["iptables-legacy, IPv4: no programs"]),
+        };
+        assert_eq!(
+            text(&cleaned),
+            "removed: kube-ipvs0\nremoved: 2 virtual servers\nnot removed: ipset KUBE-CLUSTER-IP: it is in use\n\
+             not looked into: iptables-legacy, IPv4: no programs\n"
+        );
+        assert!(!cleaned.is_complete());
+        assert_eq!(text(&Cleaned::default()), "nothing to remove\n");
+    }
+}

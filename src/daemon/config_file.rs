@@ -1,0 +1,148 @@
+//! The configuration file: when it says something else, the daemon ends, to be started again with it.
+
+use std::{fs, future, path::PathBuf, time::Duration};
+
+use anyhow::anyhow;
+use tokio::time::sleep;
+use tracing::warn;
+use watcher::one_line;
+
+use crate::config::{self, Settings};
+
+/// How often the file is looked at. A file of a ConfigMap volume is a symbolic link to a symbolic link to a
+/// directory that is swapped, and others are written in place or moved: the file's text tells all of it.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Ends with what to say when the file has come to mean something else than `settings`, which `reread` reads
+/// from it. A file that cannot be used is told of, and what was read before holds: a proxy that starts over and
+/// over is worse than one with yesterday's configuration.
+pub(super) async fn changed(
+    settings: &Settings,
+    reread: impl Fn() -> Result<Settings, config::Error>,
+) -> anyhow::Error {
+    let Some(path) = &settings.config_file else { return future::pending().await };
+    let mut file = File { path: path.clone(), seen: String::new(), settled: true };
+    loop {
+        if file.has_news() {
+            // Warnings say on which line something is.
+            let meaning = reread().map(|read| Settings { warnings: settings.warnings.clone(), ..read });
+            match meaning {
+                Ok(same) if same == *settings => {}
+                Ok(_) => {
+                    return anyhow!(
+                        "{path}: the configuration has changed; ending, to be started again with it",
+                        path = path.display()
+                    );
+                }
+                Err(error) => warn!("{}; going on with what was read before", one_line(&error)),
+            }
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// A file whose text may change.
+struct File {
+    path: PathBuf,
+    seen: String,
+    /// Whether what was seen was acted on.
+    settled: bool,
+}
+
+impl File {
+    /// Whether it says something new, twice in a row the same: it may be looked at while it is being written.
+    fn has_news(&mut self) -> bool {
+        // One that is gone, or no text, is about to be replaced.
+        let Ok(text) = fs::read_to_string(&self.path) else { return false };
+        let is_new = text != self.seen;
+        let has_settled = !is_new && !self.settled;
+        self.settled = !is_new;
+        self.seen = text;
+        has_settled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use tempfile::TempDir;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::cli;
+
+    const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
+    /// A directory as the kubelet mounts a ConfigMap, with this in the file.
+    fn volume(fields: &str) -> TempDir {
+        let volume = tempfile::tempdir().unwrap();
+        publish(&volume, "..1", fields);
+        symlink("..data/config.conf", volume.path().join("config.conf")).unwrap();
+        volume
+    }
+
+    /// Swaps the contents of the volume, as the kubelet does it.
+    fn publish(volume: &TempDir, version: &str, fields: &str) {
+        let path = |name: &str| volume.path().join(name);
+        fs::create_dir(path(version)).unwrap();
+        fs::write(path(version).join("config.conf"), format!("{HEAD}{fields}")).unwrap();
+        symlink(version, path("..data_tmp")).unwrap();
+        fs::rename(path("..data_tmp"), path("..data")).unwrap();
+    }
+
+    fn read(volume: &TempDir) -> Result<Settings, config::Error> {
+        let path = volume.path().join("config.conf").into_os_string();
+        let line = cli::parse(["kube-ipvs".into(), "--hostname-override=n".into(), "--config".into(), path]);
+        Settings::resolve(line.unwrap().flags().unwrap())
+    }
+
+    /// What the daemon ends with within a minute, if it ends.
+    async fn ending(volume: &TempDir, change: impl FnOnce()) -> Option<String> {
+        let settings = read(volume).unwrap();
+        let watch = changed(&settings, || read(volume));
+        tokio::pin!(watch);
+        assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err(), "nothing has changed yet");
+        change();
+        timeout(Duration::from_mins(1), &mut watch).await.ok().map(|error| error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_config_map_that_is_swapped_ends_the_daemon() {
+        let volume = volume("ipvs: {scheduler: rr}\n");
+        let ended = ending(&volume, || publish(&volume, "..2", "ipvs: {scheduler: lc}\n")).await.unwrap();
+        assert!(
+            ended
+                .ends_with("config.conf: the configuration has changed; ending, to be started again with it")
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_written_in_place_ends_the_daemon_soon() {
+        let volume = volume("");
+        let start = Instant::now();
+        let path = volume.path().join("config.conf");
+        let ended =
+            ending(&volume, || fs::write(path, format!("{HEAD}clusterCIDR: 10.0.0.0/8\n")).unwrap()).await;
+        assert!(ended.is_some() && start.elapsed() < Duration::from_mins(1) + 3 * LOOK);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_text_that_means_the_same_changes_nothing() {
+        let volume = volume("mode: ipvs\n");
+        assert_eq!(ending(&volume, || publish(&volume, "..2", "# For later.\nmode: ipvs\n")).await, None);
+        publish(&volume, "..3", "modus: ipvs\n");
+        assert_eq!(ending(&volume, || publish(&volume, "..4", "# For later.\nmodus: ipvs\n")).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_cannot_be_used_or_is_gone_leaves_the_daemon_as_it_is_until_it_can() {
+        let volume = volume("mode: ipvs\n");
+        assert_eq!(ending(&volume, || publish(&volume, "..2", "mode: iptables\n")).await, None);
+        publish(&volume, "..3", "mode: ipvs\n");
+        assert_eq!(ending(&volume, || publish(&volume, "..4", "ipvs: [\n")).await, None);
+        publish(&volume, "..5", "mode: ipvs\n");
+        let gone = || fs::remove_file(volume.path().join("config.conf")).unwrap();
+        assert_eq!(ending(&volume, gone).await, None);
+    }
+}

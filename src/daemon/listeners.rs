@@ -1,0 +1,57 @@
+//! Who hears of each sync.
+
+use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
+
+use anyhow::Context;
+use ipvs::Family;
+use reconciler::Observer;
+use tokio::sync::oneshot;
+
+use crate::{
+    config::Settings,
+    events::Outbox,
+    health::Health,
+    health_ports::HealthPorts,
+    leftovers::FirstSync,
+    metrics::{Metrics, MetricsPages, Tidying},
+};
+
+/// What is made of what the writer thread tells.
+pub(super) struct Listeners {
+    /// For the writer thread.
+    pub(super) observers: Vec<Box<dyn Observer>>,
+    pub(super) health_ports: HealthPorts,
+    pub(super) metrics: MetricsPages,
+    /// For the conntrack thread.
+    pub(super) tidying: Tidying,
+    /// Is told when everything is in place.
+    pub(super) first_sync: oneshot::Receiver<()>,
+}
+
+impl Listeners {
+    pub(super) fn new(
+        settings: &Settings,
+        families: &BTreeSet<Family>,
+        health: &Health,
+        outbox: Option<Outbox>,
+    ) -> anyhow::Result<Self> {
+        let (health_ports, ports) = HealthPorts::new(
+            &settings.node_name,
+            families.clone(),
+            &settings.node_port_addresses,
+            health.clone(),
+            outbox,
+        );
+        let gates = settings.effective.feature_gates();
+        let metrics = Arc::new(Metrics::new(families, SystemTime::now(), health.answers(), gates));
+        let (first, first_sync) = FirstSync::new();
+        Ok(Self {
+            observers: vec![health.observer(), ports, metrics.observer(), Box::new(first)],
+            health_ports,
+            tidying: metrics.tidying(),
+            metrics: MetricsPages::new(metrics, &settings.effective)
+                .context("the configuration cannot be shown")?,
+            first_sync,
+        })
+    }
+}

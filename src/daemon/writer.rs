@@ -1,0 +1,50 @@
+//! The writer thread, started with what it needs.
+
+use std::{collections::BTreeSet, thread::JoinHandle};
+
+use anyhow::Context;
+use ipvs::Family;
+use netfilter::conntrack::KernelConntrack;
+use reconciler::{Handle, Notices, Observer, Outlets, Timing};
+use service::{Options, State};
+use watcher::{Kernel, Ownership};
+
+use super::conntrack;
+use crate::{config::Settings, events::Outbox, metrics::Tidying};
+
+/// Starts the writer thread, and the conntrack thread to which it leaves stale flows.
+pub(super) fn start(
+    settings: &Settings,
+    kernel: Kernel,
+    families: BTreeSet<Family>,
+    outbox: Option<Outbox>,
+    observers: Vec<Box<dyn Observer>>,
+    tidying: Tidying,
+) -> anyhow::Result<(Handle, JoinHandle<()>)> {
+    let options = Options {
+        node_name: settings.node_name.as_str().into(),
+        scheduler: settings.scheduler,
+        node_port_addresses: settings.node_port_addresses.clone(),
+        bind_address: settings.bind_address,
+        external_ips: settings.external_ips,
+    };
+    let ours = Ownership { families, exclude: settings.exclude_cidrs.clone() };
+    let timing = Timing {
+        sync_period: settings.sync_period,
+        min_sync_period: settings.min_sync_period,
+        drain_timeout: settings.drain_timeout,
+    };
+    let stale_flows =
+        conntrack::start(KernelConntrack::open()?, tidying).context("cannot start the conntrack thread")?;
+    let outlets = Outlets { notices: notices(outbox), stale_flows, observers };
+    let started = reconciler::start(State::new(options), kernel, ours, timing, outlets);
+    started.context("cannot start the writer thread")
+}
+
+/// What becomes of notices: Events, if there is where to post them.
+fn notices(outbox: Option<Outbox>) -> Notices {
+    match outbox {
+        Some(outbox) => Box::new(move |notice| outbox.post(notice)),
+        None => Box::new(drop),
+    }
+}

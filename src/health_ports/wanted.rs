@@ -1,0 +1,123 @@
+//! What is to be answered, and at which addresses.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    num::NonZero,
+};
+
+use ipvs::Family;
+use netfilter::{Element, HealthCheckPort};
+use reconciler::{News, Observation, Observer};
+use service::{NodePortAddresses, ObjectName, State};
+use tokio::sync::watch;
+
+/// All answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    checks: Vec<Check>,
+    addresses: Vec<IpAddr>,
+}
+
+/// The answer for a Service in one of its families.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Check {
+    service: ObjectName,
+    family: Family,
+    port: NonZero<u16>,
+    ready: usize,
+}
+
+impl Wanted {
+    /// How many endpoints are ready, by Service and address.
+    pub(super) fn answers(&self) -> impl Iterator<Item = ((ObjectName, SocketAddr), usize)> {
+        self.checks.iter().flat_map(|check| {
+            let of_family = self.addresses.iter().filter(|ip| Family::of(**ip) == check.family);
+            of_family.map(|ip| ((check.service.clone(), SocketAddr::new(*ip, check.port.get())), check.ready))
+        })
+    }
+}
+
+/// Listens to the writer thread, and passes on what is wanted if it is something else than before.
+pub(super) struct Listener {
+    families: BTreeSet<Family>,
+    /// Of these families one socket is for all of the node's addresses: one that comes has it at once.
+    everywhere: BTreeSet<Family>,
+    wanted: watch::Sender<Wanted>,
+}
+
+impl Listener {
+    pub(super) fn new(
+        families: BTreeSet<Family>,
+        addresses: &NodePortAddresses,
+        wanted: watch::Sender<Wanted>,
+    ) -> Self {
+        let everywhere =
+            families.iter().copied().filter(|family| is_everywhere(*family, addresses)).collect();
+        Self { families, everywhere, wanted }
+    }
+
+    /// Costs what the Services with health checks cost, which are few.
+    fn read(&self, state: &State) -> Wanted {
+        let checks = state.health_checks().flat_map(|(service, check)| {
+            let ready = |family| match family {
+                Family::V4 => check.ready_v4,
+                Family::V6 => check.ready_v6,
+            };
+            let of = move |family| Check {
+                service: service.clone(),
+                family,
+                port: check.port,
+                ready: ready(family),
+            };
+            self.families
+                .iter()
+                .copied()
+                .filter(move |family| is_in(*family, state, service, check.port))
+                .map(of)
+        });
+        let unspecified = self.everywhere.iter().map(|family| match family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        });
+        let named = state.node_port_addresses().iter().copied();
+        let named = named.filter(|ip| !self.everywhere.contains(&Family::of(*ip)));
+        Wanted { checks: checks.collect(), addresses: unspecified.chain(named).collect() }
+    }
+}
+
+/// Whether a Service has a ClusterIP of this family, and so is served in it: then the check's port is open at its VIPs.
+fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>) -> bool {
+    let port = Element::HealthCheckPort(HealthCheckPort { family, port: port.get() });
+    state.desired(service).is_some_and(|desired| desired.shared_elements.binary_search(&port).is_ok())
+}
+
+/// Whether the options mean every address of a family, as `State::node_port_addresses` has it: all, or no range of
+/// this family, or one that is the whole of it.
+fn is_everywhere(family: Family, addresses: &NodePortAddresses) -> bool {
+    match addresses {
+        NodePortAddresses::All => true,
+        NodePortAddresses::Primary => false,
+        NodePortAddresses::Ranges(ranges) => {
+            let mut of_family = ranges.iter().filter(|range| Family::of(range.addr()) == family).peekable();
+            of_family.peek().is_none() || of_family.any(|range| range.prefix_len() == 0)
+        }
+    }
+}
+
+impl Observer for Listener {
+    fn heard(&mut self, _: News) {}
+
+    /// A sync that could not be compared says nothing: no more clients are to come before they can be served.
+    fn synced(&mut self, sync: &Observation<'_>) {
+        if !sync.complete {
+            return;
+        }
+        let now = self.read(sync.state);
+        self.wanted.send_if_modified(|before| {
+            let differs = *before != now;
+            *before = now;
+            differs
+        });
+    }
+}

@@ -1,0 +1,371 @@
+//! What kube-proxy has left behind goes as soon as our own rules are in place, and not before.
+
+use std::{
+    convert::Infallible,
+    future::{self, Future},
+    time::Duration,
+};
+
+use ipvs::Family;
+use netfilter::{
+    Policy,
+    host_firewall::{Accepts, ClosedChain, Hook, HostChains, TableFamily},
+    leftovers::{Error, Leftovers, Outcome, Scope},
+};
+use reconciler::{News, Observation, Observer};
+use tokio::{sync::oneshot, task::spawn_blocking, time::sleep};
+use tracing::{debug, info, warn};
+use watcher::one_line;
+
+/// When it is looked once more. A kube-proxy that runs has put its rules back by then: it does so after its
+/// `syncPeriod`, 30 seconds by default.
+const SECOND_LOOK: Duration = Duration::from_secs(90);
+
+/// What a full sync could not do, and the next one, and the one after, will not be done by waiting: kube-proxy's rules
+/// would stay for one address that the kernel refuses, and reject what is new at the others.
+const SYNCS: u32 = 3;
+
+/// Says once that everything is in place, or all that can be.
+#[derive(Debug)]
+pub struct FirstSync {
+    word: Option<oneshot::Sender<()>>,
+    /// Full syncs so far in which the tables and kube-ipvs0 were there.
+    syncs: u32,
+}
+
+impl FirstSync {
+    /// An observer, and who waits for its word.
+    pub fn new() -> (Self, oneshot::Receiver<()>) {
+        let (said, word) = oneshot::channel();
+        (Self { word: Some(said), syncs: 0 }, word)
+    }
+}
+
+impl Observer for FirstSync {
+    fn heard(&mut self, _: News) {}
+
+    fn synced(&mut self, sync: &Observation<'_>) {
+        if !(sync.report.full && sync.complete) {
+            return;
+        }
+        self.syncs += 1;
+        if (sync.report.failed == 0 || self.syncs >= SYNCS)
+            && let Some(said) = self.word.take()
+        {
+            // Nobody waits any more while the daemon ends.
+            _ = said.send(());
+        }
+    }
+}
+
+/// Where leftovers may be. Both block.
+pub trait Place: Send + 'static {
+    /// What is there. Writes nothing.
+    fn find(&mut self) -> Result<Outcome, Error>;
+    /// Removes it.
+    fn remove(&mut self) -> Result<Outcome, Error>;
+}
+
+/// Removes what kube-proxy has left, once, when [`FirstSync`] says that our own rules are in place; and says so if it comes back.
+///
+/// `looked` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
+pub async fn remove(
+    synced: oneshot::Receiver<()>,
+    looked: impl Future<Output = ()>,
+    mut place: impl Place,
+) -> Infallible {
+    if synced.await.is_err() {
+        return future::pending().await;
+    }
+    looked.await;
+    if let Ok((mut place, true)) = spawn_blocking(move || {
+        let removed = remove_and_tell(&mut place);
+        (place, removed)
+    })
+    .await
+    {
+        sleep(SECOND_LOOK).await;
+        drop(spawn_blocking(move || look_again(&mut place)).await);
+    }
+    future::pending().await
+}
+
+/// Whether rules were removed that a running kube-proxy would put back.
+fn remove_and_tell(place: &mut impl Place) -> bool {
+    let outcome = match place.remove() {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            warn!("not known whether kube-proxy has left anything: {}", one_line(&error));
+            return false;
+        }
+    };
+    for leftover in &outcome.leftovers {
+        info!("removed what kube-proxy had left: {leftover}");
+    }
+    for stayed in &outcome.stayed {
+        warn!("left by kube-proxy and not removed: {stayed}: {}", one_line(&stayed.why));
+    }
+    // A set in use shows that there are rules somewhere. Otherwise such tables are mostly of others.
+    let is_certain = outcome.stayed.iter().any(|stayed| matches!(stayed.why, Error::InUse));
+    for unknown in &outcome.unknown {
+        let why = one_line(&unknown.why);
+        if is_certain {
+            warn!("kube-proxy's rules are most likely in {unknown}: {why}");
+        } else {
+            info!("not looked into {unknown}: {why}");
+        }
+    }
+    outcome.shows_a_proxy()
+}
+
+fn look_again(place: &mut impl Place) {
+    match place.find() {
+        Ok(outcome) if outcome.shows_a_proxy() => {
+            warn!(
+                "kube-proxy's rules are back after they were removed: another proxy seems to run on this node; stop \
+                 it, then start kube-ipvs anew"
+            );
+        }
+        Ok(_) => {}
+        Err(error) => debug!("not known whether kube-proxy's rules are back: {}", one_line(&error)),
+    }
+}
+
+/// This node, in the network namespace of the process.
+#[derive(Debug)]
+pub struct ThisNode {
+    policy: Policy,
+}
+
+impl ThisNode {
+    /// With our own policy, which says what becomes of a host that forwards nothing by itself.
+    pub fn new(policy: Policy) -> Self {
+        Self { policy }
+    }
+
+    fn open(&self) -> Result<Leftovers, Error> {
+        let closed = HostChains::open(&self.policy).and_then(|mut chains| chains.closed_chains());
+        let forwarding_needed_in = Some(forwarding_needed_in(&closed.map_err(Error::HostFirewall)?));
+        // Those of the nftables mode too, as kube-proxy itself does when it starts in ipvs mode.
+        Leftovers::open(Scope { nftables_tables: true, forwarding_needed_in })
+    }
+}
+
+impl Place for ThisNode {
+    fn find(&mut self) -> Result<Outcome, Error> {
+        Ok(self.open()?.find())
+    }
+
+    fn remove(&mut self) -> Result<Outcome, Error> {
+        Ok(self.open()?.remove())
+    }
+}
+
+/// The families in which iptables' chain FORWARD drops what pods answer unless kube-proxy's rule accepts it.
+fn forwarding_needed_in(closed: &[ClosedChain]) -> Vec<Family> {
+    let drops_answers = |closed: &&ClosedChain| {
+        closed.chain.hook == Hook::Forward
+            && closed.chain.belongs_to_iptables()
+            && closed.accepts == Accepts::Nothing
+    };
+    let family = |closed: &ClosedChain| match closed.chain.family {
+        TableFamily::Ip => Some(Family::V4),
+        TableFamily::Ip6 => Some(Family::V6),
+        TableFamily::Inet => None,
+    };
+    closed.iter().filter(drops_answers).filter_map(family).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use netfilter::{
+        host_firewall::{HostChain, How},
+        leftovers::{Backend, Leftover, Rules},
+    };
+    use reconciler::{Report, Trigger};
+    use service::{Options, State};
+    use tracing::subscriber::set_default;
+
+    use super::*;
+
+    /// A node on which this is found each time, and how often it was looked at.
+    #[derive(Clone)]
+    struct Fake {
+        chains: &'static [&'static str],
+        removals: Arc<AtomicUsize>,
+        looks: Arc<AtomicUsize>,
+    }
+
+    impl Fake {
+        fn new(chains: &'static [&'static str]) -> Self {
+            Self { chains, removals: Arc::default(), looks: Arc::default() }
+        }
+
+        fn outcome(&self) -> Outcome {
+            let chains: Vec<_> = self.chains.iter().map(|&chain| chain.into()).collect();
+            let rules = Rules { backend: Backend::Nft, family: Family::V4, table: "nat", jumps: 1, chains };
+            let leftovers = if self.chains.is_empty() { vec![] } else { vec![Leftover::Rules(rules)] };
+            Outcome { leftovers, ..Outcome::default() }
+        }
+
+        /// How often something was removed, and how often it was only looked.
+        fn seen(&self) -> [usize; 2] {
+            [&self.removals, &self.looks].map(|count| count.load(Ordering::SeqCst))
+        }
+    }
+
+    impl Place for Fake {
+        fn find(&mut self) -> Result<Outcome, Error> {
+            self.looks.fetch_add(1, Ordering::SeqCst);
+            Ok(self.outcome())
+        }
+
+        fn remove(&mut self) -> Result<Outcome, Error> {
+            self.removals.fetch_add(1, Ordering::SeqCst);
+            Ok(self.outcome())
+        }
+    }
+
+    /// What is logged on this thread.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Log {
+        /// What `work` logs.
+        fn of(work: impl FnOnce()) -> String {
+            let log = Self::default();
+            let writer = log.clone();
+            let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+            let guard = set_default(subscriber.finish());
+            work();
+            drop(guard);
+            String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    /// Lets the node be looked at for a time after the first sync.
+    async fn after(time: Duration, fake: &Fake, synced: oneshot::Receiver<()>) {
+        tokio::select! {
+            never = remove(synced, future::ready(()), fake.clone()) => match never {},
+            () = sleep(time) => {}
+        }
+    }
+
+    fn said() -> oneshot::Receiver<()> {
+        let (said, word) = oneshot::channel();
+        said.send(()).unwrap();
+        word
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_looked_at_before_a_sync_went_well() {
+        let fake = Fake::new(&["KUBE-SERVICES"]);
+        let (_said, word) = oneshot::channel();
+        after(SECOND_LOOK * 10, &fake, word).await;
+        assert_eq!(fake.seen(), [0, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_removed_before_our_rule_can_be_in_the_host_s_firewall() {
+        let fake = Fake::new(&["KUBE-SERVICES"]);
+        tokio::select! {
+            never = remove(said(), future::pending(), fake.clone()) => match never {},
+            () = sleep(SECOND_LOOK * 10) => {}
+        }
+        assert_eq!(fake.seen(), [0, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_is_removed_once_and_looked_for_once_more() {
+        let fake = Fake::new(&["KUBE-SERVICES"]);
+        after(SECOND_LOOK * 10, &fake, said()).await;
+        assert_eq!(fake.seen(), [1, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nothing_was_left_there_is_no_second_look() {
+        let fake = Fake::new(&[]);
+        after(SECOND_LOOK * 10, &fake, said()).await;
+        assert_eq!(fake.seen(), [1, 0]);
+    }
+
+    #[test]
+    fn rules_that_are_back_are_told_as_another_proxy() {
+        let told = Log::of(|| look_again(&mut Fake::new(&["KUBE-SERVICES"])));
+        assert!(told.contains("WARN") && told.contains("another proxy seems to run on this node"), "{told}");
+        let told = Log::of(|| look_again(&mut Fake::new(&["KUBE-POSTROUTING", "KUBE-MARK-MASQ"])));
+        assert_eq!(told, "", "a kubelet 1.26 writes these");
+    }
+
+    #[test]
+    fn what_was_removed_is_told() {
+        let told = Log::of(|| assert!(remove_and_tell(&mut Fake::new(&["KUBE-SERVICES"]))));
+        assert!(
+            told.contains("INFO") && told.contains("iptables table nat: 1 jump, 1 chain: KUBE-SERVICES"),
+            "{told}"
+        );
+        assert_eq!(Log::of(|| assert!(!remove_and_tell(&mut Fake::new(&[])))), "");
+    }
+
+    #[test]
+    fn only_a_full_sync_in_which_nothing_failed_counts_as_the_first_or_the_third_of_those_in_which_something_did()
+     {
+        let state = State::new(Options::new("node"));
+        let report = |full, failed| Report {
+            trigger: Trigger::Start,
+            full,
+            done: 0,
+            repairs: vec![],
+            failures: vec![],
+            failed,
+            took: Duration::ZERO,
+        };
+        let follows = |syncs: &[(Report, bool)]| {
+            let (mut first, mut word) = FirstSync::new();
+            for (report, complete) in syncs {
+                first.synced(&Observation { report, complete: *complete, state: &state, triggered_at: &[] });
+            }
+            word.try_recv().is_ok()
+        };
+        assert!(!follows(&[(report(true, 1), true), (report(false, 0), true)]));
+        assert!(follows(&[(report(true, 1), true), (report(true, 0), true)]));
+        let without_table = || (report(true, 9), false);
+        assert!(!follows(&[without_table(), without_table(), without_table(), (report(true, 1), true)]));
+        assert!(follows(&[(report(true, 1), true), (report(true, 1), true), (report(true, 1), true)]));
+    }
+
+    #[test]
+    fn kube_forward_is_needed_where_only_it_accepts_what_pods_answer() {
+        let forward = |family, accepts| {
+            let (table, name) = ("filter".into(), "FORWARD".into());
+            let chain = HostChain { family, table, name, hook: Hook::Forward, priority: 0 };
+            ClosedChain { chain, how: How::Policy, accepts }
+        };
+        assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip, Accepts::Nothing)]), [Family::V4]);
+        assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip6, Accepts::Nothing)]), [Family::V6]);
+        for accepts in [Accepts::ByHand, Accepts::ByOurRule] {
+            assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip, accepts)]), []);
+        }
+        let mut input = forward(TableFamily::Ip, Accepts::Nothing);
+        input.chain.hook = Hook::Input;
+        let mut of_nft = forward(TableFamily::Ip, Accepts::Nothing);
+        of_nft.chain.name = "forward".into();
+        let inet = forward(TableFamily::Inet, Accepts::Nothing);
+        assert_eq!(forwarding_needed_in(&[input, of_nft, inet]), [], "KUBE-FORWARD is not there");
+    }
+}

@@ -1,0 +1,39 @@
+//! News of one kind of object: how much there was, and how much of it waits.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
+
+use super::text::Total;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changes {
+    total: Total,
+    pending: Gauge<u64, AtomicU64>,
+}
+
+impl Changes {
+    /// Those of `kind`, in the words of names and help: `service` and `Service`.
+    pub(super) fn register(kind: &str, title: &str, registry: &mut Registry) -> Self {
+        let changes = Self::default();
+        let name = |suffix| format!("kubeproxy_sync_proxy_rules_{kind}_changes_{suffix}");
+        let help = format!("Pending proxy rules {title} changes");
+        registry.register(name("pending"), help, changes.pending.clone());
+        let help = format!("Cumulative proxy rules {title} changes");
+        registry.register(name("total"), help, changes.total.clone());
+        changes
+    }
+
+    /// There is news of so many objects.
+    pub(super) fn heard(&self, objects: usize, waits: bool) {
+        self.total.add(objects);
+        if waits {
+            self.pending.inc_by(objects.try_into().unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn synced(&self) {
+        self.pending.set(0);
+    }
+}

@@ -1,0 +1,145 @@
+//! What this process takes, as Prometheus' client for Go tells it.
+
+use std::{fmt, fs, str::FromStr};
+
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
+
+use super::text::write;
+
+/// The parts of a second in which the kernel tells times, on every architecture that Kubernetes runs on
+/// (`USER_HZ` in include/asm-generic/param.h of Linux).
+const TICKS: f64 = 100.0;
+
+/// Read anew for each page. What cannot be read is left out.
+#[derive(Debug)]
+pub(super) struct Process;
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Taken { cpu_seconds, started, resident, virtual_size, most_virtual, files, most_files } =
+            Taken::read();
+        let gauges = [
+            (
+                ("process_start_time_seconds", "Start time of the process since unix epoch in seconds"),
+                started,
+            ),
+            (("process_resident_memory_bytes", "Resident memory size in bytes"), resident),
+            (("process_virtual_memory_bytes", "Virtual memory size in bytes"), virtual_size),
+            (
+                ("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes"),
+                most_virtual,
+            ),
+            (("process_open_fds", "Number of open file descriptors"), files),
+            (("process_max_fds", "Maximum number of open file descriptors"), most_files),
+        ];
+        if let Some(cpu_seconds) = cpu_seconds {
+            let name = ("process_cpu_seconds_total", "Total user and system CPU time spent in seconds");
+            write(&mut encoder, name, MetricType::Counter, &cpu_seconds)?;
+        }
+        for (name, value) in gauges {
+            if let Some(value) = value {
+                write(&mut encoder, name, MetricType::Gauge, &value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a process takes.
+#[derive(Debug)]
+struct Taken {
+    cpu_seconds: Option<f64>,
+    started: Option<f64>,
+    resident: Option<f64>,
+    virtual_size: Option<f64>,
+    most_virtual: Option<f64>,
+    files: Option<f64>,
+    most_files: Option<f64>,
+}
+
+impl Taken {
+    fn read() -> Self {
+        let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+        let (stat, status, limits) =
+            (read("/proc/self/stat"), read("/proc/self/status"), read("/proc/self/limits"));
+        let kibibytes = |name| after::<f64>(&status, name).map(|size| size * 1024.0);
+        Self {
+            cpu_seconds: field(&stat, 14).zip(field(&stat, 15)).map(|(user, system)| (user + system) / TICKS),
+            started: after::<f64>(&read("/proc/stat"), "btime")
+                .zip(field(&stat, 22))
+                .map(|(boot, ticks)| boot + ticks / TICKS),
+            resident: kibibytes("VmRSS:"),
+            virtual_size: kibibytes("VmSize:"),
+            most_virtual: limit(&limits, "Max address space"),
+            files: open_files(),
+            most_files: limit(&limits, "Max open files"),
+        }
+    }
+}
+
+/// A field of `/proc/self/stat`, counted from 1 as in proc_pid_stat(5). The second is the program's name in
+/// parentheses, which may hold anything.
+fn field(stat: &str, number: usize) -> Option<f64> {
+    let (_, from_third) = stat.rsplit_once(')')?;
+    from_third.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+}
+
+/// The word after a name that a line begins with.
+fn after<T: FromStr>(text: &str, name: &str) -> Option<T> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+}
+
+/// A soft limit. None is told as the largest number, as in Go.
+fn limit(limits: &str, name: &str) -> Option<f64> {
+    let limit: String = after(limits, name)?;
+    if limit == "unlimited" { Some(18_446_744_073_709_551_615.0) } else { limit.parse().ok() }
+}
+
+/// How many there are, but for the one that lists them.
+fn open_files() -> Option<f64> {
+    let count = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
+    Some(f64::from(u32::try_from(count).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::{super::text, *};
+
+    #[test]
+    fn every_metric_of_the_process_is_shown() {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Process));
+        let page = text::encode(&registry);
+        let value = |name: &str| -> f64 { after(&page, &format!("{name} ")).unwrap() };
+        assert!(page.contains("# TYPE process_cpu_seconds_total counter\n"), "{page}");
+        assert!(value("process_cpu_seconds_total") >= 0.0);
+        assert!(value("process_resident_memory_bytes") > 100_000.0, "{page}");
+        assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"), "{page}");
+        assert!(value("process_virtual_memory_max_bytes") >= value("process_virtual_memory_bytes"), "{page}");
+        assert!(value("process_open_fds") >= 3.0, "{page}");
+        assert!(value("process_max_fds") >= value("process_open_fds"), "{page}");
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+        // The clock may have been set since the machine was started.
+        assert!(
+            value("process_start_time_seconds") > 0.0 && value("process_start_time_seconds") < now + 60.0
+        );
+    }
+
+    #[test]
+    fn a_program_may_have_any_name() {
+        let stat = "7 (a) b 1) S 1 7 7 0 -1 0 0 0 0 0 250 50 0 0 20 0 1 0 4200 0";
+        assert_eq!(field(stat, 14), Some(250.0));
+        assert_eq!(field(stat, 22), Some(4200.0));
+        assert_eq!(field("", 14), None);
+    }
+
+    #[test]
+    fn without_a_limit_it_is_the_largest_number() {
+        let limits = "Max open files            1024                 524288               files\n\
+                      Max address space         unlimited            unlimited            bytes\n";
+        assert_eq!(limit(limits, "Max open files"), Some(1024.0));
+        assert_eq!(limit(limits, "Max address space"), Some(1.844_674_407_370_955_2e19));
+    }
+}

@@ -1,0 +1,207 @@
+//! Syncs, and the news that ask for them.
+//!
+//! kube-proxy is two proxies, one for each family, with syncs of their own. Here one sync serves both: it is
+//! counted for each family that is served.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::AtomicU64,
+    time::{Duration, SystemTime},
+};
+
+use ipvs::Family;
+use prometheus_client::{
+    metrics::{gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+use reconciler::{News, Observation, Observer, Subject};
+use service::{State, Traffic, WithoutLocalEndpoint};
+
+use super::{
+    changes::Changes,
+    text::{Labelled, Total, work_duration},
+};
+
+/// Seconds since 1970.
+type Moment = Gauge<f64, AtomicU64>;
+type Count = Gauge<u64, AtomicU64>;
+
+/// Listens to the writer thread. Clones count in the same metrics.
+#[derive(Clone, Debug)]
+pub(super) struct Syncs {
+    families: Vec<(Family, OfFamily)>,
+    services: Changes,
+    endpoints: Changes,
+    started: SystemTime,
+    /// Whether there was a complete sync: until then everything waits.
+    synced: bool,
+}
+
+/// What has the label `ip_family`.
+#[derive(Clone, Debug)]
+struct OfFamily {
+    took: Histogram,
+    last_ended: Moment,
+    last_asked_for: Moment,
+    latency: Histogram,
+    failures: Total,
+    without_internal: Count,
+    without_external: Count,
+}
+
+impl OfFamily {
+    fn new(started: SystemTime) -> Self {
+        let last_asked_for = Moment::default();
+        last_asked_for.set(seconds(started));
+        Self {
+            took: work_duration(),
+            last_ended: Moment::default(),
+            last_asked_for,
+            latency: Histogram::new(latency_bounds()),
+            failures: Total::default(),
+            without_internal: Count::default(),
+            without_external: Count::default(),
+        }
+    }
+
+    fn without_local_endpoint(&self, traffic: Traffic) -> &Count {
+        match traffic {
+            Traffic::Internal => &self.without_internal,
+            Traffic::External => &self.without_external,
+        }
+    }
+}
+
+impl Syncs {
+    pub(super) fn register(
+        families: &BTreeSet<Family>,
+        started: SystemTime,
+        registry: &mut Registry,
+    ) -> Self {
+        let families: Vec<_> = families.iter().map(|&family| (family, OfFamily::new(started))).collect();
+        register_syncs(&families, registry);
+        let endpoints = Changes::register("endpoint", "Endpoint", registry);
+        let services = Changes::register("service", "Service", registry);
+        register_outcomes(&families, registry);
+        Self { families, services, endpoints, started, synced: false }
+    }
+
+    fn count_without_local_endpoint(&self, state: &State) {
+        for (family, metrics) in &self.families {
+            for traffic in [Traffic::Internal, Traffic::External] {
+                let case = WithoutLocalEndpoint { traffic, family: *family };
+                let count = state.without_local_endpoint(case);
+                metrics.without_local_endpoint(traffic).set(count.try_into().unwrap_or(u64::MAX));
+            }
+        }
+    }
+}
+
+impl Observer for Syncs {
+    fn heard(&mut self, News { subject, objects, waits }: News) {
+        match subject {
+            Subject::Services => self.services.heard(objects, waits || !self.synced),
+            Subject::EndpointSlices => self.endpoints.heard(objects, waits || !self.synced),
+            Subject::Node => {}
+        }
+        if waits {
+            let now = seconds(SystemTime::now());
+            for (_, metrics) in &self.families {
+                metrics.last_asked_for.set(now);
+            }
+        }
+    }
+
+    fn synced(&mut self, sync: &Observation<'_>) {
+        let Observation { report, complete, state, triggered_at } = *sync;
+        let now = SystemTime::now();
+        for (_, metrics) in &self.families {
+            // The kernel tells of our own changes too. To look at those and do nothing is no pass over the rules,
+            // and there are as many of them as of passes.
+            if !report.is_no_news() {
+                metrics.took.observe(report.took.as_secs_f64());
+            }
+            metrics.failures.add(usize::from(report.failed > 0));
+            if complete {
+                metrics.last_ended.set(seconds(now));
+            }
+            // Of what was asked for before we started, most of the time is not ours.
+            for triggered_at in triggered_at.iter().filter(|triggered_at| **triggered_at > self.started) {
+                // The clock that it is from may be ahead of ours.
+                let latency = now.duration_since(*triggered_at).unwrap_or(Duration::ZERO);
+                metrics.latency.observe(latency.as_secs_f64());
+            }
+        }
+        if complete {
+            self.synced = true;
+            self.services.synced();
+            self.endpoints.synced();
+            self.count_without_local_endpoint(state);
+        }
+    }
+}
+
+fn register_syncs(families: &[(Family, OfFamily)], registry: &mut Registry) {
+    registry.register(
+        "kubeproxy_sync_proxy_rules_duration_seconds",
+        "SyncProxyRules latency in seconds",
+        by_family(families, |of| of.took.clone()),
+    );
+    registry.register(
+        "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+        "The last time proxy rules were successfully synced",
+        by_family(families, |of| of.last_ended.clone()),
+    );
+    registry.register(
+        "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
+        "The last time a sync of proxy rules was queued",
+        by_family(families, |of| of.last_asked_for.clone()),
+    );
+    registry.register(
+        "kubeproxy_network_programming_duration_seconds",
+        "In Cluster Network Programming Latency in seconds",
+        by_family(families, |of| of.latency.clone()),
+    );
+}
+
+fn register_outcomes(families: &[(Family, OfFamily)], registry: &mut Registry) {
+    registry.register(
+        "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
+        "Syncs that the kernel refused in part; iptables is not used",
+        by_family(families, |of| of.failures.clone()),
+    );
+    let policies = [("internal", Traffic::Internal), ("external", Traffic::External)];
+    let without_local_endpoint: Labelled<_, _> = policies
+        .iter()
+        .flat_map(|(policy, traffic)| families.iter().map(move |of| (policy, *traffic, of)))
+        .map(|(policy, traffic, (family, of))| {
+            let labels = [("traffic_policy", policy.to_string()), ("ip_family", family.to_string())];
+            (labels, of.without_local_endpoint(traffic).clone())
+        })
+        .collect();
+    registry.register(
+        "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+        "Number of services with a Local traffic policy and no endpoints",
+        without_local_endpoint,
+    );
+}
+
+fn by_family<M>(
+    families: &[(Family, OfFamily)],
+    metric: impl Fn(&OfFamily) -> M,
+) -> Labelled<[(&'static str, String); 1], M> {
+    families.iter().map(|(family, of)| ([("ip_family", family.to_string())], metric(of))).collect()
+}
+
+/// As kube-proxy has them (`NetworkProgrammingLatency` in pkg/proxy/metrics/metrics.go).
+fn latency_bounds() -> impl Iterator<Item = f64> {
+    let whole = (1..60).chain((60..120).step_by(5)).chain((120..=300).step_by(30));
+    [0.25, 0.5].into_iter().chain(whole.map(f64::from))
+}
+
+fn seconds(moment: SystemTime) -> f64 {
+    moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests;

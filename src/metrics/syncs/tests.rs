@@ -1,0 +1,208 @@
+#![allow(clippy::float_cmp, reason = "a page has each number as it was counted")]
+
+use ipvs::Protocol;
+use reconciler::{Report, Trigger};
+use service::{
+    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, TrafficPolicy,
+};
+
+use super::{super::text, *};
+
+/// What the writer thread would tell of, and the page that comes of it.
+struct Told {
+    registry: Registry,
+    syncs: Syncs,
+    started: SystemTime,
+    state: State,
+}
+
+impl Told {
+    /// A daemon that started ten minutes ago.
+    fn nothing(families: &[Family]) -> Self {
+        let started = SystemTime::now() - Duration::from_secs(600);
+        let mut registry = Registry::default();
+        let syncs = Syncs::register(&families.iter().copied().collect(), started, &mut registry);
+        Self { registry, syncs, started, state: State::new(Options::new("node")) }
+    }
+
+    fn heard(&mut self, subject: Subject, objects: usize, waits: bool) {
+        self.syncs.heard(News { subject, objects, waits });
+    }
+
+    fn synced(&mut self, report: &Report, complete: bool, triggered_at: &[SystemTime]) {
+        self.syncs.synced(&Observation { report, complete, state: &self.state, triggered_at });
+    }
+
+    /// The value of a metric with these labels.
+    fn value(&self, metric: &str) -> f64 {
+        let page = text::encode(&self.registry);
+        let value = page.lines().find_map(|line| line.strip_prefix("kubeproxy_")?.strip_prefix(metric));
+        let value = value.and_then(|rest| rest.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("{metric} is not in\n{page}")).parse().unwrap()
+    }
+
+    fn values<const N: usize>(&self, metrics: [&str; N]) -> [f64; N] {
+        metrics.map(|metric| self.value(metric))
+    }
+}
+
+fn report(trigger: Trigger, milliseconds: u64) -> Report {
+    Report {
+        trigger,
+        full: false,
+        done: 1,
+        repairs: Vec::new(),
+        failures: Vec::new(),
+        failed: 0,
+        took: Duration::from_millis(milliseconds),
+    }
+}
+
+fn now() -> f64 {
+    seconds(SystemTime::now())
+}
+
+#[test]
+fn a_sync_is_counted_for_each_family_that_is_served() {
+    let mut told = Told::nothing(&Family::BOTH);
+    told.synced(&report(Trigger::Change, 3), true, &[]);
+    told.synced(&report(Trigger::Change, 5), false, &[]);
+    for family in ["IPv4", "IPv6"] {
+        let name = |suffix: &str| format!("sync_proxy_rules_duration_seconds_{suffix}");
+        assert_eq!(told.value(&format!("{}{{ip_family=\"{family}\"}}", name("count"))), 2.0);
+        assert_eq!(told.value(&format!("{}{{ip_family=\"{family}\"}}", name("sum"))), 0.008);
+        for (bound, count) in [("0.001", 0.0), ("0.004", 1.0), ("0.008", 2.0), ("16.384", 2.0), ("+Inf", 2.0)]
+        {
+            let bucket = format!("{}{{le=\"{bound}\",ip_family=\"{family}\"}}", name("bucket"));
+            assert_eq!(told.value(&bucket), count, "{bucket}");
+        }
+    }
+    let mut told = Told::nothing(&[Family::V4]);
+    told.synced(&report(Trigger::Change, 3), true, &[]);
+    assert!(!text::encode(&told.registry).contains("IPv6"));
+}
+
+#[test]
+fn a_look_at_what_the_kernel_told_of_counts_only_if_something_was_done() {
+    let mut told = Told::nothing(&[Family::V4]);
+    told.synced(&Report { done: 0, ..report(Trigger::KernelEvent, 1) }, true, &[]);
+    let count = "sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"}";
+    assert_eq!(told.value(count), 0.0);
+    told.synced(&report(Trigger::KernelEvent, 1), true, &[]);
+    told.synced(&Report { done: 0, ..report(Trigger::Period, 1) }, true, &[]);
+    assert_eq!(told.value(count), 2.0);
+}
+
+#[test]
+fn changes_wait_until_a_sync_is_complete() {
+    let mut told = Told::nothing(&[Family::V4]);
+    let pending = ["sync_proxy_rules_service_changes_pending", "sync_proxy_rules_endpoint_changes_pending"];
+    // Before the first sync all that was heard waits for it.
+    told.heard(Subject::Services, 3, false);
+    told.heard(Subject::EndpointSlices, 5, true);
+    told.heard(Subject::Node, 1, true);
+    assert_eq!(told.values(pending), [3.0, 5.0]);
+    told.synced(&report(Trigger::Start, 1), false, &[]);
+    assert_eq!(told.values(pending), [3.0, 5.0], "the kernel could not be read");
+    told.synced(&Report { failed: 1, ..report(Trigger::Start, 1) }, true, &[]);
+    assert_eq!(told.values(pending), [0.0, 0.0]);
+    // Then only what changes something.
+    told.heard(Subject::Services, 1, false);
+    told.heard(Subject::EndpointSlices, 1, true);
+    assert_eq!(told.values(pending), [0.0, 1.0]);
+    let totals = ["sync_proxy_rules_service_changes_total", "sync_proxy_rules_endpoint_changes_total"];
+    assert_eq!(told.values(totals), [4.0, 6.0]);
+}
+
+#[test]
+fn the_moments_are_those_of_the_last_change_to_sync_and_of_the_last_complete_sync() {
+    let mut told = Told::nothing(&[Family::V4]);
+    let queued = "sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"}";
+    let ended = "sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"}";
+    assert_eq!(told.values([queued, ended]), [seconds(told.started), 0.0]);
+    told.heard(Subject::Services, 1, false);
+    told.synced(&report(Trigger::Period, 1), false, &[]);
+    assert_eq!(told.values([queued, ended]), [seconds(told.started), 0.0]);
+    let before = now();
+    told.heard(Subject::Node, 1, true);
+    told.synced(&report(Trigger::Change, 1), true, &[]);
+    let [queued, ended] = told.values([queued, ended]);
+    assert!(before <= queued && queued <= ended && ended <= now(), "{before} {queued} {ended}");
+}
+
+#[test]
+fn the_latency_of_what_was_asked_for_before_the_start_is_not_ours() {
+    let mut told = Told::nothing(&[Family::V4]);
+    let name = |suffix: &str| format!("network_programming_duration_seconds_{suffix}ip_family=\"IPv4\"}}");
+    let before = told.started - Duration::from_secs(1);
+    let ahead = SystemTime::now() + Duration::from_secs(3600);
+    let two_seconds_ago = SystemTime::now() - Duration::from_millis(1500);
+    told.synced(&report(Trigger::Change, 1), true, &[before, told.started, two_seconds_ago, ahead]);
+    assert_eq!(told.value(&name("count{")), 2.0);
+    // A clock that is ahead tells of no time at all.
+    assert_eq!(told.value(&name("bucket{le=\"0.25\",")), 1.0);
+    assert_eq!(told.value(&name("bucket{le=\"1\",")), 1.0);
+    assert_eq!(told.value(&name("bucket{le=\"300\",")), 2.0);
+}
+
+#[test]
+fn the_buckets_of_the_latency_are_those_of_kube_proxy() {
+    let bounds: Vec<_> = latency_bounds().collect();
+    assert_eq!(bounds.len(), 2 + 59 + 12 + 7);
+    assert!(bounds.is_sorted());
+    for bound in [0.25, 0.5, 1.0, 2.0, 59.0, 60.0, 65.0, 115.0, 120.0, 150.0, 300.0] {
+        assert!(bounds.contains(&bound), "{bound}");
+    }
+}
+
+#[test]
+fn a_sync_of_which_the_kernel_refused_something_is_a_failure() {
+    let mut told = Told::nothing(&[Family::V6]);
+    told.synced(&report(Trigger::Change, 1), true, &[]);
+    told.synced(&Report { failed: 7, ..report(Trigger::Change, 1) }, true, &[]);
+    assert_eq!(told.value("sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv6\"}"), 1.0);
+}
+
+#[test]
+fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
+    let mut told = Told::nothing(&Family::BOTH);
+    let name = ObjectName::new("default", "web");
+    let web = Service {
+        cluster_ips: vec!["10.96.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
+        internal_traffic_policy: TrafficPolicy::Local,
+        ..Service::new(name.clone())
+    };
+    let elsewhere = Endpoint {
+        address: "10.244.7.7".parse().unwrap(),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: Some("another".into()),
+        zone_hints: Box::default(),
+        node_hints: Box::default(),
+    };
+    told.state.apply(Change::ReplaceServices(vec![web]));
+    told.state.apply(Change::ReplaceSlices(vec![EndpointSlice {
+        name: name.clone(),
+        service: name,
+        family: Family::V4,
+        ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
+        endpoints: vec![elsewhere],
+        triggered_at: None,
+        problems: Vec::new(),
+    }]));
+    let count = |policy: &str, family: &str| {
+        format!(
+            "sync_proxy_rules_no_local_endpoints_total{{traffic_policy=\"{policy}\",ip_family=\"{family}\"}}"
+        )
+    };
+    let internal = count("internal", "IPv4");
+    told.synced(&report(Trigger::Change, 1), false, &[]);
+    assert_eq!(told.value(&internal), 0.0, "nothing is programmed");
+    told.synced(&report(Trigger::Change, 1), true, &[]);
+    assert_eq!(told.value(&internal), 1.0);
+    for (policy, family) in [("internal", "IPv6"), ("external", "IPv4"), ("external", "IPv6")] {
+        assert_eq!(told.value(&count(policy, family)), 0.0, "{policy} {family}");
+    }
+}

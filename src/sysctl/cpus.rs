@@ -1,0 +1,52 @@
+//! How many processors the machine has.
+
+use std::{fs, num::NonZero, thread};
+
+use super::Sysctl;
+
+impl Sysctl {
+    /// Those that are online, whichever of them this process may use: conntrack's table serves all of them.
+    pub(super) fn processors(&self) -> u32 {
+        let list = fs::read_to_string(self.processors.join("online")).ok();
+        let online = list.and_then(|list| count(list.trim())).filter(|count| *count > 0);
+        online.unwrap_or_else(|| {
+            let usable = thread::available_parallelism().map_or(1, NonZero::get);
+            u32::try_from(usable).unwrap_or(u32::MAX)
+        })
+    }
+}
+
+/// `0-3,8` is five.
+fn count(list: &str) -> Option<u32> {
+    list.split(',').try_fold(0u32, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn processors_are_counted_from_the_kernel_s_list() {
+        for (list, processors) in [
+            ("0", Some(1)),
+            ("0-3", Some(4)),
+            ("0-3,8,10-11", Some(7)),
+            ("", None),
+            ("3-0", None),
+            ("x", None),
+        ] {
+            assert_eq!(count(list), processors, "{list}");
+        }
+    }
+
+    #[test]
+    fn without_a_list_there_is_one_at_least() {
+        assert!(Sysctl::at(Path::new("/nonexistent")).processors() >= 1);
+    }
+}
