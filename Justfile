@@ -18,6 +18,10 @@ test *args:
 vm *args:
     cargo xtask vm "$@"
 
+# The container image for amd64 and arm64, and its SBOMs, in target/image.
+image *args:
+    cargo xtask image "$@"
+
 # Format and lints, as the unit tier checks them.
 check:
     cargo fmt --all --check
