@@ -21,7 +21,7 @@ use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
-    daemon::{Daemon, eventually, ipvsadm_shows},
+    daemon::{Daemon, eventually, eventually_within, ipvsadm_shows},
     lab::Lab,
 };
 
@@ -97,7 +97,8 @@ impl Cluster {
 
     /// Waits for the one Event of a Service, and returns its message.
     fn told(&self, name: &str) -> String {
-        let event = eventually("the Service has an Event", || {
+        // Each node waits for its part of ten seconds.
+        let event = eventually_within(Duration::from_secs(60), "the Service has an Event", || {
             self.events_of(name).into_iter().next().ok_or_else(|| anyhow::anyhow!("no Event of {name}"))
         })
         .unwrap();

@@ -1,12 +1,14 @@
 //! What `kubectl describe node` shows of a node that hurts traffic to Services.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
+use std::time::Duration;
+
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
 use testkit::{
     control_plane::ControlPlane,
-    daemon::{Daemon, eventually},
+    daemon::{Daemon, eventually_within},
     lab::Lab,
 };
 
@@ -35,7 +37,8 @@ fn a_node_whose_firewall_drops_what_it_does_not_know_has_an_event_that_says_so()
     let of_the_node = ListParams::default()
         .fields("involvedObject.kind=Node,involvedObject.name=node,involvedObject.uid=node");
     let events: Api<Event> = Api::namespaced(server.admin_client(), "default");
-    let event = eventually("the Node has an Event", || {
+    // Each node waits for its part of ten seconds.
+    let event = eventually_within(Duration::from_secs(60), "the Node has an Event", || {
         let found = server.block_on(events.list(&of_the_node))?.items;
         found.into_iter().find(|event| event.reason.as_deref() == Some("HostFirewallDrops")).context("none")
     })

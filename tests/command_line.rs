@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -51,7 +51,7 @@ fn the_help_names_every_command() {
     let output = kube_ipvs(&["--help"]);
     assert!(output.status.success());
     let help = String::from_utf8(output.stdout).unwrap();
-    for command in ["run", "list", "resync", "status"] {
+    for command in ["run", "list", "resync", "status", "cleanup"] {
         assert!(help.contains(&format!("\n  {command}")), "{command} in:\n{help}");
     }
 }
@@ -67,7 +67,7 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
         .split(" --")
         .skip(1)
         .filter(|flag| flag.contains(" *"))
-        .filter_map(|flag| flag.split([' ', ',', '<']).next())
+        .filter_map(|flag| flag.split([' ', ',', '<', '[']).next())
         .collect();
     assert_eq!(
         marked,
@@ -80,7 +80,9 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
             "vip-binding",
             "drain-timeout",
             "host-firewall",
-            "manifests"
+            "manifests",
+            "init-only",
+            "write-config-to"
         ],
         "{help}"
     );
@@ -117,7 +119,7 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         ),
         (
             &["--conntrack-max-per-core=many"],
-            "kube-ipvs: invalid value 'many' for '--conntrack-max-per-core <VALUE>': \
+            "kube-ipvs: invalid value 'many' for '--conntrack-max-per-core <COUNT>': \
              invalid digit found in string",
         ),
         (
@@ -137,7 +139,21 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         ),
         (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
         (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
-        (&["--cleanup"], "kube-ipvs: --cleanup is not supported yet"),
+        (
+            &["--oom-score-adj", "-2000"],
+            "kube-ipvs: --oom-score-adj: -2000 is no OOM score adjustment: expected -1000 to 1000",
+        ),
+        (
+            &["--healthz-bind-address=10256"],
+            "kube-ipvs: --healthz-bind-address: \"10256\" is no address with a port from 1 to 65535, \
+             such as 0.0.0.0:10256 or [::]:10256",
+        ),
+        (&["--conntrack-udp-timeout=-1s"], "kube-ipvs: --conntrack-udp-timeout: -1s is negative"),
+        (
+            &["--metrics-bind-address=", "--write-config-to=/nonexistent/config.conf"],
+            "kube-ipvs: metricsBindAddress: that nothing listens can only be said by a flag: \
+             empty in a file means the default",
+        ),
     ] {
         assert_eq!(complaint(64, arguments), expected, "{arguments:?}");
     }
@@ -220,15 +236,42 @@ fn kubeadm_s_command_line_and_configuration_are_taken_as_they_are() {
 
 #[test]
 fn an_unknown_field_is_a_warning_and_what_has_no_effect_is_another() {
-    let content = KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: -998\nmodus: ipvs");
+    let content = KUBEADM_CONFIG.replace("portRange: \"\"", "portRange: 1-2\nmodus: ipvs");
     let (_directory, path) = file("config.conf", &content);
     let output = kube_ipvs(&["--config", path.to_str().unwrap(), "--logging-format=json"]);
     let said = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
     assert!(lines[0].contains("unknown field modus is ignored") && lines[0].starts_with('{'), "{said}");
-    assert!(lines[1].contains("accepted without effect: oomScoreAdj"), "{said}");
+    assert!(lines[1].contains("accepted without effect: portRange"), "{said}");
     assert!(lines[2].starts_with("kube-ipvs: kubeconfig "), "{said}");
+}
+
+/// Nothing is removed here: the last argument of each cannot be.
+#[test]
+fn a_cleanup_spares_what_file_and_flag_say_and_takes_the_file_of_any_mode() {
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n";
+    let (_directory, misspelt) =
+        file("config.conf", &format!("{head}ipvs: {{excludeCIDR: [10.99.0.0/16]}}\n"));
+    let (_directory, bad) = file("bad.conf", &format!("{head}ipvs: {{excludeCIDRs: [10.99.0.0/33]}}\n"));
+    let (_directory, malformed) = file("malformed.conf", &format!("{head}ipvs: [\n"));
+    let [misspelt, bad, malformed] = [&misspelt, &bad, &malformed].map(|path| path.to_str().unwrap());
+    for command in ["cleanup", "--cleanup"] {
+        assert_eq!(
+            complaint(1, &[command, "--config", misspelt, "--control-socket=/dev/null/control.sock"]),
+            format!("kube-ipvs: warning: {misspelt}: unknown field ipvs.excludeCIDR is ignored")
+        );
+        let not_a_range =
+            complaint(64, &[command, "--config", misspelt, "--ipvs-exclude-cidrs=10.98.0.0/33"]);
+        assert!(
+            not_a_range.starts_with("kube-ipvs: --ipvs-exclude-cidrs: \"10.98.0.0/33\""),
+            "{not_a_range}"
+        );
+        let not_a_range = complaint(64, &[command, "--config", bad]);
+        assert!(not_a_range.starts_with(&format!("kube-ipvs: {bad}: ipvs.excludeCIDRs: ")), "{not_a_range}");
+        let place = complaint(1, &[command, "--config", malformed]);
+        assert!(place.starts_with(&format!("kube-ipvs: {malformed}:")), "{place}");
+    }
 }
 
 #[test]
@@ -239,6 +282,56 @@ fn the_daemon_s_commands_say_when_there_is_no_daemon() {
             "kube-ipvs: no daemon answers at /nonexistent/control.sock: is kube-ipvs running on this node?"
         );
     }
+}
+
+#[test]
+fn a_configuration_is_written_and_reads_back_without_a_kernel_or_an_api_server() {
+    let (directory, kubeadm) = file("config.conf", KUBEADM_CONFIG);
+    let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
+    let write = |from: &Path, to: &Path| {
+        let output = kube_ipvs(&[
+            &format!("--config={}", from.display()),
+            &format!("--write-config-to={}", to.display()),
+        ]);
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+        assert!(output.status.success() && output.stdout.is_empty());
+        fs::read_to_string(to).unwrap()
+    };
+    let written = write(&kubeadm, &first);
+    for line in [
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1",
+        "clusterCIDR: 10.244.0.0/16",
+        "  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf",
+        "  tcpEstablishedTimeout: 24h0m0s",
+        "  maxPerCore: 32768",
+        "healthzBindAddress: 0.0.0.0:10256",
+        "  masqueradeBit: 14",
+        "mode: ipvs",
+        "oomScoreAdj: -999",
+    ] {
+        assert!(written.lines().any(|written| written == line), "no line {line:?} in:\n{written}");
+    }
+    assert_eq!(write(&first, &second), written);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_to_is_named() {
+    assert_eq!(
+        complaint(1, &["--write-config-to=/nonexistent/config.conf"]),
+        "kube-ipvs: /nonexistent/config.conf: the configuration file cannot be written: \
+         No such file or directory (os error 2)"
+    );
+}
+
+/// kubespray, kubeadm on older clusters and others switch gates on that mean nothing here.
+#[test]
+fn a_file_with_the_gate_for_the_ipvs_mode_is_taken() {
+    let (_directory, path) =
+        file("config.conf", &format!("{KUBEADM_CONFIG}featureGates: {{KubeProxyIPVS: true}}\n"));
+    let output = kube_ipvs(&["--config", path.to_str().unwrap(), "--logging-format=json"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("accepted without effect: featureGates.KubeProxyIPVS"), "{said}");
+    assert!(said.lines().last().unwrap().starts_with("kube-ipvs: kubeconfig "), "{said}");
 }
 
 /// What kubeadm 1.33 writes into the ConfigMap kube-system/kube-proxy for a pod network of 10.244.0.0/16.

@@ -263,37 +263,40 @@ fn a_node_port_that_the_node_may_take_for_itself_is_told_of_and_the_remedy_keeps
     assert_eq!(logged(&cluster, &["WARN", "port 32767"]), 1);
 }
 
+/// How many minutes IPVS will keep the established connection without a packet.
+fn minutes(node: &Host) -> anyhow::Result<u32> {
+    let connections = node.run("ipvsadm", &["-Lnc"])?;
+    let line = connections.lines().find(|line| line.contains("ESTABLISHED"));
+    let expires = line.with_context(|| connections.clone())?.split_whitespace().nth(1);
+    Ok(expires.and_then(|left| left.split(':').next()).context("no time")?.parse()?)
+}
+
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn connections_that_ipvs_forgets_before_conntrack_does_are_a_note_and_no_warning() {
-    let cluster = Cluster::start(1, &[OFTEN]);
+    let mut cluster = Cluster::start(1, &[OFTEN]);
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
     cluster.apply(&web());
     let note = told(&cluster, &["note:", "TCP after 900 s"]);
     assert_eq!(logged(&cluster, &["INFO", "TCP after 900 s"]), 1);
     assert_eq!(logged(&cluster, &WARNED), 0, "a kernel as it comes is nothing to be warned of");
 
-    // An established connection, and how many minutes IPVS will keep it without a packet.
-    let minutes = || -> anyhow::Result<u32> {
-        let connections = node.run("ipvsadm", &["-Lnc"])?;
-        let line = connections.lines().find(|line| line.contains("ESTABLISHED"));
-        let expires = line.with_context(|| connections.clone())?.split_whitespace().nth(1);
-        Ok(expires.and_then(|left| left.split(':').next()).context("no time")?.parse()?)
-    };
     node.run("ipvsadm", &["--set", "2", "0", "0"]).unwrap();
     let mut forgotten = client.connect(at(V4, 80)).unwrap();
     eventually("IPVS forgets it", || {
-        ensure!(minutes().is_err(), "it is there still");
+        ensure!(minutes(node).is_err(), "it is there still");
         Ok(())
     })
     .unwrap();
     forgotten.still_works().unwrap_err();
 
-    // The last words of the line, after which everything is as conntrack has it.
-    let (_, command) = note.rsplit_once(", or ").unwrap();
-    node.run("sh", &["-c", command]).unwrap();
+    // The last words of the line, with which everything is as conntrack has it.
+    let (_, flags) = note.rsplit_once(", or ").unwrap();
+    let with_flags: Vec<_> = [OFTEN].into_iter().chain(flags.split_whitespace()).collect();
+    cluster.restart(&with_flags);
     not_told(&cluster, &["note:", "TCP after"]);
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
     let mut kept = client.connect(at(V4, 80)).unwrap();
-    assert!(minutes().unwrap() > 900 / 60, "{:?}", minutes());
+    assert!(minutes(node).unwrap() > 900 / 60, "{:?}", minutes(node));
     kept.still_works().unwrap();
 }

@@ -75,13 +75,20 @@ fn a_process_without_net_admin() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_second_daemon_on_the_node() {
+fn a_second_daemon_on_the_node_waits_for_its_turn() {
     let lab = Lab::new(0, 8080).unwrap();
     let manifests = tempfile::tempdir().unwrap();
     let first = Daemon::with_manifests(&lab.node, manifests.path(), &[]).unwrap();
     testkit::daemon::eventually("the first answers", || first.ask(&lab.node, "status")).unwrap();
     let second = first.another(&lab.node, manifests.path()).unwrap();
-    let (code, said) = second.ended().unwrap();
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("another kube-ipvs runs on this node"), "{said}");
+    testkit::daemon::eventually("the second says what it waits for", || {
+        let said = second.log();
+        anyhow::ensure!(said.contains("another kube-ipvs runs on this node"), "{said}");
+        Ok(())
+    })
+    .unwrap();
+    assert!(!second.log().contains("kube-ipvs starts"), "{}", second.log());
+    first.ask(&lab.node, "status").unwrap();
+    first.kill().unwrap();
+    testkit::daemon::eventually("the second answers", || second.ask(&lab.node, "status")).unwrap();
 }

@@ -102,6 +102,11 @@ impl Cluster {
         self.daemon = Some(daemon);
     }
 
+    /// Kills the daemon. What it programmed stays.
+    pub(crate) fn stop(&mut self) {
+        self.daemon.take().unwrap().kill().unwrap();
+    }
+
     pub(crate) fn daemon(&self) -> &Daemon {
         self.daemon.as_ref().unwrap()
     }

@@ -1,0 +1,272 @@
+//! manifests/ as operators apply it, with the real kubectl, kubeadm and Helm, at a real kube-apiserver.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use serde_json::Value;
+use testkit::{control_plane::ControlPlane, daemon::eventually};
+
+/// The programs that an operator has.
+struct Clients {
+    programs: PathBuf,
+    /// What they may write to, instead of the home directory.
+    home: tempfile::TempDir,
+}
+
+impl Clients {
+    /// `None`, said as a skip, where there are none.
+    fn new() -> Option<Self> {
+        let Some(programs) = std::env::var_os("KUBE_IPVS_TEST_CLIENTS") else {
+            println!("SKIP: no kubectl, kubeadm and helm: KUBE_IPVS_TEST_CLIENTS is not set");
+            return None;
+        };
+        Some(Self { programs: programs.into(), home: tempfile::tempdir().unwrap() })
+    }
+
+    /// Runs one of them in manifests/, and returns what it printed.
+    fn run(&self, program: &str, arguments: &[impl AsRef<OsStr>], input: &str) -> Result<String> {
+        let mut child = Command::new(self.programs.join(program))
+            .args(arguments)
+            .current_dir(manifests())
+            .env("HOME", self.home.path())
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| program.to_owned())?;
+        child.stdin.take().context("no stdin")?.write_all(input.as_bytes())?;
+        let output = child.wait_with_output()?;
+        if !output.status.success() {
+            bail!("{program}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    fn kustomize(&self, directory: &str) -> String {
+        self.run("kubectl", &["kustomize", directory], "").unwrap()
+    }
+
+    /// The chart with these settings, as `helm install` would send it.
+    fn chart(&self, settings: &[&str]) -> Result<String> {
+        let mut arguments =
+            vec!["template", "kube-ipvs", "helm/kube-ipvs", "--namespace", "kube-system", "--skip-tests"];
+        arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+        self.run("helm", &arguments, "")
+    }
+}
+
+/// An API server, and the administrator's kubectl.
+struct Cluster {
+    clients: Clients,
+    server: ControlPlane,
+}
+
+impl Cluster {
+    /// `None`, said as a skip, where something for it is missing.
+    fn new() -> Option<Self> {
+        let clients = Clients::new()?;
+        let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
+            println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
+            return None;
+        };
+        let namespaces: Api<Namespace> = Api::all(server.admin_client());
+        let kube_system = || Ok(server.block_on(namespaces.get("kube-system"))?);
+        eventually("there is the namespace kube-system", kube_system).unwrap();
+        Some(Self { clients, server })
+    }
+
+    /// The objects as the API server would store them, by kind and name; it stores nothing.
+    fn dry_run(&self, manifest: &str) -> BTreeMap<String, Value> {
+        let kubeconfig = self.server.admin_kubeconfig();
+        let arguments = [
+            "apply".as_ref(),
+            "--kubeconfig".as_ref(),
+            kubeconfig.as_os_str(),
+            "--dry-run=server".as_ref(),
+            "--output=json".as_ref(),
+            "--filename=-".as_ref(),
+        ];
+        let printed = self.clients.run("kubectl", &arguments, manifest).unwrap();
+        let list: Value = serde_json::from_str(&printed).unwrap();
+        // One object is printed without a list around it.
+        let items = list["items"].as_array().cloned().unwrap_or_else(|| vec![list]);
+        items.into_iter().map(|object| (key(&object), object)).collect()
+    }
+}
+
+fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
+}
+
+fn key(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
+}
+
+/// The objects of a YAML stream.
+fn read(yaml: &str) -> BTreeMap<String, Value> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
+    objects.into_iter().filter(|object| !object.is_null()).map(|object| (key(&object), object)).collect()
+}
+
+/// Each directory with a kustomization, as a path below manifests/.
+fn kustomizations() -> Vec<String> {
+    let mut found = vec![".".to_owned()];
+    for entry in fs::read_dir(manifests()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.path().join("kustomization.yaml").is_file() {
+            found.push(entry.file_name().into_string().unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+#[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
+fn an_api_server_accepts_every_kustomization() {
+    let Some(cluster) = Cluster::new() else { return };
+    let kustomizations = kustomizations();
+    assert!(kustomizations.len() > 5, "{kustomizations:?}");
+    for directory in kustomizations {
+        let objects = cluster.dry_run(&cluster.clients.kustomize(&directory));
+        let name = if directory == "kubeadm" { "DaemonSet/kube-proxy" } else { "DaemonSet/kube-ipvs" };
+        let image = &objects[name]["spec"]["template"]["spec"]["containers"][0]["image"];
+        assert_eq!(image, concat!("kube-ipvs:", env!("CARGO_PKG_VERSION")), "{directory}");
+    }
+}
+
+#[test]
+#[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
+fn the_chart_installs_what_the_kustomization_does() {
+    let Some(cluster) = Cluster::new() else { return };
+    let chart = cluster.dry_run(&cluster.clients.chart(&[]).unwrap());
+    let kustomization = cluster.dry_run(&cluster.clients.kustomize("."));
+    let essence = |objects: BTreeMap<String, Value>| objects.into_iter().map(essence).collect::<Vec<_>>();
+    assert_eq!(essence(chart), essence(kustomization));
+}
+
+/// What an object does, whoever made it: without its metadata, and configuration read.
+fn essence((key, mut object): (String, Value)) -> (String, Value) {
+    object["metadata"] = Value::Null;
+    for file in object["data"].as_object_mut().into_iter().flat_map(|data| data.values_mut()) {
+        *file = serde_saphyr::from_str(file.as_str().unwrap()).unwrap();
+    }
+    (key, object)
+}
+
+#[test]
+#[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
+fn an_api_server_accepts_the_chart_with_every_setting() {
+    let Some(cluster) = Cluster::new() else { return };
+    let privileged = cluster.dry_run(&cluster.clients.chart(&["hardened=false"]).unwrap());
+    let pod = &privileged["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
+    assert_eq!(pod["initContainers"], Value::Null);
+    assert_eq!(pod["containers"][0]["securityContext"]["privileged"], true);
+
+    let settings = [
+        "image.repository=registry.example/kube-ipvs",
+        "image.tag=1.2.3",
+        "imagePullSecrets[0].name=pull",
+        "server=https://10.0.0.1:6443",
+        "config.clusterCIDR=10.1.0.0/16\\,fd00:1::/64",
+        "config.ipvs.strictARP=true",
+        "extraArgs[0]=--vip-binding=route",
+        "nodeSelector.disk=ssd",
+        "resources.limits.memory=256Mi",
+    ];
+    let set = cluster.dry_run(&cluster.clients.chart(&settings).unwrap());
+    let pod = &set["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
+    for container in [&pod["initContainers"][0], &pod["containers"][0]] {
+        assert_eq!(container["image"], "registry.example/kube-ipvs:1.2.3");
+        assert_eq!(container["resources"]["limits"]["memory"], "256Mi");
+    }
+    let arguments = pod["containers"][0]["args"].as_array().unwrap();
+    assert_eq!(arguments.last().unwrap(), "--vip-binding=route");
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+    assert_eq!(pod["nodeSelector"]["disk"], "ssd");
+    let (_, configuration) = essence((String::new(), set["ConfigMap/kube-ipvs"].clone()));
+    let file = &configuration["data"]["config.conf"];
+    assert_eq!(file["clusterCIDR"], "10.1.0.0/16,fd00:1::/64");
+    assert_eq!(file["ipvs"]["strictARP"], true);
+    assert_eq!(file["ipvs"]["scheduler"], "rr");
+    let server = &configuration["data"]["kubeconfig.conf"]["clusters"][0]["cluster"]["server"];
+    assert_eq!(server, "https://10.0.0.1:6443");
+}
+
+#[test]
+#[ignore = "needs helm: cargo xtask test --tier api"]
+fn a_pod_monitor_asks_for_metrics_that_prometheus_can_reach() {
+    let Some(clients) = Clients::new() else { return };
+    let refused = clients.chart(&["podMonitor.enabled=true"]).unwrap_err().to_string();
+    assert!(refused.contains("set config.metricsBindAddress"), "{refused}");
+
+    let chart = clients.chart(&["podMonitor.enabled=true", "config.metricsBindAddress=0.0.0.0:10249"]);
+    let objects = read(&chart.unwrap());
+    let monitored = &objects["PodMonitor/kube-ipvs"]["spec"];
+    let daemon_set = &objects["DaemonSet/kube-ipvs"]["spec"];
+    assert_eq!(monitored["selector"], daemon_set["selector"]);
+    let port = &daemon_set["template"]["spec"]["containers"][0]["ports"][0];
+    assert_eq!(monitored["podMetricsEndpoints"][0]["port"], port["name"]);
+    assert_eq!(port["containerPort"], 10249);
+}
+
+#[test]
+#[ignore = "needs kubectl and kubeadm: cargo xtask test --tier api"]
+fn on_a_kubeadm_cluster_the_image_is_all_that_changes() {
+    let Some(clients) = Clients::new() else { return };
+    let printed = clients.run("kubeadm", &KUBEADM, "").unwrap();
+    let (mut theirs, ours) = (read(&printed), read(&clients.kustomize("kubeadm")));
+
+    // Its ConfigMap leaves nearly every field empty, null or zero, and is taken as it is.
+    let configuration = theirs["ConfigMap/kube-proxy"]["data"]["config.conf"].as_str().unwrap();
+    let file = |name| clients.home.path().join(name);
+    fs::write(file("config.conf"), configuration).unwrap();
+    let read_back = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"))
+        .arg("--config")
+        .arg(file("config.conf"))
+        .arg("--hostname-override=node")
+        .arg("--write-config-to")
+        .arg(file("effective.conf"))
+        .output()
+        .unwrap();
+    assert!(read_back.status.success(), "{}", String::from_utf8_lossy(&read_back.stderr));
+    let effective: Value =
+        serde_saphyr::from_str(&fs::read_to_string(file("effective.conf")).unwrap()).unwrap();
+    assert_eq!(effective["clusterCIDR"], "10.244.0.0/16");
+    assert_eq!(effective["conntrack"]["maxPerCore"], 32768);
+
+    let theirs = theirs.get_mut("DaemonSet/kube-proxy").unwrap();
+    let image = &mut theirs["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert!(image.as_str().unwrap().starts_with("registry.k8s.io/kube-proxy:"), "{image}");
+    *image = concat!("kube-ipvs:", env!("CARGO_PKG_VERSION")).into();
+    assert_eq!(ours.len(), 1);
+    assert_eq!(&ours["DaemonSet/kube-proxy"], theirs);
+}
+
+/// What a cluster made by kubeadm has for kube-proxy. Without a version and an address it would look for them.
+const KUBEADM: [&str; 8] = [
+    "init",
+    "phase",
+    "addon",
+    "kube-proxy",
+    "--print-manifest",
+    "--kubernetes-version=v1.36.4",
+    "--apiserver-advertise-address=192.0.2.1",
+    "--pod-network-cidr=10.244.0.0/16",
+];

@@ -1,0 +1,209 @@
+//! Health and Events of the proxy with a real kube-apiserver.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on must stop"
+)]
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+
+use anyhow::ensure;
+use k8s_openapi::api::core::v1::{Event, Service};
+use kube::{Api, api::ListParams};
+use serde_json::{Value, json};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually},
+    lab::{Host, Lab, Page},
+};
+
+/// The health check port of the test's Service.
+const PORT: u16 = 32_100;
+
+/// A lab whose node has a name of its own at a server that other tests may share.
+struct Cluster {
+    lab: Lab,
+    server: ControlPlane,
+    node: &'static str,
+}
+
+impl Cluster {
+    /// `None`, said as a skip, where there is no API server.
+    fn new(node: &'static str) -> Option<Self> {
+        let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
+            println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
+            return None;
+        };
+        let lab = Lab::new(1, 8080).unwrap();
+        lab.node.reach(server.address().unwrap()).unwrap();
+        Some(Self { lab, server, node })
+    }
+
+    fn daemon(&self, arguments: &[&str]) -> Daemon {
+        let kubeconfig = self.server.proxy_kubeconfig();
+        let kubeconfig = kubeconfig.to_string_lossy();
+        let ours = ["--kubeconfig", &kubeconfig, "--hostname-override", self.node];
+        Daemon::start(&self.lab.node, &[&ours[..], arguments].concat()).unwrap()
+    }
+
+    fn create_node(&self) {
+        let ips: [IpAddr; 2] = [self.lab.node.ipv4.into(), self.lab.node.ipv6.into()];
+        self.server.create_node(self.node, &ips, None, &[]).unwrap();
+    }
+
+    fn taint(&self, taints: &Value) {
+        self.server
+            .apply(&json!({
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": self.node},
+                "spec": {"taints": taints},
+            }))
+            .unwrap();
+    }
+
+    /// Waits until a page of the node has this status.
+    fn answers(&self, port: u16, path: &str, status: u16) -> Page {
+        let at = SocketAddr::new(self.lab.node.ipv4.into(), port);
+        eventually(&format!("{at}{path} answers {status}"), || {
+            let page = self.lab.client.get(at, path)?;
+            ensure!(page.status == status, "{page:?}");
+            Ok(page)
+        })
+        .unwrap()
+    }
+
+    /// The Events that `kubectl describe` selects like this.
+    fn events(&self, namespace: &str, selected: &[(&str, &str)]) -> Vec<Event> {
+        let selected: Vec<_> =
+            selected.iter().map(|(field, value)| format!("involvedObject.{field}={value}")).collect();
+        let events: Api<Event> = Api::namespaced(self.server.admin_client(), namespace);
+        let selected = ListParams::default().fields(&selected.join(","));
+        self.server.block_on(events.list(&selected)).unwrap().items
+    }
+
+    fn events_of_node(&self, reason: &str) -> Vec<Event> {
+        let mut events = self.events("default", &[("kind", "Node"), ("name", self.node), ("uid", self.node)]);
+        events.retain(|event| event.reason.as_deref() == Some(reason));
+        events
+    }
+
+    /// Waits for the one Event of the node for this reason.
+    fn told(&self, reason: &str) -> Event {
+        eventually("the node has an Event", || {
+            self.events_of_node(reason).pop().ok_or_else(|| anyhow::anyhow!("no Event {reason}"))
+        })
+        .unwrap()
+    }
+}
+
+fn occupy(node: &Host, port: u16) -> TcpListener {
+    node.inside(move || TcpListener::bind(("::", port))).unwrap().unwrap()
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn load_balancers_are_sent_elsewhere_when_the_node_is_about_to_go_and_when_it_is_gone() {
+    let Some(cluster) = Cluster::new("health-node") else { return };
+    let _daemon = cluster.daemon(&[]);
+    let said = cluster.answers(10_256, "/healthz", 503);
+    assert!(said.body.contains("\"nodeEligible\":false"), "there is no Node yet: {said:?}");
+    cluster.answers(10_256, "/livez", 200);
+
+    cluster.create_node();
+    cluster.answers(10_256, "/healthz", 200);
+    cluster.taint(&json!([{"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}]));
+    let said = cluster.answers(10_256, "/healthz", 503);
+    assert!(said.body.contains("\"nodeEligible\":false,\"healthy\":true"), "{said:?}");
+    cluster.answers(10_256, "/livez", 200);
+    cluster.taint(&json!([{"key": "another", "effect": "NoSchedule"}]));
+    cluster.answers(10_256, "/healthz", 200);
+    cluster.server.delete_node(cluster.node).unwrap();
+    cluster.answers(10_256, "/healthz", 503);
+    cluster.answers(10_256, "/livez", 200);
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn that_the_proxy_starts_is_one_event_of_the_node_however_often_it_does() {
+    let Some(cluster) = Cluster::new("starting-node") else { return };
+    cluster.create_node();
+    let daemon = cluster.daemon(&[]);
+    let event = cluster.told("Starting");
+    assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Normal"), Some("StartKubeProxy")));
+    daemon.kill().unwrap();
+
+    // The second one finds its port taken, and ends with an Event that says so.
+    let _taken = occupy(&cluster.lab.node, 10_256);
+    let (code, log) = cluster.daemon(&["--bind-address-hard-fail"]).ended().unwrap();
+    assert_eq!(code, Some(1), "{log}");
+    let [event] = &cluster.events_of_node("FailedToStartProxierHealthcheck")[..] else {
+        panic!("no Event:\n{log}")
+    };
+    assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("StartKubeProxy")));
+    let message = event.message.as_deref().unwrap();
+    assert!(message.contains("0.0.0.0:10256") && message.contains("kube-proxy still running?"), "{message}");
+    assert_eq!(cluster.events_of_node("Starting").len(), 1);
+    cluster.server.delete_node(cluster.node).unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn a_health_check_port_that_is_taken_is_an_event_of_its_service_and_opened_when_it_is_free() {
+    let Some(cluster) = Cluster::new("checked-node") else { return };
+    let namespace = "health-checks";
+    let apply = |object: &Value| cluster.server.apply(object).unwrap();
+    cluster.create_node();
+    apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
+    apply(&json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"namespace": namespace, "name": "web"},
+        "spec": {
+            "type": "LoadBalancer",
+            "externalTrafficPolicy": "Local",
+            "healthCheckNodePort": PORT,
+            "ports": [{"port": 80, "targetPort": 8080}],
+        },
+    }));
+    apply(&json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"namespace": namespace, "name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "ports": [{"port": 8080}],
+        "endpoints": [{
+            "addresses": [cluster.lab.pods[0].ipv4],
+            "nodeName": cluster.node,
+            "conditions": {"ready": true},
+        }],
+    }));
+    let services: Api<Service> = Api::namespaced(cluster.server.admin_client(), namespace);
+    let uid = cluster.server.block_on(services.get("web")).unwrap().metadata.uid.unwrap();
+    let events = || {
+        let selected = [("kind", "Service"), ("namespace", namespace), ("name", "web"), ("uid", &uid)];
+        cluster.events(namespace, &selected)
+    };
+
+    let taken = occupy(&cluster.lab.node, PORT);
+    let daemon = cluster.daemon(&[]);
+    let event =
+        eventually("the Service has an Event", || events().pop().ok_or_else(|| anyhow::anyhow!("no Event")))
+            .unwrap();
+    assert_eq!(
+        (event.reason.as_deref(), event.action.as_deref()),
+        (Some("FailedToStartServiceHealthcheck"), Some("Listen"))
+    );
+    let note = format!(
+        "node checked-node failed to start healthcheck \"{namespace}/web\" on port {PORT}: 0.0.0.0: "
+    );
+    assert!(event.message.as_deref().unwrap().starts_with(&note), "{event:?}");
+    drop(taken);
+    let page = cluster.answers(PORT, "/", 200);
+    assert_eq!(page.header("x-load-balancing-endpoint-weight"), Some("1"));
+    assert_eq!(events().len(), 1);
+    drop(daemon);
+    cluster.server.delete::<Service>(namespace, "web").unwrap();
+    cluster.server.delete_node(cluster.node).unwrap();
+}

@@ -1,0 +1,134 @@
+//! What the metrics server shows, of a daemon that serves Services from a directory.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+
+mod cluster;
+
+use anyhow::{Context as _, ensure};
+use cluster::{Cluster, NO_PERIOD, Service, V4, V6};
+use serde_json::{Value, json};
+use testkit::{daemon::eventually, lab::Host};
+
+/// A page of the metrics server, which listens on the node's loopback alone.
+fn page(node: &Host, path: &str) -> anyhow::Result<String> {
+    node.run("curl", &["--silent", "--show-error", "--fail", &format!("http://127.0.0.1:10249{path}")])
+}
+
+/// The value of a metric with these labels.
+fn value(metrics: &str, metric: &str) -> anyhow::Result<f64> {
+    let value = metrics.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
+    Ok(value.with_context(|| format!("{metric} is not in\n{metrics}"))?.parse()?)
+}
+
+/// Waits until the metric has this value.
+fn shows(node: &Host, metric: &str, wanted: f64) {
+    eventually("the metric has its value", || {
+        let found = value(&page(node, "/metrics")?, metric)?;
+        ensure!((found - wanted).abs() < f64::EPSILON, "{metric} is {found}, not {wanted}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn metrics_tell_of_changes_and_syncs() {
+    let cluster = Cluster::start(2, &[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    let web = [V4, V6].map(Service::tcp);
+    for service in &web {
+        cluster.apply(&service.clone().endpoints([1]));
+    }
+    let before = page(node, "/metrics").unwrap();
+    cluster.apply(&web[0].clone().endpoints([1, 2]));
+    // The kernel has it a moment before the sync has ended.
+    shows(node, "kubeproxy_sync_proxy_rules_endpoint_changes_pending", 0.0);
+    shows(node, "kubeproxy_sync_proxy_rules_service_changes_pending", 0.0);
+    let after = page(node, "/metrics").unwrap();
+    let [old, new] = [&before, &after]
+        .map(|page| move |metric: &str| value(page, &format!("kubeproxy_{metric}")).unwrap());
+    for family in ["IPv4", "IPv6"] {
+        let with = |name: &str| format!("{name}{{ip_family=\"{family}\"}}");
+        for grows in [
+            "sync_proxy_rules_duration_seconds_count",
+            "sync_proxy_rules_duration_seconds_sum",
+            "sync_proxy_rules_last_timestamp_seconds",
+            "sync_proxy_rules_last_queued_timestamp_seconds",
+        ] {
+            assert!(new(&with(grows)) > old(&with(grows)), "{grows} of {family}\n{after}");
+        }
+        let failures = with("sync_proxy_rules_iptables_restore_failures_total");
+        assert!(new(&failures).abs() < f64::EPSILON, "{after}");
+    }
+    let endpoint_changes = "sync_proxy_rules_endpoint_changes_total";
+    assert!(new(endpoint_changes) > old(endpoint_changes), "{after}");
+    assert!(new("sync_proxy_rules_service_changes_total") >= 2.0, "{after}");
+    let memory = value(&after, "process_resident_memory_bytes").unwrap();
+    assert!(memory > 1e6, "{memory} bytes");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_service_whose_endpoints_are_all_elsewhere_is_counted_under_its_policy() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    let local = Service::tcp(V4).patch(&json!({ "spec": { "internalTrafficPolicy": "Local" } }));
+    cluster.write(&local.clone().endpoints([cluster::elsewhere(1)]));
+    let count = |policy: &str| {
+        format!(
+            "kubeproxy_sync_proxy_rules_no_local_endpoints_total{{traffic_policy=\"{policy}\",ip_family=\"IPv4\"}}"
+        )
+    };
+    shows(node, &count("internal"), 1.0);
+    shows(node, &count("external"), 0.0);
+    cluster.apply(&local.endpoints([cluster::here(1)]));
+    shows(node, &count("internal"), 0.0);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_udp_flow_that_leads_past_a_new_service_is_deleted_and_counted() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    let client = cluster.lab.client.ipv4.to_string();
+    node.run(
+        "conntrack",
+        &[
+            &["-I", "-p", "udp", "-t", "300"][..],
+            &["-s", &client, "-d", V4, "--sport", "4000", "--dport", "80"],
+            &["-r", V4, "-q", &client, "--reply-port-src", "80", "--reply-port-dst", "4000"],
+        ]
+        .concat(),
+    )
+    .unwrap();
+    let ports = [json!({ "name": "dns", "protocol": "UDP", "port": 80 })];
+    cluster.apply(&Service::new("dns", &json!({ "clusterIPs": [V4], "ports": ports })).endpoints([1]));
+    let of = |metric: &str, family: &str| {
+        format!("kubeproxy_conntrack_reconciler_{metric}{{ip_family=\"{family}\"}}")
+    };
+    shows(node, &of("deleted_entries_total", "IPv4"), 1.0);
+    shows(node, &of("deleted_entries_total", "IPv6"), 0.0);
+    shows(node, &of("sync_duration_seconds_count", "IPv4"), 1.0);
+    shows(node, &of("sync_duration_seconds_count", "IPv6"), 0.0);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_other_pages_are_those_of_kube_proxy() {
+    let cluster = Cluster::start(1, &["--ipvs-scheduler=wrr"]);
+    let node = &cluster.lab.node;
+    eventually("the metrics server listens", || page(node, "/healthz")).unwrap();
+    assert_eq!(page(node, "/healthz").unwrap(), "ok");
+    assert_eq!(page(node, "/proxyMode").unwrap(), "ipvs");
+    let configuration: Value = serde_json::from_str(&page(node, "/configz").unwrap()).unwrap();
+    let configuration = configuration.get("kubeproxy.config.k8s.io").unwrap();
+    let says = |path: &str| configuration.pointer(path).unwrap().clone();
+    assert_eq!(says("/kind"), "KubeProxyConfiguration");
+    assert_eq!(says("/apiVersion"), "kubeproxy.config.k8s.io/v1alpha1");
+    assert_eq!(says("/mode"), "ipvs");
+    assert_eq!(says("/ipvs/scheduler"), "wrr", "what was given");
+    assert_eq!(says("/metricsBindAddress"), "127.0.0.1:10249", "what was not");
+    assert!(page(node, "/metrics/slis").unwrap().contains("kubernetes_healthchecks_total{"));
+    for missing in ["/debug/pprof/", "/nothing"] {
+        assert!(page(node, missing).is_err(), "{missing}");
+    }
+}

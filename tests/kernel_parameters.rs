@@ -1,0 +1,193 @@
+//! Parameters of the kernel are as they are asked for, and a kernel that has them so need not be written to.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+
+mod cluster;
+
+use std::{fs, process::Stdio};
+
+use anyhow::ensure;
+use cluster::{Cluster, Service, V4, V6};
+use testkit::{
+    daemon::{Daemon, binary, eventually},
+    lab::{Host, Lab},
+};
+
+const PARAMETERS: [(&str, &str); 9] = [
+    ("net.ipv4.vs.conntrack", "1"),
+    ("net.ipv4.vs.expire_nodest_conn", "1"),
+    ("net.ipv4.vs.expire_quiescent_template", "1"),
+    ("net.ipv4.ip_forward", "1"),
+    ("net.netfilter.nf_conntrack_tcp_timeout_established", "7200"),
+    ("net.netfilter.nf_conntrack_tcp_timeout_close_wait", "3600"),
+    ("net.netfilter.nf_conntrack_tcp_be_liberal", "1"),
+    ("net.netfilter.nf_conntrack_udp_timeout", "31"),
+    ("net.netfilter.nf_conntrack_udp_timeout_stream", "181"),
+];
+
+/// What leads to them.
+const FLAGS: [&str; 7] = [
+    "--conntrack-tcp-timeout-established=2h",
+    "--conntrack-tcp-be-liberal",
+    "--conntrack-udp-timeout=30500ms",
+    "--conntrack-udp-timeout-stream=3m1s",
+    "--ipvs-tcp-timeout=2h",
+    "--ipvs-udp-timeout=5m1s",
+    // The size of the table is the machine's, and not this test's to change.
+    "--conntrack-max-per-core=0",
+];
+
+fn assert_parameters(node: &Host) {
+    for (key, value) in PARAMETERS {
+        assert_eq!(node.run("sysctl", &["-n", key]).unwrap().trim(), value, "{key}");
+    }
+    let timeouts = node.run("ipvsadm", &["--list", "--timeout"]).unwrap();
+    assert_eq!(timeouts.trim(), "Timeout (tcp tcpfin udp): 7200 120 301");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_kernel_gets_the_parameters_and_timeouts_that_are_asked_for() {
+    let cluster = Cluster::start(0, &FLAGS);
+    assert_parameters(&cluster.lab.node);
+    let id = cluster.daemon().id();
+    assert_eq!(fs::read_to_string(format!("/proc/{id}/oom_score_adj")).unwrap().trim(), "-999");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_size_of_the_table_is_left_alone_where_the_kernel_lets_nobody_change_it() {
+    let mut cluster = Cluster::without_daemon(0);
+    let size = || cluster.lab.node.run("sysctl", &["net.netfilter.nf_conntrack_max"]).unwrap();
+    let before = size();
+    cluster.restart(&["--conntrack-max-per-core=1000000", "--conntrack-udp-timeout=31s"]);
+    let said = cluster.daemon().log();
+    assert!(said.contains("net.netfilter.nf_conntrack_max stays"), "{said}");
+    let size = || cluster.lab.node.run("sysctl", &["net.netfilter.nf_conntrack_max"]).unwrap();
+    assert_eq!(size(), before);
+    let timeout = cluster.lab.node.run("sysctl", &["-n", "net.netfilter.nf_conntrack_udp_timeout"]).unwrap();
+    assert_eq!(timeout.trim(), "31");
+}
+
+fn is_synced(status: &str) -> bool {
+    status.lines().any(|line| line.split_whitespace().eq(["synced:", "yes"]))
+}
+
+/// Runs `kube-ipvs --init-only` on the node, with an API server that nobody reaches.
+fn init_only(node: &Host, more: &[&str]) -> String {
+    let flags = ["--init-only", "--kubeconfig=/nonexistent/kubeconfig"];
+    let arguments = [&flags[..], &FLAGS, more].concat();
+    let (code, said) = Daemon::start(node, &arguments).unwrap().ended().unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    said
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn init_only_sets_the_parameters_and_nothing_else_and_the_second_time_nothing_at_all() {
+    let lab = Lab::new(0, 8080).unwrap();
+    let kernel = || {
+        [
+            lab.node.run("ipvsadm", &["-Ln"]).unwrap(),
+            lab.node.run("ip", &["-brief", "link"]).unwrap(),
+            lab.node.run("nft", &["list", "ruleset"]).unwrap(),
+        ]
+    };
+    let before = kernel();
+    let said = init_only(&lab.node, &[]);
+    assert!(said.contains("net.netfilter.nf_conntrack_udp_timeout"), "{said}");
+    assert_parameters(&lab.node);
+    assert_eq!(kernel(), before);
+    assert_eq!(init_only(&lab.node, &[]), "", "it had something to write");
+}
+
+/// As in a pod: what an init container has prepared is enough for a container that may change the network and
+/// nothing else.
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn after_init_only_a_daemon_with_net_admin_alone_and_a_read_only_proc_sys_starts() {
+    let lab = Lab::new(0, 8080).unwrap();
+    init_only(&lab.node, &["--ipvs-strict-arp"]);
+    let files = tempfile::tempdir().unwrap();
+    let (socket, log) =
+        (files.path().join("control.sock"), fs::File::create(files.path().join("log")).unwrap());
+    let binary = binary().unwrap();
+    let confined = "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && \
+                    exec setpriv --bounding-set=-all,+net_admin --inh-caps=-all,+net_admin -- \"$@\"";
+    let mut daemon = lab
+        .node
+        .command("unshare")
+        .args(["--mount", "sh", "-c", confined, "confined"])
+        .arg(&binary)
+        .args(["--ipvs-strict-arp", "--manifests"])
+        .arg(files.path())
+        .arg("--control-socket")
+        .arg(&socket)
+        .args(FLAGS)
+        .stdin(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let socket = socket.to_string_lossy();
+    let status = eventually("it answers", || {
+        let status = lab.node.run(&binary.to_string_lossy(), &["status", "--control-socket", &socket])?;
+        ensure!(is_synced(&status), "{status}");
+        Ok(status)
+    });
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let said = fs::read_to_string(files.path().join("log")).unwrap();
+    assert!(status.is_ok(), "{status:?}\n{said}");
+    assert!(said.contains("the OOM score adjustment stays"), "not confined:\n{said}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_parameter_that_cannot_be_set_is_named() {
+    let lab = Lab::new(0, 8080).unwrap();
+    let output = lab
+        .node
+        .command("unshare")
+        .args(["--mount", "sh", "-c"])
+        .arg("mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec \"$0\" --init-only")
+        .arg(binary().unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("sysctl net.ipv4.vs.conntrack is 0 and cannot be set to 1: Read-only"), "{said}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_configuration_file_with_the_gate_for_the_ipvs_mode_serves() {
+    let mut cluster = Cluster::without_daemon(1);
+    let config = cluster.manifests.path().join("config.conf");
+    let fields = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n\
+                  featureGates: {KubeProxyIPVS: true}\nipvs: {scheduler: lc, udpTimeout: 301s}\n";
+    fs::write(&config, fields).unwrap();
+    let web = Service::tcp(V4).endpoints([1]);
+    cluster.write(&web);
+    cluster.restart(&["--config", config.to_str().unwrap()]);
+    cluster.ipvsadm("the Service", |table| table.contains(&format!("{V4}:80 lc")));
+    assert_eq!(cluster.lab.node.ask(web.address()).unwrap().from, "pod-1");
+    let timeouts = cluster.lab.node.run("ipvsadm", &["--list", "--timeout"]).unwrap();
+    assert!(timeouts.trim().ends_with(" 301"), "{timeouts}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_node_without_ipv6_serves_ipv4_alone() {
+    let mut cluster = Cluster::without_daemon(1);
+    cluster.lab.node.run("sysctl", &["-qw", "net.ipv6.conf.all.disable_ipv6=1"]).unwrap();
+    let (ipv4, ipv6) = (Service::tcp(V4).endpoints([1]), Service::tcp(V6).endpoints([1]));
+    cluster.write(&ipv4);
+    cluster.write(&ipv6);
+    cluster.restart(&[]);
+    let table = cluster.ipvsadm("the Service", |table| table.contains(V4));
+    assert!(!table.contains(V6), "{table}");
+    assert_eq!(cluster.lab.client.ask(ipv4.address()).unwrap().from, "pod-1");
+    let tables = cluster.lab.node.run("nft", &["list", "tables"]).unwrap();
+    assert_eq!(tables.lines().collect::<Vec<_>>(), ["table ip kube-ipvs"]);
+    let status = cluster.daemon().ask(&cluster.lab.node, "status").unwrap();
+    assert!(is_synced(&status), "{status}");
+}

@@ -1,0 +1,97 @@
+//! kube-ipvs takes over from the real kube-proxy on a node that is in use, and gives it back.
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+mod migration;
+mod traffic;
+
+use std::{thread, time::Duration};
+
+use migration::{Stage, masquerade::Watch};
+use testkit::{
+    kube_proxy::Mode,
+    lab::{Load, Tally},
+};
+
+/// How long each proxy works alone, for the traffic to show what it does.
+const A_WHILE: Duration = Duration::from_secs(3);
+
+fn tell(load: &Load, what: &str) {
+    println!("{:.1} s: {what}", load.elapsed().as_secs_f64());
+}
+
+#[test]
+#[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
+fn a_node_goes_from_kube_proxy_in_ipvs_mode_to_kube_ipvs_and_back_and_no_traffic_is_lost() {
+    let Some(stage) = Stage::new() else { return };
+    let kube_proxy = stage.kube_proxy(Mode::Ipvs);
+    stage.kube_proxy_has_synced();
+    let load = stage.load();
+    let watch = Watch::start(&stage.lab.node);
+    thread::sleep(A_WHILE);
+
+    tell(&load, "kube-proxy stops");
+    kube_proxy.kill().unwrap();
+    let kube_ipvs = stage.kube_ipvs();
+    tell(&load, "kube-ipvs has synced");
+    stage.nothing_of_kube_proxy_is_left();
+    tell(&load, "nothing of kube-proxy is left");
+    thread::sleep(A_WHILE);
+
+    tell(&load, "kube-ipvs stops");
+    kube_ipvs.kill().unwrap();
+    let kube_proxy = stage.kube_proxy(Mode::Ipvs);
+    stage.kube_proxy_has_synced();
+    tell(&load, "kube-proxy has synced");
+    stage.clean_up_and_keep_ipvs();
+    tell(&load, "our tables are gone");
+    thread::sleep(A_WHILE);
+
+    let seen = watch.finish();
+    println!("{} looks, {} at our rules, {} at kube-proxy's", seen.looks, seen.by_ours, seen.by_kube_proxy);
+    traffic::is_whole(load);
+    assert!(seen.by_ours > 0 && seen.by_kube_proxy > 0, "{seen:?}");
+    assert!(seen.bare.is_empty(), "not masqueraded: {seen:?}");
+    assert!(seen.gone.is_empty(), "not reachable: {seen:?}");
+    kube_proxy.kill().unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
+fn a_node_goes_from_kube_proxy_in_iptables_mode_to_kube_ipvs_and_no_open_connection_breaks() {
+    let Some(stage) = Stage::new() else { return };
+    takes_over(&stage, Mode::Iptables);
+}
+
+#[test]
+#[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
+fn a_node_goes_from_kube_proxy_in_nftables_mode_to_kube_ipvs_and_no_open_connection_breaks() {
+    let Some(stage) = Stage::new() else { return };
+    takes_over(&stage, Mode::Nftables);
+}
+
+/// kube-proxy stops, and its rules stay; kube-ipvs starts, and removes them after its first sync.
+///
+/// Between the elements of a Service and its virtual server new connections find neither the old way nor the
+/// new one. How many that concerns is printed. It ends with the first sync.
+fn takes_over(stage: &Stage, mode: Mode) {
+    let kube_proxy = stage.kube_proxy(mode);
+    let load = stage.load();
+    thread::sleep(A_WHILE);
+
+    tell(&load, "kube-proxy stops");
+    kube_proxy.kill().unwrap();
+    let _kube_ipvs = stage.kube_ipvs();
+    tell(&load, "kube-ipvs has synced");
+
+    let afterwards = stage.load();
+    stage.nothing_of_kube_proxy_is_left();
+    tell(&load, "nothing of kube-proxy is left");
+    thread::sleep(A_WHILE);
+
+    println!("from the first sync on:");
+    traffic::is_whole(afterwards);
+    println!("all the time:");
+    for Tally { target, long_lived, .. } in traffic::finish(load) {
+        assert_eq!(long_lived.failed, 0, "long-lived connections: {target}");
+    }
+}
