@@ -7,6 +7,7 @@ mod traffic;
 use std::{
     fs::{self, File},
     net::IpAddr,
+    path::Path,
     process::{Child, Stdio},
     thread,
     time::Duration,
@@ -18,7 +19,7 @@ use ipvs::{Id, Ipvs as _, KernelIpvs, ObservedVirtualServer, ServiceAddress};
 use serde_json::{Value, json};
 use testkit::{
     daemon::{Daemon, eventually, eventually_within},
-    lab::{CLUSTER_CIDR, Host},
+    lab::{CLUSTER_CIDR, Host, Tally},
 };
 use traffic::Addresses;
 
@@ -287,39 +288,68 @@ fn a_daemon_that_is_killed_in_the_middle_of_syncs_loses_nothing_and_the_next_one
     traffic::is_whole(load);
 }
 
-/// A configuration file with this scheduler.
-fn configuration(scheduler: &str) -> String {
+/// A configuration file with these settings of ipvs mode.
+fn configuration(scheduler: &str, strict_arp: bool) -> String {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "ipvs",
         "clusterCIDR": CLUSTER_CIDR,
         "hostnameOverride": "node",
-        "ipvs": { "scheduler": scheduler, "syncPeriod": "1h" },
+        "ipvs": { "scheduler": scheduler, "strictARP": strict_arp, "syncPeriod": "1h" },
     })
     .to_string()
+}
+
+/// Changes the configuration file, for which the daemon ends, and starts the one that the kubelet would start.
+fn configured_anew(cluster: &Cluster, daemon: &Daemon, file: &Path, configuration: &str) -> Daemon {
+    fs::write(file, configuration).unwrap();
+    let (code, said) = daemon.ended().unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    start(cluster, &[&format!("--config={}", file.display())])
 }
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn another_configuration_takes_effect_and_loses_nothing() {
     let cluster = Cluster::without_daemon(3);
+    let node = &cluster.lab.node;
     let config = tempfile::NamedTempFile::new().unwrap();
-    fs::write(config.path(), configuration("rr")).unwrap();
-    let config_flag = format!("--config={}", config.path().display());
+    fs::write(config.path(), configuration("rr", false)).unwrap();
     let another_client = traffic::another_client(&cluster.lab);
     write_service(&cluster);
-    let daemon = start(&cluster, &[&config_flag]);
+    let daemon = start(&cluster, &[&format!("--config={}", config.path().display())]);
+    let arp_ignore = || node.run("cat", &["/proc/sys/net/ipv4/conf/all/arp_ignore"]).unwrap();
+    assert_eq!(arp_ignore().trim(), "0");
     let load = traffic::start(&traffic::targets(&cluster.lab, &another_client, SERVICE));
     thread::sleep(A_WHILE);
 
-    fs::write(config.path(), configuration("lc")).unwrap();
-    let (code, said) = daemon.ended().unwrap();
-    assert_eq!(code, Some(1), "{said}");
-    let _daemon = start(&cluster, &[&config_flag]);
+    let _daemon = configured_anew(&cluster, &daemon, config.path(), &configuration("rr", true));
+    assert_eq!(arp_ignore().trim(), "1");
+    thread::sleep(A_WHILE);
+    traffic::is_whole(load);
+}
+
+/// While the kernel changes a scheduler there is none (`ip_vs_edit_service` takes the old one away and waits for a
+/// grace period): a connection that begins just then is refused, whoever asks for the change.
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn another_scheduler_is_written_in_place_and_open_connections_stay() {
+    let cluster = Cluster::without_daemon(3);
+    let config = tempfile::NamedTempFile::new().unwrap();
+    fs::write(config.path(), configuration("rr", false)).unwrap();
+    let another_client = traffic::another_client(&cluster.lab);
+    write_service(&cluster);
+    let daemon = start(&cluster, &[&format!("--config={}", config.path().display())]);
+    let load = traffic::start(&traffic::targets(&cluster.lab, &another_client, SERVICE));
+    thread::sleep(A_WHILE);
+
+    let _daemon = configured_anew(&cluster, &daemon, config.path(), &configuration("lc", false));
     cluster.shows("every virtual server has the new scheduler", |table| {
         table.values().all(|server| server.how == "lc")
     });
     thread::sleep(A_WHILE);
-    traffic::is_whole(load);
+    for Tally { target, long_lived, .. } in traffic::finish(load) {
+        assert_eq!(long_lived.failed, 0, "long-lived connections: {target}");
+    }
 }
