@@ -17,3 +17,26 @@ pub(crate) fn directory(name: &str) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
     Ok(directory)
 }
+
+/// A name for what is made from these texts: others have another.
+pub(crate) fn fingerprint(texts: &[&str]) -> String {
+    format!("{:016x}", fnv_1a(texts.iter().flat_map(|text| text.bytes())))
+}
+
+/// FNV-1a, 64 bits: the same for the same text in every version of Rust, which the standard
+/// library's hashers do not promise.
+fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        // The test vectors of draft-eastlake-fnv, appendix C.
+        assert_eq!(fnv_1a(b"".iter().copied()), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv_1a(b"foobar".iter().copied()), 0x8594_4171_f739_67e8);
+    }
+}

@@ -67,8 +67,7 @@ impl Sources {
     /// A name for what these sources build. The version of Go is not part of it: any that can build
     /// them will do, and the binaries stay good when it is upgraded.
     fn fingerprint(&self) -> String {
-        let texts = [self.go_mod.as_str(), self.go_sum.as_str(), std::env::consts::ARCH];
-        format!("{:016x}", fnv_1a(texts.iter().flat_map(|text| text.bytes())))
+        cache::fingerprint(&[&self.go_mod, &self.go_sum, std::env::consts::ARCH])
     }
 
     /// The oldest Go that can build this: the `go` line of go.mod.
@@ -123,12 +122,6 @@ fn linker_flags(version: &str) -> String {
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let set = |name, value| format!(" -X k8s.io/component-base/version.{name}={value}");
     ["-s -w".to_owned(), set("gitVersion", version), set("gitMajor", major), set("gitMinor", minor)].concat()
-}
-
-/// FNV-1a, 64 bits: the same for the same text in every version of Rust, which the standard
-/// library's hashers do not promise.
-fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// A release of Go. A pre-release counts as the release.
@@ -238,13 +231,6 @@ mod tests {
         let other = Sources { go_sum: "h1:x".into(), ..sources("module x") };
         assert_eq!(one.fingerprint(), sources("module x").fingerprint());
         assert_ne!(one.fingerprint(), other.fingerprint());
-    }
-
-    #[test]
-    fn the_hash_is_fnv_1a() {
-        // The test vectors of draft-eastlake-fnv, appendix C.
-        assert_eq!(fnv_1a(b"".iter().copied()), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv_1a(b"foobar".iter().copied()), 0x8594_4171_f739_67e8);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod relay;
 mod script;
 mod suite;
 mod uml;
+mod uml_build;
 
 use std::ffi::OsString;
 use std::net::SocketAddrV4;
@@ -92,7 +93,7 @@ impl Guest {
         match &self.kernel {
             Kernel::Host => host::run(self, command, tap),
             Kernel::Qemu(package) => qemu::run(self, package, command, tap),
-            Kernel::Uml(linux) => uml::run(self, linux, command, tap),
+            Kernel::Uml(linux) => uml::run(self, &uml::binary(linux.as_deref())?, command, tap),
         }
     }
 

@@ -9,7 +9,8 @@
 //! - in QEMU with the distribution's own kernel package, or that of another of its suites, which is
 //!   downloaded and unpacked but not installed, and an initramfs made on the spot (`--kernel qemu`,
 //!   `--kernel qemu:SUITE`),
-//! - in User Mode Linux, for those who have such a binary with IPVS built in (`--kernel uml:PATH`).
+//! - in User Mode Linux, built from the distribution's kernel source (`--kernel uml`), or a binary that is
+//!   there (`--kernel uml:PATH`).
 //!
 //! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo,
 //! after saying so. Downloads go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`),

@@ -64,13 +64,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         timed("unit", &|| unit::tests(&args.names));
     }
     if wants(Tier::Kernel) {
-        timed("kernel", &|| guest_tier::kernel(&args.kernel.choose(), &args.names));
+        timed("kernel", &|| guest_tier::kernel(&args.kernel.choose_for_tests(), &args.names));
     }
     if wants(Tier::Api) {
-        timed("api", &|| guest_tier::api(&args.kernel.choose(), &args.names));
+        timed("api", &|| guest_tier::api(&args.kernel.choose_for_tests(), &args.names));
     }
     if wants(Tier::Peer) {
-        timed("peer", &|| guest_tier::peer(&args.kernel.choose(), &args.names));
+        timed("peer", &|| guest_tier::peer(&args.kernel.choose_for_tests(), &args.names));
     }
     print!("\n{tally}");
     let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");

@@ -18,7 +18,9 @@ impl Apt {
     /// With the packages of `suite`, or of those the machine is set up for.
     pub(super) fn new(suite: Option<&Suite>) -> anyhow::Result<Self> {
         if programs::find("apt-get").is_none() {
-            bail!("no apt-get to download a kernel with; use --kernel host or --kernel uml:PATH");
+            bail!(
+                "no apt-get to download a kernel or its source with; use --kernel host or --kernel uml:PATH"
+            );
         }
         let Some(suite) = suite else { return Ok(Self { private: None }) };
         let directory = tempfile::Builder::new().prefix("kube-ipvs-apt-").tempdir()?;
@@ -69,7 +71,7 @@ impl Apt {
                 bail!("apt knows no package {package}");
             }
             let depends = kernel_packages(&String::from_utf8_lossy(&output.stdout));
-            let follows_another = depends.iter().any(|package| package.starts_with("linux-image-"));
+            let follows_another = depends.iter().any(|package| begins(package, &WHOLE));
             if !follows_another && !found.contains(&package) {
                 found.push(package.clone());
             }
@@ -87,17 +89,21 @@ impl Apt {
     }
 }
 
-/// What the names of packages with a kernel, its modules, or their lists begin with. Debian has a package
-/// for each of them from 7.0 on.
-const KERNEL_PACKAGES: [&str; 4] = ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"];
+/// What the names of packages with a kernel's modules, or their lists, begin with. Debian has a package for each of
+/// them from 7.0 on.
+const PARTS: [&str; 3] = ["linux-binary-", "linux-modules-", "linux-base-"];
+
+/// The same of packages with a kernel, or with the source of one. What depends on one has none itself.
+const WHOLE: [&str; 2] = ["linux-image-", "linux-source-"];
+
+fn begins(package: &str, with: &[&str]) -> bool {
+    with.iter().any(|prefix| package.starts_with(prefix))
+}
 
 /// Of what `apt-cache depends` prints, the packages with a part of a kernel.
 fn kernel_packages(depends: &str) -> Vec<String> {
     let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    names
-        .filter(|name| KERNEL_PACKAGES.iter().any(|prefix| name.starts_with(prefix)))
-        .map(str::to_owned)
-        .collect()
+    names.filter(|name| begins(name, &PARTS) || begins(name, &WHOLE)).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -106,6 +112,7 @@ mod tests {
 
     #[test]
     fn only_kernels_and_their_modules_are_followed() {
+        assert_eq!(kernel_packages("linux-source\n  Depends: linux-source-6.1\n"), ["linux-source-6.1"]);
         let depends = "linux-image-virtual\n  Depends: linux-image-6.8.0-90-generic\n  Depends: linux-base\n \
                        |Depends: linux-initramfs-tool\n  Depends: linux-modules-6.8.0-90-generic\n  Depends: kmod\n";
         assert_eq!(

@@ -9,6 +9,7 @@ use anyhow::bail;
 
 use super::kernel_package::{self, Packaged};
 use super::suite::Suite;
+use super::uml;
 use crate::programs;
 
 /// A kernel with IPVS.
@@ -18,8 +19,9 @@ pub(crate) enum Kernel {
     Host,
     /// One of the distribution's, in QEMU.
     Qemu(Packaged),
-    /// A User Mode Linux binary with IPVS, dummy and the rest built in.
-    Uml(PathBuf),
+    /// A User Mode Linux binary with IPVS, dummy and the rest built in: this one, or one built from the
+    /// distribution's kernel source.
+    Uml(Option<PathBuf>),
 }
 
 impl Kernel {
@@ -39,10 +41,7 @@ impl Kernel {
             }
             Self::Uml(linux) => {
                 programs::ensure(programs::GUEST_TOOLS)?;
-                if !linux.is_file() {
-                    bail!("--kernel uml: {} is not a file", linux.display());
-                }
-                Ok(())
+                uml::binary(linux.as_deref()).map(drop)
             }
         }
     }
@@ -59,7 +58,8 @@ impl fmt::Display for Kernel {
                     None => write!(f, "{name} in QEMU"),
                 }
             }
-            Self::Uml(linux) => write!(f, "User Mode Linux ({})", linux.display()),
+            Self::Uml(Some(linux)) => write!(f, "User Mode Linux ({})", linux.display()),
+            Self::Uml(None) => f.write_str("User Mode Linux, built from the distribution's source"),
         }
     }
 }
@@ -67,9 +67,10 @@ impl fmt::Display for Kernel {
 /// The options that choose a kernel.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct KernelArgs {
-    /// The test kernel: `host`, `qemu`, `qemu:SUITE` for one of another suite of the distribution, such
-    /// as bullseye, bookworm-backports or `newest`, or `uml:PATH` [default: host if it has IPVS and this
-    /// is root, else qemu]
+    /// The test kernel: `host`; `qemu`, or `qemu:SUITE` for one of another suite of the distribution, such
+    /// as bullseye, bookworm-backports or `newest`; `uml`, which is built when it is first needed, or
+    /// `uml:PATH` [default: host if it has IPVS and this is root, else qemu; for tests where there is no KVM,
+    /// uml]
     #[arg(long, env = "KUBE_IPVS_KERNEL")]
     kernel: Option<Choice>,
     /// The kernel package QEMU boots, instead of the distribution's default for virtual machines
@@ -81,7 +82,7 @@ pub(crate) struct KernelArgs {
 enum Choice {
     Host,
     Qemu(Option<Suite>),
-    Uml(PathBuf),
+    Uml(Option<PathBuf>),
 }
 
 impl FromStr for Choice {
@@ -91,15 +92,16 @@ impl FromStr for Choice {
         match text.split_once(':') {
             None if text == "host" => Ok(Self::Host),
             None if text == "qemu" => Ok(Self::Qemu(None)),
+            None if text == "uml" => Ok(Self::Uml(None)),
             Some(("qemu", suite)) => suite.parse().map(|suite| Self::Qemu(Some(suite))),
-            Some(("uml", path)) if !path.is_empty() => Ok(Self::Uml(path.into())),
-            _ => Err("expected host, qemu, qemu:SUITE or uml:PATH".to_owned()),
+            Some(("uml", path)) if !path.is_empty() => Ok(Self::Uml(Some(path.into()))),
+            _ => Err("expected host, qemu, qemu:SUITE, uml or uml:PATH".to_owned()),
         }
     }
 }
 
 impl KernelArgs {
-    /// The kernel asked for, or the default one.
+    /// The kernel asked for, or the default one for a command or two.
     pub(crate) fn choose(&self) -> Kernel {
         let packaged = |suite| Kernel::Qemu(Packaged { suite, name: self.kernel_package.clone() });
         match &self.kernel {
@@ -108,6 +110,16 @@ impl KernelArgs {
             Some(Choice::Qemu(suite)) => packaged(suite.clone()),
             None if self.kernel_package.is_none() && host_has_ipvs() => Kernel::Host,
             None => packaged(None),
+        }
+    }
+
+    /// The kernel asked for, or the default one for many tests: in emulation they take ten times as long, which is
+    /// longer than building a kernel that needs none.
+    pub(crate) fn choose_for_tests(&self) -> Kernel {
+        let is_free = self.kernel.is_none() && self.kernel_package.is_none();
+        match self.choose() {
+            Kernel::Qemu(_) if is_free && cfg!(target_arch = "x86_64") && !has_kvm() => Kernel::Uml(None),
+            kernel => kernel,
         }
     }
 }
@@ -120,6 +132,11 @@ fn host_has_ipvs() -> bool {
     let dummy =
         || succeeds("unshare", &["--net", "ip", "link", "add", "name", "kube-ipvs0", "type", "dummy"]);
     programs::is_root() && ip_vs() && dummy()
+}
+
+/// Whether QEMU can let the processor do the work.
+fn has_kvm() -> bool {
+    std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()
 }
 
 fn succeeds(program: &str, args: &[&str]) -> bool {
@@ -137,12 +154,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_is_named_host_qemu_with_or_without_a_suite_or_uml_with_a_path() {
+    fn a_kernel_is_named_host_qemu_with_or_without_a_suite_or_uml_with_or_without_a_path() {
         assert_eq!("host".parse(), Ok(Choice::Host));
         assert_eq!("qemu".parse(), Ok(Choice::Qemu(None)));
         assert_eq!("qemu:newest".parse(), Ok(Choice::Qemu(Some(Suite::Newest))));
-        assert_eq!("uml:/opt/linux".parse(), Ok(Choice::Uml("/opt/linux".into())));
-        for wrong in ["", "uml", "uml:", "qemu:", "kvm", "host:1"] {
+        assert_eq!("uml:/opt/linux".parse(), Ok(Choice::Uml(Some("/opt/linux".into()))));
+        assert_eq!("uml".parse(), Ok(Choice::Uml(None)));
+        for wrong in ["", "uml:", "qemu:", "kvm", "host:1"] {
             assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
         }
     }

@@ -6,23 +6,30 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
 
 use super::relay::{self, Tap};
-use super::{Guest, TIMED_OUT, job_directory, qemu, script, supervised};
+use super::{Guest, TIMED_OUT, job_directory, qemu, script, supervised, uml_build};
 use crate::programs;
 
 const INIT: &str = include_str!("uml-init.sh");
+
+/// The binary at `path`, or else the one that is built here.
+pub(super) fn binary(path: Option<&Path>) -> anyhow::Result<PathBuf> {
+    match path {
+        Some(path) => path.canonicalize().with_context(|| format!("--kernel uml: {}", path.display())),
+        None => uml_build::ensure(),
+    }
+}
 
 /// Boots the binary `linux` and runs `command`.
 pub(super) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
     if guest.forward.is_some() {
         bail!("a User Mode Linux guest has no network; run the server inside it");
     }
-    let linux = linux.canonicalize().with_context(|| linux.display().to_string())?;
     let job = job_directory()?;
     let file = |name: &str| job.path().join(name);
     let directory = std::env::current_dir().context("the current directory")?;
@@ -38,7 +45,7 @@ pub(super) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
     }
     let console = fs::File::create(file("console"))?;
 
-    let child = supervised(&linux, guest.timeout)
+    let child = supervised(linux, guest.timeout)
         .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "seccomp=on"])
         .args(["con=null", "con0=null,fd:1", "con1=null"])
         .arg(format!("mem={}M", guest.memory))

@@ -1,0 +1,126 @@
+//! User Mode Linux, built from the distribution's own kernel source: some minutes once, and then a kernel that
+//! starts in half a second on machines that cannot accelerate QEMU.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+
+use super::apt::Apt;
+use crate::cache;
+use crate::programs::{self, Program};
+
+/// The package that depends on the source of the distribution's kernel, in Debian and Ubuntu.
+const SOURCE: &str = "linux-source";
+
+/// What is built in: names of options without `CONFIG_`, and lines of comment.
+const CONFIG: &str = include_str!("uml.config");
+
+/// What building takes.
+const TOOLS: &[Program] = &[
+    Program { name: "make", package: "make" },
+    Program { name: "gcc", package: "gcc" },
+    Program { name: "bc", package: "bc" },
+    Program { name: "bison", package: "bison" },
+    Program { name: "flex", package: "flex" },
+    Program { name: "xz", package: "xz-utils" },
+];
+
+/// The kernel, from the cache or built now.
+///
+/// What was built once is not looked up again, as with a kernel package: later runs need no network and compare
+/// with earlier ones. Other options, or removing the directory from the cache, build it anew.
+pub(super) fn ensure() -> anyhow::Result<PathBuf> {
+    if !cfg!(target_arch = "x86_64") {
+        bail!("User Mode Linux is for x86-64 only");
+    }
+    let cache = cache::directory("uml")?;
+    let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
+    lock.lock().context("waiting for another xtask's build of a kernel")?;
+    let finished = cache.join(cache::fingerprint(&[CONFIG])).join("linux");
+    if finished.is_file() {
+        return Ok(finished);
+    }
+    programs::ensure(TOOLS)?;
+    let started = Instant::now();
+    let building = tempfile::tempdir_in(&cache).context("making a directory to build in")?;
+    let tree = unpacked(&Apt::new(None)?, building.path())?;
+    eprintln!("xtask: building User Mode Linux from {}: some minutes, once", tree.display());
+    fs::write(tree.join("options"), options())?;
+    make(&tree, &["KCONFIG_ALLCONFIG=options", "allnoconfig"])?;
+    let jobs = std::thread::available_parallelism().context("how many processors there are")?;
+    make(&tree, &[&format!("--jobs={jobs}"), "linux"])?;
+    let directory = finished.parent().context("a file has a directory")?;
+    fs::create_dir_all(directory)?;
+    fs::rename(tree.join("linux"), &finished).context("moving the kernel to the cache")?;
+    eprintln!("xtask: built in {} s", started.elapsed().as_secs());
+    Ok(finished)
+}
+
+/// Downloads the source package and unpacks what is in it. Returns the directory with the kernel's tree.
+fn unpacked(apt: &Apt, directory: &Path) -> anyhow::Result<PathBuf> {
+    apt.download(SOURCE, directory)?;
+    let package = only(directory, |name| name.ends_with(".deb"))?;
+    run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(directory))?;
+    // Debian has the archive there, Ubuntu in a directory beside the packaging.
+    let sources = directory.join("usr/src");
+    let archive = |place: &Path| only(place, |name| name.starts_with(SOURCE) && name.contains(".tar."));
+    let archive = archive(&sources)
+        .or_else(|_| archive(&only(&sources, |name| name.starts_with(SOURCE) && !name.contains(".tar."))?))?;
+    run(Command::new("tar").arg("--extract").arg("--file").arg(&archive).arg("--directory").arg(directory))?;
+    only(directory, |name| name.starts_with(SOURCE) && Path::new(name).extension() != Some(OsStr::new("deb")))
+}
+
+/// The first entry of a directory with such a name.
+fn only(directory: &Path, is_it: impl Fn(&str) -> bool) -> anyhow::Result<PathBuf> {
+    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
+    let mut found =
+        entries.filter_map(Result::ok).filter(|entry| entry.file_name().to_str().is_some_and(&is_it));
+    found
+        .next()
+        .map(|entry| entry.path())
+        .with_context(|| format!("no kernel source in {}", directory.display()))
+}
+
+/// [`CONFIG`] as `make` reads it.
+fn options() -> String {
+    let names = CONFIG.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace);
+    names.map(|name| format!("CONFIG_{name}=y\n")).collect()
+}
+
+fn make(tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
+    run(Command::new("make").args(["--silent", "ARCH=um"]).args(arguments).current_dir(tree))
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_owned();
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| format!("starting {}", name.display()))?;
+    if !status.success() {
+        bail!("{} failed ({status})", name.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_a_line_each_and_comments_none() {
+        let options = options();
+        assert!(options.lines().any(|line| line == "CONFIG_IP_VS_TWOS=y"), "{options}");
+        let is_option = |line: &str| {
+            line.strip_prefix("CONFIG_").and_then(|line| line.strip_suffix("=y")).is_some_and(|name| {
+                name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+            })
+        };
+        assert_eq!(options.lines().find(|line| !is_option(line)), None);
+    }
+}
