@@ -269,6 +269,26 @@ fn of_a_field_given_twice_the_last_counts_and_a_warning_says_where() {
 }
 
 #[test]
+fn of_several_documents_the_first_counts_and_a_warning_says_so() {
+    let ignored = ["config.conf: what follows the first YAML document is ignored"];
+    for rest in
+        ["---\nclusterCIDR: 10.2.0.0/16\n", "---\nmode: x\nmode: y\n", "---\n{ [ nonsense", "...\nnonsense"]
+    {
+        let file = decoded(&format!("clusterCIDR: 10.1.0.0/16\n{rest}"));
+        assert_eq!(file.configuration.cluster_cidr, "10.1.0.0/16", "{rest}");
+        assert_eq!(file.warnings, ignored, "{rest}");
+    }
+    for nothing in ["---\n", "...\n# a comment\n", "---\n# a comment\n---\n"] {
+        assert_eq!(decoded(&format!("clusterCIDR: 10.1.0.0/16\n{nothing}")).warnings, [""; 0], "{nothing}");
+    }
+    let marked = format!("# a comment\n---\n{HEAD}clusterCIDR: 10.1.0.0/16\n");
+    let marked = decode(Path::new("config.conf"), &marked).unwrap();
+    assert_eq!((marked.configuration.cluster_cidr.as_str(), marked.warnings.len()), ("10.1.0.0/16", 0));
+    let other_first = format!("apiVersion: v1\nkind: List\n---\n{HEAD}");
+    assert!(refusal(&other_first).contains("kind \"List\" is not supported"));
+}
+
+#[test]
 fn a_fault_is_one_line_with_its_place() {
     let malformed = refusal(&format!("{HEAD}ipvs:\n  syncPeriod: [\n"));
     assert!(malformed.starts_with("config.conf:"), "{malformed}");
