@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{control_plane::ControlPlane, daemon::eventually};
 
 /// The programs that an operator has.
@@ -159,6 +159,30 @@ fn the_chart_installs_what_the_kustomization_does() {
     let kustomization = cluster.dry_run(&cluster.clients.kustomize("."));
     let essence = |objects: BTreeMap<String, Value>| objects.into_iter().map(essence).collect::<Vec<_>>();
     assert_eq!(essence(chart), essence(kustomization));
+}
+
+/// The one thing by which the daemons of different manifests keep each other waiting.
+#[test]
+#[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
+fn every_daemon_may_lock_the_file_that_all_of_a_node_see() {
+    let Some(clients) = Clients::new() else { return };
+    let kustomized = kustomizations().into_iter().map(|directory| (clients.kustomize(&directory), directory));
+    let charts =
+        ["hardened=true", "hardened=false"].map(|set| (clients.chart(&[set]).unwrap(), set.to_owned()));
+    let file = json!({"path": "/run/xtables.lock", "type": "FileOrCreate"});
+    for (yaml, name) in kustomized.chain(charts) {
+        let objects = read(&yaml);
+        let daemon_set = objects.iter().find(|(key, _)| key.starts_with("DaemonSet/")).unwrap().1;
+        let pod = &daemon_set["spec"]["template"]["spec"];
+        let one = |list: &Value, is_it: &dyn Fn(&Value) -> bool| {
+            let found = list.as_array().unwrap().iter().find(|one| is_it(one)).cloned();
+            found.unwrap_or_else(|| panic!("{name}: {list}"))
+        };
+        let volume = one(&pod["volumes"], &|volume| volume["hostPath"] == file);
+        let mount = one(&pod["containers"][0]["volumeMounts"], &|mount| mount["name"] == volume["name"]);
+        assert_eq!(mount["mountPath"], file["path"], "{name}");
+        assert_ne!(mount["readOnly"], true, "{name}");
+    }
 }
 
 /// What an object does, whoever made it: without its metadata, and configuration read.
