@@ -301,7 +301,13 @@ fn a_fault_is_one_line_with_its_place() {
     let no_switch = refusal(&format!("{HEAD}featureGates:\n  AllowServiceExternalIPs: maybe\n"));
     assert!(no_switch.starts_with("config.conf:4:28: "), "{no_switch}");
     let no_size = refusal(&format!("{HEAD}logging:\n  options: {{text: {{infoBufferSize: []}}}}\n"));
-    assert!(no_size.contains("a size such as 64Ki"), "{no_size}");
+    assert!(
+        no_size.starts_with("config.conf:4:36: ") && no_size.contains("a size such as 64Ki"),
+        "{no_size}"
+    );
+    let no_frequency = refusal(&format!("{HEAD}logging:\n  flushFrequency: soon\n"));
+    assert!(no_frequency.starts_with("config.conf:4:19: "), "{no_frequency}");
+    assert!(no_frequency.contains("a duration such as 5s"), "{no_frequency}");
 }
 
 #[test]
