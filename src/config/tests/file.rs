@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::HEAD;
 use crate::config::{
     GoDuration, KubeProxyConfiguration,
     decode::{File, decode},
@@ -11,8 +12,6 @@ use crate::config::{
         Nftables, OutputRouting, Quantity, VModule, Winkernel,
     },
 };
-
-const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
 fn decoded(text: &str) -> File {
     decode(Path::new("config.conf"), &format!("{HEAD}{text}")).unwrap()
@@ -313,7 +312,7 @@ fn a_fault_is_one_line_with_its_place() {
 #[test]
 fn another_kind_or_version_of_file_is_refused_by_name() {
     assert_eq!(
-        refusal("apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\n"),
+        refusal(&HEAD.replace("v1alpha1", "v1alpha2")),
         "config.conf: apiVersion \"kubeproxy.config.k8s.io/v1alpha2\" with kind \"KubeProxyConfiguration\" is not \
          supported: expected kubeproxy.config.k8s.io/v1alpha1 with KubeProxyConfiguration"
     );
