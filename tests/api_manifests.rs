@@ -21,6 +21,9 @@ use kube::Api;
 use serde_json::{Value, json};
 use testkit::{control_plane::ControlPlane, daemon::eventually};
 
+/// The image, where no registry has been chosen.
+const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
+
 /// The programs that an operator has.
 struct Clients {
     programs: PathBuf,
@@ -147,7 +150,7 @@ fn an_api_server_accepts_every_kustomization() {
         let objects = cluster.dry_run(&cluster.clients.kustomize(&directory));
         let name = if directory == "kubeadm" { "DaemonSet/kube-proxy" } else { "DaemonSet/kube-ipvs" };
         let image = &objects[name]["spec"]["template"]["spec"]["containers"][0]["image"];
-        assert_eq!(image, concat!("kube-ipvs:", env!("CARGO_PKG_VERSION")), "{directory}");
+        assert_eq!(image, IMAGE, "{directory}");
     }
 }
 
@@ -204,7 +207,7 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
     assert_eq!(pod["containers"][0]["securityContext"]["privileged"], true);
 
     let settings = [
-        "image.repository=registry.example/kube-ipvs",
+        "image.repository=mirror.example/kube-ipvs",
         "image.tag=1.2.3",
         "imagePullSecrets[0].name=pull",
         "server=https://10.0.0.1:6443",
@@ -217,7 +220,7 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
     let set = cluster.dry_run(&cluster.clients.chart(&settings).unwrap());
     let pod = &set["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
     for container in [&pod["initContainers"][0], &pod["containers"][0]] {
-        assert_eq!(container["image"], "registry.example/kube-ipvs:1.2.3");
+        assert_eq!(container["image"], "mirror.example/kube-ipvs:1.2.3");
         assert_eq!(container["resources"]["limits"]["memory"], "256Mi");
     }
     let arguments = pod["containers"][0]["args"].as_array().unwrap();
@@ -276,9 +279,9 @@ fn on_a_kubeadm_cluster_the_image_is_all_that_changes() {
     assert_eq!(effective["conntrack"]["maxPerCore"], 32768);
 
     let theirs = theirs.get_mut("DaemonSet/kube-proxy").unwrap();
-    let image = &mut theirs["spec"]["template"]["spec"]["containers"][0]["image"];
-    assert!(image.as_str().unwrap().starts_with("registry.k8s.io/kube-proxy:"), "{image}");
-    *image = concat!("kube-ipvs:", env!("CARGO_PKG_VERSION")).into();
+    let copy = read(&fs::read_to_string(manifests().join("kubeadm/daemonset.yaml")).unwrap());
+    assert_eq!(&copy["DaemonSet/kube-proxy"], theirs);
+    theirs["spec"]["template"]["spec"]["containers"][0]["image"] = IMAGE.into();
     assert_eq!(ours.len(), 1);
     assert_eq!(&ours["DaemonSet/kube-proxy"], theirs);
 }
