@@ -4,7 +4,7 @@
 //! alone counts, but for the few flags that go before it.
 
 mod decode;
-mod defaults;
+pub(crate) mod defaults;
 mod duration;
 mod encode;
 mod excluded;

@@ -18,8 +18,11 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{control_plane::ControlPlane, daemon::eventually};
+
+/// The image, where no registry has been chosen.
+const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
 
 /// The programs that an operator has.
 struct Clients {
@@ -147,7 +150,7 @@ fn an_api_server_accepts_every_kustomization() {
         let objects = cluster.dry_run(&cluster.clients.kustomize(&directory));
         let name = if directory == "kubeadm" { "DaemonSet/kube-proxy" } else { "DaemonSet/kube-ipvs" };
         let image = &objects[name]["spec"]["template"]["spec"]["containers"][0]["image"];
-        assert_eq!(image, concat!("kube-ipvs:", env!("CARGO_PKG_VERSION")), "{directory}");
+        assert_eq!(image, IMAGE, "{directory}");
     }
 }
 
@@ -159,6 +162,30 @@ fn the_chart_installs_what_the_kustomization_does() {
     let kustomization = cluster.dry_run(&cluster.clients.kustomize("."));
     let essence = |objects: BTreeMap<String, Value>| objects.into_iter().map(essence).collect::<Vec<_>>();
     assert_eq!(essence(chart), essence(kustomization));
+}
+
+/// The one thing by which the daemons of different manifests keep each other waiting.
+#[test]
+#[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
+fn every_daemon_may_lock_the_file_that_all_of_a_node_see() {
+    let Some(clients) = Clients::new() else { return };
+    let kustomized = kustomizations().into_iter().map(|directory| (clients.kustomize(&directory), directory));
+    let charts =
+        ["hardened=true", "hardened=false"].map(|set| (clients.chart(&[set]).unwrap(), set.to_owned()));
+    let file = json!({"path": "/run/xtables.lock", "type": "FileOrCreate"});
+    for (yaml, name) in kustomized.chain(charts) {
+        let objects = read(&yaml);
+        let daemon_set = objects.iter().find(|(key, _)| key.starts_with("DaemonSet/")).unwrap().1;
+        let pod = &daemon_set["spec"]["template"]["spec"];
+        let one = |list: &Value, is_it: &dyn Fn(&Value) -> bool| {
+            let found = list.as_array().unwrap().iter().find(|one| is_it(one)).cloned();
+            found.unwrap_or_else(|| panic!("{name}: {list}"))
+        };
+        let volume = one(&pod["volumes"], &|volume| volume["hostPath"] == file);
+        let mount = one(&pod["containers"][0]["volumeMounts"], &|mount| mount["name"] == volume["name"]);
+        assert_eq!(mount["mountPath"], file["path"], "{name}");
+        assert_ne!(mount["readOnly"], true, "{name}");
+    }
 }
 
 /// What an object does, whoever made it: without its metadata, and configuration read.
@@ -180,7 +207,7 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
     assert_eq!(pod["containers"][0]["securityContext"]["privileged"], true);
 
     let settings = [
-        "image.repository=registry.example/kube-ipvs",
+        "image.repository=mirror.example/kube-ipvs",
         "image.tag=1.2.3",
         "imagePullSecrets[0].name=pull",
         "server=https://10.0.0.1:6443",
@@ -193,7 +220,7 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
     let set = cluster.dry_run(&cluster.clients.chart(&settings).unwrap());
     let pod = &set["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
     for container in [&pod["initContainers"][0], &pod["containers"][0]] {
-        assert_eq!(container["image"], "registry.example/kube-ipvs:1.2.3");
+        assert_eq!(container["image"], "mirror.example/kube-ipvs:1.2.3");
         assert_eq!(container["resources"]["limits"]["memory"], "256Mi");
     }
     let arguments = pod["containers"][0]["args"].as_array().unwrap();
@@ -252,9 +279,9 @@ fn on_a_kubeadm_cluster_the_image_is_all_that_changes() {
     assert_eq!(effective["conntrack"]["maxPerCore"], 32768);
 
     let theirs = theirs.get_mut("DaemonSet/kube-proxy").unwrap();
-    let image = &mut theirs["spec"]["template"]["spec"]["containers"][0]["image"];
-    assert!(image.as_str().unwrap().starts_with("registry.k8s.io/kube-proxy:"), "{image}");
-    *image = concat!("kube-ipvs:", env!("CARGO_PKG_VERSION")).into();
+    let copy = read(&fs::read_to_string(manifests().join("kubeadm/daemonset.yaml")).unwrap());
+    assert_eq!(&copy["DaemonSet/kube-proxy"], theirs);
+    theirs["spec"]["template"]["spec"]["containers"][0]["image"] = IMAGE.into();
     assert_eq!(ours.len(), 1);
     assert_eq!(&ours["DaemonSet/kube-proxy"], theirs);
 }

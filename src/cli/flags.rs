@@ -14,7 +14,7 @@ use clap::{
 use netfilter::HostFirewall;
 
 use crate::{
-    config::{FeatureGates, GoDuration, VipBinding, switch},
+    config::{FeatureGates, GoDuration, VipBinding, defaults, switch},
     control,
     logging::Format,
 };
@@ -48,15 +48,15 @@ pub struct Flags {
     pub proxy_mode: String,
 
     /// How every virtual server picks its real servers
-    #[arg(long, value_name = "NAME", default_value = "rr")]
+    #[arg(long, value_name = "NAME", default_value_t = defaults::SCHEDULER.to_owned())]
     pub ipvs_scheduler: String,
 
     /// At the latest after this time everything is compared and repaired
-    #[arg(long, value_name = "DURATION", default_value = "30s", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value_t = defaults::SYNC_PERIOD, allow_hyphen_values = true)]
     pub ipvs_sync_period: GoDuration,
 
     /// The least time from the end of one sync to the next
-    #[arg(long, value_name = "DURATION", default_value = "1s", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value_t = defaults::MIN_SYNC_PERIOD, allow_hyphen_values = true)]
     pub ipvs_min_sync_period: GoDuration,
 
     /// Virtual servers in these ranges are somebody else's
@@ -85,7 +85,7 @@ pub struct Flags {
     pub pod_interface_name_prefix: String,
 
     /// The bit of the packet mark that asks for masquerading
-    #[arg(long, value_name = "BIT", default_value = "14", allow_negative_numbers = true)]
+    #[arg(long, value_name = "BIT", default_value_t = defaults::MASQUERADE_BIT, allow_negative_numbers = true)]
     pub iptables_masquerade_bit: i32,
 
     /// Masquerade every flow to a ClusterIP

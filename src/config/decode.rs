@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
@@ -28,18 +28,22 @@ pub(super) fn read(path: &Path) -> Result<File, Error> {
 }
 
 pub(super) fn decode(path: &Path, text: &str) -> Result<File, Error> {
+    let malformed = |error: &_| Error::Malformed(yaml::fault(path, error));
     let mut warnings = Vec::new();
-    let tree: Value = parse(text).or_else(|strict| {
+    let (tree, _) = first_document(text, DuplicateKeyPolicy::Error).or_else(|strict| {
         // A field given twice does not stop kube-proxy either: the last one counts.
-        let tree = parse_leniently(text).map_err(|_| Error::Malformed(yaml::fault(path, &strict)))?;
+        let tree = first_document(text, DuplicateKeyPolicy::LastWins).map_err(|_| malformed(&strict))?;
         warnings.push(yaml::fault(path, &strict));
         Ok(tree)
     })?;
     check_kind(path, &tree)?;
-    let mut configuration: KubeProxyConfiguration =
-        parse_leniently(text).map_err(|error| Error::Malformed(yaml::fault(path, &error)))?;
+    let (mut configuration, more): (KubeProxyConfiguration, _) =
+        first_document(text, DuplicateKeyPolicy::LastWins).map_err(|error| malformed(&error))?;
     defaults::fill(&mut configuration);
 
+    if more {
+        warnings.push(format!("{}: what follows the first YAML document is ignored", path.display()));
+    }
     let mut unknown = Vec::new();
     collect_unknown(&tree, &configuration.tree(), "", &mut unknown);
     warnings
@@ -47,13 +51,17 @@ pub(super) fn decode(path: &Path, text: &str) -> Result<File, Error> {
     Ok(File { configuration, warnings })
 }
 
-fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
-    serde_saphyr::from_str(text)
-}
-
-fn parse_leniently<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, serde_saphyr::Error> {
-    let lenient = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
-    serde_saphyr::from_str_with_options(text, lenient)
+/// The first document that is not empty, and whether something follows it: to kube-proxy too, whatever it is, it
+/// does not count.
+fn first_document<T: DeserializeOwned + Default>(
+    text: &str,
+    duplicate_keys: DuplicateKeyPolicy,
+) -> Result<(T, bool), serde_saphyr::Error> {
+    let mut text = text.as_bytes();
+    let mut documents =
+        serde_saphyr::read_with_options(&mut text, serde_saphyr::options! { duplicate_keys: duplicate_keys });
+    let first = documents.next().unwrap_or_else(|| Ok(T::default()))?;
+    Ok((first, documents.next().is_some()))
 }
 
 fn check_kind(path: &Path, tree: &Value) -> Result<(), Error> {

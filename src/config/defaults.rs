@@ -9,23 +9,24 @@ use super::{
     v1alpha1::{FlushFrequency, KubeProxyConfiguration},
 };
 
-const CONFIG_SYNC_PERIOD: GoDuration = GoDuration::from_seconds(15 * 60);
-const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
-const BURST: i32 = 10;
-const QPS: f32 = 5.0;
-pub(super) const CLOSE_WAIT_TIMEOUT: GoDuration = GoDuration::from_seconds(3_600);
-pub(super) const ESTABLISHED_TIMEOUT: GoDuration = GoDuration::from_seconds(24 * 3_600);
+pub(crate) const CONFIG_SYNC_PERIOD: GoDuration = GoDuration::from_seconds(15 * 60);
+pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const BURST: i32 = 10;
+pub(crate) const QPS: f32 = 5.0;
+pub(crate) const CLOSE_WAIT_TIMEOUT: GoDuration = GoDuration::from_seconds(3_600);
+pub(crate) const ESTABLISHED_TIMEOUT: GoDuration = GoDuration::from_seconds(24 * 3_600);
 const FLUSH_FREQUENCY: GoDuration = GoDuration::from_seconds(5);
-pub(super) const HEALTHZ_PORT: u16 = 10_256;
-const LOCALHOST_NODE_PORTS: bool = true;
-pub(super) const MASQUERADE_BIT: i32 = 14;
-pub(super) const MAX_PER_CORE: i32 = 32 * 1_024;
-pub(super) const METRICS_PORT: u16 = 10_249;
-pub(super) const MIN: i32 = 128 * 1_024;
-/// The iptables and nftables modes'; in IPVS mode it is zero.
-const MIN_SYNC_PERIOD: GoDuration = GoDuration::from_seconds(1);
-pub(super) const OOM_SCORE_ADJ: i32 = -999;
-const SYNC_PERIOD: GoDuration = GoDuration::from_seconds(30);
+pub(crate) const HEALTHZ_PORT: u16 = 10_256;
+pub(crate) const LOCALHOST_NODE_PORTS: bool = true;
+pub(crate) const MASQUERADE_BIT: i32 = 14;
+pub(crate) const MAX_PER_CORE: i32 = 32 * 1_024;
+pub(crate) const METRICS_PORT: u16 = 10_249;
+pub(crate) const CONNTRACK_MIN: i32 = 128 * 1_024;
+/// The iptables and nftables modes'; in IPVS mode it is zero, unless flags alone count.
+pub(crate) const MIN_SYNC_PERIOD: GoDuration = GoDuration::from_seconds(1);
+pub(crate) const OOM_SCORE_ADJ: i32 = -999;
+pub(crate) const SCHEDULER: &str = "rr";
+pub(crate) const SYNC_PERIOD: GoDuration = GoDuration::from_seconds(30);
 
 /// What a file leads to that says nothing.
 pub(super) fn filled() -> KubeProxyConfiguration {
@@ -72,7 +73,7 @@ pub(super) fn fill_zeros(configuration: &mut KubeProxyConfiguration) {
     text(&mut client_connection.content_type, CONTENT_TYPE);
 
     conntrack.max_per_core.get_or_insert(MAX_PER_CORE);
-    conntrack.min.get_or_insert(MIN);
+    conntrack.min.get_or_insert(CONNTRACK_MIN);
     conntrack.tcp_close_wait_timeout.get_or_insert(CLOSE_WAIT_TIMEOUT);
     conntrack.tcp_established_timeout.get_or_insert(ESTABLISHED_TIMEOUT);
 
@@ -80,7 +81,7 @@ pub(super) fn fill_zeros(configuration: &mut KubeProxyConfiguration) {
     iptables.masquerade_bit.get_or_insert(MASQUERADE_BIT);
     zero(&mut iptables.sync_period, SYNC_PERIOD);
     zero(&mut iptables.min_sync_period, MIN_SYNC_PERIOD);
-    text(&mut ipvs.scheduler, "rr");
+    text(&mut ipvs.scheduler, SCHEDULER);
     zero(&mut ipvs.sync_period, SYNC_PERIOD);
     nftables.masquerade_bit.get_or_insert(MASQUERADE_BIT);
     zero(&mut nftables.sync_period, SYNC_PERIOD);

@@ -43,14 +43,14 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::config::tests::HEAD;
 
     #[test]
     fn what_the_file_spares_and_what_the_flag_spares_is_spared() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.conf");
-        let file = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n\
-                    ipvs: {scheduler: NO SUCH, excludeCIDRs: [10.99.0.0/16]}\n";
-        fs::write(&path, file).unwrap();
+        let fields = "mode: iptables\nipvs: {scheduler: NO SUCH, excludeCIDRs: [10.99.0.0/16]}\n";
+        fs::write(&path, format!("{HEAD}{fields}")).unwrap();
         let flag = ["fd00:99::/112".to_owned()];
         let excluded = Excluded::read(path.to_str(), &flag).unwrap();
         assert_eq!(excluded.cidrs, ["10.99.0.0/16", "fd00:99::/112"].map(|cidr| cidr.parse().unwrap()));

@@ -33,7 +33,7 @@ pub(super) fn conntrack(conntrack: &Conntrack, origin: Origin) -> Result<Conntra
     let timeout = |field, value| origin.check(field, seconds(value));
     Ok(ConntrackSettings {
         max_per_core: count("conntrack.maxPerCore", conntrack.max_per_core, defaults::MAX_PER_CORE)?,
-        min: count("conntrack.min", conntrack.min, defaults::MIN)?,
+        min: count("conntrack.min", conntrack.min, defaults::CONNTRACK_MIN)?,
         tcp_established_timeout: timeout(
             "conntrack.tcpEstablishedTimeout",
             conntrack.tcp_established_timeout.unwrap_or(defaults::ESTABLISHED_TIMEOUT),

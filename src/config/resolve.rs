@@ -87,7 +87,7 @@ impl Settings {
         let node_port_addresses = origin
             .check("nodePortAddresses", validate::node_port_addresses(&configuration.node_port_addresses))?;
 
-        let mut idle = without_effect::among(&configuration.tree(), &usual.tree());
+        let mut idle = without_effect::among(&configuration, usual);
         idle.extend(configuration.feature_gates.without_effect().map(|gate| format!("featureGates.{gate}")));
         if !idle.is_empty() {
             let idle: Vec<_> = idle.iter().map(|field| spoken(origin, field)).collect();

@@ -9,6 +9,9 @@ use std::{ffi::OsString, fs};
 use super::*;
 use crate::cli::{self, Flags};
 
+/// What a configuration file begins with.
+pub(super) const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
 fn flags(arguments: &[&str]) -> Flags {
     let arguments = ["kube-ipvs", "--hostname-override=node"].iter().chain(arguments).map(OsString::from);
     cli::parse(arguments).unwrap().flags().unwrap().clone()
@@ -26,10 +29,9 @@ fn refusal(arguments: &[&str]) -> String {
 
 /// The settings that a file with these fields leads to.
 fn with_file(fields: &str, arguments: &[&str]) -> Result<Settings, Error> {
-    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config.conf");
-    fs::write(&path, format!("{head}{fields}")).unwrap();
+    fs::write(&path, format!("{HEAD}{fields}")).unwrap();
     let config = format!("--config={}", path.display());
     let arguments: Vec<_> = [config.as_str()].into_iter().chain(arguments.iter().copied()).collect();
     Settings::resolve(&flags(&arguments))

@@ -4,12 +4,7 @@
 //! null; both are the zero value, or `None` where a zero means something of its own. What the zeros stand for is
 //! in [`super::defaults`], what a value may be in [`super::validate`].
 
-use std::fmt;
-
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{Error, Visitor},
-};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{FeatureGates, GoDuration};
 
@@ -261,29 +256,17 @@ pub(super) struct FlushFrequency(pub(super) GoDuration);
 
 impl<'de> Deserialize<'de> for FlushFrequency {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl Visitor<'_> for Either {
-            type Value = FlushFrequency;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration, or a number of nanoseconds")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                text.parse().map(FlushFrequency).map_err(E::custom)
-            }
-
-            fn visit_i64<E: Error>(self, nanoseconds: i64) -> Result<Self::Value, E> {
-                Ok(FlushFrequency(GoDuration::from_nanoseconds(nanoseconds)))
-            }
-
-            fn visit_u64<E: Error>(self, nanoseconds: u64) -> Result<Self::Value, E> {
-                self.visit_i64(i64::try_from(nanoseconds).map_err(E::custom)?)
-            }
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "expected a duration such as 5s, or a number of nanoseconds")]
+        enum Given {
+            Duration(GoDuration),
+            Nanoseconds(i64),
         }
 
-        deserializer.deserialize_any(Either)
+        Ok(Self(match Given::deserialize(deserializer)? {
+            Given::Duration(duration) => duration,
+            Given::Nanoseconds(number) => GoDuration::from_nanoseconds(number),
+        }))
     }
 }
 
@@ -300,28 +283,16 @@ impl Default for Quantity {
 
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl Visitor<'_> for Either {
-            type Value = Quantity;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size such as 64Ki")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Quantity(text.to_owned()))
-            }
-
-            fn visit_i64<E: Error>(self, size: i64) -> Result<Self::Value, E> {
-                Ok(Quantity(size.to_string()))
-            }
-
-            fn visit_u64<E: Error>(self, size: u64) -> Result<Self::Value, E> {
-                Ok(Quantity(size.to_string()))
-            }
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "expected a size such as 64Ki")]
+        enum Given {
+            Text(String),
+            Number(i64),
         }
 
-        deserializer.deserialize_any(Either)
+        Ok(Self(match Given::deserialize(deserializer)? {
+            Given::Text(text) => text,
+            Given::Number(number) => number.to_string(),
+        }))
     }
 }

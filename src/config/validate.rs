@@ -8,7 +8,7 @@ use netfilter::LocalTraffic;
 use service::NodePortAddresses;
 
 use super::{
-    Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin,
+    Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin, defaults,
     v1alpha1::{DetectLocal, Ipvs, Logging},
 };
 use crate::logging;
@@ -98,7 +98,7 @@ pub(super) fn mode(mode: &str) -> Result<(), Problem> {
 
 /// No name at all is the default, by flag as well.
 pub(super) fn scheduler(name: &str) -> Result<Scheduler, Problem> {
-    if name.is_empty() { Ok(Scheduler::RR) } else { Ok(name.parse()?) }
+    Ok(if name.is_empty() { defaults::SCHEDULER } else { name }.parse()?)
 }
 
 pub(super) fn duration(duration: GoDuration) -> Result<Duration, Problem> {

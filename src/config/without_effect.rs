@@ -5,52 +5,60 @@
 
 use serde_json::Value;
 
-/// Fields, and with them all that is in them, that mean something to another proxy mode, to another system or to a
-/// client that is not used here.
-const FIELDS: [&str; 17] = [
-    "clientConnection.acceptContentTypes",
-    "clientConnection.burst",
-    "clientConnection.contentType",
-    "clientConnection.qps",
-    // A watch is never read anew as a whole without need: there is no cache that others could have spoilt.
-    "configSyncPeriod",
-    // Profiles are of Go's runtime.
-    "enableProfiling",
-    "iptables.localhostNodePorts",
-    "iptables.minSyncPeriod",
-    "iptables.syncPeriod",
-    "logging.flushFrequency",
-    "logging.options",
-    "logging.vmodule",
-    "nftables",
-    "portRange",
-    "showHiddenMetricsForVersion",
-    "windowsRunAsService",
-    "winkernel",
-];
+use super::{
+    KubeProxyConfiguration,
+    v1alpha1::{ClientConnection, Iptables, Logging},
+};
 
-/// Those of the fields that have another value than usual.
-pub(super) fn among(configuration: &Value, usual: &Value) -> Vec<String> {
+/// The paths of the fields that have another value than usual and do nothing here.
+pub(super) fn among(configuration: &KubeProxyConfiguration, usual: &KubeProxyConfiguration) -> Vec<String> {
     let mut found = Vec::new();
-    collect("", configuration, usual, &mut found);
+    collect("", &configuration.tree(), &heeded(configuration, usual).tree(), &mut found);
     found
 }
 
-fn collect(path: &str, value: &Value, usual: &Value, found: &mut Vec<String>) {
-    match (value, usual) {
-        (Value::Object(fields), Value::Object(usual)) => {
-            for (name, value) in fields {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                collect(&path, value, usual.get(name).unwrap_or(&Value::Null), found);
-            }
-        }
-        _ if value != usual && is_without_effect(path) => found.push(path.to_owned()),
-        _ => {}
+/// The configuration with its usual value for what means something to another proxy mode, to another system or to a
+/// client that is not used here.
+fn heeded(configuration: &KubeProxyConfiguration, usual: &KubeProxyConfiguration) -> KubeProxyConfiguration {
+    let (given, usual) = (configuration.clone(), usual.clone());
+    KubeProxyConfiguration {
+        client_connection: ClientConnection {
+            kubeconfig: given.client_connection.kubeconfig,
+            ..usual.client_connection
+        },
+        // A watch is never read anew as a whole without need: there is no cache that others could have spoilt.
+        config_sync_period: usual.config_sync_period,
+        // Profiles are of Go's runtime.
+        enable_profiling: usual.enable_profiling,
+        iptables: Iptables {
+            masquerade_all: given.iptables.masquerade_all,
+            masquerade_bit: given.iptables.masquerade_bit,
+            ..usual.iptables
+        },
+        logging: Logging {
+            format: given.logging.format,
+            verbosity: given.logging.verbosity,
+            ..usual.logging
+        },
+        nftables: usual.nftables,
+        port_range: usual.port_range,
+        show_hidden_metrics_for_version: usual.show_hidden_metrics_for_version,
+        windows_run_as_service: usual.windows_run_as_service,
+        winkernel: usual.winkernel,
+        ..given
     }
 }
 
-fn is_without_effect(path: &str) -> bool {
-    FIELDS
-        .iter()
-        .any(|field| path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+/// Collects the paths of the values that are not the same.
+fn collect(path: &str, given: &Value, heeded: &Value, found: &mut Vec<String>) {
+    match (given, heeded) {
+        (Value::Object(fields), Value::Object(heeded)) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                collect(&path, value, heeded.get(name).unwrap_or(&Value::Null), found);
+            }
+        }
+        _ if given != heeded => found.push(path.to_owned()),
+        _ => {}
+    }
 }

@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, Args};
 
-use crate::config::{GoDuration, VModules, switch};
+use crate::config::{GoDuration, VModules, defaults, switch};
 
 /// Flags for other proxy modes, for another client, and for another way of logging.
 ///
@@ -16,20 +16,20 @@ pub struct IdleFlags {
     #[arg(long, hide = true)]
     machine_id_file: Option<String>,
 
-    #[arg(long, hide = true, default_value = "15m", allow_hyphen_values = true)]
+    #[arg(long, hide = true, default_value_t = defaults::CONFIG_SYNC_PERIOD, allow_hyphen_values = true)]
     pub(crate) config_sync_period: GoDuration,
     #[arg(long, hide = true, value_parser = switch, num_args = 0..=1, require_equals = true,
-          action = ArgAction::Set, default_value = "true", default_missing_value = "true")]
+          action = ArgAction::Set, default_value_t = defaults::LOCALHOST_NODE_PORTS, default_missing_value = "true")]
     pub(crate) iptables_localhost_nodeports: bool,
-    #[arg(long, hide = true, default_value = "1s", allow_hyphen_values = true)]
+    #[arg(long, hide = true, default_value_t = defaults::MIN_SYNC_PERIOD, allow_hyphen_values = true)]
     pub(crate) iptables_min_sync_period: GoDuration,
-    #[arg(long, hide = true, default_value = "30s", allow_hyphen_values = true)]
+    #[arg(long, hide = true, default_value_t = defaults::SYNC_PERIOD, allow_hyphen_values = true)]
     pub(crate) iptables_sync_period: GoDuration,
-    #[arg(long, hide = true, default_value = "10", allow_negative_numbers = true)]
+    #[arg(long, hide = true, default_value_t = defaults::BURST, allow_negative_numbers = true)]
     pub(crate) kube_api_burst: i32,
-    #[arg(long, hide = true, default_value = "application/vnd.kubernetes.protobuf")]
+    #[arg(long, hide = true, default_value_t = defaults::CONTENT_TYPE.to_owned())]
     pub(crate) kube_api_content_type: String,
-    #[arg(long, hide = true, default_value = "5", allow_negative_numbers = true)]
+    #[arg(long, hide = true, default_value_t = defaults::QPS, allow_negative_numbers = true)]
     pub(crate) kube_api_qps: f32,
     #[arg(long, hide = true, value_parser = switch, num_args = 0..=1, require_equals = true,
           action = ArgAction::Set, default_value = "false", default_missing_value = "true")]

@@ -2,26 +2,26 @@
 
 use clap::{ArgAction, Args};
 
-use crate::config::{GoDuration, switch};
+use crate::config::{GoDuration, defaults, switch};
 
 /// Limits and timeouts of connection tracking and of IPVS, and what becomes of the process when memory is short.
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 pub struct KernelFlags {
     /// Connections that conntrack may hold, per CPU, up to 1048576 in all; 0 leaves the kernel's limit
-    #[arg(long, value_name = "COUNT", default_value = "32768", allow_negative_numbers = true)]
+    #[arg(long, value_name = "COUNT", default_value_t = defaults::MAX_PER_CORE, allow_negative_numbers = true)]
     pub conntrack_max_per_core: i32,
 
     /// Connections that conntrack may hold at least
-    #[arg(long, value_name = "COUNT", default_value = "131072", allow_negative_numbers = true)]
+    #[arg(long, value_name = "COUNT", default_value_t = defaults::CONNTRACK_MIN, allow_negative_numbers = true)]
     pub conntrack_min: i32,
 
     /// When conntrack forgets an established TCP connection; 0s leaves the kernel's timeout
-    #[arg(long, value_name = "DURATION", default_value = "24h", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value_t = defaults::ESTABLISHED_TIMEOUT, allow_hyphen_values = true)]
     pub conntrack_tcp_timeout_established: GoDuration,
 
     /// When conntrack forgets a TCP connection that one side has closed; 0s leaves the kernel's timeout
-    #[arg(long, value_name = "DURATION", default_value = "1h", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value_t = defaults::CLOSE_WAIT_TIMEOUT, allow_hyphen_values = true)]
     pub conntrack_tcp_timeout_close_wait: GoDuration,
 
     /// Let conntrack take TCP packets outside the window for part of their connection
@@ -50,6 +50,6 @@ pub struct KernelFlags {
     pub ipvs_udp_timeout: GoDuration,
 
     /// How readily the kernel ends this process when memory is short, from -1000 (never) to 1000
-    #[arg(long, value_name = "SCORE", default_value = "-999", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SCORE", default_value_t = defaults::OOM_SCORE_ADJ, allow_negative_numbers = true)]
     pub oom_score_adj: i32,
 }

@@ -2,14 +2,14 @@
 
 use clap::{ArgAction, Args, value_parser};
 
-use crate::config::switch;
+use crate::config::{defaults, switch};
 
 /// Where health and metrics are served.
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 pub struct ListenFlags {
     /// Where /healthz and /livez are served; empty: nowhere
-    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:10256")]
+    #[arg(long, value_name = "IP:PORT", default_value_t = format!("0.0.0.0:{}", defaults::HEALTHZ_PORT))]
     pub healthz_bind_address: String,
 
     /// The port for --healthz-bind-address without one; 0: health is served nowhere. Deprecated.
@@ -17,7 +17,7 @@ pub struct ListenFlags {
     pub healthz_port: Option<i32>,
 
     /// Where /metrics is served; empty: nowhere
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:10249")]
+    #[arg(long, value_name = "IP:PORT", default_value_t = format!("127.0.0.1:{}", defaults::METRICS_PORT))]
     pub metrics_bind_address: String,
 
     /// The port for --metrics-bind-address without one; 0: metrics are served nowhere. Deprecated.

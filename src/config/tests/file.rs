@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::HEAD;
 use crate::config::{
     GoDuration, KubeProxyConfiguration,
     decode::{File, decode},
@@ -11,8 +12,6 @@ use crate::config::{
         Nftables, OutputRouting, Quantity, VModule, Winkernel,
     },
 };
-
-const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
 fn decoded(text: &str) -> File {
     decode(Path::new("config.conf"), &format!("{HEAD}{text}")).unwrap()
@@ -269,6 +268,26 @@ fn of_a_field_given_twice_the_last_counts_and_a_warning_says_where() {
 }
 
 #[test]
+fn of_several_documents_the_first_counts_and_a_warning_says_so() {
+    let ignored = ["config.conf: what follows the first YAML document is ignored"];
+    for rest in
+        ["---\nclusterCIDR: 10.2.0.0/16\n", "---\nmode: x\nmode: y\n", "---\n{ [ nonsense", "...\nnonsense"]
+    {
+        let file = decoded(&format!("clusterCIDR: 10.1.0.0/16\n{rest}"));
+        assert_eq!(file.configuration.cluster_cidr, "10.1.0.0/16", "{rest}");
+        assert_eq!(file.warnings, ignored, "{rest}");
+    }
+    for nothing in ["---\n", "...\n# a comment\n", "---\n# a comment\n---\n"] {
+        assert_eq!(decoded(&format!("clusterCIDR: 10.1.0.0/16\n{nothing}")).warnings, [""; 0], "{nothing}");
+    }
+    let marked = format!("# a comment\n---\n{HEAD}clusterCIDR: 10.1.0.0/16\n");
+    let marked = decode(Path::new("config.conf"), &marked).unwrap();
+    assert_eq!((marked.configuration.cluster_cidr.as_str(), marked.warnings.len()), ("10.1.0.0/16", 0));
+    let other_first = format!("apiVersion: v1\nkind: List\n---\n{HEAD}");
+    assert!(refusal(&other_first).contains("kind \"List\" is not supported"));
+}
+
+#[test]
 fn a_fault_is_one_line_with_its_place() {
     let malformed = refusal(&format!("{HEAD}ipvs:\n  syncPeriod: [\n"));
     assert!(malformed.starts_with("config.conf:"), "{malformed}");
@@ -281,13 +300,19 @@ fn a_fault_is_one_line_with_its_place() {
     let no_switch = refusal(&format!("{HEAD}featureGates:\n  AllowServiceExternalIPs: maybe\n"));
     assert!(no_switch.starts_with("config.conf:4:28: "), "{no_switch}");
     let no_size = refusal(&format!("{HEAD}logging:\n  options: {{text: {{infoBufferSize: []}}}}\n"));
-    assert!(no_size.contains("a size such as 64Ki"), "{no_size}");
+    assert!(
+        no_size.starts_with("config.conf:4:36: ") && no_size.contains("a size such as 64Ki"),
+        "{no_size}"
+    );
+    let no_frequency = refusal(&format!("{HEAD}logging:\n  flushFrequency: soon\n"));
+    assert!(no_frequency.starts_with("config.conf:4:19: "), "{no_frequency}");
+    assert!(no_frequency.contains("a duration such as 5s"), "{no_frequency}");
 }
 
 #[test]
 fn another_kind_or_version_of_file_is_refused_by_name() {
     assert_eq!(
-        refusal("apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\n"),
+        refusal(&HEAD.replace("v1alpha1", "v1alpha2")),
         "config.conf: apiVersion \"kubeproxy.config.k8s.io/v1alpha2\" with kind \"KubeProxyConfiguration\" is not \
          supported: expected kubeproxy.config.k8s.io/v1alpha1 with KubeProxyConfiguration"
     );

@@ -1,13 +1,6 @@
 //! A value that cannot be is refused by the name of its option.
 
-use super::{flags, settings, with_file};
-use crate::config::Settings;
-
-fn refusal(arguments: &[&str]) -> String {
-    let error = Settings::resolve(&flags(arguments)).unwrap_err();
-    assert!(error.is_usage(), "{error}");
-    error.to_string()
-}
+use super::{refusal, settings, with_file};
 
 /// What is said of such a file, without its path.
 fn refusal_of_file(fields: &str) -> String {

@@ -11,7 +11,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-const NAME: &str = concat!("kube-ipvs:", env!("CARGO_PKG_VERSION"));
+/// What the manifests ask for. Without a host, nodes would look for it in a public registry, where the name is not ours.
+const NAME: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
 
 /// tar's options for an archive that says nothing of this machine or of now.
 const NEUTRAL: [&str; 6] =
@@ -69,7 +70,7 @@ impl Layout {
         let mut image = self.blob(media_type, index(&self.manifests).as_bytes())?;
         let names = json!({
             "org.opencontainers.image.ref.name": NAME,
-            "io.containerd.image.name": format!("docker.io/library/{NAME}"),
+            "io.containerd.image.name": NAME,
         });
         image.insert("annotations".to_owned(), names);
         let file = |name: &str, text: &str| fs::write(self.directory.path().join(name), text);

@@ -10,7 +10,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{- /* What the init container and the daemon have in common, below their names and arguments. */}}
+{{- /* What the init container and the daemon have in common, beside their names, arguments and mounts. */}}
 {{- define "kube-ipvs.container" -}}
 image: {{ include "kube-ipvs.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -21,10 +21,4 @@ env:
         fieldPath: spec.nodeName
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
-volumeMounts:
-  - name: config
-    mountPath: /var/lib/kube-ipvs
-    readOnly: true
-  - name: run
-    mountPath: /run/kube-ipvs
 {{- end }}
