@@ -302,7 +302,7 @@ fn configuration(scheduler: &str, strict_arp: bool) -> String {
 }
 
 /// Changes the configuration file, for which the daemon ends, and starts the one that the kubelet would start.
-fn configured_anew(cluster: &Cluster, daemon: &Daemon, file: &Path, configuration: &str) -> Daemon {
+fn configured_anew(cluster: &Cluster, daemon: Daemon, file: &Path, configuration: &str) -> Daemon {
     fs::write(file, configuration).unwrap();
     let (code, said) = daemon.ended().unwrap();
     assert_eq!(code, Some(1), "{said}");
@@ -324,7 +324,7 @@ fn another_configuration_takes_effect_and_loses_nothing() {
     let load = traffic::start(&traffic::targets(&cluster.lab, &another_client, SERVICE));
     thread::sleep(A_WHILE);
 
-    let _daemon = configured_anew(&cluster, &daemon, config.path(), &configuration("rr", true));
+    let _daemon = configured_anew(&cluster, daemon, config.path(), &configuration("rr", true));
     assert_eq!(arp_ignore().trim(), "1");
     thread::sleep(A_WHILE);
     traffic::is_whole(load);
@@ -344,7 +344,7 @@ fn another_scheduler_is_written_in_place_and_open_connections_stay() {
     let load = traffic::start(&traffic::targets(&cluster.lab, &another_client, SERVICE));
     thread::sleep(A_WHILE);
 
-    let _daemon = configured_anew(&cluster, &daemon, config.path(), &configuration("lc", false));
+    let _daemon = configured_anew(&cluster, daemon, config.path(), &configuration("lc", false));
     cluster.shows("every virtual server has the new scheduler", |table| {
         table.values().all(|server| server.how == "lc")
     });

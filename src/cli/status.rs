@@ -98,22 +98,6 @@ mod tests {
     use super::*;
     use crate::advice::{Advice, Cause};
 
-    /// Before the first sync.
-    fn nothing() -> reconciler::Status {
-        reconciler::Status {
-            synced: false,
-            virtual_servers: 0,
-            real_servers: 0,
-            vips: 0,
-            draining: 0,
-            longest_drain: Duration::ZERO,
-            scheduler_changes: 0,
-            problems: Vec::new(),
-            last_sync: None,
-            last_full_sync: None,
-        }
-    }
-
     #[test]
     fn the_status_reads_at_a_glance() {
         let mut status = reconciler::Status {
@@ -123,7 +107,7 @@ mod tests {
             draining: 1,
             longest_drain: Duration::from_millis(61_700),
             problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
-            ..nothing()
+            ..Default::default()
         };
         let text = |status: &reconciler::Status| {
             super::text(&Status { programmed: status.clone(), advice: Vec::new() })
@@ -172,7 +156,7 @@ mod tests {
             remedy: "open it".to_owned(),
         };
         let advice = vec![advice(Severity::Warning, "it drops"), advice(Severity::Note, "it forgets")];
-        let programmed = reconciler::Status { problems: vec!["a".to_owned()], ..nothing() };
+        let programmed = reconciler::Status { problems: vec!["a".to_owned()], ..Default::default() };
         let text = text(&Status { programmed, advice });
         let expected = "problem:         a
 warning:         it drops; remedy: open it

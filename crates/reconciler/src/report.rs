@@ -112,8 +112,8 @@ impl Report {
     pub const MOST_REPAIRS: usize = 20;
 }
 
-/// How things stand.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How things stand; by default before anything is wanted or known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Whether both lists have arrived, the last sync left nothing undone, and nothing is waiting for the
     /// next.
