@@ -78,8 +78,7 @@ async fn take_turn(
         end = &mut end => return end,
     };
     let daemon = Daemon { settings, source: &source, outbox: outbox.as_ref(), unusable: &unusable, control };
-    // Boxed: it is large, and moved into place once.
-    let end = Box::pin(daemon.serve(ipvs, end)).await;
+    let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
     end
@@ -124,7 +123,8 @@ impl Daemon<'_> {
         let opened = kernel::open(settings, ipvs, settings.policy(local_traffic), families)?;
         oom::adjust(settings.oom_score_adj);
         self.announce(&opened);
-        self.work(opened, listeners, guard, &health, end).await
+        // Boxed: it is large, and moved into place once.
+        Box::pin(self.work(opened, listeners, guard, &health, end)).await
     }
 
     async fn show(&self, place: Place, pages: impl Pages) -> anyhow::Error {

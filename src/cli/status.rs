@@ -121,13 +121,12 @@ mod tests {
         status.problems.clear();
         (status.draining, status.longest_drain, status.scheduler_changes) = (0, Duration::ZERO, 240);
         let report = Report {
-            trigger: Trigger::Change,
-            full: false,
             done: 2,
             repairs: (1..=6).map(|vip| format!("bind 10.96.0.{vip}")).collect(),
             failures: vec!["no scheduler xx".to_owned()],
             failed: 1,
             took: Duration::from_millis(2),
+            ..Report::of_nothing(Trigger::Change)
         };
         status.last_sync = Some(LastSync { report, age: Duration::from_millis(3210) });
         assert!(

@@ -92,17 +92,31 @@ impl Report {
         self.trigger.is_told_by_kernel() && !self.full && self.done == 0 && self.failed == 0
     }
 
-    /// The answer to an operator who asks for a sync before there is anything to sync to.
-    pub(crate) fn not_ready() -> Self {
+    /// Of a sync that read, did and repaired nothing.
+    pub fn of_nothing(trigger: Trigger) -> Self {
         Self {
-            trigger: Trigger::Forced,
+            trigger,
             full: false,
             done: 0,
             repairs: Vec::new(),
-            failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
-            failed: 1,
+            failures: Vec::new(),
+            failed: 0,
             took: Duration::ZERO,
         }
+    }
+
+    /// The answer to an operator who asks for a sync before there is anything to sync to.
+    pub(crate) fn not_ready() -> Self {
+        Self {
+            failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
+            failed: 1,
+            ..Self::of_nothing(Trigger::Forced)
+        }
+    }
+
+    /// The first thing that was repaired. Where nothing could be done nothing was repaired either.
+    pub fn first_repair(&self) -> Option<&str> {
+        self.repairs.first().filter(|_| self.done > 0).map(String::as_str)
     }
 
     /// How many failures are listed; a missing scheduler fails ten thousand operations alike.
