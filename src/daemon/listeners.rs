@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     config::Settings,
-    events::Outbox,
+    events::{Outbox, Repairs},
     health::Health,
     health_ports::HealthPorts,
     leftovers::FirstSync,
@@ -45,12 +45,11 @@ impl Listeners {
         let gates = settings.effective.feature_gates();
         let metrics = Arc::new(Metrics::new(families, SystemTime::now(), health.answers(), gates));
         let (first, first_sync) = FirstSync::new();
-        let listeners = Self {
-            observers: vec![health.observer(), ports, metrics.observer(), Box::new(first)],
-            health_ports,
-            tidying: metrics.tidying(),
-            first_sync,
-        };
+        let mut observers = vec![health.observer(), ports, metrics.observer(), Box::new(first)];
+        if let Some(outbox) = outbox {
+            observers.push(Box::new(Repairs(outbox.clone())));
+        }
+        let listeners = Self { observers, health_ports, tidying: metrics.tidying(), first_sync };
         let pages = MetricsPages::new(metrics, &settings.effective);
         Ok((listeners, pages.context("the configuration cannot be shown")?))
     }
