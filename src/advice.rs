@@ -61,6 +61,8 @@ pub enum Cause {
     NodePorts,
     /// IPVS forgets connections that conntrack keeps.
     Timeouts,
+    /// The configuration file cannot be used: it could not be, if the daemon were started now.
+    ConfigurationFile,
 }
 
 impl Cause {
@@ -71,6 +73,7 @@ impl Cause {
             Self::Bridge => "BridgeBypassesIPVS",
             Self::NodePorts => "NodePortsNotReserved",
             Self::Timeouts => "TimeoutsDiffer",
+            Self::ConfigurationFile => "ConfigurationFileUnusable",
         }
     }
 }

@@ -23,23 +23,28 @@ use std::{
 
 use anyhow::{Context, bail};
 use ipvs::KernelIpvs;
-use tokio::{runtime::Builder, select, task::spawn_blocking};
+use tokio::{runtime::Builder, select};
 use tracing::info;
 use watcher::api::Troubles;
 
 use crate::{
     config::{self, Settings},
     control,
-    events::Cause,
+    events::{Cause, Outbox},
     health::Health,
+    http::Pages,
     leftovers::{self, ThisNode},
     preflight,
 };
+use config_file::Unusable;
 use kernel::Opened;
 use listeners::Listeners;
 use operator::Operator;
+use pages::Place;
+use pod_cidrs::Guard;
 use source::Source;
 use stop::Stop;
+use writer::Writer;
 
 /// Runs until it is told to stop, or `reread` finds another configuration than `settings`. What was programmed
 /// stays in the kernel: traffic goes on without us.
@@ -47,109 +52,137 @@ pub fn run(settings: &Settings, reread: impl Fn() -> Result<Settings, config::Er
     // The work is done by the writer thread; here are only timers, watches and sockets.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
-    runtime.block_on(async { take_turn(settings, pin!(config_file::changed(settings, reread))).await })
+    runtime.block_on(take_turn(settings, reread))
 }
 
-/// Waits until no other daemon runs on this node, then is the one that does. `reconfigured` ends with what to say
-/// when the daemon is to be started again.
+/// Waits until no other daemon runs on this node, then is the one that does.
 async fn take_turn(
     settings: &Settings,
-    mut reconfigured: Pin<&mut impl Future<Output = anyhow::Error>>,
+    reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
     let mut stop = Stop::new()?;
     // First whatever can be wrong without the kernel having been changed.
     let source = Source::open(settings).await?;
     let ipvs = preflight::open_ipvs()?;
+    let outbox = source.outbox(&settings.node_name);
+    let unusable = Unusable::default();
+    let mut end = pin!(async {
+        select! {
+            error = config_file::changed(settings, reread, unusable.clone(), outbox.clone()) => Err(error),
+            () = stop.asked() => Ok(()),
+        }
+    });
     // One proxy to a node: a second one does not even probe.
     let control = select! {
         bound = control::Server::bind_in_turn(&settings.control_socket) => bound?,
-        error = &mut reconfigured => return Err(error),
-        () = stop.asked() => return Ok(()),
+        end = &mut end => return end,
     };
-    // Boxed: it is large, and moved into place once.
-    let end = Box::pin(serve(settings, &source, ipvs, &control, reconfigured, stop)).await;
+    let daemon = Daemon { settings, source: &source, outbox: outbox.as_ref(), unusable: &unusable, control };
+    let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
-    drop(control);
+    drop(daemon);
     end
 }
 
-async fn serve(
-    settings: &Settings,
-    source: &Source,
-    mut ipvs: KernelIpvs,
-    control: &control::Server,
-    mut reconfigured: Pin<&mut impl Future<Output = anyhow::Error>>,
-    mut stop: Stop,
-) -> anyhow::Result<()> {
-    preflight::scheduler(&mut ipvs, settings.scheduler)?;
-    let families = node::families();
-    node::serves(&families, settings.effective.bind_address())?;
-    let outbox = source.outbox(&settings.node_name);
+/// The one proxy of this node.
+struct Daemon<'a> {
+    settings: &'a Settings,
+    source: &'a Source,
+    outbox: Option<&'a Outbox>,
+    unusable: &'a Unusable,
+    control: control::Server,
+}
 
-    // Whoever asks whether the daemon is alive gets an answer also while it waits.
-    let health = Health::new(families.clone(), settings.sync_period, source.unknown_node());
-    let mut health_page = pin!(pages::show(
-        ("health checks", Cause::NO_HEALTH_CHECKS),
-        settings.healthz_bind_address,
-        settings,
-        Arc::new(health.clone()),
-        outbox.as_ref(),
-    ));
-    let (local_traffic, guard) = select! {
-        known = pod_cidrs::local_traffic(settings, source, control) => known?,
-        error = &mut reconfigured => return Err(error),
-        error = &mut health_page => return Err(error),
-        () = stop.asked() => return Ok(()),
-    };
+impl Daemon<'_> {
+    /// Prepares everything and works until `end`, or until something makes that impossible.
+    async fn serve(
+        &self,
+        mut ipvs: KernelIpvs,
+        end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
+    ) -> anyhow::Result<()> {
+        let settings = self.settings;
+        preflight::scheduler(&mut ipvs, settings.scheduler)?;
+        let families = node::families();
+        node::serves(&families, settings.effective.bind_address())?;
 
-    let policy = settings.policy(local_traffic);
-    let Opened { kernel, nf_tables_port, binding } = kernel::open(settings, ipvs, &policy, &families)?;
-    oom::adjust(settings.oom_score_adj);
-    info!(node = settings.node_name, scheduler = %settings.scheduler, ?binding, ?families, "kube-ipvs starts");
-    if let Some(outbox) = &outbox {
-        outbox.post_of_proxy(Cause::STARTING, concat!("kube-ipvs ", env!("CARGO_PKG_VERSION")).to_owned());
+        let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
+        let (listeners, metrics) = Listeners::new(settings, &families, &health, self.outbox)?;
+        // Whoever asks how the daemon is gets an answer also while it waits.
+        let mut end = pin!(async {
+            select! {
+                end = end => end,
+                error = self.show(Place::health_checks(settings), health.clone()) => Err(error),
+                error = self.show(Place::metrics(settings), metrics) => Err(error),
+            }
+        });
+        let (local_traffic, guard) = select! {
+            known = pod_cidrs::local_traffic(self) => known?,
+            end = &mut end => return end,
+        };
+
+        let opened = kernel::open(settings, ipvs, settings.policy(local_traffic), families)?;
+        oom::adjust(settings.oom_score_adj);
+        self.announce(&opened);
+        // Boxed: it is large, and moved into place once.
+        Box::pin(self.work(opened, listeners, guard, &health, end)).await
     }
 
-    let Listeners { observers, health_ports, metrics, tidying, first_sync } =
-        Listeners::new(settings, &families, &health, outbox.clone())?;
-    let (handle, writer) = writer::start(settings, kernel, families, outbox.clone(), observers, tidying)?;
-    let mut writer = spawn_blocking(move || writer.join());
-    let (advice, doorbell) =
-        lookout::start(settings.sync_period, policy.clone(), handle.clone(), outbox.clone());
-    let leftovers = leftovers::remove(first_sync, advice.looked(), ThisNode::new(policy));
-    let troubles = Troubles::default();
-    let operator = Operator { handle: handle.clone(), troubles: troubles.clone(), advice };
-    // When the writer thread is gone the daemon ends; until then there is nobody to tell.
-    let news = |change| {
-        guard.hear(&change);
-        health.hear(&change);
-        _ = handle.change(change);
-    };
-
-    let end = select! {
-        error = source.follow(&settings.node_name, &troubles, news) => Err(error),
-        error = guard.broken() => Err(error),
-        error = &mut reconfigured => Err(error),
-        error = links::follow(binding, &handle) => Err(error),
-        never = nf_tables::follow(nf_tables_port, &handle, &doorbell) => match never {},
-        error = &mut health_page => Err(error),
-        error = pages::show(
-            ("metrics", Cause::NO_METRICS),
-            settings.metrics_bind_address,
-            settings,
-            Arc::new(metrics),
-            outbox.as_ref(),
-        ) => Err(error),
-        never = health_ports.run() => match never {},
-        never = leftovers => match never {},
-        () = control.serve(operator) => Ok(()),
-        () = stop.asked() => Ok(()),
-        _ = &mut writer => bail!("the writer thread has ended unexpectedly"),
-    };
-    // A sync that is running ends first. If the thread is gone there is nothing left to stop.
-    if handle.stop().is_ok() {
-        drop(writer.await);
+    async fn show(&self, place: Place, pages: impl Pages) -> anyhow::Error {
+        pages::show(place, self.settings.bind_address_hard_fail, Arc::new(pages), self.outbox).await
     }
-    info!("kube-ipvs ends; the kernel keeps what was programmed");
-    end
+
+    fn announce(&self, Opened { binding, families, .. }: &Opened) {
+        let Settings { node_name, scheduler, .. } = self.settings;
+        info!(node = node_name, %scheduler, ?binding, ?families, "kube-ipvs starts");
+        if let Some(outbox) = self.outbox {
+            outbox
+                .post_of_proxy(Cause::STARTING, concat!("kube-ipvs ", env!("CARGO_PKG_VERSION")).to_owned());
+        }
+    }
+
+    /// Starts the writer thread and whatever is around it, and passes on what they have for each other.
+    async fn work(
+        &self,
+        opened: Opened,
+        listeners: Listeners,
+        guard: Guard,
+        health: &Health,
+        end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
+    ) -> anyhow::Result<()> {
+        let Self { settings, source, outbox, unusable, control } = self;
+        let Opened { kernel, nf_tables_port, binding, families, policy } = opened;
+        let Listeners { observers, health_ports, tidying, first_sync } = listeners;
+        let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
+        let (advice, doorbell) =
+            lookout::start(settings.sync_period, policy.clone(), handle.clone(), outbox.cloned());
+        let leftovers = leftovers::remove(first_sync, advice.looked(), ThisNode::new(policy));
+        let troubles = Troubles::default();
+        let operator = Operator {
+            handle: handle.clone(),
+            troubles: troubles.clone(),
+            advice,
+            unusable: Unusable::clone(unusable),
+        };
+        // When the writer thread is gone the daemon ends; until then there is nobody to tell.
+        let news = |change| {
+            guard.hear(&change);
+            health.hear(&change);
+            _ = handle.change(change);
+        };
+
+        let end = select! {
+            end = end => end,
+            error = source.follow(&settings.node_name, &troubles, news) => Err(error),
+            error = guard.broken() => Err(error),
+            error = links::follow(binding, &handle) => Err(error),
+            never = nf_tables::follow(nf_tables_port, &handle, &doorbell) => match never {},
+            never = health_ports.run() => match never {},
+            never = leftovers => match never {},
+            () = control.serve(operator) => Ok(()),
+            () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
+        };
+        writer.stop(&handle).await;
+        info!("kube-ipvs ends; the kernel keeps what was programmed");
+        end
+    }
 }

@@ -7,6 +7,7 @@
 //! each node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
+mod repairs;
 mod topics;
 
 use std::{
@@ -33,8 +34,8 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-pub use self::event::Cause;
 use self::topics::{About, Topics};
+pub use self::{event::Cause, repairs::Repairs};
 
 /// How many notices may wait while Events are sent.
 const QUEUE: usize = 10_000;

@@ -24,9 +24,10 @@ use reconciler::{News, Observation, Observer};
 use service::Change;
 use tokio::time::Instant;
 
-pub use answer::HealthAnswers;
-
-use crate::http::{Page, Pages, not_found, page};
+use crate::{
+    http::{Page, Pages, not_found, page},
+    metrics::HealthAnswers,
+};
 use answer::{Answer, FamilyStatus, GoTime, Question};
 use progress::Progress;
 
@@ -41,7 +42,7 @@ struct Shared {
     patience: Duration,
     progress: Mutex<Progress>,
     node_eligible: AtomicBool,
-    answers: Arc<HealthAnswers>,
+    answers: HealthAnswers,
 }
 
 /// What is known of the Node before its source has told of it.
@@ -61,7 +62,7 @@ impl Health {
             patience: sync_period.saturating_mul(2),
             progress: Mutex::default(),
             node_eligible: AtomicBool::new(node == UnknownNode::Eligible),
-            answers: Arc::default(),
+            answers: HealthAnswers::default(),
         }))
     }
 
@@ -87,8 +88,8 @@ impl Health {
     }
 
     /// What was answered so far.
-    pub fn answers(&self) -> Arc<HealthAnswers> {
-        Arc::clone(&self.0.answers)
+    pub fn answers(&self) -> &HealthAnswers {
+        &self.0.answers
     }
 
     /// Nothing that holds the lock can panic, and each value is whole at any moment.
@@ -112,7 +113,11 @@ impl Health {
             healthy,
             status: self.0.families.iter().filter_map(|family| Some((*family, status?))).collect(),
         };
-        self.0.answers.count(question, ok);
+        let answered = match question {
+            Question::Healthz => &self.0.answers.healthz,
+            Question::Livez => &self.0.answers.livez,
+        };
+        answered.count(ok);
         let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         page(status, "application/json", serde_json::to_string(&answer).unwrap_or_default())
     }

@@ -1,9 +1,10 @@
 //! The pages that the daemon shows: small answers to small questions, without TLS, as kube-proxy does it.
 //!
 //! Whoever reaches the node can ask, so a client can neither stay long nor bring much: the request's body is not
-//! read, its head must come soon, and only so many are served at a time.
+//! read, its head must come soon, and only so many are served at a time. Who says nothing gives way to who comes.
 
 mod bind;
+mod visitors;
 
 use std::{
     convert::Infallible,
@@ -26,21 +27,18 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{
     net::{TcpListener, TcpStream},
     select,
-    task::JoinSet,
     time::{sleep, timeout},
 };
 use tracing::debug;
 
 pub(crate) use bind::RETRY;
 pub use bind::{CannotListen, keep_listening};
+use visitors::{Asked, Visitors};
 
 /// How long a client may take to ask.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to ask and to take the answer. A connection is good for one question.
 const LONGEST_VISIT: Duration = Duration::from_secs(15);
-/// How many clients are served at a time, at each address. Whoever wants to keep out the others has to come again
-/// fifty times a second.
-const CLIENTS: usize = 256;
 /// The most bytes of a request's head.
 const LONGEST_HEAD: usize = 16 * 1024;
 
@@ -105,26 +103,26 @@ fn open(address: SocketAddr, alone: bool) -> io::Result<TcpListener> {
 
 /// Shows pages to whoever connects, until the future is dropped; with it the connections end.
 pub async fn serve(listener: TcpListener, pages: Arc<impl Pages>) -> Infallible {
-    let mut visits = JoinSet::new();
+    let mut visitors = Visitors::default();
     loop {
         select! {
-            accepted = listener.accept(), if visits.len() < CLIENTS => match accepted {
-                Ok((stream, _)) => drop(visits.spawn(attend(stream, Arc::clone(&pages)))),
+            accepted = listener.accept(), if visitors.have_room() => match accepted {
+                Ok((stream, _)) => visitors.let_in(|asked| attend(stream, Arc::clone(&pages), asked)),
                 Err(error) => {
                     // Out of file descriptors, most likely.
                     debug!(%error, "cannot accept");
                     sleep(Duration::from_secs(1)).await;
                 }
             },
-            // One less.
-            Some(_) = visits.join_next() => {}
+            Some(()) = visitors.leave() => {}
         }
     }
 }
 
-/// Serves one connection.
-async fn attend(stream: TcpStream, pages: Arc<impl Pages>) {
+/// Serves one connection. Says by `asked` that the request is here.
+async fn attend(stream: TcpStream, pages: Arc<impl Pages>, asked: Asked) {
     let answer = service_fn(move |request: Request<Incoming>| {
+        asked.yes();
         let page = pages.page(request.method(), request.uri().path());
         async move { Ok::<_, Infallible>(page.map(|text| Full::new(Bytes::from(text)))) }
     });
@@ -140,13 +138,14 @@ async fn attend(stream: TcpStream, pages: Arc<impl Pages>) {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{Read, Write},
-        net::{Ipv4Addr, TcpStream},
-        thread,
+    use std::net::Ipv4Addr;
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        time::Instant,
     };
 
-    use super::*;
+    use super::{visitors::CLIENTS, *};
 
     struct Echo;
 
@@ -157,18 +156,12 @@ mod tests {
     }
 
     /// Asks, and returns the whole answer.
-    async fn ask(at: SocketAddr, request: &'static str) -> String {
-        let asked = thread::spawn(move || {
-            let mut stream = TcpStream::connect(at).unwrap();
-            stream.write_all(request.as_bytes()).unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            answer
-        });
-        while !asked.is_finished() {
-            sleep(Duration::from_millis(5)).await;
-        }
-        asked.join().unwrap()
+    async fn ask(at: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
     }
 
     #[tokio::test]
@@ -193,6 +186,68 @@ mod tests {
         assert!(!answer.contains("200 OK"), "{answer}");
         let answer = ask(at, "GET / HTTP/1.0\r\n\r\n").await;
         assert!(answer.ends_with("GET /"), "{answer}");
+        server.abort();
+    }
+
+    /// More than there is room for, that say nothing or not enough.
+    async fn silent_clients(at: SocketAddr) -> Vec<TcpStream> {
+        let mut silent = Vec::new();
+        for _ in 0..=CLIENTS {
+            let mut client = TcpStream::connect(at).await.unwrap();
+            client.write_all(b"GET / HTTP/1.0\r\n").await.unwrap();
+            silent.push(client);
+        }
+        silent
+    }
+
+    #[tokio::test]
+    async fn clients_that_do_not_ask_give_way_to_those_who_come_the_oldest_first() {
+        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = tokio::spawn(serve(listener, Arc::new(Echo)));
+        let begin = Instant::now();
+        let mut silent = silent_clients(at).await;
+        assert!(ask(at, "GET / HTTP/1.0\r\n\r\n").await.ends_with("GET /"));
+        for client in &mut silent[..2] {
+            let mut said = Vec::new();
+            client.read_to_end(&mut said).await.unwrap_or_default();
+            assert!(said.is_empty(), "{said:?}");
+        }
+        let last = silent.last_mut().unwrap();
+        last.write_all(b"\r\n").await.unwrap();
+        let mut answer = String::new();
+        last.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("GET /"), "{answer}");
+        assert!(begin.elapsed() < PATIENCE, "they have left by themselves");
+        server.abort();
+    }
+
+    /// What does not fit into the buffers of a connection.
+    struct Large;
+
+    impl Pages for Large {
+        fn page(&self, _: &Method, _: &str) -> Page {
+            page(StatusCode::OK, "text/plain", "x".repeat(Self::SIZE))
+        }
+    }
+
+    impl Large {
+        const SIZE: usize = 1 << 25;
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_its_answer_does_not_give_way() {
+        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = tokio::spawn(serve(listener, Arc::new(Large)));
+        let mut client = TcpStream::connect(at).await.unwrap();
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut answer = vec![0; 1];
+        client.read_exact(&mut answer).await.unwrap();
+        let silent = silent_clients(at).await;
+        client.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.len() > Large::SIZE, "{} bytes", answer.len());
+        drop(silent);
         server.abort();
     }
 

@@ -326,15 +326,7 @@ mod tests {
     fn only_a_full_sync_in_which_nothing_failed_counts_as_the_first_or_the_third_of_those_in_which_something_did()
      {
         let state = State::new(Options::new("node"));
-        let report = |full, failed| Report {
-            trigger: Trigger::Start,
-            full,
-            done: 0,
-            repairs: vec![],
-            failures: vec![],
-            failed,
-            took: Duration::ZERO,
-        };
+        let report = |full, failed| Report { full, failed, ..Report::of_nothing(Trigger::Start) };
         let follows = |syncs: &[(Report, bool)]| {
             let (mut first, mut word) = FirstSync::new();
             for (report, complete) in syncs {

@@ -7,6 +7,7 @@
 //! together in memory: a client that reads slowly holds nothing up.
 
 mod build;
+mod by_family;
 mod changes;
 mod conntrack;
 mod health;
@@ -15,15 +16,14 @@ mod process;
 mod syncs;
 mod text;
 
-use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
+use std::{collections::BTreeSet, time::SystemTime};
 
 use ipvs::Family;
 use prometheus_client::registry::Registry;
 use reconciler::Observer;
 
-use crate::health::HealthAnswers;
-
 pub use conntrack::Tidying;
+pub use health::{Answered, HealthAnswers};
 pub use pages::MetricsPages;
 use process::Process;
 use syncs::Syncs;
@@ -43,13 +43,13 @@ impl Metrics {
     pub fn new<'a>(
         families: &BTreeSet<Family>,
         started: SystemTime,
-        health: Arc<HealthAnswers>,
+        health: &HealthAnswers,
         gates: impl IntoIterator<Item = (&'a str, bool)>,
     ) -> Self {
         let mut registry = Registry::default();
         let syncs = Syncs::register(families, started, &mut registry);
         let tidying = Tidying::register(families, &mut registry);
-        registry.register_collector(Box::new(health));
+        health.register(&mut registry);
         build::register(gates, &mut registry);
         registry.register_collector(Box::new(Process));
         Self { registry, syncs, tidying }

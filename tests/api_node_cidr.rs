@@ -31,9 +31,8 @@ fn the_daemon_waits_for_the_pod_cidrs_of_its_node_and_ends_when_it_has_others() 
     let daemon = Daemon::start(&lab.node, &arguments).unwrap();
     let waits = || {
         eventually("it waits", || {
-            let refused = daemon.ask(&lab.node, "status").err().map(|error| format!("{error:#}"));
-            let waiting = format!("waiting for the podCIDRs of the Node {NAME}");
-            ensure!(refused.as_ref().is_some_and(|refused| refused.contains(&waiting)), "{refused:?}");
+            let status = daemon.ask(&lab.node, "status")?;
+            ensure!(status.contains(&format!("waiting for the podCIDRs of the Node {NAME}")), "{status}");
             Ok(())
         })
         .unwrap();

@@ -51,6 +51,10 @@ fn after_the_init_container_the_daemon_needs_net_admin_and_no_more() {
         &directory,
         "--cluster-cidr=10.244.0.0/16",
         "--hostname-override=node",
+        "--ipvs-strict-arp",
+        "--conntrack-tcp-timeout-established=2h",
+        "--conntrack-udp-timeout=31s",
+        "--ipvs-udp-timeout=301s",
         "--control-socket",
         &socket,
     ];
@@ -76,12 +80,14 @@ fn after_the_init_container_the_daemon_needs_net_admin_and_no_more() {
         lab.client.ask(web).map(drop).map_err(|error| error.context(log))
     });
     let status = lab.node.run(&binary, &["status", "--control-socket", &socket]);
+    let said = fs::read_to_string(&log).unwrap();
     let capabilities = fs::read_to_string(format!("/proc/{}/status", daemon.id()));
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     answered.unwrap();
     let status = status.unwrap();
     assert!(status.contains("synced:          yes"), "{status}");
+    assert!(said.contains("the OOM score adjustment stays"), "not confined:\n{said}");
     // CAP_NET_ADMIN is bit 12, in include/uapi/linux/capability.h.
     assert!(capabilities.unwrap().contains("CapEff:\t0000000000001000"));
 }

@@ -152,10 +152,18 @@ fn nothing_is_programmed_before_the_node_has_pod_cidrs_and_other_ones_end_the_da
         Ok(())
     })
     .unwrap();
-    for command in ["status", "resync"] {
-        let refused = format!("{:#}", daemon.ask(&lab.node, command).unwrap_err());
-        assert!(refused.contains(waiting), "{command}: {refused}");
-    }
+    let status = daemon.ask(&lab.node, "status").unwrap();
+    assert!(status.contains("synced:          no\n") && status.contains(waiting), "{status}");
+    let refused = format!("{:#}", daemon.ask(&lab.node, "resync").unwrap_err());
+    assert!(refused.contains(waiting), "{refused}");
+    eventually("health and metrics are served", || {
+        for page in ["10256/livez", "10249/metrics"] {
+            lab.node
+                .run("curl", &["--silent", "--show-error", "--fail", &format!("http://127.0.0.1:{page}")])?;
+        }
+        Ok(())
+    })
+    .unwrap();
     assert_eq!(lab.node.run("nft", &["list", "ruleset"]).unwrap(), "");
     assert_eq!(lab.node.run("ipvsadm", &["-Sn"]).unwrap(), "");
     assert!(lab.node.run("ip", &["link", "show", "kube-ipvs0"]).is_err());

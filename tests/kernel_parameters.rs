@@ -3,12 +3,11 @@
 
 mod cluster;
 
-use std::{fs, process::Stdio};
+use std::fs;
 
-use anyhow::ensure;
 use cluster::{Cluster, Service, V4, V6};
 use testkit::{
-    daemon::{Daemon, binary, eventually},
+    daemon::{Daemon, binary},
     lab::{Host, Lab},
 };
 
@@ -73,9 +72,9 @@ fn is_synced(status: &str) -> bool {
 }
 
 /// Runs `kube-ipvs --init-only` on the node, with an API server that nobody reaches.
-fn init_only(node: &Host, more: &[&str]) -> String {
+fn init_only(node: &Host) -> String {
     let flags = ["--init-only", "--kubeconfig=/nonexistent/kubeconfig"];
-    let arguments = [&flags[..], &FLAGS, more].concat();
+    let arguments = [&flags[..], &FLAGS].concat();
     let (code, said) = Daemon::start(node, &arguments).unwrap().ended().unwrap();
     assert_eq!(code, Some(0), "{said}");
     said
@@ -93,51 +92,11 @@ fn init_only_sets_the_parameters_and_nothing_else_and_the_second_time_nothing_at
         ]
     };
     let before = kernel();
-    let said = init_only(&lab.node, &[]);
+    let said = init_only(&lab.node);
     assert!(said.contains("net.netfilter.nf_conntrack_udp_timeout"), "{said}");
     assert_parameters(&lab.node);
     assert_eq!(kernel(), before);
-    assert_eq!(init_only(&lab.node, &[]), "", "it had something to write");
-}
-
-/// As in a pod: what an init container has prepared is enough for a container that may change the network and
-/// nothing else.
-#[test]
-#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn after_init_only_a_daemon_with_net_admin_alone_and_a_read_only_proc_sys_starts() {
-    let lab = Lab::new(0, 8080).unwrap();
-    init_only(&lab.node, &["--ipvs-strict-arp"]);
-    let files = tempfile::tempdir().unwrap();
-    let (socket, log) =
-        (files.path().join("control.sock"), fs::File::create(files.path().join("log")).unwrap());
-    let binary = binary().unwrap();
-    let confined = "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && \
-                    exec setpriv --bounding-set=-all,+net_admin --inh-caps=-all,+net_admin -- \"$@\"";
-    let mut daemon = lab
-        .node
-        .command("unshare")
-        .args(["--mount", "sh", "-c", confined, "confined"])
-        .arg(&binary)
-        .args(["--ipvs-strict-arp", "--manifests"])
-        .arg(files.path())
-        .arg("--control-socket")
-        .arg(&socket)
-        .args(FLAGS)
-        .stdin(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .unwrap();
-    let socket = socket.to_string_lossy();
-    let status = eventually("it answers", || {
-        let status = lab.node.run(&binary.to_string_lossy(), &["status", "--control-socket", &socket])?;
-        ensure!(is_synced(&status), "{status}");
-        Ok(status)
-    });
-    daemon.kill().unwrap();
-    daemon.wait().unwrap();
-    let said = fs::read_to_string(files.path().join("log")).unwrap();
-    assert!(status.is_ok(), "{status:?}\n{said}");
-    assert!(said.contains("the OOM score adjustment stays"), "not confined:\n{said}");
+    assert_eq!(init_only(&lab.node), "", "it had something to write");
 }
 
 #[test]

@@ -57,13 +57,12 @@ mod tests {
 
     fn report(done: usize, failures: &[&str], failed: usize) -> Report {
         Report {
-            trigger: Trigger::Forced,
             full: true,
             done,
-            repairs: Vec::new(),
             failures: failures.iter().map(|&failure| failure.to_owned()).collect(),
             failed,
             took: Duration::from_millis(34),
+            ..Report::of_nothing(Trigger::Forced)
         }
     }
 

@@ -98,22 +98,6 @@ mod tests {
     use super::*;
     use crate::advice::{Advice, Cause};
 
-    /// Before the first sync.
-    fn nothing() -> reconciler::Status {
-        reconciler::Status {
-            synced: false,
-            virtual_servers: 0,
-            real_servers: 0,
-            vips: 0,
-            draining: 0,
-            longest_drain: Duration::ZERO,
-            scheduler_changes: 0,
-            problems: Vec::new(),
-            last_sync: None,
-            last_full_sync: None,
-        }
-    }
-
     #[test]
     fn the_status_reads_at_a_glance() {
         let mut status = reconciler::Status {
@@ -123,7 +107,7 @@ mod tests {
             draining: 1,
             longest_drain: Duration::from_millis(61_700),
             problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
-            ..nothing()
+            ..Default::default()
         };
         let text = |status: &reconciler::Status| {
             super::text(&Status { programmed: status.clone(), advice: Vec::new() })
@@ -137,13 +121,12 @@ mod tests {
         status.problems.clear();
         (status.draining, status.longest_drain, status.scheduler_changes) = (0, Duration::ZERO, 240);
         let report = Report {
-            trigger: Trigger::Change,
-            full: false,
             done: 2,
             repairs: (1..=6).map(|vip| format!("bind 10.96.0.{vip}")).collect(),
             failures: vec!["no scheduler xx".to_owned()],
             failed: 1,
             took: Duration::from_millis(2),
+            ..Report::of_nothing(Trigger::Change)
         };
         status.last_sync = Some(LastSync { report, age: Duration::from_millis(3210) });
         assert!(
@@ -172,7 +155,7 @@ mod tests {
             remedy: "open it".to_owned(),
         };
         let advice = vec![advice(Severity::Warning, "it drops"), advice(Severity::Note, "it forgets")];
-        let programmed = reconciler::Status { problems: vec!["a".to_owned()], ..nothing() };
+        let programmed = reconciler::Status { problems: vec!["a".to_owned()], ..Default::default() };
         let text = text(&Status { programmed, advice });
         let expected = "problem:         a
 warning:         it drops; remedy: open it

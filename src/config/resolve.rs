@@ -7,7 +7,6 @@ use std::{
 };
 
 use ipvs::Family;
-use service::NodePortAddresses;
 
 use super::{
     Error, KubeProxyConfiguration, Problem, Settings, Source,
@@ -93,7 +92,8 @@ impl Settings {
             let idle: Vec<_> = idle.iter().map(|field| spoken(origin, field)).collect();
             warnings.push(format!("accepted without effect: {}", idle.join(", ")));
         }
-        if let Some(family) = served_everywhere(&node_port_addresses) {
+        if let Some(family) = Family::BOTH.into_iter().find(|family| node_port_addresses.leaves_out(*family))
+        {
             let option = origin.option("nodePortAddresses");
             warnings.push(format!(
                 "{option}: no range is {family}, so NodePorts are served at every {family} address of this node"
@@ -147,14 +147,6 @@ fn spoken(origin: Origin, field: &str) -> String {
         (Origin::Flags, None) => origin.option(field),
         (Origin::File(_), _) => field.to_owned(),
     }
-}
-
-/// The family that the ranges say nothing of although they limit the other.
-fn served_everywhere(addresses: &NodePortAddresses) -> Option<Family> {
-    let NodePortAddresses::Ranges(ranges) = addresses else { return None };
-    [Family::V4, Family::V6]
-        .into_iter()
-        .find(|family| !ranges.iter().any(|range| Family::of(range.addr()) == *family))
 }
 
 /// The flag goes before the file, the file before the kernel's host name.

@@ -3,11 +3,12 @@ use std::{
     io::{Read, Write},
     os::unix::{fs::PermissionsExt, net::UnixStream},
     path::PathBuf,
+    pin::pin,
     time::{Duration, Instant},
 };
 
 use reconciler::{Report, Trigger};
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, task::spawn_blocking, time::timeout};
 
 use super::*;
 use crate::advice::{Cause, Severity};
@@ -21,12 +22,7 @@ fn status() -> Status {
         virtual_servers: 2,
         real_servers: 3,
         vips: 1,
-        draining: 0,
-        longest_drain: Duration::ZERO,
-        scheduler_changes: 0,
-        last_sync: None,
-        last_full_sync: None,
-        problems: Vec::new(),
+        ..Default::default()
     };
     let advice = Advice {
         severity: Severity::Warning,
@@ -40,13 +36,12 @@ fn status() -> Status {
 
 fn report() -> Report {
     Report {
-        trigger: Trigger::Forced,
         full: true,
         done: 12,
-        repairs: Vec::new(),
         failures: vec!["a\nb".to_owned()],
         failed: 1,
         took: Duration::from_millis(34),
+        ..Report::of_nothing(Trigger::Forced)
     }
 }
 
@@ -142,27 +137,25 @@ fn a_second_daemon_is_refused_and_the_first_one_keeps_its_socket() {
     ask(&daemon.path, Request::Status).unwrap();
 }
 
-#[test]
-fn a_daemon_that_waits_for_its_turn_has_the_socket_as_soon_as_the_other_one_ends() {
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_waits_for_its_turn_has_the_socket_as_soon_as_the_other_one_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
-    let runtime = Runtime::new().unwrap();
-    let first = runtime.block_on(async { Server::bind(&path) }).unwrap();
-    let second = runtime.spawn({
-        let path = path.clone();
-        async move {
-            let server = Server::bind_in_turn(&path).await.unwrap();
-            server.serve(Fixed).await;
-        }
-    });
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(!second.is_finished(), "it has not been refused");
+    let first = Server::bind(&path).unwrap();
+    let mut second = pin!(Server::bind_in_turn(&path));
+    let waited = timeout(Duration::from_secs(3600), &mut second).await;
+    assert!(waited.is_err(), "it has not waited: {waited:?}");
+    tokio::time::resume();
     drop(first);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while ask(&path, Request::Status).is_err() {
-        assert!(Instant::now() < deadline, "the second one has not taken over");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let second = timeout(Duration::from_secs(20), second).await.expect("it has not taken over").unwrap();
+    tokio::spawn(async move { second.serve(Fixed).await });
+    let answer = spawn_blocking({
+        let path = path.clone();
+        move || ask(&path, Request::Status)
+    })
+    .await
+    .unwrap();
+    assert_eq!(answer.unwrap(), Response::Status(Box::new(status())));
 }
 
 #[test]

@@ -1,24 +1,34 @@
 //! The configuration file: when it says something else, the daemon ends, to be started again with it.
 
-use std::{fs, future, path::PathBuf, time::Duration};
+use std::{
+    fs, future,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::anyhow;
-use tokio::time::sleep;
-use tracing::warn;
+use tokio::{sync::watch, time::sleep};
+use tracing::{info, warn};
 use watcher::one_line;
 
-use crate::config::{self, Settings};
+use crate::{
+    advice::{Advice, Cause, Severity},
+    config::{self, Settings},
+    events::Outbox,
+};
 
 /// How often the file is looked at. A file of a ConfigMap volume is a symbolic link to a symbolic link to a
 /// directory that is swapped, and others are written in place or moved: the file's text tells all of it.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Ends with what to say when the file has come to mean something else than `settings`, which `reread` reads
-/// from it. A file that cannot be used is told of, and what was read before holds: a proxy that starts over and
-/// over is worse than one with yesterday's configuration.
+/// from it. A file that cannot be used is told of as long as that is so, and what was read before holds: a proxy that
+/// starts over and over is worse than one with yesterday's configuration.
 pub(super) async fn changed(
     settings: &Settings,
     reread: impl Fn() -> Result<Settings, config::Error>,
+    unusable: Unusable,
+    outbox: Option<Outbox>,
 ) -> anyhow::Error {
     let Some(path) = &settings.config_file else { return future::pending().await };
     let mut file = File { path: path.clone(), seen: String::new(), settled: true };
@@ -27,17 +37,49 @@ pub(super) async fn changed(
             // Warnings say on which line something is.
             let meaning = reread().map(|read| Settings { warnings: settings.warnings.clone(), ..read });
             match meaning {
-                Ok(same) if same == *settings => {}
+                Ok(same) if same == *settings => unusable.is_over(),
                 Ok(_) => {
                     return anyhow!(
                         "{path}: the configuration has changed; ending, to be started again with it",
                         path = path.display()
                     );
                 }
-                Err(error) => warn!("{}; going on with what was read before", one_line(&error)),
+                Err(error) => unusable.begins(path, &error, outbox.as_ref()),
             }
         }
         sleep(LOOK).await;
+    }
+}
+
+/// That the file cannot be used as it is now, for whoever asks how things stand. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unusable(watch::Sender<Option<Advice>>);
+
+impl Unusable {
+    /// What to say of it, if it is so.
+    pub(super) fn advice(&self) -> Option<Advice> {
+        self.0.borrow().clone()
+    }
+
+    fn begins(&self, path: &Path, error: &config::Error, outbox: Option<&Outbox>) {
+        let advice = Advice {
+            severity: Severity::Warning,
+            cause: Cause::ConfigurationFile,
+            subject: path.display().to_string(),
+            what: format!("{}; going on with what was read before", one_line(error)),
+            remedy: "correct it before anything starts the daemon anew, which would end with this".to_owned(),
+        };
+        warn!(remedy = advice.remedy, "{}", advice.what);
+        if let Some(outbox) = outbox {
+            outbox.post_about_node(advice.cause.reason(), advice.to_string());
+        }
+        self.0.send_replace(Some(advice));
+    }
+
+    fn is_over(&self) {
+        if let Some(advice) = self.0.send_replace(None) {
+            info!("no longer so: {}", advice.what);
+        }
     }
 }
 
@@ -70,7 +112,7 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
-    use crate::cli;
+    use crate::{cli, events::tests::Server};
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
@@ -100,7 +142,7 @@ mod tests {
     /// What the daemon ends with within a minute, if it ends.
     async fn ending(volume: &TempDir, change: impl FnOnce()) -> Option<String> {
         let settings = read(volume).unwrap();
-        let watch = changed(&settings, || read(volume));
+        let watch = changed(&settings, || read(volume), Unusable::default(), None);
         tokio::pin!(watch);
         assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err(), "nothing has changed yet");
         change();
@@ -144,5 +186,45 @@ mod tests {
         publish(&volume, "..5", "mode: ipvs\n");
         let gone = || fs::remove_file(volume.path().join("config.conf")).unwrap();
         assert_eq!(ending(&volume, gone).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_cannot_be_used_is_a_warning_until_it_can_and_an_event_that_says_why() {
+        let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let watch = changed(&settings, || read(&volume), unusable.clone(), Some(outbox.clone()));
+        let story = async {
+            let mut said = Vec::new();
+            let steps = ["mode: iptables\n", "mode: iptables # Again.\n", "ipvs: [\n", "mode: ipvs\n"];
+            for (step, fields) in steps.into_iter().enumerate() {
+                sleep(Duration::from_mins(1)).await;
+                publish(&volume, &format!("..{}", step + 2), fields);
+                sleep(Duration::from_mins(1)).await;
+                said.push(unusable.advice().map(|advice| advice.what));
+            }
+            said
+        };
+        let said = tokio::select! {
+            said = story => said,
+            end = watch => panic!("{end}"),
+        };
+        let [Some(mode), Some(again), Some(malformed), None] = &said[..] else { panic!("{said:?}") };
+        assert!(mode.contains("config.conf: mode: ") && mode.contains("going on with"), "{mode}");
+        assert_eq!(mode, again);
+        assert!(malformed.contains("config.conf:3:7: "), "{malformed}");
+        sleep(Duration::from_mins(15)).await;
+        let events = server.events();
+        let notes: Vec<_> = events.iter().map(|event| event["note"].as_str().unwrap()).collect();
+        let [first, second] = notes[..] else { panic!("{notes:?}") };
+        assert!(first.starts_with(mode) && second.contains(malformed), "{notes:?}");
+        for event in &events {
+            assert_eq!(
+                (&event["reason"], &event["type"]),
+                (&"ConfigurationFileUnusable".into(), &"Warning".into())
+            );
+            assert_eq!(event["regarding"]["kind"], "Node");
+        }
     }
 }

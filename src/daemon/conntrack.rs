@@ -128,14 +128,14 @@ impl<C: Conntrack> Tidier<C> {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::SystemTime};
+    use std::time::SystemTime;
 
     use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
     use netfilter::conntrack::{Deleted, Error};
     use netlink::Errno;
 
     use super::*;
-    use crate::metrics::Metrics;
+    use crate::metrics::{HealthAnswers, Metrics};
 
     /// Says what it was asked for, and answers as it is told to.
     struct Fake {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn tidying() -> Tidying {
-        Metrics::new(&[Family::V4].into(), SystemTime::now(), Arc::default(), []).tidying()
+        Metrics::new(&[Family::V4].into(), SystemTime::now(), &HealthAnswers::default(), []).tidying()
     }
 
     fn flows(ports: &[u16]) -> BTreeSet<StaleFlow> {

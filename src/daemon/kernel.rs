@@ -16,16 +16,18 @@ pub(super) struct Opened {
     /// The netlink port by which our own changes to nf_tables are told from those of others.
     pub(super) nf_tables_port: u32,
     pub(super) binding: VipBinding,
+    pub(super) families: BTreeSet<Family>,
+    pub(super) policy: Policy,
 }
 
 /// Sets the kernel's parameters and makes kube-ipvs0. No Service is touched yet.
 pub(super) fn open(
     settings: &Settings,
     mut ipvs: KernelIpvs,
-    policy: &Policy,
-    families: &BTreeSet<Family>,
+    policy: Policy,
+    families: BTreeSet<Family>,
 ) -> anyhow::Result<Opened> {
-    let netfilter = init::prepare(settings, &mut ipvs, policy, families)?;
+    let netfilter = init::prepare(settings, &mut ipvs, &policy, &families)?;
     let nf_tables_port = netfilter.port();
     let binding = links::vip_binding(settings.vip_binding);
     let kernel = Kernel {
@@ -33,5 +35,5 @@ pub(super) fn open(
         netfilter: Box::new(netfilter),
         links: Box::new(links::open(binding)?),
     };
-    Ok(Opened { kernel, nf_tables_port, binding })
+    Ok(Opened { kernel, nf_tables_port, binding, families, policy })
 }

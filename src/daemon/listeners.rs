@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     config::Settings,
-    events::Outbox,
+    events::{Outbox, Repairs},
     health::Health,
     health_ports::HealthPorts,
     leftovers::FirstSync,
@@ -21,7 +21,6 @@ pub(super) struct Listeners {
     /// For the writer thread.
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) health_ports: HealthPorts,
-    pub(super) metrics: MetricsPages,
     /// For the conntrack thread.
     pub(super) tidying: Tidying,
     /// Is told when everything is in place.
@@ -29,29 +28,29 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
+    /// With the pages of the metrics.
     pub(super) fn new(
         settings: &Settings,
         families: &BTreeSet<Family>,
         health: &Health,
-        outbox: Option<Outbox>,
-    ) -> anyhow::Result<Self> {
+        outbox: Option<&Outbox>,
+    ) -> anyhow::Result<(Self, MetricsPages)> {
         let (health_ports, ports) = HealthPorts::new(
             &settings.node_name,
             families.clone(),
             &settings.node_port_addresses,
             health.clone(),
-            outbox,
+            outbox.cloned(),
         );
         let gates = settings.effective.feature_gates();
         let metrics = Arc::new(Metrics::new(families, SystemTime::now(), health.answers(), gates));
         let (first, first_sync) = FirstSync::new();
-        Ok(Self {
-            observers: vec![health.observer(), ports, metrics.observer(), Box::new(first)],
-            health_ports,
-            tidying: metrics.tidying(),
-            metrics: MetricsPages::new(metrics, &settings.effective)
-                .context("the configuration cannot be shown")?,
-            first_sync,
-        })
+        let mut observers = vec![health.observer(), ports, metrics.observer(), Box::new(first)];
+        if let Some(outbox) = outbox {
+            observers.push(Box::new(Repairs(outbox.clone())));
+        }
+        let listeners = Self { observers, health_ports, tidying: metrics.tidying(), first_sync };
+        let pages = MetricsPages::new(metrics, &settings.effective);
+        Ok((listeners, pages.context("the configuration cannot be shown")?))
     }
 }

@@ -3,6 +3,7 @@
 use reconciler::Handle;
 use watcher::api::Troubles;
 
+use super::config_file::Unusable;
 use crate::{
     advice::Held,
     control::{self, Answers, Request, Response},
@@ -13,6 +14,7 @@ pub(super) struct Operator {
     pub(super) handle: Handle,
     pub(super) troubles: Troubles,
     pub(super) advice: Held,
+    pub(super) unusable: Unusable,
 }
 
 impl Answers for Operator {
@@ -21,7 +23,7 @@ impl Answers for Operator {
             Request::Resync => self.handle.resync().map(Response::Report),
             Request::Status => self.handle.status().map(|mut programmed| {
                 programmed.problems.splice(0..0, self.troubles.lines());
-                let advice = self.advice.advice();
+                let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
                 Response::Status(Box::new(control::Status { programmed, advice }))
             }),
         };

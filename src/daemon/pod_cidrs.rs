@@ -13,16 +13,17 @@ use tokio::{
 use tracing::{info, warn};
 use watcher::api::Troubles;
 
-use super::Source;
+use super::{Daemon, Source, config_file::Unusable};
 use crate::{
-    config::{LocalMode, Settings},
-    control::{Answers, Request, Response, Server},
+    config::LocalMode,
+    control::{Answers, Request, Response, Status},
+    events::{Cause, Outbox},
 };
 
 /// A Node mostly has its pod CIDRs before any pod runs on it: no word of a wait that is shorter.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How often is said that the wait goes on.
+/// How often is said that the wait goes on; from then on Events say it too.
 const REMINDER: Duration = Duration::from_secs(30);
 
 /// Where the pods of this node are: at most one range of each family. In a family without one nothing is known of
@@ -71,19 +72,21 @@ impl fmt::Display for PodCidrs {
 /// How pods of this node are recognised, and what watches over it. Waits for the Node's pod CIDRs if it goes by
 /// them, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
-    settings: &Settings,
-    source: &Source,
-    control: &Server,
+    Daemon { settings, source, outbox, unusable, control }: &Daemon<'_>,
 ) -> anyhow::Result<(LocalTraffic, Guard)> {
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), Guard::new(None))),
         LocalMode::NodeCidr => {
             let troubles = Troubles::default();
-            let waiting = Waiting { node_name: settings.node_name.clone(), troubles: troubles.clone() };
+            let waiting = Waiting {
+                node_name: settings.node_name.clone(),
+                troubles: troubles.clone(),
+                unusable: Unusable::clone(unusable),
+            };
             let reason = waiting.reason();
             let cidrs = tokio::select! {
                 cidrs = first(source, &settings.node_name, &troubles) => cidrs?,
-                () = remind(&reason) => future::pending().await,
+                () = remind(&reason, *outbox) => future::pending().await,
                 () = control.serve(waiting) => future::pending().await,
             };
             info!(%cidrs, "pods of this node are recognised by the Node's podCIDRs");
@@ -107,11 +110,15 @@ async fn first(source: &Source, node_name: &str, troubles: &Troubles) -> anyhow:
     }
 }
 
-async fn remind(reason: &str) {
+/// Says the reason of the wait again and again: an Event does not stay for ever.
+async fn remind(reason: &str, outbox: Option<&Outbox>) {
     sleep(SILENCE).await;
     loop {
         warn!("{reason}");
         sleep(REMINDER).await;
+        if let Some(outbox) = outbox {
+            outbox.post_of_proxy(Cause::NO_POD_CIDRS, reason.to_owned());
+        }
     }
 }
 
@@ -119,6 +126,7 @@ async fn remind(reason: &str) {
 struct Waiting {
     node_name: String,
     troubles: Troubles,
+    unusable: Unusable,
 }
 
 impl Waiting {
@@ -132,9 +140,15 @@ impl Waiting {
 }
 
 impl Answers for Waiting {
-    fn answer(&self, _: Request) -> Response {
-        let lines: Vec<_> = [self.reason()].into_iter().chain(self.troubles.lines()).collect();
-        Response::Error(lines.join("; "))
+    fn answer(&self, request: Request) -> Response {
+        let problems: Vec<_> = [self.reason()].into_iter().chain(self.troubles.lines()).collect();
+        match request {
+            Request::Resync => Response::Error(problems.join("; ")),
+            Request::Status => Response::Status(Box::new(Status {
+                programmed: reconciler::Status { problems, ..reconciler::Status::default() },
+                advice: self.unusable.advice().into_iter().collect(),
+            })),
+        }
     }
 }
 
@@ -176,6 +190,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::events::tests::Server;
 
     fn node(cidrs: &[&str]) -> Change {
         let pod_cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
@@ -213,5 +228,21 @@ mod tests {
              NodeCIDR goes by them: start again"
         );
         assert_eq!(end(&[&[], others]).await, None, "nobody goes by them");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_of_half_a_minute_is_an_event_of_the_node_and_a_shorter_one_is_none() {
+        let server = Server::taking();
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        let waits = async |time| timeout(time, remind("waiting", Some(&outbox))).await.unwrap_err();
+        waits(REMINDER).await;
+        sleep(REMINDER).await;
+        assert_eq!(server.events(), [""; 0]);
+        waits(REMINDER * 9).await;
+        sleep(REMINDER).await;
+        let [event] = &server.events()[..] else { panic!("not one Event") };
+        assert_eq!((&event["reason"], &event["note"]), (&"NoPodCIDRs".into(), &"waiting".into()));
+        assert_eq!((&event["type"], &event["regarding"]["kind"]), (&"Warning".into(), &"Node".into()));
     }
 }

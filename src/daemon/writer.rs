@@ -1,44 +1,65 @@
 //! The writer thread, started with what it needs.
 
-use std::{collections::BTreeSet, thread::JoinHandle};
+use std::collections::BTreeSet;
 
 use anyhow::Context;
 use ipvs::Family;
 use netfilter::conntrack::KernelConntrack;
 use reconciler::{Handle, Notices, Observer, Outlets, Timing};
 use service::{Options, State};
+use tokio::task::{JoinHandle, spawn_blocking};
 use watcher::{Kernel, Ownership};
 
 use super::conntrack;
 use crate::{config::Settings, events::Outbox, metrics::Tidying};
 
-/// Starts the writer thread, and the conntrack thread to which it leaves stale flows.
-pub(super) fn start(
-    settings: &Settings,
-    kernel: Kernel,
-    families: BTreeSet<Family>,
-    outbox: Option<Outbox>,
-    observers: Vec<Box<dyn Observer>>,
-    tidying: Tidying,
-) -> anyhow::Result<(Handle, JoinHandle<()>)> {
-    let options = Options {
-        node_name: settings.node_name.as_str().into(),
-        scheduler: settings.scheduler,
-        node_port_addresses: settings.node_port_addresses.clone(),
-        bind_address: settings.bind_address,
-        external_ips: settings.external_ips,
-    };
-    let ours = Ownership { families, exclude: settings.exclude_cidrs.clone() };
-    let timing = Timing {
-        sync_period: settings.sync_period,
-        min_sync_period: settings.min_sync_period,
-        drain_timeout: settings.drain_timeout,
-    };
-    let stale_flows =
-        conntrack::start(KernelConntrack::open()?, tidying).context("cannot start the conntrack thread")?;
-    let outlets = Outlets { notices: notices(outbox), stale_flows, observers };
-    let started = reconciler::start(State::new(options), kernel, ours, timing, outlets);
-    started.context("cannot start the writer thread")
+/// The thread, to wait for.
+pub(super) struct Writer(JoinHandle<()>);
+
+impl Writer {
+    /// Starts it, and the conntrack thread to which it leaves stale flows.
+    pub(super) fn start(
+        settings: &Settings,
+        kernel: Kernel,
+        families: BTreeSet<Family>,
+        outbox: Option<&Outbox>,
+        observers: Vec<Box<dyn Observer>>,
+        tidying: Tidying,
+    ) -> anyhow::Result<(Handle, Self)> {
+        let options = Options {
+            node_name: settings.node_name.as_str().into(),
+            scheduler: settings.scheduler,
+            node_port_addresses: settings.node_port_addresses.clone(),
+            bind_address: settings.bind_address,
+            external_ips: settings.external_ips,
+        };
+        let ours = Ownership { families, exclude: settings.exclude_cidrs.clone() };
+        let timing = Timing {
+            sync_period: settings.sync_period,
+            min_sync_period: settings.min_sync_period,
+            drain_timeout: settings.drain_timeout,
+        };
+        let stale_flows = conntrack::start(KernelConntrack::open()?, tidying)
+            .context("cannot start the conntrack thread")?;
+        let outlets = Outlets { notices: notices(outbox.cloned()), stale_flows, observers };
+        let started = reconciler::start(State::new(options), kernel, ours, timing, outlets);
+        let (handle, thread) = started.context("cannot start the writer thread")?;
+        Ok((handle, Self(spawn_blocking(move || drop(thread.join())))))
+    }
+
+    /// Waits until it has ended.
+    pub(super) async fn ended(&mut self) {
+        // Whether it panicked or not.
+        drop((&mut self.0).await);
+    }
+
+    /// Ends it, once the sync that is running has ended.
+    pub(super) async fn stop(mut self, handle: &Handle) {
+        // If the thread is gone there is nothing left to stop.
+        if handle.stop().is_ok() {
+            self.ended().await;
+        }
+    }
 }
 
 /// What becomes of notices: Events, if there is where to post them.

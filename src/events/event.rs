@@ -37,6 +37,10 @@ impl Cause {
     pub const NO_HEALTH_CHECKS: Self = Self::warning("FailedToStartProxierHealthcheck", "StartKubeProxy");
     /// The metrics cannot be shown.
     pub const NO_METRICS: Self = Self::warning("FailedToStartMetricServer", "StartKubeProxy");
+    /// The Node has no pod CIDRs, and the proxy waits for them.
+    pub const NO_POD_CIDRS: Self = Self::warning("NoPodCIDRs", "StartKubeProxy");
+    /// Something else had changed what was programmed, and it was repaired.
+    pub const FOREIGN_CHANGE: Self = Self::warning("ForeignChangeRepaired", "SyncProxyRules");
     /// A Service's health check port cannot be opened.
     pub const NO_SERVICE_HEALTH_CHECK: Self = Self::warning("FailedToStartServiceHealthcheck", "Listen");
 

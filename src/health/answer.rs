@@ -1,38 +1,10 @@
 //! What is answered, in the fields and the order of `ProxyHealth` in kube-proxy's pkg/proxy/healthcheck.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::collections::BTreeMap;
 
 use ipvs::Family;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Serialize, Serializer};
-
-/// How many answers were given, by page and status.
-#[derive(Debug, Default)]
-pub struct HealthAnswers {
-    /// `/healthz`: 200.
-    pub healthz_200: AtomicU64,
-    /// `/healthz`: 503.
-    pub healthz_503: AtomicU64,
-    /// `/livez`: 200.
-    pub livez_200: AtomicU64,
-    /// `/livez`: 503.
-    pub livez_503: AtomicU64,
-}
-
-impl HealthAnswers {
-    pub(super) fn count(&self, page: Question, ok: bool) {
-        let counter = match (page, ok) {
-            (Question::Healthz, true) => &self.healthz_200,
-            (Question::Healthz, false) => &self.healthz_503,
-            (Question::Livez, true) => &self.livez_200,
-            (Question::Livez, false) => &self.livez_503,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Time is tokio's, and stands still but for `advance`.
 
+use std::time::SystemTime;
+
 use ::http::header;
 use reconciler::{Report, Subject, Trigger};
 use serde_json::Value;
@@ -7,6 +9,7 @@ use service::{Node, Options, State};
 use tokio::time::advance;
 
 use super::*;
+use crate::metrics::Metrics;
 
 const PERIOD: Duration = Duration::from_secs(30);
 const TOO_LONG: Duration = Duration::from_secs(60);
@@ -37,13 +40,10 @@ impl Proxy {
     /// A sync ends, of which one operation was refused.
     fn syncs(&self, complete: bool) {
         let report = Report {
-            trigger: Trigger::Change,
             full: complete,
-            done: 0,
-            repairs: Vec::new(),
             failures: vec!["refused".to_owned()],
             failed: 1,
-            took: Duration::ZERO,
+            ..Report::of_nothing(Trigger::Change)
         };
         let state = State::new(Options::new("node"));
         let sync = Observation { report: &report, complete, state: &state, triggered_at: &[] };
@@ -200,7 +200,11 @@ async fn answers_are_counted_by_page_and_code_and_other_pages_do_not_exist() {
     assert_eq!(["/", "/healthz/", "/metrics"].map(ask), [404; 3]);
     proxy.0.hear(&node(false));
     assert_eq!(ask("/healthz"), 200);
-    let HealthAnswers { healthz_200, healthz_503, livez_200, livez_503 } = &*proxy.0.answers();
-    let counts = [healthz_200, healthz_503, livez_200, livez_503].map(|count| count.load(Ordering::Relaxed));
-    assert_eq!(counts, [1, 2, 1, 0]);
+    let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), proxy.0.answers(), []).text();
+    for (page, code, count) in
+        [("healthz", 200, 1), ("healthz", 503, 2), ("livez", 200, 1), ("livez", 503, 0)]
+    {
+        let line = format!("kubeproxy_proxy_{page}_total{{code=\"{code}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+    }
 }

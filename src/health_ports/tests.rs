@@ -60,15 +60,7 @@ impl Node {
     }
 
     fn sync(&mut self, complete: bool) {
-        let report = Report {
-            trigger: Trigger::Change,
-            full: false,
-            done: 0,
-            repairs: Vec::new(),
-            failures: Vec::new(),
-            failed: 0,
-            took: Duration::ZERO,
-        };
+        let report = Report::of_nothing(Trigger::Change);
         let sync = Observation { report: &report, complete, state: &self.state, triggered_at: &[] };
         self.listener.synced(&sync);
     }
@@ -250,15 +242,7 @@ async fn a_proxy_that_does_not_work_takes_the_node_out_and_a_node_that_leaves_do
     node.health.hear(&Change::DeleteNode);
     weighs(HERE, port, Some((200, 1))).await;
     node.health.clone().synced(&Observation {
-        report: &Report {
-            trigger: Trigger::Start,
-            full: false,
-            done: 0,
-            repairs: Vec::new(),
-            failures: Vec::new(),
-            failed: 0,
-            took: Duration::ZERO,
-        },
+        report: &Report::of_nothing(Trigger::Start),
         complete: false,
         state: &node.state,
         triggered_at: &[],

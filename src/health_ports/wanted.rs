@@ -52,8 +52,7 @@ impl Listener {
         addresses: &NodePortAddresses,
         wanted: watch::Sender<Wanted>,
     ) -> Self {
-        let everywhere =
-            families.iter().copied().filter(|family| is_everywhere(*family, addresses)).collect();
+        let everywhere = families.iter().copied().filter(|family| addresses.is_everywhere(*family)).collect();
         Self { families, everywhere, wanted }
     }
 
@@ -90,19 +89,6 @@ impl Listener {
 fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>) -> bool {
     let port = Element::HealthCheckPort(HealthCheckPort { family, port: port.get() });
     state.desired(service).is_some_and(|desired| desired.shared_elements.binary_search(&port).is_ok())
-}
-
-/// Whether the options mean every address of a family, as `State::node_port_addresses` has it: all, or no range of
-/// this family, or one that is the whole of it.
-fn is_everywhere(family: Family, addresses: &NodePortAddresses) -> bool {
-    match addresses {
-        NodePortAddresses::All => true,
-        NodePortAddresses::Primary => false,
-        NodePortAddresses::Ranges(ranges) => {
-            let mut of_family = ranges.iter().filter(|range| Family::of(range.addr()) == family).peekable();
-            of_family.peek().is_none() || of_family.any(|range| range.prefix_len() == 0)
-        }
-    }
 }
 
 impl Observer for Listener {

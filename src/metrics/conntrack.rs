@@ -6,33 +6,36 @@ use ipvs::Family;
 use netfilter::conntrack::{Deleted, StaleFlow};
 use prometheus_client::{metrics::histogram::Histogram, registry::Registry};
 
-use super::text::{Labelled, Total, work_duration};
+use super::{
+    by_family::ByFamily,
+    text::{Total, work_duration},
+};
 
 /// Counts it.
 #[derive(Clone, Debug)]
-pub struct Tidying(Vec<OfFamily>);
+pub struct Tidying(ByFamily<OfFamily>);
 
 #[derive(Clone, Debug)]
 struct OfFamily {
-    family: Family,
     took: Histogram,
     deleted: Total,
 }
 
 impl Tidying {
     pub(super) fn register(families: &BTreeSet<Family>, registry: &mut Registry) -> Self {
-        let of = |&family: &Family| OfFamily { family, took: work_duration(), deleted: Total::default() };
-        let families: Vec<_> = families.iter().map(of).collect();
-        let label = |of: &OfFamily| [("ip_family", of.family.to_string())];
-        registry.register(
+        let families =
+            ByFamily::new(families, || OfFamily { took: work_duration(), deleted: Total::default() });
+        families.register(
+            registry,
             "kubeproxy_conntrack_reconciler_sync_duration_seconds",
             "ReconcileConntrackFlowsLatency latency in seconds",
-            families.iter().map(|of| (label(of), of.took.clone())).collect::<Labelled<_, _>>(),
+            |of| &of.took,
         );
-        registry.register(
+        families.register(
+            registry,
             "kubeproxy_conntrack_reconciler_deleted_entries_total",
             "Cumulative conntrack flows deleted by conntrack reconciler",
-            families.iter().map(|of| (label(of), of.deleted.clone())).collect::<Labelled<_, _>>(),
+            |of| &of.deleted,
         );
         Self(families)
     }
@@ -40,10 +43,10 @@ impl Tidying {
     /// These flows were looked for, and the entries that there were are deleted. One reading of the table serves
     /// both families: it counts for each in which there was something to look for.
     pub fn tidied(&self, flows: &BTreeSet<StaleFlow>, deleted: Deleted, took: Duration) {
-        for of in &self.0 {
-            if flows.iter().any(|flow| Family::of(flow.to.ip) == of.family) {
+        for (family, of) in self.0.iter() {
+            if flows.iter().any(|flow| Family::of(flow.to.ip) == *family) {
                 of.took.observe(took.as_secs_f64());
-                of.deleted.add(deleted.of(of.family));
+                of.deleted.add(deleted.of(*family));
             }
         }
     }

@@ -89,10 +89,10 @@ mod tests {
     use ::http::header;
     use serde_json::json;
 
-    use super::*;
+    use super::{super::HealthAnswers, *};
 
     fn pages() -> MetricsPages {
-        let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), Arc::default(), []);
+        let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), &HealthAnswers::default(), []);
         MetricsPages::new(Arc::new(metrics), &json!({ "kind": "KubeProxyConfiguration", "mode": "ipvs" }))
             .unwrap()
     }

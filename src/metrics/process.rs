@@ -103,6 +103,8 @@ fn open_files() -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use prometheus_client::registry::Registry;
 
     use super::{super::text, *};
@@ -111,10 +113,14 @@ mod tests {
     fn every_metric_of_the_process_is_shown() {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Process));
+        let begin = Instant::now();
+        while Taken::read().cpu_seconds < Some(1.0 / TICKS) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "work takes no time: {:?}", Taken::read());
+        }
         let page = text::encode(&registry);
         let value = |name: &str| -> f64 { after(&page, &format!("{name} ")).unwrap() };
         assert!(page.contains("# TYPE process_cpu_seconds_total counter\n"), "{page}");
-        assert!(value("process_cpu_seconds_total") >= 0.0);
+        assert!(value("process_cpu_seconds_total") >= 1.0 / TICKS, "{page}");
         assert!(value("process_resident_memory_bytes") > 100_000.0, "{page}");
         assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"), "{page}");
         assert!(value("process_virtual_memory_max_bytes") >= value("process_virtual_memory_bytes"), "{page}");

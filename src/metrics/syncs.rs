@@ -18,6 +18,7 @@ use reconciler::{News, Observation, Observer, Subject};
 use service::{State, Traffic, WithoutLocalEndpoint};
 
 use super::{
+    by_family::{ByFamily, label},
     changes::Changes,
     text::{Labelled, Total, work_duration},
 };
@@ -29,7 +30,7 @@ type Count = Gauge<u64, AtomicU64>;
 /// Listens to the writer thread. Clones count in the same metrics.
 #[derive(Clone, Debug)]
 pub(super) struct Syncs {
-    families: Vec<(Family, OfFamily)>,
+    families: ByFamily<OfFamily>,
     services: Changes,
     endpoints: Changes,
     started: SystemTime,
@@ -78,7 +79,7 @@ impl Syncs {
         started: SystemTime,
         registry: &mut Registry,
     ) -> Self {
-        let families: Vec<_> = families.iter().map(|&family| (family, OfFamily::new(started))).collect();
+        let families = ByFamily::new(families, || OfFamily::new(started));
         register_syncs(&families, registry);
         let endpoints = Changes::register("endpoint", "Endpoint", registry);
         let services = Changes::register("service", "Service", registry);
@@ -87,7 +88,7 @@ impl Syncs {
     }
 
     fn count_without_local_endpoint(&self, state: &State) {
-        for (family, metrics) in &self.families {
+        for (family, metrics) in self.families.iter() {
             for traffic in [Traffic::Internal, Traffic::External] {
                 let case = WithoutLocalEndpoint { traffic, family: *family };
                 let count = state.without_local_endpoint(case);
@@ -106,7 +107,7 @@ impl Observer for Syncs {
         }
         if waits {
             let now = seconds(SystemTime::now());
-            for (_, metrics) in &self.families {
+            for (_, metrics) in self.families.iter() {
                 metrics.last_asked_for.set(now);
             }
         }
@@ -115,7 +116,7 @@ impl Observer for Syncs {
     fn synced(&mut self, sync: &Observation<'_>) {
         let Observation { report, complete, state, triggered_at } = *sync;
         let now = SystemTime::now();
-        for (_, metrics) in &self.families {
+        for (_, metrics) in self.families.iter() {
             // The kernel tells of our own changes too. To look at those and do nothing is no pass over the rules,
             // and there are as many of them as of passes.
             if !report.is_no_news() {
@@ -141,41 +142,46 @@ impl Observer for Syncs {
     }
 }
 
-fn register_syncs(families: &[(Family, OfFamily)], registry: &mut Registry) {
-    registry.register(
+fn register_syncs(families: &ByFamily<OfFamily>, registry: &mut Registry) {
+    families.register(
+        registry,
         "kubeproxy_sync_proxy_rules_duration_seconds",
         "SyncProxyRules latency in seconds",
-        by_family(families, |of| of.took.clone()),
+        |of| &of.took,
     );
-    registry.register(
+    families.register(
+        registry,
         "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
         "The last time proxy rules were successfully synced",
-        by_family(families, |of| of.last_ended.clone()),
+        |of| &of.last_ended,
     );
-    registry.register(
+    families.register(
+        registry,
         "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
         "The last time a sync of proxy rules was queued",
-        by_family(families, |of| of.last_asked_for.clone()),
+        |of| &of.last_asked_for,
     );
-    registry.register(
+    families.register(
+        registry,
         "kubeproxy_network_programming_duration_seconds",
         "In Cluster Network Programming Latency in seconds",
-        by_family(families, |of| of.latency.clone()),
+        |of| &of.latency,
     );
 }
 
-fn register_outcomes(families: &[(Family, OfFamily)], registry: &mut Registry) {
-    registry.register(
+fn register_outcomes(families: &ByFamily<OfFamily>, registry: &mut Registry) {
+    families.register(
+        registry,
         "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
         "Syncs that the kernel refused in part; iptables is not used",
-        by_family(families, |of| of.failures.clone()),
+        |of| &of.failures,
     );
     let policies = [("internal", Traffic::Internal), ("external", Traffic::External)];
     let without_local_endpoint: Labelled<_, _> = policies
-        .iter()
-        .flat_map(|(policy, traffic)| families.iter().map(move |of| (policy, *traffic, of)))
+        .into_iter()
+        .flat_map(|(policy, traffic)| families.iter().map(move |of| (policy, traffic, of)))
         .map(|(policy, traffic, (family, of))| {
-            let labels = [("traffic_policy", policy.to_string()), ("ip_family", family.to_string())];
+            let labels = ([("traffic_policy", policy)], label(*family));
             (labels, of.without_local_endpoint(traffic).clone())
         })
         .collect();
@@ -184,13 +190,6 @@ fn register_outcomes(families: &[(Family, OfFamily)], registry: &mut Registry) {
         "Number of services with a Local traffic policy and no endpoints",
         without_local_endpoint,
     );
-}
-
-fn by_family<M>(
-    families: &[(Family, OfFamily)],
-    metric: impl Fn(&OfFamily) -> M,
-) -> Labelled<[(&'static str, String); 1], M> {
-    families.iter().map(|(family, of)| ([("ip_family", family.to_string())], metric(of))).collect()
 }
 
 /// As kube-proxy has them (`NetworkProgrammingLatency` in pkg/proxy/metrics/metrics.go).

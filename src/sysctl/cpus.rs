@@ -31,6 +31,15 @@ mod tests {
 
     use super::*;
 
+    /// What is found where the kernel says this.
+    fn found(online: &str) -> u32 {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("sys/devices/system/cpu");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("online"), online).unwrap();
+        Sysctl::at(root.path()).processors()
+    }
+
     #[test]
     fn processors_are_counted_from_the_kernel_s_list() {
         for (list, processors) in [
@@ -46,7 +55,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_list_there_is_one_at_least() {
-        assert!(Sysctl::at(Path::new("/nonexistent")).processors() >= 1);
+    fn without_a_list_of_use_those_that_this_process_may_use_count() {
+        assert_eq!(found("0-90,95\n"), 92);
+        let usable = u32::try_from(thread::available_parallelism().unwrap().get()).unwrap();
+        for list in ["", "x\n", "5-4\n"] {
+            assert_eq!(found(list), usable, "{list}");
+        }
+        assert_eq!(Sysctl::at(Path::new("/nonexistent")).processors(), usable);
     }
 }

@@ -26,8 +26,7 @@ impl Journal {
             info!("the time to drain is over, connections cut off: {connections}: {operation}");
         }
         let Report { trigger, full, done, failed, took, .. } = report;
-        // Where nothing could be done nothing was repaired either.
-        if let Some(first) = report.repairs.first().filter(|_| *done > 0) {
+        if let Some(first) = report.first_repair() {
             warn!(?trigger, done, failed, ?took, "repaired what something else had changed; first: {first}");
         } else if *failed > 0 && matches!(trigger, Trigger::Start | Trigger::Forced) {
             warn!(?trigger, done, failed, ?took, "synced in part");

@@ -92,17 +92,31 @@ impl Report {
         self.trigger.is_told_by_kernel() && !self.full && self.done == 0 && self.failed == 0
     }
 
-    /// The answer to an operator who asks for a sync before there is anything to sync to.
-    pub(crate) fn not_ready() -> Self {
+    /// Of a sync that read, did and repaired nothing.
+    pub fn of_nothing(trigger: Trigger) -> Self {
         Self {
-            trigger: Trigger::Forced,
+            trigger,
             full: false,
             done: 0,
             repairs: Vec::new(),
-            failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
-            failed: 1,
+            failures: Vec::new(),
+            failed: 0,
             took: Duration::ZERO,
         }
+    }
+
+    /// The answer to an operator who asks for a sync before there is anything to sync to.
+    pub(crate) fn not_ready() -> Self {
+        Self {
+            failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
+            failed: 1,
+            ..Self::of_nothing(Trigger::Forced)
+        }
+    }
+
+    /// The first thing that was repaired. Where nothing could be done nothing was repaired either.
+    pub fn first_repair(&self) -> Option<&str> {
+        self.repairs.first().filter(|_| self.done > 0).map(String::as_str)
     }
 
     /// How many failures are listed; a missing scheduler fails ten thousand operations alike.
@@ -112,8 +126,8 @@ impl Report {
     pub const MOST_REPAIRS: usize = 20;
 }
 
-/// How things stand.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How things stand; by default before anything is wanted or known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Whether both lists have arrived, the last sync left nothing undone, and nothing is waiting for the
     /// next.

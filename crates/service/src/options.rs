@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
-use ipvs::Scheduler;
+use ipvs::{Family, Scheduler};
 
 /// What is the same for every Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,4 +45,28 @@ pub enum NodePortAddresses {
     /// At those in these ranges. A family without any range is served at all its addresses, as
     /// upstream does it.
     Ranges(Vec<IpNet>),
+}
+
+impl NodePortAddresses {
+    /// Whether every address of a family is meant: all are, or no range is of this family, or one is the whole of it.
+    pub fn is_everywhere(&self, family: Family) -> bool {
+        match self {
+            Self::All => true,
+            Self::Primary => false,
+            Self::Ranges(ranges) => {
+                self.leaves_out(family)
+                    || ranges
+                        .iter()
+                        .any(|range| Family::of(range.addr()) == family && range.prefix_len() == 0)
+            }
+        }
+    }
+
+    /// Whether there are ranges and none is of this family.
+    pub fn leaves_out(&self, family: Family) -> bool {
+        match self {
+            Self::All | Self::Primary => false,
+            Self::Ranges(ranges) => ranges.iter().all(|range| Family::of(range.addr()) != family),
+        }
+    }
 }

@@ -68,8 +68,8 @@ fn node_port_addresses(
         NodePortAddresses::All => true,
         NodePortAddresses::Primary => primary(Family::of(*ip), node_ips, options) == Some(*ip),
         NodePortAddresses::Ranges(ranges) => {
-            let of_family = || ranges.iter().filter(|range| Family::of(range.addr()) == Family::of(*ip));
-            of_family().next().is_none() || of_family().any(|range| range.contains(ip))
+            options.node_port_addresses.is_everywhere(Family::of(*ip))
+                || ranges.iter().any(|range| range.contains(ip))
         }
     };
     addresses.iter().filter(|ip| served(ip)).copied().collect()

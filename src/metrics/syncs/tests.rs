@@ -47,15 +47,7 @@ impl Told {
 }
 
 fn report(trigger: Trigger, milliseconds: u64) -> Report {
-    Report {
-        trigger,
-        full: false,
-        done: 1,
-        repairs: Vec::new(),
-        failures: Vec::new(),
-        failed: 0,
-        took: Duration::from_millis(milliseconds),
-    }
+    Report { done: 1, took: Duration::from_millis(milliseconds), ..Report::of_nothing(trigger) }
 }
 
 fn now() -> f64 {

@@ -1,0 +1,66 @@
+//! What something else had changed and a sync has repaired.
+
+use reconciler::{News, Observation, Observer};
+
+use super::{Cause, Outbox};
+
+/// Says it of the node, where whoever did it may look.
+pub struct Repairs(pub Outbox);
+
+impl Observer for Repairs {
+    fn heard(&mut self, _: News) {}
+
+    fn synced(&mut self, sync: &Observation<'_>) {
+        let Some(first) = sync.report.first_repair() else { return };
+        let others = if sync.report.repairs.len() > 1 { " and more" } else { "" };
+        // Without a number: of what happens in the same way again and again one Event is enough.
+        let text = format!(
+            "something else has changed what kube-ipvs programmed; repaired: {first}{others}. ipvsadm --clear, nft \
+             flush ruleset and other proxies do that"
+        );
+        self.0.post_of_proxy(Cause::FOREIGN_CHANGE, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use reconciler::{Report, Trigger};
+    use service::{Options, State};
+    use tokio::time::sleep;
+
+    use super::{super::tests::Server, *};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_repaired_is_one_event_of_the_node_in_ten_minutes() {
+        let server = Server::taking();
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        let mut repairs = Repairs(outbox);
+        let state = State::new(Options::new("node-1"));
+        let mut synced = |done, repaired: &[&str]| {
+            let repairs_of = repaired.iter().map(|&repair| repair.to_owned()).collect();
+            let report = Report { done, repairs: repairs_of, ..Report::of_nothing(Trigger::Period) };
+            repairs.synced(&Observation {
+                report: &report,
+                complete: true,
+                state: &state,
+                triggered_at: &[],
+            });
+        };
+        synced(9, &[]);
+        synced(0, &["add a virtual server"]);
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(server.events(), [""; 0], "nothing was repaired");
+        for _ in 0..5 {
+            synced(2, &["add a virtual server", "add a real server"]);
+            sleep(Duration::from_mins(1)).await;
+        }
+        let [event] = &server.events()[..] else { panic!("not one Event") };
+        let note = event["note"].as_str().unwrap();
+        assert!(note.contains("; repaired: add a virtual server and more."), "{note}");
+        assert_eq!((&event["reason"], &event["type"]), (&"ForeignChangeRepaired".into(), &"Warning".into()));
+        assert_eq!(event["regarding"]["name"], "node-1");
+    }
+}

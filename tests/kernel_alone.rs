@@ -1,0 +1,103 @@
+//! One proxy to a node, also where each has a /run of its own: pods of two DaemonSets.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+};
+
+use anyhow::ensure;
+use testkit::{
+    daemon::{binary, eventually},
+    lab::{Host, Lab},
+};
+
+/// A read-only /run in which only the directory of the control socket and the host's lock file can be written, and no
+/// capability but CAP_NET_ADMIN.
+const OWN_RUN: &str = r#"
+set -e
+mount -t tmpfs tmpfs /run
+mkdir /run/kube-ipvs
+mount -t tmpfs tmpfs /run/kube-ipvs
+touch /run/xtables.lock
+mount --bind "$0" /run/xtables.lock
+mount -o remount,ro /run
+exec setpriv --no-new-privs --bounding-set=-all,+net_admin --inh-caps=-all "$@"
+"#;
+
+/// A daemon with the usual control socket, in a /run of its own. It is killed when dropped.
+struct Daemon {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// `name` tells its log from others in the directory.
+    fn start(host: &Host, directory: &Path, name: &str) -> Self {
+        let log = directory.join(name);
+        let file = File::create(&log).unwrap();
+        let manifests = directory.join("manifests");
+        fs::create_dir_all(&manifests).unwrap();
+        let child = host
+            .command("unshare")
+            .args(["--mount", "sh", "-c", OWN_RUN])
+            .arg(directory.join("xtables.lock"))
+            .arg(binary().unwrap())
+            .args(["run", "--cluster-cidr=10.244.0.0/16", "--hostname-override=node", "--manifests"])
+            .arg(manifests)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    fn says(&self, words: &str) {
+        eventually(words, || {
+            let log = fs::read_to_string(&self.log)?;
+            ensure!(log.contains(words), "{log}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    fn has_said(&self, words: &str) -> bool {
+        fs::read_to_string(&self.log).unwrap().contains(words)
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn daemons_that_share_nothing_of_run_but_the_lock_of_iptables_wait_for_each_other_on_one_node() {
+    let lab = Lab::new(1, 8080).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let lock = File::create(files.path().join("xtables.lock")).unwrap();
+    // Somebody restores rules of iptables meanwhile, which is no reason to wait.
+    lock.lock().unwrap();
+    let (starts, waits) = ("kube-ipvs starts", "it holds /run/xtables.lock: waiting until it ends");
+    let mut first = Daemon::start(&lab.node, files.path(), "first");
+    first.says(starts);
+    let second = Daemon::start(&lab.node, files.path(), "second");
+    second.says(waits);
+    // Another network namespace is another node.
+    let elsewhere = Daemon::start(&lab.client, files.path(), "elsewhere");
+    elsewhere.says(starts);
+    assert!(!elsewhere.has_said(waits));
+    assert!(!second.has_said(starts), "two proxies on one node");
+    first.kill();
+    second.says(starts);
+}
