@@ -63,7 +63,8 @@ pub(super) fn ensure() -> anyhow::Result<PathBuf> {
 /// Downloads the source package and unpacks what is in it. Returns the directory with the kernel's tree.
 fn unpacked(apt: &Apt, directory: &Path) -> anyhow::Result<PathBuf> {
     apt.download(SOURCE, directory)?;
-    let package = only(directory, |name| name.ends_with(".deb"))?;
+    let is_package = |name: &str| Path::new(name).extension() == Some(OsStr::new("deb"));
+    let package = only(directory, is_package)?;
     run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(directory))?;
     // Debian has the archive there, Ubuntu in a directory beside the packaging.
     let sources = directory.join("usr/src");
@@ -71,7 +72,7 @@ fn unpacked(apt: &Apt, directory: &Path) -> anyhow::Result<PathBuf> {
     let archive = archive(&sources)
         .or_else(|_| archive(&only(&sources, |name| name.starts_with(SOURCE) && !name.contains(".tar."))?))?;
     run(Command::new("tar").arg("--extract").arg("--file").arg(&archive).arg("--directory").arg(directory))?;
-    only(directory, |name| name.starts_with(SOURCE) && Path::new(name).extension() != Some(OsStr::new("deb")))
+    only(directory, |name| name.starts_with(SOURCE) && !is_package(name))
 }
 
 /// The first entry of a directory with such a name.
@@ -88,7 +89,7 @@ fn only(directory: &Path, is_it: impl Fn(&str) -> bool) -> anyhow::Result<PathBu
 /// [`CONFIG`] as `make` reads it.
 fn options() -> String {
     let names = CONFIG.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace);
-    names.map(|name| format!("CONFIG_{name}=y\n")).collect()
+    names.flat_map(|name| ["CONFIG_", name, "=y\n"]).collect()
 }
 
 fn make(tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
