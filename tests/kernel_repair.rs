@@ -208,9 +208,9 @@ fn a_flushed_ruleset_is_back_within_a_second_and_clients_are_masqueraded_again()
 
     let status = cluster.daemon().ask(node, "status").unwrap();
     assert!(status.contains("after a change of our nf_tables tables: "), "{status}");
-    assert!(status.contains("\nrepaired:        install table IPv4\n"), "{status}");
+    assert!(status.contains("\nrepaired:        prepare table IPv4\n"), "{status}");
     let log = cluster.daemon().log();
-    assert!(log.contains("repaired what something else had changed; first: install table IPv4"), "{log}");
+    assert!(log.contains("repaired what something else had changed; first: prepare table IPv4"), "{log}");
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub(crate) const SERVICE: Addresses = Addresses {
     node_port: 30_777,
 };
 
+/// How many more Services there are, in both families, where a first sync is to take its time.
+const CROWD: u16 = 500;
+
 /// The ClusterIPs of a Service that comes and goes.
 const PASSING: [&str; 2] = ["10.96.77.2", "fd00:10:96::4d02"];
 
@@ -41,6 +44,8 @@ pub(crate) struct Stage {
     pub(crate) lab: Lab,
     another_client: Host,
     server: ControlPlane,
+    /// The names of the Services that are there.
+    services: Vec<String>,
 }
 
 impl Stage {
@@ -61,7 +66,7 @@ impl Stage {
         lab.node.reach(server.address().unwrap()).unwrap();
         server.create_node("node", &[lab.node.ipv4.into(), lab.node.ipv6.into()], None, &[]).unwrap();
         let another_client = traffic::another_client(&lab);
-        let stage = Self { lab, another_client, server };
+        let stage = Self { lab, another_client, server, services: vec!["web".to_owned()] };
         stage.write_service().unwrap();
         Some(stage)
     }
@@ -94,6 +99,11 @@ impl Stage {
             },
             "status": {"loadBalancer": {"ingress": SERVICE.load_balancers.map(|ip| json!({"ip": ip}))}},
         }))?;
+        self.write_slices("web")
+    }
+
+    /// The slices of a Service: its endpoints are the pods 1 and 2.
+    fn write_slices(&self, service: &str) -> Result<()> {
         for (family, like) in [("IPv4", SERVICE.cluster_ips[0]), ("IPv6", SERVICE.cluster_ips[1])] {
             let endpoints = traffic::servers(&self.lab).iter().map(|pod| {
                 json!({
@@ -110,8 +120,8 @@ impl Stage {
                 "kind": "EndpointSlice",
                 "metadata": {
                     "namespace": NAMESPACE,
-                    "name": format!("web-{}", family.to_lowercase()),
-                    "labels": {"kubernetes.io/service-name": "web"},
+                    "name": format!("{service}-{}", family.to_lowercase()),
+                    "labels": {"kubernetes.io/service-name": service},
                 },
                 "addressType": family,
                 "ports": ports,
@@ -119,6 +129,32 @@ impl Stage {
             }))?;
         }
         Ok(())
+    }
+
+    /// More Services like many a cluster has, whose endpoints are the same pods: a first sync takes its time.
+    pub(crate) fn write_crowd(&mut self) {
+        for number in 1..=CROWD {
+            let name = format!("crowd-{number}");
+            let cluster_ips = [
+                format!("10.96.{}.{}", 80 + number / 250, number % 250),
+                format!("fd00:10:96::{:x}", 0x5000 + number),
+            ];
+            self.server
+                .apply(&json!({
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "metadata": {"namespace": NAMESPACE, "name": name},
+                    "spec": {
+                        "clusterIP": cluster_ips[0],
+                        "clusterIPs": cluster_ips,
+                        "ipFamilyPolicy": "RequireDualStack",
+                        "ports": [{"name": "tcp", "port": 80, "targetPort": POD_PORT}],
+                    },
+                }))
+                .unwrap();
+            self.write_slices(&name).unwrap();
+            self.services.push(name);
+        }
     }
 
     /// Starts the traffic, once everything answers.
@@ -211,8 +247,11 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // Others may use the same API server.
-        let _ = self.server.delete::<Service>(NAMESPACE, "web");
-        let _ = self.server.delete::<EndpointSlice>(NAMESPACE, "web-ipv4");
-        let _ = self.server.delete::<EndpointSlice>(NAMESPACE, "web-ipv6");
+        for name in &self.services {
+            let _ = self.server.delete::<Service>(NAMESPACE, name);
+            for family in ["ipv4", "ipv6"] {
+                let _ = self.server.delete::<EndpointSlice>(NAMESPACE, &format!("{name}-{family}"));
+            }
+        }
     }
 }

@@ -86,8 +86,15 @@ pub trait Netfilter {
 #[derive(Debug)]
 pub struct KernelNetfilter {
     socket: Socket,
-    rulesets: BTreeMap<Family, Ruleset>,
+    rulesets: BTreeMap<Family, Stages>,
     missing: BTreeMap<Family, Vec<Feature>>,
+}
+
+/// Our table of one family before it takes flows from the destination NAT of others, and from then on.
+#[derive(Debug)]
+struct Stages {
+    prepared: Ruleset,
+    installed: Ruleset,
 }
 
 impl KernelNetfilter {
@@ -100,11 +107,11 @@ impl KernelNetfilter {
             let lacks = probe::missing_features(&mut socket, family)
                 .map_err(|source| Error::new("find out what nf_tables is capable of", source))?;
             let ruleset = Ruleset::new(policy, family);
-            let ruleset = match lacks.contains(&Feature::IntervalSets) {
+            let installed = match lacks.contains(&Feature::IntervalSets) {
                 true => ruleset.without(Element::ALLOWED_SOURCES),
                 false => ruleset,
             };
-            rulesets.insert(family, ruleset);
+            rulesets.insert(family, Stages { prepared: installed.prepared(), installed });
             missing.insert(family, lacks);
         }
         Ok(Self { socket, rulesets, missing })
@@ -133,10 +140,10 @@ impl KernelNetfilter {
     /// One attempt at the whole.
     fn read(&mut self) -> Result<Observed, netlink::Error> {
         let mut observed = Observed::default();
-        for (&family, ruleset) in &self.rulesets {
+        for (&family, stages) in &self.rulesets {
             let Some(table) = ObservedTable::read(&mut self.socket, family)? else { continue };
             let elements = known_elements(&mut self.socket, family, &table, |_| true)?;
-            if ruleset.is_installed(&table) && !elements.strange {
+            if stages.installed.is_in(&table) && !elements.strange {
                 observed.installed.insert(family);
             }
             observed.elements.extend(elements.ours.into_iter().flatten());
@@ -152,23 +159,29 @@ impl KernelNetfilter {
         let mut transaction = Transaction::default();
         let mut generation = None;
         let mut changes = Cow::Borrowed(changes);
-        for (&family, ruleset) in &self.rulesets {
+        for (&family, stages) in &self.rulesets {
             let installs = changes.contains(&Change::InstallTable(family));
+            let makes_table = installs || changes.contains(&Change::PrepareTable(family));
             let deletes_intervals = intervals::are_deleted(&changes, family);
-            if !installs && !deletes_intervals {
+            if !makes_table && !deletes_intervals {
                 continue;
             }
             if generation.is_none() && !whatever_others_do {
                 generation = Some(table::generation(&mut self.socket).map_err(cannot)?);
             }
             let table = ObservedTable::read(&mut self.socket, family).map_err(cannot)?;
-            let looked_at = |set: &Set| installs || set.intervals;
+            let is_prepared = table.as_ref().is_some_and(|table| stages.prepared.is_in(table));
+            let looked_at = |set: &Set| makes_table || set.intervals;
             let elements = match &table {
+                // Its sets stay as they are.
+                Some(_) if is_prepared && !deletes_intervals => Elements::default(),
                 Some(table) => known_elements(&mut self.socket, family, table, looked_at).map_err(cannot)?,
                 None => Elements::default(),
             };
-            if installs {
-                ruleset.install(&mut transaction, table.as_ref(), &elements);
+            if makes_table {
+                let only_prepares = !installs && (table.is_none() || is_prepared);
+                let wanted = if only_prepares { &stages.prepared } else { &stages.installed };
+                wanted.install(&mut transaction, table.as_ref(), &elements);
             }
             if deletes_intervals {
                 let there = elements.ours.into_iter().flatten().collect();
@@ -259,7 +272,7 @@ fn known_elements(
 /// Puts neighbours that do the same to the same set into common requests.
 fn change_elements(transaction: &mut Transaction<'_>, changes: &[Change]) {
     let kind = |change: &Change| match change {
-        Change::InstallTable(_) => None,
+        Change::PrepareTable(_) | Change::InstallTable(_) => None,
         Change::AddElement(element) => Some((true, element.family(), element.set())),
         Change::DeleteElement(element) => Some((false, element.family(), element.set())),
     };
@@ -267,14 +280,14 @@ fn change_elements(transaction: &mut Transaction<'_>, changes: &[Change]) {
         let elements: Vec<Element> = run
             .iter()
             .filter_map(|change| match change {
-                Change::InstallTable(_) => None,
+                Change::PrepareTable(_) | Change::InstallTable(_) => None,
                 Change::AddElement(element) | Change::DeleteElement(element) => Some(*element),
             })
             .collect();
         match run.first() {
             Some(Change::AddElement(_)) => transaction.add_elements(&elements),
             Some(Change::DeleteElement(_)) => transaction.delete_elements(&elements),
-            Some(Change::InstallTable(_)) | None => {}
+            Some(Change::PrepareTable(_) | Change::InstallTable(_)) | None => {}
         }
     }
 }

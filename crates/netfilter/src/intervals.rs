@@ -21,7 +21,7 @@ pub(crate) fn contain(element: &Element) -> bool {
 pub(crate) fn are_deleted(changes: &[Change], family: Family) -> bool {
     changes.iter().any(|change| match change {
         Change::DeleteElement(element) => contain(element) && element.family() == family,
-        Change::InstallTable(_) | Change::AddElement(_) => false,
+        Change::PrepareTable(_) | Change::InstallTable(_) | Change::AddElement(_) => false,
     })
 }
 

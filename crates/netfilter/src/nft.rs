@@ -12,6 +12,7 @@ pub(crate) mod rule;
 pub(crate) mod set;
 pub(crate) mod statement;
 pub(crate) mod transaction;
+pub(crate) mod verdict;
 
 use ipvs::Family;
 

@@ -47,13 +47,22 @@ impl Ruleset {
         self
     }
 
+    /// The same as long as it takes nothing from others: flows that another table gives a new destination go there.
+    pub(crate) fn prepared(&self) -> Self {
+        let mut prepared = self.clone();
+        for chain in &mut prepared.chains {
+            chain.rules.retain(|rule| !rule.keeps_destination());
+        }
+        prepared
+    }
+
     /// Every set that such a table can have.
     pub(crate) fn known_sets() -> &'static [Set] {
         &SETS
     }
 
     /// Whether the kernel's table is exactly this one, elements aside.
-    pub(crate) fn is_installed(&self, table: &ObservedTable) -> bool {
+    pub(crate) fn is_in(&self, table: &ObservedTable) -> bool {
         self.sets_match(table)
             && table.chains.len() == self.chains.len()
             && self.chains.iter().all(|chain| table.chains.iter().any(|observed| chain.is(observed)))
@@ -71,7 +80,7 @@ impl Ruleset {
         elements: &Elements,
     ) {
         match table {
-            Some(table) if self.is_installed(table) && !elements.strange => {}
+            Some(table) if self.is_in(table) && !elements.strange => {}
             Some(table) if self.sets_match(table) && !elements.strange => self.repair(transaction, table),
             _ => {
                 if table.is_some() {

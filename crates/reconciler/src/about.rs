@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use dummy_interface::Change::{Bind, EnsureDevice, Unbind};
 use ipvs::{Command, Id, ServiceAddress, VirtualServer};
-use netfilter::Change::{AddElement, DeleteElement, InstallTable};
+use netfilter::Change::{AddElement, DeleteElement, InstallTable, PrepareTable};
 use service::Touched;
 use watcher::{Operation, Plan};
 
@@ -19,7 +19,7 @@ pub(crate) fn is_about(operation: &Operation, touched: &Touched) -> bool {
             touched.elements.contains(element)
         }
         Operation::Link(Bind(vip) | Unbind(vip)) => touched.vips.contains(vip),
-        Operation::Netfilter(InstallTable(_)) | Operation::Link(EnsureDevice) => false,
+        Operation::Netfilter(PrepareTable(_) | InstallTable(_)) | Operation::Link(EnsureDevice) => false,
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn touch(touched: &mut Touched, operation: &Operation) {
             touched.vips.insert(*vip);
         }
         // A device or table that is missing is found missing by a full read.
-        Operation::Netfilter(InstallTable(_)) | Operation::Link(EnsureDevice) => {}
+        Operation::Netfilter(PrepareTable(_) | InstallTable(_)) | Operation::Link(EnsureDevice) => {}
     }
 }
 

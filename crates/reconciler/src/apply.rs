@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::Range};
 
 use ipvs::{Command, Id, Protocol, ServiceAddress};
 use netfilter::{
-    Change::{AddElement, DeleteElement, InstallTable},
+    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
     Element,
 };
 use netlink::{Errno, Refusal};
@@ -206,7 +206,8 @@ impl Run<'_> {
         // Only a full read finds a device or a table missing.
         self.outcome.doubtful |= matches!(
             operation,
-            Operation::Link(dummy_interface::Change::EnsureDevice) | Operation::Netfilter(InstallTable(_))
+            Operation::Link(dummy_interface::Change::EnsureDevice)
+                | Operation::Netfilter(PrepareTable(_) | InstallTable(_))
         );
         self.closed.without(operation, self.observed);
         self.outcome.failures.push((operation.clone(), cause));
@@ -234,7 +235,7 @@ fn halves<'o>(batch: &[&'o Operation]) -> Option<[Vec<&'o Operation>; 2]> {
         let Operation::Netfilter(change) = operation else { return 0 };
         let of = match change {
             AddElement(element) | DeleteElement(element) => element.virtual_server(),
-            InstallTable(_) => None,
+            PrepareTable(_) | InstallTable(_) => None,
         };
         let part = of.map_or(Part::Change(*change), |of| Part::VirtualServer(*of));
         let next = parts.len();

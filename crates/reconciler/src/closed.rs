@@ -5,7 +5,7 @@ use std::{collections::HashSet, net::IpAddr};
 use dummy_interface::Change::{Bind, Unbind};
 use ipvs::{Command, Family, Id, ServiceAddress, VirtualServer};
 use netfilter::{
-    Change::{AddElement, DeleteElement, InstallTable},
+    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
     Element,
 };
 use watcher::{Observed, Operation};
@@ -34,7 +34,7 @@ impl Closed {
     /// Notes that an operation was not carried out, as far as is known. `observed` is what was there before.
     pub(crate) fn without(&mut self, operation: &Operation, observed: &Observed) {
         match operation {
-            Operation::Netfilter(InstallTable(family)) => {
+            Operation::Netfilter(PrepareTable(family)) => {
                 self.families.insert(*family);
             }
             Operation::Netfilter(AddElement(Element::Vip(vip))) => {
@@ -58,16 +58,15 @@ impl Closed {
             Operation::Link(Unbind(vip)) => {
                 self.lingering_vips.insert(*vip);
             }
-            Operation::Ipvs(_) | Operation::Link(_) => {}
+            // What is already there serves without it, or somebody else does.
+            Operation::Netfilter(InstallTable(_)) | Operation::Ipvs(_) | Operation::Link(_) => {}
         }
     }
 
     /// Why an operation must be put off, if it must.
     pub(crate) fn objection(&self, operation: &Operation, observed: &Observed) -> Option<&'static str> {
         match operation {
-            Operation::Netfilter(AddElement(element) | DeleteElement(element))
-                if self.families.contains(&element.family()) =>
-            {
+            Operation::Netfilter(change) if self.families.contains(&change.family()) => {
                 Some("put off: its table is missing")
             }
             Operation::Netfilter(DeleteElement(element)) => self.still_needed(element),

@@ -39,14 +39,14 @@ fn nothing_is_written_before_both_lists_have_arrived() {
 }
 
 #[test]
-fn a_first_sync_makes_the_masquerade_rule_before_the_virtual_server_before_the_vip() {
+fn a_first_sync_makes_the_masquerade_rule_before_the_virtual_server_before_the_vip_and_takes_flows_then() {
     let running = web();
     assert_eq!(
         running.kernel.writes(),
         "\
 ensure device kube-ipvs0
-install table IPv4
-install table IPv6
+prepare table IPv4
+prepare table IPv6
 add element hairpin TCP 10.244.0.1:8080
 add element hairpin TCP 10.244.0.2:8080
 add element vips 10.96.0.10
@@ -55,6 +55,8 @@ add virtual server TCP 10.96.0.10:80 rr
 add real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1
 add real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1
 bind 10.96.0.10
+install table IPv4
+install table IPv6
 "
     );
 }

@@ -43,8 +43,9 @@ fn a_table_that_somebody_deleted_is_back_with_its_elements_and_nothing_else_is_r
     running.handle.tables_changed().unwrap();
     running.kernel_where(tables_are_whole);
     let writes = running.kernel.writes();
-    assert!(writes.starts_with("install table IPv4\nadd element "), "{writes}");
-    assert!(writes.lines().all(|line| line.starts_with("install table") || line.starts_with("add element")));
+    assert!(writes.starts_with("prepare table IPv4\nadd element "), "{writes}");
+    assert!(writes.ends_with("\ninstall table IPv4\n"), "{writes}");
+    assert!(writes.lines().all(|line| line.contains(" table IPv4") || line.starts_with("add element")));
     let reads = running.kernel.state().calls - writes.lines().count();
     assert_eq!((reads, running.kernel.state().full_reads), (1, 0));
     let report = last(&running);

@@ -29,6 +29,8 @@ pub struct State {
     pub links: dummy_interface::Observed,
     /// The families whose table is as it should be.
     pub tables: BTreeSet<Family>,
+    /// The families whose table is there without the rules that take flows from others.
+    pub prepared_tables: BTreeSet<Family>,
     /// The elements in our sets.
     pub elements: HashSet<Element>,
     /// Elements that the kernel refuses to add and to delete (EINVAL).
@@ -249,7 +251,11 @@ impl Netfilter for FakeKernel {
     /// Atomic: the first change that fails undoes the others.
     fn apply(&mut self, changes: &[netfilter::Change]) -> Result<(), netfilter::Error> {
         let mut state = self.state();
-        let mut tables = Tables { installed: state.tables.clone(), elements: state.elements.clone() };
+        let mut tables = Tables {
+            prepared: state.prepared_tables.clone(),
+            installed: state.tables.clone(),
+            elements: state.elements.clone(),
+        };
         let (mut writes, mut unheard) = (Vec::new(), false);
         for (index, change) in changes.iter().enumerate() {
             let call = state.call();
@@ -267,6 +273,7 @@ impl Netfilter for FakeKernel {
             }
             writes.push(change.to_string());
         }
+        state.prepared_tables = tables.prepared;
         state.tables = tables.installed;
         state.elements = tables.elements;
         state.writes.extend(writes);
@@ -282,18 +289,26 @@ impl Netfilter for FakeKernel {
 
 /// Our tables within a transaction.
 struct Tables {
+    prepared: BTreeSet<Family>,
     installed: BTreeSet<Family>,
     elements: HashSet<Element>,
 }
 
 impl Tables {
     fn change(&mut self, change: &netfilter::Change, refused: &HashSet<Element>) -> Result<(), Errno> {
-        let installed = self.installed.contains(&change.family());
+        let family = change.family();
+        let is_there = self.prepared.contains(&family) || self.installed.contains(&family);
         match change {
+            netfilter::Change::PrepareTable(family) => {
+                if !is_there {
+                    self.prepared.insert(*family);
+                }
+            }
             netfilter::Change::InstallTable(family) => {
+                self.prepared.remove(family);
                 self.installed.insert(*family);
             }
-            netfilter::Change::AddElement(_) | netfilter::Change::DeleteElement(_) if !installed => {
+            netfilter::Change::AddElement(_) | netfilter::Change::DeleteElement(_) if !is_there => {
                 return Err(Errno::ENOENT);
             }
             netfilter::Change::AddElement(element) | netfilter::Change::DeleteElement(element)

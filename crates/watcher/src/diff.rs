@@ -61,6 +61,9 @@ impl Parts {
 /// front. Removal goes the other way round and comes last. A VIP is never live without its
 /// masquerade rule, and no live real server is removed to be added again.
 ///
+/// A table that is not there yet takes nothing from the destination NAT of others, a former proxy's say, before all
+/// that shall be served is there to take it.
+///
 /// Whom a virtual server lets in changes at once, in one transaction: ranges of clients must not overlap, and
 /// nobody who is let in before and after shall be kept out in between. One that becomes open to everybody does
 /// so last of all.
@@ -133,7 +136,8 @@ impl Comparison<'_> {
 
     fn tables(&self, differences: &mut Differences) {
         for family in self.ours.families.difference(&self.observed.netfilter.installed) {
-            differences.foundations.push(netfilter::Change::InstallTable(*family).into());
+            differences.foundations.push(netfilter::Change::PrepareTable(*family).into());
+            differences.tables.push(netfilter::Change::InstallTable(*family).into());
         }
     }
 
@@ -304,6 +308,7 @@ struct Differences {
     foundations: Vec<Operation>,
     first: Opening,
     normal: Opening,
+    tables: Vec<Operation>,
     obsolete_vips: Vec<IpAddr>,
     leaving_real_servers: Vec<Command>,
     obsolete_virtual_servers: Vec<ServiceAddress>,
@@ -340,6 +345,7 @@ impl Differences {
             operations.extend(opening.servers.into_iter().map(Operation::from));
             operations.extend(opening.vips.into_iter().map(|vip| dummy_interface::Change::Bind(vip).into()));
         }
+        operations.extend(self.tables);
         self.obsolete_vips.sort_unstable();
         self.obsolete_elements.sort_unstable();
         operations

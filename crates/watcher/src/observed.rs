@@ -150,6 +150,8 @@ impl Observed {
 
     fn netfilter_changed(&mut self, change: netfilter::Change) {
         match change {
+            // It is not as it should be before it is installed.
+            netfilter::Change::PrepareTable(_) => {}
             netfilter::Change::InstallTable(family) => {
                 self.netfilter.installed.insert(family);
             }

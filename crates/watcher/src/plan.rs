@@ -43,7 +43,7 @@ impl Operation {
     pub fn is_foundation(&self) -> bool {
         matches!(
             self,
-            Self::Netfilter(netfilter::Change::InstallTable(_))
+            Self::Netfilter(netfilter::Change::PrepareTable(_) | netfilter::Change::InstallTable(_))
                 | Self::Link(dummy_interface::Change::EnsureDevice)
         )
     }

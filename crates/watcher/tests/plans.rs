@@ -14,7 +14,11 @@ use ipvs::{
     Command, Family, Forwarding, Id, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags,
     VirtualServer,
 };
-use netfilter::{AllowedSource, Change::AddElement, Change::DeleteElement, Element};
+use netfilter::{
+    AllowedSource,
+    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
+    Element,
+};
 use proptest::{collection::vec, prelude::*};
 use service::{Change, EndpointSlice, Service, State, Touched, Urgency};
 use testkit::FakeKernel;
@@ -315,7 +319,7 @@ proptest! {
                 }
                 Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.family(),
                 Operation::Link(Bind(vip) | Unbind(vip)) => Family::of(*vip),
-                Operation::Netfilter(netfilter::Change::InstallTable(family)) => *family,
+                Operation::Netfilter(PrepareTable(family) | InstallTable(family)) => *family,
                 Operation::Link(dummy_interface::Change::EnsureDevice) => continue,
             };
             prop_assert!(ours.families.contains(&family), "{}", operation);
@@ -530,7 +534,7 @@ fn a_plan_reads_as_what_will_be_done_in_order() {
     assert_eq!(
         mixed().to_string(),
         "\
-install table IPv6
+prepare table IPv6
 add element vips 10.96.0.1
 add element vips fd00:96::1
 add element cluster-ips TCP 10.96.0.1:80
@@ -558,6 +562,7 @@ edit virtual server TCP [fd00:96::10]:80 wlc persistent 600 s
 edit virtual server TCP [fd00:96::10]:80 rr persistent 600 s
 bind 10.96.0.12
 bind 203.0.113.7
+install table IPv6
 unbind 10.96.0.11
 unbind 192.0.2.7
 unbind fd00:96::11

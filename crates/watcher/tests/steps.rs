@@ -76,6 +76,18 @@ fn under_way(kernel: &FakeKernel, from: &State, to: &State) -> Plan {
     full(to, &read(kernel), &ours())
 }
 
+/// Whether everything is there that a family shall serve.
+fn serves(kernel: &fake_kernel::State, state: &State, family: Family) -> bool {
+    let is_there = |wanted: &DesiredVirtualServer| {
+        let there = kernel.virtual_servers.get(&wanted.address.into());
+        there.is_some_and(|(_, real)| {
+            wanted.real_servers.iter().all(|wanted| real.contains_key(&wanted.address))
+        })
+    };
+    state.virtual_servers().filter(|wanted| Family::of(wanted.address.ip) == family).all(is_there)
+        && state.vips().filter(|vip| Family::of(**vip) == family).all(|vip| kernel.links.bound.contains(vip))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
 
@@ -133,5 +145,25 @@ proptest! {
                 prop_assert!(!there || said, "{}: {:?} in\n{}", at, step, plan);
             }
         }
+    }
+
+    #[test]
+    fn a_new_table_takes_nothing_from_others_before_all_is_there_to_serve_it_even_if_a_plan_is_cut_short(
+        to in any_inputs(), kernel in any_kernel(), done in 0..40_usize
+    ) {
+        let to = state(&to);
+        kernel.state().tables.clear();
+        kernel.state().elements.clear();
+        let first = full(&to, &read(&kernel), &ours());
+        steps(&first).take(done).for_each(|step| carry_out(step, &kernel));
+        let plan = full(&to, &read(&kernel), &ours());
+        for step in [&[][..]].into_iter().chain(steps(&plan)) {
+            carry_out(step, &kernel);
+            let kernel = kernel.state();
+            for family in &kernel.tables {
+                prop_assert!(serves(&kernel, &to, *family), "{:?}: {:?} in\n{}", family, step, plan);
+            }
+        }
+        prop_assert_eq!(&kernel.state().tables, &ours().families);
     }
 }

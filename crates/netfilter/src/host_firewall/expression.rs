@@ -1,9 +1,10 @@
 //! As much of somebody else's expressions as tells whether a rule ends its chain, and whether it accepts
 //! by a mark.
 
-use netlink::{Attribute, attributes};
-
-use crate::nft::expression::{DATA_VALUE, DATA_VERDICT, MetaKey};
+use crate::nft::{
+    expression::{DATA_VALUE, MetaKey},
+    verdict::{Verdict, find, named},
+};
 
 /// One instruction, as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,19 +31,17 @@ pub(super) enum Expression {
 
 /// Reads one entry of a rule's list of expressions.
 pub(super) fn decode(entry: &[u8]) -> Expression {
-    const NAME: u16 = 1;
-    const DATA: u16 = 2;
-    let data = find(entry, DATA).map_or(&[][..], |data| data.payload);
-    let known = match find(entry, NAME).and_then(|name| name.string().ok()) {
-        Some("counter" | "last" | "log") => Some(Expression::Aside),
-        Some("objref") => counter_object(data),
-        Some("meta") => load_mark(data),
-        Some("bitwise") => mask(data),
-        Some("cmp") => equal(data),
-        Some("immediate") => verdict(data),
-        Some("reject") => Some(Expression::Reject),
-        Some("match") => iptables_match(data),
-        Some("target") => iptables_target(data),
+    let Some((name, data)) = named(entry) else { return Expression::Other };
+    let known = match name {
+        "counter" | "last" | "log" => Some(Expression::Aside),
+        "objref" => counter_object(data),
+        "meta" => load_mark(data),
+        "bitwise" => mask(data),
+        "cmp" => equal(data),
+        "immediate" => Verdict::of_immediate(data).map(|verdict| Expression::Verdict(verdict.code)),
+        "reject" => Some(Expression::Reject),
+        "match" => iptables_match(data),
+        "target" => iptables_target(data),
         _ => None,
     };
     known.unwrap_or(Expression::Other)
@@ -83,13 +82,6 @@ fn equal(data: &[u8]) -> Option<Expression> {
     (number(data, NFTA_CMP_OP)? == NFT_CMP_EQ).then_some(Expression::Equal { register, value })
 }
 
-fn verdict(data: &[u8]) -> Option<Expression> {
-    const NFTA_IMMEDIATE_DATA: u16 = 2;
-    const NFTA_VERDICT_CODE: u16 = 1;
-    let verdict = find(find(data, NFTA_IMMEDIATE_DATA)?.payload, DATA_VERDICT)?;
-    Some(Expression::Verdict(number(verdict.payload, NFTA_VERDICT_CODE)?.cast_signed()))
-}
-
 /// `NFTA_MATCH_NAME` and `NFTA_TARGET_NAME`, and so on.
 const EXTENSION_NAME: u16 = 1;
 const EXTENSION_REVISION: u16 = 2;
@@ -118,10 +110,6 @@ fn iptables_target(data: &[u8]) -> Option<Expression> {
         "LOG" | "NFLOG" => Some(Expression::Aside),
         _ => None,
     }
-}
-
-fn find(bytes: &[u8], kind: u16) -> Option<Attribute<'_>> {
-    attributes(bytes).filter_map(Result::ok).find(|attribute| attribute.kind == kind)
 }
 
 /// A number of nf_tables' own.

@@ -12,9 +12,10 @@ use super::chains::{Plan, Rule, Table};
 use crate::{
     nft::{
         chain::{NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE},
-        expression::{DATA_VERDICT, LIST_ELEMENT},
+        expression::LIST_ELEMENT,
         message::{self, Message, Nfproto},
         rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE},
+        verdict::{Verdict, named},
     },
     table::{self, NFTA_TABLE_NAME},
 };
@@ -222,22 +223,16 @@ fn targets_of(expressions: &[u8]) -> Result<Vec<Box<str>>, Error> {
 
 /// The chain that an expression jumps or goes to, if it does.
 fn target(expression: &[u8]) -> Option<&str> {
-    const NAME: u16 = 1;
-    const DATA: u16 = 2;
-    const NFTA_IMMEDIATE_DATA: u16 = 2;
-    const NFTA_VERDICT_CHAIN: u16 = 2;
-    let find =
-        |bytes, kind| attributes(bytes).filter_map(Result::ok).find(|attribute| attribute.kind == kind);
-    if find(expression, NAME)?.string().ok()? != "immediate" {
-        return None;
+    match named(expression)? {
+        ("immediate", data) => Verdict::of_immediate(data)?.chain,
+        _ => None,
     }
-    let value = find(find(expression, DATA)?.payload, NFTA_IMMEDIATE_DATA)?;
-    find(find(value.payload, DATA_VERDICT)?.payload, NFTA_VERDICT_CHAIN)?.string().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nft::expression::DATA_VERDICT;
 
     fn rule(family: Family, table: &str, expressions: &[(&str, Option<(i32, &str)>)]) -> Vec<u8> {
         let mut batch = Batch::default();

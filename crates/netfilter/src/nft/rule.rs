@@ -49,6 +49,11 @@ impl Rule {
             .any(|statement| matches!(statement, Statement::InSet { set: s, .. } if *s == set))
     }
 
+    /// Whether it keeps flows from the destination NAT of others.
+    pub(crate) fn keeps_destination(&self) -> bool {
+        self.statements.contains(&Statement::KeepDestination)
+    }
+
     /// The comment it is installed with: what it is about, and a fingerprint of its instructions.
     ///
     /// The kernel reorders and rewrites expressions as it likes when it dumps them. Comparing

@@ -446,6 +446,31 @@ fn a_deleted_table_is_installed_again_with_the_elements_given() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
+fn a_new_table_leaves_destinations_to_others_until_it_is_installed_and_one_that_took_them_goes_on_taking_them()
+ {
+    const PREPARE: [Change; 2] = [Change::PrepareTable(Family::V4), Change::PrepareTable(Family::V6)];
+    in_fresh_namespace(|| {
+        let kept = || run("nft list ruleset").matches("no hostPort of another table takes this").count();
+        let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
+        netfilter.apply(&[&PREPARE[..], &add(&some_elements())].concat()).unwrap();
+        let prepared = Observed { installed: BTreeSet::new(), ..both(&some_elements()) };
+        assert_eq!((netfilter.observe().unwrap(), kept()), (prepared.clone(), 0));
+        netfilter.apply(&PREPARE).unwrap();
+        assert_eq!((netfilter.observe().unwrap(), kept()), (prepared, 0), "by the next daemon");
+
+        let rules = Family::BOTH.len() * 2 * 3;
+        netfilter.apply(&INSTALL).unwrap();
+        assert_eq!((netfilter.observe().unwrap(), kept()), (both(&some_elements()), rules));
+        netfilter.apply(&PREPARE).unwrap();
+        assert_eq!((netfilter.observe().unwrap(), kept()), (both(&some_elements()), rules));
+        nft("flush chain ip kube-ipvs services");
+        netfilter.apply(&PREPARE).unwrap();
+        assert_eq!((netfilter.observe().unwrap(), kept()), (both(&some_elements()), rules), "repaired");
+    });
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
 fn a_failing_transaction_changes_nothing_and_names_the_object() {
     in_fresh_namespace(|| {
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
