@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use anyhow::bail;
 
+use super::Guest;
 use super::kernel_package::{self, Packaged};
 use super::suite::Suite;
 use super::uml;
@@ -117,10 +118,26 @@ impl KernelArgs {
     /// longer than building a kernel that needs none.
     pub(crate) fn choose_for_tests(&self) -> Kernel {
         let is_free = self.kernel.is_none() && self.kernel_package.is_none();
-        match self.choose() {
-            Kernel::Qemu(_) if is_free && cfg!(target_arch = "x86_64") && !has_kvm() => Kernel::Uml(None),
-            kernel => kernel,
+        let chosen = self.choose();
+        if !is_free || !matches!(chosen, Kernel::Qemu(_)) || !cfg!(target_arch = "x86_64") || has_kvm() {
+            return chosen;
         }
+        let uml = Kernel::Uml(None);
+        match boots(&uml) {
+            Ok(()) => uml,
+            Err(error) => {
+                eprintln!("xtask: emulating, for there is no User Mode Linux here: {error:#}");
+                chosen
+            }
+        }
+    }
+}
+
+/// Tries a kernel.
+fn boots(kernel: &Kernel) -> anyhow::Result<()> {
+    match Guest::new(kernel.clone()).run(&["true".into()])? {
+        0 => Ok(()),
+        code => bail!("`true` ended with code {code}"),
     }
 }
 
