@@ -5,6 +5,7 @@
 //! keeps the daemon from its work, and nothing of the node is changed, but for the one rule that
 //! `--host-firewall=accept` asks for.
 
+mod another_proxy;
 mod bridges;
 mod host_firewall;
 mod lookout;
@@ -19,6 +20,7 @@ use std::{fmt, future::Future};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+pub use another_proxy::AnotherProxy;
 pub use lookout::Lookout;
 pub use rounds::{Doorbell, Rounds};
 
@@ -63,6 +65,8 @@ pub enum Cause {
     Timeouts,
     /// The configuration file cannot be used: it could not be, if the daemon were started now.
     ConfigurationFile,
+    /// A kube-proxy is at work beside us, or was.
+    AnotherProxy,
 }
 
 impl Cause {
@@ -74,6 +78,7 @@ impl Cause {
             Self::NodePorts => "NodePortsNotReserved",
             Self::Timeouts => "TimeoutsDiffer",
             Self::ConfigurationFile => "ConfigurationFileUnusable",
+            Self::AnotherProxy => "AnotherProxy",
         }
     }
 }

@@ -28,6 +28,7 @@ use tracing::info;
 use watcher::api::Troubles;
 
 use crate::{
+    advice::AnotherProxy,
     config::{self, Settings},
     control,
     events::{Cause, Outbox},
@@ -153,9 +154,17 @@ impl Daemon<'_> {
         let Opened { kernel, nf_tables_port, binding, families, policy } = opened;
         let Listeners { observers, health_ports, tidying, first_sync } = listeners;
         let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
-        let (advice, doorbell) =
-            lookout::start(settings.sync_period, policy.clone(), handle.clone(), outbox.cloned());
-        let leftovers = leftovers::remove(first_sync, advice.looked(), ThisNode::new(policy));
+        let another_proxy = AnotherProxy::default();
+        let (advice, doorbell) = lookout::start(
+            settings.sync_period,
+            policy.clone(),
+            handle.clone(),
+            another_proxy.clone(),
+            outbox.cloned(),
+        );
+        let node = ThisNode::new(policy);
+        let leftovers =
+            leftovers::remove(first_sync, advice.looked(), node, settings.sync_period, another_proxy);
         let troubles = Troubles::default();
         let operator = Operator {
             handle: handle.clone(),

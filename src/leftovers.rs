@@ -1,4 +1,5 @@
-//! What kube-proxy has left behind goes as soon as our own rules are in place, and not before.
+//! What kube-proxy has left behind goes as soon as our own rules are in place, and not before. What a kube-proxy writes
+//! later is noticed, and stays.
 
 use std::{
     convert::Infallible,
@@ -13,13 +14,15 @@ use netfilter::{
     leftovers::{Error, Leftovers, Outcome, Scope},
 };
 use reconciler::{News, Observation, Observer};
-use tokio::{sync::oneshot, task::spawn_blocking, time::sleep};
+use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
 use watcher::one_line;
 
-/// When it is looked once more. A kube-proxy that runs has put its rules back by then: it does so after its
-/// `syncPeriod`, 30 seconds by default.
-const SECOND_LOOK: Duration = Duration::from_secs(90);
+use crate::advice::{AnotherProxy, Rounds};
+
+/// How many sync periods pass between two looks for what has come since. A kube-proxy that runs puts its rules back
+/// after its own period, which is ours if both have the same configuration.
+const PERIODS: u32 = 3;
 
 /// What a full sync could not do, and the next one, and the one after, will not be done by waiting: kube-proxy's rules
 /// would stay for one address that the kernel refuses, and reject what is new at the others.
@@ -66,37 +69,42 @@ pub trait Place: Send + 'static {
     fn remove(&mut self) -> Result<Outcome, Error>;
 }
 
-/// Removes what kube-proxy has left, once, when [`FirstSync`] says that our own rules are in place; and says so if it comes back.
+/// Removes what kube-proxy has left, once, when [`FirstSync`] says that our own rules are in place. From then on it
+/// only looks now and then, and notes what it sees.
 ///
 /// `looked` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
 pub async fn remove(
     synced: oneshot::Receiver<()>,
     looked: impl Future<Output = ()>,
     mut place: impl Place,
+    sync_period: Duration,
+    another_proxy: AnotherProxy,
 ) -> Infallible {
     if synced.await.is_err() {
         return future::pending().await;
     }
     looked.await;
-    if let Ok((mut place, true)) = spawn_blocking(move || {
-        let removed = remove_and_tell(&mut place);
-        (place, removed)
-    })
-    .await
-    {
-        sleep(SECOND_LOOK).await;
-        drop(spawn_blocking(move || look_again(&mut place)).await);
+    let removed = spawn_blocking(move || {
+        remove_and_tell(&mut place);
+        place
+    });
+    if let Ok(mut place) = removed.await {
+        let (rounds, _bell) = Rounds::new(sync_period.saturating_mul(PERIODS));
+        let look = move || {
+            look(&mut place, &another_proxy);
+            Ok(())
+        };
+        rounds.run(look).await;
     }
     future::pending().await
 }
 
-/// Whether rules were removed that a running kube-proxy would put back.
-fn remove_and_tell(place: &mut impl Place) -> bool {
+fn remove_and_tell(place: &mut impl Place) {
     let outcome = match place.remove() {
         Ok(outcome) => outcome,
         Err(error) => {
             warn!("not known whether kube-proxy has left anything: {}", one_line(&error));
-            return false;
+            return;
         }
     };
     for leftover in &outcome.leftovers {
@@ -115,19 +123,12 @@ fn remove_and_tell(place: &mut impl Place) -> bool {
             info!("not looked into {unknown}: {why}");
         }
     }
-    outcome.shows_a_proxy()
 }
 
-fn look_again(place: &mut impl Place) {
+fn look(place: &mut impl Place, another_proxy: &AnotherProxy) {
     match place.find() {
-        Ok(outcome) if outcome.shows_a_proxy() => {
-            warn!(
-                "kube-proxy's rules are back after they were removed: another proxy seems to run on this node; stop \
-                 it, then start kube-ipvs anew"
-            );
-        }
-        Ok(_) => {}
-        Err(error) => debug!("not known whether kube-proxy's rules are back: {}", one_line(&error)),
+        Ok(outcome) => another_proxy.seen(outcome.shows_a_proxy()),
+        Err(error) => debug!("not known whether another proxy has written rules: {}", one_line(&error)),
     }
 }
 
@@ -189,27 +190,29 @@ mod tests {
     };
     use reconciler::{Report, Trigger};
     use service::{Options, State};
+    use tokio::time::sleep;
     use tracing::subscriber::set_default;
 
     use super::*;
 
-    /// A node on which this is found each time, and how often it was looked at.
+    /// A node on which this is found until something else is, and how often it was looked at.
     #[derive(Clone)]
     struct Fake {
-        chains: &'static [&'static str],
+        chains: Arc<Mutex<&'static [&'static str]>>,
         removals: Arc<AtomicUsize>,
         looks: Arc<AtomicUsize>,
     }
 
     impl Fake {
         fn new(chains: &'static [&'static str]) -> Self {
-            Self { chains, removals: Arc::default(), looks: Arc::default() }
+            Self { chains: Arc::new(Mutex::new(chains)), removals: Arc::default(), looks: Arc::default() }
         }
 
         fn outcome(&self) -> Outcome {
-            let chains: Vec<_> = self.chains.iter().map(|&chain| chain.into()).collect();
+            let chains: Vec<_> = self.chains.lock().unwrap().iter().map(|&chain| chain.into()).collect();
+            let is_empty = chains.is_empty();
             let rules = Rules { backend: Backend::Nft, family: Family::V4, table: "nat", jumps: 1, chains };
-            let leftovers = if self.chains.is_empty() { vec![] } else { vec![Leftover::Rules(rules)] };
+            let leftovers = if is_empty { vec![] } else { vec![Leftover::Rules(rules)] };
             Outcome { leftovers, ..Outcome::default() }
         }
 
@@ -258,10 +261,13 @@ mod tests {
         }
     }
 
+    const PERIOD: Duration = Duration::from_secs(30);
+
     /// Lets the node be looked at for a time after the first sync.
     async fn after(time: Duration, fake: &Fake, synced: oneshot::Receiver<()>) {
+        let work = remove(synced, future::ready(()), fake.clone(), PERIOD, AnotherProxy::default());
         tokio::select! {
-            never = remove(synced, future::ready(()), fake.clone()) => match never {},
+            never = work => match never {},
             () = sleep(time) => {}
         }
     }
@@ -276,50 +282,58 @@ mod tests {
     async fn nothing_is_looked_at_before_a_sync_went_well() {
         let fake = Fake::new(&["KUBE-SERVICES"]);
         let (_said, word) = oneshot::channel();
-        after(SECOND_LOOK * 10, &fake, word).await;
+        after(PERIOD * 10, &fake, word).await;
         assert_eq!(fake.seen(), [0, 0]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_removed_before_our_rule_can_be_in_the_host_s_firewall() {
         let fake = Fake::new(&["KUBE-SERVICES"]);
+        let work = remove(said(), future::pending(), fake.clone(), PERIOD, AnotherProxy::default());
         tokio::select! {
-            never = remove(said(), future::pending(), fake.clone()) => match never {},
-            () = sleep(SECOND_LOOK * 10) => {}
+            never = work => match never {},
+            () = sleep(PERIOD * 10) => {}
         }
         assert_eq!(fake.seen(), [0, 0]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_left_is_removed_once_and_looked_for_once_more() {
-        let fake = Fake::new(&["KUBE-SERVICES"]);
-        after(SECOND_LOOK * 10, &fake, said()).await;
-        assert_eq!(fake.seen(), [1, 1]);
+    async fn what_is_left_is_removed_once_and_looked_for_again_and_again() {
+        for chains in [&["KUBE-SERVICES"][..], &[]] {
+            let fake = Fake::new(chains);
+            after(PERIOD * 10, &fake, said()).await;
+            assert_eq!(fake.seen(), [1, 4]);
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_nothing_was_left_there_is_no_second_look() {
+    async fn rules_that_come_later_show_another_proxy_and_are_not_removed() {
         let fake = Fake::new(&[]);
-        after(SECOND_LOOK * 10, &fake, said()).await;
-        assert_eq!(fake.seen(), [1, 0]);
-    }
-
-    #[test]
-    fn rules_that_are_back_are_told_as_another_proxy() {
-        let told = Log::of(|| look_again(&mut Fake::new(&["KUBE-SERVICES"])));
-        assert!(told.contains("WARN") && told.contains("another proxy seems to run on this node"), "{told}");
-        let told = Log::of(|| look_again(&mut Fake::new(&["KUBE-POSTROUTING", "KUBE-MARK-MASQ"])));
-        assert_eq!(told, "", "a kubelet 1.26 writes these");
+        let another_proxy = AnotherProxy::default();
+        let work = remove(said(), future::ready(()), fake.clone(), PERIOD, another_proxy.clone());
+        tokio::spawn(work);
+        let is_seen = async |chains| {
+            *fake.chains.lock().unwrap() = chains;
+            sleep(PERIOD * (PERIODS + 1)).await;
+            another_proxy.is_seen()
+        };
+        assert!(!is_seen(&[]).await);
+        assert!(is_seen(&["KUBE-SERVICES"]).await);
+        assert!(!is_seen(&["KUBE-POSTROUTING", "KUBE-MARK-MASQ"]).await, "a kubelet 1.26 writes these");
+        assert!(is_seen(&["KUBE-SERVICES", "KUBE-MARK-MASQ"]).await);
+        assert!(!is_seen(&[]).await);
+        let [removals, _] = fake.seen();
+        assert_eq!(removals, 1);
     }
 
     #[test]
     fn what_was_removed_is_told() {
-        let told = Log::of(|| assert!(remove_and_tell(&mut Fake::new(&["KUBE-SERVICES"]))));
+        let told = Log::of(|| remove_and_tell(&mut Fake::new(&["KUBE-SERVICES"])));
         assert!(
             told.contains("INFO") && told.contains("iptables table nat: 1 jump, 1 chain: KUBE-SERVICES"),
             "{told}"
         );
-        assert_eq!(Log::of(|| assert!(!remove_and_tell(&mut Fake::new(&[])))), "");
+        assert_eq!(Log::of(|| remove_and_tell(&mut Fake::new(&[]))), "");
     }
 
     #[test]

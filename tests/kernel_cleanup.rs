@@ -8,7 +8,7 @@
 
 mod cluster;
 
-use std::{fmt::Write as _, fs, process::Output};
+use std::{fmt::Write as _, fs, process::Output, thread, time::Duration};
 
 use anyhow::ensure;
 use cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
@@ -490,4 +490,66 @@ fn what_lets_pods_answer_through_a_host_that_forwards_nothing_stays_until_someth
             cluster.lab.client.ask(at(vip, 80)).unwrap();
         }
     }
+}
+
+/// With it, what somebody has written since is looked for every three seconds.
+const OFTEN: &str = "--ipvs-sync-period=1s";
+
+/// Whether the status warns of another proxy.
+fn is_told(cluster: &Cluster) -> anyhow::Result<bool> {
+    let status = cluster.daemon().ask(&cluster.lab.node, "status")?;
+    Ok(status
+        .lines()
+        .any(|line| line.starts_with("warning: ") && line.contains("another proxy seems to run")))
+}
+
+/// Waits until it does, or does not any more.
+fn comes_to_be_told(cluster: &Cluster, wanted: bool) {
+    eventually(&format!("the status warns of another proxy: {wanted}"), || {
+        ensure!(is_told(cluster)? == wanted, "{}", cluster.daemon().log());
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_kube_proxy_that_comes_later_is_told_of_and_its_rules_stay_until_the_daemon_starts_anew() {
+    let mut cluster = Cluster::without_daemon(1);
+    let node = &cluster.lab.node;
+    restore(node, Kind::Nft, OF_OTHERS);
+    let before = filter(node);
+    let write_rules = |node: &Host| {
+        make_sets(node);
+        restore(node, Kind::Nft, OF_KUBE_PROXY);
+    };
+    write_rules(node);
+    cluster.restart(&[OFTEN]);
+    cluster.apply(&web());
+    nothing_is_left(&cluster.lab.node, &before);
+    assert!(!is_told(&cluster).unwrap());
+
+    write_rules(&cluster.lab.node);
+    let rules = filter(&cluster.lab.node);
+    comes_to_be_told(&cluster, true);
+    // Another look, and another.
+    thread::sleep(Duration::from_secs(7));
+    assert_eq!(filter(&cluster.lab.node), rules);
+    assert!(is_told(&cluster).unwrap());
+    let log = cluster.daemon().log();
+    let warned =
+        log.lines().filter(|line| line.contains("WARN") && line.contains("another proxy seems to run"));
+    assert_eq!(warned.count(), 1, "{log}");
+
+    cluster.restart(&[OFTEN]);
+    nothing_is_left(&cluster.lab.node, &before);
+    assert!(!is_told(&cluster).unwrap());
+    for vip in [V4, V6] {
+        cluster.lab.client.ask(at(vip, 80)).unwrap();
+    }
+
+    shell(&cluster.lab.node, "nft add table ip6 kube-proxy");
+    comes_to_be_told(&cluster, true);
+    shell(&cluster.lab.node, "nft delete table ip6 kube-proxy");
+    comes_to_be_told(&cluster, false);
 }

@@ -6,9 +6,8 @@ use std::net::IpAddr;
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testkit::{
-    control_plane::ControlPlane,
     daemon::{Daemon, eventually_within},
-    kube_proxy::{KubeProxy, Mode},
+    kube_proxy::{self, KubeProxy, Mode},
     lab::{Host, Lab},
 };
 
@@ -72,14 +71,7 @@ fn left(node: &Host) -> anyhow::Result<Vec<String>> {
 /// Starts kube-proxy in this mode and kills it when it has synced both families; then nothing of it is to be left
 /// where kube-ipvs has started. Returns what kube-ipvs has logged.
 fn taken_over(mode: Mode, has_synced: impl Fn(&Host) -> anyhow::Result<()>) -> Option<String> {
-    if testkit::kube_proxy::binary().is_none() {
-        println!("SKIP: no kube-proxy: KUBE_PROXY_BIN is not set");
-        return None;
-    }
-    let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
-        println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
-        return None;
-    };
+    let server = kube_proxy::control_plane().unwrap()?;
     let lab = Lab::new(1, POD_PORT).unwrap();
     let (node, pod) = (&lab.node, lab.pods.first().unwrap());
     node.reach(server.address().unwrap()).unwrap();

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use watcher::one_line;
 
 use super::{
-    Advice, Held, Severity, bridges, host_firewall,
+    Advice, AnotherProxy, Held, Severity, bridges, host_firewall,
     node::Node,
     node_ports,
     timeouts::{self, OF_CONNTRACK},
@@ -30,6 +30,7 @@ pub struct Lookout {
     handle: Handle,
     policy: Policy,
     node: Node,
+    another_proxy: AnotherProxy,
     /// The host's chains in which we have put our rule.
     opened: HashSet<HostChain>,
     told: Told,
@@ -42,6 +43,7 @@ impl Lookout {
     pub fn new(
         handle: Handle,
         policy: Policy,
+        another_proxy: AnotherProxy,
         held: Held,
         publish: impl Fn(&Advice) + Send + 'static,
     ) -> Self {
@@ -49,6 +51,7 @@ impl Lookout {
             handle,
             policy,
             node: Node::at(Path::new("/")),
+            another_proxy,
             opened: HashSet::new(),
             told: Told::default(),
             held,
@@ -66,6 +69,7 @@ impl Lookout {
         }
         advice.extend(self.node_ports(&node_ports));
         advice.extend(self.timeouts());
+        advice.extend(self.another_proxy.check());
         self.tell(&advice);
         self.held.set(advice);
         Ok(())

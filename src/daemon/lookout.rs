@@ -6,7 +6,7 @@ use netfilter::Policy;
 use reconciler::Handle;
 
 use crate::{
-    advice::{Doorbell, Held, Lookout, Rounds},
+    advice::{AnotherProxy, Doorbell, Held, Lookout, Rounds},
     events::Outbox,
 };
 
@@ -16,10 +16,11 @@ pub(super) fn start(
     period: Duration,
     policy: Policy,
     handle: Handle,
+    another_proxy: AnotherProxy,
     outbox: Option<Outbox>,
 ) -> (Held, Doorbell) {
     let held = Held::default();
-    let mut lookout = Lookout::new(handle, policy, held.clone(), move |advice| {
+    let mut lookout = Lookout::new(handle, policy, another_proxy, held.clone(), move |advice| {
         if let Some(outbox) = &outbox {
             outbox.post_about_node(advice.cause.reason(), advice.to_string());
         }

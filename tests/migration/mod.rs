@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
     daemon::{Daemon, eventually_within},
-    kube_proxy::{KubeProxy, Mode},
+    kube_proxy::{self, KubeProxy, Mode},
     lab::{Host, Lab, Load},
 };
 
@@ -51,14 +51,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Sets it up. `None`, said as a skip, where something is missing.
     pub(crate) fn new() -> Option<Self> {
-        if testkit::kube_proxy::binary().is_none() {
-            println!("SKIP: no kube-proxy: KUBE_PROXY_BIN is not set");
-            return None;
-        }
-        let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
-            println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
-            return None;
-        };
+        let server = kube_proxy::control_plane().unwrap()?;
         let lab = Lab::new(3, POD_PORT).unwrap();
         // A node knows a way to everywhere. Without one the node's own connections would fail before a rule
         // could send them elsewhere.

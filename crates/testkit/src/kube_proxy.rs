@@ -12,7 +12,10 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::lab::{CLUSTER_CIDR, Host};
+use crate::{
+    control_plane::ControlPlane,
+    lab::{CLUSTER_CIDR, Host},
+};
 
 /// What a node's own network namespace cannot set, or does not need.
 const LEAVE_CONNTRACK: [&str; 4] = [
@@ -137,4 +140,17 @@ impl Drop for KubeProxy {
 /// The binary, which `KUBE_PROXY_BIN` names.
 pub fn binary() -> Option<PathBuf> {
     env::var_os("KUBE_PROXY_BIN").map(PathBuf::from)
+}
+
+/// The API server for a test beside kube-proxy. `None`, said as a skip, where either of them is missing.
+pub fn control_plane() -> Result<Option<ControlPlane>> {
+    if binary().is_none() {
+        println!("SKIP: no kube-proxy: KUBE_PROXY_BIN is not set");
+        return Ok(None);
+    }
+    let server = ControlPlane::from_env_or_start()?;
+    if server.is_none() {
+        println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
+    }
+    Ok(server)
 }
