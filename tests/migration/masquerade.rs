@@ -106,7 +106,7 @@ fn is_live(kernel: &mut KernelIpvs, vip: IpAddr) -> Result<bool> {
 /// Whether our table is there, with every rule, and has the elements that have these masqueraded. One that cannot be
 /// read is just being removed, and counts as gone.
 fn by_ours(tables: &mut KernelNetfilter, [cluster_ip, load_balancer]: [IpAddr; 2]) -> bool {
-    let Ok(Observed { installed, elements }) = tables.observe() else { return false };
+    let Ok(Observed { installed, elements, .. }) = tables.observe() else { return false };
     let at = |ip| ServiceAddress { protocol: Protocol::Tcp, ip, port: 80 };
     installed.contains(&Family::of(cluster_ip))
         && elements.contains(&Element::ClusterIp(at(cluster_ip)))

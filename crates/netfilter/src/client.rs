@@ -60,6 +60,8 @@ impl Error {
 pub struct Observed {
     /// The families whose table exists with exactly our sets, chains and rules.
     pub installed: BTreeSet<Family>,
+    /// The families whose table lacks nothing but the rules that take new flows from the destination NAT of others.
+    pub prepared: BTreeSet<Family>,
     /// The elements in our sets.
     pub elements: HashSet<Element>,
 }
@@ -145,6 +147,8 @@ impl KernelNetfilter {
             let elements = known_elements(&mut self.socket, family, &table, |_| true)?;
             if stages.installed.is_in(&table) && !elements.strange {
                 observed.installed.insert(family);
+            } else if stages.prepared.is_in(&table) && !elements.strange {
+                observed.prepared.insert(family);
             }
             observed.elements.extend(elements.ours.into_iter().flatten());
         }

@@ -57,8 +57,8 @@ impl Outcome {
 /// A failed operation does not stop the others, except those that would be wrong without it ([`Closed`]): a
 /// virtual server whose elements in our tables are not as they should be, its real servers, a VIP with nothing
 /// behind it, and the elements of what could not be removed.
-pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed) -> Outcome {
-    let mut run = Run { kernel, observed, outcome: Outcome::default(), closed: Closed::default() };
+pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed, closed: Closed) -> Outcome {
+    let mut run = Run { kernel, observed, outcome: Outcome::default(), closed };
     let operations = plan.operations.as_slice();
     let mut rest = 0..operations.len();
     while let Some(batch) = next_batch(operations, &mut rest) {
@@ -285,7 +285,7 @@ mod tests {
             Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
         let (ipvs, netfilter, links) = FakeKernel::new().seams();
         let plan = Plan { operations: vec![Command::DeleteRealServer(of.into(), config.address).into()] };
-        apply(&plan, &mut Kernel { ipvs, netfilter, links }, &mut observed)
+        apply(&plan, &mut Kernel { ipvs, netfilter, links }, &mut observed, Closed::new(true))
     }
 
     #[test]

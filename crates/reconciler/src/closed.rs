@@ -28,11 +28,22 @@ pub(crate) struct Closed {
     lingering: HashSet<ServiceAddress>,
     /// Addresses that should be unbound, and may still be bound.
     lingering_vips: HashSet<IpAddr>,
+    /// Families of which something that shall be served is not. `None`: they are not waited for.
+    unserved: Option<HashSet<Family>>,
 }
 
 impl Closed {
+    /// Nothing yet. With `patience` a table that is new takes no flows from the rules of others as long as not all of
+    /// its family can be served.
+    pub(crate) fn new(patience: bool) -> Self {
+        Self { unserved: patience.then(HashSet::new), ..Self::default() }
+    }
+
     /// Notes that an operation was not carried out, as far as is known. `observed` is what was there before.
     pub(crate) fn without(&mut self, operation: &Operation, observed: &Observed) {
+        if let (Some(unserved), Some(family)) = (&mut self.unserved, opens(operation)) {
+            unserved.insert(family);
+        }
         match operation {
             Operation::Netfilter(PrepareTable(family)) => {
                 self.families.insert(*family);
@@ -68,6 +79,11 @@ impl Closed {
         match operation {
             Operation::Netfilter(change) if self.families.contains(&change.family()) => {
                 Some("put off: its table is missing")
+            }
+            Operation::Netfilter(InstallTable(family))
+                if self.unserved.as_ref().is_some_and(|unserved| unserved.contains(family)) =>
+            {
+                Some("put off: not all is there yet that serves what it takes from the rules of others")
             }
             Operation::Netfilter(DeleteElement(element)) => self.still_needed(element),
             Operation::Ipvs(Command::AddVirtualServer(VirtualServer { id: Id::Address(at), .. }))
@@ -116,5 +132,17 @@ impl Closed {
     fn leads_nowhere(&self, vip: &IpAddr, observed: &Observed) -> bool {
         self.vips_of_missing.contains(vip)
             && !observed.virtual_servers.keys().any(|address| address.ip == *vip)
+    }
+}
+
+/// The family of something that is to be served, and will not be without this operation.
+fn opens(operation: &Operation) -> Option<Family> {
+    match operation {
+        Operation::Netfilter(AddElement(element)) => Some(element.family()),
+        Operation::Ipvs(Command::AddVirtualServer(VirtualServer { id: Id::Address(at), .. })) => {
+            Some(Family::of(at.ip))
+        }
+        Operation::Link(Bind(vip)) => Some(Family::of(*vip)),
+        Operation::Netfilter(_) | Operation::Ipvs(_) | Operation::Link(_) => None,
     }
 }

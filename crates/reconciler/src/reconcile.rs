@@ -4,15 +4,18 @@ use std::{collections::BTreeSet, net::IpAddr, time::Instant};
 
 use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
-use netfilter::conntrack::StaleFlow;
+use netfilter::{Change::InstallTable, conntrack::StaleFlow};
 use service::{Change, State, Touched};
 use tracing::debug;
-use watcher::{Kernel, Observed, Ownership, Parts, Plan, ReadError, Scope, departing_real_servers, diff};
+use watcher::{
+    Kernel, Observed, Operation, Ownership, Parts, Plan, ReadError, Scope, departing_real_servers, diff,
+};
 
 use crate::{
     Report, Trigger,
     about::{in_doubt, is_about, touch},
     apply::{Outcome, apply},
+    closed::Closed,
     draining::Draining,
     schedulers,
 };
@@ -33,7 +36,14 @@ pub(crate) struct Reconciler {
     draining: Draining,
     /// How many virtual servers keep their scheduler for now.
     postponed: usize,
+    /// Tables and kube-ipvs0, where the last sync failed to make them so: to do it now is no repair.
+    failed_foundations: Vec<Operation>,
+    /// In how many more syncs a new table waits until all is there that serves what it takes from others.
+    patience: u32,
 }
+
+/// What so many syncs could not do will not be done by waiting, and must not keep all the rest from its rules.
+const PATIENCE: u32 = 2;
 
 /// What the kernel has told of: it is to be read again.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,6 +80,8 @@ impl Reconciler {
             reread: Reread::default(),
             draining,
             postponed: 0,
+            failed_foundations: Vec::new(),
+            patience: PATIENCE,
         }
     }
 
@@ -203,6 +215,15 @@ impl Reconciler {
         let once_more = self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers));
         once_more.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
         outcome.extend(once_more);
+        let foundations = outcome.failures.iter().map(|(operation, _)| operation);
+        self.failed_foundations = foundations.filter(|failed| failed.is_foundation()).cloned().collect();
+        if self
+            .failed_foundations
+            .iter()
+            .any(|failed| matches!(failed, Operation::Netfilter(InstallTable(_))))
+        {
+            self.patience = self.patience.saturating_sub(1);
+        }
         // Where one is refused the others would be too, and without an image everything is in doubt.
         let unfinished = !postponed.is_empty()
             && self.image.as_ref().is_some_and(|image| {
@@ -217,7 +238,7 @@ impl Reconciler {
 
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> Outcome {
         plan.operations.iter().for_each(|operation| debug!("plan: {operation}"));
-        let outcome = apply(plan, &mut self.kernel, &mut image);
+        let outcome = apply(plan, &mut self.kernel, &mut image, Closed::new(self.patience > 0));
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful).then_some(image);
         outcome
@@ -244,7 +265,9 @@ impl Reconciler {
     /// The operations about nothing that is known to have changed. The first reading finds whatever an earlier
     /// daemon left, and repairs nothing.
     fn repairs(&self, plan: &Plan, touched: &Touched) -> Vec<String> {
-        let unexpected = plan.operations.iter().filter(|operation| !is_about(operation, touched));
+        let unexpected = plan.operations.iter().filter(|operation| {
+            !is_about(operation, touched) && !self.failed_foundations.contains(operation)
+        });
         let count = if self.adopted { Report::MOST_REPAIRS } else { 0 };
         unexpected.take(count).map(ToString::to_string).collect()
     }

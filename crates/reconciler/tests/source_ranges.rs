@@ -122,9 +122,10 @@ add element allowed-sources TCP 203.0.113.1:80 from 10.1.0.0-10.1.255.255
 #[test]
 fn a_restricted_address_is_not_served_while_an_element_of_it_is_refused_and_all_else_is() {
     let restriction = Element::Restricted(restricted());
-    // Elements, the virtual server, its real server and the VIP. The restriction does no harm alone.
+    // Elements, the virtual server, its real server, the VIP, and the new table, which waits for them. The
+    // restriction does no harm alone.
     for (refused, failures, there) in
-        [(restriction, 7, &[][..]), (source("10.0.0.0", "10.255.255.255"), 6, &[restriction][..])]
+        [(restriction, 8, &[][..]), (source("10.0.0.0", "10.255.255.255"), 7, &[restriction][..])]
     {
         let kernel = FakeKernel::new();
         kernel.state().refused_elements.insert(refused);

@@ -4,19 +4,20 @@
 mod common;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
 use common::{AT_ONCE, LONG, Running, Setup, active_connections, at, endpoint, real, service, slice};
 use dummy_interface::Changed;
 use ipvs::{
-    Id,
+    Family, Id,
     Protocol::{Tcp, Udp},
     RealServer, Scheduler, VirtualServer,
 };
+use netfilter::Element;
 use netlink::Errno;
-use reconciler::Timing;
+use reconciler::{Report, Timing};
 use service::{Change, ObjectName, Service, TrafficPolicy};
 use testkit::FakeKernel;
 
@@ -27,6 +28,31 @@ fn web() -> Running {
         vec![slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])],
     );
     running
+}
+
+#[test]
+fn a_new_table_takes_no_flows_while_something_is_refused_but_does_not_wait_for_ever() {
+    let kernel = FakeKernel::new();
+    let vip = "10.96.0.11".parse().unwrap();
+    kernel.state().refused_elements.insert(Element::Vip(vip));
+    let running = Running::on(&kernel);
+    let services = [("web", "10.96.0.10"), ("refused", "10.96.0.11")];
+    running.tell(Change::ReplaceServices(services.map(|(name, ip)| service(name, ip, Tcp)).into()));
+    running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+    let syncs = [(); 3].map(|()| running.handle.resync().unwrap());
+    let waits = |report: &Report| {
+        report.failures.iter().any(|failure| failure.starts_with("install table IPv4: put off"))
+    };
+    let [.., last] = &syncs;
+    assert!(!waits(last), "{syncs:#?}");
+    assert!(syncs.iter().any(waits), "{syncs:#?}");
+    let kernel = kernel.state();
+    assert_eq!(kernel.tables, BTreeSet::from(Family::BOTH));
+    assert!(
+        kernel.links.bound.contains(&"10.96.0.10".parse().unwrap()) && !kernel.links.bound.contains(&vip)
+    );
+    // It has failed before, and nobody else has changed anything.
+    assert!(syncs.iter().all(|report| report.repairs.is_empty()), "{syncs:#?}");
 }
 
 #[test]

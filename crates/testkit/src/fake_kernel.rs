@@ -245,7 +245,11 @@ impl Netfilter for FakeKernel {
     fn observe(&mut self) -> Result<netfilter::Observed, netfilter::Error> {
         let mut state = self.state();
         state.read(|source| netfilter::Error::Netlink { operation: "read our tables", source })?;
-        Ok(netfilter::Observed { installed: state.tables.clone(), elements: state.elements.clone() })
+        Ok(netfilter::Observed {
+            installed: state.tables.clone(),
+            prepared: state.prepared_tables.clone(),
+            elements: state.elements.clone(),
+        })
     }
 
     /// Atomic: the first change that fails undoes the others.

@@ -135,8 +135,11 @@ impl Comparison<'_> {
     }
 
     fn tables(&self, differences: &mut Differences) {
-        for family in self.ours.families.difference(&self.observed.netfilter.installed) {
-            differences.foundations.push(netfilter::Change::PrepareTable(*family).into());
+        let netfilter::Observed { installed, prepared, .. } = &self.observed.netfilter;
+        for family in self.ours.families.difference(installed) {
+            if !prepared.contains(family) {
+                differences.foundations.push(netfilter::Change::PrepareTable(*family).into());
+            }
             differences.tables.push(netfilter::Change::InstallTable(*family).into());
         }
     }

@@ -150,9 +150,11 @@ impl Observed {
 
     fn netfilter_changed(&mut self, change: netfilter::Change) {
         match change {
-            // It is not as it should be before it is installed.
-            netfilter::Change::PrepareTable(_) => {}
+            netfilter::Change::PrepareTable(family) => {
+                self.netfilter.prepared.insert(family);
+            }
             netfilter::Change::InstallTable(family) => {
+                self.netfilter.prepared.remove(&family);
                 self.netfilter.installed.insert(family);
             }
             netfilter::Change::AddElement(element) => {

@@ -95,6 +95,7 @@ fn delete(elements: &[Element]) -> Vec<Change> {
 fn both(elements: &[Element]) -> Observed {
     Observed {
         installed: BTreeSet::from(Family::BOTH),
+        prepared: BTreeSet::new(),
         elements: elements.iter().copied().collect::<HashSet<_>>(),
     }
 }
@@ -453,7 +454,11 @@ fn a_new_table_leaves_destinations_to_others_until_it_is_installed_and_one_that_
         let kept = || run("nft list ruleset").matches("no hostPort of another table takes this").count();
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
         netfilter.apply(&[&PREPARE[..], &add(&some_elements())].concat()).unwrap();
-        let prepared = Observed { installed: BTreeSet::new(), ..both(&some_elements()) };
+        let prepared = Observed {
+            installed: BTreeSet::new(),
+            prepared: BTreeSet::from(Family::BOTH),
+            ..both(&some_elements())
+        };
         assert_eq!((netfilter.observe().unwrap(), kept()), (prepared.clone(), 0));
         netfilter.apply(&PREPARE).unwrap();
         assert_eq!((netfilter.observe().unwrap(), kept()), (prepared, 0), "by the next daemon");

@@ -418,7 +418,8 @@ fn any_tables() -> impl Strategy<Value = netfilter::Observed> {
     (families, vec(any_element(), 0..16)).prop_map(|(families, elements)| {
         let installed: BTreeSet<Family> = families.into_iter().collect();
         let of_tables = elements.into_iter().filter(|element| installed.contains(&element.family()));
-        netfilter::Observed { elements: without_overlaps(of_tables.collect()), installed }
+        let elements = without_overlaps(of_tables.collect());
+        netfilter::Observed { elements, installed, ..netfilter::Observed::default() }
     })
 }
 

@@ -9,6 +9,7 @@ use anyhow::bail;
 
 use super::Guest;
 use super::kernel_package::{self, Packaged};
+use super::qemu;
 use super::suite::Suite;
 use super::uml;
 use crate::programs;
@@ -119,7 +120,8 @@ impl KernelArgs {
     pub(crate) fn choose_for_tests(&self) -> Kernel {
         let is_free = self.kernel.is_none() && self.kernel_package.is_none();
         let chosen = self.choose();
-        if !is_free || !matches!(chosen, Kernel::Qemu(_)) || !cfg!(target_arch = "x86_64") || has_kvm() {
+        let emulates = matches!(&chosen, Kernel::Qemu(package) if !qemu::is_accelerated(package));
+        if !is_free || !emulates || !cfg!(target_arch = "x86_64") {
             return chosen;
         }
         let uml = Kernel::Uml(None);
@@ -149,11 +151,6 @@ fn host_has_ipvs() -> bool {
     let dummy =
         || succeeds("unshare", &["--net", "ip", "link", "add", "name", "kube-ipvs0", "type", "dummy"]);
     programs::is_root() && ip_vs() && dummy()
-}
-
-/// Whether QEMU can let the processor do the work.
-fn has_kvm() -> bool {
-    std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()
 }
 
 fn succeeds(program: &str, args: &[&str]) -> bool {

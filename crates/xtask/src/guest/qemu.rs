@@ -242,10 +242,29 @@ pub(super) fn print_end(console: &Path) {
     }
 }
 
+/// Whether the processor does the guest's work. Gets QEMU and the kernel, if it takes them to find out.
+pub(super) fn is_accelerated(package: &Packaged) -> bool {
+    let attempt = || {
+        if !has_kvm() {
+            return Ok(false);
+        }
+        Kernel::Qemu(package.clone()).prepare()?;
+        kvm_works(&kernel_package::ensure(package)?)
+    };
+    attempt().unwrap_or_else(|error: anyhow::Error| {
+        eprintln!("xtask: not known whether KVM works: {error:#}");
+        false
+    })
+}
+
+fn has_kvm() -> bool {
+    fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
 /// Whether KVM boots a guest. The device node says little: in nested virtualisation it may be there
 /// and hang every guest. So a guest is booted, once for each boot of the host.
 fn kvm_works(kernel: &KernelPackage) -> anyhow::Result<bool> {
-    if fs::File::options().read(true).write(true).open("/dev/kvm").is_err() {
+    if !has_kvm() {
         return Ok(false);
     }
     let verdicts = cache::directory("kvm")?;
