@@ -53,13 +53,6 @@ pub struct Reading {
     pub rest: Duration,
 }
 
-impl Reading {
-    /// The cheaper of the two ways to read IPVS, and the rest.
-    pub fn cheapest(&self) -> Duration {
-        self.ipvs_by_netlink.min(self.ipvs_as_text) + self.rest
-    }
-}
-
 /// The VIP of the Service of this number.
 pub fn vip(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 96, 0, 1)) + number)
