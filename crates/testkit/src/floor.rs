@@ -145,7 +145,8 @@ fn commands(size: Size) -> Vec<Command> {
 }
 
 fn elements(size: Size) -> Vec<Change> {
-    (0..size.services).map(|service| Change::AddElement(Element::ClusterIp(address(service)))).collect()
+    let of = |service| [Element::Vip(vip(service).into()), Element::ClusterIp(address(service))];
+    (0..size.services).flat_map(of).map(Change::AddElement).collect()
 }
 
 /// The bare requests for the VIPs: include/uapi/linux/{if_addr,rtnetlink}.h.
