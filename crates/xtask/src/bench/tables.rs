@@ -66,7 +66,7 @@ fn reconcile(report: &Report) -> String {
             seconds(floor.map(|floor| floor.rest)),
             seconds(Some(wall)),
             seconds(Some(processor)),
-            ratio(Some(wall), floor.map(|floor| floor.read())),
+            ratio(Some(wall), floor.map(Floor::read)),
             format!("{:.2}%", processor / 30.0 * 100.0),
         ];
         table.row([format(case.size), binding.to_string()].into_iter().chain(cells));
@@ -89,7 +89,7 @@ fn restart(report: &Report) -> String {
     for case in cases(report) {
         let Subject::Restart(binding) = case.subject else { continue };
         let Some(Figures::Restart { list_transfer, ready }) = report.figures(case) else { continue };
-        let read = report.floor(case.size, binding).map(|floor| floor.read());
+        let read = report.floor(case.size, binding).map(Floor::read);
         let cells = [
             seconds(Some(list_transfer)),
             seconds(read),
