@@ -20,9 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dummy_interface::{KernelLinks, Links, VipBinding};
+use dummy_interface::{KernelLinks, VipBinding};
 use ipvs::{Family, KernelIpvs, Protocol};
-use netfilter::{Change, KernelNetfilter, Netfilter};
+use netfilter::{Change, KernelNetfilter};
 use nix::sched::{CloneFlags, unshare};
 use reconciler::{Outlets, Timing};
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
