@@ -14,6 +14,10 @@ demo *args:
 test *args:
     cargo xtask test "$@"
 
+# kube-ipvs beside the kernel's own limit and the real kube-proxy, measured: target/bench/report.json.
+bench *args:
+    cargo xtask bench "$@"
+
 # Run a command as root in the test kernel: `just vm ipvsadm -Ln`.
 vm *args:
     cargo xtask vm "$@"

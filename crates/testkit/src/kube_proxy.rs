@@ -118,6 +118,11 @@ impl KubeProxy {
         fs::read_to_string(self.files.path().join("log")).unwrap_or_default()
     }
 
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills it with SIGKILL and waits until it is gone. For kube-proxy SIGTERM is the same: it does nothing
     /// about either.
     pub fn kill(mut self) -> Result<()> {

@@ -10,6 +10,7 @@ mod layout;
 mod program;
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -50,6 +51,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     layout.write(&archive)?;
     println!("{}", archive.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the program of this machine's image; where it is.
+pub(crate) fn program() -> anyhow::Result<PathBuf> {
+    program::build(Platform::HERE)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]

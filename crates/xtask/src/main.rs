@@ -1,5 +1,5 @@
-//! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask vm -- CMD`,
-//! `cargo xtask image`.
+//! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask bench`,
+//! `cargo xtask vm -- CMD`, `cargo xtask image`.
 //!
 //! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on
 //! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
@@ -17,6 +17,7 @@
 //! outside the repository, so that a fresh clone finds them.
 
 mod api_server;
+mod bench;
 mod cache;
 mod cargo_tool;
 mod clients;
@@ -47,6 +48,8 @@ struct CommandLine {
 enum Command {
     /// Show the main job on a real kernel, step by step.
     Demo(demo::Args),
+    /// Measure kube-ipvs beside the kernel's own limit and the real kube-proxy.
+    Bench(bench::Args),
     /// Run the tests, tier by tier, and print the counts.
     Test(test::Args),
     /// Run a command as root in the test kernel.
@@ -58,6 +61,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Test(args) => Ok(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
         Command::Image(args) => image::run(&args),

@@ -40,9 +40,22 @@ pub(crate) struct TestBinary {
 
 /// Builds the daemon and returns where it is.
 pub(crate) fn daemon() -> anyhow::Result<PathBuf> {
-    let artifacts = build(&["build", "--workspace", "--bin", "kube-ipvs"])?;
+    program(&["build", "--workspace", "--bin", "kube-ipvs"])
+}
+
+/// Builds this program as one that may be measured, and returns where it is.
+pub(crate) fn release_xtask() -> anyhow::Result<PathBuf> {
+    program(&["build", "--release", "--package", "xtask"])
+}
+
+/// Builds one program.
+fn program(args: &[&str]) -> anyhow::Result<PathBuf> {
+    let artifacts = build(args)?;
     let mut executables = artifacts.iter().filter_map(|artifact| string(artifact, "/executable"));
-    executables.next_back().map(PathBuf::from).context("cargo built no kube-ipvs")
+    executables
+        .next_back()
+        .map(PathBuf::from)
+        .with_context(|| format!("cargo {} built no program", args.join(" ")))
 }
 
 /// Builds the integration tests, of whatever package, whose target's name starts with `prefix`.

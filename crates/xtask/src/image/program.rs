@@ -24,6 +24,9 @@ pub(super) enum Platform {
 impl Platform {
     pub(super) const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
 
+    /// This machine's.
+    pub(super) const HERE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
+
     /// As images have it.
     pub(super) const fn architecture(self) -> &'static str {
         match self {

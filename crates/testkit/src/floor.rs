@@ -1,0 +1,174 @@
+//! The least that the kernel needs for so many Services: the same operations, encoded beforehand and sent in one
+//! batch each, and nothing else.
+//!
+//! Every Service has one VIP and one TCP port. The functions work in the calling thread's network namespace, whose `lo`
+//! must be up: until the first address there is no local table, and then every address counts as broadcast, which IPVS
+//! refuses as a real server (`inet_addr_type` in net/ipv4/fib_frontend.c).
+
+use std::{
+    fs,
+    hint::black_box,
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use dummy_interface::{KernelLinks, Links, VipBinding};
+use ipvs::{
+    Command, Family, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer,
+};
+use netfilter::{Change, Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy};
+use netlink::{Batch, Socket};
+use serde::{Deserialize, Serialize};
+
+/// The port of every Service.
+pub const PORT: u16 = 80;
+/// The port of every endpoint.
+pub const TARGET_PORT: u16 = 8080;
+
+/// How many Services, and endpoints of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// Services.
+    pub services: u32,
+    /// Endpoints of each.
+    pub endpoints: u32,
+}
+
+impl Size {
+    /// The numbers of a Service's endpoints among all.
+    pub fn endpoints_of(self, service: u32) -> std::ops::Range<u32> {
+        service * self.endpoints..(service + 1) * self.endpoints
+    }
+}
+
+/// What a complete reading of the kernel takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// Virtual and real servers by netlink: one dump, and one for each virtual server.
+    pub ipvs_by_netlink: Duration,
+    /// The same as text, `/proc/net/ip_vs`, not parsed.
+    pub ipvs_as_text: Duration,
+    /// The VIPs, and our nf_tables tables.
+    pub rest: Duration,
+}
+
+/// The VIP of the Service of this number.
+pub fn vip(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 96, 0, 1)) + number)
+}
+
+/// The endpoint of this number.
+pub fn pod(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 244, 0, 1)) + number)
+}
+
+/// The address and port of the Service of this number.
+pub fn address(number: u32) -> ServiceAddress {
+    ServiceAddress { protocol: Protocol::Tcp, ip: vip(number).into(), port: PORT }
+}
+
+/// As the daemon has it with `--cluster-cidr`.
+pub fn policy() -> Policy {
+    let local_traffic = LocalTraffic::Source { ipv4: "10.244.0.0/16".parse().ok(), ipv6: None };
+    Policy { masquerade_all: false, mark: 1 << 14, local_traffic, host_firewall: HostFirewall::Warn }
+}
+
+/// Writes everything: elements, virtual and real servers, VIPs. The clock starts when all is encoded.
+pub fn write(size: Size, binding: VipBinding) -> Result<Duration> {
+    let mut ipvs = KernelIpvs::open()?;
+    let mut servers = Batch::default();
+    ipvs.encode(&commands(size), &mut servers);
+    let mut generic = Socket::open(netlink::Protocol::Generic)?;
+
+    let mut tables = KernelNetfilter::open(&policy())?;
+    tables.apply(&[Change::InstallTable(Family::V4)])?;
+    let mut elements = tables.encode(&elements(size));
+    let mut netfilter = Socket::open(netlink::Protocol::Netfilter)?;
+
+    let mut links = KernelLinks::open(binding)?;
+    links.apply(&[dummy_interface::Change::EnsureDevice])?;
+    let mut vips = raw_vips(size, binding)?;
+    let mut route = Socket::open(netlink::Protocol::Route)?;
+
+    // Loads what the kernel has as modules.
+    ipvs.info()?;
+    let start = Instant::now();
+    netfilter.transact(&mut elements)?;
+    let refused = generic.pipeline(&mut servers)?;
+    let unbound = route.pipeline(&mut vips)?;
+    let took = start.elapsed();
+    ensure!(refused.is_empty() && unbound.is_empty(), "the kernel refused some: {refused:?} {unbound:?}");
+    Ok(took)
+}
+
+/// Reads everything, and compares nothing.
+pub fn read(binding: VipBinding) -> Result<Reading> {
+    let mut ipvs = KernelIpvs::open()?;
+    let mut tables = KernelNetfilter::open(&policy())?;
+    let mut links = KernelLinks::open(binding)?;
+    let ipvs_by_netlink = timed(|| {
+        for server in ipvs.virtual_servers()? {
+            black_box(ipvs.real_servers(server.config.id)?);
+        }
+        Ok(())
+    })?;
+    let ipvs_as_text = timed(|| {
+        black_box(fs::read("/proc/thread-self/net/ip_vs")?);
+        Ok(())
+    })?;
+    let rest = timed(|| {
+        black_box((links.observe()?, tables.observe()?));
+        Ok(())
+    })?;
+    Ok(Reading { ipvs_by_netlink, ipvs_as_text, rest })
+}
+
+fn timed(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed())
+}
+
+fn commands(size: Size) -> Vec<Command> {
+    let mut commands = Vec::new();
+    for service in 0..size.services {
+        let server = VirtualServer::new(address(service), Scheduler::RR);
+        let id = server.id;
+        commands.push(Command::AddVirtualServer(server));
+        let real = |endpoint| RealServer::masquerade(pod(endpoint).into(), TARGET_PORT);
+        let real_servers =
+            size.endpoints_of(service).map(|endpoint| Command::AddRealServer(id, real(endpoint)));
+        commands.extend(real_servers);
+    }
+    commands
+}
+
+fn elements(size: Size) -> Vec<Change> {
+    let of = |service| [Element::Vip(vip(service).into()), Element::ClusterIp(address(service))];
+    (0..size.services).flat_map(of).map(Change::AddElement).collect()
+}
+
+/// The bare requests for the VIPs: include/uapi/linux/{if_addr,rtnetlink}.h.
+fn raw_vips(size: Size, binding: VipBinding) -> Result<Batch> {
+    const CREATE_EXCLUSIVE: u16 = 0x600;
+    let device = nix::net::if_::if_nametoindex(dummy_interface::DEVICE)?;
+    let mut batch = Batch::default();
+    for service in 0..size.services {
+        let vip = vip(service).octets();
+        if binding == VipBinding::Address {
+            batch.add(20, CREATE_EXCLUSIVE, |e| {
+                e.raw(&[&[2, 32, 0, 0][..], &device.to_ne_bytes()].concat());
+                e.bytes(2, &vip);
+            });
+        } else {
+            batch.add(24, CREATE_EXCLUSIVE, |e| {
+                // AF_INET, /32, table local, protocol static, scope host, type local.
+                e.raw(&[2, 32, 0, 0, 255, 4, 254, 2, 0, 0, 0, 0]);
+                e.bytes(1, &vip);
+                e.u32(4, 1);
+            });
+        }
+    }
+    Ok(batch)
+}

@@ -1,0 +1,206 @@
+//! An API server that costs next to nothing: all it has is encoded before anybody asks.
+//!
+//! It knows WatchLists, one Node and what else kube-ipvs and kube-proxy follow, and tells when the last byte of each
+//! list was sent. To everything else it answers "not found". HTTP without TLS, one thread for each connection.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use testkit::floor::Size;
+use testkit::lab::Host;
+
+use super::objects;
+
+/// What can be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Resource {
+    Nodes,
+    Services,
+    EndpointSlices,
+    ServiceCidrs,
+}
+
+impl Resource {
+    /// The resource that a path ends with, and what its bookmarks are made of.
+    fn at(path: &str) -> Option<(Self, &'static str, &'static str)> {
+        match path {
+            "/api/v1/nodes" => Some((Self::Nodes, "v1", "Node")),
+            "/api/v1/services" => Some((Self::Services, "v1", "Service")),
+            "/apis/discovery.k8s.io/v1/endpointslices" => {
+                Some((Self::EndpointSlices, "discovery.k8s.io/v1", "EndpointSlice"))
+            }
+            "/apis/networking.k8s.io/v1/servicecidrs" => {
+                Some((Self::ServiceCidrs, "networking.k8s.io/v1", "ServiceCIDR"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How a list was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) asked: SystemTime,
+    pub(super) complete: SystemTime,
+}
+
+/// The running server. Its threads end with the process.
+pub(super) struct Api {
+    pub(super) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    node: Value,
+    /// Each list as the events that begin a watch.
+    lists: BTreeMap<Resource, String>,
+    watchers: Mutex<Vec<(Resource, Sender<Arc<str>>)>>,
+    sent: Mutex<BTreeMap<Resource, Sent>>,
+}
+
+impl Api {
+    /// Serves a cluster of this size on the loopback of `host`.
+    pub(super) fn start(host: &Host, size: Size) -> Result<Self> {
+        let node = objects::node(host.ipv4);
+        let lists = BTreeMap::from([
+            (Resource::Nodes, event("ADDED", &node)),
+            (Resource::Services, events((0..size.services).map(objects::service))),
+            (
+                Resource::EndpointSlices,
+                events((0..size.services).map(|number| objects::slice(size, number, false))),
+            ),
+        ]);
+        let shared = Arc::new(Shared { node, lists, watchers: Mutex::default(), sent: Mutex::default() });
+        let listener = host.inside(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))??;
+        let address = listener.local_addr()?;
+        let served = Arc::clone(&shared);
+        thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let shared = Arc::clone(&served);
+                // A client that goes away is no failure.
+                thread::spawn(move || drop(shared.serve(connection)));
+            }
+        });
+        Ok(Self { address, shared })
+    }
+
+    /// How a program names it.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Tells everybody of a changed EndpointSlice.
+    pub(super) fn change(&self, slice: &Value) {
+        let event: Arc<str> = event("MODIFIED", slice).into();
+        let mut watchers = self.shared.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        watchers.retain(|(resource, watcher)| {
+            *resource != Resource::EndpointSlices || watcher.send(Arc::clone(&event)).is_ok()
+        });
+    }
+
+    /// How the list of this resource was last sent.
+    pub(super) fn sent(&self, resource: Resource) -> Result<Sent> {
+        let sent = self.shared.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.get(&resource).copied().with_context(|| format!("nobody has asked for {resource:?}"))
+    }
+}
+
+impl Shared {
+    fn serve(&self, mut stream: TcpStream) -> Result<()> {
+        stream.set_nodelay(true)?;
+        let asked = SystemTime::now();
+        let target = request(&stream)?;
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        if path == "/api/v1/nodes/node" {
+            return respond(&mut stream, "200 OK", &self.node);
+        }
+        let watches = query.split('&').any(|word| matches!(word, "watch=true" | "watch=1"));
+        let Some((resource, version, kind)) = Resource::at(path).filter(|_| watches) else {
+            let status = json!({
+                "apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404,
+            });
+            return respond(&mut stream, "404 Not Found", &status);
+        };
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
+        // Before the list: no change may fall between the two.
+        let changes = self.subscribe(resource);
+        if query.contains("sendInitialEvents=true") {
+            let list = self.lists.get(&resource).map_or("", String::as_str);
+            let annotations = json!({"k8s.io/initial-events-end": "true"});
+            let end = event(
+                "BOOKMARK",
+                &json!({
+                    "apiVersion": version, "kind": kind,
+                    "metadata": {"resourceVersion": "1", "annotations": annotations},
+                }),
+            );
+            stream.write_all(list.as_bytes())?;
+            stream.write_all(end.as_bytes())?;
+            let sent = Sent { asked, complete: SystemTime::now() };
+            self.sent.lock().unwrap_or_else(PoisonError::into_inner).insert(resource, sent);
+        }
+        for change in changes {
+            stream.write_all(change.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn subscribe(&self, resource: Resource) -> Receiver<Arc<str>> {
+        let (sender, receiver) = channel();
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push((resource, sender));
+        receiver
+    }
+}
+
+/// Reads a request to its end; what it asks for.
+fn request(stream: &TcpStream) -> Result<String> {
+    let mut reader = BufReader::new(stream);
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let mut length = 0;
+    loop {
+        let mut header = String::new();
+        reader.read_line(&mut header)?;
+        let Some((name, value)) = header.split_once(':') else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse()?;
+        }
+    }
+    std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
+    Ok(first.split(' ').nth(1).unwrap_or_default().to_owned())
+}
+
+fn respond(stream: &mut TcpStream, status: &str, body: &Value) -> Result<()> {
+    let body = body.to_string();
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )?;
+    Ok(())
+}
+
+fn events(objects: impl Iterator<Item = Value>) -> String {
+    let mut events = String::new();
+    for object in objects {
+        events.push_str(&event("ADDED", &object));
+    }
+    events
+}
+
+/// The type comes first, as a real server has it.
+fn event(kind: &str, object: &Value) -> String {
+    let mut line = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(line, "{{\"type\":\"{kind}\",\"object\":{object}}}");
+    line
+}

@@ -1,0 +1,105 @@
+//! One endpoint goes and comes back: from the write at the API server to the kernel, beside what the watch itself takes
+//! to deliver the same change to a client that does nothing with it.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ipvs::{Id, Ipvs as _, KernelIpvs};
+use testkit::daemon::eventually_within;
+use testkit::floor::{self, Size};
+
+use super::case::{Figures, Percentiles, Program};
+use super::node::{Node, PATIENCE, between};
+use super::objects;
+
+/// After a sync both programs wait a second before the next, unless told otherwise. A thousand changes that far from
+/// each other would take too long.
+const AT_ONCE: &str = "--ipvs-min-sync-period=0s";
+/// Between two changes to kube-ipvs.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The same for kube-proxy: long after its last sync, so that it does not wait.
+const PAUSE_OF_KUBE_PROXY: Duration = Duration::from_millis(2500);
+/// Changed Services lie this far from each other, so that each is another for a while.
+const STRIDE: u32 = 7919;
+
+pub(super) fn measure(size: Size, program: Program, times: u32) -> Result<Figures> {
+    let node = Node::new(size)?;
+    let (arguments, pause): (&[_], _) = match program {
+        Program::KubeIpvs(_) => (&[AT_ONCE], PAUSE),
+        Program::KubeProxy(_) => (&[], PAUSE_OF_KUBE_PROXY),
+    };
+    let running = node.start(program, arguments)?;
+    node.synced(&running)?;
+    let watch = watch(&node)?;
+    let (mut kernel, mut delivered) = (Vec::new(), Vec::new());
+    for change in 0..times {
+        thread::sleep(pause);
+        // Every other change puts back what the one before has taken away.
+        let (service, shortened) = ((change / 2).wrapping_mul(STRIDE) % size.services, change % 2 == 0);
+        let slice = objects::slice(size, service, shortened);
+        let (start, written) = (Instant::now(), SystemTime::now());
+        node.api.change(&slice);
+        kernel.push(match program {
+            Program::KubeIpvs(_) => {
+                let endpoints = if shortened { size.endpoints - 1 } else { size.endpoints };
+                node.lab.node.inside(move || until_there_are(endpoints, service, start))??
+            }
+            Program::KubeProxy(_) => after_sync(&node, written)?,
+        });
+        let arrived = watch.recv_timeout(PATIENCE).context("the watch was silent")?;
+        delivered.push(arrived.duration_since(start).as_secs_f64());
+    }
+    let figures = |times| Percentiles::of(times).context("nothing was measured");
+    Ok(Figures::EndpointChange { kernel: figures(kernel)?, watch: figures(delivered)? })
+}
+
+/// When each event arrives at a client that only reads.
+fn watch(node: &Node) -> Result<Receiver<Instant>> {
+    let address = node.api.address;
+    let mut stream = node.lab.node.inside(move || TcpStream::connect(address))??;
+    write!(stream, "GET /apis/discovery.k8s.io/v1/endpointslices?watch=true HTTP/1.1\r\nHost: api\r\n\r\n")?;
+    let mut lines = BufReader::new(stream).lines();
+    // The answer's head; from then on there are only events.
+    let head = lines.by_ref().find(|line| line.as_ref().map_or(true, String::is_empty));
+    head.context("no answer")??;
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for _ in lines.map_while(Result::ok) {
+            if sender.send(Instant::now()).is_err() {
+                break;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// Seconds from `start` until a virtual server has so many real servers that take new connections.
+fn until_there_are(endpoints: u32, service: u32, start: Instant) -> Result<f64> {
+    let mut kernel = KernelIpvs::open()?;
+    let id = Id::Address(floor::address(service));
+    while start.elapsed() < PATIENCE {
+        let servers = kernel.real_servers(id)?;
+        let taken = servers.iter().filter(|server| server.config.weight > 0).count();
+        if taken == endpoints as usize {
+            return Ok(start.elapsed().as_secs_f64());
+        }
+        // Lets the program under test have the processor, if there is only one.
+        thread::sleep(Duration::from_micros(100));
+    }
+    bail!("the change of Service {service} has not reached the kernel")
+}
+
+/// Seconds from the write to the end of the sync after it, which kube-proxy's own clock tells: to look at the rules of
+/// iptables or nftables all the time would cost more than the sync.
+fn after_sync(node: &Node, written: SystemTime) -> Result<f64> {
+    let since_1970 = between(SystemTime::UNIX_EPOCH, written)?;
+    eventually_within(PATIENCE, "a sync after the change", || {
+        let passed = node.syncs()?.last_ended - since_1970;
+        ensure!(passed > 0.0, "the last sync ended before the change");
+        Ok(passed)
+    })
+}

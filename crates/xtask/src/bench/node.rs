@@ -1,0 +1,161 @@
+//! A node with an API server, and one of the programs on it.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use testkit::daemon::{Daemon, eventually_within};
+use testkit::floor::Size;
+use testkit::kube_proxy::KubeProxy;
+use testkit::lab::Lab;
+
+use super::api::Api;
+use super::case::{Mode, Program};
+
+/// Where all of them serve their metrics.
+const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
+/// Short queues between the API server and the program: what the server has sent the program has read, but for these
+/// bytes, so that the last byte sent is the moment when a list is complete.
+const SHORT_QUEUES: [&str; 2] = ["net.ipv4.tcp_wmem=4096 65536 65536", "net.ipv4.tcp_rmem=4096 65536 65536"];
+/// How long a sync may take; longer than that, and there is no figure.
+pub(super) const PATIENCE: Duration = Duration::from_secs(240);
+
+/// One node of a cluster.
+pub(super) struct Node {
+    pub(super) lab: Lab,
+    pub(super) api: Api,
+    pub(super) size: Size,
+}
+
+/// A program that runs on the node.
+pub(super) struct Running {
+    pub(super) program: Program,
+    pub(super) process: Process,
+    pub(super) started: SystemTime,
+}
+
+pub(super) enum Process {
+    KubeIpvs(Daemon),
+    KubeProxy(KubeProxy),
+}
+
+/// What the metrics say of the syncs of IPv4, under the same names in both programs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Syncs {
+    pub(super) count: f64,
+    /// Seconds.
+    pub(super) took: f64,
+    /// Seconds since 1970.
+    pub(super) last_ended: f64,
+}
+
+impl Node {
+    pub(super) fn new(size: Size) -> Result<Self> {
+        let lab = Lab::new(0, testkit::floor::TARGET_PORT)?;
+        for queue in SHORT_QUEUES {
+            lab.node.run("sysctl", &["-qw", queue])?;
+        }
+        let api = Api::start(&lab.node, size)?;
+        Ok(Self { lab, api, size })
+    }
+
+    /// Starts a program, fed by the API server.
+    pub(super) fn start(&self, program: Program, arguments: &[&str]) -> Result<Running> {
+        let url = self.api.url();
+        let arguments = [&["--master", &url], arguments].concat();
+        let started = SystemTime::now();
+        let node = &self.lab.node;
+        let process = match program {
+            Program::KubeIpvs(binding) => {
+                Process::KubeIpvs(Daemon::start(node, &[&arguments[..], &[binding.flag()]].concat())?)
+            }
+            Program::KubeProxy(mode) => {
+                Process::KubeProxy(KubeProxy::start_in_mode(mode.into(), node, &arguments)?)
+            }
+        };
+        Ok(Running { program, process, started })
+    }
+
+    /// Waits until the kernel has everything; when the sync ended that put it there.
+    pub(super) fn synced(&self, running: &Running) -> Result<SystemTime> {
+        // To look at everything costs: only once after each sync.
+        let mut looked_at = 0.0;
+        let synced = eventually_within(PATIENCE, "everything is in the kernel", || {
+            let last_ended = self.syncs()?.last_ended;
+            ensure!(last_ended > looked_at, "no sync has ended since the last look");
+            looked_at = last_ended;
+            self.is_complete(running.program)?;
+            Ok(UNIX_EPOCH + Duration::from_secs_f64(last_ended))
+        });
+        synced.with_context(|| format!("{} said:\n{}", running.program, running.last_words()))
+    }
+
+    /// What the metrics say now.
+    pub(super) fn syncs(&self) -> Result<Syncs> {
+        let page = self.lab.node.get(METRICS, "/metrics")?.body;
+        let value = |name: &str| {
+            let of_ipv4 = |line: &&str| line.starts_with(name) && line.contains("ip_family=\"IPv4\"");
+            let line = page.lines().find(of_ipv4)?;
+            line.rsplit(' ').next()?.parse::<f64>().ok()
+        };
+        Ok(Syncs {
+            count: value("kubeproxy_sync_proxy_rules_duration_seconds_count").unwrap_or_default(),
+            took: value("kubeproxy_sync_proxy_rules_duration_seconds_sum").unwrap_or_default(),
+            last_ended: value("kubeproxy_sync_proxy_rules_last_timestamp_seconds").unwrap_or_default(),
+        })
+    }
+
+    /// Fails unless the kernel has every Service and endpoint.
+    fn is_complete(&self, program: Program) -> Result<()> {
+        let Size { services, endpoints } = self.size;
+        let (all_services, all_endpoints) = (services as usize, (services * endpoints) as usize);
+        let node = &self.lab.node;
+        match program {
+            Program::KubeIpvs(_) | Program::KubeProxy(Mode::Ipvs) => {
+                let table = node.inside(|| fs::read_to_string("/proc/thread-self/net/ip_vs"))??;
+                let servers = table.lines().filter(|line| line.starts_with("TCP ")).count();
+                let real = table.matches("  -> ").count().saturating_sub(1);
+                ensure!(
+                    servers == all_services && real == all_endpoints,
+                    "{servers} virtual servers, {real} real servers"
+                );
+            }
+            Program::KubeProxy(Mode::Nftables) => {
+                let map = node.run("nft", &["list", "map", "ip", "kube-proxy", "service-ips"])?;
+                let elements = map.matches(" goto service-").count();
+                ensure!(elements == all_services, "{elements} elements in the map service-ips");
+            }
+            Program::KubeProxy(Mode::Iptables) => {
+                let rules = node.run("iptables-save", &["-t", "nat"])?;
+                let rules = rules.matches("-j DNAT").count();
+                ensure!(rules == all_endpoints, "{rules} rules with a DNAT");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    pub(super) fn id(&self) -> u32 {
+        match &self.process {
+            Process::KubeIpvs(daemon) => daemon.id(),
+            Process::KubeProxy(kube_proxy) => kube_proxy.id(),
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let log = match &self.process {
+            Process::KubeIpvs(daemon) => daemon.log(),
+            Process::KubeProxy(kube_proxy) => kube_proxy.log(),
+        };
+        let lines: Vec<_> = log.lines().collect();
+        lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
+    }
+}
+
+/// How much later, in seconds.
+pub(super) fn between(earlier: SystemTime, later: SystemTime) -> Result<f64> {
+    let passed = later.duration_since(earlier).context("the end comes before the beginning")?;
+    Ok(passed.as_secs_f64())
+}

@@ -1,0 +1,46 @@
+//! The periodic look at everything, when there is nothing to do.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use testkit::daemon::eventually_within;
+use testkit::floor::Size;
+
+use super::case::{Binding, Figures, Program};
+use super::node::{Node, PATIENCE, Process, Syncs};
+
+/// Often, so that what the program does between two of them hardly counts.
+const PERIOD: &str = "--ipvs-sync-period=1s";
+
+pub(super) fn measure(size: Size, binding: Binding, times: u32) -> Result<Figures> {
+    let node = Node::new(size)?;
+    let running = node.start(Program::KubeIpvs(binding), &[PERIOD])?;
+    node.synced(&running)?;
+    thread::sleep(Duration::from_secs(2));
+    let (before, spent_before) = (node.syncs()?, processor_time(running.id())?);
+    let after = eventually_within(PATIENCE, "the period is over often enough", || {
+        thread::sleep(Duration::from_millis(480));
+        let now = node.syncs()?;
+        ensure!(now.count >= before.count + f64::from(times), "{} syncs", now.count);
+        Ok(now)
+    })?;
+    let spent = processor_time(running.id())? - spent_before;
+    let Process::KubeIpvs(daemon) = &running.process else { anyhow::bail!("kube-ipvs was asked for") };
+    let status = daemon.status(&node.lab.node)?;
+    let report = status.pointer("/last_full_sync/report").context("no full sync in the status")?;
+    ensure!(report.get("done").is_some_and(|done| done == 0), "there was something to do: {report}");
+    let Syncs { count, took, .. } = after;
+    let syncs = count - before.count;
+    Ok(Figures::Reconcile { wall: (took - before.took) / syncs, processor: spent / syncs })
+}
+
+/// What a process has had of the processor: the 14th and 15th field of proc_pid_stat(5), in hundredths of a second
+/// (`USER_HZ` in include/asm-generic/param.h of Linux). The second is the program's name in parentheses.
+fn processor_time(process: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let (_, fields) = stat.rsplit_once(") ").context("a stat without a name")?;
+    let ticks = fields.split(' ').skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
+    Ok(ticks / 100.0)
+}

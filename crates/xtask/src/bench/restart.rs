@@ -1,0 +1,29 @@
+//! A second start over what the first has written: nothing is to be written again.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use testkit::floor::Size;
+
+use super::api::Resource;
+use super::case::{Binding, Figures, Program};
+use super::node::{Node, Process, between};
+
+pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
+    let node = Node::new(size)?;
+    let first = node.start(Program::KubeIpvs(binding), &[])?;
+    node.synced(&first)?;
+    if let Process::KubeIpvs(daemon) = first.process {
+        daemon.kill()?;
+    }
+    let second = node.start(Program::KubeIpvs(binding), &[])?;
+    let synced = node.synced(&second)?;
+    let Process::KubeIpvs(daemon) = &second.process else { bail!("kube-ipvs was asked for") };
+    let status = daemon.status(&node.lab.node)?;
+    let report = status.pointer("/last_full_sync/report").context("no full sync in the status")?;
+    ensure!(report.get("done").is_some_and(|done| done == 0), "something was written again: {report}");
+    let (services, slices) = (node.api.sent(Resource::Services)?, node.api.sent(Resource::EndpointSlices)?);
+    let asked = services.asked.min(slices.asked);
+    Ok(Figures::Restart {
+        list_transfer: between(asked, services.complete.max(slices.complete))?,
+        ready: between(second.started, synced)?,
+    })
+}

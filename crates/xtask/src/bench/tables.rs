@@ -1,0 +1,296 @@
+//! The figures as tables, each beside its goal.
+
+use std::fmt::Write as _;
+
+use testkit::floor::Size;
+
+use super::case::{Binding, Case, Figures, Mode, Percentiles, Program, Subject};
+use super::plan::{HUGE, LARGE};
+use super::report::Report;
+
+/// What is shown where a measurement failed or was not made.
+const NONE: &str = "–";
+
+/// All tables that there are figures for.
+pub(super) fn all(report: &Report) -> String {
+    let (least, most) = report.machine.load_range();
+    let mut text = format!(
+        "Processor: {}, {} of them; guest: {}; load average of the machine during the run: {least:.1} to {most:.1}.\n",
+        report.machine.processor, report.machine.processors, report.machine.guest,
+    );
+    for table in
+        [cold_sync(report), reconcile(report), restart(report), change(report), memory(report), peers(report)]
+    {
+        text.push_str(&table);
+    }
+    text
+}
+
+fn cold_sync(report: &Report) -> String {
+    let mut table = Table::new(
+        "Cold sync",
+        &["Services × endpoints", "VIPs as", "floor", "kube-ipvs", "× floor (goal: 1.5)"],
+    );
+    for Case { subject, size } in cases(report) {
+        let Subject::Floor(binding) = subject else { continue };
+        let floor = report.floor(size, binding).map(|floor| floor.write);
+        let sync = report.cold_sync(size, Program::KubeIpvs(binding));
+        let cells = [seconds(floor), seconds(sync), ratio(sync, floor)];
+        table.row([format(size), binding.to_string()].into_iter().chain(cells));
+    }
+    table.text
+}
+
+fn reconcile(report: &Report) -> String {
+    let mut table = Table::new(
+        "Periodic reconcile with nothing to do",
+        &[
+            "Services × endpoints",
+            "VIPs as",
+            "read of IPVS by netlink",
+            "read of /proc/net/ip_vs",
+            "read of the rest",
+            "kube-ipvs, wall",
+            "kube-ipvs, processor",
+            "× cheapest read (goal: 1.3)",
+            "of a core, every 30 s (goal: 0.3%)",
+        ],
+    );
+    for case in cases(report) {
+        let Subject::Reconcile(binding, _) = case.subject else { continue };
+        let Some(Figures::Reconcile { wall, processor }) = report.figures(case) else { continue };
+        let floor = report.floor(case.size, binding);
+        let cells = [
+            seconds(floor.map(|floor| floor.by_netlink)),
+            seconds(floor.map(|floor| floor.as_text)),
+            seconds(floor.map(|floor| floor.rest)),
+            seconds(Some(wall)),
+            seconds(Some(processor)),
+            ratio(Some(wall), floor.map(Floor::read)),
+            format!("{:.2}%", processor / 30.0 * 100.0),
+        ];
+        table.row([format(case.size), binding.to_string()].into_iter().chain(cells));
+    }
+    table.text
+}
+
+fn restart(report: &Report) -> String {
+    let mut table = Table::new(
+        "Restart over an unchanged kernel",
+        &[
+            "Services × endpoints",
+            "VIPs as",
+            "list transfer",
+            "cheapest read",
+            "start to synced",
+            "× both (goal: 1.5)",
+        ],
+    );
+    for case in cases(report) {
+        let Subject::Restart(binding) = case.subject else { continue };
+        let Some(Figures::Restart { list_transfer, ready }) = report.figures(case) else { continue };
+        let read = report.floor(case.size, binding).map(Floor::read);
+        let cells = [
+            seconds(Some(list_transfer)),
+            seconds(read),
+            seconds(Some(ready)),
+            ratio(Some(ready), read.map(|read| read + list_transfer)),
+        ];
+        table.row([format(case.size), binding.to_string()].into_iter().chain(cells));
+    }
+    table.text
+}
+
+fn change(report: &Report) -> String {
+    let mut table = Table::new(
+        "One endpoint less or more: write at the API server to the kernel",
+        &[
+            "Services × endpoints",
+            "changes",
+            "the watch alone, p50 / p99",
+            "kernel, p50 / p99",
+            "over the watch, p99 (goal: 5 ms)",
+        ],
+    );
+    for case in cases(report) {
+        let Subject::EndpointChange(Program::KubeIpvs(_), times) = case.subject else { continue };
+        let Some(Figures::EndpointChange { kernel, watch }) = report.figures(case) else { continue };
+        let over = format!("{:.1} ms", (kernel.p99 - watch.p99) * 1e3);
+        table.row([format(case.size), times.to_string(), both(Some(watch)), both(Some(kernel)), over]);
+    }
+    table.text
+}
+
+fn memory(report: &Report) -> String {
+    let mut table = Table::new(
+        "Resident memory of kube-ipvs",
+        &["Services × endpoints", "steady", "goal", "peak", "peak ÷ steady (goal: 1.5)"],
+    );
+    for case in cases(report) {
+        let Subject::Memory(Program::KubeIpvs(_)) = case.subject else { continue };
+        let Some(Figures::Memory { steady, peak }) = report.figures(case) else { continue };
+        let goal = if case.size == LARGE {
+            "30 MB"
+        } else if case.size == HUGE {
+            "80 MB"
+        } else {
+            NONE
+        };
+        let ratio = format!("{:.2}", bytes(peak) / bytes(steady));
+        table.row([
+            format(case.size),
+            megabytes(Some(steady)),
+            goal.to_owned(),
+            megabytes(Some(peak)),
+            ratio,
+        ]);
+    }
+    table.text
+}
+
+fn peers(report: &Report) -> String {
+    let mut table = Table::new(
+        "Beside kube-proxy",
+        &[
+            "Services × endpoints",
+            "program",
+            "cold sync",
+            "× kube-ipvs",
+            "endpoint change, p50 / p99",
+            "memory, steady",
+            "memory, peak",
+        ],
+    );
+    let mut sizes = Vec::new();
+    for Case { subject, size } in cases(report) {
+        if matches!(subject, Subject::ColdSync(Program::KubeProxy(_))) && !sizes.contains(&size) {
+            sizes.push(size);
+        }
+    }
+    let ours = Program::KubeIpvs(Binding::Route);
+    for size in sizes {
+        let best = report.cold_sync(size, ours);
+        for program in [ours].into_iter().chain(Mode::ALL.map(Program::KubeProxy)) {
+            let sync = report.cold_sync(size, program);
+            let memory = match report.figures(Case { subject: Subject::Memory(program), size }) {
+                Some(Figures::Memory { steady, peak }) => (Some(steady), Some(peak)),
+                _ => (None, None),
+            };
+            table.row([
+                format(size),
+                program.to_string(),
+                seconds(sync),
+                ratio(sync, best),
+                both(report.change(size, program)),
+                megabytes(memory.0),
+                megabytes(memory.1),
+            ]);
+        }
+    }
+    table.text
+}
+
+/// A table with its heading; nothing until there is a row.
+struct Table<'a> {
+    heading: &'a str,
+    columns: &'a [&'a str],
+    text: String,
+}
+
+impl<'a> Table<'a> {
+    fn new(heading: &'a str, columns: &'a [&'a str]) -> Self {
+        Self { heading, columns, text: String::new() }
+    }
+
+    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        // Writing to a String cannot fail.
+        if self.text.is_empty() {
+            let line = vec!["---"; self.columns.len()].join("|");
+            let _ =
+                writeln!(self.text, "\n### {}\n\n| {} |\n|{line}|", self.heading, self.columns.join(" | "));
+        }
+        let cells: Vec<String> = cells.into_iter().collect();
+        let _ = writeln!(self.text, "| {} |", cells.join(" | "));
+    }
+}
+
+/// What the kernel itself needs, in seconds.
+#[derive(Clone, Copy)]
+struct Floor {
+    write: f64,
+    by_netlink: f64,
+    as_text: f64,
+    rest: f64,
+}
+
+impl Floor {
+    fn read(self) -> f64 {
+        self.by_netlink.min(self.as_text) + self.rest
+    }
+}
+
+impl Report {
+    fn floor(&self, size: Size, binding: Binding) -> Option<Floor> {
+        match self.figures(Case { subject: Subject::Floor(binding), size })? {
+            Figures::Floor { write, read_ipvs_by_netlink, read_ipvs_as_text, read_rest } => Some(Floor {
+                write,
+                by_netlink: read_ipvs_by_netlink,
+                as_text: read_ipvs_as_text,
+                rest: read_rest,
+            }),
+            _ => None,
+        }
+    }
+
+    fn cold_sync(&self, size: Size, program: Program) -> Option<f64> {
+        match self.figures(Case { subject: Subject::ColdSync(program), size })? {
+            Figures::ColdSync { seconds } => Some(seconds),
+            _ => None,
+        }
+    }
+
+    /// The changes of this program, however many there were.
+    fn change(&self, size: Size, program: Program) -> Option<Percentiles> {
+        let ours = |case: &Case| matches!(case.subject, Subject::EndpointChange(of, _) if of == program);
+        let case = cases(self).find(|case| case.size == size && ours(case))?;
+        match self.figures(case)? {
+            Figures::EndpointChange { kernel, .. } => Some(kernel),
+            _ => None,
+        }
+    }
+}
+
+fn cases(report: &Report) -> impl Iterator<Item = Case> {
+    report.measured.iter().map(|measured| measured.case)
+}
+
+fn format(Size { services, endpoints }: Size) -> String {
+    format!("{services} × {endpoints}")
+}
+
+fn seconds(time: Option<f64>) -> String {
+    match time {
+        Some(time) if time >= 1.0 => format!("{time:.1} s"),
+        Some(time) => format!("{:.1} ms", time * 1e3),
+        None => NONE.to_owned(),
+    }
+}
+
+fn both(times: Option<Percentiles>) -> String {
+    times.map_or(NONE.to_owned(), |Percentiles { p50, p99 }| {
+        format!("{} / {}", seconds(Some(p50)), seconds(Some(p99)))
+    })
+}
+
+fn ratio(of: Option<f64>, to: Option<f64>) -> String {
+    of.zip(to).map_or(NONE.to_owned(), |(of, to)| format!("{:.1}", of / to))
+}
+
+fn megabytes(size: Option<u64>) -> String {
+    size.map_or(NONE.to_owned(), |size| format!("{:.0} MB", bytes(size) / 1e6))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most two digits after the point are shown")]
+fn bytes(size: u64) -> f64 {
+    size as f64
+}
