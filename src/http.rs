@@ -1,7 +1,8 @@
 //! The pages that the daemon shows: small answers to small questions, without TLS, as kube-proxy does it.
 //!
 //! Whoever reaches the node can ask, so a client can neither stay long nor bring much: the request's body is not
-//! read, its head must come soon, and only so many are served at a time. Who says nothing gives way to who comes.
+//! read, its head must come soon, and only so many are served at a time. Who says nothing, or does not
+//! take the answer, gives way to who comes.
 
 mod bind;
 mod visitors;
@@ -106,7 +107,7 @@ pub async fn serve(listener: TcpListener, pages: Arc<impl Pages>) -> Infallible 
     let mut visitors = Visitors::default();
     loop {
         select! {
-            accepted = listener.accept(), if visitors.have_room() => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => visitors.let_in(|asked| attend(stream, Arc::clone(&pages), asked)),
                 Err(error) => {
                     // Out of file descriptors, most likely.
@@ -140,6 +141,7 @@ async fn attend(stream: TcpStream, pages: Arc<impl Pages>, asked: Asked) {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use socket2::SockRef;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         time::Instant,
@@ -232,12 +234,19 @@ mod tests {
     }
 
     impl Large {
-        const SIZE: usize = 1 << 25;
+        const SIZE: usize = 1 << 19;
+
+        /// Where the kernel does not take much of it off the server's hands.
+        fn listen() -> TcpListener {
+            let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            SockRef::from(&listener).set_send_buffer_size(1 << 14).unwrap();
+            listener
+        }
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_its_answer_does_not_give_way() {
-        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    async fn a_client_that_takes_its_answer_does_not_give_way_to_those_who_say_nothing() {
+        let listener = Large::listen();
         let at = listener.local_addr().unwrap();
         let server = tokio::spawn(serve(listener, Arc::new(Large)));
         let mut client = TcpStream::connect(at).await.unwrap();
@@ -248,6 +257,34 @@ mod tests {
         client.read_to_end(&mut answer).await.unwrap();
         assert!(answer.len() > Large::SIZE, "{} bytes", answer.len());
         drop(silent);
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn clients_that_do_not_take_their_answers_are_never_too_many_and_keep_nobody_out() {
+        let listener = Large::listen();
+        let at = listener.local_addr().unwrap();
+        let pages = Arc::new(Large);
+        let server = tokio::spawn(serve(listener, Arc::clone(&pages)));
+        let begin = Instant::now();
+        let mut deaf = Vec::new();
+        for _ in 0..CLIENTS + 50 {
+            let mut client = TcpStream::connect(at).await.unwrap();
+            client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+            deaf.push(client);
+            sleep(Duration::from_millis(2)).await;
+            // Each visitor has the pages, and so have the server and the test.
+            let visitors = Arc::strong_count(&pages) - 2;
+            assert!(visitors <= CLIENTS, "{visitors}");
+        }
+        assert!(Arc::strong_count(&pages) >= CLIENTS, "they have had their answers");
+        let mut newcomer = TcpStream::connect(at).await.unwrap();
+        assert!(ask(at, "GET / HTTP/1.0\r\n\r\n").await.len() > Large::SIZE);
+        newcomer.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        newcomer.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.len() > Large::SIZE, "{} bytes", answer.len());
+        assert!(begin.elapsed() < LONGEST_VISIT, "they have left by themselves");
         server.abort();
     }
 

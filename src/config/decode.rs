@@ -51,8 +51,8 @@ pub(super) fn decode(path: &Path, text: &str) -> Result<File, Error> {
     Ok(File { configuration, warnings })
 }
 
-/// The first document that is not empty, and whether something follows it: to kube-proxy too, whatever it is, it
-/// does not count.
+/// The first document that is not empty, and whether something follows it, which does not count. kube-proxy decodes
+/// the first one alone too, but refuses a file in which that one is empty.
 fn first_document<T: DeserializeOwned + Default>(
     text: &str,
     duplicate_keys: DuplicateKeyPolicy,

@@ -4,7 +4,7 @@ use std::{
     fs::{self, DirBuilder, File},
     io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use nix::{
@@ -12,6 +12,8 @@ use nix::{
     fcntl::{FcntlArg, fcntl},
     libc,
 };
+
+use tracing::warn;
 
 use super::BindError;
 
@@ -51,30 +53,56 @@ impl Alone {
             fs::TryLockError::Error(source) => failed("lock its lock file")(source),
         })?;
         let usual = socket == Path::new(super::SOCKET);
-        let in_network_namespace = if usual { in_network_namespace()? } else { None };
+        let in_network_namespace = if usual { in_network_namespace(Path::new(OF_HOST))? } else { None };
         Ok(Self { _beside_socket: lock, _in_network_namespace: in_network_namespace })
     }
 }
 
-/// Locks the byte of [`OF_HOST`] that stands for this network namespace: its inode. None where there is no such file,
-/// or it cannot be written.
-fn in_network_namespace() -> Result<Option<File>, BindError> {
-    let opened = File::options().write(true).open(OF_HOST);
-    let (Ok(file), Ok(namespace)) = (opened, fs::metadata("/proc/self/ns/net")) else { return Ok(None) };
+/// Locks the byte of this file, [`OF_HOST`], that stands for this network namespace: its inode. None, with a warning,
+/// where there is no such file, or it cannot be written.
+fn in_network_namespace(path: &Path) -> Result<Option<File>, BindError> {
+    let opened = File::options().write(true).open(path);
+    let namespace = opened.and_then(|file| Ok((file, fs::metadata("/proc/self/ns/net")?.ino())));
+    let (file, namespace) = match namespace {
+        Ok(opened) => opened,
+        Err(error) => {
+            let path = path.display();
+            warn!(%error, "cannot use {path}: a kube-ipvs that does not share our /run would not be noticed");
+            return Ok(None);
+        }
+    };
     let byte = libc::flock {
         l_type: WRITE_LOCK,
         l_whence: FROM_THE_START,
-        l_start: namespace.ino().cast_signed(),
+        l_start: namespace.cast_signed(),
         l_len: 1,
         l_pid: 0,
     };
     match fcntl(&file, FcntlArg::F_OFD_SETLK(&byte)) {
         Ok(_) => Ok(Some(file)),
-        Err(Errno::EAGAIN | Errno::EACCES) => Err(BindError::AnotherRuns { lock: PathBuf::from(OF_HOST) }),
+        Err(Errno::EAGAIN | Errno::EACCES) => Err(BindError::AnotherRuns { lock: path.to_owned() }),
         Err(errno) => Err(BindError::Io {
-            path: PathBuf::from(OF_HOST),
+            path: path.to_owned(),
             operation: "lock a byte of it",
             source: io::Error::from(errno),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_file_is_locked_for_one_in_a_network_namespace_and_done_without_where_there_is_none() {
+        let run = tempfile::tempdir().unwrap();
+        let path = run.path().join("xtables.lock");
+        assert!(in_network_namespace(&path).unwrap().is_none());
+        assert!(!path.exists(), "it is iptables' to make");
+        File::create(&path).unwrap();
+        let first = in_network_namespace(&path).unwrap();
+        assert!(first.is_some());
+        let second = in_network_namespace(&path).unwrap_err();
+        assert!(matches!(&second, BindError::AnotherRuns { lock } if *lock == path), "{second}");
     }
 }

@@ -1,13 +1,16 @@
 //! The configuration file: when it says something else, the daemon ends, to be started again with it.
 
 use std::{
-    fs, future,
+    fs, future, io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::anyhow;
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 use tracing::{info, warn};
 use watcher::one_line;
 
@@ -20,6 +23,13 @@ use crate::{
 /// How often the file is looked at. A file of a ConfigMap volume is a symbolic link to a symbolic link to a
 /// directory that is swapped, and others are written in place or moved: the file's text tells all of it.
 const LOOK: Duration = Duration::from_secs(2);
+/// How many looks must see the same text before it counts: the first may be while it is being written.
+const LOOKS: u32 = 2;
+/// How many looks in a row must fail to read it: who replaces a file may remove the old one first.
+const FAILED_LOOKS: u32 = 8;
+
+/// How often an Event says again that it cannot be used: an Event does not stay for ever.
+const REMINDER: Duration = Duration::from_secs(30 * 60);
 
 /// Ends with what to say when the file has come to mean something else than `settings`, which `reread` reads
 /// from it. A file that cannot be used is told of as long as that is so, and what was read before holds: a proxy that
@@ -31,7 +41,8 @@ pub(super) async fn changed(
     outbox: Option<Outbox>,
 ) -> anyhow::Error {
     let Some(path) = &settings.config_file else { return future::pending().await };
-    let mut file = File { path: path.clone(), seen: String::new(), settled: true };
+    let mut file = File { path: path.clone(), seen: Ok(String::new()), looks: 0 };
+    let mut next_event = Instant::now();
     loop {
         if file.has_news() {
             // Warnings say on which line something is.
@@ -44,8 +55,17 @@ pub(super) async fn changed(
                         path = path.display()
                     );
                 }
-                Err(error) => unusable.begins(path, &error, outbox.as_ref()),
+                Err(error) => {
+                    unusable.begins(path, &error);
+                    next_event = Instant::now();
+                }
             }
+        }
+        if let (Some(advice), Some(outbox)) = (unusable.advice(), &outbox)
+            && next_event <= Instant::now()
+        {
+            outbox.post_about_node(advice.cause.reason(), advice.to_string());
+            next_event += REMINDER;
         }
         sleep(LOOK).await;
     }
@@ -61,18 +81,16 @@ impl Unusable {
         self.0.borrow().clone()
     }
 
-    fn begins(&self, path: &Path, error: &config::Error, outbox: Option<&Outbox>) {
+    fn begins(&self, path: &Path, error: &config::Error) {
         let advice = Advice {
             severity: Severity::Warning,
             cause: Cause::ConfigurationFile,
             subject: path.display().to_string(),
             what: format!("{}; going on with what was read before", one_line(error)),
-            remedy: "correct it before anything starts the daemon anew, which would end with this".to_owned(),
+            remedy: "put it right before anything starts the daemon anew, which would end with this"
+                .to_owned(),
         };
         warn!(remedy = advice.remedy, "{}", advice.what);
-        if let Some(outbox) = outbox {
-            outbox.post_about_node(advice.cause.reason(), advice.to_string());
-        }
         self.0.send_replace(Some(advice));
     }
 
@@ -86,21 +104,22 @@ impl Unusable {
 /// A file whose text may change.
 struct File {
     path: PathBuf,
-    seen: String,
-    /// Whether what was seen was acted on.
-    settled: bool,
+    /// Its text, or why there is none.
+    seen: Result<String, io::ErrorKind>,
+    /// How many looks in a row have seen that.
+    looks: u32,
 }
 
 impl File {
-    /// Whether it says something new, twice in a row the same: it may be looked at while it is being written.
+    /// Whether it says something new, or says nothing any more, and that has lasted long enough to be acted on.
     fn has_news(&mut self) -> bool {
-        // One that is gone, or no text, is about to be replaced.
-        let Ok(text) = fs::read_to_string(&self.path) else { return false };
-        let is_new = text != self.seen;
-        let has_settled = !is_new && !self.settled;
-        self.settled = !is_new;
-        self.seen = text;
-        has_settled
+        let now = fs::read_to_string(&self.path).map_err(|error| error.kind());
+        if now != self.seen {
+            self.seen = now;
+            self.looks = 0;
+        }
+        self.looks = self.looks.saturating_add(1);
+        self.looks == if self.seen.is_ok() { LOOKS } else { FAILED_LOOKS }
     }
 }
 
@@ -226,5 +245,61 @@ mod tests {
             );
             assert_eq!(event["regarding"]["kind"], "Node");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_gone_or_no_text_is_a_warning_too_unless_it_is_only_being_replaced() {
+        let volume = volume("mode: ipvs\n");
+        let file = volume.path().join("..1/config.conf");
+        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let what = || unusable.advice().map(|advice| advice.what);
+        let story = async {
+            let bad = "ipvs: [\n";
+            fs::write(&file, format!("{HEAD}{bad}")).unwrap();
+            sleep(Duration::from_mins(1)).await;
+            let malformed = what();
+            fs::remove_file(&file).unwrap();
+            sleep(LOOK * (FAILED_LOOKS - 2)).await;
+            let not_yet = what();
+            sleep(LOOK * 3).await;
+            let gone = what();
+            fs::write(&file, b"\xff\xfe").unwrap();
+            sleep(Duration::from_mins(1)).await;
+            let no_text = what();
+            fs::write(&file, format!("{HEAD}mode: ipvs\n")).unwrap();
+            sleep(Duration::from_mins(1)).await;
+            let whole = what();
+            fs::remove_file(&file).unwrap();
+            sleep(LOOK * (FAILED_LOOKS - 2)).await;
+            fs::write(&file, format!("{HEAD}mode: ipvs\n")).unwrap();
+            sleep(Duration::from_mins(1)).await;
+            (malformed, not_yet, gone, no_text, whole, what())
+        };
+        let (malformed, not_yet, gone, no_text, whole, replaced) = tokio::select! {
+            said = story => said,
+            end = changed(&settings, || read(&volume), unusable.clone(), None) => panic!("{end}"),
+        };
+        assert!(malformed.as_ref().unwrap().contains("config.conf:3:7: "), "{malformed:?}");
+        assert_eq!(not_yet, malformed);
+        let (gone, no_text) = (gone.unwrap(), no_text.unwrap());
+        assert!(gone.contains("cannot be read: No such file"), "{gone}");
+        assert!(no_text.contains("cannot be read: ") && no_text.contains("UTF-8"), "{no_text}");
+        assert_eq!((whole, replaced), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn as_long_as_the_file_cannot_be_used_an_event_says_so_every_half_hour() {
+        let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let watch = changed(&settings, || read(&volume), unusable, Some(outbox.clone()));
+        tokio::pin!(watch);
+        fs::remove_file(volume.path().join("..1/config.conf")).unwrap();
+        assert!(timeout(REMINDER * 2 + Duration::from_mins(5), &mut watch).await.is_err());
+        assert_eq!(server.events().len(), 3);
+        fs::write(volume.path().join("..1/config.conf"), format!("{HEAD}mode: ipvs\n")).unwrap();
+        assert!(timeout(REMINDER * 3, &mut watch).await.is_err());
+        assert_eq!(server.events(), [""; 0], "it can be used again");
     }
 }

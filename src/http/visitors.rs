@@ -13,10 +13,14 @@ use tokio::task::{AbortHandle, JoinSet};
 /// How many clients are served at a time, at each address.
 pub(super) const CLIENTS: usize = 256;
 
+/// So many of them may be about to ask, however many others take their time with an answer: who came just now must
+/// not give way at once to who comes next.
+const NEWCOMERS: usize = 16;
+
 /// The connections at one address, the oldest first. They end with this.
 ///
-/// Whoever opens connections and says nothing must not keep out the kubelet, which would end the pod for it: when
-/// there are too many, the oldest that has not asked yet is closed for the newest.
+/// Nobody must keep out the kubelet, which would end the pod for it: when there are too many, an older one is closed
+/// for the newest.
 #[derive(Debug, Default)]
 pub(super) struct Visitors {
     visits: JoinSet<()>,
@@ -39,17 +43,12 @@ impl Asked {
 }
 
 impl Visitors {
-    /// Whether one more can be let in: all that are here may have asked and be taking their answers.
-    pub(super) fn have_room(&self) -> bool {
-        self.here.len() < CLIENTS || self.first_silent().is_some()
-    }
-
     /// Begins a visit, for which another one may have to end.
     pub(super) fn let_in<V: Future<Output = ()> + Send + 'static>(&mut self, visit: impl FnOnce(Asked) -> V) {
         if self.here.len() >= CLIENTS
-            && let Some((silent, _)) = self.first_silent().and_then(|first| self.here.remove(first))
+            && let Some((other, _)) = self.who_gives_way().and_then(|other| self.here.remove(other))
         {
-            silent.abort();
+            other.abort();
         }
         let asked = Asked::default();
         let visit = self.visits.spawn(visit(asked.clone()));
@@ -63,7 +62,10 @@ impl Visitors {
         Some(())
     }
 
-    fn first_silent(&self) -> Option<usize> {
-        self.here.iter().position(|(_, asked)| !asked.get())
+    /// The oldest that has not asked; if these are few, the oldest that has and does not take its answer.
+    fn who_gives_way(&self) -> Option<usize> {
+        let silent = self.here.iter().filter(|(_, asked)| !asked.get()).count();
+        let has_asked = silent <= NEWCOMERS;
+        self.here.iter().position(|(_, asked)| asked.get() == has_asked)
     }
 }

@@ -4,6 +4,7 @@
 //! The newest, since up to 6.15 User Mode Linux stops at each system call by ptrace, and programs take several times
 //! as long to start. From then on it has seccomp do that.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,9 @@ const SOURCE: &str = "linux-source";
 
 /// What is built in: names of options without `CONFIG_`, and lines of comment.
 const CONFIG: &str = include_str!("uml.config");
+
+/// The options without which a kernel is of no use here.
+const NEEDED: [&str; 4] = ["IP_VS", "NF_TABLES", "DUMMY", "VETH"];
 
 /// What building takes.
 const TOOLS: &[Program] = &[
@@ -43,7 +47,10 @@ pub(super) fn ensure() -> anyhow::Result<PathBuf> {
     }
     let cache = cache::directory("uml")?;
     let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
-    lock.lock().context("waiting for another xtask's build of a kernel")?;
+    if lock.try_lock().is_err() {
+        eprintln!("xtask: waiting for another xtask that builds User Mode Linux");
+        lock.lock().context("waiting for another xtask's build of a kernel")?;
+    }
     let finished = cache.join(cache::fingerprint(&[CONFIG])).join("linux");
     if finished.is_file() {
         return Ok(finished);
@@ -55,6 +62,7 @@ pub(super) fn ensure() -> anyhow::Result<PathBuf> {
     eprintln!("xtask: building User Mode Linux from {}: some minutes, once", tree.display());
     fs::write(tree.join("options"), options())?;
     make(&tree, &["KCONFIG_ALLCONFIG=options", "allnoconfig"])?;
+    check(&fs::read_to_string(tree.join(".config")).context("what the kernel's tree makes of the options")?)?;
     let jobs = std::thread::available_parallelism().context("how many processors there are")?;
     make(&tree, &[&format!("--jobs={jobs}"), "linux"])?;
     let directory = finished.parent().context("a file has a directory")?;
@@ -90,10 +98,35 @@ fn only(directory: &Path, is_it: impl Fn(&str) -> bool) -> anyhow::Result<PathBu
         .with_context(|| format!("no kernel source in {}", directory.display()))
 }
 
+/// The names in [`CONFIG`].
+fn wanted() -> impl Iterator<Item = &'static str> {
+    CONFIG.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace)
+}
+
 /// [`CONFIG`] as `make` reads it.
 fn options() -> String {
-    let names = CONFIG.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace);
-    names.flat_map(|name| ["CONFIG_", name, "=y\n"]).collect()
+    wanted().flat_map(|name| ["CONFIG_", name, "=y\n"]).collect()
+}
+
+/// Ends with an error if this configuration, which `make` has written, lacks something needed. Options come and go
+/// with the versions of the kernel, and one that it does not know, or whose dependencies have changed, `make` leaves
+/// out without a word: what is only wanted is printed.
+fn check(config: &str) -> anyhow::Result<()> {
+    let missing = missing(config);
+    if let Some(needed) = NEEDED.iter().find(|needed| missing.contains(needed)) {
+        bail!("this kernel source has no {needed}, or it depends on options that uml.config does not name");
+    }
+    if !missing.is_empty() {
+        eprintln!("xtask: options that this kernel source does not have: {}", missing.join(" "));
+    }
+    Ok(())
+}
+
+/// What is wanted and not built in.
+fn missing(config: &str) -> Vec<&'static str> {
+    let built_in: HashSet<_> =
+        config.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.strip_suffix("=y")).collect();
+    wanted().filter(|&name| !built_in.contains(name)).collect()
 }
 
 fn make(tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
@@ -127,5 +160,21 @@ mod tests {
             })
         };
         assert_eq!(options.lines().find(|line| !is_option(line)), None);
+    }
+
+    #[test]
+    fn a_source_without_what_is_needed_is_refused_and_one_without_something_else_is_not() {
+        let all = options();
+        assert_eq!(missing(&all), [""; 0]);
+        let without =
+            |name: &str| all.replace(&format!("CONFIG_{name}=y\n"), &format!("# CONFIG_{name} is not set\n"));
+        for needed in NEEDED {
+            let error = check(&without(needed)).unwrap_err().to_string();
+            assert!(error.contains(&format!("has no {needed},")), "{error}");
+        }
+        let (without_twos, without_veth) =
+            (without("IP_VS_TWOS"), all.replace("CONFIG_VETH=y", "CONFIG_VETH=m"));
+        assert_eq!((missing(&without_twos), missing(&without_veth)), (vec!["IP_VS_TWOS"], vec!["VETH"]));
+        check(&without_twos).unwrap();
     }
 }
