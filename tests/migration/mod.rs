@@ -33,7 +33,7 @@ pub(crate) const SERVICE: Addresses = Addresses {
 };
 
 /// How many more Services there are, in both families, where a first sync is to take its time.
-const CROWD: u16 = 500;
+const CROWD: u16 = 200;
 
 /// The ClusterIPs of a Service that comes and goes.
 const PASSING: [&str; 2] = ["10.96.77.2", "fd00:10:96::4d02"];

@@ -38,7 +38,8 @@ const SHORT_PER_SECOND: u32 = 200;
 const SHARE: u32 = 8;
 
 /// How long each step of a short connection, and each exchange over a long-lived one, may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Linux sends a lost SYN again after one second and after three.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// How many times [`DATAGRAM_EVERY`] the last datagrams are waited for: three seconds.
 const LAST_WAITS: u32 = 60;
