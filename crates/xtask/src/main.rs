@@ -9,7 +9,7 @@
 //! - in QEMU with the distribution's own kernel package, or that of another of its suites, which is
 //!   downloaded and unpacked but not installed, and an initramfs made on the spot (`--kernel qemu`,
 //!   `--kernel qemu:SUITE`),
-//! - in User Mode Linux, built from the distribution's kernel source (`--kernel uml`), or a binary that is
+//! - in User Mode Linux, built from the distribution's newest kernel source (`--kernel uml`), or a binary that is
 //!   there (`--kernel uml:PATH`).
 //!
 //! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo,

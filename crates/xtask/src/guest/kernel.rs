@@ -61,7 +61,7 @@ impl fmt::Display for Kernel {
                 }
             }
             Self::Uml(Some(linux)) => write!(f, "User Mode Linux ({})", linux.display()),
-            Self::Uml(None) => f.write_str("User Mode Linux, built from the distribution's source"),
+            Self::Uml(None) => f.write_str("User Mode Linux, built from the distribution's newest source"),
         }
     }
 }
