@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
@@ -143,15 +143,20 @@ fn release(root: &Path) -> anyhow::Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// What is in a directory.
+pub(super) fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-fn run(command: &mut Command) -> anyhow::Result<()> {
+/// Runs a program that makes the kernel ready. What it prints goes to stderr.
+pub(super) fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_owned();
-    let status =
-        command.stdout(std::io::stderr()).status().with_context(|| format!("starting {}", name.display()))?;
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| format!("starting {}", name.display()))?;
     if !status.success() {
         bail!("{} failed ({status})", name.display());
     }

@@ -8,12 +8,13 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
 use super::apt::Apt;
+use super::kernel_package::{entries, run};
 use super::suite::Suite;
 use crate::cache;
 use crate::programs::{self, Program};
@@ -89,12 +90,9 @@ fn unpacked(apt: &Apt, directory: &Path) -> anyhow::Result<PathBuf> {
 
 /// The first entry of a directory with such a name.
 fn only(directory: &Path, is_it: impl Fn(&str) -> bool) -> anyhow::Result<PathBuf> {
-    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
-    let mut found =
-        entries.filter_map(Result::ok).filter(|entry| entry.file_name().to_str().is_some_and(&is_it));
+    let mut found = entries(directory)?.into_iter();
     found
-        .next()
-        .map(|entry| entry.path())
+        .find(|path| path.file_name().and_then(OsStr::to_str).is_some_and(&is_it))
         .with_context(|| format!("no kernel source in {}", directory.display()))
 }
 
@@ -131,19 +129,6 @@ fn missing(config: &str) -> Vec<&'static str> {
 
 fn make(tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     run(Command::new("make").args(["--silent", "ARCH=um"]).args(arguments).current_dir(tree))
-}
-
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let name = command.get_program().to_owned();
-    let status = command
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .status()
-        .with_context(|| format!("starting {}", name.display()))?;
-    if !status.success() {
-        bail!("{} failed ({status})", name.display());
-    }
-    Ok(())
 }
 
 #[cfg(test)]
