@@ -8,7 +8,8 @@ use std::{thread, time::Duration};
 
 use migration::{Stage, masquerade::Watch};
 use testkit::{
-    kube_proxy::Mode,
+    daemon::Daemon,
+    kube_proxy::{KubeProxy, Mode},
     lab::{Load, Tally},
 };
 
@@ -29,13 +30,7 @@ fn a_node_goes_from_kube_proxy_in_ipvs_mode_to_kube_ipvs_and_back_and_no_traffic
     let watch = Watch::start(&stage.lab.node);
     thread::sleep(A_WHILE);
 
-    tell(&load, "kube-proxy stops");
-    kube_proxy.kill().unwrap();
-    let kube_ipvs = stage.kube_ipvs();
-    tell(&load, "kube-ipvs has synced");
-    stage.nothing_of_kube_proxy_is_left();
-    tell(&load, "nothing of kube-proxy is left");
-    thread::sleep(A_WHILE);
+    let kube_ipvs = takes_over(&stage, kube_proxy, &load);
 
     tell(&load, "kube-ipvs stops");
     kube_ipvs.kill().unwrap();
@@ -59,31 +54,36 @@ fn a_node_goes_from_kube_proxy_in_ipvs_mode_to_kube_ipvs_and_back_and_no_traffic
 #[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
 fn a_node_goes_from_kube_proxy_in_iptables_mode_to_kube_ipvs_and_no_connection_fails() {
     let Some(stage) = Stage::new() else { return };
-    takes_over(stage, Mode::Iptables);
+    comes_from_another_mode(stage, Mode::Iptables);
 }
 
 #[test]
 #[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
 fn a_node_goes_from_kube_proxy_in_nftables_mode_to_kube_ipvs_and_no_connection_fails() {
     let Some(stage) = Stage::new() else { return };
-    takes_over(stage, Mode::Nftables);
+    comes_from_another_mode(stage, Mode::Nftables);
 }
 
-/// kube-proxy stops, and its rules stay; kube-ipvs starts, and removes them after its first sync. There are so many
-/// Services that the first sync takes its time: all the while the old rules serve.
-fn takes_over(mut stage: Stage, mode: Mode) {
+/// kube-proxy stops, and its rules stay; kube-ipvs starts, and removes them after its first sync.
+fn takes_over(stage: &Stage, kube_proxy: KubeProxy, load: &Load) -> Daemon {
+    tell(load, "kube-proxy stops");
+    kube_proxy.kill().unwrap();
+    let kube_ipvs = stage.kube_ipvs();
+    tell(load, "kube-ipvs has synced");
+    stage.nothing_of_kube_proxy_is_left();
+    tell(load, "nothing of kube-proxy is left");
+    thread::sleep(A_WHILE);
+    kube_ipvs
+}
+
+/// There are so many Services that the first sync takes its time: all the while the old rules serve.
+fn comes_from_another_mode(mut stage: Stage, mode: Mode) {
     stage.write_crowd();
     let kube_proxy = stage.kube_proxy(mode);
     let load = stage.load();
     thread::sleep(A_WHILE);
 
-    tell(&load, "kube-proxy stops");
-    kube_proxy.kill().unwrap();
-    let kube_ipvs = stage.kube_ipvs();
-    tell(&load, "kube-ipvs has synced");
-    stage.nothing_of_kube_proxy_is_left();
-    tell(&load, "nothing of kube-proxy is left");
-    thread::sleep(A_WHILE);
+    let kube_ipvs = takes_over(&stage, kube_proxy, &load);
 
     let log = kube_ipvs.log();
     println!("{}", log.lines().find(|line| line.contains("trigger=Start")).unwrap());
