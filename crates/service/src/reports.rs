@@ -12,25 +12,27 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Puts what there is to say of a Service now in the place of what there was before. Whether its load balancer
-    /// is told something else now.
+    /// Puts what there is to say of a Service now in the place of what there was before. Whether it is something
+    /// else.
     pub(crate) fn update(
         &mut self,
         service: &ObjectName,
         before: Option<&DesiredService>,
         now: Option<&DesiredService>,
     ) -> bool {
-        let [asked_before, asked_now] = [before, now].map(|desired| desired.and_then(|it| it.health_check));
-        match asked_now {
+        let health_check = |desired: Option<&DesiredService>| desired.and_then(|it| it.health_check);
+        match health_check(now) {
             Some(health_check) => drop(self.health_checks.insert(service.clone(), health_check)),
             None => drop(self.health_checks.remove(service)),
         }
-        for case in before.into_iter().flat_map(|desired| &desired.without_local_endpoint) {
+        let [without_before, without_now] =
+            [before, now].map(|desired| desired.map_or(&[][..], |it| &it.without_local_endpoint));
+        for case in without_before {
             self.without_local_endpoint.remove(case);
         }
-        for case in now.into_iter().flat_map(|desired| &desired.without_local_endpoint) {
+        for case in without_now {
             self.without_local_endpoint.add(*case);
         }
-        asked_before != asked_now
+        health_check(before) != health_check(now) || without_before != without_now
     }
 }

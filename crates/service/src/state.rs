@@ -162,7 +162,7 @@ impl State {
         if let Some(before) = before {
             self.shared.remove(before, touched);
         }
-        touched.health_checks |=
+        touched.reports |=
             self.reports.update(service, before.map(|it| &it.desired), now.map(|it| &it.desired));
         let either = [before, now].into_iter().flatten();
         let addresses: BTreeSet<ServiceAddress> = either.flat_map(Demand::addresses).collect();

@@ -14,18 +14,17 @@ pub struct Touched {
     pub vips: BTreeSet<IpAddr>,
     /// Elements of our nf_tables sets.
     pub elements: BTreeSet<Element>,
-    /// Whether [`State::health_checks`](crate::State::health_checks) has changed. The kernel has nothing of that; but
-    /// load balancers are told after a sync, and must not wait for one that is due for another reason.
-    pub health_checks: bool,
+    /// Whether [`State::health_checks`](crate::State::health_checks) or
+    /// [`State::without_local_endpoint`](crate::State::without_local_endpoint) has changed. The kernel has nothing of
+    /// that; but load balancers and metrics are told after a sync, and must not wait for one that is due for another
+    /// reason.
+    pub reports: bool,
 }
 
 impl Touched {
     /// Whether nothing may have changed.
     pub fn is_empty(&self) -> bool {
-        self.virtual_servers.is_empty()
-            && self.vips.is_empty()
-            && self.elements.is_empty()
-            && !self.health_checks
+        self.virtual_servers.is_empty() && self.vips.is_empty() && self.elements.is_empty() && !self.reports
     }
 
     /// Adds what `other` has.
@@ -33,7 +32,7 @@ impl Touched {
         self.virtual_servers.extend(other.virtual_servers);
         self.vips.extend(other.vips);
         self.elements.extend(other.elements);
-        self.health_checks |= other.health_checks;
+        self.reports |= other.reports;
     }
 
     /// Notes that an address began or ceased to be wanted. Within one change, ceasing and beginning

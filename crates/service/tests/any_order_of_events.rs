@@ -206,7 +206,7 @@ fn includes(touched: &Touched, keys: &Touched) -> bool {
     keys.virtual_servers.is_subset(&touched.virtual_servers)
         && keys.vips.is_subset(&touched.vips)
         && keys.elements.is_subset(&touched.elements)
-        && (touched.health_checks || !keys.health_checks)
+        && (touched.reports || !keys.reports)
 }
 
 proptest! {

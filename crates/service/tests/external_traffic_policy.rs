@@ -7,7 +7,9 @@ use std::sync::Arc;
 use common::*;
 use ipvs::{Protocol, ServiceAddress};
 use netfilter::Element;
-use service::{Change, Endpoint, EndpointSlice, Service, ServiceKind, State, Traffic, TrafficPolicy};
+use service::{
+    Change, Endpoint, EndpointSlice, Service, ServiceKind, State, Touched, Traffic, TrafficPolicy,
+};
 
 const CLUSTER_IP: &str = "10.96.0.1:80";
 /// Where traffic comes in from outside: an external IP, a load balancer's address, a NodePort.
@@ -217,6 +219,19 @@ fn services_without_local_endpoint_are_counted_by_policy_and_family() {
     assert_eq!((internal(&state), external(&state)), ([1, 0], [0, 0]));
     state.apply(Change::DeleteService(name("other")));
     assert_eq!((internal(&state), external(&state)), ([0, 0], [0, 0]));
+}
+
+#[test]
+fn a_count_that_changes_where_nothing_else_does_is_news() {
+    let local = Service { internal_traffic_policy: TrafficPolicy::Local, ..service("web", "10.96.0.1") };
+    let mut state = state_of(&[local], &[]);
+    let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[ready("10.1.0.1")])));
+    assert_eq!(
+        touched,
+        Touched { reports: true, ..Touched::default() },
+        "an endpoint elsewhere serves nobody here"
+    );
+    assert_eq!(without_local_endpoint(&state, Traffic::Internal), [1, 0]);
 }
 
 #[test]

@@ -269,6 +269,7 @@ pub(crate) fn difference(before: &Wanted, after: &Wanted) -> Touched {
             .filter(|it| before.elements.contains(it) != after.elements.contains(it))
             .copied()
             .collect(),
-        health_checks: before.health_checks != after.health_checks,
+        reports: before.health_checks != after.health_checks
+            || before.without_local_endpoint != after.without_local_endpoint,
     }
 }
