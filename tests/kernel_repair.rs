@@ -219,15 +219,20 @@ fn whatever_is_changed_in_our_tables_by_hand_is_changed_back_at_once() {
     let (cluster, _) = served(&[NO_PERIOD]);
     let node = &cluster.lab.node;
     let before = tables(node).unwrap();
-    let rule = table(node, "ip").unwrap().iter().find_map(|object| object.get("rule").cloned()).unwrap();
-    let (chain, handle) = (rule["chain"].as_str().unwrap(), &rule["handle"]);
+    let rule = || table(node, "ip").unwrap().iter().find_map(|object| object.get("rule").cloned()).unwrap();
+    let chain = rule()["chain"].as_str().unwrap().to_owned();
+    // A repair may write the rules anew, and then they have other handles.
+    let delete_rule = || format!("delete rule ip kube-ipvs {chain} handle {}", rule()["handle"]);
+    let change_back = |change: &str| {
+        node.run("nft", &[change]).unwrap();
+        are_as_before(node, &before, change);
+    };
     for change in [
         "delete element ip kube-ipvs cluster-ips { 10.96.0.10 . tcp . 80 }",
         "add element ip kube-ipvs external { 192.0.2.1 . tcp . 22 }",
         // None that could be ours.
         "add element ip kube-ipvs allowed-sources { 192.0.2.0/24 . tcp . 80 . 0.0.0.0-10.5.5.0 }",
         "add element ip kube-ipvs cluster-ips { 10.96.0.10 . udplite . 22 }",
-        &format!("delete rule ip kube-ipvs {chain} handle {handle}"),
         &format!("insert rule ip6 kube-ipvs {chain} counter drop"),
         &format!("flush chain ip6 kube-ipvs {chain}"),
         "add chain ip kube-ipvs another { type filter hook input priority 0; policy drop; }",
@@ -235,8 +240,8 @@ fn whatever_is_changed_in_our_tables_by_hand_is_changed_back_at_once() {
         "flush table ip kube-ipvs",
         "delete table ip6 kube-ipvs",
     ] {
-        node.run("nft", &[change]).unwrap();
-        are_as_before(node, &before, change);
+        change_back(change);
+        change_back(&delete_rule());
     }
 }
 
