@@ -14,6 +14,7 @@ use std::{
 };
 
 use cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
+use serde_json::json;
 use testkit::lab::Host;
 
 const ADDRESS: &str = "--vip-binding=address";
@@ -175,5 +176,31 @@ fn who_lists_addresses_finds_vips_that_are_addresses_and_none_is_tentative() {
         let tentative = node.run("ip", &["addr", "show", "dev", "kube-ipvs0", "tentative"]).unwrap();
         assert!(!tentative.contains("inet"), "{binding}: {tentative}");
         assert!(node.run("ip", &["link", "show", "kube-ipvs0"]).unwrap().contains("NOARP"), "{binding}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn vips_that_were_addresses_are_not_taken_for_the_nodes_own_when_they_become_routes() {
+    const BALANCER: &str = "2001:db8::20";
+    let mut cluster = Cluster::without_daemon(1);
+    // The way out has no address of its own: the kernel chooses among those of all links.
+    cluster.lab.node.ip("link add bare type dummy\nlink set bare up\nroute add ::/0 dev bare").unwrap();
+    cluster.restart(&[NO_PERIOD, ADDRESS]);
+    let balanced = Service::tcp(V6).patch(&json!({
+        "spec": { "type": "LoadBalancer" },
+        "status": { "loadBalancer": { "ingress": [{ "ip": BALANCER }] } },
+    }));
+    cluster.apply(&balanced.endpoints([1]));
+    cluster.is_bound(BALANCER.parse().unwrap(), true);
+
+    cluster.restart(&[NO_PERIOD, ROUTE]);
+    cluster.is_bound(BALANCER.parse().unwrap(), false);
+    let log = cluster.daemon().log();
+    assert!(!log.contains(&format!("source_v6: Some({BALANCER})")), "{log}");
+    for vip in [V6, BALANCER] {
+        assert_eq!(cluster.lab.client.ask(at(vip, 80)).unwrap().from, "pod-1");
+        let source = source_towards(&cluster.lab.node, vip);
+        assert!(source != vip.parse::<IpAddr>().unwrap(), "the node asks {vip} from {source}");
     }
 }
