@@ -52,6 +52,18 @@ fn what_no_service_serves_at_a_vip_that_is_a_route_is_rejected_all_the_same() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn with_vips_as_addresses_pods_clients_and_the_node_are_answered_and_seen_as_who_they_are() {
+    packets::follow("bindings.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn with_vips_as_routes_the_same_are_answered_and_seen_as_the_same() {
+    packets::follow_with("bindings.txt", &["--vip-binding=route"]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn source_ranges_let_in_whom_they_name_and_nobody_else() {
     packets::follow("source-ranges.txt");
 }

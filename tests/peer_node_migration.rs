@@ -24,13 +24,24 @@ fn tell(load: &Load, what: &str) {
 #[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
 fn a_node_goes_from_kube_proxy_in_ipvs_mode_to_kube_ipvs_and_back_and_no_traffic_is_lost() {
     let Some(stage) = Stage::new() else { return };
+    goes_there_and_back(&stage, &[]);
+}
+
+#[test]
+#[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
+fn a_node_goes_to_vips_that_are_routes_and_back_and_no_traffic_is_lost() {
+    let Some(stage) = Stage::new() else { return };
+    goes_there_and_back(&stage, &["--vip-binding=route"]);
+}
+
+fn goes_there_and_back(stage: &Stage, arguments: &[&str]) {
     let kube_proxy = stage.kube_proxy(Mode::Ipvs);
     stage.kube_proxy_has_synced();
     let load = stage.load();
     let watch = Watch::start(&stage.lab.node);
     thread::sleep(A_WHILE);
 
-    let kube_ipvs = takes_over(&stage, kube_proxy, &load);
+    let kube_ipvs = takes_over(stage, kube_proxy, arguments, &load);
 
     tell(&load, "kube-ipvs stops");
     kube_ipvs.kill().unwrap();
@@ -65,10 +76,10 @@ fn a_node_goes_from_kube_proxy_in_nftables_mode_to_kube_ipvs_and_no_connection_f
 }
 
 /// kube-proxy stops, and its rules stay; kube-ipvs starts, and removes them after its first sync.
-fn takes_over(stage: &Stage, kube_proxy: KubeProxy, load: &Load) -> Daemon {
+fn takes_over(stage: &Stage, kube_proxy: KubeProxy, arguments: &[&str], load: &Load) -> Daemon {
     tell(load, "kube-proxy stops");
     kube_proxy.kill().unwrap();
-    let kube_ipvs = stage.kube_ipvs();
+    let kube_ipvs = stage.kube_ipvs(arguments);
     tell(load, "kube-ipvs has synced");
     stage.nothing_of_kube_proxy_is_left();
     tell(load, "nothing of kube-proxy is left");
@@ -83,7 +94,7 @@ fn comes_from_another_mode(mut stage: Stage, mode: Mode) {
     let load = stage.load();
     thread::sleep(A_WHILE);
 
-    let kube_ipvs = takes_over(&stage, kube_proxy, &load);
+    let kube_ipvs = takes_over(&stage, kube_proxy, &[], &load);
 
     let log = kube_ipvs.log();
     println!("{}", log.lines().find(|line| line.contains("trigger=Start")).unwrap());

@@ -29,7 +29,7 @@ pub(super) fn open(
 ) -> anyhow::Result<Opened> {
     let netfilter = init::prepare(settings, &mut ipvs, &policy, &families)?;
     let nf_tables_port = netfilter.port();
-    let binding = links::vip_binding(settings.vip_binding);
+    let binding = links::vip_binding(settings.vip_binding)?;
     let kernel = Kernel {
         ipvs: Box::new(ipvs),
         netfilter: Box::new(netfilter),

@@ -1,6 +1,6 @@
 //! kube-ipvs0: how VIPs are bound, and what others change.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use anyhow::{anyhow, bail};
 use dummy_interface::{Change, Changed, KernelLinks, Links, Monitor, VipBinding};
@@ -26,22 +26,33 @@ pub(super) fn open(binding: VipBinding) -> anyhow::Result<KernelLinks> {
     Ok(links)
 }
 
-pub(super) fn vip_binding(wanted: config::VipBinding) -> VipBinding {
-    match wanted {
+pub(super) fn vip_binding(wanted: config::VipBinding) -> anyhow::Result<VipBinding> {
+    outward(match wanted {
         config::VipBinding::Address => VipBinding::Address,
-        config::VipBinding::Route => outward(VipBinding::Route { source_v4: None, source_v6: None }),
+        config::VipBinding::Route => VipBinding::Route { source_v4: None, source_v6: None },
+    })
+}
+
+/// The binding with the source addresses that the node has now. A VIP is none of them: while VIPs are still addresses,
+/// kube-proxy's or our own, and the way out has no IPv6 address itself, the kernel may choose one
+/// (`ipv6_dev_get_saddr` in net/ipv6/addrconf.c).
+fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
+    match binding {
+        VipBinding::Address => Ok(binding),
+        VipBinding::Route { .. } => {
+            let own = KernelLinks::open(binding)?.observe()?.node_addresses;
+            let (source_v4, source_v6) = node::outward_addresses();
+            Ok(VipBinding::Route {
+                source_v4: source_v4.filter(|source| own.contains(&IpAddr::from(*source))),
+                source_v6: source_v6.filter(|source| own.contains(&IpAddr::from(*source))),
+            })
+        }
     }
 }
 
-/// The binding with the source addresses that the node has now.
-fn outward(binding: VipBinding) -> VipBinding {
-    match binding {
-        VipBinding::Address => VipBinding::Address,
-        VipBinding::Route { .. } => {
-            let (source_v4, source_v6) = node::outward_addresses();
-            VipBinding::Route { source_v4, source_v6 }
-        }
-    }
+/// What cannot be read now is looked at with the next change.
+fn is_outdated(binding: VipBinding) -> bool {
+    outward(binding).is_ok_and(|now| now != binding)
 }
 
 /// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
@@ -53,7 +64,7 @@ pub(super) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Erro
                 // Whatever changed before the subscription was not told.
                 let mut changed = Changed::everything();
                 loop {
-                    if changed.node_addresses && outward(binding) != binding {
+                    if changed.node_addresses && is_outdated(binding) {
                         return anyhow!(
                             "this node's address has changed, and --vip-binding=route names it: start again"
                         );

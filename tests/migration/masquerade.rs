@@ -1,7 +1,7 @@
 //! Looks all the time whether what can be reached would be masqueraded.
 
 use std::{
-    net::{IpAddr, UdpSocket},
+    net::IpAddr,
     process::Command,
     sync::{
         Arc,
@@ -12,12 +12,16 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use dummy_interface::Ways;
 use ipnet::IpNet;
 use ipvs::{Family, KernelIpvs, Protocol, ServiceAddress};
 use netfilter::{Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter as _, Observed, Policy};
 use testkit::lab::{CLUSTER_CIDR, Host};
 
 use super::SERVICE;
+
+/// The index of `lo`, by which the node reaches its own addresses.
+const LOOPBACK: u32 = 1;
 
 /// A pause between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -57,14 +61,15 @@ impl Watch {
 }
 
 fn look_until(stop: &AtomicBool) -> Result<Seen> {
-    let (mut kernel, mut tables) = (KernelIpvs::open()?, KernelNetfilter::open(&policy()?)?);
+    let (mut kernel, mut ways) = (KernelIpvs::open()?, Ways::open()?);
+    let mut tables = KernelNetfilter::open(&policy()?)?;
     let mut seen = Seen::default();
     while !stop.load(Ordering::Relaxed) {
         for (cluster_ip, load_balancer) in SERVICE.cluster_ips.into_iter().zip(SERVICE.load_balancers) {
             let vips: [IpAddr; 2] = [cluster_ip.parse()?, load_balancer.parse()?];
             seen.looks += 1;
             for vip in vips {
-                if !is_live(&mut kernel, vip)? {
+                if !is_live(&mut kernel, &mut ways, vip)? {
                     seen.gone.push(vip.to_string());
                 }
             }
@@ -97,10 +102,9 @@ fn policy() -> Result<Policy> {
 }
 
 /// Whether the VIP is an address of the node, and has a virtual server.
-fn is_live(kernel: &mut KernelIpvs, vip: IpAddr) -> Result<bool> {
+fn is_live(kernel: &mut KernelIpvs, ways: &mut Ways, vip: IpAddr) -> Result<bool> {
     let address = ServiceAddress { protocol: Protocol::Tcp, ip: vip, port: 80 };
-    // The kernel lets a program bind an address of the node, and no other.
-    Ok(UdpSocket::bind((vip, 0)).is_ok() && kernel.virtual_server(address.into())?.is_some())
+    Ok(ways.interface_to(vip)? == Some(LOOPBACK) && kernel.virtual_server(address.into())?.is_some())
 }
 
 /// Whether our table is there, with every rule, and has the elements that have these masqueraded. One that cannot be

@@ -162,10 +162,12 @@ impl Stage {
         KubeProxy::start_in_mode(mode, &self.lab.node, &arguments).unwrap()
     }
 
-    /// Starts kube-ipvs, and waits for the end of its first sync.
-    pub(crate) fn kube_ipvs(&self) -> Daemon {
+    /// Starts kube-ipvs with these arguments, and waits for the end of its first sync.
+    pub(crate) fn kube_ipvs(&self, arguments: &[&str]) -> Daemon {
         let kubeconfig = self.server.proxy_kubeconfig();
-        let daemon = Daemon::start(&self.lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy()]).unwrap();
+        let kubeconfig = kubeconfig.to_string_lossy();
+        let arguments = [&["--kubeconfig", &*kubeconfig], arguments].concat();
+        let daemon = Daemon::start(&self.lab.node, &arguments).unwrap();
         eventually_within(PATIENCE, "kube-ipvs has synced", || {
             let status = daemon.ask(&self.lab.node, "status")?;
             ensure!(status.contains("synced:          yes"), "{status}");

@@ -140,9 +140,10 @@ impl<'a> Asked<'a> {
 /// are one and the same on their way back, and the later is dropped until conntrack forgets the earlier.
 ///
 /// They are below all NodePorts: IPVS takes an answer to such a port, SYN and ACK, for a new connection to
-/// the NodePort (`tcp_conn_schedule` in net/netfilter/ipvs/ip_vs_proto_tcp.c).
+/// the NodePort (`tcp_conn_schedule` in net/netfilter/ipvs/ip_vs_proto_tcp.c). And above those at which the daemon
+/// listens on the node.
 fn port_of_its_own() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    static NEXT: AtomicU16 = AtomicU16::new(10_300);
     let port = NEXT.fetch_add(1, Ordering::Relaxed);
     assert!(port < 30_000, "no port is left that nobody has asked from");
     port

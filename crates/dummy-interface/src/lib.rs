@@ -27,8 +27,8 @@
 //! - An address can be on kube-ipvs0 and on another interface at once. Each brings a `local` route of its own,
 //!   and when one goes the other stays: the node never loses an address because it is unbound.
 //! - With IPVS behind them, both bindings serve the node and outside clients of both families alike, and
-//!   answer ARP alike: with `arp_ignore` 0, not with 1. Only the source of the node's own connections
-//!   differs.
+//!   answer ARP alike: with `arp_ignore` 0, not with 1. What differs is the source of the node's own
+//!   connections, that a program cannot bind an IPv6 VIP which is a route, and who lists VIPs as addresses.
 //! - The kernel accepts a route's source only if it is an address of this node at that moment. If the
 //!   address goes away later, IPv4 keeps on using it and IPv6 forgets it (`rt6_remove_prefsrc`).
 
