@@ -2,6 +2,7 @@
 
 mod config_file;
 mod conntrack;
+mod first_write;
 mod kernel;
 mod links;
 mod listeners;
@@ -152,7 +153,7 @@ impl Daemon<'_> {
     ) -> anyhow::Result<()> {
         let Self { settings, source, outbox, unusable, control } = self;
         let Opened { kernel, nf_tables_port, binding, families, policy } = opened;
-        let Listeners { observers, health_ports, tidying, first_sync } = listeners;
+        let Listeners { observers, health_ports, tidying, first_sync, first_write } = listeners;
         let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
         let another_proxy = AnotherProxy::default();
         let (advice, doorbell) = lookout::start(
@@ -183,8 +184,8 @@ impl Daemon<'_> {
             end = end => end,
             error = source.follow(&settings.node_name, &troubles, news) => Err(error),
             error = guard.broken() => Err(error),
-            error = links::follow(binding, &handle) => Err(error),
-            never = nf_tables::follow(nf_tables_port, &handle, &doorbell) => match never {},
+            error = links::follow(binding, &handle, first_write.clone()) => Err(error),
+            never = nf_tables::follow(nf_tables_port, &handle, &doorbell, first_write) => match never {},
             never = health_ports.run() => match never {},
             never = leftovers => match never {},
             () = control.serve(operator) => Ok(()),

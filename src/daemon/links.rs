@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tracing::warn;
 use watcher::one_line;
 
-use super::node;
+use super::{first_write::Written, node};
 use crate::config;
 
 /// How long is waited before subscribing again.
@@ -57,7 +57,8 @@ fn is_outdated(binding: VipBinding) -> bool {
 
 /// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
 /// asks for a new start.
-pub(super) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Error {
+pub(super) async fn follow(binding: VipBinding, handle: &Handle, first_write: Written) -> anyhow::Error {
+    first_write.ended().await;
     loop {
         match Monitor::start(binding) {
             Ok(mut monitor) => {

@@ -7,6 +7,7 @@ use ipvs::Family;
 use reconciler::Observer;
 use tokio::sync::oneshot;
 
+use super::first_write::{FirstWrite, Written};
 use crate::{
     config::Settings,
     events::{Outbox, Repairs},
@@ -25,6 +26,8 @@ pub(super) struct Listeners {
     pub(super) tidying: Tidying,
     /// Is told when everything is in place.
     pub(super) first_sync: oneshot::Receiver<()>,
+    /// For those who are told of changes to the kernel.
+    pub(super) first_write: Written,
 }
 
 impl Listeners {
@@ -45,11 +48,14 @@ impl Listeners {
         let gates = settings.effective.feature_gates();
         let metrics = Arc::new(Metrics::new(families, SystemTime::now(), health.answers(), gates));
         let (first, first_sync) = FirstSync::new();
-        let mut observers = vec![health.observer(), ports, metrics.observer(), Box::new(first)];
+        let (write, first_write) = FirstWrite::new();
+        let mut observers =
+            vec![health.observer(), ports, metrics.observer(), Box::new(first), Box::new(write)];
         if let Some(outbox) = outbox {
             observers.push(Box::new(Repairs(outbox.clone())));
         }
-        let listeners = Self { observers, health_ports, tidying: metrics.tidying(), first_sync };
+        let tidying = metrics.tidying();
+        let listeners = Self { observers, health_ports, tidying, first_sync, first_write };
         let pages = MetricsPages::new(metrics, &settings.effective);
         Ok((listeners, pages.context("the configuration cannot be shown")?))
     }

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use tracing::warn;
 use watcher::one_line;
 
+use super::first_write::Written;
 use crate::advice::Doorbell;
 
 /// How long is waited before subscribing again.
@@ -15,7 +16,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Passes on what the kernel says of nf_tables, for ever: of our own tables to the writer thread, unless it
 /// changed them itself, by the socket with this port; of others to whoever looks at the host's firewall.
-pub(super) async fn follow(our_port: u32, handle: &Handle, doorbell: &Doorbell) -> Infallible {
+pub(super) async fn follow(
+    our_port: u32,
+    handle: &Handle,
+    doorbell: &Doorbell,
+    first_write: Written,
+) -> Infallible {
+    first_write.ended().await;
     loop {
         match Monitor::start(our_port) {
             Ok(mut monitor) => {
