@@ -3,6 +3,8 @@
 //! Each measurement is a boot of the test kernel of its own, in which this same program, as a release build, is run
 //! again for one [`case::Case`]. kube-ipvs is the program of the container image. The API server is [`api`], so that
 //! what is measured is the proxy. In a tiny size, to see that it works, all are the debug builds that there are anyway.
+//!
+//! What needs no kernel is not timed but counted, in [`instructions`].
 
 mod api;
 mod case;
@@ -11,6 +13,7 @@ mod endpoint_change;
 mod first_vip;
 mod floor;
 mod growth;
+mod instructions;
 mod memory;
 mod node;
 mod plan;
@@ -46,6 +49,13 @@ pub(crate) struct Args {
     /// A tiny size of everything, with debug builds, to see that it runs; docs/performance.md stays as it is
     #[arg(long)]
     small: bool,
+    /// No measurements: count the instructions of what kube-ipvs computes, and fail if they have grown by more than a
+    /// tenth
+    #[arg(long, conflicts_with_all = ["small", "names"])]
+    check: bool,
+    /// With --check: write down what is counted as what is compared with from now on
+    #[arg(long, requires = "check")]
+    bless: bool,
     /// Only the measurements whose line in the progress contains one of these
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -68,6 +78,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let outcome = measure(serde_json::from_str(case)?).map_err(|error| format!("{error:#}"));
         println!("{}", serde_json::to_string(&outcome)?);
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.check {
+        return instructions::run(args.bless);
     }
     let kernel = args.kernel.choose_for_tests();
     let report = if args.small { small(kernel, &args.names)? } else { full(kernel, &args.names)? };
