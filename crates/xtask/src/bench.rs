@@ -34,6 +34,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
 use crate::{control_plane, image, workspace};
 use case::{Case, Figures, Measured, Subject};
+pub(crate) use instructions::{Check, check};
 use report::{Machine, Report};
 
 /// How long one measurement may take, boot included.
@@ -87,6 +88,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     report.write(!args.small && args.names.is_empty())?;
     print!("{}", tables::all(&report));
     Ok(if report.is_ours_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs all of it in a tiny size, with the programs of the other tests; what has worked, and what has not.
+pub(crate) fn try_out(kernel: Kernel, names: &[String]) -> Result<(usize, Vec<String>)> {
+    let report = small(kernel, names)?;
+    let failed: Vec<_> = report
+        .measured
+        .iter()
+        .filter_map(|Measured { case, outcome }| Some(format!("{case}: {}", outcome.as_ref().err()?)))
+        .collect();
+    Ok((report.measured.len() - failed.len(), failed))
 }
 
 fn full(kernel: Kernel, names: &[String]) -> Result<Report> {
