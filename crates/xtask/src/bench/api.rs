@@ -1,7 +1,7 @@
 //! An API server that costs next to nothing: all it has is encoded before anybody asks.
 //!
-//! It knows WatchLists, one Node and what else kube-ipvs and kube-proxy follow, and tells when the last byte of each
-//! list was sent. To everything else it answers "not found". HTTP without TLS, one thread for each connection.
+//! It knows WatchLists, one Node and what else kube-ipvs and kube-proxy follow, and tells when the last object of
+//! each list was sent. To everything else it answers "not found". HTTP without TLS, one thread for each connection.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -141,16 +141,17 @@ impl Shared {
             });
             return respond(&mut stream, "404 Not Found", &status);
         };
+        // Before anything is said: no change may fall between the list, or the mere head, and the rest.
+        let changes = self.subscribe(resource);
         stream
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
-        // Before the list: no change may fall between the two.
-        let changes = self.subscribe(resource);
         if query.contains("sendInitialEvents=true") {
             let list = self.lists.get(&resource).map_or("", String::as_str);
             stream.write_all(list.as_bytes())?;
-            stream.write_all(objects::end_of_list(version, kind).as_bytes())?;
+            // Before the end is told: whoever has read it may have synced by the time that this thread runs again.
             let sent = Sent { asked, complete: SystemTime::now() };
             self.sent.lock().unwrap_or_else(PoisonError::into_inner).insert(resource, sent);
+            stream.write_all(objects::end_of_list(version, kind).as_bytes())?;
         }
         for change in changes {
             stream.write_all(change.as_bytes())?;

@@ -90,7 +90,7 @@ pub(super) enum Figures {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Phases {
-    /// From the first request for a list to the last byte of the later one.
+    /// From the first request for a list to the last object of the later one.
     pub(super) lists: f64,
     /// From there to the last write.
     pub(super) sync: f64,

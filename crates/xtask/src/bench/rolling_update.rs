@@ -22,6 +22,8 @@ const PART: u32 = 10;
 const PACE: Duration = Duration::from_millis(10);
 /// No look at everything is due meanwhile, so that one that happens has been caused by a change.
 const NEVER: &str = "--ipvs-sync-period=1h";
+/// Until what follows a start, another look at everything perhaps, is over.
+const AFTER_THE_START: Duration = Duration::from_secs(2);
 
 /// A change: from when on this Service shall have this endpoint.
 struct Expected {
@@ -34,6 +36,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let running = node.start(Program::KubeIpvs(binding), &[AT_ONCE, NEVER])?;
     node.synced(&running)?;
     let watch = watch(&node)?;
+    thread::sleep(AFTER_THE_START);
     let begun = Instant::now();
     let (sender, expected) = channel();
     let kernel = node.lab.node.spawn(move || arrivals(&expected))?;
