@@ -132,8 +132,8 @@ impl KernelNetfilter {
     }
 
     /// The transaction that [`apply`](Netfilter::apply) sends for changes of elements alone, so that it
-    /// can be inspected, or sent without what it does besides. Intervals that are deleted must exist.
-    pub fn encode(&self, changes: &[Change]) -> Batch {
+    /// can be inspected, or sent without what it does besides. Intervals that are deleted must exist. Needs no kernel.
+    pub fn encode(changes: &[Change]) -> Batch {
         let mut transaction = Transaction::default();
         change_elements(&mut transaction, changes);
         transaction.encode(None)

@@ -83,7 +83,7 @@ pub fn write(size: Size, binding: VipBinding) -> Result<Duration> {
 
     let mut tables = KernelNetfilter::open(&policy())?;
     tables.apply(&[Change::InstallTable(Family::V4)])?;
-    let mut elements = tables.encode(&elements(size));
+    let mut elements = KernelNetfilter::encode(&elements(size));
     let mut netfilter = Socket::open(netlink::Protocol::Netfilter)?;
 
     let mut links = KernelLinks::open(binding)?;

@@ -2,20 +2,25 @@
 //!
 //! Each measurement is a boot of the test kernel of its own, in which this same program, as a release build, is run
 //! again for one [`case::Case`]. kube-ipvs is the program of the container image. The API server is [`api`], so that
-//! what is measured is the proxy.
+//! what is measured is the proxy. In a tiny size, to see that it works, all are the debug builds that there are anyway.
+//!
+//! What needs no kernel is not timed but counted, in [`instructions`].
 
 mod api;
 mod case;
 mod cold_sync;
 mod endpoint_change;
+mod first_vip;
 mod floor;
+mod growth;
+mod instructions;
 mod memory;
 mod node;
-mod objects;
 mod plan;
 mod reconcile;
 mod report;
 mod restart;
+mod rolling_update;
 mod tables;
 
 use std::ffi::OsString;
@@ -26,9 +31,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::guest::{Guest, Kernel, KernelArgs};
+use crate::guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
 use crate::{control_plane, image, workspace};
 use case::{Case, Figures, Measured, Subject};
+pub(crate) use instructions::{Check, check};
 use report::{Machine, Report};
 
 /// How long one measurement may take, boot included.
@@ -41,9 +47,16 @@ const MEMORY: u32 = 4096;
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
-    /// A tiny size of everything, to see that it runs; docs/performance.md stays as it is
+    /// A tiny size of everything, with debug builds, to see that it runs; docs/performance.md stays as it is
     #[arg(long)]
     small: bool,
+    /// No measurements: count the instructions of what kube-ipvs computes, and fail if they have grown by more than a
+    /// tenth
+    #[arg(long, conflicts_with_all = ["small", "names"])]
+    check: bool,
+    /// With --check: write down what is counted as what is compared with from now on
+    #[arg(long, requires = "check")]
+    bless: bool,
     /// Only the measurements whose line in the progress contains one of these
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -63,38 +76,70 @@ struct Equipment {
 /// Measures, and writes the report. Fails if a measurement of kube-ipvs or of the floor does.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(case) = &args.inside {
-        println!("{}", serde_json::to_string(&measure(serde_json::from_str(case)?)?)?);
+        let outcome = measure(serde_json::from_str(case)?).map_err(|error| format!("{error:#}"));
+        println!("{}", serde_json::to_string(&outcome)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let equipment = Equipment {
-        kernel: args.kernel.choose_for_tests(),
-        myself: workspace::release_xtask()?,
-        kube_ipvs: image::program()?,
-        kube_proxy: control_plane::kube_proxy()?,
-    };
-    equipment.kernel.prepare()?;
-    let mut cases = if args.small { plan::small() } else { plan::full() };
-    cases.retain(|case| {
-        args.names.is_empty() || args.names.iter().any(|name| case.to_string().contains(name))
-    });
-    let mut machine = Machine::now(&equipment.kernel);
-    let mut measured = Vec::new();
-    for (number, &case) in cases.iter().enumerate() {
-        eprintln!("xtask: measurement {} of {}: {case}", number + 1, cases.len());
-        let outcome = equipment.boot(case).map_err(|error| format!("{error:#}"));
-        if let Err(error) = &outcome {
-            eprintln!("xtask: {error}");
-        }
-        measured.push(Measured { case, outcome });
-        machine.note_load();
+    if args.check {
+        return instructions::run(args.bless);
     }
-    let report = Report { machine, measured };
+    let kernel = args.kernel.choose_for_tests();
+    let report = if args.small { small(kernel, &args.names)? } else { full(kernel, &args.names)? };
     report.write(!args.small && args.names.is_empty())?;
     print!("{}", tables::all(&report));
     Ok(if report.is_ours_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Runs all of it in a tiny size, with the programs of the other tests; what has worked, and what has not.
+pub(crate) fn try_out(kernel: Kernel, names: &[String]) -> Result<(usize, Vec<String>)> {
+    let report = small(kernel, names)?;
+    let failed: Vec<_> = report
+        .measured
+        .iter()
+        .filter_map(|Measured { case, outcome }| Some(format!("{case}: {}", outcome.as_ref().err()?)))
+        .collect();
+    Ok((report.measured.len() - failed.len(), failed))
+}
+
+fn full(kernel: Kernel, names: &[String]) -> Result<Report> {
+    let equipment = Equipment {
+        kernel,
+        myself: workspace::release_xtask()?,
+        kube_ipvs: image::program()?,
+        kube_proxy: control_plane::kube_proxy()?,
+    };
+    equipment.measure_all(plan::full(), names)
+}
+
+fn small(kernel: Kernel, names: &[String]) -> Result<Report> {
+    let equipment = Equipment {
+        kernel,
+        myself: std::env::current_exe().context("this program has no file")?,
+        kube_ipvs: workspace::daemon()?,
+        kube_proxy: control_plane::kube_proxy()?,
+    };
+    equipment.measure_all(plan::small(), names)
+}
+
 impl Equipment {
+    /// Makes the measurements whose name contains one of these, or all if there are none.
+    fn measure_all(&self, mut cases: Vec<Case>, names: &[String]) -> Result<Report> {
+        self.kernel.prepare()?;
+        cases.retain(|case| names.is_empty() || names.iter().any(|name| case.to_string().contains(name)));
+        let mut machine = Machine::now(&self.kernel);
+        let mut measured = Vec::new();
+        for (number, &case) in cases.iter().enumerate() {
+            eprintln!("xtask: measurement {} of {}: {case}", number + 1, cases.len());
+            let outcome = self.boot(case).map_err(|error| format!("{error:#}"));
+            if let Err(error) = &outcome {
+                eprintln!("xtask: {error}");
+            }
+            measured.push(Measured { case, outcome });
+            machine.note_load();
+        }
+        Ok(Report { machine, measured })
+    }
+
     /// Boots a guest for one measurement.
     fn boot(&self, case: Case) -> Result<Figures> {
         let files = vec![self.myself.clone(), self.kube_ipvs.clone(), self.kube_proxy.clone()];
@@ -115,9 +160,12 @@ impl Equipment {
                 said.extend_from_slice(piece);
             }
         })?;
+        ensure!(code != TIMED_OUT, "it took more than {} s", TIMEOUT.as_secs());
         ensure!(code == 0, "the measurement ended with code {code}");
         let said = said.into_inner().unwrap_or_default();
-        serde_json::from_slice(&said).context("what the measurement printed")
+        let outcome: Result<Figures, String> =
+            serde_json::from_slice(&said).context("what the measurement printed")?;
+        outcome.map_err(anyhow::Error::msg)
     }
 }
 
@@ -130,5 +178,8 @@ fn measure(Case { subject, size }: Case) -> Result<Figures> {
         Subject::Reconcile(binding, times) => reconcile::measure(size, binding, times),
         Subject::Restart(binding) => restart::measure(size, binding),
         Subject::Memory(program) => memory::measure(size, program),
+        Subject::FirstVip(binding) => first_vip::measure(size, binding),
+        Subject::RollingUpdate(binding) => rolling_update::measure(size, binding),
+        Subject::Growth(binding) => growth::measure(size, binding),
     }
 }

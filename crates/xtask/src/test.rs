@@ -6,6 +6,7 @@
 //! - **api** needs a kube-apiserver and etcd, which it builds: the targets named `api_…`, and of those
 //!   `api_node…` in the test kernel.
 //! - **peer** needs the same and the real kube-proxy: the targets named `peer_node…`.
+//! - **bench** runs every measurement of `cargo xtask bench` in a tiny size, and counts instructions.
 //!
 //! The tests of all but the first are `#[ignore]`d, with a reason that names the tier, so that a plain
 //! `cargo test` works everywhere. A test that cannot do its work prints `SKIP: ` and the reason;
@@ -13,6 +14,7 @@
 //! does not have, such as a scheduler, a test prints as `ABSENT: `: shown, and no failure, since there
 //! is nothing to test.
 
+mod bench_tier;
 mod guest_tier;
 mod libtest;
 mod tally;
@@ -47,6 +49,8 @@ enum Tier {
     Api,
     /// The real kube-proxy, for comparison
     Peer,
+    /// Every measurement in a tiny size, and the instruction counts
+    Bench,
 }
 
 /// Runs the tiers asked for. Fails if a test does, or is skipped under `REQUIRE_ALL=1`.
@@ -71,6 +75,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
     if wants(Tier::Peer) {
         timed("peer", &|| guest_tier::peer(&args.kernel.choose_for_tests(), &args.names));
+    }
+    if wants(Tier::Bench) {
+        timed("bench", &|| bench_tier::small(&args.kernel.choose_for_tests(), &args.names));
+        if args.names.is_empty() {
+            timed("instructions", &bench_tier::instructions);
+        }
     }
     print!("\n{tally}");
     let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");

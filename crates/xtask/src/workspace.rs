@@ -48,6 +48,11 @@ pub(crate) fn release_xtask() -> anyhow::Result<PathBuf> {
     program(&["build", "--release", "--package", "xtask"])
 }
 
+/// Builds what counts instructions, as one that may be measured, and returns where it is.
+pub(crate) fn pure_path() -> anyhow::Result<PathBuf> {
+    program(&["bench", "--no-run", "--package", "kube-ipvs-watcher", "--bench", "pure_path"])
+}
+
 /// Builds one program.
 fn program(args: &[&str]) -> anyhow::Result<PathBuf> {
     let artifacts = build(args)?;

@@ -93,8 +93,14 @@ impl KernelIpvs {
     /// Appends the requests that [`apply`](Ipvs::apply) sends first, one for each command, so that
     /// they can be inspected, or sent without what it does besides.
     pub fn encode(&self, commands: &[Command], batch: &mut Batch) {
+        Self::encode_for(self.requests.family, commands, batch);
+    }
+
+    /// The same without a kernel: `family` is the number that it has given IPVS among the families of
+    /// generic netlink.
+    pub fn encode_for(family: u16, commands: &[Command], batch: &mut Batch) {
         for command in commands {
-            self.requests.change(batch, command, Verb::of(command));
+            Requests { family }.change(batch, command, Verb::of(command));
         }
     }
 

@@ -1,14 +1,13 @@
 //! An API server that costs next to nothing: all it has is encoded before anybody asks.
 //!
-//! It knows WatchLists, one Node and what else kube-ipvs and kube-proxy follow, and tells when the last byte of each
-//! list was sent. To everything else it answers "not found". HTTP without TLS, one thread for each connection.
+//! It knows WatchLists, one Node and what else kube-ipvs and kube-proxy follow, and tells when the last object of
+//! each list was sent. To everything else it answers "not found". HTTP without TLS, one thread for each connection.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::SystemTime;
 
@@ -16,8 +15,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use testkit::floor::Size;
 use testkit::lab::Host;
-
-use super::objects;
+use testkit::objects::{self, event};
 
 /// What can be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +62,8 @@ struct Shared {
     lists: BTreeMap<Resource, String>,
     watchers: Mutex<Vec<(Resource, Sender<Arc<str>>)>>,
     sent: Mutex<BTreeMap<Resource, Sent>>,
+    /// When the first answer began.
+    first_byte: OnceLock<SystemTime>,
 }
 
 impl Api {
@@ -72,13 +72,19 @@ impl Api {
         let node = objects::node(host.ipv4);
         let lists = BTreeMap::from([
             (Resource::Nodes, event("ADDED", &node)),
-            (Resource::Services, events((0..size.services).map(objects::service))),
+            (Resource::Services, objects::added((0..size.services).map(objects::service))),
             (
                 Resource::EndpointSlices,
-                events((0..size.services).map(|number| objects::slice(size, number, false))),
+                objects::added((0..size.services).map(|number| objects::slice(size, number))),
             ),
         ]);
-        let shared = Arc::new(Shared { node, lists, watchers: Mutex::default(), sent: Mutex::default() });
+        let shared = Arc::new(Shared {
+            node,
+            lists,
+            watchers: Mutex::default(),
+            sent: Mutex::default(),
+            first_byte: OnceLock::new(),
+        });
         let listener = host.inside(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))??;
         let address = listener.local_addr()?;
         let served = Arc::clone(&shared);
@@ -106,6 +112,11 @@ impl Api {
         });
     }
 
+    /// When the first byte of the first answer was sent.
+    pub(super) fn first_byte(&self) -> Result<SystemTime> {
+        self.shared.first_byte.get().copied().context("nobody has asked for anything")
+    }
+
     /// How the list of this resource was last sent.
     pub(super) fn sent(&self, resource: Resource) -> Result<Sent> {
         let sent = self.shared.sent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,6 +129,7 @@ impl Shared {
         stream.set_nodelay(true)?;
         let asked = SystemTime::now();
         let target = request(&stream)?;
+        self.first_byte.get_or_init(SystemTime::now);
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         if path == "/api/v1/nodes/node" {
             return respond(&mut stream, "200 OK", &self.node);
@@ -129,24 +141,17 @@ impl Shared {
             });
             return respond(&mut stream, "404 Not Found", &status);
         };
+        // Before anything is said: no change may fall between the list, or the mere head, and the rest.
+        let changes = self.subscribe(resource);
         stream
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
-        // Before the list: no change may fall between the two.
-        let changes = self.subscribe(resource);
         if query.contains("sendInitialEvents=true") {
             let list = self.lists.get(&resource).map_or("", String::as_str);
-            let annotations = json!({"k8s.io/initial-events-end": "true"});
-            let end = event(
-                "BOOKMARK",
-                &json!({
-                    "apiVersion": version, "kind": kind,
-                    "metadata": {"resourceVersion": "1", "annotations": annotations},
-                }),
-            );
             stream.write_all(list.as_bytes())?;
-            stream.write_all(end.as_bytes())?;
+            // Before the end is told: whoever has read it may have synced by the time that this thread runs again.
             let sent = Sent { asked, complete: SystemTime::now() };
             self.sent.lock().unwrap_or_else(PoisonError::into_inner).insert(resource, sent);
+            stream.write_all(objects::end_of_list(version, kind).as_bytes())?;
         }
         for change in changes {
             stream.write_all(change.as_bytes())?;
@@ -187,20 +192,4 @@ fn respond(stream: &mut TcpStream, status: &str, body: &Value) -> Result<()> {
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )?;
     Ok(())
-}
-
-fn events(objects: impl Iterator<Item = Value>) -> String {
-    let mut events = String::new();
-    for object in objects {
-        events.push_str(&event("ADDED", &object));
-    }
-    events
-}
-
-/// The type comes first, as a real server has it.
-fn event(kind: &str, object: &Value) -> String {
-    let mut line = String::new();
-    // Writing to a String cannot fail.
-    let _ = writeln!(line, "{{\"type\":\"{kind}\",\"object\":{object}}}");
-    line
 }

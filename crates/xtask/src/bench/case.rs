@@ -30,6 +30,12 @@ pub(super) enum Subject {
     Restart(Binding),
     /// Resident memory: at rest, and the most there was.
     Memory(Program),
+    /// From the start to the Service of the API server itself.
+    FirstVip(Binding),
+    /// A tenth of all endpoints replaced, one after the other.
+    RollingUpdate(Binding),
+    /// Every phase, in one of several sizes.
+    Growth(Binding),
 }
 
 /// The programs that are compared.
@@ -75,6 +81,25 @@ pub(super) enum Figures {
     Reconcile { wall: f64, processor: f64 },
     Restart { list_transfer: f64, ready: f64 },
     Memory { steady: u64, peak: u64 },
+    FirstVip { from_start: f64, from_first_byte: f64 },
+    RollingUpdate { changes: usize, lag: Percentiles, greatest: f64 },
+    Growth(Phases),
+}
+
+/// What each phase takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Phases {
+    /// From the first request for a list to the last object of the later one.
+    pub(super) lists: f64,
+    /// From there to the last write.
+    pub(super) sync: f64,
+    /// A look at everything, with nothing to do, asked for by an operator.
+    pub(super) resync: f64,
+    /// One endpoint: the median.
+    pub(super) change: f64,
+    pub(super) steady: u64,
+    pub(super) peak: u64,
 }
 
 /// Of times in seconds.
@@ -156,6 +181,9 @@ impl fmt::Display for Case {
             Subject::Reconcile(binding, times) => write!(f, "{times} reconciles, VIPs as {binding}")?,
             Subject::Restart(binding) => write!(f, "restart, VIPs as {binding}")?,
             Subject::Memory(program) => write!(f, "memory of {program}")?,
+            Subject::FirstVip(binding) => write!(f, "first VIP, VIPs as {binding}")?,
+            Subject::RollingUpdate(binding) => write!(f, "rolling update, VIPs as {binding}")?,
+            Subject::Growth(binding) => write!(f, "growth, VIPs as {binding}")?,
         }
         write!(f, ", {} Services × {}", self.size.services, self.size.endpoints)
     }

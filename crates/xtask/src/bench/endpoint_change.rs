@@ -11,14 +11,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use ipvs::{Id, Ipvs as _, KernelIpvs};
 use testkit::daemon::eventually_within;
 use testkit::floor::{self, Size};
+use testkit::objects;
 
 use super::case::{Figures, Percentiles, Program};
 use super::node::{Node, PATIENCE, between};
-use super::objects;
 
 /// After a sync both programs wait a second before the next, unless told otherwise. A thousand changes that far from
 /// each other would take too long.
-const AT_ONCE: &str = "--ipvs-min-sync-period=0s";
+pub(super) const AT_ONCE: &str = "--ipvs-min-sync-period=0s";
 /// Between two changes to kube-ipvs.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The same for kube-proxy: long after its last sync, so that it does not wait.
@@ -28,19 +28,30 @@ const STRIDE: u32 = 7919;
 
 pub(super) fn measure(size: Size, program: Program, times: u32) -> Result<Figures> {
     let node = Node::new(size)?;
-    let (arguments, pause): (&[_], _) = match program {
-        Program::KubeIpvs(_) => (&[AT_ONCE], PAUSE),
-        Program::KubeProxy(_) => (&[], PAUSE_OF_KUBE_PROXY),
+    let arguments: &[_] = match program {
+        Program::KubeIpvs(_) => &[AT_ONCE],
+        Program::KubeProxy(_) => &[],
     };
     let running = node.start(program, arguments)?;
     node.synced(&running)?;
-    let watch = watch(&node)?;
+    let (kernel, watch) = changes(&node, program, times)?;
+    Ok(Figures::EndpointChange { kernel, watch })
+}
+
+/// Makes so many changes: what they took to the kernel, and by the watch alone.
+pub(super) fn changes(node: &Node, program: Program, times: u32) -> Result<(Percentiles, Percentiles)> {
+    let size = node.size;
+    let pause = match program {
+        Program::KubeIpvs(_) => PAUSE,
+        Program::KubeProxy(_) => PAUSE_OF_KUBE_PROXY,
+    };
+    let watch = watch(node)?;
     let (mut kernel, mut delivered) = (Vec::new(), Vec::new());
     for change in 0..times {
         thread::sleep(pause);
         // Every other change puts back what the one before has taken away.
         let (service, shortened) = ((change / 2).wrapping_mul(STRIDE) % size.services, change % 2 == 0);
-        let slice = objects::slice(size, service, shortened);
+        let slice = if shortened { objects::shortened_slice } else { objects::slice }(size, service);
         let (start, written) = (Instant::now(), SystemTime::now());
         node.api.change(&slice);
         kernel.push(match program {
@@ -48,17 +59,17 @@ pub(super) fn measure(size: Size, program: Program, times: u32) -> Result<Figure
                 let endpoints = if shortened { size.endpoints - 1 } else { size.endpoints };
                 node.lab.node.inside(move || until_there_are(endpoints, service, start))??
             }
-            Program::KubeProxy(_) => after_sync(&node, written)?,
+            Program::KubeProxy(_) => after_sync(node, written)?,
         });
         let arrived = watch.recv_timeout(PATIENCE).context("the watch was silent")?;
         delivered.push(arrived.duration_since(start).as_secs_f64());
     }
     let figures = |times| Percentiles::of(times).context("nothing was measured");
-    Ok(Figures::EndpointChange { kernel: figures(kernel)?, watch: figures(delivered)? })
+    Ok((figures(kernel)?, figures(delivered)?))
 }
 
 /// When each event arrives at a client that only reads.
-fn watch(node: &Node) -> Result<Receiver<Instant>> {
+pub(super) fn watch(node: &Node) -> Result<Receiver<Instant>> {
     let address = node.api.address;
     let mut stream = node.lab.node.inside(move || TcpStream::connect(address))??;
     write!(stream, "GET /apis/discovery.k8s.io/v1/endpointslices?watch=true HTTP/1.1\r\nHost: api\r\n\r\n")?;

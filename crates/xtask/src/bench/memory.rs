@@ -11,18 +11,30 @@ use super::case::{Figures, Program};
 use super::node::Node;
 
 /// Until what was needed for the sync alone has been given back, if ever.
-const REST: Duration = Duration::from_secs(10);
+pub(super) const REST: Duration = Duration::from_secs(10);
 
 pub(super) fn measure(size: Size, program: Program) -> Result<Figures> {
     let node = Node::new(size)?;
     let running = node.start(program, &[])?;
     node.synced(&running)?;
     thread::sleep(REST);
-    let status = fs::read_to_string(format!("/proc/{}/status", running.id()))?;
+    let Memory { steady, peak } = of(running.id())?;
+    Ok(Figures::Memory { steady, peak })
+}
+
+/// What a process has, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    pub(super) steady: u64,
+    pub(super) peak: u64,
+}
+
+pub(super) fn of(process: u32) -> Result<Memory> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         kibibytes.map(|kibibytes| kibibytes * 1024).with_context(|| format!("no {name} in {status}"))
     };
-    Ok(Figures::Memory { steady: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
+    Ok(Memory { steady: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
 }

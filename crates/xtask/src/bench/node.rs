@@ -16,7 +16,7 @@ use super::case::{Mode, Program};
 /// Where all of them serve their metrics.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
 /// Short queues between the API server and the program: what the server has sent the program has read, but for these
-/// bytes, so that the last byte sent is the moment when a list is complete.
+/// bytes, so that a list is complete at the moment when its last object has been sent.
 const SHORT_QUEUES: [&str; 2] = ["net.ipv4.tcp_wmem=4096 65536 65536", "net.ipv4.tcp_rmem=4096 65536 65536"];
 /// How long a sync may take; longer than that, and there is no figure.
 pub(super) const PATIENCE: Duration = Duration::from_secs(240);

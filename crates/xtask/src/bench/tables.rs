@@ -1,10 +1,12 @@
 //! The figures as tables, each beside its goal.
 
+mod growth;
+
 use std::fmt::Write as _;
 
 use testkit::floor::Size;
 
-use super::case::{Binding, Case, Figures, Mode, Percentiles, Program, Subject};
+use super::case::{Binding, Case, Figures, Measured, Mode, Percentiles, Program, Subject};
 use super::plan::{HUGE, LARGE};
 use super::report::Report;
 
@@ -18,10 +20,35 @@ pub(super) fn all(report: &Report) -> String {
         "Processor: {}, {} of them; guest: {}; load average of the machine during the run: {least:.1} to {most:.1}.\n",
         report.machine.processor, report.machine.processors, report.machine.guest,
     );
-    for table in
-        [cold_sync(report), reconcile(report), restart(report), change(report), memory(report), peers(report)]
-    {
+    for table in [
+        cold_sync(report),
+        first_vip(report),
+        reconcile(report),
+        restart(report),
+        change(report),
+        rolling_update(report),
+        memory(report),
+        growth::table(report),
+        peers(report),
+        missing(report),
+    ] {
         text.push_str(&table);
+    }
+    text
+}
+
+/// Why there is no figure.
+fn missing(report: &Report) -> String {
+    let mut text = String::new();
+    for Measured { case, outcome } in &report.measured {
+        let Err(reason) = outcome else { continue };
+        if text.is_empty() {
+            text.push_str("\n### Not measured\n\n");
+        }
+        // What the program said last follows in further lines, which the report has.
+        let reason = reason.lines().next().unwrap_or_default();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "- {case}: {reason}");
     }
     text
 }
@@ -37,6 +64,34 @@ fn cold_sync(report: &Report) -> String {
         let sync = report.cold_sync(size, Program::KubeIpvs(binding));
         let cells = [seconds(floor), seconds(sync), ratio(sync, floor)];
         table.row([format(size), binding.to_string()].into_iter().chain(cells));
+    }
+    table.text
+}
+
+fn first_vip(report: &Report) -> String {
+    let mut table = Table::new(
+        "From the start to the first VIP, `default/kubernetes`",
+        &["Services × endpoints", "VIPs as", "from the first byte (goal: 1 s)", "from the start"],
+    );
+    for case in cases(report) {
+        let Subject::FirstVip(binding) = case.subject else { continue };
+        let Some(Figures::FirstVip { from_start, from_first_byte }) = report.figures(case) else { continue };
+        let cells = [seconds(Some(from_first_byte)), seconds(Some(from_start))];
+        table.row([format(case.size), binding.to_string()].into_iter().chain(cells));
+    }
+    table.text
+}
+
+fn rolling_update(report: &Report) -> String {
+    let mut table = Table::new(
+        "A tenth of all endpoints replaced, 100 changes a second: how far the kernel is behind the watch",
+        &["Services × endpoints", "VIPs as", "changes", "p50 / p99", "greatest (goal: 100 ms)"],
+    );
+    for case in cases(report) {
+        let Subject::RollingUpdate(binding) = case.subject else { continue };
+        let Some(Figures::RollingUpdate { changes, lag, greatest }) = report.figures(case) else { continue };
+        let cells = [changes.to_string(), both(Some(lag)), seconds(Some(greatest))];
+        table.row([format(case.size), binding.to_string()].into_iter().chain(cells));
     }
     table.text
 }
@@ -161,16 +216,19 @@ fn peers(report: &Report) -> String {
             "memory, peak",
         ],
     );
-    let mut sizes = Vec::new();
-    for Case { subject, size } in cases(report) {
-        if matches!(subject, Subject::ColdSync(Program::KubeProxy(_))) && !sizes.contains(&size) {
+    let takes_part =
+        |program, size| cases(report).any(|case| case == Case { subject: Subject::ColdSync(program), size });
+    let kube_proxy = Mode::ALL.map(Program::KubeProxy);
+    let mut sizes: Vec<Size> = Vec::new();
+    for Case { size, .. } in cases(report) {
+        if !sizes.contains(&size) && kube_proxy.iter().any(|&program| takes_part(program, size)) {
             sizes.push(size);
         }
     }
     let ours = Program::KubeIpvs(Binding::Route);
     for size in sizes {
         let best = report.cold_sync(size, ours);
-        for program in [ours].into_iter().chain(Mode::ALL.map(Program::KubeProxy)) {
+        for program in [ours].into_iter().chain(kube_proxy).filter(|&program| takes_part(program, size)) {
             let sync = report.cold_sync(size, program);
             let memory = match report.figures(Case { subject: Subject::Memory(program), size }) {
                 Some(Figures::Memory { steady, peak }) => (Some(steady), Some(peak)),
@@ -293,4 +351,31 @@ fn megabytes(size: Option<u64>) -> String {
 #[expect(clippy::cast_precision_loss, reason = "at most two digits after the point are shown")]
 fn bytes(size: u64) -> f64 {
     size as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::Machine;
+
+    #[test]
+    fn a_measurement_that_failed_is_a_dash_in_its_table_and_its_reason_stands_below() {
+        let size = Size { services: 1, endpoints: 1 };
+        let cold = |program| Case { subject: Subject::ColdSync(program), size };
+        let (ours, theirs) = (Program::KubeIpvs(Binding::Route), Program::KubeProxy(Mode::Iptables));
+        let outcomes = [
+            (cold(ours), Ok(Figures::ColdSync { seconds: 0.5 })),
+            (cold(theirs), Err("it took too long\nand said much".to_owned())),
+        ];
+        let machine = Machine { processor: String::new(), processors: 1, guest: "none", loads: Vec::new() };
+        let measured = outcomes.map(|(case, outcome)| Measured { case, outcome }).to_vec();
+        let text = all(&Report { machine, measured });
+        assert!(text.contains("| 1 × 1 | kube-proxy iptables | – | – | – | – | – |\n"), "{text}");
+        assert!(text.contains("| 1 × 1 | kube-ipvs, VIPs as routes | 500.0 ms | 1.0 |"), "{text}");
+        assert!(
+            text.ends_with("- cold sync of kube-proxy iptables, 1 Services × 1: it took too long\n"),
+            "{text}"
+        );
+        assert!(!text.contains("nftables"), "what does not take part has no row: {text}");
+    }
 }

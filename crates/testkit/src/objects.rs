@@ -1,12 +1,34 @@
-//! The cluster as the API server tells it: a Node, and Services of one TCP port with their endpoints elsewhere.
+//! A cluster as the API server tells it: a Node, and Services of one TCP port with their endpoints elsewhere. For
+//! measurements: everything follows from numbers.
 
-use std::net::Ipv4Addr;
+use std::{fmt::Write as _, net::Ipv4Addr, ops::Range};
 
 use serde_json::{Value, json};
-use testkit::floor::{PORT, Size, TARGET_PORT, pod, vip};
+
+use crate::floor::{PORT, Size, TARGET_PORT, pod, vip};
+
+/// A line of a watch. The type comes first, as a real server has it.
+pub fn event(kind: &str, object: &Value) -> String {
+    let mut line = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(line, "{{\"type\":\"{kind}\",\"object\":{object}}}");
+    line
+}
+
+/// The lines that a watch of these objects begins with.
+pub fn added(objects: impl Iterator<Item = Value>) -> String {
+    objects.fold(String::new(), |lines, object| lines + &event("ADDED", &object))
+}
+
+/// The line that says that all objects there were have been told of.
+pub fn end_of_list(version: &str, kind: &str) -> String {
+    let annotations = json!({"k8s.io/initial-events-end": "true"});
+    let metadata = json!({"resourceVersion": "1", "annotations": annotations});
+    event("BOOKMARK", &json!({"apiVersion": version, "kind": kind, "metadata": metadata}))
+}
 
 /// The Node that the programs under test run on, by the name they are started with.
-pub(super) fn node(ip: Ipv4Addr) -> Value {
+pub fn node(ip: Ipv4Addr) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -23,7 +45,7 @@ pub(super) fn node(ip: Ipv4Addr) -> Value {
 }
 
 /// As the API server fills in what `kubectl expose` leaves out.
-pub(super) fn service(number: u32) -> Value {
+pub fn service(number: u32) -> Value {
     let (name, ip) = (name(number), vip(number));
     json!({
         "apiVersion": "v1",
@@ -44,13 +66,20 @@ pub(super) fn service(number: u32) -> Value {
     })
 }
 
-/// As the EndpointSlice controller writes it, with the last endpoint left out if `shortened`.
-pub(super) fn slice(size: Size, number: u32, shortened: bool) -> Value {
+/// As the EndpointSlice controller writes it, with all endpoints of the Service.
+pub fn slice(size: Size, number: u32) -> Value {
+    slice_of(number, size.endpoints_of(number))
+}
+
+/// The same with the last endpoint left out.
+pub fn shortened_slice(size: Size, number: u32) -> Value {
+    let Range { start, end } = size.endpoints_of(number);
+    slice_of(number, start..end.saturating_sub(1))
+}
+
+/// The EndpointSlice of a Service with these endpoints.
+pub fn slice_of(number: u32, endpoints: impl Iterator<Item = u32>) -> Value {
     let service = name(number);
-    let mut numbers = size.endpoints_of(number);
-    if shortened {
-        numbers.next_back();
-    }
     let endpoint = |number: u32| {
         json!({
             "addresses": [pod(number)],
@@ -75,13 +104,14 @@ pub(super) fn slice(size: Size, number: u32, shortened: bool) -> Value {
         "kind": "EndpointSlice",
         "metadata": metadata(&format!("{service}-abcde"), &labels),
         "addressType": "IPv4",
-        "endpoints": numbers.map(endpoint).collect::<Value>(),
+        "endpoints": endpoints.map(endpoint).collect::<Value>(),
         "ports": [{"name": "", "port": TARGET_PORT, "protocol": "TCP"}],
     })
 }
 
+/// The first is the API server's own, which a proxy is to serve before all others.
 fn name(number: u32) -> String {
-    format!("service-{number}")
+    if number == 0 { "kubernetes".to_owned() } else { format!("service-{number}") }
 }
 
 /// As long as those of a real server.

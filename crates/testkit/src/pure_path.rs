@@ -1,0 +1,54 @@
+//! What is counted of the way from JSON to the kernel: the phases of `crates/watcher/benches/pure_path.rs`, which goes through them, and
+//! of `cargo xtask bench --check`, which counts their instructions.
+
+use serde::{Deserialize, Serialize};
+
+/// A phase. Each needs what those before have made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Makes what the API server sends. No work of kube-ipvs.
+    Inputs,
+    /// Both lists: from bytes to Services and EndpointSlices.
+    Decode,
+    /// From those to the desired state.
+    Desire,
+    /// The plan for a kernel that has nothing.
+    Plan,
+    /// The plan's IPVS commands and nf_tables changes as netlink messages.
+    Encode,
+    /// The image of the kernel follows the plan.
+    Follow,
+    /// The plan for a kernel that has everything.
+    PlanNothing,
+    /// Changes of one endpoint each: from bytes to netlink messages and the image.
+    Change,
+}
+
+impl Phase {
+    /// All of them, in their order.
+    pub const ALL: [Self; 8] = [
+        Self::Inputs,
+        Self::Decode,
+        Self::Desire,
+        Self::Plan,
+        Self::Encode,
+        Self::Follow,
+        Self::PlanNothing,
+        Self::Change,
+    ];
+
+    /// As it is asked for.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inputs => "inputs",
+            Self::Decode => "decode",
+            Self::Desire => "desire",
+            Self::Plan => "plan",
+            Self::Encode => "encode",
+            Self::Follow => "follow",
+            Self::PlanNothing => "plan-nothing",
+            Self::Change => "change",
+        }
+    }
+}

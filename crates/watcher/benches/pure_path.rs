@@ -1,0 +1,191 @@
+//! What kube-ipvs itself computes, from the bytes of the API server to the bytes for the kernel, with neither of the two.
+//!
+//! `pure_path PHASE` goes through all phases up to this one, and ends at once. What a phase costs is the difference to
+//! the run before; `cargo xtask bench --check` counts it in instructions, which are the same on every run.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    convert::Infallible,
+    env,
+    future::{self, Future, poll_fn},
+    hint::black_box,
+    pin::Pin,
+    process,
+    rc::Rc,
+    sync::{Mutex, PoisonError},
+    task::Poll,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use futures::stream;
+use http::{Request, Response};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
+use ipvs::{Family, KernelIpvs};
+use kube::{Client, client::Body};
+use netfilter::KernelNetfilter;
+use netlink::Batch;
+use service::{Change, Options, State};
+use testkit::{
+    floor::Size,
+    objects::{self, added, end_of_list, event},
+    pure_path::Phase,
+};
+use tokio::{
+    runtime::{self, Runtime},
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+};
+use watcher::{Observed, Operation, Ownership, Parts, Plan, Scope, api, diff};
+
+/// Large enough that what does not grow hardly counts, small enough for valgrind.
+const SIZE: Size = Size { services: 1_000, endpoints: 5 };
+/// How many EndpointSlices change, one after the other.
+const CHANGES: u32 = 100;
+/// About as much as comes in one frame of HTTP/2.
+const CHUNK: usize = 16 * 1024;
+/// Some number for IPVS among the families of generic netlink.
+const GENERIC_FAMILY: u16 = 0x20;
+
+fn main() -> Result<()> {
+    let named = |name: String| Phase::ALL.into_iter().find(|phase| phase.name() == name);
+    let last = env::args().skip(1).find_map(named).context("which phase?")?;
+    // At once, so that giving memory back is not counted.
+    let end_of = |phase| {
+        if phase == last {
+            process::exit(0);
+        }
+    };
+
+    let mut source = Source::new()?;
+    let changes: Vec<_> = (0..CHANGES)
+        .map(|number| Bytes::from(event("MODIFIED", &objects::shortened_slice(SIZE, number))))
+        .collect();
+    end_of(Phase::Inputs);
+
+    let news = source.until(|news| {
+        let has = |wanted: fn(&Change) -> bool| news.iter().any(wanted);
+        has(|news| matches!(news, Change::ReplaceServices(_)))
+            && has(|news| matches!(news, Change::ReplaceSlices(_)))
+    });
+    end_of(Phase::Decode);
+
+    let mut state = State::new(Options::new("node"));
+    for change in news {
+        black_box(state.apply(change));
+    }
+    end_of(Phase::Desire);
+
+    let ours = Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new() };
+    let mut image = Observed::default();
+    let plan = diff(&state, &image, Scope::All, &ours);
+    let all = SIZE.services * (1 + SIZE.endpoints);
+    ensure!(plan.len() > all as usize, "only {} operations", plan.len());
+    end_of(Phase::Plan);
+
+    black_box(encoded(&plan));
+    end_of(Phase::Encode);
+
+    plan.operations.iter().for_each(|operation| image.carried_out(operation));
+    end_of(Phase::Follow);
+
+    let nothing = diff(&state, &image, Scope::All, &ours);
+    ensure!(nothing.is_empty(), "something is still to be done: {nothing}");
+    end_of(Phase::PlanNothing);
+
+    for change in changes {
+        source.slices.send(change)?;
+        for news in source.until(|news| !news.is_empty()) {
+            let touched = state.apply(news);
+            let plan = diff(&state, &image, Scope::Touched(&touched, Parts::NONE), &ours);
+            ensure!(plan.len() == 1, "one real server goes: {plan}");
+            black_box(encoded(&plan));
+            plan.operations.iter().for_each(|operation| image.carried_out(operation));
+        }
+    }
+    end_of(Phase::Change);
+    Ok(())
+}
+
+/// The messages to IPVS and to nf_tables. Those for VIPs are few bytes each and made where they are sent.
+fn encoded(plan: &Plan) -> (Batch, Batch) {
+    let (mut commands, mut changes) = (Vec::new(), Vec::new());
+    for operation in &plan.operations {
+        match operation {
+            Operation::Ipvs(command) => commands.push(command.clone()),
+            Operation::Netfilter(change) => changes.push(*change),
+            Operation::Link(_) => {}
+        }
+    }
+    let mut servers = Batch::default();
+    KernelIpvs::encode_for(GENERIC_FAMILY, &commands, &mut servers);
+    (servers, KernelNetfilter::encode(&changes))
+}
+
+/// kube-ipvs' watches of an API server that has all answers in memory.
+struct Source {
+    runtime: Runtime,
+    watching: Pin<Box<dyn Future<Output = Infallible>>>,
+    news: Rc<RefCell<Vec<Change>>>,
+    slices: UnboundedSender<Bytes>,
+    /// As long as they are there, the answers go on.
+    _others: [UnboundedSender<Bytes>; 2],
+}
+
+impl Source {
+    fn new() -> Result<Self> {
+        let node = event("ADDED", &objects::node([192, 0, 2, 1].into()));
+        let services = added((0..SIZE.services).map(objects::service));
+        let slices = added((0..SIZE.services).map(|number| objects::slice(SIZE, number)));
+        let (node, nodes) = answer(node + &end_of_list("v1", "Node"))?;
+        let (service, services) = answer(services + &end_of_list("v1", "Service"))?;
+        let end = end_of_list("discovery.k8s.io/v1", "EndpointSlice");
+        let (slice, slices) = answer(slices + &end)?;
+        let answers = Mutex::new(vec![("nodes", nodes), ("services", services), ("endpointslices", slices)]);
+        let respond = move |request: Request<Body>| {
+            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let asked = answers.iter().position(|(resource, _)| request.uri().path().ends_with(resource));
+            // Nobody sends anything on a new channel: what was not expected has an empty answer.
+            let mut chunks =
+                asked.map_or_else(|| unbounded_channel().1, |asked| answers.swap_remove(asked).1);
+            let frames = stream::poll_fn(move |context| {
+                chunks.poll_recv(context).map(|chunk| Some(Ok::<_, Infallible>(Frame::data(chunk?))))
+            });
+            future::ready(Ok::<_, Infallible>(Response::new(StreamBody::new(frames))))
+        };
+
+        let runtime = runtime::Builder::new_current_thread().enable_time().build()?;
+        let entered = runtime.enter();
+        let client = Client::new(tower::service_fn(respond), "default");
+        drop(entered);
+        let news = Rc::new(RefCell::new(Vec::new()));
+        let heard = Rc::clone(&news);
+        let watching = Box::pin(async move {
+            let troubles = api::Troubles::default();
+            api::watch(client, "node", &troubles, |change| heard.borrow_mut().push(change)).await
+        });
+        Ok(Self { runtime, watching, news, slices: slice, _others: [node, service] })
+    }
+
+    /// What has been heard when it is enough.
+    fn until(&mut self, enough: impl Fn(&[Change]) -> bool) -> Vec<Change> {
+        let Self { runtime, watching, news, .. } = self;
+        runtime.block_on(poll_fn(|context| {
+            if let Poll::Ready(never) = watching.as_mut().poll(context) {
+                match never {}
+            }
+            let mut news = news.borrow_mut();
+            if enough(&news) { Poll::Ready(news.split_off(0)) } else { Poll::Pending }
+        }))
+    }
+}
+
+/// The rest of an answer, by which more can be sent, and the answer, which begins with this text.
+fn answer(text: String) -> Result<(UnboundedSender<Bytes>, UnboundedReceiver<Bytes>)> {
+    let (sender, receiver) = unbounded_channel();
+    let mut rest = Bytes::from(text);
+    while !rest.is_empty() {
+        sender.send(rest.split_to(rest.len().min(CHUNK)))?;
+    }
+    Ok((sender, receiver))
+}

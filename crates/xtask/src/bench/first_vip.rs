@@ -1,0 +1,40 @@
+//! How soon a node that comes up reaches the API server by its Service: from the start of the program, and from the
+//! first byte that it gets, until `default/kubernetes` is served.
+
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use ipvs::{Id, Ipvs as _, KernelIpvs};
+use testkit::floor::{self, Size};
+
+use super::case::{Binding, Figures, Program};
+use super::node::{Node, PATIENCE, between};
+
+/// Looked at every millisecond: the program under test shares the processor.
+const PAUSE: Duration = Duration::from_millis(1);
+
+pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
+    let node = Node::new(size)?;
+    let running = node.start(Program::KubeIpvs(binding), &[])?;
+    let served = node.lab.node.inside(until_served)??;
+    Ok(Figures::FirstVip {
+        from_start: between(running.started, served)?,
+        from_first_byte: between(node.api.first_byte()?, served)?,
+    })
+}
+
+/// When the first Service can be reached. A VIP becomes local to the node when all else is there, and only then can a
+/// socket be bound to it.
+fn until_served() -> Result<SystemTime> {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = UdpSocket::bind((floor::vip(0), 0)) {
+        ensure!(Instant::now() < deadline, "the first VIP is not local to the node: {error}");
+        thread::sleep(PAUSE);
+    }
+    let served = SystemTime::now();
+    let servers = KernelIpvs::open()?.real_servers(Id::Address(floor::address(0)))?;
+    servers.first().context("the first VIP has no real server")?;
+    Ok(served)
+}

@@ -1,0 +1,109 @@
+//! Every endpoint of some Services is replaced by another, one a change, at a steady pace: how far the kernel is behind
+//! what the watch delivers.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ipvs::{Id, Ipvs as _, KernelIpvs};
+use testkit::floor::{self, Size};
+use testkit::objects;
+
+use super::case::{Binding, Figures, Percentiles, Program};
+use super::endpoint_change::{AT_ONCE, watch};
+use super::node::{Node, PATIENCE, Process};
+
+/// Of all endpoints, this part is replaced.
+const PART: u32 = 10;
+/// 100 changes in a second.
+const PACE: Duration = Duration::from_millis(10);
+/// No look at everything is due meanwhile, so that one that happens has been caused by a change.
+const NEVER: &str = "--ipvs-sync-period=1h";
+/// Until what follows a start, another look at everything perhaps, is over.
+const AFTER_THE_START: Duration = Duration::from_secs(2);
+
+/// A change: from when on this Service shall have this endpoint.
+struct Expected {
+    service: u32,
+    endpoint: IpAddr,
+}
+
+pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
+    let node = Node::new(size)?;
+    let running = node.start(Program::KubeIpvs(binding), &[AT_ONCE, NEVER])?;
+    node.synced(&running)?;
+    let watch = watch(&node)?;
+    thread::sleep(AFTER_THE_START);
+    let begun = Instant::now();
+    let (sender, expected) = channel();
+    let kernel = node.lab.node.spawn(move || arrivals(&expected))?;
+
+    let services = size.services.div_ceil(PART);
+    for (change, (step, service)) in
+        (0..size.endpoints).flat_map(|step| (0..services).map(move |service| (step, service))).enumerate()
+    {
+        let due = begun + PACE * u32::try_from(change)?;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        // The new endpoints have the numbers after all others.
+        let new = |old| old + size.services * size.endpoints;
+        let old = size.endpoints_of(service);
+        let replaced = old.start + step;
+        let now = old.map(|number| if number > replaced { number } else { new(number) });
+        node.api.change(&objects::slice_of(service, now));
+        sender.send(Expected { service, endpoint: floor::pod(new(replaced)).into() })?;
+    }
+    drop(sender);
+    let arrived = kernel.join().map_err(|_| anyhow::anyhow!("looking at the kernel failed"))???;
+    let lags = arrived.iter().map(|arrived| {
+        let delivered = watch.recv_timeout(PATIENCE).context("the watch was silent")?;
+        Ok(arrived.saturating_duration_since(delivered).as_secs_f64())
+    });
+    let lags = lags.collect::<Result<Vec<_>>>()?;
+
+    let Process::KubeIpvs(daemon) = &running.process else { bail!("kube-ipvs was asked for") };
+    let status = daemon.status(&node.lab.node)?;
+    let age = status.pointer("/last_full_sync/age").and_then(serde_json::Value::as_f64);
+    let age = age.context("no full sync in the status")?;
+    ensure!(age > begun.elapsed().as_secs_f64(), "there was a full sync {age} s ago");
+    let greatest = lags.iter().copied().fold(0.0, f64::max);
+    Ok(Figures::RollingUpdate {
+        changes: lags.len(),
+        lag: Percentiles::of(lags).context("nothing was measured")?,
+        greatest,
+    })
+}
+
+/// When each of these was in the kernel. They get there in their order, more than one at a time if the program is
+/// behind.
+fn arrivals(expected: &Receiver<Expected>) -> Result<Vec<Instant>> {
+    let mut kernel = KernelIpvs::open()?;
+    let (mut open, mut arrived) = (VecDeque::new(), Vec::new());
+    let mut last = Instant::now();
+    loop {
+        loop {
+            match expected.try_recv() {
+                Ok(expected) => open.push_back(expected),
+                Err(TryRecvError::Disconnected) if open.is_empty() => return Ok(arrived),
+                Err(_) => break,
+            }
+        }
+        while let Some(Expected { service, endpoint }) = open.front() {
+            let servers = kernel.real_servers(Id::Address(floor::address(*service)))?;
+            let takes = |server: &ipvs::ObservedRealServer| {
+                server.config.address.ip == *endpoint && server.config.weight > 0
+            };
+            if !servers.iter().any(takes) {
+                break;
+            }
+            last = Instant::now();
+            arrived.push(last);
+            open.pop_front();
+        }
+        ensure!(open.is_empty() || last.elapsed() < PATIENCE, "a change has not reached the kernel");
+        // Lets the program under test have the processor, if there is only one.
+        thread::sleep(Duration::from_millis(1));
+    }
+}

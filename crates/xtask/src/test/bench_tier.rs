@@ -1,0 +1,27 @@
+//! The tier of the measurements: that each works, and that what kube-ipvs computes has not become dearer.
+
+use super::tally::Report;
+use crate::bench::{self, Check};
+use crate::guest::Kernel;
+
+/// Every measurement in a tiny size. A failure of the real kube-proxy is one here, too: what is tested is the measuring.
+pub(super) fn small(kernel: &Kernel, names: &[String]) -> Report {
+    if let Err(error) = kernel.prepare() {
+        return Report::skip(format!("{error:#}"));
+    }
+    match bench::try_out(kernel.clone(), names) {
+        Ok((passed, failed)) => Report { passed, failed, ..Report::default() },
+        Err(error) => Report::failure(format!("{error:#}")),
+    }
+}
+
+/// The instructions of each phase.
+pub(super) fn instructions() -> Report {
+    match bench::check() {
+        Ok(Check::Compared { good, complaints }) => {
+            Report { passed: good, failed: complaints, ..Report::default() }
+        }
+        Ok(Check::Unavailable(reason)) => Report::skip(reason),
+        Err(error) => Report::failure(format!("{error:#}")),
+    }
+}
