@@ -1,4 +1,5 @@
-//! The first sync of many Services against the raw floor of the same kernel operations.
+//! The first sync of many Services against the raw floor of the same kernel operations, and the periodic sync that
+//! finds nothing to do against the readings that there are of the same kernel.
 //!
 //! The floor is a batch of requests encoded beforehand and sent with one acknowledgement: what the
 //! kernel itself needs. Both run in a fresh network namespace on the same kernel. Needs root and
@@ -16,7 +17,7 @@
 use std::{
     collections::BTreeSet,
     process::Command,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -24,7 +25,7 @@ use dummy_interface::{KernelLinks, VipBinding};
 use ipvs::{Family, KernelIpvs, Protocol};
 use netfilter::{Change, KernelNetfilter};
 use nix::sched::{CloneFlags, unshare};
-use reconciler::{Outlets, Timing};
+use reconciler::{Handle, Outlets, Timing, Trigger};
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
 use testkit::floor::{self, PORT, Size, TARGET_PORT, pod, policy, vip};
 use watcher::{Kernel, Observed, Ownership, Scope, diff};
@@ -51,6 +52,68 @@ fn main() {
             );
         }
     }
+    periods();
+}
+
+/// Medians of so many.
+const PERIODS: usize = 7;
+
+fn periods() {
+    println!(
+        "\n| Services × endpoints | VIPs as | IPVS by netlink | its virtual servers | as text | the rest | everything read anew | periodic sync | × text and rest |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for size in SIZES {
+        for (name, binding) in bindings() {
+            let Size { services, endpoints } = size;
+            let [netlink, servers, text, rest, anew, period] = fresh(move || period(size, binding));
+            println!(
+                "| {services} × {endpoints} | {name} | {} | {} | {} | {} | {} | {} | {:.2} |",
+                ms(netlink),
+                ms(servers),
+                ms(text),
+                ms(rest),
+                ms(anew),
+                ms(period),
+                period.as_secs_f64() / (text + rest).as_secs_f64(),
+            );
+        }
+    }
+}
+
+/// Between two periodic syncs everything is read in every way, so that other work on the machine is a burden to all.
+fn period(size: Size, binding: VipBinding) -> [Duration; 6] {
+    let (_, handle, thread) = synced(size, binding, Duration::from_secs(2));
+    let last_full = || handle.status().unwrap().last_full_sync.map(|last| (last.report, last.age));
+    let mut measured: [Vec<Duration>; 6] = Default::default();
+    let mut ended = Instant::now();
+    while measured[0].len() < PERIODS {
+        thread::sleep(Duration::from_millis(5));
+        let Some((report, age)) = last_full() else { continue };
+        let now = Instant::now().checked_sub(age).unwrap();
+        if report.trigger != Trigger::Period || now < ended + Duration::from_millis(100) {
+            continue;
+        }
+        ended = now;
+        assert_eq!((report.done, report.failed), (0, 0), "{report:?}");
+        let read = floor::read(binding).unwrap();
+        let anew = handle.resync().unwrap();
+        let figures = [
+            read.ipvs_by_netlink,
+            read.virtual_servers,
+            read.ipvs_as_text,
+            read.rest,
+            anew.took,
+            report.took,
+        ];
+        measured.iter_mut().zip(figures).for_each(|(all, figure)| all.push(figure));
+    }
+    handle.stop().unwrap();
+    thread.join().unwrap();
+    measured.map(|mut all| {
+        all.sort_unstable();
+        all.swap_remove(PERIODS / 2)
+    })
 }
 
 fn bindings() -> [(&'static str, VipBinding); 2] {
@@ -120,9 +183,16 @@ fn ownership() -> Ownership {
 
 /// From the last list to the end of the first sync, by the reconciler itself.
 fn sync(size: Size, binding: VipBinding) -> Duration {
-    let hour = Duration::from_secs(3600);
+    let (took, handle, thread) = synced(size, binding, Duration::from_secs(3600));
+    handle.stop().unwrap();
+    thread.join().unwrap();
+    took
+}
+
+/// A reconciler after its first sync, and what that took from the last list on.
+fn synced(size: Size, binding: VipBinding, sync_period: Duration) -> (Duration, Handle, JoinHandle<()>) {
     let (list, slices) = objects(size);
-    let timing = Timing { sync_period: hour, min_sync_period: Duration::ZERO, drain_timeout: None };
+    let timing = Timing { sync_period, min_sync_period: Duration::ZERO, drain_timeout: None };
     let unheard = Outlets::closed();
     let (handle, thread) = reconciler::start(state(), kernel(binding), ownership(), timing, unheard).unwrap();
     handle.change(service::Change::ReplaceServices(list)).unwrap();
@@ -135,9 +205,7 @@ fn sync(size: Size, binding: VipBinding) -> Duration {
     let took = start.elapsed();
     let report = handle.status().unwrap().last_sync.unwrap().report;
     assert_eq!(report.failed, 0, "{report:?}");
-    handle.stop().unwrap();
-    thread.join().unwrap();
-    took
+    (took, handle, thread)
 }
 
 /// The phases one by one.

@@ -8,6 +8,7 @@
 //!   counterparts. They are all there is without the default feature `client`, for code that computes
 //!   what a load balancer should look like and knows no kernel.
 //! - [`text::Listing`] prints the table as `ipvsadm -Ln` does, byte for byte.
+//! - [`survey`] reads the kernel's own text of the table, which is shorter and much cheaper than netlink's.
 //! - [`KernelIpvs`] reads and changes the kernel's table, whole or by pieces. Code that should not
 //!   need a kernel in its tests takes the trait [`Ipvs`] instead.
 //!
@@ -37,6 +38,7 @@ mod protocol;
 mod real_server;
 mod scheduler;
 mod stats;
+pub mod survey;
 pub mod text;
 mod virtual_server;
 

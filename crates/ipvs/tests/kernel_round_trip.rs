@@ -7,5 +7,6 @@ mod kernel_round_trip {
     mod listing;
     mod outcomes;
     mod support;
+    mod survey;
     mod whole_table;
 }

@@ -26,6 +26,7 @@ mod observer;
 mod outlets;
 mod reconcile;
 mod report;
+mod sample;
 mod schedule;
 mod schedulers;
 mod stale_flows;

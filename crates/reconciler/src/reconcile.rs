@@ -1,6 +1,6 @@
 //! One sync: read what must be read, compare, carry out.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Instant};
+use std::{borrow::Cow, collections::BTreeSet, net::IpAddr, time::Instant};
 
 use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
@@ -8,7 +8,8 @@ use netfilter::{Change::InstallTable, conntrack::StaleFlow};
 use service::{Change, State, Touched};
 use tracing::debug;
 use watcher::{
-    Kernel, Observed, Operation, Ownership, Parts, Plan, ReadError, Scope, departing_real_servers, diff,
+    Drift, Kernel, Observed, Operation, Ownership, Parts, Plan, ReadError, Scope, VerifyError,
+    departing_real_servers, diff, one_line,
 };
 
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
     apply::{Outcome, apply},
     closed::Closed,
     draining::Draining,
+    sample::Sample,
     schedulers,
 };
 
@@ -27,6 +29,8 @@ pub(crate) struct Reconciler {
     ours: Ownership,
     /// The kernel as last seen; `None` before the first read and after a doubt.
     image: Option<Observed>,
+    /// Which virtual servers the next look at everything reads to the last detail.
+    sample: Sample,
     /// Whether the kernel was read before: what the first reading finds is what an earlier daemon left.
     adopted: bool,
     /// What changed since the last sync, and what that one left undone.
@@ -54,10 +58,29 @@ struct Reread {
     node_addresses: bool,
 }
 
+/// The kernel as read for a sync.
+struct Reading {
+    image: Observed,
+    depth: Depth,
+    /// Where it was not as in the image. That is compared with the desired state, beside what is touched.
+    drift: Drift,
+}
+
+/// How the kernel was looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// Everything was read.
+    Read,
+    /// Everything was compared with the image.
+    Verified,
+    /// What was asked for was read.
+    Part,
+}
+
 /// A sync that has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Synced {
-    /// Whether everything was read.
+    /// Whether everything was looked at.
     pub(crate) full: bool,
     pub(crate) outcome: Outcome,
     /// UDP flows that conntrack is to forget.
@@ -75,6 +98,7 @@ impl Reconciler {
             kernel,
             ours,
             image: None,
+            sample: Sample::default(),
             adopted: false,
             touched: Touched::default(),
             reread: Reread::default(),
@@ -139,21 +163,23 @@ impl Reconciler {
         let reread = std::mem::take(&mut self.reread);
         // Whatever goes wrong from here on, without an image the next sync reads everything.
         let image = self.image.take().filter(|_| !trigger.reads_everything());
-        let full = image.is_none();
-        let looked_at: Vec<_> =
-            if full { self.draining.virtual_servers().collect() } else { self.draining.due(begin).collect() };
-        touched.virtual_servers.extend(looked_at);
-        let synced = match self.read(image, reread, &mut touched) {
-            Ok(mut image) => {
-                for (of, server) in self.draining.expired(begin) {
-                    image.expire(&of, &server);
-                }
-                let scope = if full { Scope::All } else { Scope::Touched(&touched, reread.parts) };
-                self.converge(image, scope, trigger, &touched)
-            }
-            Err(error) => Synced { outcome: Outcome::unread(&error), ..Synced::default() },
+        let looked_at: Vec<_> = match &image {
+            Some(_) if trigger != Trigger::Period => self.draining.due(begin).collect(),
+            _ => self.draining.virtual_servers().collect(),
         };
-        self.note_draining(full, &touched.virtual_servers);
+        touched.virtual_servers.extend(looked_at);
+        let synced = match self.read(image, trigger, reread, &mut touched) {
+            Ok(mut reading) => {
+                for (of, server) in self.draining.expired(begin) {
+                    reading.image.expire(&of, &server);
+                }
+                self.converge(reading, trigger, &touched)
+            }
+            Err(error) => {
+                self.draining.unseen(Instant::now());
+                Synced { outcome: Outcome::unread(&error), ..Synced::default() }
+            }
+        };
         // What could not be compared is still to be.
         if synced.outcome.unread.is_some() {
             self.touched.merge(touched);
@@ -161,28 +187,38 @@ impl Reconciler {
         synced
     }
 
-    /// Reads everything, or brings the image up to date where the kernel has told of something. The node's
-    /// addresses are news as well, and what they touch is touched.
+    /// Reads everything, compares everything with the image, or brings the image up to date where the kernel has
+    /// told of something. The node's addresses are news as well, and what they touch is touched.
     fn read(
         &mut self,
         image: Option<Observed>,
+        trigger: Trigger,
         reread: Reread,
         touched: &mut Touched,
-    ) -> Result<Observed, ReadError> {
-        let Some(mut image) = image else {
-            let image = Observed::read(&mut self.kernel)?;
-            touched.merge(self.hear_node_addresses(&image));
-            return Ok(image);
+    ) -> Result<Reading, ReadError> {
+        let Some(mut image) = image else { return self.read_everything(touched) };
+        let (depth, drift) = if trigger == Trigger::Period {
+            let sample = self.sample.next();
+            match image.verify(&mut self.kernel, |of| sample.contains(of)) {
+                Ok(drift) => (Depth::Verified, drift),
+                Err(VerifyError::Unread(error)) => return Err(error),
+                Err(error @ VerifyError::NoSurvey(_)) => {
+                    debug!("{}: everything is read", one_line(&error));
+                    return self.read_everything(touched);
+                }
+            }
+        } else {
+            if reread.parts.tables {
+                image.refresh_tables(&mut self.kernel)?;
+            }
+            if reread.parts.links {
+                image.refresh_links(&mut self.kernel)?;
+            } else if reread.node_addresses {
+                image.refresh_node_addresses(&mut self.kernel)?;
+            }
+            (Depth::Part, Drift { parts: reread.parts, ..Drift::default() })
         };
-        if reread.parts.tables {
-            image.refresh_tables(&mut self.kernel)?;
-        }
-        if reread.parts.links {
-            image.refresh_links(&mut self.kernel)?;
-        } else if reread.node_addresses {
-            image.refresh_node_addresses(&mut self.kernel)?;
-        }
-        if reread.parts.links || reread.node_addresses {
+        if depth == Depth::Verified || reread.parts.links || reread.node_addresses {
             // Mostly a lease was renewed, and nothing changed at all.
             touched.merge(self.hear_node_addresses(&image));
         }
@@ -192,7 +228,13 @@ impl Reconciler {
                 image.refresh_real_servers(&mut self.kernel, *address)?;
             }
         }
-        Ok(image)
+        Ok(Reading { image, depth, drift })
+    }
+
+    fn read_everything(&mut self, touched: &mut Touched) -> Result<Reading, ReadError> {
+        let image = Observed::read(&mut self.kernel)?;
+        touched.merge(self.hear_node_addresses(&image));
+        Ok(Reading { image, depth: Depth::Read, drift: Drift::default() })
     }
 
     /// Tells the desired state which addresses the node has. The same as before touch nothing.
@@ -201,8 +243,17 @@ impl Reconciler {
     }
 
     /// Compares with a fresh image, and makes the kernel as desired.
-    fn converge(&mut self, image: Observed, scope: Scope<'_>, trigger: Trigger, touched: &Touched) -> Synced {
-        let full = matches!(scope, Scope::All);
+    fn converge(&mut self, reading: Reading, trigger: Trigger, touched: &Touched) -> Synced {
+        let Reading { image, depth, drift } = reading;
+        let mut compared = Cow::Borrowed(touched);
+        if !drift.virtual_servers.is_empty() {
+            compared.to_mut().virtual_servers.extend(drift.virtual_servers);
+        }
+        let scope = match depth {
+            Depth::Read => Scope::All,
+            Depth::Verified | Depth::Part => Scope::Touched(&compared, drift.parts),
+        };
+        let full = depth != Depth::Part;
         let mut plan = diff(&self.state, &image, scope, &self.ours);
         let postponed = schedulers::put_off(&mut plan, &image, schedulers::AT_ONCE);
         let repairs = self.repairs(&plan, touched);
@@ -232,6 +283,7 @@ impl Reconciler {
             });
         self.postponed = postponed.len();
         self.touched.virtual_servers.extend(postponed);
+        self.note_draining(depth == Depth::Read, &compared.virtual_servers);
         let stale_flows = std::mem::take(&mut outcome.stale_flows).finish(self.image.as_ref());
         Synced { full, outcome, stale_flows, repairs, unfinished }
     }
@@ -272,13 +324,13 @@ impl Reconciler {
         unexpected.take(count).map(ToString::to_string).collect()
     }
 
-    /// Remembers which real servers drain: of all virtual servers after a full sync, else of those that were
+    /// Remembers which real servers drain: of all virtual servers after everything was read, else of those that were
     /// compared.
-    fn note_draining(&mut self, full: bool, compared: &BTreeSet<ServiceAddress>) {
+    fn note_draining(&mut self, everything: bool, compared: &BTreeSet<ServiceAddress>) {
         let now = Instant::now();
         let Some(image) = &self.image else { return self.draining.unseen(now) };
         let every = || image.virtual_servers.keys().copied().chain(self.draining.virtual_servers());
-        let seen: Vec<_> = if full { every().collect() } else { compared.iter().copied().collect() };
+        let seen: Vec<_> = if everything { every().collect() } else { compared.iter().copied().collect() };
         for of in seen {
             // One that has its weight yet could not be given weight 0, which is a failure.
             let draining = departing_real_servers(&self.state, image, &of)

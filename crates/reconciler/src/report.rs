@@ -37,7 +37,7 @@ pub enum Trigger {
 pub struct Report {
     /// Why it ran.
     pub trigger: Trigger,
-    /// Whether it read the kernel's whole state before it compared.
+    /// Whether it looked at the whole kernel: read it, or made sure that it is as it was known to be.
     pub full: bool,
     /// How many operations the kernel carried out.
     pub done: usize,
@@ -55,10 +55,10 @@ pub struct Report {
 }
 
 impl Trigger {
-    /// Whether the kernel's whole state is read for it. The other reasons trust the image that was
-    /// kept since the last full read.
+    /// Whether the kernel's whole state is read anew for it. For the period the image that was kept since is
+    /// compared with the kernel; the other reasons trust it.
     pub(crate) fn reads_everything(self) -> bool {
-        matches!(self, Self::Start | Self::Period | Self::Forced)
+        matches!(self, Self::Start | Self::Forced)
     }
 
     /// Whether the kernel told by itself that there was something to look at.
@@ -151,7 +151,7 @@ pub struct Status {
     pub problems: Vec<String>,
     /// The last sync, if there was one.
     pub last_sync: Option<LastSync>,
-    /// The last sync that read the whole kernel: what something else changed since is not known.
+    /// The last sync that looked at the whole kernel: what something else changed since is not known.
     pub last_full_sync: Option<LastSync>,
 }
 

@@ -29,7 +29,7 @@ pub struct Timing {
     pub drain_timeout: Option<Duration>,
 }
 
-/// How much of the kernel a sync read.
+/// How much of the kernel a sync looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// Everything.

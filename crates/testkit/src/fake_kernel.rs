@@ -3,13 +3,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
+    io,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ipvs::{
     Command, Family, Id, Ipvs, ObservedRealServer, ObservedVirtualServer, RealServerAddress, Scheduler,
-    Stats, VirtualServer,
+    ServiceFlags, Stats, VirtualServer,
+    survey::{Persistence, RealServerSummary, VirtualServerSummary},
 };
 use netfilter::{Element, Netfilter};
 use netlink::{Errno, Failure, Refusal};
@@ -41,6 +43,12 @@ pub struct State {
     pub writes: Vec<String>,
     /// How many full reads of virtual servers there were.
     pub full_reads: usize,
+    /// How often everything was looked at in short.
+    pub surveys: usize,
+    /// How often the real servers of one virtual server were read.
+    pub real_server_reads: usize,
+    /// The short way to everything is not open: `Ipvs::survey` fails.
+    pub no_survey: bool,
     /// How many calls there were: reads, and each command of a batch.
     pub calls: usize,
     failure: Option<Injected>,
@@ -86,6 +94,8 @@ impl FakeKernel {
         state.calls = 0;
         state.writes.clear();
         state.full_reads = 0;
+        state.real_server_reads = 0;
+        state.surveys = 0;
     }
 
     /// The writes since the last [`FakeKernel::heal`], one a line, each line ended.
@@ -192,6 +202,32 @@ impl State {
     }
 }
 
+/// As the kernel shows it in short.
+fn summary(
+    (config, real_servers): &(VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>),
+) -> Option<VirtualServerSummary> {
+    let Id::Address(address) = config.id else { return None };
+    let persistence = config.flags.contains(ServiceFlags::PERSISTENT).then(|| Persistence {
+        timeout: config.timeout,
+        mask: match address.ip {
+            IpAddr::V4(_) => u32::MAX.checked_shl(32 - u32::from(config.prefix_length)).unwrap_or(0),
+            IpAddr::V6(_) => u32::from_be(config.prefix_length.into()),
+        },
+    });
+    let real_servers = real_servers.values().map(|server| RealServerSummary {
+        address: server.config.address,
+        forwarding: server.config.forwarding,
+        weight: server.config.weight,
+    });
+    Some(VirtualServerSummary {
+        address,
+        scheduler: config.scheduler,
+        one_packet: config.flags.contains(ServiceFlags::ONE_PACKET) && address.ip.is_ipv4(),
+        persistence,
+        real_servers: real_servers.collect(),
+    })
+}
+
 fn refused(errno: Errno) -> netlink::Error {
     Refusal::new(errno).into()
 }
@@ -208,13 +244,32 @@ impl Ipvs for FakeKernel {
         Ok(state.virtual_servers.values().map(observed).collect())
     }
 
+    fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, ipvs::Error> {
+        let mut state = self.state();
+        state.read(|source| ipvs::Error::Netlink { operation: "read a virtual server", source })?;
+        let found = state.virtual_servers.get(&id);
+        Ok(found.map(|(config, _)| ObservedVirtualServer { config: config.clone(), stats: Stats::default() }))
+    }
+
     fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
         let mut state = self.state();
+        state.real_server_reads += 1;
         state.read(|source| ipvs::Error::Netlink { operation: "list real servers", source })?;
         Ok(state
             .virtual_servers
             .get(&of)
             .map_or(Vec::new(), |(_, servers)| servers.values().cloned().collect()))
+    }
+
+    fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+        let mut state = self.state();
+        state.surveys += 1;
+        if state.no_survey {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.read(io::Error::other)?;
+        state.virtual_servers.values().filter_map(summary).for_each(|summary| show(&summary));
+        Ok(())
     }
 
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {

@@ -47,7 +47,9 @@ impl Size {
 pub struct Reading {
     /// Virtual and real servers by netlink: one dump, and one for each virtual server.
     pub ipvs_by_netlink: Duration,
-    /// The same as text, `/proc/net/ip_vs`, not parsed.
+    /// Of that, the one dump: the virtual servers without their real servers.
+    pub virtual_servers: Duration,
+    /// Virtual and real servers as text, `/proc/net/ip_vs`, not parsed.
     pub ipvs_as_text: Duration,
     /// The VIPs, and our nf_tables tables.
     pub rest: Duration,
@@ -113,6 +115,10 @@ pub fn read(binding: VipBinding) -> Result<Reading> {
         }
         Ok(())
     })?;
+    let virtual_servers = timed(|| {
+        black_box(ipvs.virtual_servers()?);
+        Ok(())
+    })?;
     let ipvs_as_text = timed(|| {
         black_box(fs::read("/proc/thread-self/net/ip_vs")?);
         Ok(())
@@ -121,7 +127,7 @@ pub fn read(binding: VipBinding) -> Result<Reading> {
         black_box((links.observe()?, tables.observe()?));
         Ok(())
     })?;
-    Ok(Reading { ipvs_by_netlink, ipvs_as_text, rest })
+    Ok(Reading { ipvs_by_netlink, virtual_servers, ipvs_as_text, rest })
 }
 
 fn timed(work: impl FnOnce() -> Result<()>) -> Result<Duration> {

@@ -11,6 +11,7 @@ mod kernel;
 mod observed;
 mod one_line;
 mod plan;
+mod verify;
 mod view;
 
 pub use diff::{Ownership, Parts, Scope, departing_real_servers, diff};
@@ -18,3 +19,4 @@ pub use kernel::Kernel;
 pub use observed::{Observed, ReadError, RealServerImage, VirtualServerImage};
 pub use one_line::one_line;
 pub use plan::{Operation, Plan};
+pub use verify::{Drift, VerifyError};

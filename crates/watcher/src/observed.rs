@@ -11,7 +11,8 @@ use crate::{Kernel, Operation};
 ///
 /// It starts as a full read and then follows our own operations, so that a change of one endpoint
 /// need not read ten thousand virtual servers. Of kube-ipvs0 and our tables the kernel tells when somebody
-/// else changes them, and they are read again; whatever else is changed is seen at the next full read.
+/// else changes them, and they are read again; whatever else is changed is seen when the image is next compared
+/// with the kernel ([`Observed::verify`]).
 /// Virtual servers that balance a firewall mark are nobody's Service: they are left out, and so never
 /// touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -181,7 +182,8 @@ impl Observed {
     }
 }
 
-fn real_servers(
+/// Reads the real servers of one virtual server.
+pub(crate) fn real_servers(
     kernel: &mut Kernel,
     of: ServiceAddress,
 ) -> Result<BTreeMap<RealServerAddress, RealServerImage>, ipvs::Error> {

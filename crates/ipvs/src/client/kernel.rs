@@ -1,6 +1,16 @@
 //! The real kernel.
 
+use std::{
+    fs::File,
+    io::{self, BufReader, Seek},
+    num::NonZeroU32,
+};
+
 use netlink::{Batch, Errno, Failure, Protocol, Reply, Socket};
+use nix::{
+    sys::time::TimeValLike as _,
+    time::{ClockId, clock_getres},
+};
 
 use super::{
     Error, Failed, Ipvs, decode,
@@ -8,11 +18,21 @@ use super::{
     follow_up,
     uapi::{FAMILY, command},
 };
-use crate::{Command, Id, Info, ObservedRealServer, ObservedVirtualServer, Timeouts};
+use crate::{
+    Command, Id, Info, ObservedRealServer, ObservedVirtualServer, Timeouts,
+    survey::{VirtualServerSummary, survey},
+};
+
+/// The table in short. Of this thread's network namespace, which need not be the process's.
+const IN_SHORT: &str = "/proc/thread-self/net/ip_vs";
 
 /// How many commands are encoded before they are sent: about one datagram. The buffer stays in the
 /// processor's cache and its size does not grow with the number of commands.
 const CHUNK: usize = 1024;
+
+/// The kernel gives a page at a time, or as much as its largest virtual server takes (`seq_read_iter` in
+/// fs/seq_file.c).
+const READ_AT_ONCE: usize = 64 << 10;
 
 /// The IPVS of the network namespace of the thread that opened it.
 ///
@@ -22,6 +42,10 @@ const CHUNK: usize = 1024;
 pub struct KernelIpvs {
     bulk: Socket,
     short_dumps: Socket,
+    /// Stays in its network namespace, as the sockets do. `None` where there is no such file.
+    in_short: Option<File>,
+    /// How many ticks of the kernel's clock a second has, if that is known.
+    hertz: Option<NonZeroU32>,
     requests: Requests,
     /// Kept between calls for its memory.
     batch: Batch,
@@ -38,18 +62,10 @@ impl KernelIpvs {
         let mut bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
         let short_dumps = Socket::open_for_short_dumps(Protocol::Generic).map_err(&cannot)?;
         let family = bulk.generic_family(FAMILY).map_err(Error::during("open IPVS"))?;
-        Ok(Self { bulk, short_dumps, requests: Requests { family }, batch: Batch::default() })
-    }
-
-    /// One virtual server; `None` if it does not exist.
-    pub fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, Error> {
-        self.batch.clear();
-        self.requests.about(&mut self.batch, command::GET_SERVICE, &id);
-        match self.bulk.get(&mut self.batch, |reply| decode::virtual_server(reply.generic()?.1)) {
-            Ok(found) => Ok(found.into_iter().next()),
-            Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(None),
-            Err(error) => Err(Error::during("read a virtual server")(error)),
-        }
+        // Not before the module has been loaded, which the line before sees to.
+        let in_short = File::open(IN_SHORT).ok();
+        let requests = Requests { family };
+        Ok(Self { bulk, short_dumps, in_short, hertz: hertz(), requests, batch: Batch::default() })
     }
 
     /// The connection timeouts.
@@ -152,6 +168,16 @@ impl Ipvs for KernelIpvs {
         Ok(entries.map_err(Error::during("read virtual servers"))?.into_iter().flatten().collect())
     }
 
+    fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, Error> {
+        self.batch.clear();
+        self.requests.about(&mut self.batch, command::GET_SERVICE, &id);
+        match self.bulk.get(&mut self.batch, |reply| decode::virtual_server(reply.generic()?.1)) {
+            Ok(found) => Ok(found.into_iter().next()),
+            Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(None),
+            Err(error) => Err(Error::during("read a virtual server")(error)),
+        }
+    }
+
     fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, Error> {
         self.batch.clear();
         self.requests.about(&mut self.batch, command::GET_DEST, &of);
@@ -160,6 +186,13 @@ impl Ipvs for KernelIpvs {
             Ok(entry(reply, |attributes| decode::real_server(attributes, family)))
         });
         Ok(entries.map_err(Error::during("read real servers"))?.into_iter().flatten().collect())
+    }
+
+    fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+        let open = self.in_short.as_ref().zip(self.hertz);
+        let (mut file, hertz) = open.ok_or(io::ErrorKind::NotFound)?;
+        file.rewind()?;
+        survey(BufReader::with_capacity(READ_AT_ONCE, file), hertz, show)
     }
 
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failed>, Error> {
@@ -186,6 +219,14 @@ impl Ipvs for KernelIpvs {
         failed.sort_by_key(|failed| failed.index);
         Ok(failed)
     }
+}
+
+/// `CONFIG_HZ`: this clock goes on with each tick (`posix_get_coarse_res` in kernel/time/posix-timers.c).
+fn hertz() -> Option<NonZeroU32> {
+    const SECOND: i64 = 1_000_000_000;
+    let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?.num_nanoseconds();
+    let hertz = (SECOND + tick / 2).checked_div(tick)?;
+    NonZeroU32::new(u32::try_from(hertz).ok()?)
 }
 
 /// An entry of a dump, or nothing if it can't be understood: it must not hide the others.

@@ -10,7 +10,9 @@ mod uapi;
 pub use errors::{Error, Failed};
 pub use kernel::KernelIpvs;
 
-use crate::{Command, Id, ObservedRealServer, ObservedVirtualServer};
+use std::io;
+
+use crate::{Command, Id, ObservedRealServer, ObservedVirtualServer, survey::VirtualServerSummary};
 
 /// The seam to the kernel's IPVS table in one network namespace.
 ///
@@ -23,8 +25,16 @@ pub trait Ipvs {
     /// One of a protocol other than TCP, UDP and SCTP, which other tools can create, is left out.
     fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, Error>;
 
+    /// One virtual server; `None` if it does not exist.
+    fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, Error>;
+
     /// The real servers of one virtual server; none if it does not exist.
     fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, Error>;
+
+    /// Shows every virtual server that balances an address, with its real servers, in short and much cheaper than
+    /// the other methods do together ([`survey`](crate::survey)). An error where this way is not open, or something
+    /// is not understood; some may have been shown before.
+    fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()>;
 
     /// Executes the commands in order and returns those that failed, by position.
     ///

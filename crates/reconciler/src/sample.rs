@@ -1,0 +1,58 @@
+//! Which virtual servers are read to the last detail.
+
+use std::hash::BuildHasher as _;
+
+use ipvs::ServiceAddress;
+use rustc_hash::FxBuildHasher;
+
+/// In so many looks at everything each virtual server has its turn once: in an hour, with the default period of
+/// 30 seconds. What is not found sooner are scheduler flags, persistence engines, thresholds and kinds of tunnels, which
+/// nobody changes but on purpose. The turns cost a small part of what the look costs anyway, while all at once would
+/// hold up the writer.
+const TURNS: u64 = 120;
+
+/// The virtual servers whose turn it is. Nothing is remembered of any of them, so that they come and go as they like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sample {
+    turn: u64,
+}
+
+impl Sample {
+    /// The next ones.
+    pub(crate) fn next(&mut self) -> Self {
+        self.turn = (self.turn + 1) % TURNS;
+        *self
+    }
+
+    pub(crate) fn contains(self, of: &ServiceAddress) -> bool {
+        FxBuildHasher.hash_one(of) % TURNS == self.turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::Protocol;
+
+    use super::*;
+
+    #[test]
+    fn each_virtual_server_has_its_turn_once_and_no_turn_is_long() {
+        let servers: Vec<_> = (0..2_400u16)
+            .map(|number| {
+                let [high, low] = number.to_be_bytes();
+                ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, high, low].into(), port: 80 }
+            })
+            .collect();
+        let mut sample = Sample::default();
+        let mut had: Vec<&ServiceAddress> = Vec::new();
+        for _ in 0..TURNS {
+            let turn = sample.next();
+            let its = servers.iter().filter(|server| turn.contains(server));
+            let before = had.len();
+            had.extend(its);
+            assert!(had.len() - before < 60, "{} at once, 20 are the mean", had.len() - before);
+        }
+        had.sort_unstable();
+        assert!(had.into_iter().eq(&servers), "each once");
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether the kernel still is as the image has it.
+
+use std::{collections::BTreeSet, io};
+
+use ipvs::{Forwarding, ObservedVirtualServer, ServiceAddress, survey::VirtualServerSummary};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{Kernel, Observed, Parts, ReadError, VirtualServerImage, observed::real_servers};
+
+/// Where the kernel turned out to be other than its image, which is right again now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drift {
+    /// Virtual servers that have changed, come or gone, and those of the sample: they were read by netlink.
+    pub virtual_servers: BTreeSet<ServiceAddress>,
+    /// kube-ipvs0 and our tables.
+    pub parts: Parts,
+}
+
+/// Why the kernel could not be compared with its image.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The short way is not open, or what it shows is not understood.
+    #[error("cannot read IPVS in short")]
+    NoSurvey(#[source] io::Error),
+    /// The kernel could not be read.
+    #[error(transparent)]
+    Unread(#[from] ReadError),
+}
+
+impl Observed {
+    /// Looks at the whole kernel, and brings the image up to date where it is not as the kernel is.
+    ///
+    /// Most of the time nothing has changed. So of virtual and real servers only what the kernel tells of them in
+    /// short is read, and compared as it comes in ([`ipvs::survey`]). Virtual servers of which anything is different
+    /// are read again by netlink, which is the truth. So are those of the `sample`, for the sake of what is missing
+    /// in short.
+    ///
+    /// On `Err` the image may be wrong.
+    pub fn verify(
+        &mut self,
+        kernel: &mut Kernel,
+        sample: impl Fn(&ServiceAddress) -> bool,
+    ) -> Result<Drift, VerifyError> {
+        let mut comparison =
+            Comparison { image: &self.virtual_servers, same: FxHashSet::default(), other: BTreeSet::new() };
+        kernel.ipvs.survey(&mut |shown| comparison.take(shown)).map_err(VerifyError::NoSurvey)?;
+        let virtual_servers = comparison.finish(sample);
+        for address in &virtual_servers {
+            self.refresh_virtual_server(kernel, *address)?;
+        }
+
+        let links = kernel.links.observe().map_err(ReadError::from)?;
+        let netfilter = kernel.netfilter.observe().map_err(ReadError::from)?;
+        let parts = Parts { links: links != self.links, tables: netfilter != self.netfilter };
+        (self.links, self.netfilter) = (links, netfilter);
+        Ok(Drift { virtual_servers, parts })
+    }
+
+    /// Reads one virtual server again, with its real servers.
+    fn refresh_virtual_server(
+        &mut self,
+        kernel: &mut Kernel,
+        address: ServiceAddress,
+    ) -> Result<(), ReadError> {
+        match kernel.ipvs.virtual_server(address.into())? {
+            Some(ObservedVirtualServer { config, .. }) => {
+                let real_servers = real_servers(kernel, address)?;
+                self.virtual_servers.insert(address, VirtualServerImage { config, real_servers });
+            }
+            None => _ = self.virtual_servers.remove(&address),
+        }
+        Ok(())
+    }
+}
+
+/// Compares the image of the virtual servers with what comes in, in whatever order. Somebody who changes the table
+/// meanwhile can make the kernel repeat or omit something.
+struct Comparison<'a> {
+    image: &'a FxHashMap<ServiceAddress, VirtualServerImage>,
+    /// Shown as they are in the image.
+    same: FxHashSet<ServiceAddress>,
+    /// Shown differently, or not in the image.
+    other: BTreeSet<ServiceAddress>,
+}
+
+impl Comparison<'_> {
+    fn take(&mut self, shown: &VirtualServerSummary) {
+        let image = self.image.get(&shown.address);
+        if image.is_some_and(|image| is_as_shown(image, shown)) {
+            self.same.insert(shown.address);
+        } else {
+            self.other.insert(shown.address);
+        }
+    }
+
+    /// Whatever may be different, and the sample.
+    fn finish(self, sample: impl Fn(&ServiceAddress) -> bool) -> BTreeSet<ServiceAddress> {
+        let mut these = self.other;
+        these.extend(self.image.keys().filter(|of| sample(of) || !self.same.contains(of)));
+        these
+    }
+}
+
+/// Both are in the order of the addresses. What the kernel classifies as local it was told to masquerade.
+fn is_as_shown(image: &VirtualServerImage, shown: &VirtualServerSummary) -> bool {
+    let forwarding = |shown| if shown == Forwarding::Local { Forwarding::Masquerade } else { shown };
+    shown.is_of(&image.config)
+        && image.real_servers.len() == shown.real_servers.len()
+        && image.real_servers.values().zip(&shown.real_servers).all(|(image, shown)| {
+            let image = &image.config;
+            image.address == shown.address
+                && image.weight == shown.weight
+                && forwarding(image.forwarding) == forwarding(shown.forwarding)
+        })
+}
