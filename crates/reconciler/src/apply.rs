@@ -264,8 +264,6 @@ fn errno(error: &netfilter::Error) -> Option<Errno> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use ipvs::{RealServer, Scheduler, VirtualServer};
     use testkit::FakeKernel;
     use watcher::{RealServerImage, VirtualServerImage};
@@ -279,7 +277,7 @@ mod tests {
         let server = RealServerImage { config, connections: 3, expired: true };
         let image = VirtualServerImage {
             config: VirtualServer::new(of, Scheduler::RR),
-            real_servers: BTreeMap::from([(config.address, server)]),
+            real_servers: [server].into_iter().collect(),
         };
         let mut observed =
             Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };

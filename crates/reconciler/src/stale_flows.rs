@@ -43,7 +43,7 @@ impl StaleFlows {
             Command::DeleteRealServer(_, server) => self.flows.extend([flow(server)]),
             Command::DeleteVirtualServer(_) => {
                 let image = before.virtual_servers.get(&to);
-                self.flows.extend(image.iter().flat_map(|image| image.real_servers.keys().map(flow)));
+                self.flows.extend(image.iter().flat_map(|image| image.real_servers.addresses().map(flow)));
             }
             Command::EditVirtualServer(_) | Command::AddRealServer(..) | Command::EditRealServer(..) => {}
         }
@@ -65,7 +65,7 @@ impl StaleFlows {
         }
         self.flows.retain(|StaleFlow { to, answered_by }| {
             let image = after.virtual_servers.get(to);
-            !image.is_some_and(|image| image.real_servers.contains_key(answered_by))
+            !image.is_some_and(|image| image.real_servers.contains(answered_by))
         });
         self.flows
     }

@@ -7,10 +7,7 @@ use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress, Se
 use netfilter::Element;
 use service::{DesiredVirtualServer, State, Touched, Urgency};
 
-use crate::{
-    Observed, Operation, Plan,
-    observed::{RealServerImage, VirtualServerImage},
-};
+use crate::{Observed, Operation, Plan, observed::VirtualServerImage, real_servers::RealServerImage};
 
 /// What of the kernel is ours to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +113,7 @@ fn departing<'a>(
     wanted: &'a DesiredVirtualServer,
     image: &'a VirtualServerImage,
 ) -> impl Iterator<Item = &'a RealServerImage> {
-    image.real_servers.values().filter(|server| {
+    image.real_servers.iter().filter(|server| {
         wanted.real_servers.binary_search_by_key(&server.config.address, |real| real.address).is_err()
     })
 }

@@ -11,12 +11,14 @@ mod kernel;
 mod observed;
 mod one_line;
 mod plan;
+mod real_servers;
 mod verify;
 mod view;
 
 pub use diff::{Ownership, Parts, Scope, departing_real_servers, diff};
 pub use kernel::Kernel;
-pub use observed::{Observed, ReadError, RealServerImage, VirtualServerImage};
+pub use observed::{Observed, ReadError, VirtualServerImage};
 pub use one_line::one_line;
 pub use plan::{Operation, Plan};
+pub use real_servers::{RealServerImage, RealServerImages};
 pub use verify::{Drift, VerifyError};

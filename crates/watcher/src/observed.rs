@@ -1,11 +1,9 @@
 //! The kernel's state as last seen or made.
 
-use std::collections::BTreeMap;
-
-use ipvs::{Command, Id, ObservedRealServer, RealServer, RealServerAddress, ServiceAddress, VirtualServer};
+use ipvs::{Command, Id, RealServerAddress, ServiceAddress, VirtualServer};
 use rustc_hash::FxHashMap;
 
-use crate::{Kernel, Operation};
+use crate::{Kernel, Operation, RealServerImage, RealServerImages};
 
 /// An image of what matters to us in the kernel.
 ///
@@ -31,19 +29,7 @@ pub struct VirtualServerImage {
     /// The virtual server's configuration.
     pub config: VirtualServer,
     /// Its real servers.
-    pub real_servers: BTreeMap<RealServerAddress, RealServerImage>,
-}
-
-/// A real server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RealServerImage {
-    /// Its configuration.
-    pub config: RealServer,
-    /// Its connections when it was last read, in any state.
-    pub connections: u64,
-    /// It has been draining for as long as it may. The kernel does not know; whoever keeps the time marks
-    /// it, after each reading anew ([`Observed::expire`]).
-    pub expired: bool,
+    pub real_servers: RealServerImages,
 }
 
 /// Which part of the kernel could not be read.
@@ -126,7 +112,7 @@ impl Observed {
                     .and_modify(|image| image.config = config.clone())
                     .or_insert_with(|| VirtualServerImage {
                         config: config.clone(),
-                        real_servers: BTreeMap::new(),
+                        real_servers: RealServerImages::default(),
                     });
             }
             Command::DeleteVirtualServer(_) => {
@@ -134,11 +120,7 @@ impl Observed {
             }
             Command::AddRealServer(_, config) | Command::EditRealServer(_, config) => {
                 if let Some(image) = self.virtual_servers.get_mut(&address) {
-                    image
-                        .real_servers
-                        .entry(config.address)
-                        .and_modify(|server| server.config = *config)
-                        .or_insert(RealServerImage { config: *config, connections: 0, expired: false });
+                    image.real_servers.configure(*config);
                 }
             }
             Command::DeleteRealServer(_, real_server) => {
@@ -183,20 +165,7 @@ impl Observed {
 }
 
 /// Reads the real servers of one virtual server.
-pub(crate) fn real_servers(
-    kernel: &mut Kernel,
-    of: ServiceAddress,
-) -> Result<BTreeMap<RealServerAddress, RealServerImage>, ipvs::Error> {
+pub(crate) fn real_servers(kernel: &mut Kernel, of: ServiceAddress) -> Result<RealServerImages, ipvs::Error> {
     let servers = kernel.ipvs.real_servers(of.into())?;
-    Ok(servers.into_iter().map(|server| (server.config.address, RealServerImage::from(&server))).collect())
-}
-
-impl From<&ObservedRealServer> for RealServerImage {
-    fn from(server: &ObservedRealServer) -> Self {
-        Self {
-            config: server.config,
-            connections: u64::from(server.active_connections) + u64::from(server.inactive_connections),
-            expired: false,
-        }
-    }
+    Ok(servers.iter().map(RealServerImage::from).collect())
 }

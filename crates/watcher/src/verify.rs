@@ -106,7 +106,7 @@ fn is_as_shown(image: &VirtualServerImage, shown: &VirtualServerSummary) -> bool
     let forwarding = |shown| if shown == Forwarding::Local { Forwarding::Masquerade } else { shown };
     shown.is_of(&image.config)
         && image.real_servers.len() == shown.real_servers.len()
-        && image.real_servers.values().zip(&shown.real_servers).all(|(image, shown)| {
+        && image.real_servers.iter().zip(&shown.real_servers).all(|(image, shown)| {
             let image = &image.config;
             image.address == shown.address
                 && image.weight == shown.weight

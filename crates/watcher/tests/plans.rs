@@ -258,7 +258,7 @@ proptest! {
         expire(&mut observed, expired);
         for operation in full(&state(&inputs), &observed, &ours).operations {
             let Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) = operation else { continue };
-            let server = observed.virtual_servers[&of].real_servers[&address];
+            let server = observed.virtual_servers[&of].real_servers.get(&address).unwrap();
             // Or when it has had all the time that it may have.
             let idle = server.config.weight == 0 && (server.connections == 0 || server.expired);
             prop_assert!(idle || of.protocol != Protocol::Tcp, "{} -> {}: {:?}", of, address, server);

@@ -29,7 +29,7 @@ fn in_short(image: &VirtualServerImage) -> (VirtualServer, Vec<RealServer>) {
     if !config.flags.contains(ServiceFlags::PERSISTENT) {
         config.prefix_length = 0;
     }
-    (config, image.real_servers.values().map(|server| real(server.config)).collect())
+    (config, image.real_servers.iter().map(|server| real(server.config)).collect())
 }
 
 /// The addresses at which two images differ in that.

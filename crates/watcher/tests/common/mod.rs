@@ -471,7 +471,7 @@ pub(crate) fn any_ownership() -> impl Strategy<Value = Ownership> {
 /// Marks the real servers that the bits choose as draining for as long as they may.
 pub(crate) fn expire(observed: &mut Observed, bits: u64) {
     let each = |(of, image): (&ServiceAddress, &VirtualServerImage)| {
-        image.real_servers.keys().map(|server| (*of, *server)).collect::<Vec<_>>()
+        image.real_servers.addresses().map(|server| (*of, *server)).collect::<Vec<_>>()
     };
     let mut all: Vec<_> = observed.virtual_servers.iter().flat_map(each).collect();
     all.sort_unstable();

@@ -1,0 +1,114 @@
+//! The real servers of one virtual server, as the kernel has them.
+
+use ipvs::{ObservedRealServer, RealServer, RealServerAddress};
+
+/// A real server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RealServerImage {
+    /// Its configuration.
+    pub config: RealServer,
+    /// Its connections when it was last read, in any state.
+    pub connections: u64,
+    /// It has been draining for as long as it may. The kernel does not know; whoever keeps the time marks
+    /// it, after each reading anew ([`Observed::expire`](crate::Observed::expire)).
+    pub expired: bool,
+}
+
+/// Real servers in the order of their addresses.
+///
+/// Most virtual servers have a handful, and there are ten thousand of those: a list takes a third of a tree's memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RealServerImages(Vec<RealServerImage>);
+
+impl RealServerImages {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, RealServerImage> {
+        self.0.iter()
+    }
+
+    /// The addresses of all of them, in order.
+    pub fn addresses(&self) -> impl Iterator<Item = &RealServerAddress> {
+        self.iter().map(|server| &server.config.address)
+    }
+
+    /// Whether there is one at this address.
+    pub fn contains(&self, address: &RealServerAddress) -> bool {
+        self.position(address).is_ok()
+    }
+
+    /// The one at this address.
+    pub fn get(&self, address: &RealServerAddress) -> Option<&RealServerImage> {
+        self.0.get(self.position(address).ok()?)
+    }
+
+    /// The same, to change anything but its address.
+    pub fn get_mut(&mut self, address: &RealServerAddress) -> Option<&mut RealServerImage> {
+        let position = self.position(address).ok()?;
+        self.0.get_mut(position)
+    }
+
+    /// A real server has this configuration now. It is a new one, unless its address is known.
+    pub fn configure(&mut self, config: RealServer) {
+        match self.position(&config.address) {
+            Ok(position) => self.0.get_mut(position).into_iter().for_each(|known| known.config = config),
+            Err(place) => self.0.insert(place, RealServerImage { config, connections: 0, expired: false }),
+        }
+    }
+
+    /// The one at this address is gone.
+    pub fn remove(&mut self, address: &RealServerAddress) {
+        if let Ok(position) = self.position(address) {
+            self.0.remove(position);
+        }
+    }
+
+    fn position(&self, address: &RealServerAddress) -> Result<usize, usize> {
+        self.0.binary_search_by_key(address, |server| server.config.address)
+    }
+}
+
+/// Of several at one address the last counts.
+impl FromIterator<RealServerImage> for RealServerImages {
+    fn from_iter<I: IntoIterator<Item = RealServerImage>>(servers: I) -> Self {
+        let mut servers: Vec<_> = servers.into_iter().collect();
+        servers.sort_by_key(|server| server.config.address);
+        servers.dedup_by(|later, earlier| {
+            let same = later.config.address == earlier.config.address;
+            if same {
+                *earlier = *later;
+            }
+            same
+        });
+        servers.shrink_to_fit();
+        Self(servers)
+    }
+}
+
+impl<'a> IntoIterator for &'a RealServerImages {
+    type Item = &'a RealServerImage;
+    type IntoIter = std::slice::Iter<'a, RealServerImage>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl From<&ObservedRealServer> for RealServerImage {
+    fn from(server: &ObservedRealServer) -> Self {
+        Self {
+            config: server.config,
+            connections: u64::from(server.active_connections) + u64::from(server.inactive_connections),
+            expired: false,
+        }
+    }
+}
