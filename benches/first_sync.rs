@@ -220,11 +220,11 @@ fn parts(size: Size, binding: VipBinding) -> [Duration; 5] {
     let (read, image) = timed(|| Observed::read(&mut kernel).unwrap());
     let (compared, plan) = timed(|| diff(&state, &image, Scope::All, &ownership()));
     let (mut commands, mut changes, mut vips) = (Vec::new(), Vec::new(), Vec::new());
-    for operation in plan.operations {
-        match operation {
-            watcher::Operation::Ipvs(command) => commands.push(command),
-            watcher::Operation::Netfilter(change) => changes.push(change),
-            watcher::Operation::Link(change) => vips.push(change),
+    for batch in plan.batches {
+        match batch {
+            watcher::Batch::Ipvs(more) => commands.extend(more),
+            watcher::Batch::Netfilter(more) => changes.extend(more),
+            watcher::Batch::Link(more) => vips.extend(more),
         }
     }
     let (elements, ()) = timed(|| kernel.netfilter.apply(&changes).unwrap());

@@ -46,14 +46,10 @@ pub(crate) fn touch(touched: &mut Touched, operation: &Operation) {
 /// just got weight 0 and may turn out to have no connection; and, unless everything was read just before,
 /// those that were edited, since an edit creates what is missing, without its real servers.
 pub(crate) fn in_doubt(plan: &Plan, all_read: bool) -> BTreeSet<ServiceAddress> {
-    let doubt = |operation: &Operation| match operation {
-        Operation::Ipvs(Command::EditRealServer(Id::Address(of), server)) if server.weight == 0 => Some(*of),
-        Operation::Ipvs(Command::EditVirtualServer(VirtualServer { id: Id::Address(of), .. }))
-            if !all_read =>
-        {
-            Some(*of)
-        }
+    let doubt = |command: &Command| match command {
+        Command::EditRealServer(Id::Address(of), server) if server.weight == 0 => Some(*of),
+        Command::EditVirtualServer(VirtualServer { id: Id::Address(of), .. }) if !all_read => Some(*of),
         _ => None,
     };
-    plan.operations.iter().filter_map(doubt).collect()
+    plan.commands().filter_map(doubt).collect()
 }

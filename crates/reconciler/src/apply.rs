@@ -1,14 +1,14 @@
 //! Carrying out a plan.
 
-use std::{collections::HashMap, ops::Range};
+use std::{borrow::Cow, collections::HashMap};
 
 use ipvs::{Command, Id, Protocol, ServiceAddress};
 use netfilter::{
-    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
+    Change::{self, AddElement, DeleteElement, InstallTable, PrepareTable},
     Element,
 };
 use netlink::{Errno, Refusal};
-use watcher::{Kernel, Observed, Operation, Plan, ReadError, one_line};
+use watcher::{Batch, Kernel, Observed, Operation, Plan, ReadError, one_line};
 
 use crate::{closed::Closed, stale_flows::StaleFlows};
 
@@ -59,26 +59,14 @@ impl Outcome {
 /// behind it, and the elements of what could not be removed.
 pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed, closed: Closed) -> Outcome {
     let mut run = Run { kernel, observed, outcome: Outcome::default(), closed };
-    let operations = plan.operations.as_slice();
-    let mut rest = 0..operations.len();
-    while let Some(batch) = next_batch(operations, &mut rest) {
-        match batch.first() {
-            Some(Operation::Ipvs(_)) => run.ipvs(batch),
-            Some(Operation::Netfilter(_)) => run.netfilter(batch),
-            Some(Operation::Link(_)) => run.links(batch),
-            None => {}
+    for batch in &plan.batches {
+        match batch {
+            Batch::Ipvs(commands) => run.ipvs(commands),
+            Batch::Netfilter(changes) => run.netfilter(changes),
+            Batch::Link(changes) => run.links(changes),
         }
     }
     run.outcome
-}
-
-/// The longest run of operations on one seam that `rest` starts with.
-fn next_batch<'a>(operations: &'a [Operation], rest: &mut Range<usize>) -> Option<&'a [Operation]> {
-    let left = operations.get(rest.clone())?;
-    let seam = std::mem::discriminant(left.first()?);
-    let length = left.iter().take_while(|operation| std::mem::discriminant(*operation) == seam).count();
-    rest.start += length;
-    left.get(..length)
 }
 
 struct Run<'a> {
@@ -89,11 +77,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn ipvs(&mut self, batch: &[Operation]) {
-        let (commands, kept) = self.permitted(batch, |operation| match operation {
-            Operation::Ipvs(command) => Some(command.clone()),
-            _ => None,
-        });
+    fn ipvs(&mut self, commands: &[Command]) {
+        let commands = self.permitted(commands);
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
                 // Of a virtual server that the image has: somebody else removed it.
@@ -102,89 +87,88 @@ impl Run<'_> {
                     let refusal = Refusal { errno: failure.errno, message: failure.reason };
                     (failure.index, refusal.to_string())
                 });
-                self.settle(&kept, failed);
+                self.settle(&commands, failed);
             }
-            Err(error) => self.give_up(&kept, &error),
+            Err(error) => self.give_up(&commands, &error),
         }
     }
 
-    fn links(&mut self, batch: &[Operation]) {
-        let (changes, kept) = self.permitted(batch, |operation| match operation {
-            Operation::Link(change) => Some(*change),
-            _ => None,
-        });
+    fn links(&mut self, changes: &[dummy_interface::Change]) {
+        let changes = self.permitted(changes);
         match self.kernel.links.apply(&changes) {
             Ok(failed) => {
                 self.outcome.doubtful |= failed.iter().any(|failure| failure.errno == Errno::ENODEV);
-                self.settle(&kept, failed.into_iter().map(|f| (f.index, Refusal::new(f.errno).to_string())));
+                let failed = failed.into_iter().map(|f| (f.index, Refusal::new(f.errno).to_string()));
+                self.settle(&changes, failed);
             }
-            Err(error) => self.give_up(&kept, &error),
+            Err(error) => self.give_up(&changes, &error),
         }
     }
 
     /// One transaction; if it is refused, its halves, so that one bad element costs little but itself.
-    fn netfilter<'o>(&mut self, batch: impl IntoIterator<Item = &'o Operation>) {
-        let (changes, kept) = self.permitted(batch, |operation| match operation {
-            Operation::Netfilter(change) => Some(*change),
-            _ => None,
-        });
+    fn netfilter(&mut self, changes: &[Change]) {
+        let changes = self.permitted(changes);
         if changes.is_empty() {
             return;
         }
         match self.kernel.netfilter.apply(&changes) {
-            Ok(()) => self.settle(&kept, std::iter::empty()),
+            Ok(()) => self.settle(&changes, std::iter::empty()),
             Err(error @ netfilter::Error::RolledBack { .. }) if errno(&error) != Some(Errno::ENOENT) => {
-                if let Some([left, right]) = halves(&kept) {
-                    self.netfilter(left);
-                    self.netfilter(right);
+                if let Some([left, right]) = halves(&changes) {
+                    self.netfilter(&left);
+                    self.netfilter(&right);
                     return;
                 }
                 // Clients of one address that the image does not have are in the way of others.
                 self.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
                 let cause = one_line(&error);
-                let (restrictions, rest): (Vec<_>, Vec<_>) = kept.into_iter().partition(|one| restricts(one));
+                let (restrictions, rest): (Vec<Change>, Vec<_>) =
+                    changes.iter().partition(|change| restricts(change));
                 let (refused, still) =
                     if rest.is_empty() { (restrictions, rest) } else { (rest, restrictions) };
-                for operation in refused {
-                    self.fail(operation, cause.clone());
+                for change in refused {
+                    self.fail(&change.into(), cause.clone());
                 }
                 // Whom an address lets in may be unknown to the kernel; that it is not everybody still holds.
-                self.netfilter(still);
+                self.netfilter(&still);
             }
             // Among others where the table that all of it builds on is not there: then the image is wrong, and
             // trying the parts will not help.
-            Err(error) => self.give_up(&kept, &error),
+            Err(error) => self.give_up(&changes, &error),
         }
     }
 
-    /// Separates what may be done, as `select` finds it in the operation, from what must be put off.
-    fn permitted<'o, T>(
-        &mut self,
-        batch: impl IntoIterator<Item = &'o Operation>,
-        select: impl Fn(&Operation) -> Option<T>,
-    ) -> (Vec<T>, Vec<&'o Operation>) {
-        let (mut permitted, mut kept) = (Vec::new(), Vec::new());
-        for operation in batch {
-            if let Some(cause) = self.closed.objection(operation, self.observed) {
-                self.fail(operation, cause.to_owned());
-            } else if let Some(value) = select(operation) {
-                permitted.push(value);
-                kept.push(operation);
+    /// What of a batch may be done: nearly always all of it. The rest is put off.
+    fn permitted<'b, T: Clone + Into<Operation>>(&mut self, batch: &'b [T]) -> Cow<'b, [T]> {
+        let objection = |run: &Self, one: &T| run.closed.objection(&one.clone().into(), run.observed);
+        let Some(first) = batch.iter().position(|one| objection(self, one).is_some()) else {
+            return Cow::Borrowed(batch);
+        };
+        let (permitted, rest) = batch.split_at(first);
+        let mut permitted = permitted.to_vec();
+        for one in rest {
+            match objection(self, one) {
+                Some(cause) => self.fail(&one.clone().into(), cause.to_owned()),
+                None => permitted.push(one.clone()),
             }
         }
-        (permitted, kept)
+        Cow::Owned(permitted)
     }
 
     /// Records a batch of which some operations failed, by position.
-    fn settle(&mut self, batch: &[&Operation], failed: impl IntoIterator<Item = (usize, String)>) {
+    fn settle<T: Clone + Into<Operation>>(
+        &mut self,
+        batch: &[T],
+        failed: impl IntoIterator<Item = (usize, String)>,
+    ) {
         let mut failed = failed.into_iter().peekable();
-        for (index, operation) in batch.iter().enumerate() {
+        for (index, operation) in batch.iter().cloned().map(Into::into).enumerate() {
             match failed.next_if(|(position, _)| *position == index) {
-                Some((_, cause)) => self.fail(operation, cause),
+                Some((_, cause)) => self.fail(&operation, cause),
                 None => {
-                    self.outcome.cut_off.extend(cut_off(operation, self.observed));
-                    self.outcome.stale_flows.take(operation, self.observed);
-                    self.observed.carried_out(operation);
+                    self.outcome.cut_off.extend(cut_off(&operation, self.observed));
+                    self.outcome.stale_flows.take(&operation, self.observed);
+                    self.observed.carried_out(&operation);
                     self.outcome.done += 1;
                 }
             }
@@ -192,13 +176,17 @@ impl Run<'_> {
     }
 
     /// Records a batch of which nothing is known to have been done.
-    fn give_up(&mut self, batch: &[&Operation], error: &(dyn std::error::Error + 'static)) {
+    fn give_up<T: Clone + Into<Operation>>(
+        &mut self,
+        batch: &[T],
+        error: &(dyn std::error::Error + 'static),
+    ) {
         self.outcome.doubtful = true;
         let cause = one_line(error);
-        for operation in batch {
+        for operation in batch.iter().cloned().map(Into::into) {
             // It may have been done. The next full reading would not show that it was.
-            self.outcome.stale_flows.take(operation, self.observed);
-            self.fail(operation, cause.clone());
+            self.outcome.stale_flows.take(&operation, self.observed);
+            self.fail(&operation, cause.clone());
         }
     }
 
@@ -214,8 +202,8 @@ impl Run<'_> {
     }
 }
 
-fn restricts(operation: &Operation) -> bool {
-    matches!(operation, Operation::Netfilter(AddElement(Element::Restricted(_))))
+fn restricts(change: &Change) -> bool {
+    matches!(change, AddElement(Element::Restricted(_)))
 }
 
 /// What belongs together in a transaction.
@@ -225,14 +213,13 @@ enum Part {
     /// keep out whom they should let in.
     VirtualServer(ServiceAddress),
     /// A table, or an element of no virtual server.
-    Change(netfilter::Change),
+    Change(Change),
 }
 
 /// The halves of a transaction, each in the order of the whole; `None` if it is a single part.
-fn halves<'o>(batch: &[&'o Operation]) -> Option<[Vec<&'o Operation>; 2]> {
+fn halves(changes: &[Change]) -> Option<[Vec<Change>; 2]> {
     let mut parts = HashMap::new();
-    let mut number = |operation: &Operation| {
-        let Operation::Netfilter(change) = operation else { return 0 };
+    let mut number = |change: &Change| {
         let of = match change {
             AddElement(element) | DeleteElement(element) => element.virtual_server(),
             PrepareTable(_) | InstallTable(_) => None,
@@ -241,10 +228,10 @@ fn halves<'o>(batch: &[&'o Operation]) -> Option<[Vec<&'o Operation>; 2]> {
         let next = parts.len();
         *parts.entry(part).or_insert(next)
     };
-    let numbered: Vec<_> = batch.iter().map(|operation| (number(operation), *operation)).collect();
+    let numbered: Vec<_> = changes.iter().map(|change| (number(change), *change)).collect();
     let middle = parts.len() / 2;
     let (left, right): (Vec<_>, Vec<_>) = numbered.into_iter().partition(|(part, _)| *part < middle);
-    let halves = [left, right].map(|half| half.into_iter().map(|(_, operation)| operation).collect());
+    let halves = [left, right].map(|half| half.into_iter().map(|(_, change)| change).collect());
     (middle > 0).then_some(halves)
 }
 
@@ -282,7 +269,7 @@ mod tests {
         let mut observed =
             Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
         let (ipvs, netfilter, links) = FakeKernel::new().seams();
-        let plan = Plan { operations: vec![Command::DeleteRealServer(of.into(), config.address).into()] };
+        let plan = [Command::DeleteRealServer(of.into(), config.address).into()].into_iter().collect();
         apply(&plan, &mut Kernel { ipvs, netfilter, links }, &mut observed, Closed::new(true))
     }
 

@@ -6,7 +6,7 @@ use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
 use netfilter::{Change::InstallTable, conntrack::StaleFlow};
 use service::{Change, State, Touched};
-use tracing::debug;
+use tracing::{Level, debug, enabled};
 use watcher::{
     Drift, Kernel, Observed, Operation, Ownership, Parts, Plan, ReadError, Scope, VerifyError,
     departing_real_servers, diff, one_line,
@@ -278,7 +278,10 @@ impl Reconciler {
         // Where one is refused the others would be too, and without an image everything is in doubt.
         let unfinished = !postponed.is_empty()
             && self.image.as_ref().is_some_and(|image| {
-                let refused = |operation| schedulers::change(operation, image).is_some();
+                let refused = |operation: &Operation| match operation {
+                    Operation::Ipvs(command) => schedulers::change(command, image).is_some(),
+                    _ => false,
+                };
                 !outcome.failures.iter().any(|(operation, _)| refused(operation))
             });
         self.postponed = postponed.len();
@@ -289,7 +292,9 @@ impl Reconciler {
     }
 
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> Outcome {
-        plan.operations.iter().for_each(|operation| debug!("plan: {operation}"));
+        if enabled!(Level::DEBUG) {
+            plan.operations().for_each(|operation| debug!("plan: {operation}"));
+        }
         let outcome = apply(plan, &mut self.kernel, &mut image, Closed::new(self.patience > 0));
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful).then_some(image);
@@ -317,11 +322,11 @@ impl Reconciler {
     /// The operations about nothing that is known to have changed. The first reading finds whatever an earlier
     /// daemon left, and repairs nothing.
     fn repairs(&self, plan: &Plan, touched: &Touched) -> Vec<String> {
-        let unexpected = plan.operations.iter().filter(|operation| {
+        let unexpected = plan.operations().filter(|operation| {
             !is_about(operation, touched) && !self.failed_foundations.contains(operation)
         });
         let count = if self.adopted { Report::MOST_REPAIRS } else { 0 };
-        unexpected.take(count).map(ToString::to_string).collect()
+        unexpected.take(count).map(|operation| operation.to_string()).collect()
     }
 
     /// Remembers which real servers drain: of all virtual servers after everything was read, else of those that were

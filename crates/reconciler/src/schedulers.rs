@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::{Command, Id, Scheduler, ServiceAddress};
-use watcher::{Observed, Operation, Plan};
+use watcher::{Observed, Plan};
 
 /// How many schedulers one sync changes at most. For each, the kernel waits until no packet can be using
 /// the old one (`synchronize_rcu` in `ip_vs_edit_service`, net/netfilter/ipvs/ip_vs_ctl.c): 22 ms on Linux 6.1
@@ -20,8 +20,8 @@ pub(crate) fn put_off(plan: &mut Plan, image: &Observed, most: usize) -> BTreeSe
     let mut waiting = BTreeSet::new();
     let mut left = most;
     let mut left_of = BTreeMap::new();
-    plan.operations.retain(|operation| {
-        let Some((of, scheduler)) = change(operation, image) else { return true };
+    plan.retain_commands(|command| {
+        let Some((of, scheduler)) = change(command, image) else { return true };
         let proven = || if in_use(scheduler, image) { most } else { 1 };
         let left_of_it = left_of.entry(scheduler).or_insert_with(proven);
         let goes = left > 0 && *left_of_it > 0;
@@ -36,9 +36,9 @@ pub(crate) fn put_off(plan: &mut Plan, image: &Observed, most: usize) -> BTreeSe
     waiting
 }
 
-/// The virtual server whose scheduler an operation changes, and to which one.
-pub(crate) fn change(operation: &Operation, image: &Observed) -> Option<(ServiceAddress, Scheduler)> {
-    let Operation::Ipvs(Command::EditVirtualServer(wanted)) = operation else { return None };
+/// The virtual server whose scheduler a command changes, and to which one.
+pub(crate) fn change(command: &Command, image: &Observed) -> Option<(ServiceAddress, Scheduler)> {
+    let Command::EditVirtualServer(wanted) = command else { return None };
     let Id::Address(of) = wanted.id else { return None };
     let now = image.virtual_servers.get(&of)?.config.scheduler;
     (now != wanted.scheduler).then_some((of, wanted.scheduler))

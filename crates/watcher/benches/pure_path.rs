@@ -25,7 +25,6 @@ use hyper::body::{Bytes, Frame};
 use ipvs::{Family, KernelIpvs};
 use kube::{Client, client::Body};
 use netfilter::KernelNetfilter;
-use netlink::Batch;
 use service::{Change, Options, State};
 use testkit::{
     floor::Size,
@@ -36,7 +35,7 @@ use tokio::{
     runtime::{self, Runtime},
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
-use watcher::{Observed, Operation, Ownership, Parts, Plan, Scope, api, diff};
+use watcher::{Batch, Observed, Ownership, Parts, Plan, Scope, api, diff};
 
 /// Large enough that what does not grow hardly counts, small enough for valgrind.
 const SIZE: Size = Size { services: 1_000, endpoints: 5 };
@@ -86,7 +85,7 @@ fn main() -> Result<()> {
     black_box(encoded(&plan));
     end_of(Phase::Encode);
 
-    plan.operations.iter().for_each(|operation| image.carried_out(operation));
+    plan.operations().for_each(|operation| image.carried_out(&operation));
     end_of(Phase::Follow);
 
     let nothing = diff(&state, &image, Scope::All, &ours);
@@ -100,7 +99,7 @@ fn main() -> Result<()> {
             let plan = diff(&state, &image, Scope::Touched(&touched, Parts::NONE), &ours);
             ensure!(plan.len() == 1, "one real server goes: {plan}");
             black_box(encoded(&plan));
-            plan.operations.iter().for_each(|operation| image.carried_out(operation));
+            plan.operations().for_each(|operation| image.carried_out(&operation));
         }
     }
     end_of(Phase::Change);
@@ -108,17 +107,15 @@ fn main() -> Result<()> {
 }
 
 /// The messages to IPVS and to nf_tables. Those for VIPs are few bytes each and made where they are sent.
-fn encoded(plan: &Plan) -> (Batch, Batch) {
-    let (mut commands, mut changes) = (Vec::new(), Vec::new());
-    for operation in &plan.operations {
-        match operation {
-            Operation::Ipvs(command) => commands.push(command.clone()),
-            Operation::Netfilter(change) => changes.push(*change),
-            Operation::Link(_) => {}
+fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
+    let (mut servers, mut changes) = (netlink::Batch::default(), Vec::new());
+    for batch in &plan.batches {
+        match batch {
+            Batch::Ipvs(commands) => KernelIpvs::encode_for(GENERIC_FAMILY, commands, &mut servers),
+            Batch::Netfilter(more) => changes.extend_from_slice(more),
+            Batch::Link(_) => {}
         }
     }
-    let mut servers = Batch::default();
-    KernelIpvs::encode_for(GENERIC_FAMILY, &commands, &mut servers);
     (servers, KernelNetfilter::encode(&changes))
 }
 

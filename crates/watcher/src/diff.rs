@@ -2,12 +2,16 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use dummy_interface::Change::{Bind, EnsureDevice, Unbind};
 use ipnet::IpNet;
 use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
-use netfilter::Element;
+use netfilter::{
+    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
+    Element,
+};
 use service::{DesiredVirtualServer, State, Touched, Urgency};
 
-use crate::{Observed, Operation, Plan, observed::VirtualServerImage, real_servers::RealServerImage};
+use crate::{Batch, Observed, Plan, observed::VirtualServerImage, real_servers::RealServerImage};
 
 /// What of the kernel is ours to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +131,7 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     fn device(&self, differences: &mut Differences) {
         if !self.observed.links.device {
-            differences.foundations.push(dummy_interface::Change::EnsureDevice.into());
+            differences.device.push(EnsureDevice);
         }
     }
 
@@ -135,9 +139,9 @@ impl Comparison<'_> {
         let netfilter::Observed { installed, prepared, .. } = &self.observed.netfilter;
         for family in self.ours.families.difference(installed) {
             if !prepared.contains(family) {
-                differences.foundations.push(netfilter::Change::PrepareTable(*family).into());
+                differences.prepared_tables.push(PrepareTable(*family));
             }
-            differences.tables.push(netfilter::Change::InstallTable(*family).into());
+            differences.tables.push(InstallTable(*family));
         }
     }
 
@@ -305,10 +309,11 @@ fn farewell(of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
 /// Differences by the phase in which they are settled.
 #[derive(Default)]
 struct Differences {
-    foundations: Vec<Operation>,
+    device: Vec<dummy_interface::Change>,
+    prepared_tables: Vec<netfilter::Change>,
     first: Opening,
     normal: Opening,
-    tables: Vec<Operation>,
+    tables: Vec<netfilter::Change>,
     obsolete_vips: Vec<IpAddr>,
     leaving_real_servers: Vec<Command>,
     obsolete_virtual_servers: Vec<ServiceAddress>,
@@ -333,31 +338,28 @@ impl Differences {
         }
     }
 
-    fn into_plan(mut self) -> Plan {
-        let mut operations = self.foundations;
-        for mut opening in [self.first, self.normal] {
-            opening.replaced_elements.sort_unstable();
-            opening.elements.sort_unstable();
-            opening.vips.sort_unstable();
-            let replaced = opening.replaced_elements.into_iter().map(netfilter::Change::DeleteElement);
-            let added = opening.elements.into_iter().map(netfilter::Change::AddElement);
-            operations.extend(replaced.chain(added).map(Operation::from));
-            operations.extend(opening.servers.into_iter().map(Operation::from));
-            operations.extend(opening.vips.into_iter().map(|vip| dummy_interface::Change::Bind(vip).into()));
+    fn into_plan(self) -> Plan {
+        let mut plan = Plan::default();
+        plan.push(Batch::Link(self.device));
+        plan.push(Batch::Netfilter(self.prepared_tables));
+        for opening in [self.first, self.normal] {
+            plan.push(sorted(opening.replaced_elements, DeleteElement, Batch::Netfilter));
+            plan.push(sorted(opening.elements, AddElement, Batch::Netfilter));
+            plan.push(Batch::Ipvs(opening.servers));
+            plan.push(sorted(opening.vips, Bind, Batch::Link));
         }
-        operations.extend(self.tables);
-        self.obsolete_vips.sort_unstable();
-        self.obsolete_elements.sort_unstable();
-        operations
-            .extend(self.obsolete_vips.into_iter().map(|vip| dummy_interface::Change::Unbind(vip).into()));
-        operations.extend(self.leaving_real_servers.into_iter().map(Operation::from));
-        operations.extend(
-            self.obsolete_virtual_servers
-                .into_iter()
-                .map(|address| Command::DeleteVirtualServer(address.into()).into()),
-        );
-        operations
-            .extend(self.obsolete_elements.into_iter().map(|e| netfilter::Change::DeleteElement(e).into()));
-        Plan { operations }
+        plan.push(Batch::Netfilter(self.tables));
+        plan.push(sorted(self.obsolete_vips, Unbind, Batch::Link));
+        plan.push(Batch::Ipvs(self.leaving_real_servers));
+        let remove = |address: ServiceAddress| Command::DeleteVirtualServer(address.into());
+        plan.push(Batch::Ipvs(self.obsolete_virtual_servers.into_iter().map(remove).collect()));
+        plan.push(sorted(self.obsolete_elements, DeleteElement, Batch::Netfilter));
+        plan
     }
+}
+
+/// A batch that does the same to each, in an order that does not depend on how the maps are ordered.
+fn sorted<K: Ord, C>(mut keys: Vec<K>, change: fn(K) -> C, batch: fn(Vec<C>) -> Batch) -> Batch {
+    keys.sort_unstable();
+    batch(keys.into_iter().map(change).collect())
 }

@@ -19,6 +19,6 @@ pub use diff::{Ownership, Parts, Scope, departing_real_servers, diff};
 pub use kernel::Kernel;
 pub use observed::{Observed, ReadError, VirtualServerImage};
 pub use one_line::one_line;
-pub use plan::{Operation, Plan};
+pub use plan::{Batch, Operation, Plan};
 pub use real_servers::{RealServerImage, RealServerImages};
 pub use verify::{Drift, VerifyError};

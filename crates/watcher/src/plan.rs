@@ -4,19 +4,30 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Operations in the order in which they must be done. Prints one operation a line.
+/// What is to be done, in this order. Prints one operation a line.
 ///
 /// The same type serves the first sync, one changed endpoint, the periodic repair and the forced
 /// resync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The operations.
-    pub operations: Vec<Operation>,
+    /// Neighbours are on different seams, and none is empty.
+    pub batches: Vec<Batch>,
+}
+
+/// Operations on one seam: one exchange with the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Batch {
+    /// On virtual and real servers.
+    Ipvs(Vec<ipvs::Command>),
+    /// On our nf_tables tables: one transaction.
+    Netfilter(Vec<netfilter::Change>),
+    /// On kube-ipvs0.
+    Link(Vec<dummy_interface::Change>),
 }
 
 /// One operation on one of the three seams.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// On virtual and real servers.
     Ipvs(ipvs::Command),
@@ -29,12 +40,93 @@ pub enum Operation {
 impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.operations.is_empty()
+        self.batches.is_empty()
     }
 
     /// How many operations there are.
     pub fn len(&self) -> usize {
-        self.operations.len()
+        self.batches.iter().map(Batch::len).sum()
+    }
+
+    /// The operations one by one.
+    pub fn operations(&self) -> impl Iterator<Item = Operation> {
+        self.batches.iter().flat_map(Batch::operations)
+    }
+
+    /// Those on virtual and real servers.
+    pub fn commands(&self) -> impl Iterator<Item = &ipvs::Command> {
+        self.batches.iter().flat_map(Batch::commands)
+    }
+
+    /// Leaves out those on virtual and real servers that are not to be kept.
+    pub fn retain_commands(&mut self, mut keep: impl FnMut(&ipvs::Command) -> bool) {
+        let left = std::mem::take(self);
+        for mut batch in left.batches {
+            if let Batch::Ipvs(commands) = &mut batch {
+                commands.retain(&mut keep);
+            }
+            self.push(batch);
+        }
+    }
+
+    /// Adds operations at the end.
+    pub fn push(&mut self, batch: Batch) {
+        if batch.is_empty() {
+            return;
+        }
+        match (self.batches.last_mut(), batch) {
+            (Some(Batch::Ipvs(last)), Batch::Ipvs(more)) => last.extend(more),
+            (Some(Batch::Netfilter(last)), Batch::Netfilter(more)) => last.extend(more),
+            (Some(Batch::Link(last)), Batch::Link(more)) => last.extend(more),
+            (_, another) => self.batches.push(another),
+        }
+    }
+}
+
+impl FromIterator<Operation> for Plan {
+    fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
+        let mut plan = Self::default();
+        operations.into_iter().for_each(|operation| plan.push(operation.into()));
+        plan
+    }
+}
+
+impl Batch {
+    fn len(&self) -> usize {
+        self.commands().len() + self.table_changes().len() + self.link_changes().len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn operations(&self) -> impl Iterator<Item = Operation> {
+        let commands = self.commands().iter().cloned().map(Operation::from);
+        let of_tables = self.table_changes().iter().copied().map(Operation::from);
+        let of_links = self.link_changes().iter().copied().map(Operation::from);
+        commands.chain(of_tables).chain(of_links)
+    }
+
+    fn commands(&self) -> &[ipvs::Command] {
+        if let Self::Ipvs(commands) = self { commands } else { &[] }
+    }
+
+    fn table_changes(&self) -> &[netfilter::Change] {
+        if let Self::Netfilter(changes) = self { changes } else { &[] }
+    }
+
+    fn link_changes(&self) -> &[dummy_interface::Change] {
+        if let Self::Link(changes) = self { changes } else { &[] }
+    }
+}
+
+impl From<Operation> for Batch {
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Ipvs(command) => Self::Ipvs(vec![command]),
+            Operation::Netfilter(change) => Self::Netfilter(vec![change]),
+            Operation::Link(change) => Self::Link(vec![change]),
+        }
     }
 }
 
@@ -51,7 +143,7 @@ impl Operation {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.operations.iter().try_for_each(|operation| writeln!(f, "{operation}"))
+        self.operations().try_for_each(|operation| writeln!(f, "{operation}"))
     }
 }
 

@@ -108,7 +108,7 @@ fn expected_of<T: Ord + Copy>(
 
 fn position(plan: &Plan, operation: impl Into<Operation>) -> Option<usize> {
     let operation = operation.into();
-    plan.operations.iter().position(|other| *other == operation)
+    plan.operations().position(|other| other == operation)
 }
 
 /// Whether one comes before the other, if both are there.
@@ -182,7 +182,7 @@ proptest! {
     ) {
         let state = state(&inputs);
         let second = settle(&state, &fake, &ours);
-        for operation in &second.operations {
+        for operation in second.operations() {
             let tcp_removal = matches!(operation, Operation::Ipvs(
                 Command::DeleteRealServer(Id::Address(ServiceAddress { protocol: Protocol::Tcp, .. }), _)
             ));
@@ -196,7 +196,7 @@ proptest! {
         let mut image = read(&fake);
         let plan = full(&state(&inputs), &image, &ours);
         apply(&plan, &fake);
-        plan.operations.iter().for_each(|operation| image.carried_out(operation));
+        plan.operations().for_each(|operation| image.carried_out(&operation));
         prop_assert_eq!(image, read(&fake));
     }
 
@@ -210,7 +210,7 @@ proptest! {
         let observed = read(&fake);
         let small = diff(&state, &observed, Scope::Touched(&touched, Parts::NONE), &ours);
         let whole = full(&state, &observed, &ours);
-        let set = |plan: &Plan| plan.operations.iter().cloned().collect::<HashSet<_>>();
+        let set = |plan: &Plan| plan.operations().collect::<HashSet<_>>();
         prop_assert_eq!(set(&small), set(&whole), "small:\n{}whole:\n{}", small, whole);
         prop_assert_eq!(small.len(), whole.len());
     }
@@ -227,7 +227,7 @@ proptest! {
         let observed = read(&fake);
         let repair = diff(&state, &observed, Scope::Touched(&touched, parts), &ours);
         let whole = full(&state, &observed, &ours);
-        let set = |plan: &Plan| plan.operations.iter().cloned().collect::<HashSet<_>>();
+        let set = |plan: &Plan| plan.operations().collect::<HashSet<_>>();
         prop_assert_eq!(set(&repair), set(&whole), "repair:\n{}whole:\n{}", repair, whole);
         prop_assert_eq!(repair.len(), whole.len());
     }
@@ -256,7 +256,7 @@ proptest! {
     ) {
         let mut observed = read(&fake);
         expire(&mut observed, expired);
-        for operation in full(&state(&inputs), &observed, &ours).operations {
+        for operation in full(&state(&inputs), &observed, &ours).operations() {
             let Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) = operation else { continue };
             let server = observed.virtual_servers[&of].real_servers.get(&address).unwrap();
             // Or when it has had all the time that it may have.
@@ -287,12 +287,12 @@ proptest! {
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
     ) {
         let (state, before) = (state(&inputs), copy(&fake));
-        let kept = |observed: &Observed, plan: Plan| Plan {
-            operations: plan.operations.into_iter().filter(|one| !changes_scheduler(one, observed)).collect(),
+        let kept = |observed: &Observed, plan: &Plan| {
+            plan.operations().filter(|one| !changes_scheduler(one, observed)).collect::<Plan>()
         };
         for _ in 0..2 {
             let observed = read(&fake);
-            apply(&kept(&observed, full(&state, &observed, &ours)), &fake);
+            apply(&kept(&observed, &full(&state, &observed, &ours)), &fake);
         }
         let mut expected = expected_servers(&state, &before, &ours);
         for (id, (config, _)) in &before.state().virtual_servers {
@@ -309,7 +309,7 @@ proptest! {
     #[test]
     fn what_is_not_ours_is_in_no_plan(inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()) {
         let state = state(&inputs);
-        for operation in full(&state, &read(&fake), &ours).operations {
+        for operation in full(&state, &read(&fake), &ours).operations() {
             let family = match &operation {
                 Operation::Ipvs(command) => {
                     let id = command.virtual_server();
@@ -353,12 +353,12 @@ proptest! {
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
     ) {
         let plan = full(&state(&inputs), &read(&fake), &ours);
-        for operation in &plan.operations {
+        for operation in &plan.operations().collect::<Vec<_>>() {
             let Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(at))) = operation else { continue };
             let at: ServiceAddress = *at;
             let server = position(&plan, operation.clone());
             prop_assert!(in_order(position(&plan, Unbind(at.ip)), server), "{}:\n{}", at, plan);
-            let elements = plan.operations.iter().enumerate().filter(|(_, operation)| {
+            let elements = plan.operations().enumerate().filter(|(_, operation)| {
                 let Operation::Netfilter(DeleteElement(element)) = operation else { return false };
                 *element == Element::Vip(at.ip) || element.virtual_server() == Some(&at)
             });
@@ -374,9 +374,9 @@ proptest! {
     ) {
         let state = state(&inputs);
         let plan = full(&state, &read(&fake), &ours);
-        let due: Vec<Urgency> = plan.operations.iter().filter_map(|one| urgency(one, &state)).collect();
+        let due: Vec<Urgency> = plan.operations().filter_map(|one| urgency(&one, &state)).collect();
         prop_assert!(due.is_sorted(), "{}", plan);
-        let removal: Vec<bool> = plan.operations.iter().map(|one| removes(one, &state)).collect();
+        let removal: Vec<bool> = plan.operations().map(|one| removes(&one, &state)).collect();
         prop_assert!(removal.is_sorted(), "{}", plan);
     }
 
@@ -391,7 +391,7 @@ proptest! {
             touched.merge(state.apply(change));
         }
         let observed = read(&fake);
-        for operation in diff(&state, &observed, Scope::Touched(&touched, Parts::NONE), &ours).operations {
+        for operation in diff(&state, &observed, Scope::Touched(&touched, Parts::NONE), &ours).operations() {
             let Operation::Ipvs(
                 Command::DeleteRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
             ) = &operation
@@ -416,8 +416,8 @@ proptest! {
 /// What is wrong with a plan: it deletes what is wanted, or does something twice.
 fn careless(plan: &Plan, state: &State, observed: &Observed) -> Option<String> {
     let mut subjects = HashSet::new();
-    plan.operations.iter().find_map(|operation| {
-        let deletes_wanted = match operation {
+    plan.operations().find_map(|operation| {
+        let deletes_wanted = match &operation {
             Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) => {
                 let wanted = state.virtual_server(of).map(|wanted| &wanted.real_servers);
                 wanted.is_none_or(|wanted| wanted.iter().any(|real| real.address == *address))
@@ -427,7 +427,7 @@ fn careless(plan: &Plan, state: &State, observed: &Observed) -> Option<String> {
             }
             _ => false,
         };
-        let again = !subjects.insert(subject(operation, observed));
+        let again = !subjects.insert(subject(&operation, observed));
         (deletes_wanted || again).then(|| format!("{operation}, in\n{plan}"))
     })
 }
@@ -583,24 +583,27 @@ delete element hairpin TCP [fd00:244::3]:8080
 }
 
 #[test]
-fn each_operation_of_a_plan_names_its_seam_in_json() {
+fn each_batch_of_a_plan_names_its_seam_in_json() {
     let at = address(Protocol::Tcp, "10.96.0.10:80");
-    let plan = Plan {
-        operations: vec![
-            AddElement(Element::ClusterIp(at)).into(),
-            Command::DeleteRealServer(at.into(), real("10.244.1.2:8080")).into(),
-            Bind(at.ip).into(),
-        ],
-    };
+    let operations: [Operation; 4] = [
+        AddElement(Element::ClusterIp(at)).into(),
+        Command::DeleteRealServer(at.into(), real("10.244.1.2:8080")).into(),
+        Command::DeleteVirtualServer(at.into()).into(),
+        Bind(at.ip).into(),
+    ];
+    let (named, id) = (
+        serde_json::json!({"protocol": "TCP", "ip": "10.96.0.10", "port": 80}),
+        |named| serde_json::json!({ "address": named }),
+    );
     assert_eq!(
-        serde_json::to_value(plan).unwrap(),
-        serde_json::json!({"operations": [
-            {"netfilter": {"add-element": {"cluster-ip": {"protocol": "TCP", "ip": "10.96.0.10", "port": 80}}}},
-            {"ipvs": {"delete-real-server": [
-                {"address": {"protocol": "TCP", "ip": "10.96.0.10", "port": 80}},
-                {"ip": "10.244.1.2", "port": 8080},
-            ]}},
-            {"link": {"bind": "10.96.0.10"}},
+        serde_json::to_value(operations.into_iter().collect::<Plan>()).unwrap(),
+        serde_json::json!({"batches": [
+            {"netfilter": [{"add-element": {"cluster-ip": named}}]},
+            {"ipvs": [
+                {"delete-real-server": [id(&named), {"ip": "10.244.1.2", "port": 8080}]},
+                {"delete-virtual-server": id(&named)},
+            ]},
+            {"link": [{"bind": "10.96.0.10"}]},
         ]})
     );
 }

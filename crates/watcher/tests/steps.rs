@@ -100,7 +100,7 @@ proptest! {
         let addresses = virtual_servers(&kernel, &to);
         let before: Vec<_> = addresses.iter().map(|at| reach(&kernel.state(), at)).collect();
         for step in steps(&plan) {
-            carry_out(step, &kernel);
+            carry_out(&step, &kernel);
             for (at, before) in addresses.iter().zip(&before) {
                 let (now, after) = (reach(&kernel.state(), at), shall_reach(&to, at));
                 let may: BTreeSet<_> = before | &after;
@@ -121,7 +121,7 @@ proptest! {
         let (from, to) = (state(&from), state(&to));
         let plan = under_way(&kernel, &from, &to);
         for step in steps(&plan) {
-            carry_out(step, &kernel);
+            carry_out(&step, &kernel);
             let kernel = kernel.state();
             for vip in &kernel.links.bound {
                 prop_assert!(kernel.elements.contains(&Element::Vip(*vip)), "{}: {:?} in\n{}", vip, step, plan);
@@ -136,7 +136,7 @@ proptest! {
         let (from, to) = (state(&from), state(&to));
         let plan = under_way(&kernel, &from, &to);
         for step in steps(&plan) {
-            carry_out(step, &kernel);
+            carry_out(&step, &kernel);
             for at in virtual_servers(&kernel, &to) {
                 let kernel = kernel.state();
                 let says = [Element::ClusterIp(at), Element::External(at), Element::ExternalLocal(at)];
@@ -155,10 +155,10 @@ proptest! {
         kernel.state().tables.clear();
         kernel.state().elements.clear();
         let first = full(&to, &read(&kernel), &ours());
-        steps(&first).take(done).for_each(|step| carry_out(step, &kernel));
+        steps(&first).iter().take(done).for_each(|step| carry_out(step, &kernel));
         let plan = full(&to, &read(&kernel), &ours());
-        for step in [&[][..]].into_iter().chain(steps(&plan)) {
-            carry_out(step, &kernel);
+        for step in std::iter::once(Vec::new()).chain(steps(&plan)) {
+            carry_out(&step, &kernel);
             let kernel = kernel.state();
             for family in &kernel.tables {
                 prop_assert!(serves(&kernel, &to, *family), "{:?}: {:?} in\n{}", family, step, plan);

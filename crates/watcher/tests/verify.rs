@@ -85,7 +85,9 @@ proptest! {
     fn the_sample_is_read_to_the_last_detail(fake in any_kernel(), port in any::<u16>()) {
         let mut image = read(&fake);
         for (_, servers) in fake.state().virtual_servers.values_mut() {
-            servers.values_mut().for_each(|server| server.config.upper_threshold = 5);
+            for server in servers.values_mut() {
+                server.config.upper_threshold = 5;
+            }
         }
         let sample = |of: &ServiceAddress| of.port & 1 == port & 1;
         let drift = image.verify(&mut kernel(&fake), sample).unwrap();

@@ -94,9 +94,10 @@ pub(crate) fn read(fake: &FakeKernel) -> Observed {
 }
 
 /// What takes effect at once: neighbouring changes of our tables together, all else one by one.
-pub(crate) fn steps(plan: &Plan) -> impl Iterator<Item = &[Operation]> {
+pub(crate) fn steps(plan: &Plan) -> Vec<Vec<Operation>> {
     let of_tables = |operation: &Operation| matches!(operation, Operation::Netfilter(_));
-    plan.operations.chunk_by(move |one, next| of_tables(one) && of_tables(next))
+    let operations: Vec<_> = plan.operations().collect();
+    operations.chunk_by(|one, next| of_tables(one) && of_tables(next)).map(<[_]>::to_vec).collect()
 }
 
 /// Carries out one step, of which nothing may fail.
@@ -120,7 +121,9 @@ pub(crate) fn carry_out(step: &[Operation], fake: &FakeKernel) {
 }
 
 pub(crate) fn apply(plan: &Plan, fake: &FakeKernel) {
-    steps(plan).for_each(|step| carry_out(step, fake));
+    for step in steps(plan) {
+        carry_out(&step, fake);
+    }
 }
 
 /// Makes the kernel as desired: once, and again for the TCP real servers that the first plan took out
