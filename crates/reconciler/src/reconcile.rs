@@ -196,7 +196,7 @@ impl Reconciler {
         reread: Reread,
         touched: &mut Touched,
     ) -> Result<Reading, ReadError> {
-        let Some(mut image) = image else { return self.read_everything(touched) };
+        let Some(mut image) = image else { return self.read_everything(trigger, touched) };
         let (depth, drift) = if trigger == Trigger::Period {
             let sample = self.sample.next();
             match image.verify(&mut self.kernel, |of| sample.contains(of)) {
@@ -204,7 +204,7 @@ impl Reconciler {
                 Err(VerifyError::Unread(error)) => return Err(error),
                 Err(error @ VerifyError::NoSurvey(_)) => {
                     debug!("{}: everything is read", one_line(&error));
-                    return self.read_everything(touched);
+                    return self.read_everything(trigger, touched);
                 }
             }
         } else {
@@ -231,10 +231,28 @@ impl Reconciler {
         Ok(Reading { image, depth, drift })
     }
 
-    fn read_everything(&mut self, touched: &mut Touched) -> Result<Reading, ReadError> {
-        let image = Observed::read(&mut self.kernel)?;
+    fn read_everything(&mut self, trigger: Trigger, touched: &mut Touched) -> Result<Reading, ReadError> {
+        let image = if trigger == Trigger::Start { self.adopt()? } else { Observed::read(&mut self.kernel)? };
         touched.merge(self.hear_node_addresses(&image));
         Ok(Reading { image, depth: Depth::Read, drift: Drift::default() })
+    }
+
+    /// Reads the kernel for the first time.
+    fn adopt(&mut self) -> Result<Observed, ReadError> {
+        let mut image = match Observed::adopt(&mut self.kernel) {
+            Ok(image) => image,
+            Err(VerifyError::Unread(error)) => return Err(error),
+            Err(error @ VerifyError::NoSurvey(_)) => {
+                debug!("{}: everything is read by netlink", one_line(&error));
+                return Observed::read(&mut self.kernel);
+            }
+        };
+        let leaves = |of: &&ServiceAddress| departing_real_servers(&self.state, &image, of).next().is_some();
+        let these: Vec<_> = image.virtual_servers.keys().filter(leaves).copied().collect();
+        for of in these {
+            image.refresh_real_servers(&mut self.kernel, of)?;
+        }
+        Ok(image)
     }
 
     /// Tells the desired state which addresses the node has. The same as before touch nothing.

@@ -4,6 +4,7 @@
 //! the two sources here; [`Observed`] is read from the kernel through the three seams of [`Kernel`];
 //! the result is a [`Plan`], a plain value that prints one operation a line.
 
+mod adopt;
 pub mod api;
 mod diff;
 pub mod directory;

@@ -1,0 +1,61 @@
+//! The first look at the kernel.
+
+use ipvs::{Forwarding, Id, RealServer, ServiceAddress, survey::VirtualServerSummary};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Kernel, Observed, ReadError, RealServerImage, RealServerImages, VerifyError, VirtualServerImage,
+    observed::real_servers,
+};
+
+impl Observed {
+    /// Reads everything, the real servers in short: for a start, that must not take long, over what an earlier daemon
+    /// has left.
+    ///
+    /// Their connections are not read, so those that leave have to be read again
+    /// ([`refresh_real_servers`](Self::refresh_real_servers)). Nor are thresholds, which are taken for none: each
+    /// virtual server has its turn at [`verify`](Self::verify).
+    pub fn adopt(kernel: &mut Kernel) -> Result<Self, VerifyError> {
+        let mut shown = FxHashMap::default();
+        let survey = kernel.ipvs.survey(&mut |server| {
+            shown.extend(in_short(server).map(|real_servers| (server.address, real_servers)));
+        });
+        survey.map_err(VerifyError::NoSurvey)?;
+        let virtual_servers = virtual_servers(kernel, shown)?;
+        let links = kernel.links.observe().map_err(ReadError::from)?;
+        let netfilter = kernel.netfilter.observe().map_err(ReadError::from)?;
+        Ok(Self { virtual_servers, links, netfilter })
+    }
+}
+
+/// Of a tunnel the text says too little: `None`.
+fn in_short(server: &VirtualServerSummary) -> Option<RealServerImages> {
+    let image = |shown: &ipvs::survey::RealServerSummary| {
+        let config = RealServer {
+            forwarding: shown.forwarding,
+            weight: shown.weight,
+            ..RealServer::masquerade(shown.address.ip, shown.address.port)
+        };
+        let known = shown.forwarding != Forwarding::Tunnel;
+        known.then_some(RealServerImage { config, connections: 0, expired: false })
+    };
+    server.real_servers.iter().map(image).collect()
+}
+
+/// The virtual servers themselves cost one dump. Whoever changes the table meanwhile can make the text omit one.
+fn virtual_servers(
+    kernel: &mut Kernel,
+    mut shown: FxHashMap<ServiceAddress, RealServerImages>,
+) -> Result<FxHashMap<ServiceAddress, VirtualServerImage>, ReadError> {
+    let mut images = FxHashMap::default();
+    for server in kernel.ipvs.virtual_servers()? {
+        if let Id::Address(address) = server.config.id {
+            let real_servers = match shown.remove(&address) {
+                Some(real_servers) => real_servers,
+                None => real_servers(kernel, address)?,
+            };
+            images.insert(address, VirtualServerImage { config: server.config, real_servers });
+        }
+    }
+    Ok(images)
+}
