@@ -78,12 +78,12 @@ pub struct ControlPlane {
     admin: Client,
     runtime: Runtime,
     directory: PathBuf,
-    _own: Option<Own>,
+    own: Option<Own>,
 }
 
 /// What has to be cleaned up: nothing, if the API server was running already.
 struct Own {
-    _apiserver: Server,
+    apiserver: Server,
     _etcd: Server,
     _directory: TempDir,
 }
@@ -108,7 +108,7 @@ impl ControlPlane {
     pub fn connect(directory: PathBuf) -> anyhow::Result<Self> {
         let runtime = runtime()?;
         let admin = client(&runtime, &Identity::Admin.kubeconfig(&directory))?;
-        Ok(Self { admin, runtime, directory, _own: None })
+        Ok(Self { admin, runtime, directory, own: None })
     }
 
     /// Starts etcd and kube-apiserver on free ports and waits until they serve.
@@ -140,8 +140,18 @@ impl ControlPlane {
             std::thread::sleep(Duration::from_millis(100));
         }
         let [etcd, apiserver] = servers;
-        let own = Own { _apiserver: apiserver, _etcd: etcd, _directory: directory };
-        Ok(Self { admin, runtime, directory: path, _own: Some(own) })
+        let own = Own { apiserver, _etcd: etcd, _directory: directory };
+        Ok(Self { admin, runtime, directory: path, own: Some(own) })
+    }
+
+    /// Kills the API server and starts it anew at the same address, over the same etcd. It is not waited for.
+    pub fn restart_api_server(&mut self) -> anyhow::Result<()> {
+        self.own.as_mut().context("somebody else's API server")?.apiserver.restart()
+    }
+
+    /// The number of the API server's process.
+    pub fn api_server_process(&self) -> anyhow::Result<u32> {
+        Ok(self.own.as_ref().context("somebody else's API server")?.apiserver.process())
     }
 
     /// Where the kubeconfigs are, and for one that was started the servers' logs. To let other

@@ -33,6 +33,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
 use crate::{control_plane, image, workspace};
+pub(crate) use case::Percentiles;
 use case::{Case, Figures, Measured, Subject};
 pub(crate) use instructions::{Check, check};
 use report::{Machine, Report};

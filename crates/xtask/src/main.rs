@@ -1,5 +1,5 @@
 //! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask bench`,
-//! `cargo xtask vm -- CMD`, `cargo xtask image`.
+//! `cargo xtask scale`, `cargo xtask vm -- CMD`, `cargo xtask image`.
 //!
 //! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on
 //! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
@@ -28,6 +28,7 @@ mod guest;
 mod image;
 mod programs;
 mod prometheus;
+mod scale;
 mod test;
 mod vm;
 mod workspace;
@@ -50,6 +51,8 @@ enum Command {
     Demo(demo::Args),
     /// Measure kube-ipvs beside the kernel's own limit and the real kube-proxy.
     Bench(bench::Args),
+    /// Measure what many nodes cost a real API server.
+    Scale(scale::Args),
     /// Run the tests, tier by tier, and print the counts.
     Test(test::Args),
     /// Run a command as root in the test kernel.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Test(args) => Ok(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
         Command::Image(args) => image::run(&args),

@@ -13,6 +13,7 @@ const LAST_LINES: usize = 15;
 #[derive(Debug)]
 pub(super) struct Server {
     name: &'static str,
+    command: Command,
     child: Child,
     log: PathBuf,
 }
@@ -28,15 +29,27 @@ impl Server {
         let log = directory.join(name).with_extension("log");
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         let executable = assets.join(name);
-        let child = Command::new(&executable)
+        let mut command = Command::new(&executable);
+        command
             .args(arguments)
             .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(file.try_clone().context("sharing the log")?)
-            .stderr(file)
-            .spawn()
-            .with_context(|| format!("starting {}", executable.display()))?;
-        Ok(Self { name, child, log })
+            .stderr(file);
+        let child = command.spawn().with_context(|| format!("starting {}", executable.display()))?;
+        Ok(Self { name, command, child, log })
+    }
+
+    /// Kills it, and starts it anew with the same arguments.
+    pub(super) fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill();
+        self.child = self.command.spawn().with_context(|| format!("starting {} again", self.name))?;
+        Ok(())
+    }
+
+    /// The number of its process.
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
     }
 
     /// Fails, with the end of its log, if it has ended.
@@ -54,13 +67,17 @@ impl Server {
         let lines: Vec<&str> = text.lines().collect();
         lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("\n")
     }
+
+    /// Nothing it holds outlives the test, so there is nothing to shut down in order. Both calls fail only if it is
+    /// gone already.
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing it holds outlives the test, so there is nothing to shut down in order. Both calls
-        // fail only if it is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }

@@ -24,11 +24,11 @@ use self::reflector::{Reflector, Selectors};
 use crate::view::{Kind, News, View};
 
 /// Services of other proxies are none of ours, whatever the label's value.
-const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
+pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
 /// Headless Services have nothing to serve.
-const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
+pub const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
 /// Nor have their slices.
-const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
+pub const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
 
 /// How long Services wait for a Node with IPs, as with kube-proxy. Without the node's zone, zone hints
 /// mean nothing: a restart would add the endpoints of other zones, and take them away again a moment

@@ -104,14 +104,14 @@ pub(super) struct Phases {
 
 /// Of times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Percentiles {
-    pub(super) p50: f64,
-    pub(super) p99: f64,
+pub(crate) struct Percentiles {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
 }
 
 impl Percentiles {
     /// Of at least one time.
-    pub(super) fn of(mut times: Vec<f64>) -> Option<Self> {
+    pub(crate) fn of(mut times: Vec<f64>) -> Option<Self> {
         times.sort_by(f64::total_cmp);
         let rank = |percent: usize| (times.len() * percent).div_ceil(100).saturating_sub(1);
         Some(Self { p50: *times.get(rank(50))?, p99: *times.get(rank(99))? })

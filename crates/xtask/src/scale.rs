@@ -1,0 +1,64 @@
+//! `cargo xtask scale`: what many nodes cost a real API server, for docs/scale.md.
+//!
+//! etcd and kube-apiserver run on this machine's loopback, without a guest: nothing here touches the kernel. A node is
+//! the three requests that kube-ipvs makes, as the service account of manifests/base, over connections of their own. Its
+//! events are counted and not decoded, so that many nodes fit beside the server.
+
+mod changes;
+mod cluster;
+mod feed;
+mod lists;
+mod storm;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use testkit::floor::Size;
+
+use cluster::Cluster;
+
+/// The command line of `cargo xtask scale`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Services
+    #[arg(long, default_value_t = 10_000)]
+    services: u32,
+    /// Endpoints of each
+    #[arg(long, default_value_t = 5)]
+    endpoints: u32,
+    /// How many nodes have their watches cut at once
+    #[arg(long, default_value_t = 100)]
+    cut: u32,
+    /// What to measure; everything if none is named
+    #[arg(value_enum, value_name = "SUBJECT")]
+    subjects: Vec<Subject>,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Subject {
+    /// Complete lists in each encoding, and by several nodes at once
+    Lists,
+    /// Changes of EndpointSlices while many nodes watch
+    Changes,
+    /// The API server is killed and started anew
+    Storm,
+}
+
+/// Measures, and prints tables.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let wanted = |subject| args.subjects.is_empty() || args.subjects.contains(&subject);
+    let size = Size { services: args.services, endpoints: args.endpoints };
+    eprintln!("xtask: writing {} Services × {}", size.services, size.endpoints);
+    let mut cluster = Cluster::start(size)?;
+    if wanted(Subject::Lists) {
+        lists::measure(&cluster)?;
+    }
+    if wanted(Subject::Changes) {
+        changes::measure(&cluster)?;
+    }
+    if wanted(Subject::Storm) {
+        storm::measure(&mut cluster, args.cut)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

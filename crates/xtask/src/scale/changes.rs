@@ -1,0 +1,153 @@
+//! EndpointSlices change one after the other while many nodes watch: bytes, processor time and delay. Not memory: what an
+//! open watch takes is lost in what Go's collector has not returned.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use futures::future::try_join_all;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until};
+
+use super::cluster::Cluster;
+use super::feed::{Encoding, Feed, Kind, is};
+use crate::bench::Percentiles;
+
+/// How many nodes watch.
+const NODES: [u32; 4] = [1, 10, 100, 300];
+/// How many changes there are in each round, and how far apart.
+const CHANGES: u32 = 300;
+const PACE: Duration = Duration::from_millis(50);
+/// So long nothing happens before the changes begin.
+const REST: Duration = Duration::from_secs(3);
+/// Watches that are opened at the same time.
+const AT_ONCE: usize = 30;
+
+/// What one number of nodes came to.
+struct Round {
+    nodes: f64,
+    /// Bytes of an event.
+    bytes: f64,
+    /// Milliseconds of the API server's processor: to open the watches of a node, and for a change.
+    opening: f64,
+    change: f64,
+    /// Milliseconds from before a write until its answer, and until its event is there.
+    answered: Vec<f64>,
+    delivered: Vec<f64>,
+}
+
+pub(super) fn measure(cluster: &Cluster) -> Result<()> {
+    for encoding in [Encoding::Json, Encoding::Protobuf] {
+        println!("\nChanges, {}\n", encoding.media_type());
+        println!(
+            "| nodes | bytes of an event | opening, ms a node | ms a change | memory, kB a node | answer p50 / p99, ms | event p50 / p99, ms |"
+        );
+        println!("|---|---|---|---|---|---|");
+        let mut points = Vec::new();
+        for (number, nodes) in (0..).zip(NODES) {
+            let round = cluster.control_plane.block_on(follow(cluster, nodes, number, encoding))?;
+            points.push((round.nodes, round.change));
+            let (answered, delivered) = (Percentiles::of(round.answered), Percentiles::of(round.delivered));
+            let (answered, delivered) = answered.zip(delivered).context("no changes")?;
+            println!(
+                "| {nodes} | {:.0} | {:.2} | {:.2} | {:.1} / {:.1} | {:.1} / {:.1} |",
+                round.bytes,
+                round.opening,
+                round.change,
+                answered.p50,
+                answered.p99,
+                delivered.p50,
+                delivered.p99,
+            );
+        }
+        let (base, slope) = line(&points).context("no line through one point")?;
+        println!("\nProcessor time of a change: {base:.2} ms + {:.1} µs for each node", slope * 1000.0);
+    }
+    Ok(())
+}
+
+async fn follow(cluster: &Cluster, nodes: u32, round: u32, encoding: Encoding) -> Result<Round> {
+    let version = cluster.version(&Kind::Slices).await?;
+    let before = cluster.usage()?;
+    let mut others = Vec::new();
+    let mut slices = Vec::new();
+    let kinds: Vec<Kind> = (0..nodes).flat_map(Kind::of_node).collect();
+    for kinds in kinds.chunks(AT_ONCE) {
+        let opened = kinds.iter().map(|kind| Feed::open(&cluster.node, kind, encoding, &version, false));
+        for (kind, feed) in kinds.iter().zip(try_join_all(opened).await?) {
+            if matches!(kind, Kind::Slices) { slices.push(feed) } else { others.push(feed) }
+        }
+    }
+    let opened = cluster.usage()?;
+    let mut readers = JoinSet::new();
+    for feed in slices {
+        readers.spawn(arrivals(feed));
+    }
+    sleep(REST).await;
+
+    let before_changes = cluster.usage()?;
+    let (mut sent, mut answered) = (Vec::new(), Vec::new());
+    let begun = tokio::time::Instant::now();
+    for change in 0..CHANGES {
+        sleep_until(begun + PACE * change).await;
+        let now = Instant::now();
+        sent.push(now);
+        cluster.change(1 + change, round).await?;
+        answered.push(now.elapsed().as_secs_f64() * 1000.0);
+    }
+    let (mut bytes, mut delivered) = (0, Vec::new());
+    while let Some(reader) = readers.join_next().await {
+        let (read, arrived) = reader??;
+        bytes += read;
+        delivered.extend(
+            arrived.iter().zip(&sent).map(|(arrived, sent)| (*arrived - *sent).as_secs_f64() * 1000.0),
+        );
+    }
+    let after = cluster.usage()?;
+    drop(others);
+    let nodes = f64::from(nodes);
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    Ok(Round {
+        nodes,
+        bytes: bytes as f64 / nodes / f64::from(CHANGES),
+        opening: (opened - before) * 1000.0 / nodes,
+        change: (after - before_changes) * 1000.0 / f64::from(CHANGES),
+        answered,
+        delivered,
+    })
+}
+
+/// How many bytes the changes take, and when each is there.
+async fn arrivals(mut feed: Feed) -> Result<(usize, Vec<Instant>)> {
+    let mut arrived = Vec::new();
+    let mut bytes = 0;
+    while arrived.len() < CHANGES as usize {
+        let event = feed.next().await?.context("the watch ended")?;
+        if !is(event, b"BOOKMARK") {
+            bytes += event.len();
+            arrived.push(Instant::now());
+        }
+    }
+    Ok((bytes, arrived))
+}
+
+/// The line y = a + b·x through these, by least squares: a and b.
+fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let count = f64::from(u32::try_from(points.len()).ok()?);
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let variance: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    let covariance: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    (variance > 0.0).then(|| (y - covariance / variance * x, covariance / variance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_on_a_line_give_that_line_and_one_point_none() {
+        let (a, b) = line(&[(1.0, 5.0), (2.0, 7.0), (10.0, 23.0)]).unwrap();
+        assert!((a - 3.0).abs() < 1e-9 && (b - 2.0).abs() < 1e-9, "{a} {b}");
+        assert_eq!(line(&[(1.0, 5.0)]), None);
+    }
+}

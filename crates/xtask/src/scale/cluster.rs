@@ -1,0 +1,198 @@
+//! The API server, what is in it, and what it uses of the machine.
+
+use std::fs;
+use std::ops::Sub;
+
+use anyhow::{Context as _, Result, bail};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{GetParams, ListParams, PostParams};
+use kube::config::Kubeconfig;
+use kube::core::Request;
+use kube::{Api, Client};
+use serde_json::Value;
+use testkit::control_plane::{ControlPlane, Options};
+use testkit::floor::Size;
+use testkit::objects;
+
+use super::feed::Kind;
+use crate::{control_plane, workspace};
+
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+const ACCOUNT: &str = "kube-ipvs";
+const NAMESPACE: &str = "kube-system";
+/// Writes in flight while the cluster is filled.
+const AT_ONCE: usize = 32;
+/// `USER_HZ`: in /proc processor time is in hundredths of a second on every architecture.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A control plane with Services.
+pub(super) struct Cluster {
+    pub(super) control_plane: ControlPlane,
+    pub(super) size: Size,
+    /// With the rights of kube-ipvs, and in its flow schema.
+    pub(super) node: Client,
+}
+
+/// What the API server has used so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    /// Seconds of processor time.
+    pub(super) processor: f64,
+    /// Resident memory in MB, and the most it has been.
+    pub(super) memory: f64,
+    pub(super) peak: f64,
+}
+
+impl Cluster {
+    pub(super) fn start(size: Size) -> Result<Self> {
+        let control_plane = ControlPlane::start(&Options::new(control_plane::ensure()?))?;
+        let rbac = fs::read_to_string(workspace::root().join("manifests/base/rbac.yaml"))?;
+        let rbac: Vec<Value> = serde_saphyr::from_multiple(&rbac).context("manifests/base/rbac.yaml")?;
+        rbac.iter().try_for_each(|object| control_plane.apply(object))?;
+        let node = account_client(&control_plane)?;
+        let cluster = Self { control_plane, size, node };
+        cluster.fill()?;
+        Ok(cluster)
+    }
+
+    /// The first Service is the API server's own.
+    fn fill(&self) -> Result<()> {
+        let admin = self.control_plane.admin_client();
+        let services = (1..self.size.services).map(|number| (SERVICES, objects::service(number)));
+        let slices = (1..self.size.services).map(|number| (SLICES, objects::slice(self.size, number)));
+        let writes = stream::iter(services.chain(slices)).map(anyhow::Ok);
+        self.control_plane.block_on(writes.try_for_each_concurrent(AT_ONCE, async |(path, object)| {
+            let request = Request::new(path).create(&PostParams::default(), body(object)?)?;
+            admin.request::<Value>(request).await.map(drop).with_context(|| format!("writing to {path}"))
+        }))
+    }
+
+    /// Replaces the EndpointSlice of a Service by one with the endpoints of the `round`.
+    pub(super) async fn change(&self, number: u32, round: u32) -> Result<()> {
+        let slice = if round.is_multiple_of(2) {
+            objects::shortened_slice(self.size, number)
+        } else {
+            objects::slice(self.size, number)
+        };
+        let name = slice.pointer("/metadata/name").and_then(Value::as_str).context("a slice has a name")?;
+        let request = Request::new(SLICES).replace(name, &PostParams::default(), body(slice.clone())?)?;
+        self.control_plane.admin_client().request::<Value>(request).await?;
+        Ok(())
+    }
+
+    /// The version that a watch of these goes on from now.
+    pub(super) async fn version(&self, kind: &Kind) -> Result<String> {
+        let request = Request::new(kind.path()).list(&ListParams::default().limit(1))?;
+        let list: Value = self.control_plane.admin_client().request(request).await?;
+        let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        Ok(version.context("the list has no version")?.to_owned())
+    }
+
+    pub(super) fn usage(&self) -> Result<Usage> {
+        let process = self.control_plane.api_server_process()?;
+        let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+        let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+        usage(&stat, &status).context("what /proc says of the API server")
+    }
+
+    /// Lets the peak of its memory begin anew.
+    pub(super) fn forget_peak(&self) -> Result<()> {
+        // proc(5): 5 resets the peak resident set size.
+        Ok(fs::write(format!("/proc/{}/clear_refs", self.control_plane.api_server_process()?), "5")?)
+    }
+
+    /// The sum of the API server's metrics of this name whose labels contain all of these.
+    pub(super) async fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
+        let request = Request::new("").get("metrics", &GetParams::default())?;
+        let text = self.control_plane.admin_client().request_text(request).await?;
+        Ok(sum(&text, name, labels))
+    }
+}
+
+impl Sub for Usage {
+    type Output = f64;
+
+    /// The processor time between two looks.
+    fn sub(self, earlier: Self) -> f64 {
+        self.processor - earlier.processor
+    }
+}
+
+/// Without what only the server may say.
+fn body(mut object: Value) -> Result<Vec<u8>> {
+    let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) else {
+        bail!("an object without metadata");
+    };
+    metadata.retain(|field, _| ["name", "namespace", "labels"].contains(&field.as_str()));
+    Ok(serde_json::to_vec(&object)?)
+}
+
+/// A client with a token as a pod gets it.
+fn account_client(control_plane: &ControlPlane) -> Result<Client> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(control_plane.admin_client(), NAMESPACE);
+    let (params, request) = (PostParams::default(), TokenRequest::default());
+    let answer = control_plane.block_on(accounts.create_token_request(ACCOUNT, &params, &request))?;
+    let token = answer.status.context("no token")?.token;
+    let mut kubeconfig = Kubeconfig::read_from(control_plane.proxy_kubeconfig())?;
+    for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        user.token = Some(token.clone().into());
+    }
+    let path = control_plane.directory().join("account.kubeconfig");
+    fs::write(&path, serde_saphyr::to_string(&kubeconfig)?)?;
+    control_plane.client_for(&path)
+}
+
+/// From the two files of a process.
+fn usage(stat: &str, status: &str) -> Option<Usage> {
+    // proc(5): the name, in parentheses, may contain spaces. utime and stime are the 12th and 13th after it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().ok());
+    let megabytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0 / 1e6)
+    };
+    Some(Usage {
+        processor: ticks.sum::<Option<f64>>()? / TICKS_PER_SECOND,
+        memory: megabytes("VmRSS:")?,
+        peak: megabytes("VmHWM:")?,
+    })
+}
+
+fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+    let values = metrics.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let rest = series.strip_prefix(name)?.strip_prefix('{')?;
+        labels.iter().all(|label| rest.contains(label)).then(|| value.parse::<f64>().ok()).flatten()
+    });
+    // Not `sum`, which is -0 of nothing.
+    values.fold(0.0, |sum, value| sum + value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_and_memory_are_found_whatever_the_process_is_called() {
+        let stat = "7 (a) 1 2) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0";
+        let status = "Name:\ta\nVmHWM:\t 2000 kB\nVmRSS:\t 1000 kB\n";
+        let usage = usage(stat, status).unwrap();
+        let Usage { processor, memory, peak } = usage;
+        assert_eq!(
+            format!("{processor} s, {memory} MB, at most {peak} MB"),
+            "3 s, 1.024 MB, at most 2.048 MB"
+        );
+    }
+
+    #[test]
+    fn only_the_series_with_all_labels_are_summed() {
+        let text = "# HELP a x\na{b=\"1\",c=\"2\"} 3\na{b=\"1\",c=\"3\"} 4\nab{b=\"1\"} 5\na{b=\"2\"} 6\n";
+        let sum = |labels: &[&str]| sum(text, "a", labels).to_string();
+        assert_eq!(sum(&["b=\"1\""]), "7");
+        assert_eq!(sum(&["b=\"1\"", "c=\"3\""]), "4");
+        assert_eq!(sum(&["b=\"3\""]), "0");
+    }
+}

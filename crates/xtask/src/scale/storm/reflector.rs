@@ -1,0 +1,180 @@
+//! What one watch of kube-ipvs does when it breaks (`crates/watcher/src/api/reflector.rs` and `failure.rs`), without
+//! decoding objects.
+
+use std::iter::repeat;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use kube::api::ListParams;
+use kube::core::Request;
+use kube::runtime::watcher::DefaultBackoff;
+use kube::{Client, Error};
+use serde_json::Value;
+use tokio::time::{error::Elapsed, sleep, timeout};
+
+use super::super::feed::{Encoding, Feed, Kind, is};
+
+/// How long an answer may take, and how many objects are in a page.
+const ANSWER: Duration = Duration::from_secs(60);
+const PAGE: u32 = 500;
+/// A watch that has not been refused by then goes on.
+const REFUSED_WITHIN: Duration = Duration::from_secs(5);
+/// The pause of those who neither wait longer after each failure nor leave it to chance.
+const FIXED: Duration = Duration::from_millis(100);
+
+/// How long a node waits after a failure.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pauses {
+    /// Always the same short time.
+    Fixed,
+    /// As kube-ipvs does.
+    KubeIpvs,
+}
+
+/// What all nodes together do.
+#[derive(Default)]
+pub(super) struct Counters {
+    /// Requests for a list.
+    pub(super) lists: AtomicUsize,
+    /// Of those, asked for in pages because their WatchList was quiet for too long.
+    pub(super) paged: AtomicUsize,
+    /// Asked and not complete, now and the most at once.
+    asked: AtomicUsize,
+    pub(super) most_asked: AtomicUsize,
+    /// Of those, the answer has begun.
+    served: AtomicUsize,
+    pub(super) most_served: AtomicUsize,
+}
+
+/// One watch of one node.
+pub(super) struct Reflector {
+    pub(super) client: Client,
+    pub(super) kind: Kind,
+    pub(super) version: String,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// What became of an attempt to watch on.
+enum Resumed {
+    GoesOn(Feed),
+    NeedsANewList,
+    Failed,
+}
+
+impl Reflector {
+    /// Waits for the watch to break, and returns one that works again, and whether that took a list.
+    pub(super) async fn survive(self, mut feed: Feed, pauses: Pauses) -> Result<(Feed, bool)> {
+        while matches!(feed.next().await, Ok(Some(_))) {}
+        let pauses: Box<dyn Iterator<Item = Duration> + Send> = match pauses {
+            Pauses::Fixed => Box::new(repeat(FIXED)),
+            Pauses::KubeIpvs => Box::new(DefaultBackoff::default()),
+        };
+        let mut needs_a_list = false;
+        for pause in pauses {
+            if needs_a_list {
+                if let Ok(feed) = self.list().await {
+                    return Ok((feed, true));
+                }
+            } else {
+                match self.resume().await {
+                    Resumed::GoesOn(feed) => return Ok((feed, false)),
+                    Resumed::NeedsANewList => needs_a_list = true,
+                    Resumed::Failed => {}
+                }
+            }
+            sleep(pause).await;
+        }
+        bail!("no more pauses")
+    }
+
+    async fn resume(&self) -> Resumed {
+        let opened =
+            timeout(ANSWER, Feed::open(&self.client, &self.kind, Encoding::Json, &self.version, false)).await;
+        let mut feed = match opened {
+            Ok(Ok(feed)) => feed,
+            Ok(Err(error)) => match error.downcast_ref() {
+                Some(Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                    return Resumed::NeedsANewList;
+                }
+                _ => return Resumed::Failed,
+            },
+            Err(Elapsed { .. }) => return Resumed::Failed,
+        };
+        let refused = match timeout(REFUSED_WITHIN, feed.next()).await {
+            Err(Elapsed { .. }) => false,
+            Ok(Ok(Some(event))) => is(event, b"ERROR"),
+            Ok(Ok(None) | Err(_)) => return Resumed::Failed,
+        };
+        if refused { Resumed::NeedsANewList } else { Resumed::GoesOn(feed) }
+    }
+
+    /// Everything there is, and the watch that follows it.
+    async fn list(&self) -> Result<Feed> {
+        let Counters { lists, paged, asked, most_asked, .. } = &*self.counters;
+        let _asked = Counted::new(asked, most_asked);
+        lists.fetch_add(1, Relaxed);
+        match self.watch_list().await {
+            Err(error) if error.is::<Elapsed>() => {
+                paged.fetch_add(1, Relaxed);
+                self.pages().await
+            }
+            other => other,
+        }
+    }
+
+    async fn watch_list(&self) -> Result<Feed> {
+        let mut feed =
+            timeout(ANSWER, Feed::open(&self.client, &self.kind, Encoding::Json, "", true)).await??;
+        let _served = Counted::new(&self.counters.served, &self.counters.most_served);
+        feed.read_initial_events().await?;
+        Ok(feed)
+    }
+
+    async fn pages(&self) -> Result<Feed> {
+        let (label_selector, field_selector) = self.kind.selectors();
+        let mut params = ListParams { label_selector, field_selector, ..ListParams::default() }.limit(PAGE);
+        loop {
+            let request = Request::new(self.kind.path()).list(&params)?;
+            let page: Value = timeout(ANSWER, self.client.request(request)).await??;
+            let text =
+                |pointer| page.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+            params.continue_token = text("/metadata/continue").map(str::to_owned);
+            if params.continue_token.is_none() {
+                let version = text("/metadata/resourceVersion").context("the list has no version")?;
+                return Feed::open(&self.client, &self.kind, Encoding::Json, version, false).await;
+            }
+        }
+    }
+}
+
+/// Counts one more for as long as it lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(now: &'a AtomicUsize, most: &AtomicUsize) -> Self {
+        most.fetch_max(now.fetch_add(1, Relaxed) + 1, Relaxed);
+        Self(now)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_at_once_is_kept_when_all_have_ended() {
+        let (now, most) = (AtomicUsize::default(), AtomicUsize::default());
+        let both = (Counted::new(&now, &most), Counted::new(&now, &most));
+        drop(both);
+        drop(Counted::new(&now, &most));
+        assert_eq!((now.into_inner(), most.into_inner()), (0, 2));
+    }
+}
