@@ -184,7 +184,7 @@ impl Daemon<'_> {
             end = end => end,
             error = source.follow(&settings.node_name, &troubles, news) => Err(error),
             error = guard.broken() => Err(error),
-            error = links::follow(binding, &handle, first_write.clone()) => Err(error),
+            error = links::follow(binding, &handle) => Err(error),
             never = nf_tables::follow(nf_tables_port, &handle, &doorbell, first_write) => match never {},
             never = health_ports.run() => match never {},
             never = leftovers => match never {},

@@ -46,7 +46,7 @@ fn text(Status { programmed: status, advice }: &Status) -> String {
     };
     let mut text = format!(
         "synced:          {}\nvirtual servers: {}\nreal servers:    {}\nVIPs:            {}\n\
-         draining:        {draining}\nlast sync:       {last_sync}\nlast full read:  {last_full}\n",
+         draining:        {draining}\nlast sync:       {last_sync}\nlast full look:  {last_full}\n",
         if status.synced { "yes" } else { "no" },
         status.virtual_servers,
         status.real_servers,
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(
             text(&status),
             "synced:          no\nvirtual servers: 12\nreal servers:    40\nVIPs:            6\n\
-             draining:        1, the first for 62 s\nlast sync:       none yet\nlast full read:  none yet\n\
+             draining:        1, the first for 62 s\nlast sync:       none yet\nlast full look:  none yet\n\
              problem:         default/web: spec.ports[1] is wrong\n"
         );
         status.problems.clear();
@@ -133,7 +133,7 @@ mod tests {
             text(&status).ends_with(
                 "draining:        0\n\
                  last sync:       3.2 s ago, after a change: 2 operations in 0.002 s, 1 failed\n\
-                 last full read:  none yet\n\
+                 last full look:  none yet\n\
                  schedulers:      240 still to be changed\n\
                  repaired:        bind 10.96.0.1\nrepaired:        bind 10.96.0.2\n\
                  repaired:        bind 10.96.0.3\nrepaired:        bind 10.96.0.4\n\

@@ -1,19 +1,19 @@
-//! What the kernel tells of changes is of no interest before the first sync has ended.
+//! What the kernel tells of nf_tables is of no interest before the first sync has ended.
 
 use reconciler::{News, Observation, Observer};
 use tokio::sync::watch;
 
 /// Says that the first sync has ended, whatever came of it.
 ///
-/// Until then nobody subscribes to the kernel's notifications. That sync reads everything anyway, and with a subscriber
-/// the kernel makes a message of each of its tens of thousands of writes (`nfnetlink_has_listeners` in
-/// net/netfilter/nfnetlink.c), which takes it longer than the writing. What others change meanwhile is not lost: whoever
-/// subscribes begins by looking at everything.
+/// Until then nobody subscribes to what the kernel tells of nf_tables. That sync looks at everything anyway, and with a
+/// subscriber the kernel makes a message of each of the tens of thousands of elements that are written
+/// (`nfnetlink_has_listeners` in net/netfilter/nfnetlink.c), which takes it longer than the writing. What others change
+/// meanwhile is not lost: whoever subscribes begins by looking at everything.
 #[derive(Debug)]
 pub(super) struct FirstWrite(watch::Sender<bool>);
 
 /// Waits for it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Written(watch::Receiver<bool>);
 
 impl FirstWrite {

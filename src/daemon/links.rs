@@ -2,14 +2,14 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use dummy_interface::{Change, Changed, KernelLinks, Links, Monitor, VipBinding};
 use reconciler::Handle;
-use tokio::time::sleep;
+use tokio::{task::spawn_blocking, time::sleep};
 use tracing::warn;
 use watcher::one_line;
 
-use super::{first_write::Written, node};
+use super::node;
 use crate::config;
 
 /// How long is waited before subscribing again.
@@ -50,28 +50,37 @@ fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
     }
 }
 
-/// What cannot be read now is looked at with the next change.
-fn is_outdated(binding: VipBinding) -> bool {
-    outward(binding).is_ok_and(|now| now != binding)
+/// Looks at all that the node has, which takes its time where there are many VIPs.
+async fn is_outdated(binding: VipBinding) -> anyhow::Result<bool> {
+    let now =
+        spawn_blocking(move || outward(binding)).await.context("the look at the node's addresses")??;
+    Ok(now != binding)
 }
 
 /// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
 /// asks for a new start.
-pub(super) async fn follow(binding: VipBinding, handle: &Handle, first_write: Written) -> anyhow::Error {
-    first_write.ended().await;
+pub(super) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Error {
     loop {
         match Monitor::start(binding) {
             Ok(mut monitor) => {
                 // Whatever changed before the subscription was not told.
                 let mut changed = Changed::everything();
                 loop {
-                    if changed.node_addresses && is_outdated(binding) {
-                        return anyhow!(
-                            "this node's address has changed, and --vip-binding=route names it: start again"
-                        );
-                    }
+                    let about_us = changed.node_addresses;
                     // When the writer thread is gone the daemon ends.
                     _ = handle.kernel_changed(changed);
+                    match if about_us { is_outdated(binding).await } else { Ok(false) } {
+                        Ok(false) => {}
+                        Ok(true) => {
+                            return anyhow!(
+                                "this node's address has changed, and --vip-binding=route names it: start again"
+                            );
+                        }
+                        Err(error) => {
+                            warn!("cannot see this node's addresses, looking again: {error:#}");
+                            break;
+                        }
+                    }
                     changed = match monitor.changed().await {
                         Ok(changed) => changed,
                         Err(error) => {

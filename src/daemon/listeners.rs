@@ -26,7 +26,7 @@ pub(super) struct Listeners {
     pub(super) tidying: Tidying,
     /// Is told when everything is in place.
     pub(super) first_sync: oneshot::Receiver<()>,
-    /// For those who are told of changes to the kernel.
+    /// For who is told of changes to nf_tables.
     pub(super) first_write: Written,
 }
 

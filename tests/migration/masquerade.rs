@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use dummy_interface::Ways;
 use ipnet::IpNet;
-use ipvs::{Family, KernelIpvs, Protocol, ServiceAddress};
+use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress};
 use netfilter::{Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter as _, Observed, Policy};
 use testkit::lab::{CLUSTER_CIDR, Host};
 

@@ -7,7 +7,7 @@ pub(crate) mod masquerade;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use ipvs::{KernelIpvs, Protocol, ServiceAddress};
+use ipvs::{Ipvs as _, KernelIpvs, Protocol, ServiceAddress};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use serde_json::{Value, json};
 use testkit::{

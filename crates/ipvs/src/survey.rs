@@ -182,7 +182,7 @@ fn virtual_server(
             b"persistent" => {
                 let (ticks, after) = word(after)?;
                 let (mask, after) = word(after)?;
-                let (ticks, mask) = (decimal::<u32>(ticks)?, hexadecimal(mask)?);
+                let (ticks, mask) = (unsigned(ticks)?, hexadecimal(mask)?);
                 summary.persistence = Some(Persistence { timeout: ticks / hertz, mask });
                 after
             }
@@ -234,6 +234,11 @@ fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn decimal<T: str::FromStr>(word: &[u8]) -> Option<T> {
     str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// The kernel prints it as if it had a sign (`%d` in ip_vs_info_seq_show).
+fn unsigned(word: &[u8]) -> Option<u32> {
+    decimal(word).or_else(|| decimal(word).map(i32::cast_unsigned))
 }
 
 /// Up to eight digits.

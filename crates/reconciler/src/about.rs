@@ -37,7 +37,7 @@ pub(crate) fn touch(touched: &mut Touched, operation: &Operation) {
         Operation::Link(Bind(vip) | Unbind(vip)) => {
             touched.vips.insert(*vip);
         }
-        // A device or table that is missing is found missing by a full read.
+        // No key stands for these: a look at everything finds them missing.
         Operation::Netfilter(PrepareTable(_) | InstallTable(_)) | Operation::Link(EnsureDevice) => {}
     }
 }

@@ -191,7 +191,7 @@ impl Run<'_> {
     }
 
     fn fail(&mut self, operation: &Operation, cause: String) {
-        // Only a full read finds a device or a table missing.
+        // No key stands for a device or a table: only a look at everything finds it missing.
         self.outcome.doubtful |= matches!(
             operation,
             Operation::Link(dummy_interface::Change::EnsureDevice)

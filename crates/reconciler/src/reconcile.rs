@@ -202,7 +202,7 @@ impl Reconciler {
             match image.verify(&mut self.kernel, |of| sample.contains(of)) {
                 Ok(drift) => (Depth::Verified, drift),
                 Err(VerifyError::Unread(error)) => return Err(error),
-                Err(error @ VerifyError::NoSurvey(_)) => {
+                Err(error) => {
                     debug!("{}: everything is read", one_line(&error));
                     return self.read_everything(trigger, touched);
                 }
@@ -232,27 +232,34 @@ impl Reconciler {
     }
 
     fn read_everything(&mut self, trigger: Trigger, touched: &mut Touched) -> Result<Reading, ReadError> {
-        let image = if trigger == Trigger::Start { self.adopt()? } else { Observed::read(&mut self.kernel)? };
+        let adopted = if trigger == Trigger::Start { self.adopt()? } else { None };
+        let in_short = adopted.is_some();
+        let mut image = adopted.map_or_else(|| Observed::read(&mut self.kernel), Ok)?;
+        // Only with these is it known what NodePorts want, and so which of their real servers leave.
         touched.merge(self.hear_node_addresses(&image));
+        if in_short {
+            self.count_connections(&mut image)?;
+        }
         Ok(Reading { image, depth: Depth::Read, drift: Drift::default() })
     }
 
-    /// Reads the kernel for the first time.
-    fn adopt(&mut self) -> Result<Observed, ReadError> {
-        let mut image = match Observed::adopt(&mut self.kernel) {
-            Ok(image) => image,
-            Err(VerifyError::Unread(error)) => return Err(error),
-            Err(error @ VerifyError::NoSurvey(_)) => {
+    /// Reads the kernel for the first time, in short if that is possible.
+    fn adopt(&mut self) -> Result<Option<Observed>, ReadError> {
+        match Observed::adopt(&mut self.kernel) {
+            Ok(image) => Ok(Some(image)),
+            Err(VerifyError::Unread(error)) => Err(error),
+            Err(error) => {
                 debug!("{}: everything is read by netlink", one_line(&error));
-                return Observed::read(&mut self.kernel);
+                Ok(None)
             }
-        };
-        let leaves = |of: &&ServiceAddress| departing_real_servers(&self.state, &image, of).next().is_some();
-        let these: Vec<_> = image.virtual_servers.keys().filter(leaves).copied().collect();
-        for of in these {
-            image.refresh_real_servers(&mut self.kernel, of)?;
         }
-        Ok(image)
+    }
+
+    /// Reads the connections of all real servers that leave, which an image in short does not have.
+    fn count_connections(&mut self, image: &mut Observed) -> Result<(), ReadError> {
+        let leaves = |of: &&ServiceAddress| departing_real_servers(&self.state, image, of).next().is_some();
+        let these: Vec<_> = image.virtual_servers.keys().filter(leaves).copied().collect();
+        these.into_iter().try_for_each(|of| image.refresh_real_servers(&mut self.kernel, of))
     }
 
     /// Tells the desired state which addresses the node has. The same as before touch nothing.
@@ -269,6 +276,8 @@ impl Reconciler {
         }
         let scope = match depth {
             Depth::Read => Scope::All,
+            // Nothing but a fault in what is kept here could be found so; it would stay for ever otherwise.
+            Depth::Verified if self.sample.begins_anew() => Scope::All,
             Depth::Verified | Depth::Part => Scope::Touched(&compared, drift.parts),
         };
         let full = depth != Depth::Part;

@@ -6,8 +6,9 @@ use ipvs::ServiceAddress;
 use rustc_hash::FxBuildHasher;
 
 /// In so many looks at everything each virtual server has its turn once: in an hour, with the default period of
-/// 30 seconds. What is not found sooner are scheduler flags, persistence engines, thresholds and kinds of tunnels, which
-/// nobody changes but on purpose. The turns cost a small part of what the look costs anyway, while all at once would
+/// 30 seconds. What is not found sooner are scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet
+/// scheduling for IPv6, and a real server that is bypassed and not masqueraded: nobody changes these but on purpose. Of
+/// real servers some of it is not seen at the start either, and then told as a repair. The turns cost a small part of what the look costs anyway, while all at once would
 /// hold up the writer.
 const TURNS: u64 = 120;
 
@@ -22,6 +23,11 @@ impl Sample {
     pub(crate) fn next(&mut self) -> Self {
         self.turn = (self.turn + 1) % TURNS;
         *self
+    }
+
+    /// Whether all have had their turn.
+    pub(crate) fn begins_anew(self) -> bool {
+        self.turn == 0
     }
 
     pub(crate) fn contains(self, of: &ServiceAddress) -> bool {

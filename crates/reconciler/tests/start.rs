@@ -1,15 +1,16 @@
 //! A start over what an earlier daemon has left.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on must stop")]
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZero};
 
 use common::{Running, active_connections, at, real, service, slice};
 use ipvs::{
-    Forwarding, ObservedRealServer, Protocol::Tcp, RealServer, RealServerAddress, Scheduler, ServiceFlags,
-    VirtualServer,
+    Forwarding, ObservedRealServer, Protocol::Tcp, RealServer, RealServerAddress, Scheduler, ServiceAddress,
+    ServiceFlags, VirtualServer,
 };
+use service::ServiceKind;
 use testkit::{FakeKernel, fake_kernel::State};
 
 /// A daemon for one Service with these endpoints.
@@ -67,6 +68,29 @@ fn one_that_drains_already_stays_as_long_as_it_has_connections() {
     active_connections(&kernel, at("10.96.0.10", Tcp).into(), "10.244.0.2", 0);
     drop(start(&kernel, &["10.244.0.1"]));
     assert_eq!(kernel.writes(), "delete real server TCP 10.96.0.10:80 -> 10.244.0.2:8080\n");
+}
+
+#[test]
+fn one_that_drains_at_a_node_port_stays_too_though_the_nodes_addresses_are_only_known_then() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses.insert("192.0.2.1".parse().unwrap());
+    let start = |endpoints: &[&str]| {
+        let mut web = service("web", "10.96.0.10", Tcp);
+        web.kind = ServiceKind::NodePort;
+        web.ports[0].node_port = NonZero::new(30_080);
+        let running = Running::on(&kernel);
+        running.lists(vec![web], vec![slice("web", Tcp, endpoints)]);
+    };
+    start(&["10.244.0.1", "10.244.0.2"]);
+    let node_port = ServiceAddress { port: 30_080, ..at("192.0.2.1", Tcp) };
+    active_connections(&kernel, node_port.into(), "10.244.0.2", 3);
+    start(&["10.244.0.1"]);
+    kernel.heal();
+    start(&["10.244.0.1"]);
+    assert_eq!(kernel.writes(), "");
+    active_connections(&kernel, node_port.into(), "10.244.0.2", 0);
+    start(&["10.244.0.1"]);
+    assert_eq!(kernel.writes(), "delete real server TCP 192.0.2.1:30080 -> 10.244.0.2:8080\n");
 }
 
 #[test]

@@ -13,8 +13,8 @@ impl Observed {
     /// has left.
     ///
     /// Their connections are not read, so those that leave have to be read again
-    /// ([`refresh_real_servers`](Self::refresh_real_servers)). Nor are thresholds, which are taken for none: each
-    /// virtual server has its turn at [`verify`](Self::verify).
+    /// ([`refresh_real_servers`](Self::refresh_real_servers)). Nor are thresholds, which are taken for none, and what is
+    /// bypassed is taken for masqueraded: each virtual server has its turn at [`verify`](Self::verify).
     pub fn adopt(kernel: &mut Kernel) -> Result<Self, VerifyError> {
         let mut shown = FxHashMap::default();
         let survey = kernel.ipvs.survey(&mut |server| {
@@ -42,7 +42,7 @@ fn in_short(server: &VirtualServerSummary) -> Option<RealServerImages> {
     server.real_servers.iter().map(image).collect()
 }
 
-/// The virtual servers themselves cost one dump. Whoever changes the table meanwhile can make the text omit one.
+/// The virtual servers themselves cost one dump. The text may have omitted some.
 fn virtual_servers(
     kernel: &mut Kernel,
     mut shown: FxHashMap<ServiceAddress, RealServerImages>,

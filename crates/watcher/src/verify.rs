@@ -22,10 +22,16 @@ pub enum VerifyError {
     /// The short way is not open, or what it shows is not understood.
     #[error("cannot read IPVS in short")]
     NoSurvey(#[source] io::Error),
+    /// So much is other than in the image that one reading of everything costs less.
+    #[error("most virtual servers are not as they were, or not shown in short")]
+    AllDifferent,
     /// The kernel could not be read.
     #[error(transparent)]
     Unread(#[from] ReadError),
 }
+
+/// So many virtual servers are read one by one in no time.
+const FEW: usize = 100;
 
 impl Observed {
     /// Looks at the whole kernel, and brings the image up to date where it is not as the kernel is.
@@ -45,6 +51,9 @@ impl Observed {
             Comparison { image: &self.virtual_servers, same: FxHashSet::default(), other: BTreeSet::new() };
         kernel.ipvs.survey(&mut |shown| comparison.take(shown)).map_err(VerifyError::NoSurvey)?;
         let virtual_servers = comparison.finish(sample);
+        if virtual_servers.len() > FEW && virtual_servers.len() > self.virtual_servers.len() / 4 {
+            return Err(VerifyError::AllDifferent);
+        }
         for address in &virtual_servers {
             self.refresh_virtual_server(kernel, *address)?;
         }
@@ -73,8 +82,9 @@ impl Observed {
     }
 }
 
-/// Compares the image of the virtual servers with what comes in, in whatever order. Somebody who changes the table
-/// meanwhile can make the kernel repeat or omit something.
+/// Compares the image of the virtual servers with what comes in, in whatever order. The kernel can repeat or omit
+/// something: while somebody changes the table, while it moves it to a larger one, and before its tables were apart for
+/// each network namespace, wherever other namespaces have virtual servers too (docs/kernel.md).
 struct Comparison<'a> {
     image: &'a FxHashMap<ServiceAddress, VirtualServerImage>,
     /// Shown as they are in the image.
