@@ -29,6 +29,13 @@ pub enum Request {
     Status,
 }
 
+impl Request {
+    /// Reads one line; its end may be missing.
+    pub fn decode(line: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(line)
+    }
+}
+
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
@@ -50,6 +57,13 @@ pub enum Response {
     Status(Box<Status>),
     /// The request was not understood or could not be carried out.
     Error(String),
+}
+
+impl Response {
+    /// Reads one line; its end may be missing.
+    pub fn decode(line: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(line)
+    }
 }
 
 #[cfg(test)]

@@ -21,12 +21,12 @@ pub(super) struct File {
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads a configuration file.
-pub(super) fn read(path: &Path) -> Result<File, Error> {
-    let text = fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    decode(path, &text)
+/// The text of a configuration file.
+pub(super) fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
+/// Reads that text.
 pub(super) fn decode(path: &Path, text: &str) -> Result<File, Error> {
     let malformed = |error: &_| Error::Malformed(yaml::fault(path, error));
     let mut warnings = Vec::new();

@@ -13,7 +13,7 @@ impl KubeProxyConfiguration {
     }
 
     /// The file's text. What only a flag can say is refused: an empty address in a file is the default.
-    pub(super) fn to_yaml(&self) -> Result<String, Error> {
+    pub fn to_yaml(&self) -> Result<String, Error> {
         let addresses = [
             ("healthzBindAddress", &self.healthz_bind_address),
             ("metricsBindAddress", &self.metrics_bind_address),

@@ -23,7 +23,7 @@ impl Excluded {
         let mut excluded = match file.map(Path::new).filter(|path| !path.as_os_str().is_empty()) {
             None => Self::default(),
             Some(path) => {
-                let decode::File { configuration, warnings } = decode::read(path)?;
+                let decode::File { configuration, warnings } = decode::decode(path, &decode::read(path)?)?;
                 let cidrs = validate::cidrs(&configuration.ipvs.exclude_cidrs);
                 Self { cidrs: Origin::File(path).check(FIELD, cidrs)?, warnings }
             }

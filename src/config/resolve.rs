@@ -57,7 +57,12 @@ impl Settings {
     }
 
     fn with_file(flags: &Flags, path: &Path) -> Result<Self, Error> {
-        let File { mut configuration, mut warnings } = decode::read(path)?;
+        Self::with_text(flags, path, &decode::read(path)?)
+    }
+
+    /// The same with this text in the configuration file at `path`, which is not looked at.
+    pub fn with_text(flags: &Flags, path: &Path, text: &str) -> Result<Self, Error> {
+        let File { mut configuration, mut warnings } = decode::decode(path, text)?;
         let said_by_flags = from_flags::configuration(flags).tree();
         let overruled = names::overruled_by_a_file(&said_by_flags, &defaults::of_flags().tree());
         if !overruled.is_empty() {

@@ -63,7 +63,7 @@ pub enum AskError {
 pub fn ask(path: &Path, request: Request) -> Result<Response, AskError> {
     let path = path.to_owned();
     match exchange(&path, request) {
-        Ok(line) => match serde_json::from_str(&line) {
+        Ok(line) => match Response::decode(line.as_bytes()) {
             Ok(Response::Error(reason)) => Err(AskError::Refused(reason)),
             Ok(response) => Ok(response),
             Err(source) => Err(AskError::Malformed { path, source }),

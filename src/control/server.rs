@@ -26,7 +26,7 @@ const LONGEST_REQUEST: u64 = 4096;
 /// How long a client may take to ask, and to take its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many clients are heard at a time; the others wait in the socket's queue.
-const CLIENTS: usize = 8;
+pub(super) const CLIENTS: usize = 8;
 /// How often a daemon that waits for another one looks whether that has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -167,5 +167,5 @@ fn is_allowed(stream: &UnixStream) -> io::Result<bool> {
 async fn read_request(stream: &mut UnixStream) -> io::Result<Result<Request, serde_json::Error>> {
     let mut line = Vec::new();
     BufReader::new(stream.take(LONGEST_REQUEST)).read_until(b'\n', &mut line).await?;
-    Ok(serde_json::from_slice(&line))
+    Ok(Request::decode(&line))
 }

@@ -34,9 +34,14 @@ struct Seen {
 impl KernelLinks {
     /// Opens a socket in the calling thread's network namespace; changes nothing.
     pub fn open(binding: VipBinding) -> Result<Self, Error> {
-        let mut socket = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
+        let socket = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
+        Ok(Self::over(socket, binding))
+    }
+
+    /// Over a route socket that is open already.
+    pub fn over(mut socket: Socket, binding: VipBinding) -> Self {
         socket.filter_dumps();
-        Ok(Self { socket, binding, seen: Seen::default() })
+        Self { socket, binding, seen: Seen::default() }
     }
 
     /// An address on kube-ipvs0.

@@ -48,6 +48,13 @@ impl Changed {
         Self { everything: true, vips: BTreeMap::new(), node_addresses: true }
     }
 
+    /// What one datagram of notifications tells where kube-ipvs0 has this number, or does not exist.
+    pub fn told(datagram: &[u8], device: Option<u32>) -> Self {
+        let mut pending = Pending { device, changed: Self::default() };
+        netlink::each_notification(datagram, |notification| pending.take(&notification));
+        pending.changed
+    }
+
     fn anything(&self) -> bool {
         self.everything || self.node_addresses || !self.vips.is_empty()
     }

@@ -102,8 +102,13 @@ struct Stages {
 impl KernelNetfilter {
     /// Opens a netlink socket and finds out what the kernel is capable of. Nothing is changed.
     pub fn open(policy: &Policy) -> Result<Self, Error> {
-        let mut socket = Socket::open(Protocol::Netfilter)
+        let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to nf_tables", source))?;
+        Self::over(socket, policy)
+    }
+
+    /// The same over a netfilter socket that is open already.
+    pub fn over(mut socket: Socket, policy: &Policy) -> Result<Self, Error> {
         let (mut rulesets, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for family in Family::BOTH {
             let lacks = probe::missing_features(&mut socket, family)

@@ -122,7 +122,12 @@ impl HostChains {
     pub fn open(policy: &Policy) -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to nf_tables".to_owned(), source))?;
-        Ok(Self { socket, mark: policy.accept_mark() })
+        Ok(Self::over(socket, policy))
+    }
+
+    /// Over a netfilter socket that is open already.
+    pub fn over(socket: Socket, policy: &Policy) -> Self {
+        Self { socket, mark: policy.accept_mark() }
     }
 
     /// The chains that drop what none of their rules accepts.

@@ -27,6 +27,7 @@ pub use error::Error;
 use found::name_of;
 pub use found::{Backend, Leftover, Outcome, Rules, Stayed};
 use legacy::Programs;
+pub use legacy::removal as legacy_removal;
 use names::{FORWARD, NFTABLES_TABLE, TABLES};
 
 /// What is to be removed beside ipsets and rules of iptables.
@@ -59,12 +60,26 @@ impl Leftovers {
     pub fn open(scope: Scope) -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to netfilter", source))?;
-        Ok(Self { socket, scope })
+        Ok(Self::over(socket, scope))
+    }
+
+    /// Over a netfilter socket that is open already.
+    pub fn over(socket: Socket, scope: Scope) -> Self {
+        Self { socket, scope }
     }
 
     /// Everything of kube-proxy's that is there. Writes nothing.
     pub fn find(&mut self) -> Outcome {
         self.work(Mode::Find)
+    }
+
+    /// The same but for the tables of the old iptables, which only programs can read.
+    pub fn find_without_programs(&mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        self.rules(Mode::Find, &mut outcome);
+        self.sets(Mode::Find, &mut outcome);
+        self.nftables_tables(Mode::Find, &mut outcome);
+        outcome
     }
 
     /// Removes it: first the rules, table by table, each in one transaction, then the sets that they looked into.
@@ -74,19 +89,19 @@ impl Leftovers {
 
     fn work(&mut self, mode: Mode) -> Outcome {
         let mut outcome = Outcome::default();
-        for family in Family::BOTH {
-            for table in TABLES {
-                self.nf_tables(mode, family, table, &mut outcome);
-            }
-        }
+        self.rules(mode, &mut outcome);
         self.legacy(mode, &mut outcome);
         self.sets(mode, &mut outcome);
-        if self.scope.nftables_tables {
-            for family in Family::BOTH {
-                self.nftables_table(mode, family, &mut outcome);
+        self.nftables_tables(mode, &mut outcome);
+        outcome
+    }
+
+    fn rules(&mut self, mode: Mode, outcome: &mut Outcome) {
+        for family in Family::BOTH {
+            for table in TABLES {
+                self.nf_tables(mode, family, table, outcome);
             }
         }
-        outcome
     }
 
     fn nf_tables(&mut self, mode: Mode, family: Family, table: &'static str, outcome: &mut Outcome) {
@@ -174,6 +189,14 @@ impl Leftovers {
             }
         }
         outcome.leftovers.extend(names.into_iter().map(Leftover::Set));
+    }
+
+    fn nftables_tables(&mut self, mode: Mode, outcome: &mut Outcome) {
+        if self.scope.nftables_tables {
+            for family in Family::BOTH {
+                self.nftables_table(mode, family, outcome);
+            }
+        }
     }
 
     fn nftables_table(&mut self, mode: Mode, family: Family, outcome: &mut Outcome) {

@@ -44,6 +44,32 @@ impl Changed {
         Self { ours: true, others: true }
     }
 
+    /// What one datagram of notifications tells, but for what comes from the socket with this port.
+    pub fn told(datagram: &[u8], own_port: u32) -> Self {
+        let mut changed = Self::default();
+        netlink::each_notification(datagram, |notification| changed.take(&notification, own_port));
+        changed
+    }
+
+    /// Folds in what a notification is about. What cannot be read is not about us.
+    fn take(&mut self, notification: &Notification<'_>, own_port: u32) {
+        let [family, _version, _, _, body @ ..] = notification.payload else { return };
+        if notification.port == own_port {
+            return;
+        }
+        let in_our_family = Family::BOTH.into_iter().any(|ours| message::protocol(ours) == *family);
+        let is_named_as_ours = || {
+            let mut attributes = attributes(body).filter_map(Result::ok);
+            let table = attributes.find(|attribute| attribute.kind == TABLE_NAME);
+            table.is_some_and(|table| table.string().is_ok_and(|name| name == TABLE))
+        };
+        if in_our_family && is_named_as_ours() {
+            self.ours = true;
+        } else if RULES.iter().any(|message| SUBSYSTEM << 8 | *message as u16 == notification.kind) {
+            self.others = true;
+        }
+    }
+
     fn anything(self) -> bool {
         self.ours || self.others
     }
@@ -80,33 +106,12 @@ impl Monitor {
         let mut changed = Changed::default();
         while !changed.anything() {
             let Self { notifications, own_port } = self;
-            let received = notifications.receive(|notification| {
-                if notification.port != *own_port {
-                    note(&mut changed, &notification);
-                }
-            });
-            match received.await {
+            match notifications.receive(|notification| changed.take(&notification, *own_port)).await {
                 Ok(()) => {}
                 Err(netlink::Error::StateUnknown) => changed = Changed::everything(),
                 Err(source) => return Err(Error::new("watch nf_tables", source)),
             }
         }
         Ok(changed)
-    }
-}
-
-/// Folds in what a notification is about. What cannot be read is not about us.
-fn note(changed: &mut Changed, notification: &Notification<'_>) {
-    let [family, _version, _, _, body @ ..] = notification.payload else { return };
-    let in_our_family = Family::BOTH.into_iter().any(|ours| message::protocol(ours) == *family);
-    let is_named_as_ours = || {
-        let mut attributes = attributes(body).filter_map(Result::ok);
-        let table = attributes.find(|attribute| attribute.kind == TABLE_NAME);
-        table.is_some_and(|table| table.string().is_ok_and(|name| name == TABLE))
-    };
-    if in_our_family && is_named_as_ours() {
-        changed.ours = true;
-    } else if RULES.iter().any(|message| SUBSYSTEM << 8 | *message as u16 == notification.kind) {
-        changed.others = true;
     }
 }

@@ -37,8 +37,11 @@ mod error;
 mod generic;
 #[cfg(feature = "notifications")]
 mod notifications;
+#[cfg(feature = "replay")]
+mod replay;
 mod reply;
 mod socket;
+mod wire;
 
 pub use attribute::{Attribute, attributes};
 pub use batch::Batch;
@@ -46,6 +49,8 @@ pub use encoder::Encoder;
 pub use error::{Error, Failure, Refusal};
 pub use nix::errno::Errno;
 #[cfg(feature = "notifications")]
-pub use notifications::{Notification, Notifications};
+pub use notifications::{Notification, Notifications, each_notification};
+#[cfg(feature = "replay")]
+pub use replay::Transcript;
 pub use reply::Reply;
 pub use socket::{Protocol, Socket};

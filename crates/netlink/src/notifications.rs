@@ -64,7 +64,7 @@ impl Notifications {
         let (mut datagrams, mut lost) = (0, false);
         loop {
             match received {
-                Ok(()) => each(&self.buffer, &mut take),
+                Ok(()) => each_notification(&self.buffer, &mut take),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Until the queue has been emptied once, the kernel adds nothing to it and does not say so
                 // again (`NETLINK_S_CONGESTED` in net/netlink/af_netlink.c).
@@ -85,7 +85,7 @@ impl Notifications {
 }
 
 /// Passes on the messages of a datagram. What cannot be read ends it.
-fn each(datagram: &[u8], take: &mut impl FnMut(Notification<'_>)) {
+pub fn each_notification(datagram: &[u8], mut take: impl FnMut(Notification<'_>)) {
     let mut rest = datagram;
     while let Ok(message) = NetlinkBuffer::new_checked(rest) {
         take(Notification {
@@ -115,7 +115,7 @@ mod tests {
         let mut datagram = [message(1, 7, b"abcde"), message(2, 0, b"")].concat();
         datagram.extend(&message(3, 0, b"lost")[..18]);
         let mut taken = Vec::new();
-        each(&datagram, &mut |it| taken.push((it.kind, it.port, it.payload.to_vec())));
+        each_notification(&datagram, |it| taken.push((it.kind, it.port, it.payload.to_vec())));
         assert_eq!(taken, [(1, 7, b"abcde".to_vec()), (2, 0, Vec::new())]);
     }
 }

@@ -1,6 +1,6 @@
 //! The socket: sending, and matching what comes back.
 
-use std::{io, ops::ControlFlow, os::fd::AsFd};
+use std::{io, ops::ControlFlow};
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
@@ -15,6 +15,7 @@ use nix::{
 use crate::{
     Batch, Error, Failure,
     reply::{Reply, replies},
+    wire::Wire,
 };
 
 /// How long the kernel may take to answer. It answers within the send call, except when another
@@ -67,7 +68,7 @@ impl Protocol {
 /// A blocking netlink socket, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Socket {
-    inner: netlink_sys::Socket,
+    wire: Wire,
     port: u32,
     sequence: u32,
     buffer: Vec<u8>,
@@ -105,12 +106,36 @@ impl Socket {
         let _ = setsockopt(&inner, sockopt::RcvBufForce, &RECEIVE_BUFFER);
         let granted = inner.get_rx_buf_sz().map_err(cannot("read the buffer size of"))?;
         Ok(Self {
-            inner,
+            wire: Wire::Kernel(inner),
             port,
             sequence: 0,
             buffer: vec![0; receive_size],
             answers_that_fit: (granted / BYTES_PER_ANSWER).clamp(64, 8192),
         })
+    }
+
+    /// The same socket, but what it receives is added to the transcript. What its kernel has said before is not in it.
+    #[cfg(feature = "replay")]
+    #[must_use]
+    pub fn recorded(self, transcript: &crate::Transcript) -> Self {
+        match self.wire {
+            Wire::Kernel(kernel) => Self { wire: Wire::Recorded(kernel, transcript.clone()), ..self },
+            _ => self,
+        }
+    }
+
+    /// A socket without a kernel: whatever is sent, what comes back is what is left of the transcript. Its clones
+    /// share it, so several sockets can take part in one conversation. Sequence numbers begin with 1, as in every
+    /// socket. Where the transcript has ended the kernel says nothing ([`Error::TimedOut`], at once).
+    #[cfg(feature = "replay")]
+    pub fn replay(transcript: &crate::Transcript) -> Self {
+        Self {
+            wire: Wire::Replay(transcript.clone()),
+            port: 0,
+            sequence: 0,
+            buffer: vec![0; 64 << 10],
+            answers_that_fit: 64,
+        }
     }
 
     /// The number by which the kernel knows this socket among those of its protocol: where it tells others
@@ -123,7 +148,7 @@ impl Socket {
     /// (`NETLINK_GET_STRICT_CHK`). Kernels before 4.20 cannot and send everything, so the caller filters
     /// all the same.
     pub fn filter_dumps(&mut self) {
-        let _ = self.inner.set_netlink_get_strict_chk(true);
+        self.wire.filter_dumps();
     }
 
     /// Executes every request, in order, and returns those that the kernel refused.
@@ -286,8 +311,8 @@ impl Socket {
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
         loop {
-            match self.inner.send(bytes, 0) {
-                Ok(_) => return Ok(()),
+            match self.wire.send(bytes) {
+                Ok(()) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(Error::Send { bytes: bytes.len(), source }),
             }
@@ -299,7 +324,7 @@ impl Socket {
         mut take: impl FnMut(&Reply<'_>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         loop {
-            let length = match self.inner.recv(&mut self.buffer.as_mut_slice(), 0) {
+            let length = match self.wire.receive(&mut self.buffer) {
                 Ok(length) => length,
                 Err(error) => match Errno::from_raw(error.raw_os_error().unwrap_or_default()) {
                     Errno::EINTR => continue,
@@ -314,11 +339,5 @@ impl Socket {
                 }
             }
         }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.inner.as_fd()
     }
 }

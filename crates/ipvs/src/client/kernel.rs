@@ -59,8 +59,14 @@ impl KernelIpvs {
     /// Permission is asked for by the methods, not here.
     pub fn open() -> Result<Self, Error> {
         let cannot = Error::during("open IPVS");
-        let mut bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
-        let short_dumps = Socket::open_for_short_dumps(Protocol::Generic).map_err(&cannot)?;
+        let bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
+        let short_dumps = Socket::open_for_short_dumps(Protocol::Generic).map_err(cannot)?;
+        Self::over(bulk, short_dumps)
+    }
+
+    /// The same over two generic netlink sockets that are open already, in the calling thread's network namespace.
+    /// The second is for very many short dumps.
+    pub fn over(mut bulk: Socket, short_dumps: Socket) -> Result<Self, Error> {
         let family = bulk.generic_family(FAMILY).map_err(Error::during("open IPVS"))?;
         // Not before the module has been loaded, which the line before sees to.
         let in_short = File::open(IN_SHORT).ok();

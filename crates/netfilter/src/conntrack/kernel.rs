@@ -65,7 +65,12 @@ impl KernelConntrack {
     pub fn open() -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to conntrack", source))?;
-        Ok(Self { socket })
+        Ok(Self::over(socket))
+    }
+
+    /// Over a netfilter socket that is open already.
+    pub fn over(socket: Socket) -> Self {
+        Self { socket }
     }
 
     /// Requests to delete each entry of these flows, and the family of each.

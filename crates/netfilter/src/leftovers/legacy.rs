@@ -56,10 +56,7 @@ impl Programs {
     ///
     /// With `spares_forwarding`, KUBE-FORWARD is left alone where FORWARD drops what it does not know.
     pub(super) fn plan(&self, table: &str, spares_forwarding: bool) -> Result<Plan<String>, Error> {
-        let saved = run(&self.save, &["-t", table], "")?;
-        let spared = (spares_forwarding && saved.lines().any(|line| line.starts_with(":FORWARD DROP")))
-            .then_some(FORWARD);
-        Ok(parse(&saved).plan(table, &BTreeMap::new(), spared))
+        run(&self.save, &["-t", table], "").map(|saved| plan(table, &saved, spares_forwarding))
     }
 
     /// Deletes what is planned: all of it, or nothing.
@@ -67,6 +64,20 @@ impl Programs {
         // The lock of the other iptables programs is waited for, but not for ever.
         run(&self.restore, &["-w", "5", "--noflush"], &script(table, plan)).map(drop)
     }
+}
+
+/// The same of what `iptables-save -t TABLE` has printed.
+fn plan(table: &str, saved: &str, spares_forwarding: bool) -> Plan<String> {
+    let spared =
+        (spares_forwarding && saved.lines().any(|line| line.starts_with(":FORWARD DROP"))).then_some(FORWARD);
+    parse(saved).plan(table, &BTreeMap::new(), spared)
+}
+
+/// The input of `iptables-restore --noflush` that removes what is kube-proxy's of what `iptables-save -t TABLE` has
+/// printed; `None` if there is nothing of it.
+pub fn removal(table: &str, saved: &str) -> Option<String> {
+    let plan = plan(table, saved, false);
+    (!plan.is_empty()).then(|| script(table, &plan))
 }
 
 fn stem(family: Family) -> &'static str {

@@ -53,6 +53,13 @@ pub fn read_once(directory: &Path, node_name: &str) -> Result<Vec<Change>, Error
     Ok(Directory::open(directory, node_name)?.contents().all())
 }
 
+/// What a directory says whose only file has this name and text.
+pub fn read_text(name: &Path, text: &[u8], node_name: &str) -> Result<Vec<Change>, Error> {
+    let mut directory = Directory::empty(Path::new(""), node_name);
+    directory.take(name.to_owned(), text)?;
+    Ok(directory.contents().all())
+}
+
 /// Reads the directory and sends what it says; then sends each difference, for ever.
 ///
 /// A file that cannot be read or parsed is an error at first, and nothing has been sent. Later its
@@ -130,16 +137,21 @@ struct File {
 }
 
 impl Directory {
-    /// Reads everything; what cannot be read is an error.
-    fn open(path: &Path, node_name: &str) -> Result<Self, Error> {
-        let mut directory = Self {
+    /// Nothing has been read yet.
+    fn empty(path: &Path, node_name: &str) -> Self {
+        Self {
             path: path.to_owned(),
             node_name: node_name.to_owned(),
             files: BTreeMap::new(),
             complaints: Complaints::default(),
             said: Vec::new(),
             duplicates: BTreeSet::new(),
-        };
+        }
+    }
+
+    /// Reads everything; what cannot be read is an error.
+    fn open(path: &Path, node_name: &str) -> Result<Self, Error> {
+        let mut directory = Self::empty(path, node_name);
         match directory.read().into_iter().next() {
             Some(error) => Err(error),
             None => Ok(directory),
@@ -170,9 +182,13 @@ impl Directory {
             self.files.remove(&path);
             return Ok(());
         };
-        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(&text);
+        self.take(path, &text)
+    }
+
+    fn take(&mut self, path: PathBuf, text: &[u8]) -> Result<(), Error> {
+        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(text);
         if self.files.get(&path).is_none_or(|file| file.hash != hash) {
-            let manifests = file::parse(&path, &text)?;
+            let manifests = file::parse(&path, text)?;
             self.files.insert(path, File { hash, manifests });
         }
         Ok(())

@@ -1,0 +1,34 @@
+//! The entries of conntrack.
+
+use std::collections::BTreeSet;
+
+use ipvs::{Protocol, RealServerAddress, ServiceAddress};
+use netfilter::conntrack::{Conntrack, Deleted, KernelConntrack, StaleFlow};
+use netlink::{Socket, Transcript};
+
+/// Looks for stale flows, and deletes them.
+pub fn fuzz(input: &[u8]) {
+    let entries = input.len() / 16;
+    if let Some(deleted) = converse(Socket::replay(&Transcript::decode(input))) {
+        assert!(deleted.total() <= entries, "more were deleted than there can be");
+    }
+}
+
+/// The conversation, over a socket of netfilter.
+pub fn converse(socket: Socket) -> Option<Deleted> {
+    KernelConntrack::over(socket).delete(&stale()).ok()
+}
+
+/// Flows that the recorded kernel knows, and one that it does not.
+pub fn stale() -> BTreeSet<StaleFlow> {
+    [
+        ([10, 96, 0, 10].into(), [10, 1, 0, 5].into()),
+        ([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10].into(), [9; 16].into()),
+        ([10, 96, 0, 11].into(), [10, 1, 0, 6].into()),
+    ]
+    .map(|(vip, pod)| StaleFlow {
+        to: ServiceAddress { protocol: Protocol::Udp, ip: vip, port: 53 },
+        answered_by: RealServerAddress { ip: pod, port: 5353 },
+    })
+    .into()
+}

@@ -1,0 +1,70 @@
+//! `/proc/net/ip_vs`.
+
+use std::{
+    fmt::Write as _,
+    io::{self, BufReader},
+    net::IpAddr,
+    num::NonZeroU32,
+};
+
+use ipvs::{
+    Forwarding,
+    survey::{VirtualServerSummary, survey},
+};
+
+/// A usual `CONFIG_HZ`.
+const HERTZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(249);
+
+/// Reads the text in one piece, and byte by byte: it says the same, and the same is wrong.
+///
+/// What was read, written as the kernel does it, and read again, is the same.
+pub fn fuzz(input: &[u8]) {
+    let whole = read(input);
+    let in_pieces = surveyed(BufReader::with_capacity(1, input));
+    assert_eq!(whole.as_ref().ok(), in_pieces.as_ref().ok());
+    let Ok(servers) = whole else { return };
+    let text = servers.iter().fold("IP Virtual Server version 1.2.1 (size=4096)\n".to_owned(), written);
+    assert_eq!(read(text.as_bytes()).ok(), Some(servers), "{text}");
+}
+
+fn read(text: &[u8]) -> io::Result<Vec<VirtualServerSummary>> {
+    surveyed(text)
+}
+
+fn surveyed(text: impl io::BufRead) -> io::Result<Vec<VirtualServerSummary>> {
+    let mut servers = Vec::new();
+    survey(text, HERTZ, |server| servers.push(server.clone()))?;
+    Ok(servers)
+}
+
+/// `ip_vs_info_seq_show` in net/netfilter/ipvs/ip_vs_ctl.c. Writing to a String cannot fail.
+fn written(mut text: String, server: &VirtualServerSummary) -> String {
+    let VirtualServerSummary { address, scheduler, one_packet, persistence, real_servers } = server;
+    let (protocol, endpoint) = (address.protocol.to_string(), endpoint(address.ip, address.port));
+    let _ = write!(text, "{protocol}  {endpoint} {scheduler} {}", if *one_packet { "ops " } else { "" });
+    if let Some(persistence) = persistence {
+        // In 32 bits, as if it had a sign.
+        let ticks = persistence.timeout.wrapping_mul(HERTZ.get()).cast_signed();
+        let _ = write!(text, "persistent {ticks} {:08X}", persistence.mask);
+    }
+    text.push('\n');
+    for server in real_servers {
+        let forwarding = match server.forwarding {
+            Forwarding::Local => "Local",
+            Forwarding::Tunnel => "Tunnel",
+            Forwarding::Route => "Route",
+            Forwarding::Masquerade | Forwarding::Bypass => "Masq",
+        };
+        let endpoint = self::endpoint(server.address.ip, server.address.port);
+        let _ =
+            writeln!(text, "  -> {endpoint}      {forwarding:<7} {:<6} 0          0         ", server.weight);
+    }
+    text
+}
+
+fn endpoint(ip: IpAddr, port: u16) -> String {
+    match ip {
+        IpAddr::V4(ip) => format!("{:08X}:{port:04X}", ip.to_bits()),
+        IpAddr::V6(ip) => format!("[{ip}]:{port:04X}"),
+    }
+}

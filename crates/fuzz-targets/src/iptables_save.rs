@@ -1,0 +1,19 @@
+//! What `iptables-legacy-save` prints.
+
+use netfilter::leftovers::legacy_removal;
+
+/// Reads it as each table. What it is answered with is about kube-proxy's chains, and rules that were there, alone.
+pub fn fuzz(input: &[u8]) {
+    let saved = String::from_utf8_lossy(input);
+    for table in ["nat", "filter", "mangle"] {
+        for line in legacy_removal(table, &saved).iter().flat_map(|script| script.lines()) {
+            let is_known = match line.split_once(' ') {
+                Some(("-D", rule)) => saved.lines().any(|line| line.strip_prefix("-A ") == Some(rule)),
+                Some(("-X", chain)) => chain.starts_with("KUBE-"),
+                Some((chain, "- [0:0]")) => chain.starts_with(":KUBE-"),
+                _ => line == "COMMIT" || line.strip_prefix('*') == Some(table),
+            };
+            assert!(is_known, "{line}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! IPVS by generic netlink.
+
+use ipvs::{
+    Command, Id, Info, Ipvs, KernelIpvs, ObservedRealServer, ObservedVirtualServer, Protocol, RealServer,
+    Scheduler, ServiceAddress, Timeouts, VirtualServer,
+};
+use netlink::{Batch, Socket, Transcript};
+
+/// Of so many virtual servers the real servers are asked for.
+const ASKED: usize = 8;
+/// Some number for IPVS among the families of generic netlink.
+const FAMILY: u16 = 0x20;
+
+// include/uapi/linux/netlink.h and genetlink.h.
+const NLMSG_DONE: u16 = 3;
+const GENL_ID_CTRL: u16 = 16;
+const CTRL_CMD_NEWFAMILY: u8 = 1;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+
+/// What a kernel has said.
+#[derive(Debug, PartialEq)]
+pub struct Heard {
+    /// The version and the size of the connection table.
+    pub info: Option<Info>,
+    /// The connection timeouts.
+    pub timeouts: Option<Timeouts>,
+    /// Every virtual server, the first few with their real servers.
+    pub table: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
+    /// How many commands were refused.
+    pub refused: Option<usize>,
+}
+
+/// Reads what there is, and changes something.
+///
+/// A virtual or real server that was read, written, and read again is the same.
+pub fn fuzz(input: &[u8]) {
+    let transcript = Transcript::decode(input);
+    let Some(heard) = converse(Socket::replay(&transcript), Socket::replay(&transcript)) else { return };
+    for (server, real_servers) in &heard.table {
+        assert_eq!(read_back(&server.config), server.config);
+        for real_server in real_servers {
+            assert_eq!(real_server_read_back(server.config.id, &real_server.config), real_server.config);
+        }
+    }
+}
+
+/// The conversation, over two sockets of generic netlink.
+pub fn converse(bulk: Socket, short_dumps: Socket) -> Option<Heard> {
+    let mut kernel = KernelIpvs::over(bulk, short_dumps).ok()?;
+    let info = kernel.info().ok();
+    let timeouts = kernel.timeouts().ok();
+    let mut table = Vec::new();
+    for (position, server) in kernel.virtual_servers().unwrap_or_default().into_iter().enumerate() {
+        let id = server.config.id;
+        let asked = position < ASKED;
+        let real_servers = if asked { kernel.real_servers(id).unwrap_or_default() } else { Vec::new() };
+        table.push((server, real_servers));
+    }
+    drop(kernel.virtual_server(vip().into()));
+    let refused = kernel.apply(&commands()).ok().map(|failed| failed.len());
+    Some(Heard { info, timeouts, table, refused })
+}
+
+fn vip() -> ServiceAddress {
+    ServiceAddress { protocol: Protocol::Udp, ip: [10, 96, 0, 53].into(), port: 53 }
+}
+
+/// With what a kernel refuses: what is there already, and what is not there.
+fn commands() -> [Command; 6] {
+    let absent = ServiceAddress { port: 54, ..vip() };
+    let server = RealServer::masquerade([10, 1, 0, 53].into(), 53);
+    [
+        Command::AddVirtualServer(VirtualServer::new(vip(), Scheduler::RR)),
+        Command::EditVirtualServer(VirtualServer::new(absent, Scheduler::RR)),
+        Command::AddRealServer(ServiceAddress { port: 56, ..vip() }.into(), server),
+        Command::EditRealServer(vip().into(), server),
+        Command::DeleteRealServer(absent.into(), server.address),
+        Command::DeleteVirtualServer(ServiceAddress { port: 55, ..vip() }.into()),
+    ]
+}
+
+fn read_back(server: &VirtualServer) -> VirtualServer {
+    let command = Command::AddVirtualServer(server.clone());
+    let mut servers = reader_of(&command, 2).virtual_servers().unwrap_or_default();
+    assert_eq!(servers.len(), 1, "{server:?} is not read back");
+    servers.remove(0).config
+}
+
+fn real_server_read_back(of: Id, server: &RealServer) -> RealServer {
+    let command = Command::AddRealServer(of, *server);
+    let mut servers = reader_of(&command, 1).real_servers(of).unwrap_or_default();
+    assert_eq!(servers.len(), 1, "{server:?} is not read back");
+    servers.remove(0).config
+}
+
+/// A client of a kernel that has the one thing that the command is about, and says so to the request with this
+/// sequence number.
+fn reader_of(command: &Command, sequence: u32) -> KernelIpvs {
+    let mut family = Batch::default();
+    family.generic(GENL_ID_CTRL, CTRL_CMD_NEWFAMILY, 2, |encoder| encoder.u16(CTRL_ATTR_FAMILY_ID, FAMILY));
+    let mut entry = Batch::default();
+    KernelIpvs::encode_for(FAMILY, std::slice::from_ref(command), &mut entry);
+    let transcript = Transcript::default();
+    transcript.push(&answer(&family, 1));
+    transcript.push(&answer(&entry, sequence));
+    let [bulk, short_dumps] = [&transcript; 2].map(Socket::replay);
+    match KernelIpvs::over(bulk, short_dumps) {
+        Ok(kernel) => kernel,
+        Err(error) => unreachable!("{error:?}"),
+    }
+}
+
+/// What was encoded as a request as the answer to the request with this sequence number, and the end of answers.
+fn answer(encoded: &Batch, sequence: u32) -> Vec<u8> {
+    let mut end = Batch::default();
+    end.add(NLMSG_DONE, 0, |encoder| encoder.raw(&[0; 4]));
+    let mut datagram = Vec::new();
+    for message in [encoded, &end] {
+        let bytes = message.as_bytes();
+        let (before, after) = (bytes.get(..8).unwrap_or_default(), bytes.get(12..).unwrap_or_default());
+        datagram.extend([before, &sequence.to_ne_bytes(), after].concat());
+    }
+    datagram
+}

@@ -1,0 +1,36 @@
+//! Manifests: the text, the objects, the desired state, the plan.
+
+use std::path::Path;
+
+use ipvs::Family;
+use service::{Change, Options, State};
+use watcher::{Observed, Ownership, Plan, Scope, diff, directory::read_text};
+
+/// Reads the text as YAML and as JSON, and plans what it asks for.
+///
+/// The order in which Services, EndpointSlices and the Node come makes no difference. A plan that was carried out
+/// leaves nothing to do.
+pub fn fuzz(input: &[u8]) {
+    for name in ["manifests.yaml", "manifests.json"] {
+        let Ok(changes) = read_text(Path::new(name), input, "node") else { continue };
+        let (plan, backwards) = (planned(changes.iter()), planned(changes.iter().rev()));
+        assert_eq!(plan, backwards, "the order matters");
+    }
+}
+
+fn planned<'a>(changes: impl Iterator<Item = &'a Change>) -> Plan {
+    let mut state = State::new(Options::new("node"));
+    for change in changes {
+        state.apply(change.clone());
+    }
+    state.apply(Change::NodeAddresses([[192, 0, 2, 1].into()].into()));
+    let ours = Ownership { families: Family::BOTH.into(), exclude: Vec::new() };
+    let mut observed = Observed::default();
+    let plan = diff(&state, &observed, Scope::All, &ours);
+    for operation in plan.operations() {
+        observed.carried_out(&operation);
+    }
+    let left = diff(&state, &observed, Scope::All, &ours);
+    assert!(left.is_empty(), "still to do: {left}");
+    plan
+}

@@ -1,0 +1,50 @@
+//! Our own tables in nf_tables, read back.
+
+use std::collections::BTreeSet;
+
+use ipvs::Family;
+use netfilter::{Change, Element, Feature, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy};
+use netlink::{Socket, Transcript};
+
+/// What a kernel has said.
+#[derive(Debug, PartialEq)]
+pub struct Heard {
+    /// What it lacks in each family.
+    pub missing: Vec<Vec<Feature>>,
+    /// The families whose table is as it should be.
+    pub installed: BTreeSet<Family>,
+    /// What is in the sets.
+    pub elements: BTreeSet<Element>,
+}
+
+/// Finds out what the kernel is capable of, reads our tables, and changes one of them.
+pub fn fuzz(input: &[u8]) {
+    let Some(heard) = converse(Socket::replay(&Transcript::decode(input))) else { return };
+    let changes: Vec<_> = heard.elements.iter().copied().map(Change::AddElement).collect();
+    let encoded = KernelNetfilter::encode(&changes);
+    assert!(changes.is_empty() || encoded.len() > 2, "elements that are not written");
+}
+
+/// The conversation, over a socket of netfilter.
+pub fn converse(socket: Socket) -> Option<Heard> {
+    let mut kernel = KernelNetfilter::over(socket, &policy()).ok()?;
+    let missing = Family::BOTH.map(|family| kernel.missing_features(family).to_vec()).into();
+    let observed = kernel.observe().ok()?;
+    let elements: BTreeSet<_> = observed.elements.into_iter().collect();
+    // Of one family, which the kernel is asked for once more: twice the transcript would tell no more.
+    let of_one = elements.iter().filter(|element| element.family() == Family::V4).copied();
+    let changes: Vec<_> =
+        [Change::InstallTable(Family::V4)].into_iter().chain(of_one.map(Change::DeleteElement)).collect();
+    drop(kernel.apply(&changes));
+    Some(Heard { missing, installed: observed.installed, elements })
+}
+
+/// How the tables of the recorded kernel were installed.
+pub fn policy() -> Policy {
+    Policy {
+        masquerade_all: false,
+        mark: 0x4000,
+        local_traffic: LocalTraffic::Bridge("cni0".into()),
+        host_firewall: HostFirewall::Warn,
+    }
+}

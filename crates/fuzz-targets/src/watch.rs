@@ -1,0 +1,82 @@
+//! Watches and lists of the API server.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    convert::Infallible,
+    future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+    vec,
+};
+
+use futures::stream;
+use http::{Request, Response, StatusCode};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
+use kube::{Client, client::Body};
+use service::Change;
+use tokio::{runtime::Builder, time::timeout};
+use watcher::api;
+
+/// Between two answers.
+const SEPARATOR: u8 = 0x1e;
+/// Time is tokio's, which jumps ahead whenever everybody waits.
+const A_LONG_TIME: Duration = Duration::from_secs(600);
+
+/// A body in pieces.
+type Pieces = StreamBody<stream::Iter<vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
+
+/// Plays an API server that gives these answers, one to each request for one kind of object, and then none: in one
+/// piece each, and in small ones. What is heard is the same.
+///
+/// The first byte says which kind that is. An answer begins with its status, a line of three digits, or is a success.
+pub fn fuzz(input: &[u8]) {
+    let Some((kind, input)) = input.split_first() else { return };
+    let asked = match kind {
+        b'e' => "/endpointslices",
+        b'n' => "/nodes",
+        _ => "/services",
+    };
+    let answers: VecDeque<Bytes> =
+        input.split(|byte| *byte == SEPARATOR).map(Bytes::copy_from_slice).collect();
+    let Some(whole) = heard(asked, answers.clone(), usize::MAX) else { return };
+    assert_eq!(Some(whole), heard(asked, answers, 7), "it depends on where the answer is cut");
+}
+
+/// What is heard of these answers in pieces of this size.
+fn heard(asked: &'static str, answers: VecDeque<Bytes>, piece: usize) -> Option<Vec<Change>> {
+    let answers = Arc::new(Mutex::new(answers));
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().ok()?;
+    runtime.block_on(async {
+        let respond = move |request: Request<Body>| {
+            let next = || answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let answer = request.uri().path().ends_with(asked).then(next).flatten();
+            async move {
+                match answer {
+                    Some(answer) => Ok::<_, Infallible>(response(&answer, piece)),
+                    None => future::pending().await,
+                }
+            }
+        };
+        let client = Client::new(tower::service_fn(respond), "default");
+        let changes = RefCell::new(Vec::new());
+        let troubles = api::Troubles::default();
+        let watching = api::watch(client, "node", &troubles, |change| changes.borrow_mut().push(change));
+        drop(timeout(A_LONG_TIME, watching).await);
+        Some(changes.into_inner())
+    })
+}
+
+/// The status and the body, in pieces of this size.
+fn response(answer: &[u8], piece: usize) -> Response<Pieces> {
+    let (status, body) = match answer.split_at_checked(4) {
+        Some(([status @ .., b'\n'], body)) => (StatusCode::from_bytes(status).unwrap_or_default(), body),
+        _ => (StatusCode::OK, answer),
+    };
+    let frames: Vec<_> =
+        body.chunks(piece).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect();
+    let mut response = Response::new(StreamBody::new(stream::iter(frames)));
+    *response.status_mut() = status;
+    response
+}
