@@ -18,6 +18,10 @@ test *args:
 bench *args:
     cargo xtask bench "$@"
 
+# Every decoder with bytes that nobody has thought of: `just fuzz --seconds 60 ipvs`.
+fuzz *args:
+    cargo xtask fuzz "$@"
+
 # Run a command as root in the test kernel: `just vm ipvsadm -Ln`.
 vm *args:
     cargo xtask vm "$@"

@@ -1,5 +1,5 @@
 //! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask bench`,
-//! `cargo xtask scale`, `cargo xtask vm -- CMD`, `cargo xtask image`.
+//! `cargo xtask scale`, `cargo xtask fuzz`, `cargo xtask vm -- CMD`, `cargo xtask image`.
 //!
 //! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on
 //! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
@@ -23,6 +23,7 @@ mod cargo_tool;
 mod clients;
 mod control_plane;
 mod demo;
+mod fuzz;
 mod go;
 mod guest;
 mod image;
@@ -53,6 +54,8 @@ enum Command {
     Bench(bench::Args),
     /// Measure what many nodes cost a real API server.
     Scale(scale::Args),
+    /// Give every decoder bytes that nobody has thought of.
+    Fuzz(fuzz::Args),
     /// Run the tests, tier by tier, and print the counts.
     Test(test::Args),
     /// Run a command as root in the test kernel.
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Test(args) => Ok(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
         Command::Image(args) => image::run(&args),
