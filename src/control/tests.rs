@@ -8,7 +8,13 @@ use std::{
 };
 
 use reconciler::{Report, Trigger};
-use tokio::{runtime::Runtime, task::spawn_blocking, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream as AsyncStream,
+    runtime::Runtime,
+    task::spawn_blocking,
+    time::timeout,
+};
 
 use super::*;
 use crate::advice::{Cause, Severity};
@@ -119,6 +125,70 @@ fn clients_that_say_nothing_do_not_keep_others_out() {
     ask(&daemon.path, Request::Status).unwrap();
     assert!(asked.elapsed() < Duration::from_secs(4), "it waited for those that say nothing");
     drop(silent);
+}
+
+/// A daemon with more to say than a socket holds.
+struct Talkative;
+
+impl Answers for Talkative {
+    fn answer(&self, _: Request) -> Response {
+        Response::Error("x".repeat(4 << 20))
+    }
+}
+
+/// As many clients as are heard at a time do this and nothing else; then one more asks, and gets all of its answer. The
+/// time is tokio's, which jumps ahead whenever everybody waits.
+async fn a_full_house(first_words: &[u8]) -> (Vec<AsyncStream>, Duration) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let server = Server::bind(&path).unwrap();
+    tokio::spawn(async move { server.serve(Talkative).await });
+    let mut others = Vec::new();
+    for _ in 0..server::CLIENTS {
+        let mut client = AsyncStream::connect(&path).await.unwrap();
+        client.write_all(first_words).await.unwrap();
+        others.push(client);
+    }
+    let asked = tokio::time::Instant::now();
+    let mut last = AsyncStream::connect(&path).await.unwrap();
+    last.write_all(b"{\"command\":\"status\"}\n").await.unwrap();
+    let mut answer = Vec::new();
+    last.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.len() > 4 << 20, "cut off after {} bytes", answer.len());
+    (others, asked.elapsed())
+}
+
+/// They have had their time, and whoever waits has waited no longer than that.
+const ONCE_PATIENT: Duration = Duration::from_secs(6);
+
+#[tokio::test(start_paused = true)]
+async fn a_house_full_of_clients_that_say_nothing_is_cleared() {
+    let (others, waited) = a_full_house(b"").await;
+    assert!(waited < ONCE_PATIENT, "{waited:?}");
+    for mut other in others {
+        assert_eq!(other.read(&mut [0; 1]).await.unwrap(), 0, "it is not hung up on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_house_full_of_clients_that_never_finish_their_request_is_cleared() {
+    let (_, waited) = a_full_house(b"{\"command\":").await;
+    assert!(waited < ONCE_PATIENT, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_house_full_of_clients_that_never_read_their_answer_is_cleared() {
+    let (_, waited) = a_full_house(b"{\"command\":\"status\"}\n").await;
+    assert!(waited < ONCE_PATIENT, "{waited:?}");
+}
+
+#[test]
+fn a_client_that_asks_and_is_gone_harms_nobody() {
+    let daemon = daemon();
+    for _ in 0..100 {
+        UnixStream::connect(&daemon.path).unwrap().write_all(b"{\"command\":\"resync\"}\n").unwrap();
+    }
+    ask(&daemon.path, Request::Status).unwrap();
 }
 
 #[test]

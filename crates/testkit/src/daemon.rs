@@ -69,6 +69,11 @@ impl Daemon {
         node.run(&self.binary.to_string_lossy(), &[command, "--control-socket", &socket])
     }
 
+    /// Where its control socket is.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// How it stands, as `kube-ipvs status -o json` has it.
     pub fn status(&self, node: &Host) -> Result<serde_json::Value> {
         let socket = self.socket.to_string_lossy();
