@@ -82,7 +82,11 @@ fn exchange(path: &Path, request: Request) -> io::Result<String> {
     stream.set_write_timeout(Some(patience(request)))?;
     let mut line = serde_json::to_vec(&request)?;
     line.push(b'\n');
-    stream.write_all(&line)?;
+    match stream.write_all(&line) {
+        // Whoever may not ask is told so and hung up on, before he has been heard.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written?,
+    }
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;
     if answer.is_empty() {

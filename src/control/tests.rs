@@ -192,6 +192,23 @@ fn a_client_that_asks_and_is_gone_harms_nobody() {
 }
 
 #[test]
+fn an_answer_that_comes_before_the_question_is_heard() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let refuses = std::thread::spawn(move || {
+        for _ in 0..100 {
+            listener.accept().unwrap().0.write_all(b"{\"error\":\"no\"}\n").unwrap();
+        }
+    });
+    for _ in 0..100 {
+        let refused = ask(&path, Request::Status).unwrap_err();
+        assert!(matches!(&refused, AskError::Refused(reason) if reason == "no"), "{refused:?}");
+    }
+    refuses.join().unwrap();
+}
+
+#[test]
 fn nobody_but_the_owner_can_reach_the_socket() {
     let daemon = daemon();
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
