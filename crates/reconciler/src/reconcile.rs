@@ -131,7 +131,10 @@ impl Reconciler {
     pub(crate) fn take(&mut self, change: Change) -> bool {
         let touched = self.state.apply(change);
         let any = !touched.is_empty();
-        self.touched.merge(touched);
+        // Before the lists are complete there is no sync, and the first one compares everything.
+        if self.state.synced() {
+            self.touched.merge(touched);
+        }
         any
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, mem};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::{
     Change, EndpointSlice, ObjectName, Options, Service,
@@ -46,9 +46,13 @@ impl Records {
     pub(crate) fn take_in(&mut self, change: Change) -> BTreeSet<ObjectName> {
         match change {
             Change::ReplaceServices(services) => self.replace_services(services),
+            Change::ListServices(services) => self.put_services(services),
+            Change::KeepServices(names) => self.keep_services(&names),
             Change::ApplyService(service) => self.put_service(service).into_iter().collect(),
             Change::DeleteService(name) => self.remove_service(&name).into_iter().collect(),
             Change::ReplaceSlices(slices) => self.replace_slices(slices),
+            Change::ListSlices(slices) => self.put_slices(slices),
+            Change::KeepSlices(names) => self.keep_slices(&names),
             Change::ApplySlice(slice) => self.put_slice(slice),
             Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
             Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),
@@ -60,12 +64,20 @@ impl Records {
     }
 
     fn replace_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
-        self.services_listed = true;
-        let listed: FxHashSet<ObjectName> = services.iter().map(|service| service.name.clone()).collect();
-        let gone: Vec<_> = self.services.keys().filter(|name| !listed.contains(name)).cloned().collect();
-        let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_service(name)).collect();
-        changed.extend(services.into_iter().filter_map(|service| self.put_service(service)));
+        let names = services.iter().map(|service| service.name.clone()).collect();
+        let mut changed = self.keep_services(&names);
+        changed.append(&mut self.put_services(services));
         changed
+    }
+
+    fn put_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
+        services.into_iter().filter_map(|service| self.put_service(service)).collect()
+    }
+
+    fn keep_services(&mut self, names: &BTreeSet<ObjectName>) -> BTreeSet<ObjectName> {
+        self.services_listed = true;
+        let gone: Vec<_> = self.services.keys().filter(|name| !names.contains(name)).cloned().collect();
+        gone.iter().filter_map(|name| self.remove_service(name)).collect()
     }
 
     fn put_service(&mut self, mut service: Service) -> Option<ObjectName> {
@@ -93,12 +105,20 @@ impl Records {
     }
 
     fn replace_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
-        self.slices_listed = true;
-        let listed: FxHashSet<ObjectName> = slices.iter().map(|slice| slice.name.clone()).collect();
-        let gone: Vec<_> = self.owners.keys().filter(|name| !listed.contains(name)).cloned().collect();
-        let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
-        changed.extend(slices.into_iter().flat_map(|slice| self.put_slice(slice)));
+        let names = slices.iter().map(|slice| slice.name.clone()).collect();
+        let mut changed = self.keep_slices(&names);
+        changed.append(&mut self.put_slices(slices));
         changed
+    }
+
+    fn put_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
+        slices.into_iter().flat_map(|slice| self.put_slice(slice)).collect()
+    }
+
+    fn keep_slices(&mut self, names: &BTreeSet<ObjectName>) -> BTreeSet<ObjectName> {
+        self.slices_listed = true;
+        let gone: Vec<_> = self.owners.keys().filter(|name| !names.contains(name)).cloned().collect();
+        gone.iter().filter_map(|name| self.remove_slice(name)).collect()
     }
 
     /// A slice may come before its Service, and a new label may move it to another one.

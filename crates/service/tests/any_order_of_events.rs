@@ -14,7 +14,12 @@ use common::*;
 use ipnet::IpNet;
 use ipvs::Protocol;
 use netfilter::Element;
-use proptest::{collection::vec, option, prelude::*, sample::select};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::*,
+    sample::{select, subsequence},
+};
 use service::{
     AddressKind, Change, Endpoint, EndpointSlice, Node, NodePortAddresses, ObjectName, Options, Service,
     ServiceKind, ServicePort, State, Touched, TrafficPolicy,
@@ -43,11 +48,19 @@ impl Inputs {
             Change::ReplaceServices(list) => {
                 self.services = list.into_iter().map(|service| (service.name.clone(), service)).collect();
             }
+            Change::ListServices(list) => {
+                self.services.extend(list.into_iter().map(|service| (service.name.clone(), service)));
+            }
+            Change::KeepServices(names) => self.services.retain(|name, _| names.contains(name)),
             Change::ApplyService(service) => drop(self.services.insert(service.name.clone(), service)),
             Change::DeleteService(name) => drop(self.services.remove(&name)),
             Change::ReplaceSlices(list) => {
                 self.slices = list.into_iter().map(|slice| (slice.name.clone(), slice)).collect();
             }
+            Change::ListSlices(list) => {
+                self.slices.extend(list.into_iter().map(|slice| (slice.name.clone(), slice)));
+            }
+            Change::KeepSlices(names) => self.slices.retain(|name, _| names.contains(name)),
             Change::ApplySlice(slice) => drop(self.slices.insert(slice.name.clone(), slice)),
             Change::DeleteSlice(name) => drop(self.slices.remove(&name)),
             Change::ApplyNode(mut node) => {
@@ -187,12 +200,20 @@ fn any_slice() -> impl Strategy<Value = EndpointSlice> {
     )
 }
 
+fn names(of: Vec<&'static str>) -> BTreeSet<ObjectName> {
+    of.into_iter().map(|name| ObjectName::new("default", name)).collect()
+}
+
 fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         1 => vec(any_service(), 0..5).prop_map(Change::ReplaceServices),
+        1 => vec(any_service(), 0..5).prop_map(Change::ListServices),
+        1 => subsequence(vec!["a", "b", "c", "kubernetes"], 0..=4).prop_map(|kept| Change::KeepServices(names(kept))),
         5 => any_service().prop_map(Change::ApplyService),
         2 => any_service().prop_map(|service| Change::DeleteService(service.name)),
         1 => vec(any_slice(), 0..5).prop_map(Change::ReplaceSlices),
+        1 => vec(any_slice(), 0..5).prop_map(Change::ListSlices),
+        1 => subsequence(vec!["s1", "s2", "s3", "s4"], 0..=4).prop_map(|kept| Change::KeepSlices(names(kept))),
         5 => any_slice().prop_map(Change::ApplySlice),
         2 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
         1 => (option::of(select(&["a", "b"][..])), any_ips(2))
@@ -244,7 +265,14 @@ proptest! {
             prop_assert!(includes(&touched, &different), "{:?}: {:?} lacks of {:?}", change, touched, different);
             // What concerns several Services can hand an address from one to the next; nothing else touches
             // in vain.
-            let several = matches!(change, Change::ReplaceServices(_) | Change::NodeAddresses(_) | Change::ApplyNode(_));
+            let several = matches!(
+                change,
+                Change::ReplaceServices(_)
+                    | Change::ListServices(_)
+                    | Change::KeepServices(_)
+                    | Change::NodeAddresses(_)
+                    | Change::ApplyNode(_)
+            );
             if several {
                 prop_assert_eq!((&touched.vips, &touched.elements), (&different.vips, &different.elements));
             } else {

@@ -1,6 +1,7 @@
 //! The three watches against a real kube-apiserver, with the rights of `system:kube-proxy`.
 
 use std::{
+    collections::BTreeSet,
     io,
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     path::PathBuf,
@@ -80,12 +81,8 @@ impl News {
         let (mut services, mut slices, mut zone) = (None, None, None);
         self.expect("the lists and the Node", |change| {
             match change {
-                Change::ReplaceServices(all) => {
-                    services = Some(self.ours(all.into_iter().map(|service| service.name)));
-                }
-                Change::ReplaceSlices(all) => {
-                    slices = Some(self.ours(all.into_iter().map(|slice| slice.name)));
-                }
+                Change::KeepServices(names) => services = Some(self.ours(names)),
+                Change::KeepSlices(names) => slices = Some(self.ours(names)),
                 Change::ApplyNode(node) => zone = node.zone,
                 _ => {}
             }
@@ -93,8 +90,12 @@ impl News {
         })
     }
 
-    fn ours(&self, names: impl Iterator<Item = ObjectName>) -> Vec<String> {
-        names.filter(|name| *name.namespace == *self.namespace).map(|name| name.name.to_string()).collect()
+    fn ours(&self, names: BTreeSet<ObjectName>) -> Vec<String> {
+        names
+            .into_iter()
+            .filter(|name| *name.namespace == *self.namespace)
+            .map(|name| name.name.to_string())
+            .collect()
     }
 }
 

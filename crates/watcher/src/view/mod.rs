@@ -16,7 +16,7 @@ mod service_object;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, fmt, fmt::Display};
+use std::{borrow::Cow, collections::BTreeSet, fmt, fmt::Display};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -67,8 +67,10 @@ pub(crate) enum Decoded<T> {
 /// What happened to the objects of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum News<T> {
-    /// These are all.
-    Replace(Vec<T>),
+    /// These are in the list that is being read.
+    List(Vec<T>),
+    /// The list has been read to its end: there are these, and no others.
+    Keep(BTreeSet<ObjectName>),
     /// This one is new or different.
     Apply(T),
     /// This one is gone.
