@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use rustc_hash::FxHashSet;
+
 use crate::{EndpointSlice, Node, ObjectName, Service};
 
 /// One piece of news.
@@ -15,7 +17,7 @@ pub enum Change {
     /// The next Services of a list that is being read.
     ListServices(Vec<Service>),
     /// The list has been read to its end: there are these Services, and no others.
-    KeepServices(BTreeSet<ObjectName>),
+    KeepServices(FxHashSet<ObjectName>),
     /// A Service is new or different.
     ApplyService(Service),
     /// A Service is gone.
@@ -25,7 +27,7 @@ pub enum Change {
     /// The next EndpointSlices of a list that is being read.
     ListSlices(Vec<EndpointSlice>),
     /// The list has been read to its end: there are these EndpointSlices, and no others.
-    KeepSlices(BTreeSet<ObjectName>),
+    KeepSlices(FxHashSet<ObjectName>),
     /// An EndpointSlice is new or different.
     ApplySlice(EndpointSlice),
     /// An EndpointSlice is gone.

@@ -78,6 +78,11 @@ impl Record {
         ports.any(|port| port.node_port.is_some())
     }
 
+    /// Whether no slice of it is known.
+    pub(crate) fn has_no_slices(&self) -> bool {
+        self.slices.is_empty()
+    }
+
     /// Whether nothing is known of it any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.service.is_none() && self.slices.is_empty()

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, mem};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     Change, EndpointSlice, ObjectName, Options, Service,
@@ -74,7 +74,7 @@ impl Records {
         services.into_iter().filter_map(|service| self.put_service(service)).collect()
     }
 
-    fn keep_services(&mut self, names: &BTreeSet<ObjectName>) -> BTreeSet<ObjectName> {
+    fn keep_services(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
         self.services_listed = true;
         let gone: Vec<_> = self.services.keys().filter(|name| !names.contains(name)).cloned().collect();
         gone.iter().filter_map(|name| self.remove_service(name)).collect()
@@ -115,10 +115,15 @@ impl Records {
         slices.into_iter().flat_map(|slice| self.put_slice(slice)).collect()
     }
 
-    fn keep_slices(&mut self, names: &BTreeSet<ObjectName>) -> BTreeSet<ObjectName> {
-        self.slices_listed = true;
+    fn keep_slices(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
         let gone: Vec<_> = self.owners.keys().filter(|name| !names.contains(name)).cloned().collect();
-        gone.iter().filter_map(|name| self.remove_slice(name)).collect()
+        let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
+        if !mem::replace(&mut self.slices_listed, true) {
+            // Those which have waited for slices have none.
+            let bare = self.services.iter().filter(|(_, record)| record.has_no_slices());
+            changed.extend(bare.map(|(service, _)| service.clone()));
+        }
+        changed
     }
 
     /// A slice may come before its Service, and a new label may move it to another one.
@@ -172,9 +177,14 @@ impl Records {
         self.services.get(service)?.demand.as_ref()
     }
 
-    /// Computes what a Service asks for now.
+    /// Computes what a Service asks for now. While the first list of slices is being read, a Service without any waits:
+    /// otherwise everything would be computed twice at a start.
     pub(crate) fn compute(&self, service: &ObjectName) -> Option<Demand> {
-        self.services.get(service)?.compute(&self.node, &self.options)
+        let record = self.services.get(service)?;
+        if record.has_no_slices() && !self.slices_listed {
+            return None;
+        }
+        record.compute(&self.node, &self.options)
     }
 
     /// What is known of this node.

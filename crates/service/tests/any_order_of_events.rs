@@ -20,6 +20,7 @@ use proptest::{
     prelude::*,
     sample::{select, subsequence},
 };
+use rustc_hash::FxHashSet;
 use service::{
     AddressKind, Change, Endpoint, EndpointSlice, Node, NodePortAddresses, ObjectName, Options, Service,
     ServiceKind, ServicePort, State, Touched, TrafficPolicy,
@@ -84,9 +85,15 @@ impl Inputs {
     }
 }
 
+/// The state after these changes and the end of both lists: before, nothing is acted on.
 fn applied(options: &Options, changes: &[Change]) -> State {
+    let inputs = Inputs::after(changes);
+    let ends = [
+        Change::KeepServices(inputs.services.into_keys().collect()),
+        Change::KeepSlices(inputs.slices.into_keys().collect()),
+    ];
     let mut state = State::new(options.clone());
-    for change in changes {
+    for change in changes.iter().chain(&ends) {
         state.apply(change.clone());
     }
     state
@@ -200,7 +207,7 @@ fn any_slice() -> impl Strategy<Value = EndpointSlice> {
     )
 }
 
-fn names(of: Vec<&'static str>) -> BTreeSet<ObjectName> {
+fn names(of: Vec<&'static str>) -> FxHashSet<ObjectName> {
     of.into_iter().map(|name| ObjectName::new("default", name)).collect()
 }
 

@@ -1,7 +1,6 @@
 //! The three watches against a real kube-apiserver, with the rights of `system:kube-proxy`.
 
 use std::{
-    collections::BTreeSet,
     io,
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     path::PathBuf,
@@ -20,6 +19,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use service::{Change, ObjectName};
 use testkit::control_plane::{ControlPlane, Options};
@@ -90,12 +90,11 @@ impl News {
         })
     }
 
-    fn ours(&self, names: BTreeSet<ObjectName>) -> Vec<String> {
+    fn ours(&self, names: FxHashSet<ObjectName>) -> Vec<String> {
+        let ours = names.into_iter().filter(|name| *name.namespace == *self.namespace);
+        let mut names: Vec<_> = ours.map(|name| name.name.to_string()).collect();
+        names.sort_unstable();
         names
-            .into_iter()
-            .filter(|name| *name.namespace == *self.namespace)
-            .map(|name| name.name.to_string())
-            .collect()
     }
 }
 

@@ -10,13 +10,14 @@
 //! the server first sends its cache, then what changed until it has caught up), and asks again without
 //! a pause when a watch is closed at once.
 
-use std::{collections::BTreeSet, convert::Infallible, future::Future, mem, time::Duration};
+use std::{convert::Infallible, future::Future, mem, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
     Api,
     api::{ListParams, VersionMatch, WatchEvent, WatchParams},
 };
+use rustc_hash::FxHashSet;
 use service::ObjectName;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
@@ -62,7 +63,7 @@ enum Recency {
 /// A list that is being read.
 struct Listing<T> {
     /// What is there.
-    names: BTreeSet<ObjectName>,
+    names: FxHashSet<ObjectName>,
     /// What has not been passed on yet.
     objects: Vec<T>,
 }
@@ -88,7 +89,7 @@ pub(super) struct Reflector<T: Kind, F> {
 
 impl<T> Default for Listing<T> {
     fn default() -> Self {
-        Self { names: BTreeSet::new(), objects: Vec::new() }
+        Self { names: FxHashSet::default(), objects: Vec::new() }
     }
 }
 

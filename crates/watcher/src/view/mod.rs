@@ -16,10 +16,11 @@ mod service_object;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, collections::BTreeSet, fmt, fmt::Display};
+use std::{borrow::Cow, fmt, fmt::Display};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Deserializer};
 use service::{Change, ObjectName};
 
@@ -70,7 +71,7 @@ pub(crate) enum News<T> {
     /// These are in the list that is being read.
     List(Vec<T>),
     /// The list has been read to its end: there are these, and no others.
-    Keep(BTreeSet<ObjectName>),
+    Keep(FxHashSet<ObjectName>),
     /// This one is new or different.
     Apply(T),
     /// This one is gone.
