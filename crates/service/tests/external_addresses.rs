@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use ipvs::{Protocol, ServiceFlags};
 use netfilter::Element;
-use service::{Change, Options, Service, ServiceKind, State, TrafficPolicy, Urgency};
+use service::{Change, ExternalIps, Options, Service, ServiceKind, State, TrafficPolicy, Urgency};
 
 const CLUSTER_IP: &str = "10.96.0.1:80";
 const EXTERNAL: &str = "198.51.100.1:80";
@@ -143,7 +143,7 @@ fn an_address_is_bound_while_it_is_the_cluster_ip_of_any_service() {
 
 #[test]
 fn switched_off_external_ips_leave_the_rest_served() {
-    let options = Options { external_ips: false, ..options() };
+    let options = Options { external_ips: ExternalIps::Off, ..options() };
     let state = state_with(options, &[exposed("web")], &[]);
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.1:80", "TCP 203.0.113.1:80"]);
     assert_eq!(vips(&state), ["10.96.0.1", "203.0.113.1"]);
