@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     Change, EndpointSlice, ObjectName, Options, Service,
+    cluster_ips::ClusterIps,
     record::{Demand, Record},
     slice::KnownSlice,
     strings::Strings,
@@ -21,6 +22,7 @@ pub(crate) struct Records {
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
     node: ThisNode,
+    cluster_ips: ClusterIps,
     services_listed: bool,
     slices_listed: bool,
     strings: Strings,
@@ -34,6 +36,7 @@ impl Records {
             services: FxHashMap::default(),
             owners: FxHashMap::default(),
             node: ThisNode::default(),
+            cluster_ips: ClusterIps::default(),
             services_listed: false,
             slices_listed: false,
             strings: Strings::default(),
@@ -44,7 +47,7 @@ impl Records {
 /// Taking in news. Each returns the Services for which something is different now.
 impl Records {
     pub(crate) fn take_in(&mut self, change: Change) -> BTreeSet<ObjectName> {
-        match change {
+        let mut changed = match change {
             Change::ReplaceServices(services) => self.replace_services(services),
             Change::ListServices(services) => self.put_services(services),
             Change::KeepServices(names) => self.keep_services(&names),
@@ -60,7 +63,9 @@ impl Records {
             Change::NodeAddresses(addresses) => {
                 self.put_node(self.node.with_addresses(addresses, &self.options))
             }
-        }
+        };
+        changed.extend(self.cluster_ips.concerned());
+        changed
     }
 
     fn replace_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
@@ -96,12 +101,15 @@ impl Records {
         if record.service.as_ref() == Some(&service) {
             return None;
         }
+        self.cluster_ips.replace(record.service.as_ref(), Some(&service));
         record.service = Some(service);
         Some(name)
     }
 
     fn remove_service(&mut self, name: &ObjectName) -> Option<ObjectName> {
-        self.services.get_mut(name)?.service.take().map(|service| service.name)
+        let service = self.services.get_mut(name)?.service.take()?;
+        self.cluster_ips.replace(Some(&service), None);
+        Some(service.name)
     }
 
     fn replace_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
@@ -184,7 +192,7 @@ impl Records {
         if record.has_no_slices() && !self.slices_listed {
             return None;
         }
-        record.compute(&self.node, &self.options)
+        record.compute(&self.node, &self.options, &self.cluster_ips)
     }
 
     /// What is known of this node.

@@ -22,8 +22,8 @@ use proptest::{
 };
 use rustc_hash::FxHashSet;
 use service::{
-    AddressKind, Change, Endpoint, EndpointSlice, Node, NodePortAddresses, ObjectName, Options, Service,
-    ServiceKind, ServicePort, State, Touched, TrafficPolicy,
+    AddressKind, Change, Endpoint, EndpointSlice, ExternalIps, Node, NodePortAddresses, ObjectName, Options,
+    Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy,
 };
 
 /// The inputs after all events: what a list would say.
@@ -111,7 +111,7 @@ fn any_port() -> impl Strategy<Value = ServicePort> {
 
 /// Of the node, of load balancers, of Services: an address can be anything.
 fn any_ips(most: usize) -> impl Strategy<Value = Vec<IpAddr>> {
-    let texts = &["10.96.0.1", "10.96.0.2", "192.0.2.1", "192.0.2.2", "fd00::1", "2001:db8::1"];
+    let texts = &["10.96.0.1", "10.96.0.2", "192.0.2.1", "192.0.2.2", "127.0.0.1", "fd00::1", "2001:db8::1"];
     vec(select(&texts[..]).prop_map(ip), 0..=most)
 }
 
@@ -170,6 +170,16 @@ fn any_service() -> impl Strategy<Value = Service> {
     )
 }
 
+fn any_external_ips() -> impl Strategy<Value = ExternalIps> {
+    let only = |ranges: &[&str]| ExternalIps::In(ranges.iter().map(|range| range.parse().unwrap()).collect());
+    select(vec![
+        ExternalIps::Off,
+        ExternalIps::NoNodeIps,
+        only(&["192.0.2.1/32"]),
+        only(&["0.0.0.0/0", "2001:db8::/64"]),
+    ])
+}
+
 fn any_options() -> impl Strategy<Value = Options> {
     let node_port_addresses = vec![
         NodePortAddresses::All,
@@ -177,7 +187,7 @@ fn any_options() -> impl Strategy<Value = Options> {
         in_ranges(&["192.0.2.1/32"]),
         in_ranges(&["192.0.2.0/24", "2001:db8::/64"]),
     ];
-    (select(node_port_addresses), option::of(select(&["192.0.2.2", "2001:db8::2"][..])), any::<bool>())
+    (select(node_port_addresses), option::of(select(&["192.0.2.2", "2001:db8::2"][..])), any_external_ips())
         .prop_map(|(node_port_addresses, bind_address, external_ips)| Options {
             node_port_addresses,
             bind_address: bind_address.map(ip),

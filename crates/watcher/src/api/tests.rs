@@ -377,7 +377,7 @@ async fn a_malformed_object_is_skipped_alone() {
     else {
         panic!("{changes:?}")
     };
-    assert_eq!(listed.iter().map(|service| &*service.name.name).collect::<Vec<_>>(), ["a", "odd"]);
+    assert_eq!(listed.iter().map(|service| &*service.name.name).collect::<Vec<_>>(), ["odd", "a"]);
     assert_eq!(odd.problems, ["spec: \"none\" is not an object"]);
     assert_eq!(&*b.name.name, "b");
 }
