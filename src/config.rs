@@ -31,7 +31,7 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use ipvs::{Scheduler, Timeouts};
 use netfilter::{HostFirewall, LocalTraffic, Policy};
-use service::NodePortAddresses;
+use service::{ExternalIps, NodePortAddresses};
 
 pub use duration::{GoDuration, InvalidDuration};
 pub use excluded::Excluded;
@@ -73,8 +73,8 @@ pub struct Settings {
     pub node_port_addresses: NodePortAddresses,
     /// The address that counts before the node IP of its family.
     pub bind_address: Option<IpAddr>,
-    /// Whether `spec.externalIPs` are served.
-    pub external_ips: bool,
+    /// Which of `spec.externalIPs` are served.
+    pub external_ips: ExternalIps,
     /// How long a TCP real server may drain; `None` is for ever.
     pub drain_timeout: Option<Duration>,
     /// How VIPs are made local.

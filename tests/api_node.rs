@@ -95,17 +95,14 @@ impl Cluster {
         self.server.block_on(events.list(&selected)).unwrap().items
     }
 
-    /// Waits for the one Event of a Service, and returns its message.
-    fn told(&self, name: &str) -> String {
+    /// Waits for the one Event of a Service, which has this reason, and returns its message.
+    fn told(&self, name: &str, reason: &str) -> String {
         // Each node waits for its part of ten seconds.
         let event = eventually_within(Duration::from_secs(60), "the Service has an Event", || {
             self.events_of(name).into_iter().next().ok_or_else(|| anyhow::anyhow!("no Event of {name}"))
         })
         .unwrap();
-        assert_eq!(
-            (event.type_.as_deref(), event.reason.as_deref()),
-            (Some("Warning"), Some("AddressTaken"))
-        );
+        assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some(reason)));
         assert_eq!(event.reporting_component.as_deref(), Some("kube-ipvs"));
         event.message.unwrap()
     }
@@ -305,6 +302,27 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
 
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn a_service_that_asks_for_the_api_servers_vip_has_an_event_that_says_it_does_not_get_it() {
+    let Some(cluster) = Cluster::new("daemon-refused") else { return };
+    let services: Api<Service> = Api::namespaced(cluster.server.admin_client(), "default");
+    let kubernetes = cluster.server.block_on(services.get("kubernetes")).unwrap();
+    let vip = kubernetes.spec.and_then(|spec| spec.cluster_ip).unwrap();
+    cluster.exposed("thief", &vip);
+    let daemon = cluster.daemon();
+    assert_eq!(
+        cluster.told("thief", "AddressRefused"),
+        format!("spec.externalIPs: {vip} is not served: it is another Service's ClusterIP")
+    );
+    let status = daemon.ask(&cluster.lab.node, "status").unwrap();
+    let says = |line: &str| {
+        line.starts_with("problem:") && line.contains(&format!("thief: spec.externalIPs: {vip}"))
+    };
+    assert!(status.lines().any(says), "{status}");
+    cluster.server.delete::<Service>(cluster.namespace, "thief").unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
 fn a_service_whose_address_is_taken_has_one_event_that_says_so() {
     let Some(cluster) = Cluster::new("daemon-events") else { return };
     let taken = "203.0.113.10";
@@ -312,7 +330,7 @@ fn a_service_whose_address_is_taken_has_one_event_that_says_so() {
     cluster.exposed("elder", taken);
     cluster.exposed("younger", taken);
     let daemon = cluster.daemon();
-    let told = cluster.told("younger");
+    let told = cluster.told("younger", "AddressTaken");
     assert!(told.contains(taken) && told.contains("daemon-events/elder"), "{told}");
     let status = daemon.ask(&cluster.lab.node, "status").unwrap();
     let says = |line: &str| {
@@ -324,7 +342,7 @@ fn a_service_whose_address_is_taken_has_one_event_that_says_so() {
     daemon.kill().unwrap();
     cluster.exposed("youngest", taken);
     let _daemon = cluster.daemon();
-    cluster.told("youngest");
+    cluster.told("youngest", "AddressTaken");
     assert_eq!(cluster.events_of("younger").len(), 1);
     assert_eq!(cluster.events_of("elder").len(), 0);
     for name in ["elder", "younger", "youngest"] {

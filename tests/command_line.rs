@@ -78,6 +78,7 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
             "v",
             "logging-format",
             "vip-binding",
+            "external-ip-policy",
             "drain-timeout",
             "host-firewall",
             "manifests",
@@ -102,6 +103,10 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         (
             &["--cluster-cidr=10.244.0.0/99"],
             "kube-ipvs: --cluster-cidr: \"10.244.0.0/99\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
+        ),
+        (
+            &["--external-ip-policy=203.0.113.7"],
+            "kube-ipvs: --external-ip-policy: \"203.0.113.7\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["run", "--ipvs-exclude-cidrs=10.0.0.0/8,here"],

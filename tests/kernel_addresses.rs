@@ -164,8 +164,9 @@ fn an_external_address_is_bound_only_while_no_interface_of_the_node_has_it() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_service_at_the_nodes_own_address_leaves_the_address_to_the_node() {
-    let cluster = Cluster::start(1, &[NO_PERIOD]);
+fn a_service_that_is_allowed_the_nodes_own_address_leaves_the_address_to_the_node() {
+    let cluster = Cluster::start(1, &[NO_PERIOD, "--external-ip-policy=192.168.50.1/32,fd00:50::1/128"]);
+    write_node(&cluster, &["192.168.50.1", "fd00:50::1"]);
     for address in ["192.168.50.1", "fd00:50::1"] {
         let web = with_external_ip(address);
         cluster.apply(&web);
@@ -180,6 +181,27 @@ fn a_service_at_the_nodes_own_address_leaves_the_address_to_the_node() {
         let kept = cluster.lab.node.run("ip", &["addr", "show", "dev", "eth0"]).unwrap();
         assert!(kept.contains(&format!(" {address}/")), "{kept}");
     }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_node_ip_is_no_external_ip_by_default_and_the_status_says_so_until_the_node_has_another() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    write_node(&cluster, &["192.168.50.1"]);
+    cluster.apply(&with_external_ip("192.168.50.1"));
+    served_at(&cluster, 80, [V4]);
+    let tells = |expected: bool| {
+        eventually("the status says what is refused", || {
+            let status = cluster.daemon().ask(&cluster.lab.node, "status")?;
+            anyhow::ensure!(status.contains("192.168.50.1 is not served") == expected, "{status}");
+            Ok(())
+        })
+        .unwrap();
+    };
+    tells(true);
+    write_node(&cluster, &["192.168.50.77"]);
+    served_at(&cluster, 80, [V4, "192.168.50.1"]);
+    tells(false);
 }
 
 #[test]

@@ -8,15 +8,21 @@
 
 mod cluster;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use cluster::{Cluster, Service, elsewhere, here};
 use ipvs::{Family, Protocol, ServiceAddress};
 use serde_json::{Value, json};
-use testkit::lab::{Host, Lab};
+use testkit::lab::{Host, Lab, Manner};
 
 use Policy::{Cluster as ToCluster, Local as ToLocal};
 use Seen::{Client, Node};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How a Service is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,4 +210,57 @@ fn a_pod_reaches_itself_in_every_way() {
         assert_eq!(answer.from, "pod-1", "{case:?}");
         assert_eq!(answer.seen_as, pod.gateway(case.address.ip), "{case:?}");
     }
+}
+
+/// Sends what this neighbour of the node has for 127.0.0.1 to the node, and lets it hear answers from there
+/// (CVE-2020-8558): on its own side nobody keeps it from that.
+fn sends_loopback_over_the_wire(neighbour: &Host) {
+    neighbour.run("sysctl", &["-qw", "net.ipv4.conf.all.route_localnet=1"]).unwrap();
+    let gateway = neighbour.gateway(neighbour.ipv4.into());
+    neighbour.ip(&format!("addr del 127.0.0.1/8 dev lo\nroute add 127.0.0.0/8 via {gateway}")).unwrap();
+}
+
+/// A Service with a NodePort that asks for the loopback address as well, wherever it can.
+fn at_loopback() -> Service {
+    let external_ips = [LOOPBACK, ip(10, Way::ExternalIp, Family::V4)];
+    let ingress = [LOOPBACK, ip(10, Way::LoadBalancer, Family::V4)].map(|ip| json!({ "ip": ip }));
+    exposed(10, ToCluster, ToCluster, &[Protocol::Tcp])
+        .patch(&json!({ "spec": { "externalIPs": external_ips } }))
+        .patch(&json!({ "status": { "loadBalancer": { "ingress": ingress } } }))
+        .endpoints([here(1)])
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_neighbour_does_not_reach_the_nodes_loopback_address_by_any_port_since_route_localnet_stays_off() {
+    const OF_THE_NODE: u16 = 22;
+    let tcp = |ip, port| ServiceAddress { protocol: Protocol::Tcp, ip, port };
+    let ask = |neighbour: &Host, port| {
+        let manner = Manner { patience: Duration::from_millis(1500), ..Manner::default() };
+        neighbour.ask_in(manner, tcp(LOOPBACK, port))
+    };
+    let mut cluster = Cluster::start(1, &[]);
+    cluster.lab.node.serve(OF_THE_NODE).unwrap();
+    // By the way out the daemon knows the node's own address.
+    cluster.lab.node.ip("route add default via 192.168.50.2\nroute add ::/0 via fd00:50::2").unwrap();
+    for neighbour in [&cluster.lab.client, &cluster.lab.pods[0]] {
+        sends_loopback_over_the_wire(neighbour);
+    }
+    cluster.write(&at_loopback());
+    for binding in ["--vip-binding=address", "--vip-binding=route"] {
+        cluster.restart(&[binding, "--external-ip-policy=0.0.0.0/0,::/0"]);
+        cluster.serves(tcp(ip(10, Way::NodePort, Family::V4), node_port(10)), &[1]);
+        let Lab { node, client, pods, .. } = &cluster.lab;
+        let all = node.run("sysctl", &["-ar", r"^net\.ipv4\.conf\..*\.route_localnet$"]).unwrap();
+        assert!(all.contains("conf.kube-ipvs0.") && all.lines().all(|line| line.ends_with(" = 0")), "{all}");
+        for neighbour in [client, &pods[0]] {
+            for port in [OF_THE_NODE, 80, node_port(10)] {
+                let answer = ask(neighbour, port);
+                assert!(answer.is_err(), "{} asked 127.0.0.1:{port}: {answer:?}", neighbour.name);
+            }
+        }
+    }
+    // So they would be heard, were it switched on.
+    cluster.lab.node.run("sysctl", &["-qw", "net.ipv4.conf.eth0.route_localnet=1"]).unwrap();
+    assert_eq!(ask(&cluster.lab.client, OF_THE_NODE).unwrap().from, "node");
 }

@@ -52,6 +52,18 @@ fn what_no_service_serves_at_a_vip_that_is_a_route_is_rejected_all_the_same() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn external_ips_that_are_not_a_services_to_have_take_nothing_from_whoever_has_them() {
+    packets::follow("hostile.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn with_vips_as_routes_they_take_nothing_either() {
+    packets::follow_with("hostile.txt", &["--vip-binding=route"]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn with_vips_as_addresses_pods_clients_and_the_node_are_answered_and_seen_as_who_they_are() {
     packets::follow("bindings.txt");
 }

@@ -125,6 +125,10 @@ pub struct Flags {
     #[arg(long, value_name = "HOW", default_value = "address")]
     pub vip_binding: VipBinding,
 
+    /// Serve external IPs in these ranges and no others; without, all but this node's own IPs *
+    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
+    pub external_ip_policy: Vec<String>,
+
     /// Remove TCP real servers that still drain after this time, with their connections; 0s: never *
     #[arg(long, value_name = "DURATION", default_value = "0s", allow_hyphen_values = true)]
     pub drain_timeout: GoDuration,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use ipvs::Family;
+use service::ExternalIps;
 
 use super::{
     Error, KubeProxyConfiguration, Problem, Settings, Source,
@@ -120,7 +121,7 @@ impl Settings {
             host_firewall: flags.host_firewall,
             node_port_addresses,
             bind_address: origin.check("bindAddress", validate::bind_address(&configuration.bind_address))?,
-            external_ips: configuration.feature_gates.external_ips(),
+            external_ips: external_ips(flags, &configuration)?,
             drain_timeout: drain_timeout(flags)?,
             vip_binding: flags.vip_binding,
             strict_arp: ipvs.strict_arp,
@@ -178,6 +179,16 @@ fn source(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<Sourc
     Ok(Source::Api {
         kubeconfig: given(&configuration.client_connection.kubeconfig).map(PathBuf::from),
         master,
+    })
+}
+
+/// The feature gate switches off what the flag allows.
+fn external_ips(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<ExternalIps, Error> {
+    let allowed = Origin::Flags.check("--external-ip-policy", validate::cidrs(&flags.external_ip_policy))?;
+    Ok(match allowed {
+        _ if !configuration.feature_gates.external_ips() => ExternalIps::Off,
+        ranges if ranges.is_empty() => ExternalIps::NoNodeIps,
+        ranges => ExternalIps::In(ranges),
     })
 }
 

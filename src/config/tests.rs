@@ -59,7 +59,7 @@ fn without_flags_upstream_s_defaults_hold() {
             host_firewall: HostFirewall::Warn,
             node_port_addresses: NodePortAddresses::All,
             bind_address: None,
-            external_ips: true,
+            external_ips: ExternalIps::NoNodeIps,
             drain_timeout: None,
             vip_binding: VipBinding::Address,
             strict_arp: false,
@@ -164,7 +164,7 @@ fn every_flag_arrives() {
         host_firewall: HostFirewall::Accept,
         node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
         bind_address: Some([192, 0, 2, 1].into()),
-        external_ips: false,
+        external_ips: ExternalIps::Off,
         drain_timeout: Some(Duration::from_mins(10)),
         vip_binding: VipBinding::Route,
         strict_arp: true,
@@ -249,7 +249,7 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
     assert!(!settings.masquerade_all);
     assert_eq!(settings.node_port_addresses, NodePortAddresses::Primary);
     assert_eq!(settings.bind_address, Some("2001:db8::1".parse().unwrap()));
-    assert!(!settings.external_ips);
+    assert_eq!(settings.external_ips, ExternalIps::Off);
     let master = Some("http://m".to_owned());
     assert_eq!(settings.source, Source::Api { kubeconfig: Some("/k".into()), master });
     assert_eq!(settings.log, logging::Options { format: logging::Format::Json, verbosity: 5 });
@@ -312,15 +312,33 @@ fn a_feature_gate_that_is_not_ours_is_named_in_the_warning() {
         "--feature-gates=AllowServiceExternalIP=false",
         "--config-sync-period=1m",
     ]);
-    assert!(!of_flags.external_ips);
+    assert_eq!(of_flags.external_ips, ExternalIps::Off);
     assert_eq!(
         of_flags.warnings,
         ["accepted without effect: --config-sync-period, --feature-gates=AllowServiceExternalIP, \
           --feature-gates=Elsewhere"]
     );
     let of_file = with_file("featureGates: {AllowServiceExternalIPs: false, Elsewhere: false}", &[]).unwrap();
-    assert!(!of_file.external_ips);
+    assert_eq!(of_file.external_ips, ExternalIps::Off);
     assert_eq!(of_file.warnings, ["accepted without effect: featureGates.Elsewhere"]);
+}
+
+#[test]
+fn external_ips_are_served_but_for_the_nodes_own_or_in_the_ranges_of_a_flag_that_counts_beside_a_file_too() {
+    let external_ips = |flags: &[&str]| {
+        let (of_flags, beside_a_file) =
+            (settings(flags).external_ips, with_file("", flags).unwrap().external_ips);
+        assert_eq!(of_flags, beside_a_file, "{flags:?}");
+        of_flags
+    };
+    for usual in [&[][..], &["--external-ip-policy="]] {
+        assert_eq!(external_ips(usual), ExternalIps::NoNodeIps);
+    }
+    let given = ["--external-ip-policy=203.0.113.7/24,::/0", "--external-ip-policy=192.0.2.1/32"];
+    let ranges = ["203.0.113.0/24", "::/0", "192.0.2.1/32"].map(|range| range.parse().unwrap());
+    assert_eq!(external_ips(&given), ExternalIps::In(ranges.to_vec()));
+    let switched_off = ["--external-ip-policy=::/0", "--feature-gates=AllowServiceExternalIPs=false"];
+    assert_eq!(settings(&switched_off).external_ips, ExternalIps::Off);
 }
 
 #[test]

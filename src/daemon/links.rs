@@ -66,19 +66,21 @@ pub(super) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Erro
                 // Whatever changed before the subscription was not told.
                 let mut changed = Changed::everything();
                 loop {
-                    let about_us = changed.node_addresses;
+                    let source_in_doubt = changed.node_addresses;
                     // When the writer thread is gone the daemon ends.
                     _ = handle.kernel_changed(changed);
-                    match if about_us { is_outdated(binding).await } else { Ok(false) } {
-                        Ok(false) => {}
-                        Ok(true) => {
-                            return anyhow!(
-                                "this node's address has changed, and --vip-binding=route names it: start again"
-                            );
-                        }
-                        Err(error) => {
-                            warn!("cannot see this node's addresses, looking again: {error:#}");
-                            break;
+                    if source_in_doubt {
+                        match is_outdated(binding).await {
+                            Ok(false) => {}
+                            Ok(true) => {
+                                return anyhow!(
+                                    "this node's address has changed, and --vip-binding=route names it: start again"
+                                );
+                            }
+                            Err(error) => {
+                                warn!("cannot see this node's addresses, looking again: {error:#}");
+                                break;
+                            }
                         }
                     }
                     changed = match monitor.changed().await {

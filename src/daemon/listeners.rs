@@ -7,7 +7,7 @@ use ipvs::Family;
 use reconciler::Observer;
 use tokio::sync::oneshot;
 
-use super::first_write::{FirstWrite, Written};
+use super::first_write::FirstWrite;
 use crate::{
     config::Settings,
     events::{Outbox, Repairs},
@@ -27,7 +27,7 @@ pub(super) struct Listeners {
     /// Is told when everything is in place.
     pub(super) first_sync: oneshot::Receiver<()>,
     /// For who is told of changes to nf_tables.
-    pub(super) first_write: Written,
+    pub(super) first_write: oneshot::Receiver<()>,
 }
 
 impl Listeners {

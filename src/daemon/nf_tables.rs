@@ -1,14 +1,13 @@
 //! What others change in nf_tables.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, future, time::Duration};
 
 use netfilter::{Changed, Monitor};
 use reconciler::Handle;
-use tokio::time::sleep;
+use tokio::{sync::oneshot, time::sleep};
 use tracing::warn;
 use watcher::one_line;
 
-use super::first_write::Written;
 use crate::advice::Doorbell;
 
 /// How long is waited before subscribing again.
@@ -20,9 +19,11 @@ pub(super) async fn follow(
     our_port: u32,
     handle: &Handle,
     doorbell: &Doorbell,
-    first_write: Written,
+    first_write: oneshot::Receiver<()>,
 ) -> Infallible {
-    first_write.ended().await;
+    if first_write.await.is_err() {
+        return future::pending().await;
+    }
     loop {
         match Monitor::start(our_port) {
             Ok(mut monitor) => {

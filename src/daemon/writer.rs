@@ -31,7 +31,7 @@ impl Writer {
             scheduler: settings.scheduler,
             node_port_addresses: settings.node_port_addresses.clone(),
             bind_address: settings.bind_address,
-            external_ips: settings.external_ips,
+            external_ips: settings.external_ips.clone(),
         };
         let ours = Ownership { families, exclude: settings.exclude_cidrs.clone() };
         let timing = Timing {

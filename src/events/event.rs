@@ -52,6 +52,7 @@ impl Cause {
     pub(super) const fn of(reason: Reason) -> Self {
         match reason {
             Reason::AddressTaken => Self::warning("AddressTaken", "ServeAddress"),
+            Reason::AddressRefused => Self::warning("AddressRefused", "ServeAddress"),
         }
     }
 

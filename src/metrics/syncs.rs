@@ -33,6 +33,7 @@ pub(super) struct Syncs {
     families: ByFamily<OfFamily>,
     services: Changes,
     endpoints: Changes,
+    refused: Count,
     started: SystemTime,
     /// Whether there was a complete sync: until then everything waits.
     synced: bool,
@@ -84,7 +85,13 @@ impl Syncs {
         let endpoints = Changes::register("endpoint", "Endpoint", registry);
         let services = Changes::register("service", "Service", registry);
         register_outcomes(&families, registry);
-        Self { families, services, endpoints, started, synced: false }
+        let refused = Count::default();
+        registry.register(
+            "kube_ipvs_refused_addresses",
+            "External addresses that Services ask for and that are not served to any",
+            refused.clone(),
+        );
+        Self { families, services, endpoints, refused, started, synced: false }
     }
 
     fn count_without_local_endpoint(&self, state: &State) {
@@ -138,6 +145,8 @@ impl Observer for Syncs {
             self.services.synced();
             self.endpoints.synced();
             self.count_without_local_endpoint(state);
+            let refused: usize = state.refused().map(|(_, addresses)| addresses.len()).sum();
+            self.refused.set(refused.try_into().unwrap_or(u64::MAX));
         }
     }
 }

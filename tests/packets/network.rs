@@ -39,6 +39,8 @@ struct Named {
     number: usize,
     /// The host that has its external IP.
     external_ip: Option<String>,
+    /// The Service whose ClusterIP its external IP is.
+    external_ip_of: Option<String>,
     /// The number of the Service whose load balancer's address it has.
     load_balancer: usize,
 }
@@ -112,6 +114,7 @@ impl Network {
             name: service.name.clone(),
             number,
             external_ip: service.external_ip.clone(),
+            external_ip_of: service.external_ip_of.clone(),
             load_balancer: same_balancer.unwrap_or(number),
         });
 
@@ -160,6 +163,9 @@ impl Network {
         };
         if let (Way::ExternalIp, Some(host)) = (way, &service.external_ip) {
             return self.own_address(host, family);
+        }
+        if let (Way::ExternalIp, Some(other)) = (way, &service.external_ip_of) {
+            return self.address(&Destination::Service(other.clone(), Way::ClusterIp), family);
         }
         let text = match (way, family) {
             (Way::ClusterIp, Family::V4) => format!("10.96.0.{}", service.number),

@@ -34,7 +34,7 @@ impl Table {
                 if !self.steps.is_empty() || self.service(name).is_ok() {
                     return Err("a Service comes once, and before the daemon".to_owned());
                 }
-                if let Some(other) = &service.load_balancer_of {
+                for other in service.load_balancer_of.iter().chain(&service.external_ip_of) {
                     self.service(other)?;
                 }
                 self.services.push(service);
@@ -111,6 +111,7 @@ impl Service {
             external_policy: "Cluster".to_owned(),
             sources: Vec::new(),
             external_ip: None,
+            external_ip_of: None,
             load_balancer_of: None,
             health_check: None,
         };
@@ -131,7 +132,8 @@ impl Service {
                     let protocols: Result<Vec<_>, _> = values.map(protocols).collect();
                     service.protocols = protocols?.concat();
                 }
-                "external-ip" => service.external_ip = Some(one_of(&["node"], value)?),
+                "external-ip" => service.external_ip = Some(one_of(&["node", "loopback"], value)?),
+                "external-ip-of" => service.external_ip_of = Some(value.to_owned()),
                 "load-balancer-of" => service.load_balancer_of = Some(value.to_owned()),
                 "health-check" => service.health_check = Some(number(value)?),
                 _ => return Err(format!("no field {key}")),

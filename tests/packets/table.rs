@@ -29,8 +29,10 @@ pub(super) struct Service {
     pub(super) external_policy: String,
     /// `sources=192.168.60.0/24,nonsense`: `loadBalancerSourceRanges`.
     pub(super) sources: Vec<String>,
-    /// `external-ip=node`: that host's own addresses.
+    /// `external-ip=node`: that host's own addresses; of the `loopback` those.
     pub(super) external_ip: Option<String>,
+    /// `external-ip-of=NAME`: that Service's ClusterIPs.
+    pub(super) external_ip_of: Option<String>,
     /// `load-balancer-of=NAME`: that Service's load balancer's addresses are this one's.
     pub(super) load_balancer_of: Option<String>,
     /// `health-check=32100`: `healthCheckNodePort`.

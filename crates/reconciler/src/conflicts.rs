@@ -1,34 +1,26 @@
-//! Telling of Services that want the same address.
+//! Which Services have lost an address and port to another one.
 
 use std::collections::BTreeMap;
 
 use ipvs::ServiceAddress;
 use service::{Conflict, ObjectName, State};
-use tracing::warn;
 
-use crate::{Notice, Notices, Reason};
-
-/// How many new conflicts are logged at once: one Service can want the addresses of ten thousand.
-const MOST_LOGGED: usize = 20;
+use crate::{Notice, Reason};
 
 /// Remembers who was told that an address is somebody else's, so that it is told once.
+#[derive(Default)]
 pub(crate) struct Conflicts {
     /// Who holds what, for each who wants it too.
     told: BTreeMap<(ServiceAddress, ObjectName), ObjectName>,
     /// Of the conflicts that were told.
     revision: u64,
-    notices: Notices,
 }
 
 impl Conflicts {
-    pub(crate) fn new(notices: Notices) -> Self {
-        Self { told: BTreeMap::new(), revision: 0, notices }
-    }
-
-    /// Tells each Service that cannot have an address who has it; again only when that is another one.
-    pub(crate) fn tell(&mut self, state: &State) {
+    /// A notice for each Service that cannot have an address; again only when somebody else has it.
+    pub(crate) fn news(&mut self, state: &State) -> Vec<Notice> {
         if self.revision == state.conflicts_revision() {
-            return;
+            return Vec::new();
         }
         self.revision = state.conflicts_revision();
         let (mut now, mut lost) = (BTreeMap::new(), Vec::new());
@@ -42,11 +34,7 @@ impl Conflicts {
             }
         }
         self.told = now;
-        lost.iter().take(MOST_LOGGED).for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
-        if let Some(more @ 1..) = lost.len().checked_sub(MOST_LOGGED) {
-            warn!("and {more} more claims to addresses that belong to other Services");
-        }
-        lost.into_iter().for_each(&self.notices);
+        lost
     }
 }
 

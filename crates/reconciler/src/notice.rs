@@ -18,6 +18,8 @@ pub struct Notice {
 pub enum Reason {
     /// An address and port of the Service belongs to another one, which is served there instead.
     AddressTaken,
+    /// An external address of the Service is one that no Service gets.
+    AddressRefused,
 }
 
 /// Takes notices. The writer thread calls it in the middle of its work: it must not block.

@@ -41,9 +41,15 @@ impl Subject {
     /// What a change is of, and how many objects it has.
     pub(crate) fn of(change: &Change) -> (Self, usize) {
         match change {
-            Change::ReplaceServices(services) => (Self::Services, services.len()),
+            Change::ReplaceServices(services) | Change::ListServices(services) => {
+                (Self::Services, services.len())
+            }
+            Change::KeepServices(_) => (Self::Services, 0),
             Change::ApplyService(_) | Change::DeleteService(_) => (Self::Services, 1),
-            Change::ReplaceSlices(slices) => (Self::EndpointSlices, slices.len()),
+            Change::ReplaceSlices(slices) | Change::ListSlices(slices) => {
+                (Self::EndpointSlices, slices.len())
+            }
+            Change::KeepSlices(_) => (Self::EndpointSlices, 0),
             Change::ApplySlice(_) | Change::DeleteSlice(_) => (Self::EndpointSlices, 1),
             Change::ApplyNode(_) | Change::DeleteNode | Change::NodeAddresses(_) => (Self::Node, 1),
         }

@@ -131,7 +131,10 @@ impl Reconciler {
     pub(crate) fn take(&mut self, change: Change) -> bool {
         let touched = self.state.apply(change);
         let any = !touched.is_empty();
-        self.touched.merge(touched);
+        // Before the lists are complete there is no sync, and the first one compares everything.
+        if self.state.synced() {
+            self.touched.merge(touched);
+        }
         any
     }
 
@@ -222,12 +225,7 @@ impl Reconciler {
             // Mostly a lease was renewed, and nothing changed at all.
             touched.merge(self.hear_node_addresses(&image));
         }
-        for address in &touched.virtual_servers {
-            // Whether a real server that leaves has connections, only the kernel knows.
-            if departing_real_servers(&self.state, &image, address).next().is_some() {
-                image.refresh_real_servers(&mut self.kernel, *address)?;
-            }
-        }
+        self.count_connections(&mut image, touched.virtual_servers.iter().copied())?;
         Ok(Reading { image, depth, drift })
     }
 
@@ -238,7 +236,8 @@ impl Reconciler {
         // Only with these is it known what NodePorts want, and so which of their real servers leave.
         touched.merge(self.hear_node_addresses(&image));
         if in_short {
-            self.count_connections(&mut image)?;
+            let all: Vec<_> = image.virtual_servers.keys().copied().collect();
+            self.count_connections(&mut image, all)?;
         }
         Ok(Reading { image, depth: Depth::Read, drift: Drift::default() })
     }
@@ -255,11 +254,19 @@ impl Reconciler {
         }
     }
 
-    /// Reads the connections of all real servers that leave, which an image in short does not have.
-    fn count_connections(&mut self, image: &mut Observed) -> Result<(), ReadError> {
-        let leaves = |of: &&ServiceAddress| departing_real_servers(&self.state, image, of).next().is_some();
-        let these: Vec<_> = image.virtual_servers.keys().filter(leaves).copied().collect();
-        these.into_iter().try_for_each(|of| image.refresh_real_servers(&mut self.kernel, of))
+    /// Reads these virtual servers' real servers again, where one leaves: whether it has connections, only the kernel
+    /// knows.
+    fn count_connections(
+        &mut self,
+        image: &mut Observed,
+        of: impl IntoIterator<Item = ServiceAddress>,
+    ) -> Result<(), ReadError> {
+        for address in of {
+            if departing_real_servers(&self.state, image, &address).next().is_some() {
+                image.refresh_real_servers(&mut self.kernel, address)?;
+            }
+        }
+        Ok(())
     }
 
     /// Tells the desired state which addresses the node has. The same as before touch nothing.

@@ -13,10 +13,10 @@ use watcher::{Kernel, Ownership};
 use crate::{
     Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Subject,
     Timing, Trigger,
-    conflicts::Conflicts,
     draining::Draining,
     handle::Input,
     journal::{Journal, NO_NODE_PORTS},
+    owners::Owners,
     reconcile::{Reconciler, Synced},
     schedule::{Ended, Read, Schedule},
 };
@@ -45,7 +45,7 @@ pub fn start(
         last: None,
         last_full: None,
         journal: Journal::default(),
-        conflicts: Conflicts::new(outlets.notices),
+        owners: Owners::new(outlets.notices),
         stale_flows: outlets.stale_flows,
         observers: outlets.observers,
         triggered_at: Vec::new(),
@@ -64,7 +64,7 @@ struct Writer {
     last: Option<(Report, Instant)>,
     last_full: Option<(Report, Instant)>,
     journal: Journal,
-    conflicts: Conflicts,
+    owners: Owners,
     stale_flows: StaleFlowOutlet,
     observers: Vec<Box<dyn Observer>>,
     /// Of the EndpointSlices that the next sync acts on.
@@ -76,7 +76,7 @@ impl Writer {
         loop {
             // Who holds an address can change although nothing is to be written.
             if self.is_listed() {
-                self.conflicts.tell(self.reconciler.state());
+                self.owners.tell(self.reconciler.state());
             }
             let now = Instant::now();
             let next = self.schedule.next(now).filter(|_| self.is_listed());
@@ -226,8 +226,17 @@ fn problems(state: &State, read: bool) -> Vec<String> {
         let waiting = waiting.join(", ");
         format!("{address} belongs to {holder}, whose claim comes first; {waiting} cannot have it")
     });
+    let refused = state
+        .refused()
+        .flat_map(|(service, refused)| refused.iter().map(move |refused| format!("{service}: {refused}")));
     let in_objects = state
         .problems()
         .flat_map(|(name, problems)| problems.iter().map(move |problem| format!("{name}: {problem}")));
-    no_node_ports.into_iter().chain(conflicts).chain(in_objects).take(Status::MOST_PROBLEMS).collect()
+    no_node_ports
+        .into_iter()
+        .chain(conflicts)
+        .chain(refused)
+        .chain(in_objects)
+        .take(Status::MOST_PROBLEMS)
+        .collect()
 }

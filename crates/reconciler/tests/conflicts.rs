@@ -1,4 +1,4 @@
-//! What the owners of Services hear that want the same address.
+//! What the owners of Services hear whose addresses belong to others, or to nobody.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod common;
@@ -41,4 +41,33 @@ fn who_cannot_have_an_address_is_told_once_and_again_when_it_is_somebody_elses()
     assert_eq!(running.notices(), [], "it has the address now");
     running.tell(Change::ApplyService(claimant("old", 1)));
     assert_eq!(running.notices(), [taken("youngest", "old")]);
+}
+
+#[test]
+fn who_asks_for_an_address_that_nobody_gets_is_told_once_and_the_status_says_so_as_long_as_it_holds() {
+    let running = Running::on(&FakeKernel::new());
+    let external_ips = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
+    let asking = |ips: &[&str]| Service { external_ips: external_ips(ips), ..claimant("thief", 1) };
+    let refused = |ip: &str, why: &str| Notice {
+        service: ObjectName::new("default", "thief"),
+        reason: Reason::AddressRefused,
+        text: format!("spec.externalIPs: {ip} is not served: it is {why}"),
+    };
+    let problems = || running.handle.status().unwrap().problems;
+
+    running.lists(vec![asking(&["127.0.0.1", "10.96.0.1"])], vec![]);
+    let loopback = || refused("127.0.0.1", "a loopback address");
+    assert_eq!(running.notices(), [loopback()]);
+    assert_eq!(problems(), [format!("default/thief: {}", loopback().text)]);
+
+    running.tell(Change::ApplyService(service("kubernetes", "10.96.0.1", Tcp)));
+    let taken = || refused("10.96.0.1", "another Service's ClusterIP");
+    assert_eq!(running.notices(), [taken()], "the other one was told of");
+    assert_eq!(problems().len(), 2);
+
+    running.tell(Change::ApplyService(asking(&["203.0.113.7"])));
+    assert_eq!(running.notices(), []);
+    assert_eq!(problems(), [""; 0]);
+    running.tell(Change::ApplyService(asking(&["10.96.0.1"])));
+    assert_eq!(running.notices(), [taken()]);
 }

@@ -2,20 +2,32 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use rustc_hash::FxHashSet;
+
 use crate::{EndpointSlice, Node, ObjectName, Service};
 
-/// One piece of news. A replacement carries the whole list, as after the first list and after a
-/// relist: what it leaves out is gone.
+/// One piece of news.
+///
+/// A list comes as a whole, or as it is read: then it is complete only when its end says so, and what it leaves out is
+/// gone from there on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// All Services.
     ReplaceServices(Vec<Service>),
+    /// The next Services of a list that is being read.
+    ListServices(Vec<Service>),
+    /// The list has been read to its end: there are these Services, and no others.
+    KeepServices(FxHashSet<ObjectName>),
     /// A Service is new or different.
     ApplyService(Service),
     /// A Service is gone.
     DeleteService(ObjectName),
     /// All EndpointSlices.
     ReplaceSlices(Vec<EndpointSlice>),
+    /// The next EndpointSlices of a list that is being read.
+    ListSlices(Vec<EndpointSlice>),
+    /// The list has been read to its end: there are these EndpointSlices, and no others.
+    KeepSlices(FxHashSet<ObjectName>),
     /// An EndpointSlice is new or different.
     ApplySlice(EndpointSlice),
     /// An EndpointSlice is gone.

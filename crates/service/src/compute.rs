@@ -6,9 +6,11 @@ use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualS
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
 
 use crate::{
-    DesiredService, DesiredVirtualServer, HealthCheck, Options, Service, ServiceKind, ServicePort,
+    DesiredService, DesiredVirtualServer, HealthCheck, Options, Refused, Service, ServiceKind, ServicePort,
     TrafficPolicy, WithoutLocalEndpoint,
+    cluster_ips::ClusterIps,
     endpoints::{PortEndpoint, endpoints_of},
+    external_addresses::ExternalAddresses,
     frontend::{Frontend, frontends},
     selection::Selection,
     slice::{KnownSlice, Traits},
@@ -22,20 +24,22 @@ impl DesiredService {
         slices: &[KnownSlice],
         node: &ThisNode,
         options: &Options,
+        cluster_ips: &ClusterIps,
     ) -> Option<Self> {
         if service.other_proxy || service.kind == ServiceKind::ExternalName || service.cluster_ips.is_empty()
         {
             return None;
         }
+        let external = ExternalAddresses::of(service, node, options, cluster_ips);
         let mut parts = Parts::of(service, node, options);
         for siblings in
-            frontends(service, node, options).chunk_by(|a, b| a.endpoint_key() == b.endpoint_key())
+            frontends(service, &external, node).chunk_by(|a, b| a.endpoint_key() == b.endpoint_key())
         {
             let [one, ..] = siblings else { continue };
             let endpoints = endpoints_of(one.port, one.family(), slices, node.zone());
             parts.add(siblings, &endpoints);
         }
-        Some(parts.finish())
+        Some(parts.finish(external.refused))
     }
 }
 
@@ -105,7 +109,7 @@ impl<'a> Parts<'a> {
         });
     }
 
-    fn finish(mut self) -> DesiredService {
+    fn finish(mut self, refused: Vec<Refused>) -> DesiredService {
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
         let health_check = HealthCheck::of(self.service, self.options, self.ready_here);
         self.shared_elements
@@ -116,6 +120,7 @@ impl<'a> Parts<'a> {
             shared_elements: sorted_once(self.shared_elements),
             health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
+            refused: sorted_once(refused),
         }
     }
 }

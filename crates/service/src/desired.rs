@@ -6,7 +6,7 @@ use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::{AllowedSource, Element};
 use serde::Serialize;
 
-use crate::{AddressKind, Traffic};
+use crate::{AddressKind, Refused, Traffic};
 
 /// Everything that one Service asks for. Computed from that Service's own inputs, so that a change costs
 /// what its Service costs.
@@ -24,6 +24,8 @@ pub struct DesiredService {
     /// Where a policy Local finds no endpoint on this node, for some port, although the cluster has one;
     /// sorted, each once.
     pub without_local_endpoint: Box<[WithoutLocalEndpoint]>,
+    /// The external addresses that it asks for and does not get, sorted, each once.
+    pub refused: Box<[Refused]>,
 }
 
 /// One virtual server and its real servers.

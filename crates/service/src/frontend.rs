@@ -6,7 +6,10 @@ use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
 use serde::Serialize;
 
-use crate::{Options, Service, ServicePort, Traffic, TrafficPolicy, this_node::ThisNode};
+use crate::{
+    ExternalIps, Options, Service, ServicePort, Traffic, TrafficPolicy,
+    external_addresses::ExternalAddresses, this_node::ThisNode,
+};
 
 /// An address at which a port is served.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +23,7 @@ pub(crate) struct Frontend<'a> {
 /// first counts, and where several Services claim it too: ClusterIPs and NodePorts are given out by the API
 /// server, each once, and a load balancer's address by a controller, while an external IP is whatever
 /// somebody wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
     /// A ClusterIP.
@@ -35,7 +38,11 @@ pub enum AddressKind {
 
 /// Every address at which a Service is served, each once: those with the same endpoints in a row, and
 /// among them those where the same policy counts.
-pub(crate) fn frontends<'a>(service: &'a Service, node: &ThisNode, options: &Options) -> Vec<Frontend<'a>> {
+pub(crate) fn frontends<'a>(
+    service: &'a Service,
+    external: &ExternalAddresses,
+    node: &ThisNode,
+) -> Vec<Frontend<'a>> {
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
     for port in &service.ports {
         let mut add = |kind, ips: &[IpAddr], number| {
@@ -47,8 +54,8 @@ pub(crate) fn frontends<'a>(service: &'a Service, node: &ThisNode, options: &Opt
             }));
         };
         add(AddressKind::ClusterIp, &service.cluster_ips, port.port);
-        add(AddressKind::ExternalIp, service.served_external_ips(options), port.port);
-        add(AddressKind::LoadBalancer, &service.load_balancer_ips, port.port);
+        add(AddressKind::ExternalIp, &external.external_ips, port.port);
+        add(AddressKind::LoadBalancer, &external.load_balancer_ips, port.port);
         if let Some(number) = port.node_port {
             add(AddressKind::NodePort, node.node_port_addresses(), number.get());
         }
@@ -100,11 +107,11 @@ impl Frontend<'_> {
 impl Service {
     /// The external IPs, unless they are switched off.
     pub(crate) fn served_external_ips(&self, options: &Options) -> &[IpAddr] {
-        if options.external_ips { &self.external_ips } else { &[] }
+        if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
     }
 
     /// Whether it is served in a family at all.
-    fn has_cluster_ip_of(&self, family: Family) -> bool {
+    pub(crate) fn has_cluster_ip_of(&self, family: Family) -> bool {
         self.cluster_ips.iter().any(|ip| Family::of(*ip) == family)
     }
 }

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! - A [`DesiredService`] is all that one Service asks for. It is computed from the Service, its own
-//!   slices, this node and the [`Options`], and from nothing else: a change costs what its Service
-//!   costs, and ten thousand other Services do not matter.
+//!   slices, this node and the [`Options`], and of other Services only by whether one has a ClusterIP that it names
+//!   as an external address: a change costs what its Service costs, and ten thousand other Services do not matter.
 //! - A port is served at the ClusterIP, at external IPs and load balancers' addresses, and as NodePort
 //!   at the node's own addresses. Where traffic comes in decides which policy counts, whether the address
 //!   is made local to the node, who is masqueraded, and who is let in.
@@ -27,10 +27,12 @@
 
 mod change;
 mod claims;
+mod cluster_ips;
 mod compute;
 mod counted;
 mod desired;
 mod endpoints;
+mod external_addresses;
 mod frontend;
 mod health;
 mod input;
@@ -53,12 +55,13 @@ mod urgency;
 pub use change::Change;
 pub use claims::Conflict;
 pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
+pub use external_addresses::{Refusal, Refused, Special};
 pub use frontend::AddressKind;
 pub use input::{
     Endpoint, EndpointPort, EndpointSlice, Node, Service, ServiceKind, ServicePort, TrafficPolicy,
 };
 pub use name::{InvalidName, ObjectName};
-pub use options::{NodePortAddresses, Options};
+pub use options::{ExternalIps, NodePortAddresses, Options};
 pub use state::State;
 pub use touched::Touched;
 pub use traffic::Traffic;

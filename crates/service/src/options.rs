@@ -17,21 +17,34 @@ pub struct Options {
     /// `bindAddress`: counts before the node IPs of its family where [`NodePortAddresses::Primary`] asks
     /// for them. A single address: `0.0.0.0` and `::` are none.
     pub bind_address: Option<IpAddr>,
-    /// Whether `spec.externalIPs` are served (feature gate `AllowServiceExternalIPs`).
-    pub external_ips: bool,
+    /// Which of `spec.externalIPs` are served.
+    pub external_ips: ExternalIps,
 }
 
 impl Options {
-    /// The defaults of every option that has one, for the node of this name: rr, all addresses.
+    /// The defaults of every option that has one, for the node of this name: rr, NodePorts at all addresses,
+    /// external IPs but for the node's own.
     pub fn new(node_name: impl Into<Arc<str>>) -> Self {
         Self {
             node_name: node_name.into(),
             scheduler: Scheduler::RR,
             node_port_addresses: NodePortAddresses::All,
             bind_address: None,
-            external_ips: true,
+            external_ips: ExternalIps::NoNodeIps,
         }
     }
+}
+
+/// Which of `spec.externalIPs` are served (CVE-2020-8554). Never one that is [`Special`](crate::Special), and never
+/// another Service's ClusterIP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExternalIps {
+    /// None: the feature gate `AllowServiceExternalIPs` is off.
+    Off,
+    /// All but the IPs of this node, which its own programs have.
+    NoNodeIps,
+    /// Those in these ranges and no others, the IPs of this node too: the operator has allowed them.
+    In(Vec<IpNet>),
 }
 
 /// At which of the node's addresses NodePorts are served (`nodePortAddresses`).

@@ -4,7 +4,7 @@ use ipvs::ServiceAddress;
 
 use crate::{
     DesiredService, DesiredVirtualServer, ObjectName, Options, Service, Urgency, claims::Claim,
-    slice::KnownSlice, this_node::ThisNode,
+    cluster_ips::ClusterIps, slice::KnownSlice, this_node::ThisNode,
 };
 
 /// A Service and its slices, whichever came first, and what they ask for.
@@ -29,9 +29,14 @@ pub(crate) struct Demand {
 
 impl Record {
     /// What it asks for now.
-    pub(crate) fn compute(&self, node: &ThisNode, options: &Options) -> Option<Demand> {
+    pub(crate) fn compute(
+        &self,
+        node: &ThisNode,
+        options: &Options,
+        cluster_ips: &ClusterIps,
+    ) -> Option<Demand> {
         let service = self.service.as_ref()?;
-        let desired = DesiredService::compute(service, &self.slices, node, options)?;
+        let desired = DesiredService::compute(service, &self.slices, node, options, cluster_ips)?;
         Some(Demand { desired, urgency: Urgency::of(service), created: service.created })
     }
 
@@ -69,6 +74,7 @@ impl Record {
         zone && self.slices.iter().any(KnownSlice::has_zone_hints)
             || node_ports && self.has_node_ports()
             || node_ips && service.load_balancer_source_ranges.is_some()
+            || node_ips && !service.external_ips.is_empty()
             || maybe_vips.any(|ip| before.has(ip) != now.has(ip))
     }
 
@@ -76,6 +82,11 @@ impl Record {
     pub(crate) fn has_node_ports(&self) -> bool {
         let mut ports = self.service.iter().flat_map(|service| &service.ports);
         ports.any(|port| port.node_port.is_some())
+    }
+
+    /// Whether no slice of it is known.
+    pub(crate) fn has_no_slices(&self) -> bool {
+        self.slices.is_empty()
     }
 
     /// Whether nothing is known of it any more.

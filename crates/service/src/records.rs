@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     Change, EndpointSlice, ObjectName, Options, Service,
+    cluster_ips::ClusterIps,
     record::{Demand, Record},
     slice::KnownSlice,
     strings::Strings,
@@ -21,6 +22,7 @@ pub(crate) struct Records {
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
     node: ThisNode,
+    cluster_ips: ClusterIps,
     services_listed: bool,
     slices_listed: bool,
     strings: Strings,
@@ -34,6 +36,7 @@ impl Records {
             services: FxHashMap::default(),
             owners: FxHashMap::default(),
             node: ThisNode::default(),
+            cluster_ips: ClusterIps::default(),
             services_listed: false,
             slices_listed: false,
             strings: Strings::default(),
@@ -44,11 +47,15 @@ impl Records {
 /// Taking in news. Each returns the Services for which something is different now.
 impl Records {
     pub(crate) fn take_in(&mut self, change: Change) -> BTreeSet<ObjectName> {
-        match change {
+        let mut changed = match change {
             Change::ReplaceServices(services) => self.replace_services(services),
+            Change::ListServices(services) => self.put_services(services),
+            Change::KeepServices(names) => self.keep_services(&names),
             Change::ApplyService(service) => self.put_service(service).into_iter().collect(),
             Change::DeleteService(name) => self.remove_service(&name).into_iter().collect(),
             Change::ReplaceSlices(slices) => self.replace_slices(slices),
+            Change::ListSlices(slices) => self.put_slices(slices),
+            Change::KeepSlices(names) => self.keep_slices(&names),
             Change::ApplySlice(slice) => self.put_slice(slice),
             Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
             Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),
@@ -56,16 +63,26 @@ impl Records {
             Change::NodeAddresses(addresses) => {
                 self.put_node(self.node.with_addresses(addresses, &self.options))
             }
-        }
+        };
+        changed.extend(self.cluster_ips.concerned());
+        changed
     }
 
     fn replace_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
-        self.services_listed = true;
-        let listed: FxHashSet<ObjectName> = services.iter().map(|service| service.name.clone()).collect();
-        let gone: Vec<_> = self.services.keys().filter(|name| !listed.contains(name)).cloned().collect();
-        let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_service(name)).collect();
-        changed.extend(services.into_iter().filter_map(|service| self.put_service(service)));
+        let names = services.iter().map(|service| service.name.clone()).collect();
+        let mut changed = self.keep_services(&names);
+        changed.append(&mut self.put_services(services));
         changed
+    }
+
+    fn put_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
+        services.into_iter().filter_map(|service| self.put_service(service)).collect()
+    }
+
+    fn keep_services(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        self.services_listed = true;
+        let gone: Vec<_> = self.services.keys().filter(|name| !names.contains(name)).cloned().collect();
+        gone.iter().filter_map(|name| self.remove_service(name)).collect()
     }
 
     fn put_service(&mut self, mut service: Service) -> Option<ObjectName> {
@@ -84,20 +101,36 @@ impl Records {
         if record.service.as_ref() == Some(&service) {
             return None;
         }
+        self.cluster_ips.replace(record.service.as_ref(), Some(&service));
         record.service = Some(service);
         Some(name)
     }
 
     fn remove_service(&mut self, name: &ObjectName) -> Option<ObjectName> {
-        self.services.get_mut(name)?.service.take().map(|service| service.name)
+        let service = self.services.get_mut(name)?.service.take()?;
+        self.cluster_ips.replace(Some(&service), None);
+        Some(service.name)
     }
 
     fn replace_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
-        self.slices_listed = true;
-        let listed: FxHashSet<ObjectName> = slices.iter().map(|slice| slice.name.clone()).collect();
-        let gone: Vec<_> = self.owners.keys().filter(|name| !listed.contains(name)).cloned().collect();
+        let names = slices.iter().map(|slice| slice.name.clone()).collect();
+        let mut changed = self.keep_slices(&names);
+        changed.append(&mut self.put_slices(slices));
+        changed
+    }
+
+    fn put_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
+        slices.into_iter().flat_map(|slice| self.put_slice(slice)).collect()
+    }
+
+    fn keep_slices(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        let gone: Vec<_> = self.owners.keys().filter(|name| !names.contains(name)).cloned().collect();
         let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
-        changed.extend(slices.into_iter().flat_map(|slice| self.put_slice(slice)));
+        if !mem::replace(&mut self.slices_listed, true) {
+            // Those which have waited for slices have none.
+            let bare = self.services.iter().filter(|(_, record)| record.has_no_slices());
+            changed.extend(bare.map(|(service, _)| service.clone()));
+        }
         changed
     }
 
@@ -152,9 +185,14 @@ impl Records {
         self.services.get(service)?.demand.as_ref()
     }
 
-    /// Computes what a Service asks for now.
+    /// Computes what a Service asks for now. While the first list of slices is being read, a Service without any waits:
+    /// otherwise everything would be computed twice at a start.
     pub(crate) fn compute(&self, service: &ObjectName) -> Option<Demand> {
-        self.services.get(service)?.compute(&self.node, &self.options)
+        let record = self.services.get(service)?;
+        if record.has_no_slices() && !self.slices_listed {
+            return None;
+        }
+        record.compute(&self.node, &self.options, &self.cluster_ips)
     }
 
     /// What is known of this node.

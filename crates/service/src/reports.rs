@@ -1,6 +1,6 @@
 //! What is of interest beyond the kernel: to load balancers, and to whoever watches the node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{DesiredService, HealthCheck, ObjectName, WithoutLocalEndpoint, counted::Counted};
 
@@ -9,6 +9,10 @@ use crate::{DesiredService, HealthCheck, ObjectName, WithoutLocalEndpoint, count
 pub(crate) struct Reports {
     pub(crate) health_checks: BTreeMap<ObjectName, HealthCheck>,
     pub(crate) without_local_endpoint: Counted<WithoutLocalEndpoint>,
+    /// The Services with an address that they do not get.
+    pub(crate) refused: BTreeSet<ObjectName>,
+    /// Another number whenever one is refused that was not, or the other way round.
+    pub(crate) refused_revision: u64,
 }
 
 impl Reports {
@@ -33,6 +37,18 @@ impl Reports {
         for case in without_now {
             self.without_local_endpoint.add(*case);
         }
-        health_check(before) != health_check(now) || without_before != without_now
+        let [refused_before, refused_now] =
+            [before, now].map(|desired| desired.map_or(&[][..], |it| &it.refused));
+        if refused_before != refused_now {
+            self.refused_revision += 1;
+            if refused_now.is_empty() {
+                self.refused.remove(service);
+            } else {
+                self.refused.insert(service.clone());
+            }
+        }
+        health_check(before) != health_check(now)
+            || without_before != without_now
+            || refused_before != refused_now
     }
 }

@@ -6,9 +6,9 @@ use ipvs::ServiceAddress;
 use netfilter::Element;
 
 use crate::{
-    Change, Conflict, DesiredService, DesiredVirtualServer, HealthCheck, ObjectName, Options, Touched,
-    Urgency, WithoutLocalEndpoint, claims::Claims, record::Demand, records::Records, reports::Reports,
-    shared::Shared,
+    Change, Conflict, DesiredService, DesiredVirtualServer, HealthCheck, ObjectName, Options, Refused,
+    Touched, Urgency, WithoutLocalEndpoint, claims::Claims, record::Demand, records::Records,
+    reports::Reports, shared::Shared,
 };
 
 /// The inputs as last told, and what they ask of the kernel.
@@ -119,6 +119,17 @@ impl State {
     /// The same number as before means the same conflicts as before.
     pub fn conflicts_revision(&self) -> u64 {
         self.claims.revision()
+    }
+
+    /// The Services with external addresses that they ask for and do not get, sorted by name; of each Service the
+    /// addresses.
+    pub fn refused(&self) -> impl Iterator<Item = (&ObjectName, &[Refused])> {
+        self.reports.refused.iter().filter_map(|service| Some((service, &*self.desired(service)?.refused)))
+    }
+
+    /// The same number as before means the same refusals as before.
+    pub fn refused_revision(&self) -> u64 {
+        self.reports.refused_revision
     }
 
     /// What was wrong with the inputs: the Service or EndpointSlice, and its problems in words. Those

@@ -14,8 +14,9 @@ pub struct Touched {
     pub vips: BTreeSet<IpAddr>,
     /// Elements of our nf_tables sets.
     pub elements: BTreeSet<Element>,
-    /// Whether [`State::health_checks`](crate::State::health_checks) or
-    /// [`State::without_local_endpoint`](crate::State::without_local_endpoint) has changed. The kernel has nothing of
+    /// Whether [`State::health_checks`](crate::State::health_checks),
+    /// [`State::without_local_endpoint`](crate::State::without_local_endpoint) or
+    /// [`State::refused`](crate::State::refused) has changed. The kernel has nothing of
     /// that; but load balancers and metrics are told after a sync, and must not wait for one that is due for another
     /// reason.
     pub reports: bool,

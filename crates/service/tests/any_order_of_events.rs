@@ -14,10 +14,16 @@ use common::*;
 use ipnet::IpNet;
 use ipvs::Protocol;
 use netfilter::Element;
-use proptest::{collection::vec, option, prelude::*, sample::select};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::*,
+    sample::{select, subsequence},
+};
+use rustc_hash::FxHashSet;
 use service::{
-    AddressKind, Change, Endpoint, EndpointSlice, Node, NodePortAddresses, ObjectName, Options, Service,
-    ServiceKind, ServicePort, State, Touched, TrafficPolicy,
+    AddressKind, Change, Endpoint, EndpointSlice, ExternalIps, Node, NodePortAddresses, ObjectName, Options,
+    Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy,
 };
 
 /// The inputs after all events: what a list would say.
@@ -43,11 +49,19 @@ impl Inputs {
             Change::ReplaceServices(list) => {
                 self.services = list.into_iter().map(|service| (service.name.clone(), service)).collect();
             }
+            Change::ListServices(list) => {
+                self.services.extend(list.into_iter().map(|service| (service.name.clone(), service)));
+            }
+            Change::KeepServices(names) => self.services.retain(|name, _| names.contains(name)),
             Change::ApplyService(service) => drop(self.services.insert(service.name.clone(), service)),
             Change::DeleteService(name) => drop(self.services.remove(&name)),
             Change::ReplaceSlices(list) => {
                 self.slices = list.into_iter().map(|slice| (slice.name.clone(), slice)).collect();
             }
+            Change::ListSlices(list) => {
+                self.slices.extend(list.into_iter().map(|slice| (slice.name.clone(), slice)));
+            }
+            Change::KeepSlices(names) => self.slices.retain(|name, _| names.contains(name)),
             Change::ApplySlice(slice) => drop(self.slices.insert(slice.name.clone(), slice)),
             Change::DeleteSlice(name) => drop(self.slices.remove(&name)),
             Change::ApplyNode(mut node) => {
@@ -71,9 +85,15 @@ impl Inputs {
     }
 }
 
+/// The state after these changes and the end of both lists: before, nothing is acted on.
 fn applied(options: &Options, changes: &[Change]) -> State {
+    let inputs = Inputs::after(changes);
+    let ends = [
+        Change::KeepServices(inputs.services.into_keys().collect()),
+        Change::KeepSlices(inputs.slices.into_keys().collect()),
+    ];
     let mut state = State::new(options.clone());
-    for change in changes {
+    for change in changes.iter().chain(&ends) {
         state.apply(change.clone());
     }
     state
@@ -91,7 +111,7 @@ fn any_port() -> impl Strategy<Value = ServicePort> {
 
 /// Of the node, of load balancers, of Services: an address can be anything.
 fn any_ips(most: usize) -> impl Strategy<Value = Vec<IpAddr>> {
-    let texts = &["10.96.0.1", "10.96.0.2", "192.0.2.1", "192.0.2.2", "fd00::1", "2001:db8::1"];
+    let texts = &["10.96.0.1", "10.96.0.2", "192.0.2.1", "192.0.2.2", "127.0.0.1", "fd00::1", "2001:db8::1"];
     vec(select(&texts[..]).prop_map(ip), 0..=most)
 }
 
@@ -150,6 +170,16 @@ fn any_service() -> impl Strategy<Value = Service> {
     )
 }
 
+fn any_external_ips() -> impl Strategy<Value = ExternalIps> {
+    let only = |ranges: &[&str]| ExternalIps::In(ranges.iter().map(|range| range.parse().unwrap()).collect());
+    select(vec![
+        ExternalIps::Off,
+        ExternalIps::NoNodeIps,
+        only(&["192.0.2.1/32"]),
+        only(&["0.0.0.0/0", "2001:db8::/64"]),
+    ])
+}
+
 fn any_options() -> impl Strategy<Value = Options> {
     let node_port_addresses = vec![
         NodePortAddresses::All,
@@ -157,7 +187,7 @@ fn any_options() -> impl Strategy<Value = Options> {
         in_ranges(&["192.0.2.1/32"]),
         in_ranges(&["192.0.2.0/24", "2001:db8::/64"]),
     ];
-    (select(node_port_addresses), option::of(select(&["192.0.2.2", "2001:db8::2"][..])), any::<bool>())
+    (select(node_port_addresses), option::of(select(&["192.0.2.2", "2001:db8::2"][..])), any_external_ips())
         .prop_map(|(node_port_addresses, bind_address, external_ips)| Options {
             node_port_addresses,
             bind_address: bind_address.map(ip),
@@ -187,12 +217,20 @@ fn any_slice() -> impl Strategy<Value = EndpointSlice> {
     )
 }
 
+fn names(of: Vec<&'static str>) -> FxHashSet<ObjectName> {
+    of.into_iter().map(|name| ObjectName::new("default", name)).collect()
+}
+
 fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         1 => vec(any_service(), 0..5).prop_map(Change::ReplaceServices),
+        1 => vec(any_service(), 0..5).prop_map(Change::ListServices),
+        1 => subsequence(vec!["a", "b", "c", "kubernetes"], 0..=4).prop_map(|kept| Change::KeepServices(names(kept))),
         5 => any_service().prop_map(Change::ApplyService),
         2 => any_service().prop_map(|service| Change::DeleteService(service.name)),
         1 => vec(any_slice(), 0..5).prop_map(Change::ReplaceSlices),
+        1 => vec(any_slice(), 0..5).prop_map(Change::ListSlices),
+        1 => subsequence(vec!["s1", "s2", "s3", "s4"], 0..=4).prop_map(|kept| Change::KeepSlices(names(kept))),
         5 => any_slice().prop_map(Change::ApplySlice),
         2 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
         1 => (option::of(select(&["a", "b"][..])), any_ips(2))
@@ -244,7 +282,14 @@ proptest! {
             prop_assert!(includes(&touched, &different), "{:?}: {:?} lacks of {:?}", change, touched, different);
             // What concerns several Services can hand an address from one to the next; nothing else touches
             // in vain.
-            let several = matches!(change, Change::ReplaceServices(_) | Change::NodeAddresses(_) | Change::ApplyNode(_));
+            let several = matches!(
+                change,
+                Change::ReplaceServices(_)
+                    | Change::ListServices(_)
+                    | Change::KeepServices(_)
+                    | Change::NodeAddresses(_)
+                    | Change::ApplyNode(_)
+            );
             if several {
                 prop_assert_eq!((&touched.vips, &touched.elements), (&different.vips, &different.elements));
             } else {

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use ipvs::{Protocol, ServiceFlags};
 use netfilter::Element;
-use service::{Change, Options, Service, ServiceKind, State, TrafficPolicy, Urgency};
+use service::{Change, ExternalIps, Options, Service, ServiceKind, State, TrafficPolicy, Urgency};
 
 const CLUSTER_IP: &str = "10.96.0.1:80";
 const EXTERNAL: &str = "198.51.100.1:80";
@@ -98,7 +98,7 @@ fn an_address_of_a_family_without_cluster_ip_is_not_served() {
 
 #[test]
 fn an_address_that_the_node_itself_has_is_served_and_not_bound() {
-    let mut state = state();
+    let mut state = state_of(&[], &[]);
     state.apply(node_addresses(&["192.0.2.1", "198.51.100.1", "203.0.113.1"]));
     state.apply(Change::ApplyService(exposed("web")));
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.1:80", "TCP 198.51.100.1:80", "TCP 203.0.113.1:80"]);
@@ -119,7 +119,7 @@ fn an_address_that_the_node_loses_is_bound_and_one_that_it_gets_is_unbound() {
 
 #[test]
 fn a_cluster_ip_is_bound_even_if_the_node_has_the_address() {
-    let mut state = state();
+    let mut state = state_of(&[], &[]);
     state.apply(node_addresses(&["10.96.0.1"]));
     state.apply(Change::ApplyService(service("web", "10.96.0.1")));
     assert_eq!(vips(&state), ["10.96.0.1"]);
@@ -143,7 +143,7 @@ fn an_address_is_bound_while_it_is_the_cluster_ip_of_any_service() {
 
 #[test]
 fn switched_off_external_ips_leave_the_rest_served() {
-    let options = Options { external_ips: false, ..options() };
+    let options = Options { external_ips: ExternalIps::Off, ..options() };
     let state = state_with(options, &[exposed("web")], &[]);
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.1:80", "TCP 203.0.113.1:80"]);
     assert_eq!(vips(&state), ["10.96.0.1", "203.0.113.1"]);

@@ -184,7 +184,7 @@ fn the_policy_counts_for_a_cluster_ip_service_with_external_ips() {
 
     // External IPs that are switched off do not expose it: an address left over is served for everybody.
     let left_over = Service { load_balancer_ips: ips(&["203.0.113.1"]), ..web };
-    let options = service::Options { external_ips: false, ..options() };
+    let options = service::Options { external_ips: service::ExternalIps::Off, ..options() };
     let state = state_with(options, &[left_over], &endpoints);
     assert_eq!(real_servers(&state, EXTERNAL[1]), ["10.1.0.1:8080", "10.1.0.2:8080"]);
 }

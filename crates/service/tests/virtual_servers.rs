@@ -7,7 +7,7 @@ use ipvs::{Forwarding, Id, Protocol, Scheduler, ServiceFlags, Tunnel};
 use service::{Change, EndpointSlice, Options, Service, State, Urgency};
 
 fn with_scheduler(scheduler: Scheduler) -> State {
-    let mut state = State::new(Options { scheduler, ..options() });
+    let mut state = state_with(Options { scheduler, ..options() }, &[], &[]);
     state.apply(Change::ApplyService(service("web", "10.96.0.1")));
     state
 }
@@ -15,7 +15,7 @@ fn with_scheduler(scheduler: Scheduler) -> State {
 #[test]
 fn a_cluster_ip_has_the_configured_scheduler_and_no_flags() {
     let dual = Service { cluster_ips: vec![ip("10.96.0.1"), ip("fd00::1")], ..service("web", "10.96.0.1") };
-    let mut state = State::new(Options { scheduler: Scheduler::WLC, ..options() });
+    let mut state = state_with(Options { scheduler: Scheduler::WLC, ..options() }, &[], &[]);
     state.apply(Change::ApplyService(dual));
     for (at, bits) in [("10.96.0.1:80", 32), ("[fd00::1]:80", 128)] {
         let config = config(&state, at);

@@ -1,5 +1,5 @@
-//! What is counted of the way from JSON to the kernel: the phases of `crates/watcher/benches/pure_path.rs`, which goes through them, and
-//! of `cargo xtask bench --check`, which counts their instructions.
+//! The phases of the way from JSON to the kernel: `crates/watcher/benches/pure_path.rs` goes through them, and
+//! `cargo xtask bench --check` counts their instructions.
 
 use serde::{Deserialize, Serialize};
 

@@ -64,8 +64,8 @@ fn main() -> Result<()> {
 
     let news = source.until(|news| {
         let has = |wanted: fn(&Change) -> bool| news.iter().any(wanted);
-        has(|news| matches!(news, Change::ReplaceServices(_)))
-            && has(|news| matches!(news, Change::ReplaceSlices(_)))
+        has(|news| matches!(news, Change::KeepServices(_)))
+            && has(|news| matches!(news, Change::KeepSlices(_)))
     });
     end_of(Phase::Decode);
 

@@ -1,12 +1,9 @@
 //! The first look at the kernel.
 
-use ipvs::{Forwarding, Id, RealServer, ServiceAddress, survey::VirtualServerSummary};
+use ipvs::{Forwarding, RealServer, survey::VirtualServerSummary};
 use rustc_hash::FxHashMap;
 
-use crate::{
-    Kernel, Observed, ReadError, RealServerImage, RealServerImages, VerifyError, VirtualServerImage,
-    observed::real_servers,
-};
+use crate::{Kernel, Observed, RealServerImage, RealServerImages, VerifyError};
 
 impl Observed {
     /// Reads everything, the real servers in short: for a start, that must not take long, over what an earlier daemon
@@ -21,10 +18,8 @@ impl Observed {
             shown.extend(in_short(server).map(|real_servers| (server.address, real_servers)));
         });
         survey.map_err(VerifyError::NoSurvey)?;
-        let virtual_servers = virtual_servers(kernel, shown)?;
-        let links = kernel.links.observe().map_err(ReadError::from)?;
-        let netfilter = kernel.netfilter.observe().map_err(ReadError::from)?;
-        Ok(Self { virtual_servers, links, netfilter })
+        // The virtual servers themselves cost one dump. The text may have omitted some.
+        Ok(Self::read_beside(kernel, shown)?)
     }
 }
 
@@ -40,22 +35,4 @@ fn in_short(server: &VirtualServerSummary) -> Option<RealServerImages> {
         known.then_some(RealServerImage { config, connections: 0, expired: false })
     };
     server.real_servers.iter().map(image).collect()
-}
-
-/// The virtual servers themselves cost one dump. The text may have omitted some.
-fn virtual_servers(
-    kernel: &mut Kernel,
-    mut shown: FxHashMap<ServiceAddress, RealServerImages>,
-) -> Result<FxHashMap<ServiceAddress, VirtualServerImage>, ReadError> {
-    let mut images = FxHashMap::default();
-    for server in kernel.ipvs.virtual_servers()? {
-        if let Id::Address(address) = server.config.id {
-            let real_servers = match shown.remove(&address) {
-                Some(real_servers) => real_servers,
-                None => real_servers(kernel, address)?,
-            };
-            images.insert(address, VirtualServerImage { config: server.config, real_servers });
-        }
-    }
-    Ok(images)
 }

@@ -49,10 +49,21 @@ pub enum ReadError {
 impl Observed {
     /// Reads everything.
     pub fn read(kernel: &mut Kernel) -> Result<Self, ReadError> {
+        Self::read_beside(kernel, FxHashMap::default())
+    }
+
+    /// Reads everything but the real servers that are known already.
+    pub(crate) fn read_beside(
+        kernel: &mut Kernel,
+        mut known: FxHashMap<ServiceAddress, RealServerImages>,
+    ) -> Result<Self, ReadError> {
         let mut virtual_servers = FxHashMap::default();
         for server in kernel.ipvs.virtual_servers()? {
             if let Id::Address(address) = server.config.id {
-                let real_servers = real_servers(kernel, address)?;
+                let real_servers = match known.remove(&address) {
+                    Some(real_servers) => real_servers,
+                    None => real_servers(kernel, address)?,
+                };
                 virtual_servers.insert(address, VirtualServerImage { config: server.config, real_servers });
             }
         }

@@ -19,6 +19,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use service::{Change, ObjectName};
 use testkit::control_plane::{ControlPlane, Options};
@@ -80,12 +81,8 @@ impl News {
         let (mut services, mut slices, mut zone) = (None, None, None);
         self.expect("the lists and the Node", |change| {
             match change {
-                Change::ReplaceServices(all) => {
-                    services = Some(self.ours(all.into_iter().map(|service| service.name)));
-                }
-                Change::ReplaceSlices(all) => {
-                    slices = Some(self.ours(all.into_iter().map(|slice| slice.name)));
-                }
+                Change::KeepServices(names) => services = Some(self.ours(names)),
+                Change::KeepSlices(names) => slices = Some(self.ours(names)),
                 Change::ApplyNode(node) => zone = node.zone,
                 _ => {}
             }
@@ -93,8 +90,11 @@ impl News {
         })
     }
 
-    fn ours(&self, names: impl Iterator<Item = ObjectName>) -> Vec<String> {
-        names.filter(|name| *name.namespace == *self.namespace).map(|name| name.name.to_string()).collect()
+    fn ours(&self, names: FxHashSet<ObjectName>) -> Vec<String> {
+        let ours = names.into_iter().filter(|name| *name.namespace == *self.namespace);
+        let mut names: Vec<_> = ours.map(|name| name.name.to_string()).collect();
+        names.sort_unstable();
+        names
     }
 }
 

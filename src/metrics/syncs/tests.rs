@@ -36,7 +36,9 @@ impl Told {
     /// The value of a metric with these labels.
     fn value(&self, metric: &str) -> f64 {
         let page = text::encode(&self.registry);
-        let value = page.lines().find_map(|line| line.strip_prefix("kubeproxy_")?.strip_prefix(metric));
+        let value = page.lines().find_map(|line| {
+            line.strip_prefix("kubeproxy_").or(line.strip_prefix("kube_ipvs_"))?.strip_prefix(metric)
+        });
         let value = value.and_then(|rest| rest.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("{metric} is not in\n{page}")).parse().unwrap()
     }
@@ -196,5 +198,21 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
     assert_eq!(told.value(&internal), 1.0);
     for (policy, family) in [("internal", "IPv6"), ("external", "IPv4"), ("external", "IPv6")] {
         assert_eq!(told.value(&count(policy, family)), 0.0, "{policy} {family}");
+    }
+}
+
+#[test]
+fn addresses_that_are_refused_are_counted_until_nobody_asks_for_them() {
+    let mut told = Told::nothing(&Family::BOTH);
+    let web = Service {
+        cluster_ips: vec!["10.96.0.1".parse().unwrap()],
+        external_ips: ["127.0.0.1", "203.0.113.7", "224.0.0.1"].map(|ip| ip.parse().unwrap()).to_vec(),
+        ..Service::new(ObjectName::new("default", "web"))
+    };
+    told.state.apply(Change::ReplaceSlices(Vec::new()));
+    for (services, refused) in [(vec![web], 2.0), (vec![], 0.0)] {
+        told.state.apply(Change::ReplaceServices(services));
+        told.synced(&report(Trigger::Change, 1), true, &[]);
+        assert_eq!(told.value("refused_addresses"), refused);
     }
 }

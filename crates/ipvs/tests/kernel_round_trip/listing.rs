@@ -7,7 +7,7 @@ use ipvs::{
 
 use nix::errno::Errno;
 
-use super::support::{address, apply, has_program, in_new_namespace, pod, run, table, tcp};
+use super::support::{add_all, address, apply, has_program, in_new_namespace, pod, run, table, tcp};
 
 #[track_caller]
 fn assert_same(kernel: &mut KernelIpvs) {
@@ -145,12 +145,7 @@ fn real_servers_are_listed_as_ipvsadm_lists_them() {
             (tcp("fd00::1", 80), &v6[..]),
             (mark(Family::V6), &v6[..]),
         ];
-        for (server, real_servers) in servers {
-            let add = |real_server: &RealServer| Command::AddRealServer(server.id, *real_server);
-            let mut commands = vec![Command::AddVirtualServer(server.clone())];
-            commands.extend(real_servers.iter().map(add));
-            apply(kernel, &commands);
-        }
+        add_all(kernel, servers);
         assert_same(kernel);
     });
 }

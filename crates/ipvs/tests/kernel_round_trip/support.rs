@@ -51,6 +51,19 @@ pub(super) fn apply(kernel: &mut KernelIpvs, commands: &[Command]) {
     assert!(shown.is_empty(), "{}", shown.join("\n"));
 }
 
+/// Adds virtual servers with their real servers.
+pub(super) fn add_all<'a>(
+    kernel: &mut KernelIpvs,
+    servers: impl IntoIterator<Item = (VirtualServer, &'a [RealServer])>,
+) {
+    for (server, real_servers) in servers {
+        let add = |real_server: &RealServer| Command::AddRealServer(server.id, *real_server);
+        let mut commands = vec![Command::AddVirtualServer(server.clone())];
+        commands.extend(real_servers.iter().map(add));
+        apply(kernel, &commands);
+    }
+}
+
 /// Adds a virtual server and returns what the kernel made of it; nothing if its modules are missing.
 pub(super) fn added(kernel: &mut KernelIpvs, server: &VirtualServer) -> Option<ObservedVirtualServer> {
     match kernel.apply(&[Command::AddVirtualServer(server.clone())]).unwrap().pop() {

@@ -9,7 +9,7 @@ use ipvs::{
 };
 use nix::sched::{CloneFlags, unshare};
 
-use super::support::{address, apply, in_new_namespace, pod, table, tcp};
+use super::support::{add_all, address, apply, in_new_namespace, pod, table, tcp};
 
 type Table = BTreeMap<ServiceAddress, VirtualServerSummary>;
 
@@ -99,12 +99,7 @@ fn every_kind_of_virtual_and_real_server_is_the_same_in_short() {
             (tcp("fd00::2", 80).persistent(60), &v6[..1]),
             (mark(Family::V6), &v6[..]),
         ];
-        for (server, real_servers) in servers {
-            let add = |real_server: &RealServer| Command::AddRealServer(server.id, *real_server);
-            let mut commands = vec![Command::AddVirtualServer(server.clone())];
-            commands.extend(real_servers.iter().map(add));
-            apply(kernel, &commands);
-        }
+        add_all(kernel, servers);
         assert_same(kernel, 6);
     });
 }

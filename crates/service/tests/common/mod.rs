@@ -12,7 +12,7 @@ use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, HealthCheck, Node, NodePortAddresses, ObjectName, Options,
-    Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
+    Refused, Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
 };
 
 /// The node of every test.
@@ -226,6 +226,7 @@ pub(crate) struct Wanted {
     pub(crate) elements: Vec<Element>,
     pub(crate) health_checks: Vec<(ObjectName, HealthCheck)>,
     pub(crate) without_local_endpoint: [[usize; 2]; 2],
+    pub(crate) refused: Vec<(ObjectName, Vec<Refused>)>,
 }
 
 pub(crate) fn wanted(state: &State) -> Wanted {
@@ -244,6 +245,7 @@ pub(crate) fn wanted(state: &State) -> Wanted {
         health_checks: state.health_checks().map(|(service, check)| (service.clone(), *check)).collect(),
         without_local_endpoint: [Traffic::Internal, Traffic::External]
             .map(|traffic| without_local_endpoint(state, traffic)),
+        refused: state.refused().map(|(service, refused)| (service.clone(), refused.to_vec())).collect(),
     }
 }
 
@@ -270,6 +272,7 @@ pub(crate) fn difference(before: &Wanted, after: &Wanted) -> Touched {
             .copied()
             .collect(),
         reports: before.health_checks != after.health_checks
-            || before.without_local_endpoint != after.without_local_endpoint,
+            || before.without_local_endpoint != after.without_local_endpoint
+            || before.refused != after.refused,
     }
 }

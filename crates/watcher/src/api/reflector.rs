@@ -1,21 +1,23 @@
 //! The list-and-watch protocol, for one kind of object.
 //!
 //! Read everything (a WatchList where the server has it, pages of a list otherwise), then follow the
-//! changes from there. What is passed on is either the complete state or one change to it, never half
-//! a list; while the server is out of reach nothing is passed on.
+//! changes from there. The objects of a list are passed on as they come, so that they need not be kept, and that what
+//! follows from them is known when the last one is there; what a list leaves out is gone when it is complete, and not
+//! before. While the server is out of reach nothing is passed on.
 //!
 //! This is not `kube::runtime::watcher` because that one retries a watch refused with the HTTP status
 //! 410 at the same version for ever, takes a deletion during a WatchList for impossible (it happens:
 //! the server first sends its cache, then what changed until it has caught up), and asks again without
 //! a pause when a watch is closed at once.
 
-use std::{collections::BTreeMap, convert::Infallible, future::Future, time::Duration};
+use std::{convert::Infallible, future::Future, mem, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
     Api,
     api::{ListParams, VersionMatch, WatchEvent, WatchParams},
 };
+use rustc_hash::FxHashSet;
 use service::ObjectName;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
@@ -35,6 +37,8 @@ const WATCH_LIST_QUIET: Duration = Duration::from_secs(10);
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// Objects in a page of a list.
 const PAGE: u32 = 500;
+/// So many objects of a list are passed on together: waking up whoever takes them costs more than to take one.
+const AT_ONCE: usize = 100;
 /// The server marks the end of a WatchList with a bookmark that has this annotation.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -56,9 +60,16 @@ enum Recency {
     Latest,
 }
 
-/// The objects of a complete list, and where their watch goes on.
+/// A list that is being read.
+struct Listing<T> {
+    /// What is there.
+    names: FxHashSet<ObjectName>,
+    /// What has not been passed on yet.
+    objects: Vec<T>,
+}
+
+/// Where the watch goes on after a list.
 struct Listed<T> {
-    objects: BTreeMap<ObjectName, T>,
     version: String,
     /// The WatchList's own stream, which goes on as a watch.
     events: Option<Events<T>>,
@@ -74,6 +85,12 @@ pub(super) struct Reflector<T: Kind, F> {
     recency: Recency,
     /// The last list was empty, so another empty one is believed.
     was_empty: bool,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self { names: FxHashSet::default(), objects: Vec::new() }
+    }
 }
 
 impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
@@ -93,57 +110,59 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
     pub(super) async fn run(mut self) -> Infallible {
         loop {
             let failure = match self.list_all().await {
-                Ok(listed) => {
-                    let Listed { objects, version, events } = listed;
-                    (self.send)(News::Replace(objects.into_values().collect()));
-                    self.follow(version, events).await
-                }
+                Ok(Listed { version, events }) => self.follow(version, events).await,
                 Err(failure) => failure,
             };
             self.retry.pause(&failure).await;
         }
     }
 
-    /// The complete state.
+    /// Passes on everything that exists.
     async fn list_all(&mut self) -> Result<Listed<T>, Failure> {
-        let listed = match self.watch_list().await {
+        let mut listing = Listing::default();
+        let listed = match self.watch_list(&mut listing).await {
             Err(failure) if failure.refuses_watch_list() => {
                 debug!("no WatchList of {}: {failure}; listing instead", T::PLURAL);
-                self.list().await?
+                listing = Listing::default();
+                self.list(&mut listing).await?
             }
             other => other?,
         };
+        let Listing { names, objects } = listing;
         // A wrong answer of some proxy in between must not take every Service off the node, least of all
         // a node that is just being taken over; an answer that is given twice is believed.
-        let is_empty = listed.objects.is_empty();
-        let was_empty = std::mem::replace(&mut self.was_empty, is_empty);
+        let is_empty = names.is_empty();
+        let was_empty = mem::replace(&mut self.was_empty, is_empty);
         if T::ALWAYS_SOME && is_empty && !was_empty {
             return Err(Failure::SuddenlyEmpty);
         }
+        if !objects.is_empty() {
+            (self.send)(News::List(objects));
+        }
+        (self.send)(News::Keep(names));
         self.recency = Recency::Latest;
         self.retry.succeeded();
         Ok(listed)
     }
 
     /// Everything that exists, as the first events of a watch.
-    async fn watch_list(&mut self) -> Result<Listed<T>, Failure> {
+    async fn watch_list(&mut self, listing: &mut Listing<T>) -> Result<Listed<T>, Failure> {
         let version = match self.recency {
             Recency::Any => "0",
             Recency::Latest => "",
         };
         let mut events = self.open(version, true).await?;
-        let mut objects = BTreeMap::new();
         loop {
             let next = timeout(WATCH_LIST_QUIET, events.next()).await;
             match next.map_err(|_| Failure::Silent(WATCH_LIST_QUIET))?.ok_or(Failure::Incomplete)? {
-                Ok(WatchEvent::Added(view) | WatchEvent::Modified(view)) => self.gather(view, &mut objects),
+                Ok(WatchEvent::Added(view) | WatchEvent::Modified(view)) => self.gather(view, listing),
                 Ok(WatchEvent::Deleted(view)) => {
-                    objects.remove(&view.name());
+                    listing.names.remove(&view.name());
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => {
                     if bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
                         let version = bookmark.metadata.resource_version;
-                        return Ok(Listed { objects, version, events: Some(events) });
+                        return Ok(Listed { version, events: Some(events) });
                     }
                 }
                 Ok(WatchEvent::Error(status)) => return Err(Failure::InStream(status)),
@@ -153,7 +172,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
     }
 
     /// Everything that exists, in pages.
-    async fn list(&mut self) -> Result<Listed<T>, Failure> {
+    async fn list(&mut self, listing: &mut Listing<T>) -> Result<Listed<T>, Failure> {
         let mut params = ListParams {
             label_selector: self.selectors.labels.clone(),
             field_selector: self.selectors.fields.clone(),
@@ -166,16 +185,15 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
             }
             Recency::Latest => params.limit = Some(PAGE),
         }
-        let mut objects = BTreeMap::new();
         loop {
             let page = answer(self.api.list(&params)).await?;
             for view in page.items {
-                self.gather(view, &mut objects);
+                self.gather(view, listing);
             }
             let token = page.metadata.continue_.filter(|token| !token.is_empty());
             if token.is_none() {
                 let version = page.metadata.resource_version.filter(|version| !version.is_empty());
-                return Ok(Listed { objects, version: version.ok_or(Failure::NoVersion)?, events: None });
+                return Ok(Listed { version: version.ok_or(Failure::NoVersion)?, events: None });
             }
             params.continue_token = token;
         }
@@ -236,12 +254,17 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
         Ok(answer(self.api.watch(&params, version)).await?.boxed())
     }
 
-    fn gather(&mut self, view: View<T>, objects: &mut BTreeMap<ObjectName, T>) {
+    fn gather(&mut self, view: View<T>, listing: &mut Listing<T>) {
         let name = view.name();
-        match self.complaints.usable(&name, view.decoded) {
-            Some(object) => objects.insert(name, object),
-            None => objects.remove(&name),
+        let Some(object) = self.complaints.usable(&name, view.decoded) else {
+            listing.names.remove(&name);
+            return;
         };
+        listing.names.insert(name);
+        listing.objects.push(object);
+        if listing.objects.len() == AT_ONCE {
+            (self.send)(News::List(mem::take(&mut listing.objects)));
+        }
     }
 
     /// An object that has become useless counts as gone.

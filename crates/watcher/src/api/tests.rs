@@ -2,7 +2,7 @@
 //! whenever everybody waits.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     convert::Infallible,
     future,
     sync::{Arc, Mutex},
@@ -134,17 +134,22 @@ fn list<const N: usize>(version: u32, items: [Value; N]) -> Answer {
     )
 }
 
-/// The changes in short: `=a,b` for a replacement, `+a:80`, `-a`, `n1 in z1 at 192.0.2.1`.
+/// The changes in short: `=a,b` for a whole list, `+a:80`, `-a`, `n1 in z1 at 192.0.2.1`.
 fn short(changes: &[Change]) -> Vec<String> {
-    let port = |service: &Service| service.ports[0].port;
-    changes
-        .iter()
-        .map(|change| match change {
-            Change::ReplaceServices(services) => {
-                let names = services.iter().map(|service| &*service.name.name).collect::<Vec<_>>();
-                format!("={}", names.join(","))
+    let (mut said, mut listed) = (Vec::new(), BTreeSet::new());
+    for change in changes {
+        said.push(match change {
+            Change::ListServices(services) => {
+                listed.extend(services.iter().map(|service| &service.name));
+                continue;
             }
-            Change::ApplyService(service) => format!("+{}:{}", service.name.name, port(service)),
+            Change::KeepServices(names) => {
+                assert!(names.iter().all(|name| listed.contains(name)), "not all of {names:?} were sent");
+                listed.clear();
+                let names: BTreeSet<_> = names.iter().map(|name| &*name.name).collect();
+                format!("={}", Vec::from_iter(names).join(","))
+            }
+            Change::ApplyService(service) => format!("+{}:{}", service.name.name, service.ports[0].port),
             Change::DeleteService(name) => format!("-{}", name.name),
             Change::ApplyNode(node) => {
                 let ips = node.ips.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -152,8 +157,9 @@ fn short(changes: &[Change]) -> Vec<String> {
             }
             Change::DeleteNode => "no n1".to_owned(),
             other => format!("{other:?}"),
-        })
-        .collect()
+        });
+    }
+    said
 }
 
 /// The value of a parameter of a request.
@@ -245,12 +251,23 @@ async fn a_watch_list_refused_by_an_error_event_becomes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_a_list_is_never_sent() {
-    let script = Script::new(
-        "services",
-        [events([added("a", 1)]), events([added("a", 1), added("b", 2), end_of_list(3)])],
-    );
-    assert_eq!(short(&script.play().await), ["=a,b"]);
+async fn a_list_that_breaks_off_takes_nothing_away() {
+    let all: String = (1..=250).map(|number| added(&format!("s{number}"), number)).collect();
+    let whole = || events([all.clone(), end_of_list(251)]);
+    let half: String = all.split_inclusive('\n').take(150).collect();
+    let expired = refusal(410);
+    let changes = Script::new("services", [whole(), expired, events([half]), whole()]).play().await;
+    let sent: Vec<_> = changes
+        .iter()
+        .map(|change| match change {
+            Change::ListServices(services) => ("listed", services.len()),
+            Change::KeepServices(names) => ("kept", names.len()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let whole = [("listed", 100), ("listed", 100), ("listed", 50), ("kept", 250)];
+    let half = [("listed", 100)];
+    assert_eq!(sent, [&whole[..], &half, &whole].concat());
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,11 +368,16 @@ async fn a_malformed_object_is_skipped_alone() {
     )
     .play()
     .await;
-    let [Change::ReplaceServices(listed), Change::ApplyService(odd), Change::ApplyService(b)] = &*changes
+    let [
+        Change::ListServices(listed),
+        Change::KeepServices(_),
+        Change::ApplyService(odd),
+        Change::ApplyService(b),
+    ] = &*changes
     else {
         panic!("{changes:?}")
     };
-    assert_eq!(listed.iter().map(|service| &*service.name.name).collect::<Vec<_>>(), ["a", "odd"]);
+    assert_eq!(listed.iter().map(|service| &*service.name.name).collect::<Vec<_>>(), ["odd", "a"]);
     assert_eq!(odd.problems, ["spec: \"none\" is not an object"]);
     assert_eq!(&*b.name.name, "b");
 }
@@ -405,8 +427,10 @@ async fn a_slice_that_stops_being_ours_counts_as_deleted() {
         ])],
     );
     let changes = script.play().await;
-    let [Change::ReplaceSlices(slices), Change::DeleteSlice(name)] = &*changes else { panic!("{changes:?}") };
-    assert_eq!((slices.len(), name.to_string()), (1, "shop/web-1".to_owned()));
+    let [Change::ListSlices(slices), Change::KeepSlices(kept), Change::DeleteSlice(name)] = &*changes else {
+        panic!("{changes:?}")
+    };
+    assert_eq!((slices.len(), kept.len(), name.to_string()), (1, 1, "shop/web-1".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

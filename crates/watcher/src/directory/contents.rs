@@ -18,10 +18,10 @@ pub(super) struct Contents {
 impl Contents {
     /// Everything, as after a first list.
     pub(super) fn all(&self) -> Vec<Change> {
-        let services = Service::change(News::Replace(self.services.values().cloned().collect()));
-        let slices = EndpointSlice::change(News::Replace(self.slices.values().cloned().collect()));
+        let services = Change::ReplaceServices(self.services.values().cloned().collect());
+        let slices = Change::ReplaceSlices(self.slices.values().cloned().collect());
         let node = self.node.clone().map(Change::ApplyNode);
-        [services, slices, node].into_iter().flatten().collect()
+        [services, slices].into_iter().chain(node).collect()
     }
 
     /// What is different from before.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use service::Special;
 
 use super::Problems;
 
@@ -50,33 +51,29 @@ fn decimal(text: &str) -> Option<u8> {
     }
 }
 
-/// The VIP that the text means. The empty text is none, and no problem: Go writes it for "not set".
-pub(super) fn vip(text: &str, at: impl Display, problems: &mut Problems) -> Option<IpAddr> {
+/// The address that the text means. The empty text is none, and no problem: Go writes it for "not set".
+pub(super) fn read(text: &str, at: impl Display, problems: &mut Problems) -> Option<IpAddr> {
     if text.is_empty() {
         return None;
     }
-    let Some(ip) = parse(text) else {
+    let ip = parse(text);
+    if ip.is_none() {
         problems.add(at, format_args!("{text:?} is not an IP address"));
-        return None;
-    };
-    if let Some(kind) = kind_of_no_vip(ip) {
-        problems.add(at, format_args!("{ip} is {kind}, which cannot be served"));
-        return None;
     }
-    Some(ip)
+    ip
 }
 
-/// What kind of address it is, where one of that kind cannot be a VIP: the node uses it for something
-/// else, and binding or serving it would break that. The API server refuses such addresses; manifests in
-/// a directory do not pass through it.
-fn kind_of_no_vip(ip: IpAddr) -> Option<&'static str> {
-    match ip {
-        _ if ip.is_unspecified() => Some("the unspecified address"),
-        _ if ip.is_loopback() => Some("a loopback address"),
-        _ if ip.is_multicast() => Some("a multicast address"),
-        IpAddr::V4(v4) if v4.is_broadcast() => Some("the broadcast address"),
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("a link-local address"),
-        _ => None,
+/// The ClusterIP that the text means. None that the node uses for something else: the API server gives no such address
+/// out, but manifests in a directory do not pass through it. A range of IPv4 link-local addresses can be its.
+pub(super) fn cluster_ip(text: &str, at: impl Display + Copy, problems: &mut Problems) -> Option<IpAddr> {
+    let ip = read(text, at, problems)?;
+    match Special::of(ip) {
+        None => Some(ip),
+        Some(Special::LinkLocal) if ip.is_ipv4() => Some(ip),
+        Some(special) => {
+            problems.add(at, format_args!("{ip} is {special}, which cannot be served"));
+            None
+        }
     }
 }
 
@@ -85,9 +82,9 @@ mod tests {
     use super::*;
 
     /// The address, and what is wrong with it.
-    fn vip(text: &str) -> (Option<IpAddr>, Vec<String>) {
+    fn cluster_ip(text: &str) -> (Option<IpAddr>, Vec<String>) {
         let mut problems = Problems::default();
-        let ip = super::vip(text, "at", &mut problems);
+        let ip = super::cluster_ip(text, "at", &mut problems);
         (ip, problems.into_vec())
     }
 
@@ -162,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_no_proxy_may_take_over_are_no_vips() {
+    fn addresses_that_no_proxy_may_take_over_are_no_cluster_ips() {
         for (text, kind) in [
             ("0.0.0.0", "the unspecified address"),
             ("::", "the unspecified address"),
@@ -178,19 +175,19 @@ mod tests {
             ("febf::1", "a link-local address"),
         ] {
             let ip = parse(text).unwrap();
-            assert_eq!(vip(text), (None, vec![format!("at: {ip} is {kind}, which cannot be served")]));
+            assert_eq!(cluster_ip(text), (None, vec![format!("at: {ip} is {kind}, which cannot be served")]));
         }
     }
 
     #[test]
-    fn any_other_address_can_be_a_vip() {
+    fn any_other_address_can_be_a_cluster_ip() {
         for text in ["10.96.0.1", "169.254.20.10", "223.255.255.255", "fd00::1", "fec0::1", "2001:db8::1"] {
-            assert_eq!(vip(text), (Some(text.parse().unwrap()), vec![]));
+            assert_eq!(cluster_ip(text), (Some(text.parse().unwrap()), vec![]));
         }
     }
 
     #[test]
-    fn an_empty_text_is_no_vip_and_no_problem() {
-        assert_eq!(vip(""), (None, vec![]));
+    fn an_empty_text_is_no_address_and_no_problem() {
+        assert_eq!(cluster_ip(""), (None, vec![]));
     }
 }

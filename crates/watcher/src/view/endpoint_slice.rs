@@ -105,7 +105,8 @@ impl Kind for EndpointSlice {
 
     fn change(news: News<Self>) -> Option<Change> {
         Some(match news {
-            News::Replace(slices) => Change::ReplaceSlices(slices),
+            News::List(slices) => Change::ListSlices(slices),
+            News::Keep(names) => Change::KeepSlices(names),
             News::Apply(slice) => Change::ApplySlice(slice),
             News::Delete(name) => Change::DeleteSlice(name),
         })

@@ -20,6 +20,7 @@ use std::{borrow::Cow, fmt, fmt::Display};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Deserializer};
 use service::{Change, ObjectName};
 
@@ -67,8 +68,10 @@ pub(crate) enum Decoded<T> {
 /// What happened to the objects of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum News<T> {
-    /// These are all.
-    Replace(Vec<T>),
+    /// These are in the list that is being read.
+    List(Vec<T>),
+    /// The list has been read to its end: there are these, and no others.
+    Keep(FxHashSet<ObjectName>),
     /// This one is new or different.
     Apply(T),
     /// This one is gone.

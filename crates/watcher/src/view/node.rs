@@ -94,15 +94,15 @@ impl Kind for Node {
     /// A Node that is gone keeps its last zone, addresses and pod CIDRs: its pods are still where they were.
     fn change(news: News<Self>) -> Option<Change> {
         match news {
-            News::Replace(mut nodes) => {
-                if nodes.is_empty() {
-                    warn!(
-                        "no Node has this node's name (--hostname-override): unless it was known before, zone \
-                         hints are not used, and nodePortAddresses \"primary\" serves no NodePort"
-                    );
-                }
-                Some(nodes.pop().map_or(Change::DeleteNode, Change::ApplyNode))
+            News::List(mut nodes) => nodes.pop().map(Change::ApplyNode),
+            News::Keep(names) if names.is_empty() => {
+                warn!(
+                    "no Node has this node's name (--hostname-override): unless it was known before, zone \
+                     hints are not used, and nodePortAddresses \"primary\" serves no NodePort"
+                );
+                Some(Change::DeleteNode)
             }
+            News::Keep(_) => None,
             News::Apply(node) => Some(Change::ApplyNode(node)),
             News::Delete(name) => {
                 warn!(

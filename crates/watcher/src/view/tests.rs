@@ -6,7 +6,9 @@ use proptest::{
     sample::{Index, select},
 };
 use serde_json::{Value, json};
-use service::{EndpointSlice, Node, Service};
+use service::{
+    AddressKind, Change, DesiredVirtualServer, EndpointSlice, Node, Options, Service, Special, State,
+};
 
 use super::*;
 
@@ -98,13 +100,18 @@ proptest! {
         prop_assert!(View::<EndpointSlice>::deserialize(&object).is_ok());
         prop_assert!(View::<Node>::deserialize(&object).is_ok());
         if let Decoded::Object(service) = View::<Service>::deserialize(&object).unwrap().decoded {
-            let vips = [service.cluster_ips, service.external_ips, service.load_balancer_ips].concat();
-            for vip in vips {
-                let text = vip.to_string();
-                let broken = vip.is_loopback() || vip.is_unspecified() || vip.is_multicast();
-                prop_assert!(!broken && !text.starts_with("fe80:"), "{text}");
+            let mut state = State::new(Options::new("node"));
+            state.apply(Change::ApplyService(service));
+            for DesiredVirtualServer { address, kind, .. } in state.virtual_servers() {
+                let may_be_link_local = *kind == AddressKind::ClusterIp && address.ip.is_ipv4();
+                match Special::of(address.ip) {
+                    None => {}
+                    Some(Special::LinkLocal) if may_be_link_local => {}
+                    Some(special) => prop_assert!(false, "{address} is {special}"),
+                }
+                prop_assert!(address.port != 0);
             }
-            prop_assert!(service.ports.iter().all(|port| port.port != 0));
+            prop_assert!(state.vips().all(|vip| state.virtual_servers().any(|server| server.address.ip == *vip)));
         }
     }
 }

@@ -19,7 +19,7 @@ use testkit::objects::{self, event};
 
 /// What can be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Resource {
+enum Resource {
     Nodes,
     Services,
     EndpointSlices,
@@ -43,7 +43,7 @@ impl Resource {
     }
 }
 
-/// How a list was sent.
+/// How a list, or more than one, was sent: from the first request to the last object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) asked: SystemTime,
@@ -117,10 +117,14 @@ impl Api {
         self.shared.first_byte.get().copied().context("nobody has asked for anything")
     }
 
-    /// How the list of this resource was last sent.
-    pub(super) fn sent(&self, resource: Resource) -> Result<Sent> {
+    /// How the lists of Services and EndpointSlices were last sent.
+    pub(super) fn lists(&self) -> Result<Sent> {
         let sent = self.shared.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        sent.get(&resource).copied().with_context(|| format!("nobody has asked for {resource:?}"))
+        let of = |resource| {
+            sent.get(&resource).copied().with_context(|| format!("nobody has asked for {resource:?}"))
+        };
+        let (services, slices) = (of(Resource::Services)?, of(Resource::EndpointSlices)?);
+        Ok(Sent { asked: services.asked.min(slices.asked), complete: services.complete.max(slices.complete) })
     }
 }
 

@@ -3,7 +3,6 @@
 use anyhow::Result;
 use testkit::floor::Size;
 
-use super::api::Resource;
 use super::case::{Figures, Program};
 use super::node::{Node, between};
 
@@ -11,7 +10,5 @@ pub(super) fn measure(size: Size, program: Program) -> Result<Figures> {
     let node = Node::new(size)?;
     let running = node.start(program, &[])?;
     let synced = node.synced(&running)?;
-    let services = node.api.sent(Resource::Services)?.complete;
-    let slices = node.api.sent(Resource::EndpointSlices)?.complete;
-    Ok(Figures::ColdSync { seconds: between(services.max(slices), synced)? })
+    Ok(Figures::ColdSync { seconds: between(node.api.lists()?.complete, synced)? })
 }

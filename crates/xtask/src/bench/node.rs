@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use testkit::daemon::{Daemon, eventually_within};
 use testkit::floor::Size;
 use testkit::kube_proxy::KubeProxy;
@@ -137,6 +137,14 @@ impl Node {
 }
 
 impl Running {
+    /// The program, where it can be no other.
+    pub(super) fn kube_ipvs(&self) -> Result<&Daemon> {
+        match &self.process {
+            Process::KubeIpvs(daemon) => Ok(daemon),
+            Process::KubeProxy(_) => bail!("kube-ipvs was asked for"),
+        }
+    }
+
     pub(super) fn id(&self) -> u32 {
         match &self.process {
             Process::KubeIpvs(daemon) => daemon.id(),

@@ -9,7 +9,7 @@ use testkit::daemon::eventually_within;
 use testkit::floor::Size;
 
 use super::case::{Binding, Figures, Program};
-use super::node::{Node, PATIENCE, Process, Syncs};
+use super::node::{Node, PATIENCE, Syncs};
 
 /// Often, so that what the program does between two of them hardly counts.
 const PERIOD: &str = "--ipvs-sync-period=1s";
@@ -27,7 +27,7 @@ pub(super) fn measure(size: Size, binding: Binding, times: u32) -> Result<Figure
         Ok(now)
     })?;
     let spent = processor_time(running.id())? - spent_before;
-    let Process::KubeIpvs(daemon) = &running.process else { anyhow::bail!("kube-ipvs was asked for") };
+    let daemon = running.kube_ipvs()?;
     let status = daemon.status(&node.lab.node)?;
     let report = status.pointer("/last_full_sync/report").context("no full sync in the status")?;
     ensure!(report.get("done").is_some_and(|done| done == 0), "there was something to do: {report}");

@@ -1,9 +1,8 @@
 //! A second start over what the first has written: nothing is to be written again.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use testkit::floor::Size;
 
-use super::api::Resource;
 use super::case::{Binding, Figures, Program};
 use super::node::{Node, Process, between};
 
@@ -16,14 +15,13 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     }
     let second = node.start(Program::KubeIpvs(binding), &[])?;
     let synced = node.synced(&second)?;
-    let Process::KubeIpvs(daemon) = &second.process else { bail!("kube-ipvs was asked for") };
+    let daemon = second.kube_ipvs()?;
     let status = daemon.status(&node.lab.node)?;
     let report = status.pointer("/last_full_sync/report").context("no full sync in the status")?;
     ensure!(report.get("done").is_some_and(|done| done == 0), "something was written again: {report}");
-    let (services, slices) = (node.api.sent(Resource::Services)?, node.api.sent(Resource::EndpointSlices)?);
-    let asked = services.asked.min(slices.asked);
+    let lists = node.api.lists()?;
     Ok(Figures::Restart {
-        list_transfer: between(asked, services.complete.max(slices.complete))?,
+        list_transfer: between(lists.asked, lists.complete)?,
         ready: between(second.started, synced)?,
     })
 }

@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ipvs::{Id, Ipvs as _, KernelIpvs};
 use testkit::floor::{self, Size};
 use testkit::objects;
 
 use super::case::{Binding, Figures, Percentiles, Program};
 use super::endpoint_change::{AT_ONCE, watch};
-use super::node::{Node, PATIENCE, Process};
+use super::node::{Node, PATIENCE};
 
 /// Of all endpoints, this part is replaced.
 const PART: u32 = 10;
@@ -63,7 +63,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     });
     let lags = lags.collect::<Result<Vec<_>>>()?;
 
-    let Process::KubeIpvs(daemon) = &running.process else { bail!("kube-ipvs was asked for") };
+    let daemon = running.kube_ipvs()?;
     let status = daemon.status(&node.lab.node)?;
     let age = status.pointer("/last_full_sync/age").and_then(serde_json::Value::as_f64);
     let age = age.context("no full sync in the status")?;

@@ -82,13 +82,13 @@ pub(super) fn cluster_ips(
 }
 
 fn cluster_ip(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpAddr> {
-    if text == NONE { None } else { address::vip(text, at, problems) }
+    if text == NONE { None } else { address::cluster_ip(text, at, problems) }
 }
 
 /// `spec.externalIPs`.
 pub(super) fn external_ips(list: List<Box<str>>, problems: &mut Problems) -> Vec<IpAddr> {
     sorted_once(
-        list.read_each("spec.externalIPs", problems, |text, at, problems| address::vip(&text, at, problems)),
+        list.read_each("spec.externalIPs", problems, |text, at, problems| address::read(&text, at, problems)),
     )
 }
 
@@ -116,7 +116,7 @@ fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Prob
             }
         }
     }
-    address::vip(&text, format_args!("{at}.ip"), problems)
+    address::read(&text, format_args!("{at}.ip"), problems)
 }
 
 /// Each address once. Their order means nothing, so another order is no news.
@@ -257,24 +257,26 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_would_break_the_node_is_left_out_wherever_it_is() {
-        let service = with(
-            json!({
-                "clusterIPs": ["127.0.0.1", "::"], "externalIPs": ["0.0.0.0", "198.51.100.7"],
-            }),
-            json!({"loadBalancer": {"ingress": [{"ip": "fe80::1"}, {"ip": "192.0.2.1"}]}}),
-        );
+    fn a_cluster_ip_that_would_break_the_node_is_left_out() {
+        let service = with_spec(json!({"clusterIPs": ["127.0.0.1", "::"]}));
         assert_eq!(addresses(&service), Vec::<String>::new());
-        assert_eq!(texts(&service.external_ips), ["198.51.100.7"]);
-        assert_eq!(texts(&service.load_balancer_ips), ["192.0.2.1"]);
         assert_eq!(
             service.problems,
             [
-                "status.loadBalancer.ingress[0].ip: fe80::1 is a link-local address, which cannot be served",
                 "spec.clusterIPs[0]: 127.0.0.1 is a loopback address, which cannot be served",
                 "spec.clusterIPs[1]: :: is the unspecified address, which cannot be served",
-                "spec.externalIPs[0]: 0.0.0.0 is the unspecified address, which cannot be served",
             ]
         );
+    }
+
+    #[test]
+    fn which_external_addresses_are_served_is_decided_later_for_all_of_them() {
+        let service = with(
+            json!({"clusterIPs": ["10.96.0.1", "fd00::1"], "externalIPs": ["127.0.0.1"]}),
+            json!({"loadBalancer": {"ingress": [{"ip": "fe80::1"}]}}),
+        );
+        assert_eq!(texts(&service.external_ips), ["127.0.0.1"]);
+        assert_eq!(texts(&service.load_balancer_ips), ["fe80::1"]);
+        assert_eq!(service.problems, [""; 0]);
     }
 }

@@ -78,7 +78,8 @@ impl Kind for Service {
 
     fn change(news: News<Self>) -> Option<Change> {
         Some(match news {
-            News::Replace(services) => Change::ReplaceServices(services),
+            News::List(services) => Change::ListServices(services),
+            News::Keep(names) => Change::KeepServices(names),
             News::Apply(service) => Change::ApplyService(service),
             News::Delete(name) => Change::DeleteService(name),
         })

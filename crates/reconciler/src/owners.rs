@@ -1,0 +1,33 @@
+//! Telling the owners of Services which addresses they do not get.
+
+use service::State;
+use tracing::warn;
+
+use crate::{Notice, Notices, conflicts::Conflicts, refusals::Refusals};
+
+/// How many notices are logged at once: one Service can want the addresses of ten thousand.
+const MOST_LOGGED: usize = 20;
+
+/// Those who own Services.
+pub(crate) struct Owners {
+    conflicts: Conflicts,
+    refusals: Refusals,
+    notices: Notices,
+}
+
+impl Owners {
+    pub(crate) fn new(notices: Notices) -> Self {
+        Self { conflicts: Conflicts::default(), refusals: Refusals::default(), notices }
+    }
+
+    /// Tells them what they have not been told yet.
+    pub(crate) fn tell(&mut self, state: &State) {
+        let mut news = self.conflicts.news(state);
+        news.extend(self.refusals.news(state));
+        news.iter().take(MOST_LOGGED).for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
+        if let Some(more @ 1..) = news.len().checked_sub(MOST_LOGGED) {
+            warn!("and {more} more addresses that Services ask for and do not get");
+        }
+        news.into_iter().for_each(&self.notices);
+    }
+}
