@@ -102,6 +102,7 @@ proptest! {
         if let Decoded::Object(service) = View::<Service>::deserialize(&object).unwrap().decoded {
             let mut state = State::new(Options::new("node"));
             state.apply(Change::ApplyService(service));
+            state.apply(Change::ReplaceSlices(Vec::new()));
             for DesiredVirtualServer { address, kind, .. } in state.virtual_servers() {
                 let may_be_link_local = *kind == AddressKind::ClusterIp && address.ip.is_ipv4();
                 match Special::of(address.ip) {
