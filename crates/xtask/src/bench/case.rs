@@ -109,6 +109,35 @@ pub(crate) struct Percentiles {
     pub(crate) p99: f64,
 }
 
+impl Figures {
+    /// The seconds by which the better of two runs is found; `None` where one run is many measurements.
+    fn seconds(&self) -> Option<f64> {
+        match self {
+            Self::Floor { write, read_ipvs_as_text, read_rest, .. } => {
+                Some(write + read_ipvs_as_text + read_rest)
+            }
+            Self::ColdSync { seconds } => Some(*seconds),
+            Self::Reconcile { wall, .. } => Some(*wall),
+            Self::Restart { ready, .. } => Some(*ready),
+            Self::FirstVip { from_first_byte, .. } => Some(*from_first_byte),
+            Self::EndpointChange { .. }
+            | Self::Memory { .. }
+            | Self::RollingUpdate { .. }
+            | Self::Growth(_) => None,
+        }
+    }
+
+    /// Whether another run of the same is worth it.
+    pub(super) fn vary(&self) -> bool {
+        self.seconds().is_some()
+    }
+
+    /// The faster of two runs of the same.
+    pub(super) fn faster(self, other: Self) -> Self {
+        if other.seconds() < self.seconds() { other } else { self }
+    }
+}
+
 impl Percentiles {
     /// Of at least one time.
     pub(crate) fn of(mut times: Vec<f64>) -> Option<Self> {
