@@ -184,12 +184,11 @@ fn source(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<Sourc
 
 /// The feature gate switches off what the flag allows.
 fn external_ips(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<ExternalIps, Error> {
-    let allowed = Origin::Flags.check("--external-ip-policy", validate::cidrs(&flags.external_ip_policy))?;
-    Ok(match allowed {
-        _ if !configuration.feature_gates.external_ips() => ExternalIps::Off,
-        ranges if ranges.is_empty() => ExternalIps::NoNodeIps,
-        ranges => ExternalIps::In(ranges),
-    })
+    let ranges = Origin::Flags.check("--external-ip-policy", validate::cidrs(&flags.external_ip_policy))?;
+    if !configuration.feature_gates.external_ips() {
+        return Ok(ExternalIps::Off);
+    }
+    Ok(if ranges.is_empty() { ExternalIps::NoNodeIps } else { ExternalIps::In(ranges) })
 }
 
 fn drain_timeout(flags: &Flags) -> Result<Option<Duration>, Error> {

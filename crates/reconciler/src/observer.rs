@@ -20,9 +20,10 @@ pub trait Observer: Send {
 pub struct News {
     /// Of what.
     pub subject: Subject,
-    /// Of how many objects: a list is one piece of news.
+    /// Of how many objects. A list is one piece of news, but the first one comes in parts, and its end is of none.
     pub objects: usize,
-    /// Whether both lists are here and the news changes what is wanted: the next sync has to act on it.
+    /// Whether both lists are here and the news changes what is wanted, or completes them: the next sync has to act on
+    /// it.
     pub waits: bool,
 }
 

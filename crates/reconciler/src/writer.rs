@@ -142,7 +142,7 @@ impl Writer {
         if touches && self.triggered_at.len() < MOST_TRIGGERS {
             self.triggered_at.extend(triggered_at);
         }
-        let news = News { subject, objects, waits: touches && self.is_listed() };
+        let news = News { subject, objects, waits: self.is_listed() && (touches || !was_listed) };
         self.observers.iter_mut().for_each(|observer| observer.heard(news));
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);
@@ -234,8 +234,8 @@ fn problems(state: &State, read: bool) -> Vec<String> {
         .flat_map(|(name, problems)| problems.iter().map(move |problem| format!("{name}: {problem}")));
     no_node_ports
         .into_iter()
-        .chain(conflicts)
         .chain(refused)
+        .chain(conflicts)
         .chain(in_objects)
         .take(Status::MOST_PROBLEMS)
         .collect()

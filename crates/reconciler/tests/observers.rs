@@ -80,7 +80,7 @@ fn news_is_counted_and_waits_once_both_lists_are_here() {
         news.try_iter().collect::<Vec<_>>(),
         [
             heard(Subject::Services, 2, false),
-            // The Service without any slice is to be served now.
+            // Now that both lists are here, there is something to do.
             heard(Subject::EndpointSlices, 0, true),
             heard(Subject::EndpointSlices, 1, true),
             heard(Subject::Services, 1, false),

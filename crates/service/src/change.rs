@@ -8,8 +8,8 @@ use crate::{EndpointSlice, Node, ObjectName, Service};
 
 /// One piece of news.
 ///
-/// A list comes as a whole, or as it is read: then it is complete only when its end says so, and what it leaves out is
-/// gone from there on.
+/// A list comes as a whole, or, when nothing is known yet, as it is read: then it is complete when its end says so, and
+/// what it leaves out is gone from there on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// All Services.

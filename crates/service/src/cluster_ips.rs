@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::{ObjectName, Service, ServiceKind, counted::Counted};
 
-/// The ClusterIPs of all Services that are known, whoever serves them: nobody else may have them as external addresses.
+/// The ClusterIPs of all Services that are known: nobody else may have them as external addresses. Services that the
+/// API server is not asked for, as their label says that another proxy serves them, are not.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterIps {
     all: Counted<IpAddr>,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{AddressKind, Refused, Traffic};
 
 /// Everything that one Service asks for. Computed from that Service's own inputs, so that a change costs
-/// what its Service costs.
+/// what its Service costs; of others it knows only which external addresses are their ClusterIPs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DesiredService {
     /// Its virtual servers with their real servers, sorted by address, each address once.

@@ -71,7 +71,7 @@ impl ExternalAddresses {
     ) -> Self {
         let mut addresses = Self::default();
         let everywhere = |ip| refused_everywhere(ip, service, cluster_ips);
-        for ip in service.of_its_families(service.served_external_ips(options)) {
+        for ip in service.of_its_families(service.possible_external_ips(options)) {
             match everywhere(ip).or_else(|| refused_as_external_ip(ip, node, options)) {
                 None => addresses.external_ips.push(ip),
                 Some(why) => addresses.refused.push(Refused { ip, kind: AddressKind::ExternalIp, why }),
@@ -107,7 +107,8 @@ fn refused_as_external_ip(ip: IpAddr, node: &ThisNode, options: &Options) -> Opt
         ExternalIps::In(ranges) => {
             (!ranges.iter().any(|range| range.contains(&ip))).then_some(Refusal::NotAllowed)
         }
-        ExternalIps::NoNodeIps | ExternalIps::Off => node.ips().contains(&ip).then_some(Refusal::NodeIp),
+        ExternalIps::NoNodeIps => node.ips().contains(&ip).then_some(Refusal::NodeIp),
+        ExternalIps::Off => Some(Refusal::NotAllowed),
     }
 }
 

@@ -105,8 +105,8 @@ impl Frontend<'_> {
 }
 
 impl Service {
-    /// The external IPs, unless they are switched off.
-    pub(crate) fn served_external_ips(&self, options: &Options) -> &[IpAddr] {
+    /// The external IPs, unless they are switched off. Not all of them need be served.
+    pub(crate) fn possible_external_ips(&self, options: &Options) -> &[IpAddr] {
         if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
     }
 

@@ -16,13 +16,13 @@ pub enum Traffic {
 
 impl Service {
     /// The policy for traffic that comes in this way. The external one counts only where the type or an
-    /// external IP exposes the Service. An address that an earlier type left in the status does not: what
+    /// external IP exposes the Service, be that refused or not. An address that an earlier type left in the status does not: what
     /// comes in there goes everywhere, as upstream has it.
     pub(crate) fn policy(&self, traffic: Traffic, options: &Options) -> TrafficPolicy {
         let exposed = match self.kind {
             ServiceKind::NodePort | ServiceKind::LoadBalancer => true,
             ServiceKind::ClusterIp | ServiceKind::ExternalName => {
-                !self.served_external_ips(options).is_empty()
+                !self.possible_external_ips(options).is_empty()
             }
         };
         match traffic {

@@ -287,6 +287,9 @@ proptest! {
                 Change::ReplaceServices(_)
                     | Change::ListServices(_)
                     | Change::KeepServices(_)
+                    | Change::ReplaceSlices(_)
+                    | Change::ListSlices(_)
+                    | Change::KeepSlices(_)
                     | Change::NodeAddresses(_)
                     | Change::ApplyNode(_)
             );

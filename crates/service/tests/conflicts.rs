@@ -23,7 +23,7 @@ fn the_oldest_service_holds_an_address_in_whatever_order_they_come() {
     let (old, young) = (born("zz-old", Some(1)), born("aa-young", Some(2)));
     for services in [[old.clone(), young.clone()], [young, old]] {
         let slices = [backend("zz-old", "10.1.0.1"), backend("aa-young", "10.1.0.2")];
-        let mut state = state();
+        let mut state = state_of(&[], &[]);
         for service in services {
             state.apply(Change::ApplyService(service));
         }

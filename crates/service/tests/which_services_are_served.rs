@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use rustc_hash::FxHashSet;
 use service::{Change, Service, ServiceKind};
 
 fn nothing_is_wanted(state: &service::State) -> bool {
@@ -53,12 +54,17 @@ fn every_type_but_external_name_is_served_at_its_cluster_ip() {
 
 #[test]
 fn the_state_is_synced_when_both_lists_have_arrived() {
+    let names = FxHashSet::default;
     for lists in [
         [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())],
         [Change::ReplaceSlices(Vec::new()), Change::ReplaceServices(Vec::new())],
+        [Change::KeepServices(names()), Change::KeepSlices(names())],
+        [Change::KeepSlices(names()), Change::KeepServices(names())],
     ] {
         let mut state = state();
-        state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+        state.apply(Change::ListServices(vec![service("web", "10.96.0.1")]));
+        state.apply(Change::ListSlices(vec![slice("web-1", "web", &[])]));
+        assert!(!state.synced());
         let synced = lists.map(|list| {
             state.apply(list);
             state.synced()

@@ -27,7 +27,7 @@ pub(crate) fn in_ranges(ranges: &[&str]) -> NodePortAddresses {
     NodePortAddresses::Ranges(ranges.iter().map(|range| range.parse().unwrap()).collect())
 }
 
-/// An empty State.
+/// A State before any list has come.
 pub(crate) fn state() -> State {
     State::new(options())
 }

@@ -4,6 +4,7 @@
 //! knew. The end of each complete list says what is there.
 
 mod failure;
+mod listing;
 mod reflector;
 mod retry;
 mod troubles;

@@ -1,9 +1,8 @@
 //! The list-and-watch protocol, for one kind of object.
 //!
 //! Read everything (a WatchList where the server has it, pages of a list otherwise), then follow the
-//! changes from there. The objects of a list are passed on as they come, so that they need not be kept, and that what
-//! follows from them is known when the last one is there; what a list leaves out is gone when it is complete, and not
-//! before. While the server is out of reach nothing is passed on.
+//! changes from there. What a list leaves out is gone when the list is complete, and not before. While the server is
+//! out of reach nothing is passed on.
 //!
 //! This is not `kube::runtime::watcher` because that one retries a watch refused with the HTTP status
 //! 410 at the same version for ever, takes a deletion during a WatchList for impossible (it happens:
@@ -17,12 +16,11 @@ use kube::{
     Api,
     api::{ListParams, VersionMatch, WatchEvent, WatchParams},
 };
-use rustc_hash::FxHashSet;
 use service::ObjectName;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::{Troubles, failure::Failure, retry::Retry};
+use super::{Troubles, failure::Failure, listing::Listing, retry::Retry};
 use crate::view::{Complaints, Kind, News, View};
 
 /// How long the server keeps one watch open; then it is resumed.
@@ -37,8 +35,6 @@ const WATCH_LIST_QUIET: Duration = Duration::from_secs(10);
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// Objects in a page of a list.
 const PAGE: u32 = 500;
-/// So many objects of a list are passed on together: waking up whoever takes them costs more than to take one.
-const AT_ONCE: usize = 100;
 /// The server marks the end of a WatchList with a bookmark that has this annotation.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -60,14 +56,6 @@ enum Recency {
     Latest,
 }
 
-/// A list that is being read.
-struct Listing<T> {
-    /// What is there.
-    names: FxHashSet<ObjectName>,
-    /// What has not been passed on yet.
-    objects: Vec<T>,
-}
-
 /// Where the watch goes on after a list.
 struct Listed<T> {
     version: String,
@@ -85,12 +73,6 @@ pub(super) struct Reflector<T: Kind, F> {
     recency: Recency,
     /// The last list was empty, so another empty one is believed.
     was_empty: bool,
-}
-
-impl<T> Default for Listing<T> {
-    fn default() -> Self {
-        Self { names: FxHashSet::default(), objects: Vec::new() }
-    }
 }
 
 impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
@@ -119,27 +101,23 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
 
     /// Passes on everything that exists.
     async fn list_all(&mut self) -> Result<Listed<T>, Failure> {
-        let mut listing = Listing::default();
+        let mut listing = self.new_listing();
         let listed = match self.watch_list(&mut listing).await {
             Err(failure) if failure.refuses_watch_list() => {
                 debug!("no WatchList of {}: {failure}; listing instead", T::PLURAL);
-                listing = Listing::default();
+                listing = self.new_listing();
                 self.list(&mut listing).await?
             }
             other => other?,
         };
-        let Listing { names, objects } = listing;
         // A wrong answer of some proxy in between must not take every Service off the node, least of all
         // a node that is just being taken over; an answer that is given twice is believed.
-        let is_empty = names.is_empty();
+        let is_empty = listing.is_empty();
         let was_empty = mem::replace(&mut self.was_empty, is_empty);
         if T::ALWAYS_SOME && is_empty && !was_empty {
             return Err(Failure::SuddenlyEmpty);
         }
-        if !objects.is_empty() {
-            (self.send)(News::List(objects));
-        }
-        (self.send)(News::Keep(names));
+        listing.finish().into_iter().for_each(&self.send);
         self.recency = Recency::Latest;
         self.retry.succeeded();
         Ok(listed)
@@ -157,7 +135,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
             match next.map_err(|_| Failure::Silent(WATCH_LIST_QUIET))?.ok_or(Failure::Incomplete)? {
                 Ok(WatchEvent::Added(view) | WatchEvent::Modified(view)) => self.gather(view, listing),
                 Ok(WatchEvent::Deleted(view)) => {
-                    listing.names.remove(&view.name());
+                    listing.remove(&view.name());
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => {
                     if bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
@@ -254,16 +232,18 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
         Ok(answer(self.api.watch(&params, version)).await?.boxed())
     }
 
+    fn new_listing(&self) -> Listing<T> {
+        match self.recency {
+            Recency::Any => Listing::first(),
+            Recency::Latest => Listing::later(),
+        }
+    }
+
     fn gather(&mut self, view: View<T>, listing: &mut Listing<T>) {
         let name = view.name();
-        let Some(object) = self.complaints.usable(&name, view.decoded) else {
-            listing.names.remove(&name);
-            return;
-        };
-        listing.names.insert(name);
-        listing.objects.push(object);
-        if listing.objects.len() == AT_ONCE {
-            (self.send)(News::List(mem::take(&mut listing.objects)));
+        match self.complaints.usable(&name, view.decoded) {
+            Some(object) => listing.add(name, object).into_iter().for_each(&self.send),
+            None => listing.remove(&name),
         }
     }
 

@@ -137,6 +137,7 @@ fn list<const N: usize>(version: u32, items: [Value; N]) -> Answer {
 /// The changes in short: `=a,b` for a whole list, `+a:80`, `-a`, `n1 in z1 at 192.0.2.1`.
 fn short(changes: &[Change]) -> Vec<String> {
     let (mut said, mut listed) = (Vec::new(), BTreeSet::new());
+    let all = |names: BTreeSet<&str>| format!("={}", Vec::from_iter(names).join(","));
     for change in changes {
         said.push(match change {
             Change::ListServices(services) => {
@@ -146,8 +147,10 @@ fn short(changes: &[Change]) -> Vec<String> {
             Change::KeepServices(names) => {
                 assert!(names.iter().all(|name| listed.contains(name)), "not all of {names:?} were sent");
                 listed.clear();
-                let names: BTreeSet<_> = names.iter().map(|name| &*name.name).collect();
-                format!("={}", Vec::from_iter(names).join(","))
+                all(names.iter().map(|name| &*name.name).collect())
+            }
+            Change::ReplaceServices(services) => {
+                all(services.iter().map(|service| &*service.name.name).collect())
             }
             Change::ApplyService(service) => format!("+{}:{}", service.name.name, service.ports[0].port),
             Change::DeleteService(name) => format!("-{}", name.name),
@@ -251,23 +254,37 @@ async fn a_watch_list_refused_by_an_error_event_becomes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_breaks_off_takes_nothing_away() {
+async fn of_a_first_list_that_breaks_off_only_the_next_try_says_the_end() {
     let all: String = (1..=250).map(|number| added(&format!("s{number}"), number)).collect();
-    let whole = || events([all.clone(), end_of_list(251)]);
     let half: String = all.split_inclusive('\n').take(150).collect();
-    let expired = refusal(410);
-    let changes = Script::new("services", [whole(), expired, events([half]), whole()]).play().await;
-    let sent: Vec<_> = changes
-        .iter()
-        .map(|change| match change {
-            Change::ListServices(services) => ("listed", services.len()),
-            Change::KeepServices(names) => ("kept", names.len()),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    let whole = [("listed", 100), ("listed", 100), ("listed", 50), ("kept", 250)];
-    let half = [("listed", 100)];
-    assert_eq!(sent, [&whole[..], &half, &whole].concat());
+    let changes = Script::new("services", [events([half]), events([all, end_of_list(251)])]).play().await;
+    let listed = |count| ("listed", count);
+    assert_eq!(counts(&changes), [listed(100), listed(100), listed(100), listed(50), ("kept", 250)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_later_list_nothing_is_passed_on_before_its_end() {
+    let all: String = (1..=250).map(|number| added(&format!("s{number}"), number)).collect();
+    let half: String = all.split_inclusive('\n').take(150).collect();
+    let whole = || events([all.clone(), end_of_list(251)]);
+    let changes = Script::new(
+        "services",
+        [events([end_of_list(1)]), events([end_of_list(1)]), refusal(410), events([half]), whole()],
+    )
+    .play()
+    .await;
+    assert_eq!(counts(&changes), [("kept", 0), ("replaced", 250)]);
+}
+
+/// What was passed on of lists, and how many objects.
+fn counts(changes: &[Change]) -> Vec<(&'static str, usize)> {
+    let count = |change: &Change| match change {
+        Change::ListServices(services) => ("listed", services.len()),
+        Change::KeepServices(names) => ("kept", names.len()),
+        Change::ReplaceServices(services) => ("replaced", services.len()),
+        other => panic!("{other:?}"),
+    };
+    changes.iter().map(count).collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -107,6 +107,7 @@ impl Kind for EndpointSlice {
         Some(match news {
             News::List(slices) => Change::ListSlices(slices),
             News::Keep(names) => Change::KeepSlices(names),
+            News::Replace(slices) => Change::ReplaceSlices(slices),
             News::Apply(slice) => Change::ApplySlice(slice),
             News::Delete(name) => Change::DeleteSlice(name),
         })

@@ -68,10 +68,12 @@ pub(crate) enum Decoded<T> {
 /// What happened to the objects of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum News<T> {
-    /// These are in the list that is being read.
+    /// These are in the first list, which is being read.
     List(Vec<T>),
-    /// The list has been read to its end: there are these, and no others.
+    /// The first list has been read to its end: there are these, and no others.
     Keep(FxHashSet<ObjectName>),
+    /// These are all.
+    Replace(Vec<T>),
     /// This one is new or different.
     Apply(T),
     /// This one is gone.

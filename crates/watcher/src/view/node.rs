@@ -94,15 +94,11 @@ impl Kind for Node {
     /// A Node that is gone keeps its last zone, addresses and pod CIDRs: its pods are still where they were.
     fn change(news: News<Self>) -> Option<Change> {
         match news {
-            News::List(mut nodes) => nodes.pop().map(Change::ApplyNode),
-            News::Keep(names) if names.is_empty() => {
-                warn!(
-                    "no Node has this node's name (--hostname-override): unless it was known before, zone \
-                     hints are not used, and nodePortAddresses \"primary\" serves no NodePort"
-                );
-                Some(Change::DeleteNode)
+            News::List(nodes) => nodes.into_iter().next_back().map(Change::ApplyNode),
+            News::Keep(names) => names.is_empty().then(no_node),
+            News::Replace(nodes) => {
+                Some(nodes.into_iter().next_back().map_or_else(no_node, Change::ApplyNode))
             }
-            News::Keep(_) => None,
             News::Apply(node) => Some(Change::ApplyNode(node)),
             News::Delete(name) => {
                 warn!(
@@ -113,6 +109,14 @@ impl Kind for Node {
             }
         }
     }
+}
+
+fn no_node() -> Change {
+    warn!(
+        "no Node has this node's name (--hostname-override): unless it was known before, zone hints are not used, \
+         and nodePortAddresses \"primary\" serves no NodePort"
+    );
+    Change::DeleteNode
 }
 
 /// By which the cluster autoscaler says that it will delete a node: load balancers are to be told before.

@@ -80,6 +80,7 @@ impl Kind for Service {
         Some(match news {
             News::List(services) => Change::ListServices(services),
             News::Keep(names) => Change::KeepServices(names),
+            News::Replace(services) => Change::ReplaceServices(services),
             News::Apply(service) => Change::ApplyService(service),
             News::Delete(name) => Change::DeleteService(name),
         })
