@@ -20,6 +20,10 @@ pub struct RealServerImage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RealServerImages(Vec<RealServerImage>);
 
+/// Up to so many, room is made for each by itself. `Vec` would make it for four, then eight, which for most virtual
+/// servers is more than they ever need.
+const FEW: usize = 16;
+
 impl RealServerImages {
     /// How many there are.
     pub fn len(&self) -> usize {
@@ -61,7 +65,12 @@ impl RealServerImages {
     pub fn configure(&mut self, config: RealServer) {
         match self.position(&config.address) {
             Ok(position) => self.0.get_mut(position).into_iter().for_each(|known| known.config = config),
-            Err(place) => self.0.insert(place, RealServerImage { config, connections: 0, expired: false }),
+            Err(place) => {
+                if self.0.len() < FEW {
+                    self.0.reserve_exact(1);
+                }
+                self.0.insert(place, RealServerImage { config, connections: 0, expired: false });
+            }
         }
     }
 
