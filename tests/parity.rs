@@ -1,27 +1,44 @@
-//! docs/parity.md keeps its word: every test that it names exists.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "only tests are here")]
+//! docs/parity.md and docs/faults.md keep their word: every test that they name exists.
+#![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "only tests are here")]
 
 use std::{fs, path::Path};
 
-/// A row of docs/parity.md: a statement and what proves it.
+/// A document whose rows are numbered, and say what proves them.
+struct Document {
+    file: &'static str,
+    rows: usize,
+    /// Which of the three columns names the tests, from 0.
+    proven_by: usize,
+}
+
+const DOCUMENTS: [Document; 2] = [
+    Document { file: "docs/parity.md", rows: 189, proven_by: 1 },
+    Document { file: "docs/faults.md", rows: 67, proven_by: 2 },
+];
+
+/// A row of such a document: a statement or a fault, and what proves it.
 struct Row {
+    file: &'static str,
     number: u32,
     proofs: Vec<(String, String)>,
     proven_by: String,
 }
 
-fn rows() -> Vec<Row> {
-    let table = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/parity.md")).unwrap();
-    table.lines().filter_map(row).collect()
+fn rows(document: &Document) -> Vec<Row> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document.file)).unwrap();
+    text.lines().filter_map(|line| row(document, line)).collect()
 }
 
-/// `None` for a line that is no row of a statement.
-fn row(line: &str) -> Option<Row> {
+/// `None` for a line that is no numbered row.
+fn row(document: &Document, line: &str) -> Option<Row> {
+    let file = document.file;
     let cells: Vec<&str> = line.strip_prefix('|')?.split('|').map(str::trim).collect();
     let (number, _) = cells.first()?.split_once(". ")?;
     let number = number.parse().ok()?;
-    let [_, proven_by, _, ""] = cells[..] else { panic!("statement {number} needs three columns") };
-    Some(Row { number, proofs: proofs(proven_by), proven_by: proven_by.to_owned() })
+    let [columns @ .., ""] = &cells[..] else { panic!("{file}: row {number} has no end") };
+    assert_eq!(columns.len(), 3, "{file}: columns of row {number}");
+    let proven_by = columns[document.proven_by];
+    Some(Row { file, number, proofs: proofs(proven_by), proven_by: proven_by.to_owned() })
 }
 
 /// The `file: test` pairs in backticks.
@@ -46,30 +63,31 @@ fn has_test(file: &str, test: &str) -> bool {
 }
 
 #[test]
-fn every_test_that_the_parity_table_names_exists() {
+fn every_test_that_a_document_names_exists() {
     let mut missing = Vec::new();
-    for row in rows() {
+    for row in DOCUMENTS.iter().flat_map(rows) {
         for (file, test) in row.proofs.iter().filter(|(file, test)| !has_test(file, test)) {
-            missing.push(format!("statement {}: no test {test} in {file}", row.number));
+            missing.push(format!("{}: row {}: no test {test} in {file}", row.file, row.number));
         }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
 #[test]
-fn every_statement_is_proven_or_not_yet() {
-    for row in rows() {
-        let not_yet = row.proven_by.starts_with("not yet: ");
-        assert_eq!(row.proofs.is_empty(), not_yet, "statement {}: {:?}", row.number, row.proven_by);
+fn every_row_names_a_test_or_says_why_there_is_none() {
+    for row in DOCUMENTS.iter().flat_map(rows) {
+        let says_why = ["not yet: ", "cannot happen: "].iter().any(|why| row.proven_by.starts_with(why));
+        assert_eq!(row.proofs.is_empty(), says_why, "{}: row {}: {:?}", row.file, row.number, row.proven_by);
     }
 }
 
 #[test]
-fn the_statements_are_numbered_without_gap() {
-    let numbers: Vec<u32> = rows().iter().map(|row| row.number).collect();
-    let complete: Vec<u32> = (1..).take(numbers.len()).collect();
-    assert_eq!(numbers, complete);
-    assert!(numbers.len() == 189);
+fn the_rows_are_numbered_without_gap() {
+    for document in &DOCUMENTS {
+        let numbers: Vec<u32> = rows(document).iter().map(|row| row.number).collect();
+        let complete: Vec<u32> = (1..).take(document.rows).collect();
+        assert_eq!(numbers, complete, "{}", document.file);
+    }
 }
 
 #[test]
