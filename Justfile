@@ -10,13 +10,17 @@ default:
 demo *args:
     cargo xtask demo "$@"
 
-# Every test: unit, kernel, API server, beside kube-proxy. `just test --tier unit` for one tier.
+# Every test: unit, kernel, API server, beside kube-proxy, bench. `just test --tier unit` for one tier.
 test *args:
     cargo xtask test "$@"
 
 # kube-ipvs beside the kernel's own limit and the real kube-proxy, measured: target/bench/report.json.
 bench *args:
     cargo xtask bench "$@"
+
+# What many nodes cost the API server.
+scale *args:
+    cargo xtask scale "$@"
 
 # Every decoder with bytes that nobody has thought of: `just fuzz --seconds 60 ipvs`.
 fuzz *args:

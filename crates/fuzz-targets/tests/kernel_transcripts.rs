@@ -1,6 +1,6 @@
 //! What a real kernel says to each conversation is understood the same when it is said again without it.
 //!
-//! With `TRANSCRIPTS=DIRECTORY` in the environment it is written there too, as beginnings of corpora.
+//! With `KUBE_IPVS_TRANSCRIPTS=DIRECTORY` in the environment it is written there too, as beginnings of corpora.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 use std::{
@@ -43,7 +43,7 @@ fn compare<T: Debug + PartialEq + Send>(
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     let bytes = transcript.encode();
-    if let Some(directory) = env::var_os("TRANSCRIPTS") {
+    if let Some(directory) = env::var_os("KUBE_IPVS_TRANSCRIPTS") {
         let directory = Path::new(&directory).join(name);
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("recorded"), &bytes).unwrap();
