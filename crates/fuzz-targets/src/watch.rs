@@ -21,8 +21,11 @@ use watcher::api;
 
 /// Between two answers.
 const SEPARATOR: u8 = 0x1e;
-/// Time is tokio's, which jumps ahead whenever everybody waits.
-const A_LONG_TIME: Duration = Duration::from_secs(600);
+/// As long as one answer may take, with the jittered pause before the next request. Time is tokio's, which jumps ahead
+/// whenever everybody waits.
+const AN_ANSWER: Duration = Duration::from_secs(100);
+/// For what comes of the last one, and of there being none.
+const THE_END: Duration = Duration::from_secs(600);
 
 /// A body in pieces.
 type Pieces = StreamBody<stream::Iter<vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
@@ -46,6 +49,7 @@ pub fn fuzz(input: &[u8]) {
 
 /// What is heard of these answers in pieces of this size.
 fn heard(asked: &'static str, answers: VecDeque<Bytes>, piece: usize) -> Option<Vec<Change>> {
+    let long_enough = THE_END + AN_ANSWER.saturating_mul(answers.len().try_into().unwrap_or(u32::MAX));
     let answers = Arc::new(Mutex::new(answers));
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().ok()?;
     runtime.block_on(async {
@@ -63,7 +67,7 @@ fn heard(asked: &'static str, answers: VecDeque<Bytes>, piece: usize) -> Option<
         let changes = RefCell::new(Vec::new());
         let troubles = api::Troubles::default();
         let watching = api::watch(client, "node", &troubles, |change| changes.borrow_mut().push(change));
-        drop(timeout(A_LONG_TIME, watching).await);
+        drop(timeout(long_enough, watching).await);
         Some(changes.into_inner())
     })
 }
