@@ -21,10 +21,10 @@ impl Refusals {
             return Vec::new();
         }
         self.revision = state.refused_revision();
-        let of_service = |(service, refused): (&ObjectName, &[Refused])| {
-            refused.iter().map(|it| (service.clone(), *it)).collect::<Vec<_>>()
-        };
-        let now: BTreeSet<_> = state.refused().flat_map(of_service).collect();
+        let now: BTreeSet<_> = state
+            .refused()
+            .flat_map(|(service, refused)| refused.iter().map(move |it| (service.clone(), *it)))
+            .collect();
         let news = now.difference(&self.told).map(notice).collect();
         self.told = now;
         news

@@ -26,9 +26,8 @@ impl ClusterIps {
     /// Puts a Service in the place of what it was before.
     pub(crate) fn replace(&mut self, before: Option<&Service>, now: Option<&Service>) {
         // In this order: what stays is not gone in between.
-        let come = given(now).iter().filter(|ip| self.all.add(**ip)).copied().collect::<Vec<_>>();
-        let gone = given(before).iter().filter(|ip| self.all.remove(ip)).copied();
-        let turned: Vec<IpAddr> = come.into_iter().chain(gone).collect();
+        let mut turned: Vec<IpAddr> = given(now).iter().copied().filter(|ip| self.all.add(*ip)).collect();
+        turned.extend(given(before).iter().filter(|ip| self.all.remove(ip)));
 
         for (service, ip) in wanted(before) {
             if let Some(names) = self.wanted_by.get_mut(&ip) {

@@ -3,7 +3,6 @@
 
 use std::{fmt, net::IpAddr};
 
-use ipvs::Family;
 use serde::Serialize;
 
 use crate::{AddressKind, ExternalIps, Options, Service, cluster_ips::ClusterIps, this_node::ThisNode};
@@ -85,13 +84,6 @@ impl ExternalAddresses {
             }
         }
         addresses
-    }
-}
-
-impl Service {
-    /// Those in a family in which it is served at all.
-    fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
-        ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::of(*ip)))
     }
 }
 

@@ -46,8 +46,7 @@ pub(crate) fn frontends<'a>(
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
     for port in &service.ports {
         let mut add = |kind, ips: &[IpAddr], number| {
-            let served = ips.iter().filter(|ip| service.has_cluster_ip_of(Family::of(**ip)));
-            frontends.extend(served.map(|&ip| Frontend {
+            frontends.extend(service.of_its_families(ips).map(|ip| Frontend {
                 address: ServiceAddress { protocol: port.protocol, ip, port: number },
                 port,
                 kind,
@@ -110,8 +109,13 @@ impl Service {
         if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
     }
 
+    /// Those in a family in which it is served at all.
+    pub(crate) fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
+        ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::of(*ip)))
+    }
+
     /// Whether it is served in a family at all.
-    pub(crate) fn has_cluster_ip_of(&self, family: Family) -> bool {
+    fn has_cluster_ip_of(&self, family: Family) -> bool {
         self.cluster_ips.iter().any(|ip| Family::of(*ip) == family)
     }
 }

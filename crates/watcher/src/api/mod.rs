@@ -1,7 +1,8 @@
 //! The API server as source: three watches, one for each kind of object.
 //!
 //! While the server is out of reach nothing is sent, so that the node keeps serving what it last
-//! knew. The end of each complete list says what is there.
+//! knew. The objects of the first list are sent as they come, and its end says what is there; a later list is sent as
+//! one replacement.
 
 mod failure;
 mod listing;
@@ -40,8 +41,8 @@ const NODE_PATIENCE: Duration = Duration::from_secs(30);
 /// Watches Services, EndpointSlices and the Node of this name, and sends what they say, for ever.
 ///
 /// `send` is called from one task, in the order of each kind's events; between the kinds there is no
-/// order, but that a Node with IPs comes first if the server tells of it within half a minute. What cannot be watched is in `troubles` as long as it
-/// lasts.
+/// order, but that a Node with IPs comes first if the server tells of it within half a minute. What cannot be
+/// watched is in `troubles` as long as it lasts.
 pub async fn watch(
     client: Client,
     node_name: &str,

@@ -56,8 +56,9 @@ enum Recency {
     Latest,
 }
 
-/// Where the watch goes on after a list.
+/// A list that was read to its end, and where its watch goes on.
 struct Listed<T> {
+    listing: Listing<T>,
     version: String,
     /// The WatchList's own stream, which goes on as a watch.
     events: Option<Events<T>>,
@@ -92,21 +93,19 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
     pub(super) async fn run(mut self) -> Infallible {
         loop {
             let failure = match self.list_all().await {
-                Ok(Listed { version, events }) => self.follow(version, events).await,
+                Ok((version, events)) => self.follow(version, events).await,
                 Err(failure) => failure,
             };
             self.retry.pause(&failure).await;
         }
     }
 
-    /// Passes on everything that exists.
-    async fn list_all(&mut self) -> Result<Listed<T>, Failure> {
-        let mut listing = self.new_listing();
-        let listed = match self.watch_list(&mut listing).await {
+    /// Passes on everything that exists, and returns where the watch goes on.
+    async fn list_all(&mut self) -> Result<(String, Option<Events<T>>), Failure> {
+        let Listed { listing, version, events } = match self.watch_list().await {
             Err(failure) if failure.refuses_watch_list() => {
                 debug!("no WatchList of {}: {failure}; listing instead", T::PLURAL);
-                listing = self.new_listing();
-                self.list(&mut listing).await?
+                self.list().await?
             }
             other => other?,
         };
@@ -120,27 +119,28 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
         listing.finish().into_iter().for_each(&self.send);
         self.recency = Recency::Latest;
         self.retry.succeeded();
-        Ok(listed)
+        Ok((version, events))
     }
 
     /// Everything that exists, as the first events of a watch.
-    async fn watch_list(&mut self, listing: &mut Listing<T>) -> Result<Listed<T>, Failure> {
+    async fn watch_list(&mut self) -> Result<Listed<T>, Failure> {
         let version = match self.recency {
             Recency::Any => "0",
             Recency::Latest => "",
         };
         let mut events = self.open(version, true).await?;
+        let mut listing = self.new_listing();
         loop {
             let next = timeout(WATCH_LIST_QUIET, events.next()).await;
             match next.map_err(|_| Failure::Silent(WATCH_LIST_QUIET))?.ok_or(Failure::Incomplete)? {
-                Ok(WatchEvent::Added(view) | WatchEvent::Modified(view)) => self.gather(view, listing),
+                Ok(WatchEvent::Added(view) | WatchEvent::Modified(view)) => self.gather(view, &mut listing),
                 Ok(WatchEvent::Deleted(view)) => {
                     listing.remove(&view.name());
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => {
                     if bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
                         let version = bookmark.metadata.resource_version;
-                        return Ok(Listed { version, events: Some(events) });
+                        return Ok(Listed { listing, version, events: Some(events) });
                     }
                 }
                 Ok(WatchEvent::Error(status)) => return Err(Failure::InStream(status)),
@@ -150,7 +150,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
     }
 
     /// Everything that exists, in pages.
-    async fn list(&mut self, listing: &mut Listing<T>) -> Result<Listed<T>, Failure> {
+    async fn list(&mut self) -> Result<Listed<T>, Failure> {
         let mut params = ListParams {
             label_selector: self.selectors.labels.clone(),
             field_selector: self.selectors.fields.clone(),
@@ -163,15 +163,16 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
             }
             Recency::Latest => params.limit = Some(PAGE),
         }
+        let mut listing = self.new_listing();
         loop {
             let page = answer(self.api.list(&params)).await?;
             for view in page.items {
-                self.gather(view, listing);
+                self.gather(view, &mut listing);
             }
             let token = page.metadata.continue_.filter(|token| !token.is_empty());
             if token.is_none() {
                 let version = page.metadata.resource_version.filter(|version| !version.is_empty());
-                return Ok(Listed { version: version.ok_or(Failure::NoVersion)?, events: None });
+                return Ok(Listed { listing, version: version.ok_or(Failure::NoVersion)?, events: None });
             }
             params.continue_token = token;
         }
