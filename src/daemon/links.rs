@@ -54,7 +54,20 @@ fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
 async fn is_outdated(binding: VipBinding) -> anyhow::Result<bool> {
     let now =
         spawn_blocking(move || outward(binding)).await.context("the look at the node's addresses")??;
-    Ok(now != binding)
+    Ok(names_another_source(binding, now))
+}
+
+/// Whether the routes in use name a source that is no longer the right one. IPv6 routes that name none are as good as
+/// those that do: the kernel never takes the VIP of a route. So it is when VIPs that were addresses have hidden the
+/// node's own, until they went.
+fn names_another_source(used: VipBinding, now: VipBinding) -> bool {
+    match (used, now) {
+        (
+            VipBinding::Route { source_v4: used_v4, source_v6: used_v6 },
+            VipBinding::Route { source_v4, source_v6 },
+        ) => used_v4 != source_v4 || (used_v6.is_some() && used_v6 != source_v6),
+        _ => used != now,
+    }
 }
 
 /// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
@@ -100,5 +113,28 @@ pub(super) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Erro
             }
         }
         sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn naming(source_v4: Option<&str>, source_v6: Option<&str>) -> VipBinding {
+        VipBinding::Route {
+            source_v4: source_v4.map(|ip| ip.parse().unwrap()),
+            source_v6: source_v6.map(|ip| ip.parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn routes_that_name_no_ipv6_source_need_none_and_every_other_difference_counts() {
+        let used = naming(Some("192.0.2.1"), None);
+        assert!(!names_another_source(used, naming(Some("192.0.2.1"), Some("2001:db8::1"))));
+        assert!(names_another_source(used, naming(Some("192.0.2.2"), None)));
+        assert!(names_another_source(naming(None, None), used), "IPv4 would take the VIP itself");
+        let both = naming(Some("192.0.2.1"), Some("2001:db8::1"));
+        assert!(names_another_source(both, used) && !names_another_source(both, both));
+        assert!(!names_another_source(VipBinding::Address, VipBinding::Address));
     }
 }
