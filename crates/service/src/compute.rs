@@ -6,13 +6,12 @@ use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualS
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
 
 use crate::{
-    DesiredService, DesiredVirtualServer, HealthCheck, Options, Refused, Service, ServiceKind, ServicePort,
-    TrafficPolicy, WithoutLocalEndpoint,
+    Choice, DesiredService, DesiredVirtualServer, HealthCheck, NotServed, Options, Refused, Service,
+    ServicePort, TrafficPolicy, WithoutLocalEndpoint,
     cluster_ips::ClusterIps,
     endpoints::{PortEndpoint, endpoints_of},
     external_addresses::ExternalAddresses,
     frontend::{Frontend, frontends},
-    selection::Selection,
     slice::{KnownSlice, Traits},
     this_node::ThisNode,
 };
@@ -26,8 +25,7 @@ impl DesiredService {
         options: &Options,
         cluster_ips: &ClusterIps,
     ) -> Option<Self> {
-        if service.other_proxy || service.kind == ServiceKind::ExternalName || service.cluster_ips.is_empty()
-        {
+        if NotServed::of(service).is_some() {
             return None;
         }
         let external = ExternalAddresses::of(service, node, options, cluster_ips);
@@ -78,12 +76,12 @@ impl<'a> Parts<'a> {
         for side in siblings.chunk_by(|a, b| a.traffic() == b.traffic()) {
             let [one, ..] = side else { continue };
             let policy = self.service.policy(one.traffic(), self.options);
-            if policy == TrafficPolicy::Local && Selection::misses_local(endpoints) {
+            if policy == TrafficPolicy::Local && Choice::misses_local(endpoints) {
                 let (traffic, family) = (one.traffic(), one.family());
                 self.without_local_endpoint.push(WithoutLocalEndpoint { traffic, family });
             }
-            let selection = Selection::decide(endpoints, one.traffic(), policy);
-            let used: Vec<_> = endpoints.iter().filter(|endpoint| selection.uses(endpoint)).collect();
+            let choice = Choice::decide(endpoints, one.traffic(), policy);
+            let used: Vec<_> = endpoints.iter().filter(|endpoint| choice.uses(endpoint)).collect();
             self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(one.port, endpoint)));
 
             let real_servers: Vec<_> = used.into_iter().map(real_server).collect();

@@ -4,7 +4,7 @@ use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
 
 use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::{AllowedSource, Element};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{AddressKind, Refused, Traffic};
 
@@ -69,7 +69,7 @@ impl DesiredVirtualServer {
 /// The answer at a Service's `healthCheckNodePort`: how many endpoints on this node are ready, each pod
 /// counted once whatever its ports. One that terminates may still be used, but no new client is to be sent
 /// here for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheck {
     /// Where the load balancer asks.
     pub port: NonZero<u16>,

@@ -3,7 +3,7 @@
 use ipvs::{Family, RealServerAddress};
 
 use crate::{
-    ServicePort,
+    EndpointPort, ServicePort,
     slice::{KnownSlice, Traits},
 };
 
@@ -15,8 +15,6 @@ pub(crate) struct PortEndpoint {
 }
 
 /// The endpoints of a port in one family, over all slices, sorted by address, each address once.
-///
-/// A slice's port belongs to the Service's port of the same name and protocol.
 pub(crate) fn endpoints_of(
     port: &ServicePort,
     family: Family,
@@ -25,8 +23,7 @@ pub(crate) fn endpoints_of(
 ) -> Vec<PortEndpoint> {
     let mut endpoints = Vec::new();
     for slice in slices.iter().filter(|slice| slice.family == family) {
-        let same = slice.ports.iter().filter(|of| of.protocol == port.protocol && of.name == port.name);
-        for listening in same {
+        for listening in slice.ports.iter().filter(|of| belongs(of, port)) {
             endpoints.extend(slice.endpoints.iter().map(|endpoint| PortEndpoint {
                 address: RealServerAddress { ip: endpoint.address, port: listening.port },
                 traits: slice.traits(endpoint, zone),
@@ -36,6 +33,11 @@ pub(crate) fn endpoints_of(
     endpoints.sort_by_key(|endpoint| (endpoint.address, precedence(endpoint.traits)));
     endpoints.dedup_by_key(|endpoint| endpoint.address);
     endpoints
+}
+
+/// A slice's port belongs to the Service's port of the same name and protocol.
+pub(crate) fn belongs(listening: &EndpointPort, port: &ServicePort) -> bool {
+    listening.protocol == port.protocol && listening.name == port.name
 }
 
 /// Which of several records of one address counts: the least. While an endpoint moves between slices,

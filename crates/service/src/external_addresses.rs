@@ -3,7 +3,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{AddressKind, ExternalIps, Options, Service, cluster_ips::ClusterIps, this_node::ThisNode};
 
@@ -19,7 +19,7 @@ pub(crate) struct ExternalAddresses {
 }
 
 /// An external address that a Service asks for and does not get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Refused {
     /// The address.
     pub ip: IpAddr,
@@ -30,7 +30,7 @@ pub struct Refused {
 }
 
 /// Why an address is not served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
     /// It means something else to every host.
@@ -45,7 +45,7 @@ pub enum Refusal {
 
 /// Addresses that mean something else to every host. The API server refuses most of them in a `spec`, but not in a
 /// `status`, and manifests in a directory do not pass through it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Special {
     /// `0.0.0.0` and `::`.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     ExternalIps, Options, Service, ServicePort, Traffic, TrafficPolicy,
@@ -23,7 +23,7 @@ pub(crate) struct Frontend<'a> {
 /// first counts, and where several Services claim it too: ClusterIPs and NodePorts are given out by the API
 /// server, each once, and a load balancer's address by a controller, while an external IP is whatever
 /// somebody wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
     /// A ClusterIP.
@@ -78,10 +78,7 @@ impl Frontend<'_> {
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
-        match self.kind {
-            AddressKind::ClusterIp => Traffic::Internal,
-            AddressKind::NodePort | AddressKind::LoadBalancer | AddressKind::ExternalIp => Traffic::External,
-        }
+        self.kind.traffic()
     }
 
     /// The address, if it is to be made local to this node. A ClusterIP always; another one unless an

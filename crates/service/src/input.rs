@@ -7,6 +7,7 @@ use std::{net::IpAddr, num::NonZero, sync::Arc, time::SystemTime};
 
 use ipnet::IpNet;
 use ipvs::{Family, Protocol};
+use serde::{Deserialize, Serialize};
 
 use crate::ObjectName;
 
@@ -85,7 +86,7 @@ pub enum ServiceKind {
 }
 
 /// `internalTrafficPolicy` and `externalTrafficPolicy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TrafficPolicy {
     /// Every endpoint of the cluster.
     #[default]

@@ -22,16 +22,20 @@
 //! - Services meet only where they ask for the same thing. An address and port goes to the first of
 //!   their claims, and with it the elements by which its flows are masqueraded and its clients let in; VIPs,
 //!   hairpins and health check ports are counted.
+//! - [`State::explain`] goes the same way again for one Service and keeps what was passed over, with the reason.
 //! - [`State::apply`] answers with the keys whose desired value may be another one now, so that whoever
 //!   writes to the kernel looks at those and at nothing else.
 
 mod change;
+mod choice;
 mod claims;
 mod cluster_ips;
 mod compute;
 mod counted;
 mod desired;
 mod endpoints;
+mod explain;
+mod explanation;
 mod external_addresses;
 mod frontend;
 mod health;
@@ -41,7 +45,6 @@ mod options;
 mod record;
 mod records;
 mod reports;
-mod selection;
 mod shared;
 mod slice;
 mod source_ranges;
@@ -55,6 +58,10 @@ mod urgency;
 pub use change::Change;
 pub use claims::Conflict;
 pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
+pub use explanation::{
+    Choice, ExplainedAddress, ExplainedEndpoint, Explanation, NotServed, Part, Reach, Unused, UnusedSlice,
+    Verdict,
+};
 pub use external_addresses::{Refusal, Refused, Special};
 pub use frontend::AddressKind;
 pub use input::{

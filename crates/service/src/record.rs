@@ -3,8 +3,13 @@
 use ipvs::ServiceAddress;
 
 use crate::{
-    DesiredService, DesiredVirtualServer, ObjectName, Options, Service, Urgency, claims::Claim,
-    cluster_ips::ClusterIps, slice::KnownSlice, this_node::ThisNode,
+    DesiredService, DesiredVirtualServer, Explanation, NotServed, ObjectName, Options, Service, Urgency,
+    claims::Claim,
+    cluster_ips::ClusterIps,
+    explain::{Known, unused_slices},
+    frontend::Frontend,
+    slice::KnownSlice,
+    this_node::ThisNode,
 };
 
 /// A Service and its slices, whichever came first, and what they ask for.
@@ -38,6 +43,39 @@ impl Record {
         let service = self.service.as_ref()?;
         let desired = DesiredService::compute(service, &self.slices, node, options, cluster_ips)?;
         Some(Demand { desired, urgency: Urgency::of(service), created: service.created })
+    }
+
+    /// Why it is served as it is. Who holds an address is known elsewhere.
+    pub(crate) fn explain<'a>(
+        &self,
+        name: &ObjectName,
+        node: &ThisNode,
+        options: &Options,
+        cluster_ips: &ClusterIps,
+        holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
+    ) -> Explanation {
+        let service = self.service.as_ref();
+        let desired = self.demand.as_ref().map(|demand| &demand.desired);
+        let known = service.zip(desired).map(|(service, desired)| Known {
+            service,
+            slices: &self.slices,
+            node,
+            options,
+            cluster_ips,
+            desired,
+        });
+        let in_words = |(object, problems): (&ObjectName, &[String])| {
+            problems.iter().map(|problem| format!("{object}: {problem}")).collect::<Vec<_>>()
+        };
+        Explanation {
+            service: name.clone(),
+            not_served: service.map_or(Some(NotServed::Unknown), NotServed::of),
+            parts: known.map(|known| known.parts(holder)).unwrap_or_default(),
+            unused_slices: service.map(|it| unused_slices(it, &self.slices)).unwrap_or_default(),
+            refused: desired.map(|it| it.refused.to_vec()).unwrap_or_default(),
+            health_check: desired.and_then(|it| it.health_check),
+            problems: self.problems().flat_map(in_words).collect(),
+        }
     }
 
     /// Puts a slice in. Whether that changes anything.

@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, mem};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    Change, EndpointSlice, ObjectName, Options, Service,
+    Change, EndpointSlice, Explanation, ObjectName, Options, Service,
     cluster_ips::ClusterIps,
+    frontend::Frontend,
     record::{Demand, Record},
     slice::KnownSlice,
     strings::Strings,
@@ -193,6 +194,17 @@ impl Records {
             return None;
         }
         record.compute(&self.node, &self.options, &self.cluster_ips)
+    }
+
+    /// Why a Service is served as it is, given who holds an address.
+    pub(crate) fn explain<'a>(
+        &self,
+        service: &ObjectName,
+        holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
+    ) -> Explanation {
+        let unknown = Record::default();
+        let record = self.services.get(service).map_or(&unknown, |record| record);
+        record.explain(service, &self.node, &self.options, &self.cluster_ips, holder)
     }
 
     /// What is known of this node.

@@ -6,8 +6,8 @@ use ipvs::ServiceAddress;
 use netfilter::Element;
 
 use crate::{
-    Change, Conflict, DesiredService, DesiredVirtualServer, HealthCheck, ObjectName, Options, Refused,
-    Touched, Urgency, WithoutLocalEndpoint, claims::Claims, record::Demand, records::Records,
+    Change, Conflict, DesiredService, DesiredVirtualServer, Explanation, HealthCheck, ObjectName, Options,
+    Refused, Touched, Urgency, WithoutLocalEndpoint, claims::Claims, record::Demand, records::Records,
     reports::Reports, shared::Shared,
 };
 
@@ -109,6 +109,11 @@ impl State {
     /// no such Service, or it is not ours to serve.
     pub fn desired(&self, service: &ObjectName) -> Option<&DesiredService> {
         self.records.demand(service).map(|demand| &demand.desired)
+    }
+
+    /// Why a Service is served on this node as it is.
+    pub fn explain(&self, service: &ObjectName) -> Explanation {
+        self.records.explain(service, |frontend| self.claims.holder(&frontend.address))
     }
 
     /// The addresses and ports that more than one Service wants, sorted.

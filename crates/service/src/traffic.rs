@@ -1,11 +1,11 @@
 //! Where traffic comes in, and which policy counts there.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Options, Service, ServiceKind, TrafficPolicy};
 
 /// Where traffic comes in. Each way has a policy of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Traffic {
     /// At the ClusterIP: `internalTrafficPolicy`.

@@ -23,7 +23,7 @@ use proptest::{
 use rustc_hash::FxHashSet;
 use service::{
     AddressKind, Change, Endpoint, EndpointSlice, ExternalIps, Node, NodePortAddresses, ObjectName, Options,
-    Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy,
+    Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy, Verdict,
 };
 
 /// The inputs after all events: what a list would say.
@@ -369,6 +369,35 @@ proptest! {
                 let (one, other) = (&one.real_servers, &other.real_servers);
                 prop_assert_eq!(one == other, Arc::ptr_eq(one, other));
             }
+        }
+    }
+
+    #[test]
+    fn what_is_explained_is_what_is_wanted(options in any_options(), changes in vec(any_change(), 0..40)) {
+        let state = applied(&options, &changes);
+        for name in Inputs::after(&changes).services.keys() {
+            let explanation = state.explain(name);
+            let Some(desired) = state.desired(name) else {
+                prop_assert!(explanation.not_served.is_some() && explanation.parts.is_empty());
+                continue;
+            };
+            prop_assert_eq!(explanation.not_served, None);
+            prop_assert_eq!(&explanation.refused[..], &desired.refused[..]);
+            let mut explained = BTreeMap::new();
+            for part in &explanation.parts {
+                let used: Vec<_> = part.endpoints.iter().filter(|it| it.verdict == Verdict::Used).collect();
+                for at in &part.addresses {
+                    let real_servers: Vec<_> = used.iter().map(|it| it.address).collect();
+                    prop_assert!(explained.insert(at.address, real_servers).is_none(), "{} twice", at.address);
+                    let elsewhere = state.owner(&at.address).filter(|holder| *holder != name);
+                    prop_assert_eq!(at.held_by.as_ref(), elsewhere);
+                    prop_assert_eq!(at.vip, desired.vips.contains(&at.address.ip));
+                }
+            }
+            let wanted: BTreeMap<_, Vec<_>> = desired.virtual_servers.iter().map(|server| {
+                (server.address, server.real_servers.iter().map(|real| real.address).collect())
+            }).collect();
+            prop_assert_eq!(explained, wanted);
         }
     }
 }

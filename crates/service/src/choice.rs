@@ -1,33 +1,8 @@
 //! Which endpoints of a port are used.
 
-use crate::{Traffic, TrafficPolicy, endpoints::PortEndpoint, slice::Traits};
+use crate::{Choice, Reach, Traffic, TrafficPolicy, Verdict, endpoints::PortEndpoint, slice::Traits};
 
-/// The decision over the endpoints of one port: it is taken once, for all of them together, and then
-/// says of each whether it is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Selection {
-    /// The ready endpoints within reach.
-    Ready(Reach),
-    /// None of them is ready. Those that terminate but still serve are better than nothing (KEP-1669).
-    Draining(Reach),
-    /// There are neither.
-    Nothing,
-}
-
-/// How far traffic may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// To every endpoint of the cluster.
-    Cluster,
-    /// To the endpoints that run on this node: the policy demands it.
-    Local,
-    /// To the endpoints that are hinted for this node (KEP-3015).
-    HintedNode,
-    /// To the endpoints that are hinted for this node's zone (KEP-2433).
-    HintedZone,
-}
-
-impl Selection {
+impl Choice {
     /// Decides for traffic that comes in one way, by the policy for it. Hints prefer, a policy demands:
     /// they do not mix.
     pub(crate) fn decide(endpoints: &[PortEndpoint], traffic: Traffic, policy: TrafficPolicy) -> Self {
@@ -61,6 +36,29 @@ impl Selection {
         endpoint.traits.contains(needed | reach.needs())
     }
 
+    /// The same of one endpoint, with the reason: [`Verdict::Used`] if, and only if, it takes it.
+    pub(crate) fn verdict(self, endpoint: &PortEndpoint, policy: TrafficPolicy) -> Verdict {
+        let has = |traits| endpoint.traits.contains(traits);
+        let (reach, ready) = match self {
+            Self::Ready(reach) => (reach, true),
+            Self::Draining(reach) => (reach, false),
+            Self::Nothing if policy == TrafficPolicy::Local => (Reach::Local, false),
+            Self::Nothing => (Reach::Cluster, false),
+        };
+        // What no decision could use comes first, then what lies out of reach.
+        if !has(Traits::READY) && !has(Traits::TERMINATING) {
+            Verdict::NotReady
+        } else if !has(Traits::READY) && !has(Traits::SERVING) {
+            Verdict::NoLongerServing
+        } else if !has(reach.needs()) {
+            reach.verdict_outside()
+        } else if ready && !has(Traits::READY) {
+            Verdict::Terminating
+        } else {
+            Verdict::Used
+        }
+    }
+
     /// The first that takes any endpoint.
     fn first_of(selections: impl IntoIterator<Item = Self>, endpoints: &[PortEndpoint]) -> Self {
         selections
@@ -78,6 +76,17 @@ impl Reach {
             Self::Local => Traits::LOCAL,
             Self::HintedNode => Traits::FOR_THIS_NODE,
             Self::HintedZone => Traits::FOR_THIS_ZONE,
+        }
+    }
+
+    /// Why an endpoint is not used that lies outside.
+    fn verdict_outside(self) -> Verdict {
+        match self {
+            // Nothing lies outside.
+            Self::Cluster => Verdict::Used,
+            Self::Local => Verdict::OnAnotherNode,
+            Self::HintedNode => Verdict::HintedForOtherNodes,
+            Self::HintedZone => Verdict::HintedForOtherZones,
         }
     }
 

@@ -1,0 +1,234 @@
+//! Why a Service is served on this node as it is: the values, and how they read.
+
+use std::{fmt, net::IpAddr};
+
+use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
+use serde::{Deserialize, Serialize};
+
+use crate::{AddressKind, HealthCheck, ObjectName, Refused, Traffic, TrafficPolicy};
+
+/// What becomes of one Service on this node, and which field of which object decides it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The Service.
+    pub service: ObjectName,
+    /// Why nothing is served; the rest is empty then, but for the problems and what is known of slices.
+    pub not_served: Option<NotServed>,
+    /// Its addresses with their endpoints: one part for each port, family and choice of endpoints.
+    pub parts: Vec<Part>,
+    /// Slices of it of which no endpoint is a real server, whatever the endpoints' conditions.
+    pub unused_slices: Vec<UnusedSlice>,
+    /// The external addresses that it asks for and does not get.
+    pub refused: Vec<Refused>,
+    /// What a load balancer is told of this node, if it asks.
+    pub health_check: Option<HealthCheck>,
+    /// What was wrong with the Service and its slices, in words, the object first.
+    pub problems: Vec<String>,
+}
+
+/// Why a Service is not served at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotServed {
+    /// There is no such Service.
+    Unknown,
+    /// The label `service.kubernetes.io/service-proxy-name` gives it to another proxy.
+    OtherProxy,
+    /// `spec.type: ExternalName`.
+    ExternalName,
+    /// It is headless, or has no ClusterIP yet.
+    NoClusterIp,
+}
+
+/// Addresses of one port and family that choose among the same endpoints in the same way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The name of the port; empty for the only one.
+    pub port: String,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The family of addresses and endpoints.
+    pub family: Family,
+    /// What they choose.
+    pub choice: Choice,
+    /// The node's zone, if hints for zones are what decides.
+    pub zone: Option<String>,
+    /// Some endpoints are hinted for nodes or zones, and that does not count: not every ready one is hinted, or none
+    /// for this node or its zone, or the policy is Local.
+    pub hints_ignored: bool,
+    /// The addresses, sorted.
+    pub addresses: Vec<ExplainedAddress>,
+    /// The endpoints, those of each slice that has this port, sorted by address.
+    pub endpoints: Vec<ExplainedEndpoint>,
+}
+
+/// An address at which a port is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedAddress {
+    /// Where.
+    pub address: ServiceAddress,
+    /// What it is to the Service.
+    pub kind: AddressKind,
+    /// The policy that counts there: `spec.internalTrafficPolicy` or `spec.externalTrafficPolicy`.
+    pub policy: TrafficPolicy,
+    /// Whether the address is bound to kube-ipvs0; otherwise an interface of the node has it.
+    pub vip: bool,
+    /// Another Service, which has it because its claim comes first.
+    pub held_by: Option<ObjectName>,
+    /// The ranges of clients that are let in, first and last; `None`: everybody.
+    pub allowed_sources: Option<Vec<(IpAddr, IpAddr)>>,
+}
+
+/// An endpoint in a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedEndpoint {
+    /// Where it listens.
+    pub address: RealServerAddress,
+    /// The EndpointSlice that has it.
+    pub slice: ObjectName,
+    /// Whether it is used.
+    pub verdict: Verdict,
+}
+
+/// Which endpoints of a port are used: a decision over all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "use", content = "reach", rename_all = "kebab-case")]
+pub enum Choice {
+    /// The ready endpoints within reach.
+    Ready(Reach),
+    /// None of them is ready. Those that terminate but still serve are better than nothing (KEP-1669).
+    Draining(Reach),
+    /// There are neither.
+    Nothing,
+}
+
+/// How far traffic may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    /// To every endpoint of the cluster.
+    Cluster,
+    /// To the endpoints that run on this node: the policy demands it.
+    Local,
+    /// To the endpoints that are hinted for this node (KEP-3015).
+    HintedNode,
+    /// To the endpoints that are hinted for this node's zone (KEP-2433).
+    HintedZone,
+}
+
+/// Whether an endpoint is used, and what decides if it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is a real server.
+    Used,
+    /// `conditions.ready` is false, and it does not terminate.
+    NotReady,
+    /// `conditions.terminating` is true and `conditions.serving` false.
+    NoLongerServing,
+    /// `conditions.terminating` is true, and there are ready ones.
+    Terminating,
+    /// Its `nodeName` is not this node, and the policy is Local.
+    OnAnotherNode,
+    /// Its `hints.forNodes` do not name this node.
+    HintedForOtherNodes,
+    /// Its `hints.forZones` do not name this node's zone.
+    HintedForOtherZones,
+    /// Another slice has the same address, and what that one says counts.
+    InAnotherSlice,
+}
+
+/// A slice of which no endpoint is a real server, whatever its conditions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnusedSlice {
+    /// Its name.
+    pub slice: ObjectName,
+    /// Its family.
+    pub family: Family,
+    /// How many endpoints it has.
+    pub endpoints: usize,
+    /// Why.
+    pub why: Unused,
+}
+
+/// Why no endpoint of a slice is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unused {
+    /// The Service has no ClusterIP of its family.
+    NoClusterIpOfItsFamily,
+    /// None of its ports has name and protocol of a port of the Service.
+    NoPortOfTheService,
+}
+
+impl fmt::Display for NotServed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "there is no such Service",
+            Self::OtherProxy => {
+                "the label service.kubernetes.io/service-proxy-name gives it to another proxy"
+            }
+            Self::ExternalName => "spec.type is ExternalName",
+            Self::NoClusterIp => "spec.clusterIPs has no address: it is headless",
+        })
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(reach) => write!(f, "the ready endpoints {reach}"),
+            Self::Draining(reach) => {
+                write!(f, "none is ready: the endpoints {reach} that terminate and still serve")
+            }
+            Self::Nothing => f.write_str("no endpoint: clients are refused"),
+        }
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cluster => "of the cluster",
+            Self::Local => "on this node",
+            Self::HintedNode => "hinted for this node",
+            Self::HintedZone => "hinted for this node's zone",
+        })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Used => "used",
+            Self::NotReady => "not used: conditions.ready is false",
+            Self::NoLongerServing => "not used: conditions.terminating is true, and conditions.serving false",
+            Self::Terminating => "not used: conditions.terminating is true, and others are ready",
+            Self::OnAnotherNode => "not used: nodeName is another node, and the policy is Local",
+            Self::HintedForOtherNodes => "not used: hints.forNodes are other nodes",
+            Self::HintedForOtherZones => "not used: hints.forZones are other zones",
+            Self::InAnotherSlice => "not used: another slice has the same address, and that counts",
+        })
+    }
+}
+
+impl fmt::Display for Unused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoClusterIpOfItsFamily => "the Service has no ClusterIP of this family",
+            Self::NoPortOfTheService => {
+                "no port in it has the name and protocol of a port of the Service (spec.ports)"
+            }
+        })
+    }
+}
+
+impl AddressKind {
+    /// Where traffic comes in at such an address.
+    pub fn traffic(self) -> Traffic {
+        match self {
+            Self::ClusterIp => Traffic::Internal,
+            Self::NodePort | Self::LoadBalancer | Self::ExternalIp => Traffic::External,
+        }
+    }
+}
