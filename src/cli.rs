@@ -1,9 +1,12 @@
 //! The command line.
 
 mod cleanup;
+mod diff;
+mod explain;
 mod flags;
 mod list;
 mod output;
+mod question;
 mod resync;
 mod run;
 mod status;
@@ -11,12 +14,14 @@ mod status;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
+use service::ObjectName;
 use watcher::one_line;
 
 pub use flags::{Flags, IdleFlags, KernelFlags, ListenFlags};
 
 use crate::{config, control};
 use output::Format;
+use question::Question;
 
 /// The exit code for a command line or a configuration that cannot be: `EX_USAGE` of sysexits.h.
 pub const USAGE: u8 = 64;
@@ -48,6 +53,16 @@ enum Command {
         #[command(flatten)]
         output: output::Args,
     },
+    /// Print what differs between the kernel and what is wanted; exits with 0, 1 or 2 as diff does
+    Diff(Question),
+    /// Print where a Service is served, and why each endpoint is used or not
+    Explain {
+        /// The Service
+        #[arg(value_name = "NAMESPACE/NAME")]
+        service: ObjectName,
+        #[command(flatten)]
+        question: Question,
+    },
     /// Have the daemon compare and repair everything, and print what it did
     Resync(Ask),
     /// Print how the daemon stands
@@ -77,6 +92,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         None => run::run(&command_line.flags),
         Some(Command::Run(flags)) => run::run(&flags),
         Some(Command::List { output }) => list::list(output.format),
+        Some(Command::Diff(question)) => Ok(diff::diff(&question)),
+        Some(Command::Explain { service, question }) => explain::explain(&service, &question),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),

@@ -21,6 +21,7 @@ mod vmodule;
 mod without_effect;
 
 use std::{
+    collections::BTreeSet,
     io,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -29,9 +30,10 @@ use std::{
 
 use clap::ValueEnum;
 use ipnet::IpNet;
-use ipvs::{Scheduler, Timeouts};
+use ipvs::{Family, Scheduler, Timeouts};
 use netfilter::{HostFirewall, LocalTraffic, Policy};
-use service::{ExternalIps, NodePortAddresses};
+use service::{ExternalIps, NodePortAddresses, Options};
+use watcher::Ownership;
 
 pub use duration::{GoDuration, InvalidDuration};
 pub use excluded::Excluded;
@@ -209,6 +211,22 @@ impl Settings {
             local_traffic,
             host_firewall: self.host_firewall,
         }
+    }
+
+    /// What Services are served by.
+    pub fn options(&self) -> Options {
+        Options {
+            node_name: self.node_name.as_str().into(),
+            scheduler: self.scheduler,
+            node_port_addresses: self.node_port_addresses.clone(),
+            bind_address: self.bind_address,
+            external_ips: self.external_ips.clone(),
+        }
+    }
+
+    /// What of the kernel is ours, where these families are served.
+    pub fn ownership(&self, families: BTreeSet<Family>) -> Ownership {
+        Ownership { families, exclude: self.exclude_cidrs.clone() }
     }
 }
 

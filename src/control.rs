@@ -9,6 +9,8 @@ mod server;
 use serde::{Deserialize, Serialize};
 
 use reconciler::Report;
+use service::{Explanation, ObjectName};
+use watcher::Plan;
 
 use crate::advice::Advice;
 
@@ -20,9 +22,16 @@ pub use server::{Answers, BindError, Server};
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
 
 /// What the daemon is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Request {
+    /// Read everything, and say what a resync would do.
+    Diff,
+    /// Say why a Service is served as it is.
+    Explain {
+        /// The Service.
+        service: ObjectName,
+    },
     /// Read everything, repair everything, and say what was done.
     Resync,
     /// Say how things stand.
@@ -51,6 +60,10 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Response {
+    /// To [`Request::Diff`]: what differs, as what would be done about it.
+    Plan(Plan),
+    /// To [`Request::Explain`].
+    Explanation(Box<Explanation>),
     /// To [`Request::Resync`]: what was done.
     Report(Report),
     /// To [`Request::Status`]: how things stand.

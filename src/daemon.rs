@@ -1,5 +1,6 @@
 //! The daemon: what is around the writer thread.
 
+mod absent;
 mod config_file;
 mod conntrack;
 mod first_write;
@@ -38,6 +39,7 @@ use crate::{
     leftovers::{self, ThisNode},
     preflight,
 };
+pub use absent::Absent;
 use config_file::Unusable;
 use kernel::Opened;
 use listeners::Listeners;

@@ -35,9 +35,9 @@ fn who_is_not_root_is_told_nothing_even_where_the_socket_lets_him_in() {
     for path in [files.path(), &program, daemon.socket(), daemon.socket().parent().unwrap()] {
         open_to_everybody(path);
     }
-    for request in ["status", "resync"] {
+    for request in [&["status"][..], &["resync"], &["diff"], &["explain", "default/kubernetes"]] {
         let mut asks = Command::new(&program);
-        asks.args([request, "--control-socket"]).arg(daemon.socket());
+        asks.args(request).arg("--control-socket").arg(daemon.socket());
         let refused = asks.uid(NOBODY).gid(NOBODY).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success());

@@ -13,7 +13,7 @@ use crate::control::{Request, Response, ask};
 
 /// Has the daemon compare and repair everything. What failed makes the exit code 1.
 pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
-    let Response::Report(report) = ask(socket, Request::Resync)? else {
+    let Response::Report(report) = ask(socket, &Request::Resync)? else {
         bail!("the daemon answered another question");
     };
     match format {

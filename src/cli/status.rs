@@ -20,7 +20,7 @@ const FIRST_REPAIRS: usize = 5;
 
 /// Prints how the daemon stands.
 pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
-    let Response::Status(status) = ask(socket, Request::Status)? else {
+    let Response::Status(status) = ask(socket, &Request::Status)? else {
         bail!("the daemon answered another question");
     };
     match format {

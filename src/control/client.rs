@@ -9,15 +9,15 @@ use std::{
 
 use super::{Request, Response};
 
-/// How long the daemon may take to read and repair everything.
+/// How long the daemon may take to read everything, and to repair it.
 const RESYNC_PATIENCE: Duration = Duration::from_secs(120);
-/// How long it may take to say how it stands: after the sync that is running.
+/// How long it may take to say what it knows: after the sync that is running.
 const STATUS_PATIENCE: Duration = Duration::from_secs(20);
 
-fn patience(request: Request) -> Duration {
+fn patience(request: &Request) -> Duration {
     match request {
-        Request::Resync => RESYNC_PATIENCE,
-        Request::Status => STATUS_PATIENCE,
+        Request::Diff | Request::Resync => RESYNC_PATIENCE,
+        Request::Explain { .. } | Request::Status => STATUS_PATIENCE,
     }
 }
 
@@ -60,7 +60,7 @@ pub enum AskError {
 }
 
 /// Asks the daemon and waits for its answer, which is never [`Response::Error`].
-pub fn ask(path: &Path, request: Request) -> Result<Response, AskError> {
+pub fn ask(path: &Path, request: &Request) -> Result<Response, AskError> {
     let path = path.to_owned();
     match exchange(&path, request) {
         Ok(line) => match Response::decode(line.as_bytes()) {
@@ -76,11 +76,11 @@ pub fn ask(path: &Path, request: Request) -> Result<Response, AskError> {
     }
 }
 
-fn exchange(path: &Path, request: Request) -> io::Result<String> {
+fn exchange(path: &Path, request: &Request) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(patience(request)))?;
     stream.set_write_timeout(Some(patience(request)))?;
-    let mut line = serde_json::to_vec(&request)?;
+    let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     match stream.write_all(&line) {
         // Whoever may not ask is told so and hung up on, before he has been heard.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use reconciler::{Report, Trigger};
+use service::{Options, State};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream as AsyncStream,
@@ -15,6 +16,7 @@ use tokio::{
     task::spawn_blocking,
     time::timeout,
 };
+use watcher::Plan;
 
 use super::*;
 use crate::advice::{Cause, Severity};
@@ -54,6 +56,10 @@ fn report() -> Report {
 impl Answers for Fixed {
     fn answer(&self, request: Request) -> Response {
         match request {
+            Request::Diff => Response::Plan(Plan::default()),
+            Request::Explain { service } => {
+                Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
+            }
             Request::Resync => Response::Report(report()),
             Request::Status => Response::Status(Box::new(status())),
         }
@@ -88,8 +94,8 @@ fn say(daemon: &Daemon, bytes: &[u8]) -> String {
 #[test]
 fn each_request_gets_its_answer() {
     let daemon = daemon();
-    assert_eq!(ask(&daemon.path, Request::Status).unwrap(), Response::Status(Box::new(status())));
-    assert_eq!(ask(&daemon.path, Request::Resync).unwrap(), Response::Report(report()));
+    assert_eq!(ask(&daemon.path, &Request::Status).unwrap(), Response::Status(Box::new(status())));
+    assert_eq!(ask(&daemon.path, &Request::Resync).unwrap(), Response::Report(report()));
 }
 
 #[test]
@@ -108,7 +114,7 @@ fn nonsense_is_answered_with_an_error_and_the_next_client_is_heard() {
         let answer = say(&daemon, nonsense);
         assert!(answer.starts_with("{\"error\":\"malformed request: "), "{answer}");
     }
-    ask(&daemon.path, Request::Status).unwrap();
+    ask(&daemon.path, &Request::Status).unwrap();
 }
 
 #[test]
@@ -122,7 +128,7 @@ fn clients_that_say_nothing_do_not_keep_others_out() {
     let daemon = daemon();
     let silent: Vec<_> = (0..4).map(|_| UnixStream::connect(&daemon.path).unwrap()).collect();
     let asked = Instant::now();
-    ask(&daemon.path, Request::Status).unwrap();
+    ask(&daemon.path, &Request::Status).unwrap();
     assert!(asked.elapsed() < Duration::from_secs(4), "it waited for those that say nothing");
     drop(silent);
 }
@@ -188,7 +194,7 @@ fn a_client_that_asks_and_is_gone_harms_nobody() {
     for _ in 0..100 {
         UnixStream::connect(&daemon.path).unwrap().write_all(b"{\"command\":\"resync\"}\n").unwrap();
     }
-    ask(&daemon.path, Request::Status).unwrap();
+    ask(&daemon.path, &Request::Status).unwrap();
 }
 
 #[test]
@@ -202,7 +208,7 @@ fn an_answer_that_comes_before_the_question_is_heard() {
         }
     });
     for _ in 0..100 {
-        let refused = ask(&path, Request::Status).unwrap_err();
+        let refused = ask(&path, &Request::Status).unwrap_err();
         assert!(matches!(&refused, AskError::Refused(reason) if reason == "no"), "{refused:?}");
     }
     refuses.join().unwrap();
@@ -221,7 +227,7 @@ fn a_second_daemon_is_refused_and_the_first_one_keeps_its_socket() {
     let daemon = daemon();
     let second = Runtime::new().unwrap().block_on(async { Server::bind(&daemon.path) }).unwrap_err();
     assert!(second.to_string().starts_with("another kube-ipvs runs on this node"), "{second}");
-    ask(&daemon.path, Request::Status).unwrap();
+    ask(&daemon.path, &Request::Status).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,7 +244,7 @@ async fn a_daemon_that_waits_for_its_turn_has_the_socket_as_soon_as_the_other_on
     tokio::spawn(async move { second.serve(Fixed).await });
     let answer = spawn_blocking({
         let path = path.clone();
-        move || ask(&path, Request::Status)
+        move || ask(&path, &Request::Status)
     })
     .await
     .unwrap();
@@ -255,7 +261,7 @@ fn the_socket_of_a_dead_daemon_is_replaced() {
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
     runtime.spawn(async move { server.serve(Fixed).await });
-    ask(&path, Request::Status).unwrap();
+    ask(&path, &Request::Status).unwrap();
 }
 
 #[test]
@@ -276,6 +282,6 @@ fn without_a_daemon_the_error_says_so() {
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     for path in [absent, dead] {
         let expected = format!("no daemon answers at {}: is kube-ipvs running on this node?", path.display());
-        assert_eq!(ask(&path, Request::Status).unwrap_err().to_string(), expected);
+        assert_eq!(ask(&path, &Request::Status).unwrap_err().to_string(), expected);
     }
 }

@@ -1,7 +1,7 @@
 //! What the control socket is answered.
 
 use reconciler::Handle;
-use watcher::api::Troubles;
+use watcher::{api::Troubles, one_line};
 
 use super::config_file::Unusable;
 use crate::{
@@ -20,13 +20,17 @@ pub(super) struct Operator {
 impl Answers for Operator {
     fn answer(&self, request: Request) -> Response {
         let answer = match request {
-            Request::Resync => self.handle.resync().map(Response::Report),
-            Request::Status => self.handle.status().map(|mut programmed| {
+            Request::Diff => self.handle.compare().map(Response::Plan),
+            Request::Explain { service } => {
+                self.handle.explain(service).map(|it| Response::Explanation(Box::new(it)))
+            }
+            Request::Resync => self.handle.resync().map(Response::Report).map_err(Into::into),
+            Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
                 programmed.problems.splice(0..0, self.troubles.lines());
                 let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
                 Response::Status(Box::new(control::Status { programmed, advice }))
             }),
         };
-        answer.unwrap_or_else(|stopped| Response::Error(stopped.to_string()))
+        answer.unwrap_or_else(|unanswered| Response::Error(one_line(&unanswered)))
     }
 }

@@ -47,7 +47,7 @@ impl PodCidrs {
         (found.ipv4.is_some() || found.ipv6.is_some()).then_some(found)
     }
 
-    fn told_by(change: &Change) -> Option<Self> {
+    pub(super) fn told_by(change: &Change) -> Option<Self> {
         if let Change::ApplyNode(node) = change { Self::of(node) } else { None }
     }
 }
@@ -143,7 +143,7 @@ impl Answers for Waiting {
     fn answer(&self, request: Request) -> Response {
         let problems: Vec<_> = [self.reason()].into_iter().chain(self.troubles.lines()).collect();
         match request {
-            Request::Resync => Response::Error(problems.join("; ")),
+            Request::Diff | Request::Explain { .. } | Request::Resync => Response::Error(problems.join("; ")),
             Request::Status => Response::Status(Box::new(Status {
                 programmed: reconciler::Status { problems, ..reconciler::Status::default() },
                 advice: self.unusable.advice().into_iter().collect(),

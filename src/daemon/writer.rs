@@ -6,9 +6,9 @@ use anyhow::Context;
 use ipvs::Family;
 use netfilter::conntrack::KernelConntrack;
 use reconciler::{Handle, Notices, Observer, Outlets, Timing};
-use service::{Options, State};
+use service::State;
 use tokio::task::{JoinHandle, spawn_blocking};
-use watcher::{Kernel, Ownership};
+use watcher::Kernel;
 
 use super::conntrack;
 use crate::{config::Settings, events::Outbox, metrics::Tidying};
@@ -26,14 +26,7 @@ impl Writer {
         observers: Vec<Box<dyn Observer>>,
         tidying: Tidying,
     ) -> anyhow::Result<(Handle, Self)> {
-        let options = Options {
-            node_name: settings.node_name.as_str().into(),
-            scheduler: settings.scheduler,
-            node_port_addresses: settings.node_port_addresses.clone(),
-            bind_address: settings.bind_address,
-            external_ips: settings.external_ips.clone(),
-        };
-        let ours = Ownership { families, exclude: settings.exclude_cidrs.clone() };
+        let ours = settings.ownership(families);
         let timing = Timing {
             sync_period: settings.sync_period,
             min_sync_period: settings.min_sync_period,
@@ -42,7 +35,7 @@ impl Writer {
         let stale_flows = conntrack::start(KernelConntrack::open()?, tidying)
             .context("cannot start the conntrack thread")?;
         let outlets = Outlets { notices: notices(outbox.cloned()), stale_flows, observers };
-        let started = reconciler::start(State::new(options), kernel, ours, timing, outlets);
+        let started = reconciler::start(State::new(settings.options()), kernel, ours, timing, outlets);
         let (handle, thread) = started.context("cannot start the writer thread")?;
         Ok((handle, Self(spawn_blocking(move || drop(thread.join())))))
     }

@@ -3,7 +3,8 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use dummy_interface::Changed;
-use service::Change;
+use service::{Change, Explanation, ObjectName};
+use watcher::{Plan, ReadError};
 
 use crate::{InUse, Report, Status};
 
@@ -20,6 +21,10 @@ pub(crate) enum Input {
     Resync(Sender<Report>),
     /// Say how things stand.
     Status(Sender<Status>),
+    /// Read everything, and say what a forced sync would do.
+    Compare(Sender<Result<Plan, Unanswered>>),
+    /// Say why a Service is served as it is.
+    Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
     /// Say what Services use of the node, once the first sync has ended.
     InUse(Sender<InUse>),
     /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
@@ -30,6 +35,20 @@ pub(crate) enum Input {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the reconciler has stopped")]
 pub struct Stopped;
+
+/// Why a question about the desired state has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    /// The lists are not complete: nothing can be said, and nothing is written either.
+    #[error("Services and EndpointSlices are not listed yet")]
+    NotListed,
+    /// There is nothing to compare with.
+    #[error(transparent)]
+    Unread(#[from] ReadError),
+    /// There is nobody to ask.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
 
 /// The way to the writer thread. Cheap to clone; never blocks except where it says so.
 #[derive(Clone, Debug)]
@@ -63,6 +82,20 @@ impl Handle {
         let (answer, answered) = channel();
         self.send(Input::Resync(answer))?;
         answered.recv().map_err(|_| Stopped)
+    }
+
+    /// Reads the kernel's whole state, and returns what a resync would do to it. Blocks meanwhile.
+    pub fn compare(&self) -> Result<Plan, Unanswered> {
+        let (answer, answered) = channel();
+        self.send(Input::Compare(answer))?;
+        answered.recv().map_err(|_| Stopped)?
+    }
+
+    /// Why a Service is served on this node as it is. Blocks while a sync is running.
+    pub fn explain(&self, service: ObjectName) -> Result<Explanation, Unanswered> {
+        let (answer, answered) = channel();
+        self.send(Input::Explain(service, answer))?;
+        answered.recv().map_err(|_| Stopped)?
     }
 
     /// How things stand. Blocks while a sync is running.

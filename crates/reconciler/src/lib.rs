@@ -34,7 +34,7 @@ mod schedulers;
 mod stale_flows;
 mod writer;
 
-pub use handle::{Handle, Stopped};
+pub use handle::{Handle, Stopped, Unanswered};
 pub use in_use::InUse;
 pub use notice::{Notice, Notices, Reason};
 pub use observer::{News, Observation, Observer, Subject};

@@ -159,6 +159,12 @@ impl Reconciler {
         Some(Trigger::TablesChanged)
     }
 
+    /// Reads everything and compares it, and changes nothing: what a sync would do now, were it forced.
+    pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
+        let observed = Observed::read(&mut self.kernel)?;
+        Ok(diff(&self.state, &observed, Scope::All, &self.ours))
+    }
+
     /// Reads what must be read, compares, and carries out the plan.
     pub(crate) fn sync(&mut self, trigger: Trigger) -> Synced {
         let begin = Instant::now();

@@ -7,12 +7,12 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use service::{Change, Conflict, State};
-use watcher::{Kernel, Ownership};
+use service::{Change, Conflict, Explanation, ObjectName, State};
+use watcher::{Kernel, Ownership, Plan};
 
 use crate::{
     Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Subject,
-    Timing, Trigger,
+    Timing, Trigger, Unanswered,
     draining::Draining,
     handle::Input,
     journal::{Journal, NO_NODE_PORTS},
@@ -126,6 +126,8 @@ impl Writer {
             // Whoever asked may have gone; that is no failure of ours.
             Input::Resync(answer) => drop(answer.send(Report::not_ready())),
             Input::Status(answer) => drop(answer.send(self.status())),
+            Input::Compare(answer) => drop(answer.send(self.compare())),
+            Input::Explain(service, answer) => drop(answer.send(self.explain(&service))),
             Input::InUse(answer) if self.last.is_some() => {
                 drop(answer.send(InUse::of(self.reconciler.state())));
             }
@@ -192,6 +194,18 @@ impl Writer {
         let state = self.reconciler.state();
         let observation = Observation { report, complete, state, triggered_at: &triggered_at };
         self.observers.iter_mut().for_each(|observer| observer.synced(&observation));
+    }
+
+    fn compare(&mut self) -> Result<Plan, Unanswered> {
+        if self.is_listed() { Ok(self.reconciler.compare()?) } else { Err(Unanswered::NotListed) }
+    }
+
+    fn explain(&self, service: &ObjectName) -> Result<Explanation, Unanswered> {
+        if self.is_listed() {
+            Ok(self.reconciler.state().explain(service))
+        } else {
+            Err(Unanswered::NotListed)
+        }
     }
 
     fn status(&self) -> Status {

@@ -1,0 +1,169 @@
+//! What an operator asks at night: what differs, and why an endpoint is not used; with the daemon and without.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+mod cluster;
+
+use cluster::{Cluster, NO_PERIOD, Service, V4, V6, elsewhere, here, tcp};
+use serde_json::{Value, json};
+use testkit::{
+    daemon::{binary, eventually},
+    lab::CLUSTER_CIDR,
+};
+
+/// A question, with the exit code and what was printed, errors last.
+fn ask(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
+    let output =
+        cluster.lab.node.command(&binary().unwrap().to_string_lossy()).args(arguments).output().unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(printed).unwrap())
+}
+
+/// The same to the daemon.
+fn ask_daemon(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
+    let socket = cluster.daemon().socket().to_str().unwrap();
+    ask(cluster, &[arguments, &["--control-socket", socket]].concat())
+}
+
+/// The same where no daemon runs: its flags are given in its place.
+fn ask_without(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
+    let nobody = ["--control-socket=/run/nobody.sock", "--"];
+    let manifests = format!("--manifests={}", cluster.manifests.path().display());
+    let cluster_cidr = format!("--cluster-cidr={CLUSTER_CIDR}");
+    let daemon = ["--proxy-mode=ipvs", "--hostname-override=node", &cluster_cidr, &manifests];
+    ask(cluster, &[arguments, &nobody, &daemon].concat())
+}
+
+/// Both answers, which must be the same.
+fn ask_both(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
+    let (with, without) = (ask_daemon(cluster, arguments), ask_without(cluster, arguments));
+    assert_eq!(with, without);
+    with
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn diff_says_nothing_where_all_is_well_and_else_what_a_resync_would_do_and_does_it_not() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    cluster.apply(&Service::tcp(V4).endpoints([1]));
+    eventually("all is as wanted", || {
+        anyhow::ensure!(ask_both(&cluster, &["diff"]) == (Some(0), String::new()));
+        Ok(())
+    })
+    .unwrap();
+
+    cluster.lab.node.run("ipvsadm", &["-D", "-t", &format!("{V4}:80")]).unwrap();
+    let pod = cluster.pod_address(1, V4.parse().unwrap());
+    let expected =
+        format!("add virtual server TCP {V4}:80 rr\nadd real server TCP {V4}:80 -> {pod} weight 1\n");
+    assert_eq!(ask_both(&cluster, &["diff"]), (Some(1), expected));
+    assert!(!cluster.lab.node.run("ipvsadm", &["-Ln"]).unwrap().contains(V4), "nothing was done");
+
+    let (code, json) = ask_both(&cluster, &["diff", "-o", "json"]);
+    let plan: watcher::Plan = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, plan.len()), (Some(1), 2));
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn diff_without_a_daemon_and_without_its_flags_is_trouble_and_says_what_to_give() {
+    let cluster = Cluster::without_daemon(0);
+    let (code, said) = ask(&cluster, &["diff", "--control-socket=/run/nobody.sock"]);
+    assert_eq!(code, Some(2));
+    assert_eq!(
+        said,
+        "kube-ipvs: no daemon answers at /run/nobody.sock: is kube-ipvs running on this node? \
+         Without it, give its flags after --\n"
+    );
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn explain_says_of_each_endpoint_why_it_is_used_or_not_and_what_the_kernel_has_of_it() {
+    let cluster = Cluster::start(3, &[NO_PERIOD]);
+    let service = |pods: Vec<cluster::Endpoint>| {
+        let spec = json!({
+            "clusterIPs": [V4],
+            "externalIPs": ["127.0.0.1"],
+            "internalTrafficPolicy": "Local",
+            "ports": [{ "name": "http", "port": 80 }],
+        });
+        Service::new("web", &spec).endpoints(pods)
+    };
+    cluster.apply(&service(vec![here(1), here(2)]));
+    let mut connections: Vec<_> =
+        (0..2).map(|_| cluster.lab.client.connect(cluster::at(V4, 80)).unwrap()).collect();
+    cluster.write(&service(vec![here(1), here(2).terminating(), elsewhere(3)]));
+    cluster.weighs(tcp(V4, 80), 2, Some(0));
+    for connection in &mut connections {
+        connection.still_works().unwrap();
+    }
+
+    let [one, two, three] = [1, 2, 3].map(|pod| cluster.pod_address(pod, V4.parse().unwrap()).to_string());
+    let (code, said) = ask_both(&cluster, &["explain", "default/web"]);
+    let width =
+        [&one, &two, &three].map(String::len).into_iter().max().unwrap().max(format!("TCP {V4}:80").len());
+    let row = |left: &str, right: &str| format!("  {left:width$}  {right}\n");
+    let slice = "default/web-ipv4";
+    let rows = [
+        row(&format!("TCP {V4}:80"), "ClusterIP, internalTrafficPolicy Local"),
+        row(&one, &format!("used, {slice}, 1 active and 0 inactive connections")),
+        row(
+            &two,
+            &format!(
+                "not used: conditions.terminating is true, and others are ready, {slice}, drains with weight 0: 1 active and 0 inactive connections"
+            ),
+        ),
+        row(&three, &format!("not used: nodeName is another node, and the policy is Local, {slice}")),
+    ];
+    let expected = format!(
+        "default/web\n\nhttp TCP, IPv4: the ready endpoints on this node\n{}\n\
+         refused: spec.externalIPs: 127.0.0.1 is not served: it is a loopback address\n",
+        rows.concat()
+    );
+    assert_eq!((code, said), (Some(0), expected));
+
+    let (_, json) = ask_both(&cluster, &["explain", "default/web", "-o", "json"]);
+    let answer: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(answer["parts"][0]["endpoints"][1]["verdict"], "terminating");
+    assert_eq!(answer["kernel"][0]["real_servers"].as_array().unwrap().len(), 2);
+    assert_eq!(answer["refused"][0]["why"], json!({ "special": "loopback" }));
+
+    cluster.write(&service(vec![here(1)]));
+    eventually("what drains is in no slice", || {
+        let (_, said) = ask_both(&cluster, &["explain", "default/web"]);
+        let gone = "in no slice any more, drains with weight 0: 1 active and 0 inactive connections";
+        anyhow::ensure!(said.contains(&format!("  {two:width$}  {gone}\n")), "{said}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn explain_says_what_the_kernel_lacks_who_else_has_an_address_and_what_is_not_served() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    let first = Service::tcp(V4).endpoints([1]);
+    cluster.apply(&first);
+    let second = Service::new("second", &json!({ "clusterIPs": [V4, V6], "ports": [{ "port": 80 }] }));
+    cluster.write(
+        &second.patch(&json!({ "metadata": { "creationTimestamp": "2026-01-01T00:00:00Z" } })).endpoints([1]),
+    );
+    cluster.serves(tcp(V6, 80), &[1]);
+    cluster.lab.node.run("ipvsadm", &["-D", "-t", &format!("[{V6}]:80")]).unwrap();
+
+    let (_, said) = ask_both(&cluster, &["explain", "default/second"]);
+    assert!(
+        said.contains(&format!(
+            "ClusterIP, internalTrafficPolicy Cluster, but default/{} has it: its claim comes first",
+            first.name()
+        )),
+        "{said}"
+    );
+    assert!(said.contains("ClusterIP, internalTrafficPolicy Cluster, MISSING in the kernel"), "{said}");
+
+    let (code, said) = ask_both(&cluster, &["explain", "default/nobody"]);
+    assert_eq!((code, &*said), (Some(0), "default/nobody is not served: there is no such Service\n"));
+    let (code, said) = ask(&cluster, &["explain", "nobody"]);
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("\"nobody\" is not NAMESPACE/NAME"), "{said}");
+}
