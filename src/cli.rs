@@ -49,10 +49,7 @@ enum Command {
     #[command(args_override_self = true)]
     Run(Box<Flags>),
     /// Print this node's virtual servers as `ipvsadm -Ln` does; needs no daemon
-    List {
-        #[command(flatten)]
-        output: output::Args,
-    },
+    List(list::List),
     /// Print what differs between the kernel and what is wanted; exits with 0, 1 or 2 as diff does
     Diff(Question),
     /// Print where a Service is served, and why each endpoint is used or not
@@ -91,7 +88,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match command_line.command {
         None => run::run(&command_line.flags),
         Some(Command::Run(flags)) => run::run(&flags),
-        Some(Command::List { output }) => list::list(output.format),
+        Some(Command::List(flags)) => list::list(flags),
         Some(Command::Diff(question)) => Ok(diff::diff(&question)),
         Some(Command::Explain { service, question }) => explain::explain(&service, &question),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),

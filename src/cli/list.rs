@@ -1,18 +1,68 @@
 //! `kube-ipvs list`.
 
-use std::process::ExitCode;
+use std::{
+    fs::File,
+    io::{self, BufReader, BufWriter, Write},
+    process::ExitCode,
+};
 
-use ipvs::{Info, Ipvs, ObservedRealServer, ObservedVirtualServer, text::Listing};
+use anyhow::Context;
+use ipvs::{
+    Info, Ipvs, ObservedRealServer, ObservedVirtualServer,
+    connections::{self, connections},
+    text::{Columns, Listing},
+};
 use serde::Serialize;
 
 use super::{
     Format,
-    output::{print, print_json},
+    output::{self, print, print_json},
 };
 use crate::preflight;
 
-/// Prints this network namespace's virtual servers, whoever made them.
-pub(super) fn list(format: Format) -> anyhow::Result<ExitCode> {
+/// The kernel's text of all connections.
+const CONNECTIONS: &str = "/proc/net/ip_vs_conn";
+
+/// What is listed. `-o json` has configuration, counters and rates at once.
+#[derive(clap::Args, Clone, Copy, Debug)]
+#[group(multiple = false)]
+pub(super) struct What {
+    /// Show counters, as ipvsadm does
+    #[arg(long)]
+    stats: bool,
+    /// Show what comes in a second, as ipvsadm does
+    #[arg(long)]
+    rate: bool,
+    /// List the connections, as ipvsadm does
+    #[arg(short = 'c', long)]
+    connections: bool,
+}
+
+/// The flags of the command.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(super) struct List {
+    #[command(flatten)]
+    output: output::Args,
+    #[command(flatten)]
+    what: What,
+}
+
+/// Prints what IPVS has in this network namespace, whoever made it.
+pub(super) fn list(List { output, what }: List) -> anyhow::Result<ExitCode> {
+    if what.connections {
+        list_connections(output.format)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let columns = match what {
+        What { stats: true, .. } => Columns::Counters,
+        What { rate: true, .. } => Columns::Rates,
+        What { .. } => Columns::Configuration,
+    };
+    list_servers(output.format, columns)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
     let mut kernel = preflight::open_ipvs()?;
     let info = kernel.info()?;
     let mut servers = Vec::new();
@@ -21,10 +71,31 @@ pub(super) fn list(format: Format) -> anyhow::Result<ExitCode> {
         servers.push((virtual_server, real_servers));
     }
     match format {
-        Format::Text => print(&Listing { info, servers: &servers }.to_string())?,
+        Format::Text => print(&Listing { info, servers: &servers, columns }.to_string())?,
         Format::Json => print_json(&json(info, &servers))?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
+}
+
+/// There can be a million: each is printed as it is read.
+fn list_connections(format: Format) -> anyhow::Result<()> {
+    preflight::net_admin()?;
+    let text = File::open(CONNECTIONS).with_context(|| format!("cannot read {CONNECTIONS}"))?;
+    let text = BufReader::new(text);
+    let mut out = BufWriter::new(io::stdout().lock());
+    let printed = match format {
+        Format::Text => out
+            .write_all(connections::HEAD.as_bytes())
+            .and_then(|()| connections(text, |connection| writeln!(out, "{connection}"))),
+        Format::Json => connections(text, |connection| {
+            serde_json::to_writer(&mut out, connection)?;
+            out.write_all(b"\n")
+        }),
+    };
+    match printed.and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.with_context(|| format!("listing {CONNECTIONS}")),
+    }
 }
 
 #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! `/proc/net/ip_vs`.
+//! `/proc/net/ip_vs` and `/proc/net/ip_vs_conn`.
 
 use std::{
     fmt::Write as _,
@@ -9,6 +9,7 @@ use std::{
 
 use ipvs::{
     Forwarding,
+    connections::{Connection, connections},
     survey::{VirtualServerSummary, survey},
 };
 
@@ -19,12 +20,46 @@ const HERTZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(249);
 ///
 /// What was read, written as the kernel does it, and read again, is the same.
 pub fn fuzz(input: &[u8]) {
+    fuzz_connections(input);
     let whole = read(input);
     let in_pieces = surveyed(BufReader::with_capacity(1, input));
     assert_eq!(whole.as_ref().ok(), in_pieces.as_ref().ok());
     let Ok(servers) = whole else { return };
     let text = servers.iter().fold("IP Virtual Server version 1.2.1 (size=4096)\n".to_owned(), written);
     assert_eq!(read(text.as_bytes()).ok(), Some(servers), "{text}");
+}
+
+/// The same of connections, each by itself.
+fn fuzz_connections(input: &[u8]) {
+    // What comes before a line that is not understood counts.
+    let mut all = Vec::new();
+    let _ = connections(input, |connection| {
+        all.push(connection.clone());
+        Ok(())
+    });
+    for connection in all {
+        let mut again = Vec::new();
+        let text = format!("Pro\n{}\n", written_connection(&connection));
+        let read = connections(text.as_bytes(), |connection| {
+            again.push(connection.clone());
+            Ok(())
+        });
+        assert_eq!((read.is_ok(), &again[..]), (true, &[connection][..]), "{text}");
+    }
+}
+
+/// `ip_vs_conn_seq_show` in net/netfilter/ipvs/ip_vs_conn.c.
+fn written_connection(
+    Connection { protocol, state, expires, client, virtual_server, real_server }: &Connection,
+) -> String {
+    let [client, virtual_server, real_server] = [client, virtual_server, real_server].map(|end| {
+        let ip = match end.ip() {
+            IpAddr::V4(ip) => format!("{:08X}", ip.to_bits()),
+            IpAddr::V6(ip) => ip.to_string(),
+        };
+        format!("{ip} {:04X}", end.port())
+    });
+    format!("{protocol:<3} {client} {virtual_server} {real_server} {state:<11} {expires:7}")
 }
 
 fn read(text: &[u8]) -> io::Result<Vec<VirtualServerSummary>> {

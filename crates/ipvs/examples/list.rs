@@ -4,7 +4,10 @@
 
 use std::error::Error;
 
-use ipvs::{Ipvs, KernelIpvs, text::listing};
+use ipvs::{
+    Ipvs, KernelIpvs,
+    text::{Columns, Listing},
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut kernel = KernelIpvs::open()?;
@@ -13,6 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let real_servers = kernel.real_servers(server.config.id)?;
         servers.push((server, real_servers));
     }
-    print!("{}", listing(kernel.info()?, &servers));
+    let listing = Listing { info: kernel.info()?, servers: &servers, columns: Columns::Configuration };
+    print!("{listing}");
     Ok(())
 }

@@ -7,7 +7,8 @@
 //! - Plain data: [`VirtualServer`], [`RealServer`], [`Scheduler`], [`Command`] and their observed
 //!   counterparts. They are all there is without the default feature `client`, for code that computes
 //!   what a load balancer should look like and knows no kernel.
-//! - [`text::Listing`] prints the table as `ipvsadm -Ln` does, byte for byte.
+//! - [`text::Listing`] prints the table as `ipvsadm -Ln` does, with `--stats` and `--rate` too, byte for byte.
+//! - [`connections`] reads the kernel's own text of all connections, and prints one as `ipvsadm -Lnc` does.
 //! - [`survey`] reads the kernel's own text of the table, which is shorter and much cheaper than netlink's.
 //! - [`KernelIpvs`] reads and changes the kernel's table, whole or by pieces. Code that should not
 //!   need a kernel in its tests takes the trait [`Ipvs`] instead.
@@ -32,8 +33,10 @@
 //! ```
 
 mod command;
+pub mod connections;
 mod family;
 mod info;
+mod proc_text;
 mod protocol;
 mod real_server;
 mod scheduler;

@@ -16,7 +16,7 @@
 //! ```
 
 use std::{
-    io::{self, BufRead, Read},
+    io::{self, BufRead},
     net::IpAddr,
     num::NonZeroU32,
     str,
@@ -24,10 +24,8 @@ use std::{
 
 use crate::{
     Forwarding, Protocol, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
+    proc_text::{Lines, decimal, hexadecimal, odd, word},
 };
-
-/// The longest line that is looked at. The kernel's have little more than a hundred bytes.
-const LONGEST_LINE: u64 = 1024;
 
 /// What `/proc/net/ip_vs` says of a virtual server that balances an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +97,7 @@ pub fn survey(
     hertz: NonZeroU32,
     mut show: impl FnMut(&VirtualServerSummary),
 ) -> io::Result<()> {
-    let mut lines = Lines { text, line: Vec::new() };
+    let mut lines = Lines::of(text);
     let mut current: Option<VirtualServerSummary> = None;
     // Kept for its memory.
     let mut real_servers = Vec::new();
@@ -127,28 +125,6 @@ pub fn survey(
         show(&whole);
     }
     Ok(())
-}
-
-/// The lines of a text, one at a time.
-struct Lines<T> {
-    text: T,
-    line: Vec<u8>,
-}
-
-impl<T: BufRead> Lines<T> {
-    /// The next line without its end. An error if it has none.
-    fn next(&mut self) -> io::Result<Option<&[u8]>> {
-        self.line.clear();
-        self.text.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut self.line)?;
-        if self.line.is_empty() {
-            return Ok(None);
-        }
-        self.line.strip_suffix(b"\n").map(Some).ok_or_else(odd)
-    }
-}
-
-fn odd() -> io::Error {
-    io::ErrorKind::InvalidData.into()
 }
 
 /// The protocol that the line of a virtual server begins with, and the rest. `None`: it is another line.
@@ -225,33 +201,9 @@ fn endpoint(text: &[u8]) -> Option<(IpAddr, u16, &[u8])> {
     Some((ip, u16::try_from(hexadecimal(port)?).ok()?, rest.strip_prefix(b" ")?))
 }
 
-/// The first word, and what follows it; `None` if there are only blanks.
-fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let text = text.trim_ascii_start();
-    let end = text.iter().position(|byte| *byte == b' ').unwrap_or(text.len());
-    text.split_at_checked(end).filter(|(word, _)| !word.is_empty())
-}
-
-fn decimal<T: str::FromStr>(word: &[u8]) -> Option<T> {
-    str::from_utf8(word).ok()?.parse().ok()
-}
-
 /// The kernel prints it as if it had a sign (`%d` in ip_vs_info_seq_show).
 fn unsigned(word: &[u8]) -> Option<u32> {
     decimal(word).or_else(|| decimal(word).map(i32::cast_unsigned))
-}
-
-/// Up to eight digits.
-fn hexadecimal(digits: &[u8]) -> Option<u32> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    };
-    if digits.len() > 8 {
-        return None;
-    }
-    digits.iter().try_fold(0, |number, byte| Some(number << 4 | u32::from(digit(*byte)?)))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The table as `ipvsadm -Ln` prints it.
 
+mod counters;
 mod order;
 
 use std::{
@@ -11,12 +12,13 @@ use crate::{
     Family, Forwarding, Id, Info, ObservedRealServer, ObservedVirtualServer, Protocol, ServiceFlags,
     VirtualServer,
 };
+use counters::Counted;
 
 /// Virtual servers with their real servers, printed byte for byte as ipvsadm 1.31 prints them with
-/// `-Ln`: numeric, in its order, blanks at the ends of lines included. Scripts read that.
+/// `-Ln`, `-Ln --stats` or `-Ln --rate`: numeric, in its order, blanks at the ends of lines included. Scripts read that.
 ///
 /// ```
-/// use ipvs::{Info, Protocol, Scheduler, ServiceAddress, VirtualServer, text::Listing};
+/// use ipvs::{Info, Protocol, Scheduler, ServiceAddress, VirtualServer, text::{Columns, Listing}};
 ///
 /// let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 443 };
 /// let config = VirtualServer::new(vip, Scheduler::RR).persistent(10_800);
@@ -24,6 +26,7 @@ use crate::{
 /// let listing = Listing {
 ///     info: Info { version: (1, 2, 1), connection_table_size: 4096 },
 ///     servers: &[(server, vec![])],
+///     columns: Columns::Configuration,
 /// };
 /// assert_eq!(
 ///     listing.to_string(),
@@ -39,11 +42,19 @@ pub struct Listing<'a> {
     pub info: Info,
     /// Each virtual server with its real servers, in any order.
     pub servers: &'a [(ObservedVirtualServer, Vec<ObservedRealServer>)],
+    /// What is shown of each.
+    pub columns: Columns,
 }
 
-/// The listing of these servers; the same as naming the fields of [`Listing`].
-pub fn listing(info: Info, servers: &[(ObservedVirtualServer, Vec<ObservedRealServer>)]) -> Listing<'_> {
-    Listing { info, servers }
+/// What is shown of each server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Columns {
+    /// Scheduler, flags, forwarding, weight and connections.
+    Configuration,
+    /// What has been counted (`--stats`).
+    Counters,
+    /// What comes in a second (`--rate`).
+    Rates,
 }
 
 impl fmt::Display for Listing<'_> {
@@ -51,15 +62,61 @@ impl fmt::Display for Listing<'_> {
         let (major, minor, patch) = self.info.version;
         let size = self.info.connection_table_size;
         writeln!(f, "IP Virtual Server version {major}.{minor}.{patch} (size={size})")?;
-        writeln!(f, "Prot LocalAddress:Port Scheduler Flags")?;
-        writeln!(f, "  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn")?;
+        match self.columns {
+            Columns::Configuration => {
+                writeln!(f, "Prot LocalAddress:Port Scheduler Flags")?;
+                writeln!(f, "  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn")?;
+            }
+            Columns::Counters => f.write_str(counters::HEAD)?,
+            Columns::Rates => f.write_str(counters::HEAD_OF_RATES)?,
+        }
         for (virtual_server, real_servers) in order::virtual_servers(self.servers) {
-            writeln!(f, "{}", VirtualServerLine(&virtual_server.config))?;
+            self.virtual_server(f, virtual_server)?;
             for real_server in order::real_servers(real_servers) {
-                writeln!(f, "{}", RealServerLine(real_server))?;
+                self.real_server(f, real_server)?;
             }
         }
         Ok(())
+    }
+}
+
+impl Listing<'_> {
+    fn virtual_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedVirtualServer) -> fmt::Result {
+        let counted = match self.columns {
+            Columns::Configuration => return writeln!(f, "{}", VirtualServerLine(&server.config)),
+            Columns::Counters => Counted::so_far(&server.stats),
+            Columns::Rates => Counted::in_a_second(&server.stats),
+        };
+        writeln!(f, "{:<33}{counted}", Name(server.config.id).to_string())
+    }
+
+    fn real_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedRealServer) -> fmt::Result {
+        let counted = match self.columns {
+            Columns::Configuration => return writeln!(f, "{}", RealServerLine(server)),
+            Columns::Counters => Counted::so_far(&server.stats),
+            Columns::Rates => Counted::in_a_second(&server.stats),
+        };
+        let endpoint = Endpoint(server.config.address.ip, server.config.address.port).to_string();
+        writeln!(f, "  -> {endpoint:<28}{counted}")
+    }
+}
+
+/// What names a virtual server.
+struct Name(Id);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Id::Address(address) => {
+                let space = if address.protocol == Protocol::Sctp { "" } else { " " };
+                write!(f, "{}{space} {}", address.protocol, Endpoint(address.ip, address.port))
+            }
+            // ipvsadm takes marks as signed.
+            Id::Mark { family, mark } => {
+                let family = if family == Family::V6 { " IPv6" } else { "" };
+                write!(f, "FWM  {}{family}", mark.cast_signed())
+            }
+        }
     }
 }
 
@@ -68,18 +125,7 @@ struct VirtualServerLine<'a>(&'a VirtualServer);
 impl fmt::Display for VirtualServerLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let server = self.0;
-        match server.id {
-            Id::Address(address) => {
-                let space = if address.protocol == Protocol::Sctp { "" } else { " " };
-                write!(f, "{}{space} {}", address.protocol, Endpoint(address.ip, address.port))?;
-            }
-            // ipvsadm takes marks as signed.
-            Id::Mark { family, mark } => {
-                let family = if family == Family::V6 { " IPv6" } else { "" };
-                write!(f, "FWM  {}{family}", mark.cast_signed())?;
-            }
-        }
-        write!(f, " {}", server.scheduler)?;
+        write!(f, "{} {}", Name(server.id), server.scheduler)?;
         scheduler_flags(f, server)?;
         if server.flags.contains(ServiceFlags::PERSISTENT) {
             write!(f, " persistent {}", server.timeout)?;
@@ -153,7 +199,7 @@ impl fmt::Display for RealServerLine<'_> {
 }
 
 /// Address and port, as `inet_ntop` spells addresses.
-struct Endpoint(IpAddr, u16);
+pub(crate) struct Endpoint(pub(crate) IpAddr, pub(crate) u16);
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

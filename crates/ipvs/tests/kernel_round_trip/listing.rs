@@ -2,7 +2,8 @@
 
 use ipvs::{
     Command, Family, Forwarding, Id, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceFlags, Tunnel,
-    TunnelKind, VirtualServer, text::listing,
+    TunnelKind, VirtualServer,
+    text::{Columns, Listing},
 };
 
 use nix::errno::Errno;
@@ -11,12 +12,19 @@ use super::support::{add_all, address, apply, has_program, in_new_namespace, pod
 
 #[track_caller]
 fn assert_same(kernel: &mut KernelIpvs) {
-    let mut ours = shown(kernel);
+    assert_same_columns(kernel, Columns::Configuration, &[]);
+    assert_same_columns(kernel, Columns::Counters, &["--stats"]);
+    assert_same_columns(kernel, Columns::Rates, &["--rate"]);
+}
+
+#[track_caller]
+fn assert_same_columns(kernel: &mut KernelIpvs, columns: Columns, flag: &[&str]) {
+    let mut ours = shown(kernel, columns);
     // A kernel that rehashes its table meanwhile changes the order, which the sorted one follows where
     // addresses are far apart.
     let theirs = loop {
-        let theirs = run(&["ipvsadm", "-Ln"]);
-        let again = shown(kernel);
+        let theirs = run(&[&["ipvsadm", "-Ln"], flag].concat());
+        let again = shown(kernel, columns);
         if ours == again {
             break theirs;
         }
@@ -28,9 +36,9 @@ fn assert_same(kernel: &mut KernelIpvs) {
     assert!(ours == theirs, "{} lines, ipvsadm has {}", ours.lines().count(), theirs.lines().count());
 }
 
-fn shown(kernel: &mut KernelIpvs) -> String {
-    let servers = table(kernel);
-    listing(kernel.info().unwrap(), &servers).to_string()
+fn shown(kernel: &mut KernelIpvs, columns: Columns) -> String {
+    let (info, servers) = (kernel.info().unwrap(), table(kernel));
+    Listing { info, servers: &servers, columns }.to_string()
 }
 
 /// Adds it if the kernel has its modules; what it lacks, another test says.
