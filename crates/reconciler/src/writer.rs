@@ -14,11 +14,12 @@ use crate::{
     Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Subject,
     Timing, Trigger,
     draining::Draining,
-    handle::Input,
+    handle::{self, Input},
     journal::{Journal, NO_NODE_PORTS},
     owners::Owners,
     reconcile::{Reconciler, Synced},
     schedule::{Ended, Read, Schedule},
+    waiting::Piece,
 };
 
 /// How many inputs are taken in before the schedule is looked at again.
@@ -36,8 +37,9 @@ pub fn start(
     timing: Timing,
     outlets: Outlets,
 ) -> io::Result<(Handle, JoinHandle<()>)> {
-    let (handle, inputs) = Handle::new();
+    let (handle, inputs, news) = Handle::new();
     let writer = Writer {
+        news,
         reconciler: Reconciler::new(state, kernel, ours, Draining::new(timing.drain_timeout)),
         schedule: Schedule::new(timing),
         waiting: Vec::new(),
@@ -55,6 +57,7 @@ pub fn start(
 }
 
 struct Writer {
+    news: handle::News,
     reconciler: Reconciler,
     schedule: Schedule,
     /// Who asked for a forced sync and waits for its report.
@@ -112,7 +115,7 @@ impl Writer {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Change(change) => self.change(change),
+            Input::News => self.news.take().into_iter().for_each(|piece| self.change(piece)),
             Input::KernelChanged(changed) => {
                 self.reconciler.hear(&changed).into_iter().for_each(|trigger| self.schedule.want(trigger));
             }
@@ -134,7 +137,7 @@ impl Writer {
         }
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, Piece { change, stands_for }: Piece) {
         let was_listed = self.is_listed();
         let (subject, objects) = Subject::of(&change);
         let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
@@ -143,7 +146,9 @@ impl Writer {
             self.triggered_at.extend(triggered_at);
         }
         let news = News { subject, objects, waits: self.is_listed() && (touches || !was_listed) };
-        self.observers.iter_mut().for_each(|observer| observer.heard(news));
+        for observer in &mut self.observers {
+            (0..stands_for).for_each(|_| observer.heard(news));
+        }
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);
         } else if touches {
