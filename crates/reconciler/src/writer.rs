@@ -7,6 +7,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+use ipvs::Family;
 use service::{Change, Conflict, State};
 use watcher::{Kernel, Ownership};
 
@@ -212,7 +213,7 @@ impl Writer {
             draining: draining.count(),
             longest_drain: draining.longest(Instant::now()),
             scheduler_changes: self.reconciler.scheduler_changes(),
-            problems: problems(state, self.last_full.is_some()),
+            problems: problems(state, self.reconciler.ours(), self.last_full.is_some()),
             last_sync: last.map(last_sync),
             last_full_sync: self.last_full.as_ref().map(last_sync),
         }
@@ -223,8 +224,14 @@ fn last_sync((report, ended): &(Report, Instant)) -> LastSync {
     LastSync { report: report.clone(), age: ended.elapsed() }
 }
 
-/// What is wrong with the inputs. Of the node's addresses, only once they were read.
-fn problems(state: &State, read: bool) -> Vec<String> {
+/// What is wrong with the inputs, or with the node for these inputs. Of its addresses, only once they were read.
+fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
+    let without = Family::BOTH.into_iter().filter(|family| !ours.families.contains(family));
+    let unserved = without.filter_map(|family| {
+        let count = state.virtual_servers().filter(|server| Family::of(server.address.ip) == family).count();
+        (count > 0)
+            .then(|| format!("this node has no {family}; virtual servers that are not served: {count}"))
+    });
     let no_node_ports = (read && state.node_ports_are_nowhere()).then(|| NO_NODE_PORTS.to_owned());
     let conflicts = state.conflicts().map(|Conflict { address, holder, waiting }| {
         let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
@@ -237,8 +244,8 @@ fn problems(state: &State, read: bool) -> Vec<String> {
     let in_objects = state
         .problems()
         .flat_map(|(name, problems)| problems.iter().map(move |problem| format!("{name}: {problem}")));
-    no_node_ports
-        .into_iter()
+    unserved
+        .chain(no_node_ports)
         .chain(refused)
         .chain(conflicts)
         .chain(in_objects)

@@ -49,6 +49,8 @@ pub struct State {
     pub real_server_reads: usize,
     /// The short way to everything is not open: `Ipvs::survey` fails.
     pub no_survey: bool,
+    /// How often kube-ipvs0 or the node's addresses were read or changed: what takes the lock of rtnetlink.
+    pub link_calls: usize,
     /// How many calls there were: reads, and each command of a batch.
     pub calls: usize,
     failure: Option<Injected>,
@@ -108,6 +110,7 @@ impl FakeKernel {
         state.full_reads = 0;
         state.real_server_reads = 0;
         state.surveys = 0;
+        state.link_calls = 0;
     }
 
     /// The writes since the last [`FakeKernel::heal`], one a line, each line ended.
@@ -422,6 +425,7 @@ fn overlap(one: &Element, other: &Element) -> bool {
 impl dummy_interface::Links for FakeKernel {
     fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
         let mut state = self.state();
+        state.link_calls += 1;
         state.read(|source| dummy_interface::Error::Netlink { operation: "read kube-ipvs0", source })?;
         Ok(state.links.clone())
     }
@@ -430,7 +434,9 @@ impl dummy_interface::Links for FakeKernel {
         &mut self,
         changes: &[dummy_interface::Change],
     ) -> Result<Vec<dummy_interface::Failed>, dummy_interface::Error> {
-        let failed = self.state().batch(changes, |state, change| state.change_link(*change), |errno| errno);
+        let mut state = self.state();
+        state.link_calls += 1;
+        let failed = state.batch(changes, |state, change| state.change_link(*change), |errno| errno);
         let failed = failed
             .map_err(|source| dummy_interface::Error::Netlink { operation: "change kube-ipvs0", source })?;
         Ok(failed.into_iter().map(|(index, errno)| dummy_interface::Failed { index, errno }).collect())
