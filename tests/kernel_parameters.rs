@@ -5,7 +5,8 @@ mod cluster;
 
 use std::fs;
 
-use cluster::{Cluster, Service, V4, V6};
+use cluster::{Cluster, Service, V4, V6, tcp};
+use serde_json::json;
 use testkit::{
     daemon::{Daemon, binary},
     lab::{Host, Lab},
@@ -139,14 +140,23 @@ fn a_node_without_ipv6_serves_ipv4_alone() {
     let mut cluster = Cluster::without_daemon(1);
     cluster.lab.node.run("sysctl", &["-qw", "net.ipv6.conf.all.disable_ipv6=1"]).unwrap();
     let (ipv4, ipv6) = (Service::tcp(V4).endpoints([1]), Service::tcp(V6).endpoints([1]));
-    cluster.write(&ipv4);
-    cluster.write(&ipv6);
+    let both =
+        Service::new("both", &json!({"clusterIPs": ["10.96.0.11", "fd00:96::11"], "ports": [{"port": 80}]}));
+    let both = both.endpoints([1]);
+    [&ipv4, &ipv6, &both].into_iter().for_each(|service| cluster.write(service));
     cluster.restart(&[]);
     let table = cluster.ipvsadm("the Service", |table| table.contains(V4));
     assert!(!table.contains(V6), "{table}");
-    assert_eq!(cluster.lab.client.ask(ipv4.address()).unwrap().from, "pod-1");
+    for service in [&ipv4, &both] {
+        cluster.serves(tcp(&service.address().ip().to_string(), 80), &[1]);
+        assert_eq!(cluster.lab.client.ask(service.address()).unwrap().from, "pod-1");
+    }
     let tables = cluster.lab.node.run("nft", &["list", "tables"]).unwrap();
     assert_eq!(tables.lines().collect::<Vec<_>>(), ["table ip kube-ipvs"]);
     let status = cluster.daemon().ask(&cluster.lab.node, "status").unwrap();
     assert!(is_synced(&status), "{status}");
+    assert!(
+        status.contains("problem:         this node has no IPv6; virtual servers that are not served: 2"),
+        "{status}"
+    );
 }

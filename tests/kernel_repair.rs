@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cluster::{Cluster, NO_PERIOD, Service, V4};
+use cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use serde_json::{Value, json};
 use testkit::{daemon::eventually, lab::Host};
 
@@ -46,6 +46,62 @@ fn a_deleted_kube_ipvs0_is_back_within_a_second() {
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
     let device = cluster.lab.node.run("ip", &["link", "show", "kube-ipvs0"]).unwrap();
     assert!(device.contains("NOARP") && device.contains("state DOWN"), "{device}");
+}
+
+/// A Service of both families on one pod.
+fn dual_stack(arguments: &[&str]) -> (Cluster, Service) {
+    let cluster = Cluster::start(1, arguments);
+    let web = Service::new("web", &json!({"clusterIPs": [V4, V6], "ports": [{"port": 80}]})).endpoints([1]);
+    cluster.apply(&web);
+    (cluster, web)
+}
+
+/// Both VIPs answer.
+fn answers(cluster: &Cluster) {
+    for vip in [V4, V6] {
+        eventually("the VIP answers", || cluster.lab.client.ask(at(vip, 80))).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn kube_ipvs0_that_is_set_up_and_down_has_all_its_vips_again_at_once() {
+    for binding in ["--vip-binding=address", "--vip-binding=route"] {
+        let (cluster, _) = dual_stack(&[NO_PERIOD, binding]);
+        for _ in 0..3 {
+            for state in ["up", "down"] {
+                cluster.lab.node.run("ip", &["link", "set", "kube-ipvs0", state]).unwrap();
+                answers(&cluster);
+            }
+        }
+        if binding == "--vip-binding=address" {
+            // The kernel takes the IPv6 addresses of a device that goes down.
+            [V4, V6].into_iter().for_each(|vip| cluster.is_bound(vip.parse().unwrap(), true));
+        }
+        let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
+        assert!(said.starts_with("resynced: 0 operations"), "{said}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_renamed_kube_ipvs0_gets_its_name_back_and_the_vips_are_there_all_the_time() {
+    let (cluster, _) = dual_stack(&[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    let before = cluster.bound().unwrap();
+    let index = || node.run("cat", &["/sys/class/net/kube-ipvs0/ifindex"]);
+    let number = index().unwrap();
+    for name in ["mine", "yours"] {
+        let mut connection = cluster.lab.client.connect(at(V4, 80)).unwrap();
+        node.run("ip", &["link", "set", "kube-ipvs0", "name", name]).unwrap();
+        eventually("it has its name again", index).unwrap();
+        assert_eq!((index().unwrap(), cluster.bound().unwrap()), (number.clone(), before.clone()));
+        node.run("ip", &["link", "show", name]).unwrap_err();
+        connection.still_works().unwrap();
+        answers(&cluster);
+    }
+    let said = cluster.daemon().ask(node, "resync").unwrap();
+    assert!(said.starts_with("resynced: 0 operations"), "{said}");
 }
 
 #[test]

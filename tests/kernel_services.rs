@@ -1,5 +1,10 @@
 //! Services reach their endpoints: real packets through the real kernel, Services from a directory.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on must stop"
+)]
 
 mod cluster;
 
@@ -170,4 +175,50 @@ fn every_scheduler_can_be_chosen_and_a_change_edits_in_place() {
         cluster.ipvsadm(scheduler, |table| table.contains(&format!("{V4}:80 {scheduler}")));
         connection.still_works().unwrap();
     }
+}
+
+/// A Service with so many endpoints, most of which nobody has, a hundred to a slice. The first is a pod.
+fn large(cluster: &Cluster, slices: usize, last_of_the_last: &str) {
+    for number in 0..slices {
+        let mut addresses: Vec<_> = (0..100).map(|pod| format!("10.245.{number}.{pod}")).collect();
+        if number == 0 {
+            addresses[0] = cluster.lab.pods[0].ipv4.to_string();
+        }
+        if number == slices - 1 {
+            addresses[99] = last_of_the_last.to_owned();
+        }
+        let endpoints: Vec<_> = addresses
+            .iter()
+            .map(|address| json!({"addresses": [address], "conditions": {"ready": true}}))
+            .collect();
+        let name = format!("large-{number}");
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"namespace": "default", "name": name, "labels": {"kubernetes.io/service-name": "large"}},
+            "ports": [{"port": 8080}], "endpoints": endpoints,
+        });
+        cluster.write_manifest(&name, &slice);
+    }
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": "large"},
+        "spec": {"clusterIP": V4, "clusterIPs": [V4], "ports": [{"port": 80, "targetPort": 8080}]},
+    });
+    cluster.write_manifest("large", &service);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn of_a_service_with_five_thousand_endpoints_one_that_changes_is_a_few_operations() {
+    let cluster = Cluster::start(1, &["-v=4"]);
+    let real_servers =
+        |table: &str| table.lines().filter(|line| line.contains("->") && line.contains("Masq")).count();
+    large(&cluster, 50, "10.246.0.1");
+    cluster
+        .ipvsadm("five thousand", |table| real_servers(table) == 5_000 && table.contains("10.246.0.1:8080"));
+    large(&cluster, 50, "10.246.0.2");
+    let changed = |table: &str| table.contains("10.246.0.2:8080") && !table.contains("10.246.0.1:8080");
+    cluster.ipvsadm("another one", |table| changed(table) && real_servers(table) == 5_000);
+    let last = cluster.daemon().status(&cluster.lab.node).unwrap()["last_sync"]["report"].clone();
+    // Added; weight 0; removed.
+    assert_eq!((&last["done"], &last["failed"]), (&json!(3), &json!(0)), "{last}");
 }

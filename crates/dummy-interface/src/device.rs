@@ -19,12 +19,29 @@ pub(crate) struct Device {
     /// `None` for a device of no kind: a physical one.
     kind: Option<InfoKind>,
     noarp: bool,
+    /// Whether it has its name: somebody may have given it another one.
+    named: bool,
 }
 
 impl Device {
     /// Looks the device up by name; `None` if there is none.
     pub(crate) fn find(socket: &mut Socket) -> Result<Option<Self>, Error> {
-        let mut batch = request(RouteNetlinkMessage::GetLink(LinkUnspec::new_with_name(DEVICE).build()), 0);
+        Self::get(socket, LinkUnspec::new_with_name(DEVICE).build())
+    }
+
+    /// The same, but if it has lost its name, by the number that it had: with a name or without, the VIPs are on it.
+    pub(crate) fn find_again(socket: &mut Socket, index: Option<u32>) -> Result<Option<Self>, Error> {
+        match (Self::find(socket)?, index) {
+            (None, Some(index)) => {
+                let found = Self::get(socket, LinkUnspec::new_with_index(index).build())?;
+                Ok(found.filter(Self::is_dummy))
+            }
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn get(socket: &mut Socket, message: LinkMessage) -> Result<Option<Self>, Error> {
+        let mut batch = request(RouteNetlinkMessage::GetLink(message), 0);
         let found = socket.get(&mut batch, |reply| {
             LinkMessage::parse(reply.payload)
                 .map(|message| Self::of(&message))
@@ -37,11 +54,13 @@ impl Device {
         }
     }
 
-    /// Creates the device if it is missing, and makes it NOARP if it is not.
-    pub(crate) fn ensure(socket: &mut Socket) -> Result<Self, Error> {
-        let mut device = match Self::find(socket)? {
-            Some(device) => device,
-            None => Self::create(socket)?,
+    /// Creates the device if it is missing, and makes it NOARP if it is not. One that had this number, and has been
+    /// renamed, gets its name back.
+    pub(crate) fn ensure(socket: &mut Socket, index: Option<u32>) -> Result<Self, Error> {
+        let mut device = match Self::find_again(socket, index)? {
+            Some(device) if device.named || device.rename(socket).is_ok() => Self { named: true, ..device },
+            // Before 6.2 a device that is up keeps the name it has (`dev_change_name` in net/core/dev.c).
+            _ => Self::create(socket)?,
         };
         if !device.is_dummy() {
             return Err(Error::NotADummy { kind: device.kind_name() });
@@ -53,6 +72,13 @@ impl Device {
             device.noarp = true;
         }
         Ok(device)
+    }
+
+    fn rename(&self, socket: &mut Socket) -> Result<(), netlink::Error> {
+        let message = LinkUnspec::new_with_index(self.index).name(DEVICE.to_owned()).build();
+        socket.execute(&mut request(RouteNetlinkMessage::SetLink(message), 0))?;
+        tracing::info!(device = DEVICE, "has its name again");
+        Ok(())
     }
 
     /// A dummy is created DOWN and NOARP (`dummy_setup` in drivers/net/dummy.c).
@@ -90,7 +116,7 @@ impl Device {
 
     /// Whether it is what [`Self::ensure`] makes it.
     pub(crate) fn is_right(&self) -> bool {
-        self.is_dummy() && self.noarp
+        self.is_dummy() && self.noarp && self.named
     }
 
     fn kind_name(&self) -> String {
@@ -106,7 +132,10 @@ impl Device {
             _ => None,
         });
         let noarp = message.header.flags.contains(LinkFlags::Noarp);
-        Self { index: message.header.index, kind, noarp }
+        let is_name =
+            |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::IfName(name) if name == DEVICE);
+        let named = message.attributes.iter().any(is_name);
+        Self { index: message.header.index, kind, noarp, named }
     }
 }
 

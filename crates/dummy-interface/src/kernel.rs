@@ -19,6 +19,8 @@ use crate::{
 pub struct KernelLinks {
     socket: Socket,
     binding: VipBinding,
+    /// The number of kube-ipvs0 when it was last seen under its name.
+    index: Option<u32>,
     seen: Seen,
 }
 
@@ -41,7 +43,7 @@ impl KernelLinks {
     /// Over a route socket that is open already.
     pub fn over(mut socket: Socket, binding: VipBinding) -> Self {
         socket.filter_dumps();
-        Self { socket, binding, seen: Seen::default() }
+        Self { socket, binding, index: None, seen: Seen::default() }
     }
 
     /// An address on kube-ipvs0.
@@ -90,7 +92,8 @@ impl KernelLinks {
 
 impl Links for KernelLinks {
     fn observe(&mut self) -> Result<Observed, Error> {
-        let device = Device::find(&mut self.socket)?;
+        let device = Device::find_again(&mut self.socket, self.index)?;
+        self.index = device.as_ref().map(|device| device.index);
         let mut observed =
             Observed { device: device.as_ref().is_some_and(Device::is_right), ..Observed::default() };
         self.seen.prefixes.clear();
@@ -121,11 +124,12 @@ impl Links for KernelLinks {
 
     fn apply(&mut self, changes: &[Change]) -> Result<Vec<Failed>, Error> {
         let device = if changes.contains(&Change::EnsureDevice) {
-            Some(Device::ensure(&mut self.socket)?)
+            Some(Device::ensure(&mut self.socket, self.index)?)
         } else {
-            Device::find(&mut self.socket)?.filter(Device::is_dummy)
+            Device::find_again(&mut self.socket, self.index)?.filter(Device::is_dummy)
         };
         let device = device.map(|device| device.index);
+        self.index = device;
 
         let mut requests = Requests::default();
         let mut failed = BTreeMap::new();

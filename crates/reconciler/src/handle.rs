@@ -1,18 +1,24 @@
 //! How the rest of the program reaches the writer thread.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    mpsc::{Receiver, Sender, channel},
+};
 
 use dummy_interface::Changed;
 use service::{Change, Explanation, ObjectName};
 use watcher::{Plan, ReadError};
 
-use crate::{InUse, Report, Status};
+use crate::{
+    InUse, Report, Status,
+    waiting::{Piece, Waiting},
+};
 
 /// What the writer thread is told.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// News from the API server or the directory.
-    Change(Change),
+    /// News from the API server or the directory waits.
+    News,
     /// The kernel told that something of ours has changed, perhaps by our own hand.
     KernelChanged(Changed),
     /// The kernel told that somebody else has changed our nf_tables tables.
@@ -54,17 +60,42 @@ pub enum Unanswered {
 #[derive(Clone, Debug)]
 pub struct Handle {
     inputs: Sender<Input>,
+    news: News,
+}
+
+/// The news that waits. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct News(Arc<Mutex<Waiting>>);
+
+impl News {
+    /// All that waits.
+    pub(crate) fn take(&self) -> Vec<Piece> {
+        self.waiting().take()
+    }
+
+    /// Nothing that holds the lock can panic.
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Handle {
-    pub(crate) fn new() -> (Self, Receiver<Input>) {
+    pub(crate) fn new() -> (Self, Receiver<Input>, News) {
         let (inputs, receiver) = channel();
-        (Self { inputs }, receiver)
+        let news = News::default();
+        (Self { inputs, news: news.clone() }, receiver, news)
     }
 
-    /// Passes on news from the API server or the directory.
+    /// Passes on news from the API server or the directory. What waits takes no more memory than there are objects:
+    /// of each, the last news counts.
     pub fn change(&self, change: Change) -> Result<(), Stopped> {
-        self.send(Input::Change(change))
+        let mut waiting = self.news.waiting();
+        // Told under the lock, so that whatever is sent after this comes after the news.
+        if waiting.is_empty() {
+            self.send(Input::News)?;
+        }
+        waiting.push(change);
+        Ok(())
     }
 
     /// Passes on what the kernel says was changed; what was not wanted so is repaired.

@@ -32,6 +32,7 @@ mod sample;
 mod schedule;
 mod schedulers;
 mod stale_flows;
+mod waiting;
 mod writer;
 
 pub use handle::{Handle, Stopped, Unanswered};

@@ -113,6 +113,10 @@ impl Reconciler {
         &self.state
     }
 
+    pub(crate) fn ours(&self) -> &Ownership {
+        &self.ours
+    }
+
     pub(crate) fn draining(&self) -> &Draining {
         &self.draining
     }

@@ -7,6 +7,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+use ipvs::Family;
 use service::{Change, Conflict, Explanation, ObjectName, State};
 use watcher::{Kernel, Ownership, Plan};
 
@@ -14,11 +15,12 @@ use crate::{
     Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Subject,
     Timing, Trigger, Unanswered,
     draining::Draining,
-    handle::Input,
+    handle::{self, Input},
     journal::{Journal, NO_NODE_PORTS},
     owners::Owners,
     reconcile::{Reconciler, Synced},
     schedule::{Ended, Read, Schedule},
+    waiting::Piece,
 };
 
 /// How many inputs are taken in before the schedule is looked at again.
@@ -36,8 +38,9 @@ pub fn start(
     timing: Timing,
     outlets: Outlets,
 ) -> io::Result<(Handle, JoinHandle<()>)> {
-    let (handle, inputs) = Handle::new();
+    let (handle, inputs, news) = Handle::new();
     let writer = Writer {
+        news,
         reconciler: Reconciler::new(state, kernel, ours, Draining::new(timing.drain_timeout)),
         schedule: Schedule::new(timing),
         waiting: Vec::new(),
@@ -55,6 +58,7 @@ pub fn start(
 }
 
 struct Writer {
+    news: handle::News,
     reconciler: Reconciler,
     schedule: Schedule,
     /// Who asked for a forced sync and waits for its report.
@@ -112,7 +116,7 @@ impl Writer {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Change(change) => self.change(change),
+            Input::News => self.news.take().into_iter().for_each(|piece| self.change(piece)),
             Input::KernelChanged(changed) => {
                 self.reconciler.hear(&changed).into_iter().for_each(|trigger| self.schedule.want(trigger));
             }
@@ -136,7 +140,7 @@ impl Writer {
         }
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, Piece { change, stands_for }: Piece) {
         let was_listed = self.is_listed();
         let (subject, objects) = Subject::of(&change);
         let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
@@ -145,7 +149,9 @@ impl Writer {
             self.triggered_at.extend(triggered_at);
         }
         let news = News { subject, objects, waits: self.is_listed() && (touches || !was_listed) };
-        self.observers.iter_mut().for_each(|observer| observer.heard(news));
+        for observer in &mut self.observers {
+            (0..stands_for).for_each(|_| observer.heard(news));
+        }
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);
         } else if touches {
@@ -221,7 +227,7 @@ impl Writer {
             draining: draining.count(),
             longest_drain: draining.longest(Instant::now()),
             scheduler_changes: self.reconciler.scheduler_changes(),
-            problems: problems(state, self.last_full.is_some()),
+            problems: problems(state, self.reconciler.ours(), self.last_full.is_some()),
             last_sync: last.map(last_sync),
             last_full_sync: self.last_full.as_ref().map(last_sync),
         }
@@ -232,8 +238,14 @@ fn last_sync((report, ended): &(Report, Instant)) -> LastSync {
     LastSync { report: report.clone(), age: ended.elapsed() }
 }
 
-/// What is wrong with the inputs. Of the node's addresses, only once they were read.
-fn problems(state: &State, read: bool) -> Vec<String> {
+/// What is wrong with the inputs, or with the node for these inputs. Of its addresses, only once they were read.
+fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
+    let without = Family::BOTH.into_iter().filter(|family| !ours.families.contains(family));
+    let unserved = without.filter_map(|family| {
+        let count = state.virtual_servers().filter(|server| Family::of(server.address.ip) == family).count();
+        (count > 0)
+            .then(|| format!("this node has no {family}; virtual servers that are not served: {count}"))
+    });
     let no_node_ports = (read && state.node_ports_are_nowhere()).then(|| NO_NODE_PORTS.to_owned());
     let conflicts = state.conflicts().map(|Conflict { address, holder, waiting }| {
         let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
@@ -246,8 +258,8 @@ fn problems(state: &State, read: bool) -> Vec<String> {
     let in_objects = state
         .problems()
         .flat_map(|(name, problems)| problems.iter().map(move |problem| format!("{name}: {problem}")));
-    no_node_ports
-        .into_iter()
+    unserved
+        .chain(no_node_ports)
         .chain(refused)
         .chain(conflicts)
         .chain(in_objects)

@@ -1,5 +1,10 @@
 //! What a sync does: in which order, how much, and how it goes on when something is refused.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on must stop"
+)]
 
 mod common;
 
@@ -19,7 +24,7 @@ use netfilter::Element;
 use netlink::Errno;
 use reconciler::{Report, Timing};
 use rustc_hash::FxHashSet;
-use service::{Change, ObjectName, Service, TrafficPolicy};
+use service::{Change, EndpointSlice, ObjectName, Service, TrafficPolicy};
 use testkit::FakeKernel;
 
 fn web() -> Running {
@@ -154,7 +159,56 @@ add element hairpin TCP 10.244.0.3:8080
 add real server TCP 10.96.0.10:80 -> 10.244.0.3:8080 weight 1
 "
     );
-    assert_eq!(running.kernel.state().full_reads, 0);
+    let kernel = running.kernel.state();
+    assert_eq!(kernel.full_reads, 0);
+    assert_eq!(kernel.link_calls, 0, "whoever holds the lock of rtnetlink for long must not hold this up");
+}
+
+/// Slice `number` of a Service, with a hundred endpoints of its own.
+fn hundred(number: u16, change: impl FnOnce(&mut EndpointSlice)) -> EndpointSlice {
+    let addresses: Vec<_> = (0..100).map(|pod| format!("10.244.{number}.{pod}")).collect();
+    let mut slice = slice("large", Tcp, &addresses.iter().map(String::as_str).collect::<Vec<_>>());
+    slice.name = ObjectName::new("default", format!("large-{number}"));
+    change(&mut slice);
+    slice
+}
+
+#[test]
+fn of_five_thousand_endpoints_those_of_a_changed_slice_that_changed_are_written() {
+    let running = Running::on(&FakeKernel::new());
+    let slices = (0..50).map(|number| hundred(number, |_| {})).collect();
+    running.lists(vec![service("large", "10.96.0.10", Tcp)], slices);
+    running.kernel.heal();
+    running.tell(Change::ApplySlice(hundred(7, |slice| slice.endpoints[3] = endpoint("10.245.0.1"))));
+    running.settled();
+    assert_eq!(
+        running.kernel.writes(),
+        "\
+add element hairpin TCP 10.245.0.1:8080
+add real server TCP 10.96.0.10:80 -> 10.245.0.1:8080 weight 1
+edit real server TCP 10.96.0.10:80 -> 10.244.7.3:8080 weight 0
+delete element hairpin TCP 10.244.7.3:8080
+delete real server TCP 10.96.0.10:80 -> 10.244.7.3:8080
+"
+    );
+    let kernel = running.kernel.state();
+    assert_eq!((kernel.full_reads, kernel.surveys), (0, 0));
+    let (_, servers) = &kernel.virtual_servers[&at("10.96.0.10", Tcp).into()];
+    assert!(servers.len() == 5_000 && servers.contains_key(&real("10.245.0.1")));
+}
+
+#[test]
+fn what_a_family_that_the_node_lacks_is_wanted_for_is_told_and_the_other_one_is_served() {
+    let kernel = FakeKernel::new();
+    let running =
+        Running::with(&kernel, Setup { families: BTreeSet::from([Family::V4]), ..Setup::default() });
+    let mut both = service("both", "10.96.0.10", Tcp);
+    both.cluster_ips.push("fd00::10".parse().unwrap());
+    running.lists(vec![both], vec![slice("both", Tcp, &["10.244.0.1"])]);
+    let status = running.status_where(|status| status.synced);
+    assert_eq!(status.problems, ["this node has no IPv6; virtual servers that are not served: 1"]);
+    assert!(kernel.state().is_bound("10.96.0.10".parse().unwrap()));
+    assert!(!kernel.writes().contains("fd00::10"), "{}", kernel.writes());
 }
 
 #[test]

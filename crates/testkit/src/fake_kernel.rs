@@ -49,6 +49,8 @@ pub struct State {
     pub real_server_reads: usize,
     /// The short way to everything is not open: `Ipvs::survey` fails.
     pub no_survey: bool,
+    /// How often kube-ipvs0 or the node's addresses were read or changed: what takes the lock of rtnetlink.
+    pub link_calls: usize,
     /// How many calls there were: reads, and each command of a batch.
     pub calls: usize,
     failure: Option<Injected>,
@@ -57,9 +59,18 @@ pub struct State {
 #[derive(Debug, Clone, Copy)]
 struct Injected {
     call: usize,
-    errno: Errno,
-    /// Whether the call is carried out all the same, and only its answer is lost.
-    carried_out: bool,
+    fault: Fault,
+}
+
+/// What becomes of one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The kernel refuses it. Other calls of a batch are carried out all the same, but none of a transaction.
+    Refused(Errno),
+    /// It is carried out, and so is the rest of its batch, but the answers are lost (ENOBUFS).
+    Unheard,
+    /// Neither it nor what follows in its batch is carried out, and no answer comes.
+    BrokenOff,
 }
 
 impl FakeKernel {
@@ -75,16 +86,19 @@ impl FakeKernel {
 
     /// Lets the call number `call`, counted from 0 from now on, fail with `errno`.
     pub fn fail_call(&self, call: usize, errno: Errno) {
-        let mut state = self.state();
-        state.calls = 0;
-        state.failure = Some(Injected { call, errno, carried_out: false });
+        self.inject(call, Fault::Refused(errno));
     }
 
     /// Lets the answer to call number `call` be lost (ENOBUFS) although it is carried out.
     pub fn lose_answer(&self, call: usize) {
+        self.inject(call, Fault::Unheard);
+    }
+
+    /// Lets this become of call number `call`, counted from 0 from now on.
+    pub fn inject(&self, call: usize, fault: Fault) {
         let mut state = self.state();
         state.calls = 0;
-        state.failure = Some(Injected { call, errno: Errno::ENOBUFS, carried_out: true });
+        state.failure = Some(Injected { call, fault });
     }
 
     /// Lets every call succeed again, and forgets the writes so far.
@@ -96,6 +110,7 @@ impl FakeKernel {
         state.full_reads = 0;
         state.real_server_reads = 0;
         state.surveys = 0;
+        state.link_calls = 0;
     }
 
     /// The writes since the last [`FakeKernel::heal`], one a line, each line ended.
@@ -112,31 +127,47 @@ impl FakeKernel {
     }
 }
 
-/// What the injection asks of one call.
-enum Call {
-    Works,
-    Fails(Errno),
-    /// Carried out, but nobody hears of it.
-    Unheard,
-}
+/// What is said where a call is broken off.
+const NO_ANSWER: netlink::Error = netlink::Error::TimedOut { seconds: 10 };
 
 impl State {
-    fn call(&mut self) -> Call {
+    /// Counts a call. What becomes of it, unless it works.
+    fn call(&mut self) -> Option<Fault> {
         let number = self.calls;
         self.calls += 1;
-        match self.failure {
-            Some(injected) if injected.call == number && injected.carried_out => Call::Unheard,
-            Some(injected) if injected.call == number => Call::Fails(injected.errno),
-            _ => Call::Works,
-        }
+        self.failure.filter(|injected| injected.call == number).map(|injected| injected.fault)
     }
 
     fn read<E>(&mut self, error: impl Fn(netlink::Error) -> E) -> Result<(), E> {
         match self.call() {
-            Call::Works => Ok(()),
-            Call::Fails(errno) => Err(error(refused(errno))),
-            Call::Unheard => Err(error(netlink::Error::StateUnknown)),
+            None => Ok(()),
+            Some(Fault::Refused(errno)) => Err(error(refused(errno))),
+            Some(Fault::Unheard) => Err(error(netlink::Error::StateUnknown)),
+            Some(Fault::BrokenOff) => Err(error(NO_ANSWER)),
         }
+    }
+
+    /// Carries out a batch, each of it by itself. The answers of those that fail, by position; none at all where they
+    /// are lost.
+    fn batch<T, F>(
+        &mut self,
+        batch: &[T],
+        execute: impl Fn(&mut Self, &T) -> Result<(), F>,
+        refuse: impl Fn(Errno) -> F,
+    ) -> Result<Vec<(usize, F)>, netlink::Error> {
+        let (mut failed, mut unheard) = (Vec::new(), false);
+        for (index, one) in batch.iter().enumerate() {
+            let done = match self.call() {
+                Some(Fault::BrokenOff) => return Err(NO_ANSWER),
+                Some(Fault::Refused(errno)) => Err(refuse(errno)),
+                fault => {
+                    unheard |= fault == Some(Fault::Unheard);
+                    execute(self, one)
+                }
+            };
+            failed.extend(done.err().map(|error| (index, error)));
+        }
+        if unheard { Err(netlink::Error::StateUnknown) } else { Ok(failed) }
     }
 
     fn execute(&mut self, command: &Command) -> Result<(), (Errno, Option<Box<str>>)> {
@@ -273,26 +304,13 @@ impl Ipvs for FakeKernel {
     }
 
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {
-        let mut state = self.state();
-        let (mut failed, mut unheard) = (Vec::new(), false);
-        for (index, command) in commands.iter().enumerate() {
-            let call = state.call();
-            unheard |= matches!(call, Call::Unheard);
-            let done = match call {
-                Call::Fails(errno) => Err((errno, None)),
-                Call::Works | Call::Unheard => state.execute(command),
-            };
-            if let Err((errno, reason)) = done {
-                failed.push(ipvs::Failed { index, errno, reason });
-            }
-        }
-        match unheard {
-            true => Err(ipvs::Error::Netlink {
-                operation: "change virtual and real servers",
-                source: netlink::Error::StateUnknown,
-            }),
-            false => Ok(failed),
-        }
+        let failed = self.state().batch(commands, State::execute, |errno| (errno, None));
+        let failed = failed.map_err(|source| ipvs::Error::Netlink {
+            operation: "change virtual and real servers",
+            source,
+        })?;
+        let told = |(index, (errno, reason))| ipvs::Failed { index, errno, reason };
+        Ok(failed.into_iter().map(told).collect())
     }
 }
 
@@ -317,11 +335,18 @@ impl Netfilter for FakeKernel {
         };
         let (mut writes, mut unheard) = (Vec::new(), false);
         for (index, change) in changes.iter().enumerate() {
-            let call = state.call();
-            unheard |= matches!(call, Call::Unheard);
-            let done = match call {
-                Call::Fails(errno) => Err(errno),
-                Call::Works | Call::Unheard => tables.change(change, &state.refused_elements),
+            let done = match state.call() {
+                Some(Fault::BrokenOff) => {
+                    return Err(netfilter::Error::Netlink {
+                        operation: "change our tables",
+                        source: NO_ANSWER,
+                    });
+                }
+                Some(Fault::Refused(errno)) => Err(errno),
+                fault => {
+                    unheard |= fault == Some(Fault::Unheard);
+                    tables.change(change, &state.refused_elements)
+                }
             };
             if let Err(errno) = done {
                 let failure = Failure { index, refusal: Refusal::new(errno) };
@@ -400,6 +425,7 @@ fn overlap(one: &Element, other: &Element) -> bool {
 impl dummy_interface::Links for FakeKernel {
     fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
         let mut state = self.state();
+        state.link_calls += 1;
         state.read(|source| dummy_interface::Error::Netlink { operation: "read kube-ipvs0", source })?;
         Ok(state.links.clone())
     }
@@ -409,25 +435,11 @@ impl dummy_interface::Links for FakeKernel {
         changes: &[dummy_interface::Change],
     ) -> Result<Vec<dummy_interface::Failed>, dummy_interface::Error> {
         let mut state = self.state();
-        let (mut failed, mut unheard) = (Vec::new(), false);
-        for (index, change) in changes.iter().enumerate() {
-            let call = state.call();
-            unheard |= matches!(call, Call::Unheard);
-            let done = match call {
-                Call::Fails(errno) => Err(errno),
-                Call::Works | Call::Unheard => state.change_link(*change),
-            };
-            if let Err(errno) = done {
-                failed.push(dummy_interface::Failed { index, errno });
-            }
-        }
-        match unheard {
-            true => Err(dummy_interface::Error::Netlink {
-                operation: "change kube-ipvs0",
-                source: netlink::Error::StateUnknown,
-            }),
-            false => Ok(failed),
-        }
+        state.link_calls += 1;
+        let failed = state.batch(changes, |state, change| state.change_link(*change), |errno| errno);
+        let failed = failed
+            .map_err(|source| dummy_interface::Error::Netlink { operation: "change kube-ipvs0", source })?;
+        Ok(failed.into_iter().map(|(index, errno)| dummy_interface::Failed { index, errno }).collect())
     }
 }
 

@@ -33,13 +33,20 @@ pub(crate) const AT_ONCE: Timing =
 pub(crate) struct Setup {
     pub(crate) timing: Timing,
     pub(crate) options: Options,
+    pub(crate) families: BTreeSet<Family>,
     pub(crate) exclude: &'static [&'static str],
     pub(crate) observers: Vec<Box<dyn Observer>>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { timing: AT_ONCE, options: Options::new("node"), exclude: &[], observers: Vec::new() }
+        Self {
+            timing: AT_ONCE,
+            options: Options::new("node"),
+            families: BTreeSet::from(Family::BOTH),
+            exclude: &[],
+            observers: Vec::new(),
+        }
     }
 }
 
@@ -65,7 +72,7 @@ impl Running {
     pub(crate) fn with(kernel: &FakeKernel, setup: Setup) -> Self {
         let (ipvs, netfilter, links) = kernel.seams();
         let ours = Ownership {
-            families: BTreeSet::from(Family::BOTH),
+            families: setup.families,
             exclude: setup.exclude.iter().map(|range| range.parse().unwrap()).collect(),
         };
         let (notice, notices) = channel();

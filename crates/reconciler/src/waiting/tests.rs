@@ -1,0 +1,141 @@
+use std::time::{Duration, SystemTime};
+
+use ipvs::{Family, Protocol, Scheduler};
+use proptest::{collection::vec, prelude::*, sample::select};
+use service::{Endpoint, EndpointPort, EndpointSlice, Node, Options, Service, ServicePort, State};
+
+use super::*;
+
+fn service(name: &str, ip: &str) -> Service {
+    Service {
+        cluster_ips: vec![ip.parse().unwrap()],
+        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
+        ..Service::new(ObjectName::new("default", name))
+    }
+}
+
+fn slice(name: &str, of: &str, endpoints: &[&str]) -> EndpointSlice {
+    let endpoint = |address: &&str| Endpoint {
+        address: address.parse().unwrap(),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: None,
+        zone_hints: Box::default(),
+        node_hints: Box::default(),
+    };
+    EndpointSlice {
+        name: ObjectName::new("default", name),
+        service: ObjectName::new("default", of),
+        family: Family::V4,
+        ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
+        endpoints: endpoints.iter().map(endpoint).collect(),
+        triggered_at: None,
+        problems: Vec::new(),
+    }
+}
+
+// Few of each kind, so that they meet often.
+
+const NAMES: &[&str] = &["a", "b", "c"];
+
+fn any_name() -> impl Strategy<Value = ObjectName> {
+    select(NAMES).prop_map(|name| ObjectName::new("default", name))
+}
+
+fn any_service() -> impl Strategy<Value = Service> {
+    (select(NAMES), select(&["10.96.0.1", "10.96.0.2"][..])).prop_map(|(name, ip)| service(name, ip))
+}
+
+fn any_slice() -> impl Strategy<Value = EndpointSlice> {
+    let endpoints = vec(select(&["10.244.0.1", "10.244.0.2"][..]), 0..3);
+    (select(NAMES), select(NAMES), endpoints).prop_map(|(name, of, endpoints)| slice(name, of, &endpoints))
+}
+
+fn any_node() -> impl Strategy<Value = Node> {
+    let ips = vec(select(&["192.0.2.1", "192.0.2.2"][..]), 0..2);
+    ips.prop_map(|ips| Node { ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(), ..Node::default() })
+}
+
+fn any_change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        4 => any_service().prop_map(Change::ApplyService),
+        2 => any_name().prop_map(Change::DeleteService),
+        4 => any_slice().prop_map(Change::ApplySlice),
+        2 => any_name().prop_map(Change::DeleteSlice),
+        1 => vec(any_service(), 0..3).prop_map(Change::ReplaceServices),
+        1 => vec(any_service(), 0..3).prop_map(Change::ListServices),
+        1 => vec(any_name(), 0..3).prop_map(|names| Change::KeepServices(names.into_iter().collect())),
+        1 => vec(any_slice(), 0..3).prop_map(Change::ReplaceSlices),
+        1 => vec(any_slice(), 0..3).prop_map(Change::ListSlices),
+        1 => vec(any_name(), 0..3).prop_map(|names| Change::KeepSlices(names.into_iter().collect())),
+        1 => any_node().prop_map(Change::ApplyNode),
+        1 => Just(Change::DeleteNode),
+    ]
+}
+
+fn waiting(changes: impl IntoIterator<Item = Change>) -> Waiting {
+    let mut waiting = Waiting::default();
+    changes.into_iter().for_each(|change| waiting.push(change));
+    waiting
+}
+
+/// What is wanted after these changes.
+fn wanted(changes: impl IntoIterator<Item = Change>) -> String {
+    let mut state = State::new(Options { scheduler: Scheduler::RR, ..Options::new("node") });
+    changes.into_iter().for_each(|change| drop(state.apply(change)));
+    let mut servers: Vec<_> = state.virtual_servers().map(|server| format!("{server:?}")).collect();
+    servers.sort();
+    format!("{servers:#?} {:?}", state.vips().collect::<std::collections::BTreeSet<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_waits_leads_to_the_same_as_all_that_was_told(batches in vec(vec(any_change(), 0..20), 0..3)) {
+        let told = batches.iter().flatten().cloned();
+        let taken = batches.iter().cloned().flat_map(|batch| waiting(batch).take()).map(|piece| piece.change);
+        prop_assert_eq!(wanted(taken), wanted(told));
+    }
+
+    #[test]
+    fn every_piece_of_news_is_accounted_for(changes in vec(any_change(), 0..40)) {
+        let told = changes.len();
+        let taken = waiting(changes).take();
+        prop_assert_eq!(taken.iter().map(|piece| piece.stands_for).sum::<usize>(), told);
+    }
+}
+
+#[test]
+fn ten_thousand_services_that_change_every_second_for_five_minutes_wait_once_each() {
+    let mut waiting = Waiting::default();
+    for second in 0..300 {
+        for number in 0..10_000 {
+            let name = format!("web-{number}");
+            waiting.push(Change::ApplySlice(slice(
+                &name,
+                &name,
+                &[["10.244.0.1", "10.244.0.2"][second % 2]],
+            )));
+        }
+    }
+    let taken = waiting.take();
+    assert_eq!(taken.len(), 10_000);
+    let last = |piece: &Piece| {
+        let Change::ApplySlice(slice) = &piece.change else { return false };
+        slice.endpoints[0].address == std::net::IpAddr::from([10, 244, 0, 2]) && piece.stands_for == 300
+    };
+    assert!(taken.iter().all(last), "of each the last");
+    assert!(waiting.is_empty());
+}
+
+#[test]
+fn the_lateness_of_a_change_is_that_of_the_first_that_waits() {
+    let at = |seconds| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+    let triggered = |at| Change::ApplySlice(EndpointSlice { triggered_at: at, ..slice("a", "a", &[]) });
+    for (told, kept) in [([at(2), at(5)], at(2)), ([None, at(5)], at(5)), ([at(2), None], at(2))] {
+        let taken = waiting(told.map(triggered)).take();
+        assert_eq!(taken.into_iter().map(|piece| piece.change).collect::<Vec<_>>(), [triggered(kept)]);
+    }
+}
