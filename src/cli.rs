@@ -96,10 +96,21 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("kube-ipvs: {}", one_line(error.as_ref()));
-        let usage = error.downcast_ref::<config::Error>().is_some_and(config::Error::is_usage);
+        complain(&error);
+        let of_flags = error.downcast_ref::<config::Error>().is_some_and(config::Error::is_usage);
+        let usage = of_flags || error.is::<clap::Error>();
         if usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
     })
+}
+
+/// Prints an error: one line, but for what is wrong with a command line.
+fn complain(error: &anyhow::Error) {
+    match error.downcast_ref::<clap::Error>() {
+        Some(error) => {
+            let _ = refuse(error);
+        }
+        None => eprintln!("kube-ipvs: {}", one_line(error.as_ref())),
+    }
 }
 
 /// Parses a command line, the program's name first.

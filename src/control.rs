@@ -56,12 +56,21 @@ pub struct Status {
     pub advice: Vec<Advice>,
 }
 
+/// What differs between the kernel and what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// What would be done about it.
+    pub plan: Plan,
+    /// Why what is wanted may be out of date: what cannot be watched.
+    pub troubles: Vec<String>,
+}
+
 /// What it answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Response {
-    /// To [`Request::Diff`]: what differs, as what would be done about it.
-    Plan(Plan),
+    /// To [`Request::Diff`].
+    Difference(Difference),
     /// To [`Request::Explain`].
     Explanation(Box<Explanation>),
     /// To [`Request::Resync`]: what was done.

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::ensure;
 use k8s_openapi::api::{
     core::v1::{Event, Service},
     discovery::v1::EndpointSlice,
@@ -21,7 +22,7 @@ use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
-    daemon::{Daemon, eventually, eventually_within, ipvsadm_shows},
+    daemon::{Daemon, binary, eventually, eventually_within, ipvsadm_shows},
     lab::Lab,
 };
 
@@ -348,4 +349,29 @@ fn a_service_whose_address_is_taken_has_one_event_that_says_so() {
     for name in ["elder", "younger", "youngest"] {
         cluster.server.delete::<Service>(cluster.namespace, name).unwrap();
     }
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn why_an_endpoint_is_used_is_answered_by_the_daemon_and_without_it_by_the_api_server() {
+    let Some(cluster) = Cluster::new("explained") else { return };
+    cluster.service("web", &json!({}));
+    cluster.endpoints("web", &[1, 2]);
+    let daemon = cluster.daemon();
+    let run = |arguments: &[&str]| cluster.lab.node.run(&binary()?.to_string_lossy(), arguments);
+    let socket = daemon.socket().to_str().unwrap();
+    let from_the_daemon = eventually("the Service is served", || {
+        let said = run(&["explain", "explained/web", "--control-socket", socket])?;
+        ensure!(said.matches("used, explained/web-ipv").count() == 4 && !said.contains("MISSING"), "{said}");
+        Ok(said)
+    })
+    .unwrap();
+
+    let kubeconfig = cluster.server.proxy_kubeconfig();
+    let flags = ["--", "--kubeconfig", kubeconfig.to_str().unwrap(), "--hostname-override"];
+    let from_the_server = |node| run(&[&["explain", "explained/web"], &flags[..], &[node]].concat()).unwrap();
+    assert_eq!(from_the_server("node"), from_the_daemon);
+    let elsewhere = from_the_server("nowhere");
+    assert!(elsewhere.contains("problem: there is no Node nowhere: --hostname-override?"), "{elsewhere}");
+    cluster.server.delete::<Service>(cluster.namespace, "web").unwrap();
 }

@@ -19,8 +19,7 @@ fn same(cluster: &Cluster, ours_by: &[&str], theirs_by: &[&str]) -> String {
     eventually("both print the same", || {
         let ours = ours(cluster, ours_by)?;
         let theirs = cluster.lab.node.run("ipvsadm", &[&["-Ln"], theirs_by].concat())?;
-        // After the connections, ipvsadm ends with a line of nothing.
-        ensure!(ours.trim_end() == theirs.trim_end(), "{ours}\nand not\n{theirs}");
+        ensure!(ours == theirs, "{ours}\nand not\n{theirs}");
         Ok(ours)
     })
     .unwrap()

@@ -1,5 +1,5 @@
 //! What an operator asks at night: what differs, and why an endpoint is not used; with the daemon and without.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod cluster;
 
@@ -24,13 +24,14 @@ fn ask_daemon(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
     ask(cluster, &[arguments, &["--control-socket", socket]].concat())
 }
 
-/// The same where no daemon runs: its flags are given in its place.
+/// The same without the daemon, whose flags are given.
 fn ask_without(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
-    let nobody = ["--control-socket=/run/nobody.sock", "--"];
     let manifests = format!("--manifests={}", cluster.manifests.path().display());
     let cluster_cidr = format!("--cluster-cidr={CLUSTER_CIDR}");
     let daemon = ["--proxy-mode=ipvs", "--hostname-override=node", &cluster_cidr, &manifests];
-    ask(cluster, &[arguments, &nobody, &daemon].concat())
+    let (code, printed) = ask(cluster, &[arguments, &["--"], &daemon].concat());
+    let told = "kube-ipvs: no daemon is asked; this is the node node\n";
+    (code, printed.strip_suffix(told).unwrap_or_else(|| panic!("{printed}")).to_owned())
 }
 
 /// Both answers, which must be the same.
@@ -72,7 +73,7 @@ fn diff_without_a_daemon_and_without_its_flags_is_trouble_and_says_what_to_give(
     assert_eq!(
         said,
         "kube-ipvs: no daemon answers at /run/nobody.sock: is kube-ipvs running on this node? \
-         Without it, give its flags after --\n"
+         To do without it, give its flags after --\n"
     );
 }
 
@@ -162,8 +163,29 @@ fn explain_says_what_the_kernel_lacks_who_else_has_an_address_and_what_is_not_se
     assert!(said.contains("ClusterIP, internalTrafficPolicy Cluster, MISSING in the kernel"), "{said}");
 
     let (code, said) = ask_both(&cluster, &["explain", "default/nobody"]);
-    assert_eq!((code, &*said), (Some(0), "default/nobody is not served: there is no such Service\n"));
+    assert_eq!(code, Some(1));
+    assert!(
+        said.starts_with("default/nobody is not served: no such Service is known (headless ones"),
+        "{said}"
+    );
     let (code, said) = ask(&cluster, &["explain", "nobody"]);
     assert_eq!(code, Some(64), "{said}");
     assert!(said.contains("\"nobody\" is not NAMESPACE/NAME"), "{said}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn after_two_hyphens_there_are_flags_of_a_daemon_and_nothing_else() {
+    let cluster = Cluster::without_daemon(0);
+    for (flag, code, complaint) in [
+        ("--bogus", 64, "unexpected argument '--bogus'"),
+        ("--cleanup", 1, "only flags of a daemon that runs"),
+        ("--init-only", 1, "only flags of a daemon that runs"),
+        ("--write-config-to=/dev/null", 1, "only flags of a daemon that runs"),
+        ("status", 1, "only flags of a daemon that runs"),
+    ] {
+        let (seen, said) = ask(&cluster, &["explain", "default/web", "--", flag]);
+        assert!(seen == Some(code) && said.contains(complaint), "{flag}: {seen:?} {said}");
+        assert_eq!(ask(&cluster, &["diff", "--", flag]).0, Some(2), "{flag}");
+    }
 }

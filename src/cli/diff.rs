@@ -2,34 +2,41 @@
 
 use std::process::ExitCode;
 
-use watcher::{Plan, one_line};
+use watcher::Plan;
 
 use super::{
-    Format,
+    Format, complain,
     output::{print, print_json},
     question::Question,
 };
-use crate::control::{Request, Response};
+use crate::{
+    control::{Difference, Request, Response},
+    daemon::Absent,
+};
 
 /// The exit codes are diff's.
 const DIFFERENT: u8 = 1;
 const TROUBLE: u8 = 2;
 
-/// Prints what a resync would do, one operation a line, and does nothing of it.
+/// Prints what differs, as what would be done about it, one operation a line; nothing of it is done.
 pub(super) fn diff(question: &Question) -> ExitCode {
     match compare(question) {
         Ok(plan) if plan.is_empty() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(DIFFERENT),
         Err(error) => {
-            eprintln!("kube-ipvs: {}", one_line(error.as_ref()));
+            complain(&error);
             ExitCode::from(TROUBLE)
         }
     }
 }
 
 fn compare(question: &Question) -> anyhow::Result<Plan> {
-    let expected = |response| if let Response::Plan(plan) = response { Some(plan) } else { None };
-    let plan = question.answer(&Request::Diff, expected, |mut node| node.compare())?;
+    let expected = |response| if let Response::Difference(found) = response { Some(found) } else { None };
+    let look = |node: &Absent<'_>| Ok(Difference { plan: node.compare()?, troubles: Vec::new() });
+    let Difference { plan, troubles } = question.answer(&Request::Diff, expected, look)?;
+    for trouble in troubles {
+        eprintln!("kube-ipvs: what is wanted may be out of date: {trouble}");
+    }
     match question.ask.output.format {
         Format::Text => print(&plan.to_string())?,
         Format::Json => print_json(&plan)?,

@@ -2,15 +2,17 @@
 
 use std::{
     fmt::{self, Write},
+    net::IpAddr,
     process::ExitCode,
 };
 
 use ipvs::{Ipvs, ObservedRealServer, RealServerAddress, ServiceAddress};
 use serde::Serialize;
 use service::{
-    AddressKind, ExplainedAddress, Explanation, ObjectName, Part, Traffic, TrafficPolicy, UnusedSlice,
-    Verdict,
+    AddressKind, Choice, ExplainedAddress, Explanation, NotServed, ObjectName, Part, Reach, Traffic,
+    TrafficPolicy, Verdict,
 };
+use watcher::one_line;
 
 use super::{
     Format,
@@ -27,8 +29,8 @@ use crate::{
 struct Answer {
     #[serde(flatten)]
     explanation: Explanation,
-    /// The virtual servers at the addresses of the Service, as the kernel has them.
-    kernel: Vec<VirtualServer>,
+    /// The virtual servers at the addresses of the Service, as the kernel has them; `None` if it cannot be asked.
+    kernel: Option<Vec<VirtualServer>>,
 }
 
 /// A virtual server in the kernel.
@@ -39,28 +41,36 @@ struct VirtualServer {
     real_servers: Option<Vec<ObservedRealServer>>,
 }
 
-/// Prints where a Service is served, and of each endpoint why it is used or not.
+/// Prints where a Service is served, and of each endpoint why it is used or not. One that is not known is a failure.
 pub(super) fn explain(service: &ObjectName, question: &Question) -> anyhow::Result<ExitCode> {
     let request = Request::Explain { service: service.clone() };
     let expected = |response| if let Response::Explanation(it) = response { Some(*it) } else { None };
     let explanation = question.answer(&request, expected, |node| Ok(node.explain(service)))?;
-    let answer = Answer { kernel: in_the_kernel(&explanation)?, explanation };
+    let kernel = in_the_kernel(&explanation)
+        .inspect_err(|error| eprintln!("kube-ipvs: the kernel is not asked: {}", one_line(error.as_ref())));
+    let answer = Answer { kernel: kernel.ok(), explanation };
     match question.ask.output.format {
         Format::Text => print(&answer.to_string())?,
         Format::Json => print_json(&answer)?,
     }
-    Ok(ExitCode::SUCCESS)
+    let unknown = answer.explanation.not_served == Some(NotServed::Unknown);
+    Ok(if unknown { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn in_the_kernel(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>> {
-    let mut kernel = preflight::open_ipvs()?;
     let mut found = Vec::new();
-    for ExplainedAddress { address, .. } in explanation.parts.iter().flat_map(|part| &part.addresses) {
-        let real_servers = match kernel.virtual_server((*address).into())? {
-            Some(_) => Some(kernel.real_servers((*address).into())?),
+    let addresses = explanation.parts.iter().flat_map(|part| &part.addresses).map(|at| at.address);
+    let mut addresses = addresses.peekable();
+    if addresses.peek().is_none() {
+        return Ok(found);
+    }
+    let mut kernel = preflight::open_ipvs()?;
+    for address in addresses {
+        let real_servers = match kernel.virtual_server(address.into())? {
+            Some(_) => Some(kernel.real_servers(address.into())?),
             None => None,
         };
-        found.push(VirtualServer { address: *address, real_servers });
+        found.push(VirtualServer { address, real_servers });
     }
     Ok(found)
 }
@@ -82,13 +92,19 @@ impl fmt::Display for Answer {
             for (left, right) in rows {
                 writeln!(f, "  {left:width$}  {right}")?;
             }
+            if part.endpoints.is_empty() && part.slices_without_port.is_empty() {
+                writeln!(f, "  no EndpointSlice has an endpoint")?;
+            }
+            for slice in &part.slices_without_port {
+                writeln!(f, "  {slice}: has no port of this name and protocol")?;
+            }
         }
         if !(unused_slices.is_empty() && refused.is_empty() && problems.is_empty()) || health_check.is_some()
         {
             writeln!(f)?;
         }
-        for UnusedSlice { slice, family, endpoints, why } in unused_slices {
-            writeln!(f, "not used: {slice} with {endpoints} {family} endpoints: {why}")?;
+        for slice in unused_slices {
+            writeln!(f, "not used: {slice}: the Service has no ClusterIP of its family")?;
         }
         for refused in refused {
             writeln!(f, "refused: {refused}")?;
@@ -110,21 +126,23 @@ impl Answer {
         if let Some(holder) = &at.held_by {
             let _ = write!(words, ", but {holder} has it: its claim comes first");
         }
-        for (number, (first, last)) in at.allowed_sources.iter().flatten().enumerate() {
-            let _ = write!(words, "{}{first}-{last}", if number == 0 { ", only from " } else { ", " });
+        if let Some(sources) = &at.allowed_sources {
+            let _ = write!(words, ", {}", Sources(sources));
         }
-        if at.allowed_sources.as_ref().is_some_and(Vec::is_empty) {
-            words.push_str(", from nowhere: no source range could be read");
-        }
-        if self.real_servers(&at.address).is_none() {
+        if self.lacks(&at.address) {
             words.push_str(", MISSING in the kernel");
         }
         (at.address.to_string(), words)
     }
 
-    /// What the kernel has at an address; `None` if there is no virtual server.
+    /// Whether the kernel has no virtual server at an address.
+    fn lacks(&self, at: &ServiceAddress) -> bool {
+        self.kernel.is_some() && self.real_servers(at).is_none()
+    }
+
+    /// What the kernel has at an address.
     fn real_servers(&self, at: &ServiceAddress) -> Option<&[ObservedRealServer]> {
-        self.kernel.iter().find(|server| server.address == *at)?.real_servers.as_deref()
+        self.kernel.iter().flatten().find(|server| server.address == *at)?.real_servers.as_deref()
     }
 
     /// The endpoints with what the kernel has of them, then the real servers that are none any more.
@@ -140,13 +158,11 @@ impl Answer {
         for endpoint in &part.endpoints {
             let (in_kernel, verdict) = (here(&endpoint.address), endpoint.verdict);
             let mut words = format!("{verdict}, {}", endpoint.slice);
-            match verdict {
-                Verdict::Used if in_kernel.missing > 0 => words.push_str(", MISSING in the kernel"),
-                Verdict::InAnotherSlice => {}
-                _ if in_kernel.found > 0 => {
-                    let _ = write!(words, ", {in_kernel}");
-                }
-                _ => {}
+            if verdict == Verdict::Used && in_kernel.missing > 0 {
+                words.push_str(", MISSING in the kernel");
+            }
+            if verdict != Verdict::ListedAgain && in_kernel.found > 0 {
+                let _ = write!(words, ", {}", in_kernel.of_one(verdict == Verdict::Used));
             }
             rows.push((endpoint.address.to_string(), words));
         }
@@ -155,10 +171,9 @@ impl Answer {
         let mut gone: Vec<_> = all.map(|server| server.config.address).filter(|it| !known(*it)).collect();
         gone.sort_unstable();
         gone.dedup();
-        rows.extend(
-            gone.iter()
-                .map(|address| (address.to_string(), format!("in no slice any more, {}", here(address)))),
-        );
+        rows.extend(gone.iter().map(|address| {
+            (address.to_string(), format!("in no slice any more, {}", here(address).of_one(false)))
+        }));
         rows
     }
 }
@@ -168,7 +183,8 @@ impl Answer {
 struct InKernel {
     found: usize,
     missing: usize,
-    drains: bool,
+    /// The greatest weight.
+    weight: u32,
     active: u32,
     inactive: u32,
 }
@@ -180,18 +196,43 @@ impl InKernel {
             Some(server) => Self {
                 found: sum.found + 1,
                 missing: sum.missing,
-                drains: sum.drains || server.config.weight == 0,
-                active: sum.active + server.active_connections,
-                inactive: sum.inactive + server.inactive_connections,
+                weight: sum.weight.max(server.config.weight),
+                active: sum.active.saturating_add(server.active_connections),
+                inactive: sum.inactive.saturating_add(server.inactive_connections),
             },
         })
     }
+
+    /// What there is to say of one that is wanted, or is not.
+    fn of_one(&self, wanted: bool) -> String {
+        let Self { weight, active, inactive, .. } = self;
+        let connections = format!("{active} active and {inactive} inactive connections");
+        match (wanted, weight) {
+            (true, 1) => connections,
+            (true, _) => format!("but with weight {weight} in the kernel: {connections}"),
+            (false, 0) => format!("drains with weight 0: {connections}"),
+            (false, _) => format!("STILL in the kernel with weight {weight}: {connections}"),
+        }
+    }
 }
 
-impl fmt::Display for InKernel {
+/// Ranges of clients, the first few of them.
+struct Sources<'a>(&'a [(IpAddr, IpAddr)]);
+
+const MOST_SOURCES: usize = 5;
+
+impl fmt::Display for Sources<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let drains = if self.drains { "drains with weight 0: " } else { "" };
-        write!(f, "{drains}{} active and {} inactive connections", self.active, self.inactive)
+        if self.0.is_empty() {
+            return f.write_str("from nowhere: no source range of this family could be read");
+        }
+        for (number, (first, last)) in self.0.iter().take(MOST_SOURCES).enumerate() {
+            write!(f, "{}{first}-{last}", if number == 0 { "only from " } else { ", " })?;
+        }
+        match self.0.len().saturating_sub(MOST_SOURCES) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more ranges"),
+        }
     }
 }
 
@@ -200,16 +241,21 @@ struct Heading<'a>(&'a Part);
 
 impl fmt::Display for Heading<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Part { port, protocol, family, choice, zone, hints_ignored, .. } = self.0;
+        let Part { port, protocol, family, choice, stands_in, zone, hints_ignored, .. } = self.0;
         if !port.is_empty() {
             write!(f, "{port} ")?;
         }
         write!(f, "{protocol}, {family}: {choice}")?;
-        if let Some(zone) = zone {
+        if let (Choice::Ready(Reach::HintedZone), Some(zone)) = (choice, zone) {
             write!(f, ", {zone}")?;
         }
-        if *hints_ignored {
-            f.write_str(" (hints do not count: not every ready endpoint has them, none is for this node, or the policy is Local)")?;
+        if let Some(why) = hints_ignored {
+            write!(f, "; their hints do not count: {why}")?;
+        }
+        if *stands_in {
+            f.write_str(
+                "; none is on this node, so externalTrafficPolicy Local answers only this node's pods",
+            )?;
         }
         Ok(())
     }

@@ -79,7 +79,8 @@ fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
 
 /// There can be a million: each is printed as it is read.
 fn list_connections(format: Format) -> anyhow::Result<()> {
-    preflight::net_admin()?;
+    // Which makes the kernel load its module.
+    preflight::open_ipvs()?;
     let text = File::open(CONNECTIONS).with_context(|| format!("cannot read {CONNECTIONS}"))?;
     let text = BufReader::new(text);
     let mut out = BufWriter::new(io::stdout().lock());

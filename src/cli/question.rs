@@ -1,4 +1,4 @@
-//! A question that the daemon answers, and the node itself where no daemon runs.
+//! A question that the daemon answers, or the node itself where none runs.
 
 use std::{ffi::OsString, iter};
 
@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Question {
     #[command(flatten)]
     pub(super) ask: Ask,
-    /// The daemon's command line, for when it does not run: the API server and the kernel are asked then
+    /// Do not ask the daemon but the API server and the kernel, as a daemon with these flags would see them
     #[arg(last = true, value_name = "FLAGS")]
     daemon: Vec<OsString>,
 }
@@ -27,14 +27,21 @@ impl Question {
         &self,
         request: &Request,
         expected: impl FnOnce(Response) -> Option<T>,
-        look: impl FnOnce(Absent) -> anyhow::Result<T>,
+        look: impl FnOnce(&Absent<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
+        if !self.daemon.is_empty() {
+            let settings = self.settings()?;
+            for warning in &settings.warnings {
+                eprintln!("kube-ipvs: {warning}");
+            }
+            eprintln!("kube-ipvs: no daemon is asked; this is the node {}", settings.node_name);
+            return look(&Absent::look(&settings)?);
+        }
         match ask(&self.ask.control_socket, request) {
             Ok(response) => expected(response).context("the daemon answered another question"),
-            Err(error @ AskError::NoDaemon { .. }) if self.daemon.is_empty() => {
-                bail!("{error} Without it, give its flags after --")
+            Err(error @ (AskError::NoDaemon { .. } | AskError::TimedOut { .. })) => {
+                bail!("{error} To do without it, give its flags after --")
             }
-            Err(AskError::NoDaemon { .. }) => look(Absent::look(&self.settings()?)?),
             Err(error) => Err(error.into()),
         }
     }
@@ -42,8 +49,10 @@ impl Question {
     fn settings(&self) -> anyhow::Result<Settings> {
         let command_line = parse(iter::once("kube-ipvs".into()).chain(self.daemon.iter().cloned()))?;
         match command_line.flags() {
-            Some(flags) => Ok(Settings::resolve(flags)?),
-            None => bail!("after -- there are only flags of the daemon"),
+            Some(flags) if !(flags.cleanup || flags.init_only || !flags.write_config_to.is_empty()) => {
+                Ok(Settings::resolve(flags)?)
+            }
+            _ => bail!("after -- there are only flags of a daemon that runs"),
         }
     }
 }

@@ -56,7 +56,9 @@ fn report() -> Report {
 impl Answers for Fixed {
     fn answer(&self, request: Request) -> Response {
         match request {
-            Request::Diff => Response::Plan(Plan::default()),
+            Request::Diff => {
+                Response::Difference(Difference { plan: Plan::default(), troubles: vec!["a".to_owned()] })
+            }
             Request::Explain { service } => {
                 Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use dummy_interface::{KernelLinks, Links};
+use dummy_interface::{KernelLinks, Links, VipBinding};
 use netfilter::KernelNetfilter;
 use service::{Change, Explanation, ObjectName, State};
 use tokio::{
@@ -16,7 +16,7 @@ use watcher::{Kernel, Observed, Ownership, Plan, Scope, api::Troubles, diff};
 
 use super::{links, node, pod_cidrs::PodCidrs, source::Source};
 use crate::{
-    config::{LocalMode, Settings},
+    config::{self, LocalMode, Settings},
     preflight,
 };
 
@@ -24,47 +24,62 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a daemon with these settings would know.
-pub struct Absent {
-    state: State,
-    kernel: Kernel,
+pub struct Absent<'a> {
+    settings: &'a Settings,
+    told: Told,
     ours: Ownership,
 }
 
-impl Absent {
-    /// Lists once what the source has, and opens the kernel.
-    pub fn look(settings: &Settings) -> anyhow::Result<Self> {
-        let ipvs = preflight::open_ipvs()?;
+impl<'a> Absent<'a> {
+    /// Lists once what the source has, and looks which addresses the node has.
+    pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let told = runtime.context("cannot start the runtime")?.block_on(Told::all(settings))?;
-        let Told { mut state, pod_cidrs } = told;
-        let local_traffic = match &settings.local_mode {
-            LocalMode::Fixed(fixed) => fixed.clone(),
-            LocalMode::NodeCidr => {
-                pod_cidrs.with_context(|| format!("the Node {} has no podCIDRs", settings.node_name))?.into()
-            }
-        };
-        let netfilter = KernelNetfilter::open(&settings.policy(local_traffic))?;
-        let mut links = KernelLinks::open(links::vip_binding(settings.vip_binding)?)?;
-        state.apply(Change::NodeAddresses(links.observe()?.node_addresses));
-        let kernel = Kernel { ipvs: Box::new(ipvs), netfilter: Box::new(netfilter), links: Box::new(links) };
-        Ok(Self { state, kernel, ours: settings.ownership(node::families()) })
+        let mut told = runtime.context("cannot start the runtime")?.block_on(Told::all(settings))?;
+        let node_addresses = KernelLinks::open(VipBinding::Address)?.observe()?.node_addresses;
+        told.state.apply(Change::NodeAddresses(node_addresses));
+        Ok(Self { settings, told, ours: settings.ownership(node::families()) })
     }
 
-    /// Reads the kernel, and returns what a daemon would do first.
-    pub fn compare(&mut self) -> anyhow::Result<Plan> {
-        let observed = Observed::read(&mut self.kernel)?;
-        Ok(diff(&self.state, &observed, Scope::All, &self.ours))
+    /// Reads the kernel, and returns what differs, as what a daemon would do about it.
+    pub fn compare(&self) -> anyhow::Result<Plan> {
+        let observed = Observed::read(&mut self.kernel()?)?;
+        Ok(diff(&self.told.state, &observed, Scope::All, &self.ours))
     }
 
     /// Why a Service would be served as it would be.
     pub fn explain(&self, service: &ObjectName) -> Explanation {
-        self.state.explain(service)
+        let mut explanation = self.ours.explain(&self.told.state, service);
+        // Manifests need none.
+        if !self.told.node && matches!(self.settings.source, config::Source::Api { .. }) {
+            let node_name = &self.settings.node_name;
+            explanation.problems.insert(0, format!("there is no Node {node_name}: --hostname-override?"));
+        }
+        explanation
+    }
+
+    fn kernel(&self) -> anyhow::Result<Kernel> {
+        let local_traffic = match &self.settings.local_mode {
+            LocalMode::Fixed(fixed) => fixed.clone(),
+            LocalMode::NodeCidr => self
+                .told
+                .pod_cidrs
+                .with_context(|| format!("the Node {} has no podCIDRs", self.settings.node_name))?
+                .into(),
+        };
+        let binding = links::vip_binding(self.settings.vip_binding)?;
+        Ok(Kernel {
+            ipvs: Box::new(preflight::open_ipvs()?),
+            netfilter: Box::new(KernelNetfilter::open(&self.settings.policy(local_traffic))?),
+            links: Box::new(KernelLinks::open(binding)?),
+        })
     }
 }
 
 /// What the source has told.
 struct Told {
     state: State,
+    /// Whether there is a Node of this name.
+    node: bool,
     pod_cidrs: Option<PodCidrs>,
 }
 
@@ -85,10 +100,11 @@ impl Told {
     }
 
     async fn heard(settings: &Settings, mut changes: UnboundedReceiver<Change>) -> Self {
-        let mut told = Self { state: State::new(settings.options()), pod_cidrs: None };
+        let mut told = Self { state: State::new(settings.options()), node: false, pod_cidrs: None };
         while !told.state.synced()
             && let Some(change) = changes.recv().await
         {
+            told.node |= matches!(change, Change::ApplyNode(_));
             told.pod_cidrs = PodCidrs::told_by(&change).or(told.pod_cidrs);
             told.state.apply(change);
         }

@@ -6,7 +6,7 @@ use watcher::{api::Troubles, one_line};
 use super::config_file::Unusable;
 use crate::{
     advice::Held,
-    control::{self, Answers, Request, Response},
+    control::{self, Answers, Difference, Request, Response},
 };
 
 /// Answers the control socket.
@@ -20,10 +20,14 @@ pub(super) struct Operator {
 impl Answers for Operator {
     fn answer(&self, request: Request) -> Response {
         let answer = match request {
-            Request::Diff => self.handle.compare().map(Response::Plan),
-            Request::Explain { service } => {
-                self.handle.explain(service).map(|it| Response::Explanation(Box::new(it)))
-            }
+            Request::Diff => self
+                .handle
+                .compare()
+                .map(|plan| Response::Difference(Difference { plan, troubles: self.troubles.lines() })),
+            Request::Explain { service } => self.handle.explain(service).map(|mut explanation| {
+                explanation.problems.splice(0..0, self.troubles.lines());
+                Response::Explanation(Box::new(explanation))
+            }),
             Request::Resync => self.handle.resync().map(Response::Report).map_err(Into::into),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
                 programmed.problems.splice(0..0, self.troubles.lines());

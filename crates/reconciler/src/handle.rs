@@ -7,7 +7,7 @@ use std::sync::{
 
 use dummy_interface::Changed;
 use service::{Change, Explanation, ObjectName};
-use watcher::{Plan, ReadError};
+use watcher::Plan;
 
 use crate::{
     InUse, Report, Status,
@@ -27,7 +27,7 @@ pub(crate) enum Input {
     Resync(Sender<Report>),
     /// Say how things stand.
     Status(Sender<Status>),
-    /// Read everything, and say what a forced sync would do.
+    /// Read everything, and say what differs.
     Compare(Sender<Result<Plan, Unanswered>>),
     /// Say why a Service is served as it is.
     Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
@@ -43,14 +43,14 @@ pub(crate) enum Input {
 pub struct Stopped;
 
 /// Why a question about the desired state has no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
     /// The lists are not complete: nothing can be said, and nothing is written either.
     #[error("Services and EndpointSlices are not listed yet")]
     NotListed,
-    /// There is nothing to compare with.
-    #[error(transparent)]
-    Unread(#[from] ReadError),
+    /// There is nothing to compare with; the cause in words, for all who ask.
+    #[error("{0}")]
+    Unread(String),
     /// There is nobody to ask.
     #[error(transparent)]
     Stopped(#[from] Stopped),
@@ -115,7 +115,8 @@ impl Handle {
         answered.recv().map_err(|_| Stopped)
     }
 
-    /// Reads the kernel's whole state, and returns what a resync would do to it. Blocks meanwhile.
+    /// Reads the kernel's whole state, and returns what differs from the desired one, as what would be done about it.
+    /// Blocks meanwhile, and keeps the writer from its work for as long as the reading takes.
     pub fn compare(&self) -> Result<Plan, Unanswered> {
         let (answer, answered) = channel();
         self.send(Input::Compare(answer))?;

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeSet, net::IpAddr, time::Instant};
 use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
 use netfilter::{Change::InstallTable, conntrack::StaleFlow};
-use service::{Change, State, Touched};
+use service::{Change, Explanation, ObjectName, State, Touched};
 use tracing::{Level, debug, enabled};
 use watcher::{
     Drift, Kernel, Observed, Operation, Ownership, Parts, Plan, ReadError, Scope, VerifyError,
@@ -163,10 +163,22 @@ impl Reconciler {
         Some(Trigger::TablesChanged)
     }
 
-    /// Reads everything and compares it, and changes nothing: what a sync would do now, were it forced.
+    /// Reads everything and says what differs, and changes nothing. A sync may do it in several steps: a few schedulers
+    /// at a time, a real server that drains first.
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
-        let observed = Observed::read(&mut self.kernel)?;
+        let mut observed = Observed::read(&mut self.kernel)?;
+        // Of these the kernel tells as well, and a sync follows.
+        let touched = self.hear_node_addresses(&observed);
+        self.touched.merge(touched);
+        for (of, server) in self.draining.expired(Instant::now()) {
+            observed.expire(&of, &server);
+        }
         Ok(diff(&self.state, &observed, Scope::All, &self.ours))
+    }
+
+    /// Why a Service is served as it is: a family that is switched off here is not.
+    pub(crate) fn explain(&self, service: &ObjectName) -> Explanation {
+        self.ours.explain(&self.state, service)
     }
 
     /// Reads what must be read, compares, and carries out the plan.

@@ -9,7 +9,7 @@ use std::{
 
 use ipvs::Family;
 use service::{Change, Conflict, Explanation, ObjectName, State};
-use watcher::{Kernel, Ownership, Plan};
+use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
     Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Subject,
@@ -44,6 +44,7 @@ pub fn start(
         reconciler: Reconciler::new(state, kernel, ours, Draining::new(timing.drain_timeout)),
         schedule: Schedule::new(timing),
         waiting: Vec::new(),
+        comparing: Vec::new(),
         curious: Vec::new(),
         last: None,
         last_full: None,
@@ -63,6 +64,8 @@ struct Writer {
     schedule: Schedule,
     /// Who asked for a forced sync and waits for its report.
     waiting: Vec<Sender<Report>>,
+    /// Who asked what differs and waits for one look at everything.
+    comparing: Vec<Sender<Result<Plan, Unanswered>>>,
     /// Who asked what is in use and waits for the first sync.
     curious: Vec<Sender<InUse>>,
     last: Option<(Report, Instant)>,
@@ -102,6 +105,7 @@ impl Writer {
                         }
                         self.take(input);
                     }
+                    self.compare();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -130,7 +134,7 @@ impl Writer {
             // Whoever asked may have gone; that is no failure of ours.
             Input::Resync(answer) => drop(answer.send(Report::not_ready())),
             Input::Status(answer) => drop(answer.send(self.status())),
-            Input::Compare(answer) => drop(answer.send(self.compare())),
+            Input::Compare(answer) => self.comparing.push(answer),
             Input::Explain(service, answer) => drop(answer.send(self.explain(&service))),
             Input::InUse(answer) if self.last.is_some() => {
                 drop(answer.send(InUse::of(self.reconciler.state())));
@@ -202,16 +206,23 @@ impl Writer {
         self.observers.iter_mut().for_each(|observer| observer.synced(&observation));
     }
 
-    fn compare(&mut self) -> Result<Plan, Unanswered> {
-        if self.is_listed() { Ok(self.reconciler.compare()?) } else { Err(Unanswered::NotListed) }
+    /// Answers whoever waits for it, all by one look.
+    fn compare(&mut self) {
+        if self.comparing.is_empty() {
+            return;
+        }
+        let answer = if self.is_listed() {
+            self.reconciler.compare().map_err(|error| Unanswered::Unread(one_line(&error)))
+        } else {
+            Err(Unanswered::NotListed)
+        };
+        for waiting in self.comparing.drain(..) {
+            drop(waiting.send(answer.clone()));
+        }
     }
 
     fn explain(&self, service: &ObjectName) -> Result<Explanation, Unanswered> {
-        if self.is_listed() {
-            Ok(self.reconciler.state().explain(service))
-        } else {
-            Err(Unanswered::NotListed)
-        }
+        if self.is_listed() { Ok(self.reconciler.explain(service)) } else { Err(Unanswered::NotListed) }
     }
 
     fn status(&self) -> Status {

@@ -6,7 +6,7 @@ mod common;
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use common::{Running, active_connections, real, service, slice};
+use common::{AT_ONCE, LONG, Running, active_connections, real, service, slice};
 use dummy_interface::Change::Unbind;
 use ipvs::{
     Command::{AddRealServer, DeleteRealServer, DeleteVirtualServer, EditRealServer},
@@ -22,6 +22,7 @@ use proptest::{
     prelude::*,
     sample::select,
 };
+use reconciler::Timing;
 use service::{Change, EndpointSlice, Service};
 use testkit::{
     FakeKernel,
@@ -119,6 +120,11 @@ struct Ending {
     calls: usize,
 }
 
+/// Syncs when it is asked to, and not between the two lists: of Services without their slices less is wanted.
+fn when_asked(kernel: &FakeKernel) -> Running {
+    Running::timed(kernel, Timing { min_sync_period: LONG, ..AT_ONCE })
+}
+
 impl Story {
     fn fixed(restarts: bool) -> Self {
         let busy = BTreeSet::from([("10.96.0.11".to_owned(), "10.244.0.3".to_owned())]);
@@ -133,7 +139,7 @@ impl Story {
         disturb(&kernel);
         let running = if self.restarts {
             drop(running);
-            Running::on(&kernel)
+            when_asked(&kernel)
         } else {
             running
         };
@@ -153,7 +159,7 @@ impl Story {
     fn beginning(&self) -> (FakeKernel, Running) {
         let kernel = FakeKernel::new();
         kernel.state().links.node_addresses.insert("192.0.2.1".parse().unwrap());
-        let running = Running::on(&kernel);
+        let running = when_asked(&kernel);
         running.lists(self.before.services.clone(), self.before.slices.clone());
         for (vip, server) in &self.busy {
             let of: Id = common::at(vip, Tcp).into();

@@ -1,6 +1,8 @@
 //! Which endpoints of a port are used.
 
-use crate::{Choice, Reach, Traffic, TrafficPolicy, Verdict, endpoints::PortEndpoint, slice::Traits};
+use crate::{
+    Choice, HintsIgnored, Reach, Traffic, TrafficPolicy, Verdict, endpoints::PortEndpoint, slice::Traits,
+};
 
 impl Choice {
     /// Decides for traffic that comes in one way, by the policy for it. Hints prefer, a policy demands:
@@ -45,17 +47,44 @@ impl Choice {
             Self::Nothing if policy == TrafficPolicy::Local => (Reach::Local, false),
             Self::Nothing => (Reach::Cluster, false),
         };
-        // What no decision could use comes first, then what lies out of reach.
+        // What no decision could use comes first. Hints are for ready endpoints alone.
         if !has(Traits::READY) && !has(Traits::TERMINATING) {
             Verdict::NotReady
         } else if !has(Traits::READY) && !has(Traits::SERVING) {
             Verdict::NoLongerServing
-        } else if !has(reach.needs()) {
-            reach.verdict_outside()
+        } else if reach == Reach::Local && !has(Traits::LOCAL) {
+            Verdict::OnAnotherNode
         } else if ready && !has(Traits::READY) {
             Verdict::Terminating
+        } else if reach == Reach::HintedNode && !has(Traits::FOR_THIS_NODE) {
+            Verdict::HintedForOtherNodes
+        } else if reach == Reach::HintedZone && !has(Traits::FOR_THIS_ZONE) {
+            Verdict::HintedForOtherZones
         } else {
             Verdict::Used
+        }
+    }
+
+    /// Why hints do not count, if some endpoints have any: they are for ready endpoints, and prefer where a policy
+    /// does not demand.
+    pub(crate) fn hints_ignored(
+        self,
+        endpoints: &[PortEndpoint],
+        zone: Option<&str>,
+    ) -> Option<HintsIgnored> {
+        let hints = Traits::NODE_HINTS | Traits::ZONE_HINTS;
+        let ready = || endpoints.iter().map(|it| it.traits).filter(|it| it.contains(Traits::READY));
+        if !ready().any(|traits| traits.intersects(hints)) {
+            return None;
+        }
+        match self {
+            Self::Ready(Reach::Cluster) if !ready().all(|traits| traits.intersects(hints)) => {
+                Some(HintsIgnored::NotOnEveryEndpoint)
+            }
+            Self::Ready(Reach::Cluster) if zone.is_none() => Some(HintsIgnored::NodeWithoutZone),
+            Self::Ready(Reach::Cluster) => Some(HintsIgnored::NoneForThisNode),
+            Self::Ready(Reach::Local) => Some(HintsIgnored::PolicyLocal),
+            Self::Ready(Reach::HintedNode | Reach::HintedZone) | Self::Draining(_) | Self::Nothing => None,
         }
     }
 
@@ -76,17 +105,6 @@ impl Reach {
             Self::Local => Traits::LOCAL,
             Self::HintedNode => Traits::FOR_THIS_NODE,
             Self::HintedZone => Traits::FOR_THIS_ZONE,
-        }
-    }
-
-    /// Why an endpoint is not used that lies outside.
-    fn verdict_outside(self) -> Verdict {
-        match self {
-            // Nothing lies outside.
-            Self::Cluster => Verdict::Used,
-            Self::Local => Verdict::OnAnotherNode,
-            Self::HintedNode => Verdict::HintedForOtherNodes,
-            Self::HintedZone => Verdict::HintedForOtherZones,
         }
     }
 

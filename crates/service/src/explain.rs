@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use ipvs::{Family, RealServerAddress};
 
 use crate::{
-    Choice, DesiredService, DesiredVirtualServer, ExplainedAddress, ExplainedEndpoint, NotServed, ObjectName,
-    Options, Part, Reach, Service, ServiceKind, TrafficPolicy, Unused, UnusedSlice, Verdict,
+    Choice, ExplainedAddress, ExplainedEndpoint, ExternalIps, NotServed, ObjectName, Options, Part, Reach,
+    Service, ServiceKind, TrafficPolicy, Verdict,
     cluster_ips::ClusterIps,
     endpoints::{PortEndpoint, belongs, endpoints_of},
     external_addresses::ExternalAddresses,
     frontend::{Frontend, frontends},
-    slice::{KnownSlice, Traits},
+    record::Demand,
+    slice::KnownSlice,
     this_node::ThisNode,
 };
 
@@ -28,7 +29,7 @@ impl NotServed {
     }
 }
 
-/// What is known where a Service is explained.
+/// What is known where a Service is explained that is served.
 pub(crate) struct Known<'a> {
     pub(crate) service: &'a Service,
     pub(crate) slices: &'a [KnownSlice],
@@ -36,7 +37,7 @@ pub(crate) struct Known<'a> {
     pub(crate) options: &'a Options,
     pub(crate) cluster_ips: &'a ClusterIps,
     /// What it asks for, as computed.
-    pub(crate) desired: &'a DesiredService,
+    pub(crate) demand: &'a Demand,
 }
 
 impl Known<'_> {
@@ -48,38 +49,58 @@ impl Known<'_> {
         for siblings in frontends.chunk_by(|a, b| a.endpoint_key() == b.endpoint_key()) {
             let [one, ..] = siblings else { continue };
             let endpoints = endpoints_of(one.port, one.family(), self.slices, self.node.zone());
-            let choose = |frontend: &Frontend<'_>| {
-                let policy = self.policy(frontend);
-                (Choice::decide(&endpoints, frontend.traffic(), policy), policy)
-            };
-            for alike in siblings.chunk_by(|a, b| choose(a) == choose(b)) {
-                let [one, ..] = alike else { continue };
-                let (choice, policy) = choose(one);
-                let mut addresses: Vec<_> =
-                    alike.iter().map(|frontend| self.address(frontend, &holder)).collect();
-                addresses.sort_unstable_by_key(|explained| (explained.kind, explained.address));
-                parts.push(Part {
-                    port: one.port.name.to_string(),
-                    protocol: one.port.protocol,
-                    family: one.family(),
-                    choice,
-                    zone: self.zone(choice),
-                    hints_ignored: ignores_hints(choice, &endpoints),
-                    addresses,
-                    endpoints: self.endpoints(one, &endpoints, choice, policy),
-                });
+            // Of both ways in that choose alike, only one says what becomes of the endpoints.
+            let mut first: Option<(Choice, TrafficPolicy, Part)> = None;
+            for side in siblings.chunk_by(|a, b| a.traffic() == b.traffic()) {
+                let [one, ..] = side else { continue };
+                let policy = self.policy(one);
+                let choice = Choice::decide(&endpoints, one.traffic(), policy);
+                let addresses = side.iter().map(|frontend| self.address(frontend, &holder));
+                match &mut first {
+                    Some((as_before, the_same, part)) if (*as_before, *the_same) == (choice, policy) => {
+                        part.addresses.extend(addresses);
+                    }
+                    _ => {
+                        let part = self.part(one, &endpoints, choice, policy, addresses.collect());
+                        parts.extend(first.replace((choice, policy, part)).map(|(.., part)| part));
+                    }
+                }
             }
+            parts.extend(first.map(|(.., part)| part));
+        }
+        for part in &mut parts {
+            part.addresses.sort_unstable_by_key(|explained| (explained.kind, explained.address));
         }
         parts
     }
 
-    fn policy(&self, frontend: &Frontend<'_>) -> TrafficPolicy {
-        self.service.policy(frontend.traffic(), self.options)
+    fn part(
+        &self,
+        one: &Frontend<'_>,
+        endpoints: &[PortEndpoint],
+        choice: Choice,
+        policy: TrafficPolicy,
+        addresses: Vec<ExplainedAddress>,
+    ) -> Part {
+        let reaches_out = !matches!(choice, Choice::Ready(Reach::Local) | Choice::Draining(Reach::Local));
+        let lacks_port =
+            |slice: &&KnownSlice| !slice.ports.iter().any(|listening| belongs(listening, one.port));
+        Part {
+            port: one.port.name.to_string(),
+            protocol: one.port.protocol,
+            family: one.family(),
+            choice,
+            stands_in: policy == TrafficPolicy::Local && reaches_out && choice != Choice::Nothing,
+            zone: self.node.zone().map(str::to_owned),
+            hints_ignored: choice.hints_ignored(endpoints, self.node.zone()),
+            addresses,
+            endpoints: self.endpoints(one, endpoints, choice, policy),
+            slices_without_port: names(self.filled(one.family()).filter(lacks_port)),
+        }
     }
 
-    fn zone(&self, choice: Choice) -> Option<String> {
-        let decides = matches!(choice, Choice::Ready(Reach::HintedZone));
-        decides.then(|| self.node.zone().map(str::to_owned)).flatten()
+    fn policy(&self, frontend: &Frontend<'_>) -> TrafficPolicy {
+        self.service.policy(frontend.traffic(), self.options)
     }
 
     fn address<'a>(
@@ -87,20 +108,22 @@ impl Known<'_> {
         frontend: &Frontend<'_>,
         holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
     ) -> ExplainedAddress {
-        let sources = self.virtual_server(frontend).and_then(|server| server.allowed_sources.as_deref());
+        let server = self.demand.virtual_server(&frontend.address);
+        let sources = server.and_then(|server| server.allowed_sources.as_deref());
         ExplainedAddress {
             address: frontend.address,
             kind: frontend.kind,
             policy: self.policy(frontend),
-            vip: self.desired.vips.binary_search(&frontend.address.ip).is_ok(),
+            vip: self.demand.desired.vips.binary_search(&frontend.address.ip).is_ok(),
             held_by: holder(frontend).filter(|holder| **holder != self.service.name).cloned(),
             allowed_sources: sources
                 .map(|sources| sources.iter().map(|source| (source.first, source.last)).collect()),
         }
     }
 
-    fn virtual_server(&self, frontend: &Frontend<'_>) -> Option<&DesiredVirtualServer> {
-        self.desired.virtual_servers.iter().find(|server| server.address == frontend.address)
+    /// The slices of a family that have endpoints.
+    fn filled(&self, family: Family) -> impl Iterator<Item = &KnownSlice> {
+        self.slices.iter().filter(move |slice| slice.family == family && !slice.endpoints.is_empty())
     }
 
     /// Every record of an endpoint for this port. `merged` has each address once, with the traits that count.
@@ -113,7 +136,7 @@ impl Known<'_> {
     ) -> Vec<ExplainedEndpoint> {
         let mut explained = Vec::new();
         let mut counted: BTreeSet<RealServerAddress> = BTreeSet::new();
-        for slice in self.slices.iter().filter(|slice| slice.family == one.family()) {
+        for slice in self.filled(one.family()) {
             for listening in slice.ports.iter().filter(|port| belongs(port, one.port)) {
                 explained.extend(slice.endpoints.iter().map(|known| {
                     let address = RealServerAddress { ip: known.address, port: listening.port };
@@ -122,7 +145,7 @@ impl Known<'_> {
                         .binary_search_by_key(&address, |it| it.address)
                         .is_ok_and(|at| merged.get(at) == Some(&endpoint) && counted.insert(address));
                     let verdict =
-                        if counts { choice.verdict(&endpoint, policy) } else { Verdict::InAnotherSlice };
+                        if counts { choice.verdict(&endpoint, policy) } else { Verdict::ListedAgain };
                     ExplainedEndpoint { address, slice: slice.name.clone(), verdict }
                 }));
             }
@@ -130,26 +153,28 @@ impl Known<'_> {
         explained.sort_by_key(|endpoint| endpoint.address);
         explained
     }
+
+    /// The slices of a family in which the Service has no ClusterIP.
+    pub(crate) fn unused_slices(&self) -> Vec<ObjectName> {
+        let served = |family| self.service.cluster_ips.iter().any(|ip| Family::of(*ip) == family);
+        names(Family::BOTH.into_iter().filter(|family| !served(*family)).flat_map(|it| self.filled(it)))
+    }
+
+    /// What it asks for and this node gives nobody.
+    pub(crate) fn not_given(&self) -> impl Iterator<Item = String> {
+        let name = &self.service.name;
+        let has_node_port = self.service.ports.iter().any(|port| port.node_port.is_some());
+        let nowhere = has_node_port && self.node.node_port_addresses().is_empty();
+        let no_external_ips =
+            self.options.external_ips == ExternalIps::Off && !self.service.external_ips.is_empty();
+        let node_ports = nowhere
+            .then(|| format!("{name}: spec.ports[].nodePort: no address of this node serves NodePorts"));
+        let external_ips = no_external_ips
+            .then(|| format!("{name}: spec.externalIPs: the gate AllowServiceExternalIPs is off"));
+        node_ports.into_iter().chain(external_ips)
+    }
 }
 
-/// Whether endpoints have hints that do not count.
-fn ignores_hints(choice: Choice, endpoints: &[PortEndpoint]) -> bool {
-    let counts = matches!(choice, Choice::Ready(Reach::HintedNode | Reach::HintedZone));
-    !counts && endpoints.iter().any(|it| it.traits.intersects(Traits::NODE_HINTS | Traits::ZONE_HINTS))
-}
-
-/// The slices of which no endpoint can be a real server of the Service.
-pub(crate) fn unused_slices(service: &Service, slices: &[KnownSlice]) -> Vec<UnusedSlice> {
-    let why = |slice: &KnownSlice| {
-        if !service.cluster_ips.iter().any(|ip| Family::of(*ip) == slice.family) {
-            return Some(Unused::NoClusterIpOfItsFamily);
-        }
-        let serves = |port| service.ports.iter().any(|of| belongs(port, of));
-        (!slice.ports.iter().any(serves)).then_some(Unused::NoPortOfTheService)
-    };
-    let unused = |slice: &KnownSlice| {
-        let (slice_name, endpoints) = (slice.name.clone(), slice.endpoints.len());
-        why(slice).map(|why| UnusedSlice { slice: slice_name, family: slice.family, endpoints, why })
-    };
-    slices.iter().filter(|slice| !slice.endpoints.is_empty()).filter_map(unused).collect()
+fn names<'a>(slices: impl Iterator<Item = &'a KnownSlice>) -> Vec<ObjectName> {
+    slices.map(|slice| slice.name.clone()).collect()
 }

@@ -12,12 +12,12 @@ use crate::{AddressKind, HealthCheck, ObjectName, Refused, Traffic, TrafficPolic
 pub struct Explanation {
     /// The Service.
     pub service: ObjectName,
-    /// Why nothing is served; the rest is empty then, but for the problems and what is known of slices.
+    /// Why nothing is served; the rest is empty then, but for the problems.
     pub not_served: Option<NotServed>,
     /// Its addresses with their endpoints: one part for each port, family and choice of endpoints.
     pub parts: Vec<Part>,
-    /// Slices of it of which no endpoint is a real server, whatever the endpoints' conditions.
-    pub unused_slices: Vec<UnusedSlice>,
+    /// Slices of a family in which the Service has no ClusterIP: nothing of them is used.
+    pub unused_slices: Vec<ObjectName>,
     /// The external addresses that it asks for and does not get.
     pub refused: Vec<Refused>,
     /// What a load balancer is told of this node, if it asks.
@@ -30,13 +30,14 @@ pub struct Explanation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NotServed {
-    /// There is no such Service.
+    /// No Service of this name is known: there is none, or the API server does not tell of it, as of those that are
+    /// headless or that another proxy serves.
     Unknown,
     /// The label `service.kubernetes.io/service-proxy-name` gives it to another proxy.
     OtherProxy,
     /// `spec.type: ExternalName`.
     ExternalName,
-    /// It is headless, or has no ClusterIP yet.
+    /// It is headless, or has no ClusterIP yet, or none that can be read.
     NoClusterIp,
 }
 
@@ -51,15 +52,19 @@ pub struct Part {
     pub family: Family,
     /// What they choose.
     pub choice: Choice,
-    /// The node's zone, if hints for zones are what decides.
+    /// The external policy is Local and no endpoint is on this node, so that those elsewhere stand in. They see the
+    /// client's address and answer it past this node: only pods of this node get an answer.
+    pub stands_in: bool,
+    /// The zone of this node, as its Node has it.
     pub zone: Option<String>,
-    /// Some endpoints are hinted for nodes or zones, and that does not count: not every ready one is hinted, or none
-    /// for this node or its zone, or the policy is Local.
-    pub hints_ignored: bool,
-    /// The addresses, sorted.
+    /// Some ready endpoints are hinted for nodes or zones, and that does not count.
+    pub hints_ignored: Option<HintsIgnored>,
+    /// The addresses, by kind and then sorted.
     pub addresses: Vec<ExplainedAddress>,
     /// The endpoints, those of each slice that has this port, sorted by address.
     pub endpoints: Vec<ExplainedEndpoint>,
+    /// Slices of this family with endpoints, but without a port of this name and protocol.
+    pub slices_without_port: Vec<ObjectName>,
 }
 
 /// An address at which a port is served.
@@ -120,7 +125,7 @@ pub enum Reach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is a real server.
+    /// It is a real server at those addresses of its part that no other Service has.
     Used,
     /// `conditions.ready` is false, and it does not terminate.
     NotReady,
@@ -134,42 +139,36 @@ pub enum Verdict {
     HintedForOtherNodes,
     /// Its `hints.forZones` do not name this node's zone.
     HintedForOtherZones,
-    /// Another slice has the same address, and what that one says counts.
-    InAnotherSlice,
+    /// The same address is listed once more, and what is said there counts.
+    ListedAgain,
 }
 
-/// A slice of which no endpoint is a real server, whatever its conditions.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnusedSlice {
-    /// Its name.
-    pub slice: ObjectName,
-    /// Its family.
-    pub family: Family,
-    /// How many endpoints it has.
-    pub endpoints: usize,
-    /// Why.
-    pub why: Unused,
-}
-
-/// Why no endpoint of a slice is used.
+/// Why hints do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Unused {
-    /// The Service has no ClusterIP of its family.
-    NoClusterIpOfItsFamily,
-    /// None of its ports has name and protocol of a port of the Service.
-    NoPortOfTheService,
+pub enum HintsIgnored {
+    /// A ready endpoint has none.
+    NotOnEveryEndpoint,
+    /// No ready endpoint is hinted for this node or its zone.
+    NoneForThisNode,
+    /// The Node has no label `topology.kubernetes.io/zone`.
+    NodeWithoutZone,
+    /// A policy demands where hints only prefer.
+    PolicyLocal,
 }
 
 impl fmt::Display for NotServed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unknown => "there is no such Service",
+            Self::Unknown => {
+                "no such Service is known (headless ones, and those with the label \
+                 service.kubernetes.io/service-proxy-name, are not asked for)"
+            }
             Self::OtherProxy => {
                 "the label service.kubernetes.io/service-proxy-name gives it to another proxy"
             }
             Self::ExternalName => "spec.type is ExternalName",
-            Self::NoClusterIp => "spec.clusterIPs has no address: it is headless",
+            Self::NoClusterIp => "spec.clusterIPs has no address",
         })
     }
 }
@@ -179,7 +178,7 @@ impl fmt::Display for Choice {
         match self {
             Self::Ready(reach) => write!(f, "the ready endpoints {reach}"),
             Self::Draining(reach) => {
-                write!(f, "none is ready: the endpoints {reach} that terminate and still serve")
+                write!(f, "none is ready {reach}: those that terminate and still serve")
             }
             Self::Nothing => f.write_str("no endpoint: clients are refused"),
         }
@@ -207,18 +206,20 @@ impl fmt::Display for Verdict {
             Self::OnAnotherNode => "not used: nodeName is another node, and the policy is Local",
             Self::HintedForOtherNodes => "not used: hints.forNodes are other nodes",
             Self::HintedForOtherZones => "not used: hints.forZones are other zones",
-            Self::InAnotherSlice => "not used: another slice has the same address, and that counts",
+            Self::ListedAgain => {
+                "passed over: the address is listed once more, and what is said there counts"
+            }
         })
     }
 }
 
-impl fmt::Display for Unused {
+impl fmt::Display for HintsIgnored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoClusterIpOfItsFamily => "the Service has no ClusterIP of this family",
-            Self::NoPortOfTheService => {
-                "no port in it has the name and protocol of a port of the Service (spec.ports)"
-            }
+            Self::NotOnEveryEndpoint => "not every ready endpoint has them",
+            Self::NoneForThisNode => "none is for this node or its zone",
+            Self::NodeWithoutZone => "the Node has no label topology.kubernetes.io/zone",
+            Self::PolicyLocal => "the policy is Local",
         })
     }
 }

@@ -59,8 +59,7 @@ pub use change::Change;
 pub use claims::Conflict;
 pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
 pub use explanation::{
-    Choice, ExplainedAddress, ExplainedEndpoint, Explanation, NotServed, Part, Reach, Unused, UnusedSlice,
-    Verdict,
+    Choice, ExplainedAddress, ExplainedEndpoint, Explanation, HintsIgnored, NotServed, Part, Reach, Verdict,
 };
 pub use external_addresses::{Refusal, Refused, Special};
 pub use frontend::AddressKind;

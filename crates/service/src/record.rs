@@ -4,11 +4,7 @@ use ipvs::ServiceAddress;
 
 use crate::{
     DesiredService, DesiredVirtualServer, Explanation, NotServed, ObjectName, Options, Service, Urgency,
-    claims::Claim,
-    cluster_ips::ClusterIps,
-    explain::{Known, unused_slices},
-    frontend::Frontend,
-    slice::KnownSlice,
+    claims::Claim, cluster_ips::ClusterIps, explain::Known, frontend::Frontend, slice::KnownSlice,
     this_node::ThisNode,
 };
 
@@ -54,27 +50,27 @@ impl Record {
         cluster_ips: &ClusterIps,
         holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
     ) -> Explanation {
-        let service = self.service.as_ref();
-        let desired = self.demand.as_ref().map(|demand| &demand.desired);
-        let known = service.zip(desired).map(|(service, desired)| Known {
+        let known = self.service.as_ref().zip(self.demand.as_ref()).map(|(service, demand)| Known {
             service,
             slices: &self.slices,
             node,
             options,
             cluster_ips,
-            desired,
+            demand,
         });
+        let desired = self.demand.as_ref().map(|demand| &demand.desired);
         let in_words = |(object, problems): (&ObjectName, &[String])| {
             problems.iter().map(|problem| format!("{object}: {problem}")).collect::<Vec<_>>()
         };
+        let not_given = known.iter().flat_map(Known::not_given);
         Explanation {
             service: name.clone(),
-            not_served: service.map_or(Some(NotServed::Unknown), NotServed::of),
-            parts: known.map(|known| known.parts(holder)).unwrap_or_default(),
-            unused_slices: service.map(|it| unused_slices(it, &self.slices)).unwrap_or_default(),
+            not_served: self.service.as_ref().map_or(Some(NotServed::Unknown), NotServed::of),
+            parts: known.as_ref().map(|known| known.parts(holder)).unwrap_or_default(),
+            unused_slices: known.as_ref().map(Known::unused_slices).unwrap_or_default(),
             refused: desired.map(|it| it.refused.to_vec()).unwrap_or_default(),
             health_check: desired.and_then(|it| it.health_check),
-            problems: self.problems().flat_map(in_words).collect(),
+            problems: not_given.chain(self.problems().flat_map(in_words)).collect(),
         }
     }
 

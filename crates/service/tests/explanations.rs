@@ -4,10 +4,10 @@
 mod common;
 
 use common::*;
-use ipvs::{Family, Protocol};
+use ipvs::Protocol;
 use service::{
-    Change, Choice, Endpoint, EndpointSlice, Explanation, NotServed, Reach, Service, ServiceKind, State,
-    TrafficPolicy, Unused, Verdict,
+    Change, Choice, Endpoint, EndpointSlice, Explanation, ExternalIps, HintsIgnored, NotServed, Options,
+    Reach, Service, ServiceKind, State, TrafficPolicy, Verdict,
 };
 
 fn explained(state: &State) -> Explanation {
@@ -81,7 +81,7 @@ fn hints_for_other_zones_and_nodes_pass_over_an_endpoint_and_those_that_do_not_c
     assert_eq!(choice, Choice::Ready(Reach::HintedZone));
     assert_eq!(of_zones, [is("10.1.0.1", Verdict::Used), is("10.1.0.2", Verdict::HintedForOtherZones)]);
     let part = &explained(&state).parts[0];
-    assert_eq!((part.zone.as_deref(), part.hints_ignored), (Some("a"), false));
+    assert_eq!((part.zone.as_deref(), part.hints_ignored), (Some("a"), None));
 
     let nodes = [ready("10.1.0.1").for_nodes(&[NODE]), ready("10.1.0.2").for_nodes(&["node-b"])];
     let (choice, of_nodes) = verdicts(&with(web(), &nodes));
@@ -91,7 +91,7 @@ fn hints_for_other_zones_and_nodes_pass_over_an_endpoint_and_those_that_do_not_c
     // One endpoint without a hint, and no hint counts.
     let half = with(web(), &[ready("10.1.0.1").for_zones(&["b"]), ready("10.1.0.2")]);
     assert_eq!(verdicts(&half).1, [is("10.1.0.1", Verdict::Used), is("10.1.0.2", Verdict::Used)]);
-    assert!(explained(&half).parts[0].hints_ignored);
+    assert_eq!(explained(&half).parts[0].hints_ignored, Some(HintsIgnored::NotOnEveryEndpoint));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn of_two_slices_with_one_address_it_is_said_which_counts() {
     let parts = explained(&state_of(&[web()], &slices)).parts;
     let said: Vec<_> = parts[0].endpoints.iter().map(|it| (&*it.slice.name, it.verdict)).collect();
     let expected =
-        [("web-1", Verdict::InAnotherSlice), ("web-2", Verdict::Used), ("web-3", Verdict::InAnotherSlice)];
+        [("web-1", Verdict::ListedAgain), ("web-2", Verdict::Used), ("web-3", Verdict::ListedAgain)];
     assert_eq!(said, expected);
 }
 
@@ -145,19 +145,69 @@ fn an_address_that_another_service_has_names_it() {
 
 #[test]
 fn a_slice_without_a_port_of_the_service_or_of_a_family_that_it_lacks_is_told() {
-    let other_port = EndpointSlice {
-        ports: vec![listening("http", Protocol::Tcp, 8080)],
-        ..slice("web-1", "web", &[ready("10.1.0.1"), ready("10.1.0.2")])
-    };
+    let two_ports =
+        Service { ports: vec![port("", Protocol::Tcp, 80), port("metrics", Protocol::Tcp, 9090)], ..web() };
     let ipv6 = slice("web-2", "web", &[ready("fd00:1::1")]);
-    let unused =
-        explained(&state_of(&[web()], &[other_port, ipv6, slice("web-3", "web", &[])])).unused_slices;
-    let said: Vec<_> = unused.iter().map(|it| (&*it.slice.name, it.family, it.endpoints, it.why)).collect();
+    let slices = [slice("web-1", "web", &[ready("10.1.0.1")]), ipv6, slice("web-3", "web", &[])];
+    let explanation = explained(&state_of(&[two_ports], &slices));
+    assert_eq!(explanation.unused_slices, [name("web-2")]);
+    let lacking: Vec<_> =
+        explanation.parts.iter().map(|it| (&*it.port, &it.slices_without_port[..])).collect();
+    assert_eq!(lacking, [("", &[][..]), ("metrics", &[name("web-1")][..])]);
+}
+
+#[test]
+fn what_terminates_is_told_to_terminate_whether_or_not_the_ready_ones_are_hinted() {
+    let rollout = [ready("10.1.0.1").for_zones(&["a"]), draining("10.1.0.2")];
+    let (choice, verdicts) = verdicts(&with(web(), &rollout));
+    assert_eq!(choice, Choice::Ready(Reach::HintedZone));
+    assert_eq!(verdicts, [is("10.1.0.1", Verdict::Used), is("10.1.0.2", Verdict::Terminating)]);
+}
+
+#[test]
+fn it_is_told_why_hints_do_not_count() {
+    let ignored = |state: &State| explained(state).parts[0].hints_ignored;
+    let elsewhere = [ready("10.1.0.1").for_zones(&["b"]), ready("10.1.0.2").for_zones(&["c"])];
+    assert_eq!(ignored(&with(web(), &elsewhere)), Some(HintsIgnored::NoneForThisNode));
+    let nowhere = state_of(&[web()], &[slice("web-1", "web", &elsewhere)]);
+    assert_eq!(ignored(&nowhere), Some(HintsIgnored::NodeWithoutZone));
+    let local = Service { internal_traffic_policy: TrafficPolicy::Local, ..web() };
+    let here = [ready("10.1.0.1").here().for_zones(&["a"])];
+    assert_eq!(ignored(&with(local, &here)), Some(HintsIgnored::PolicyLocal));
+    assert_eq!(ignored(&with(web(), &[ready("10.1.0.1")])), None);
+}
+
+#[test]
+fn where_the_external_policy_local_finds_nobody_here_the_others_are_told_to_stand_in() {
+    let exposed = Service {
+        kind: ServiceKind::LoadBalancer,
+        load_balancer_ips: ips(&["203.0.113.7"]),
+        external_traffic_policy: TrafficPolicy::Local,
+        ..web()
+    };
+    let stands_in = |endpoints: &[Endpoint]| {
+        let parts = explained(&with(exposed.clone(), endpoints)).parts;
+        parts.iter().map(|part| part.stands_in).collect::<Vec<_>>()
+    };
+    assert_eq!(stands_in(&[ready("10.1.0.1")]), [false, true]);
+    assert_eq!(stands_in(&[ready("10.1.0.1").here()]), [false, false]);
+    assert_eq!(stands_in(&[unready("10.1.0.1")]), [false, false]);
+}
+
+#[test]
+fn what_this_node_gives_nobody_is_told() {
+    let asking = Service {
+        kind: ServiceKind::NodePort,
+        external_ips: ips(&["203.0.113.7"]),
+        ports: vec![with_node_port(port("", Protocol::Tcp, 80), 30_080)],
+        ..web()
+    };
+    let off = Options { external_ips: ExternalIps::Off, ..options() };
     let expected = [
-        ("web-1", Family::V4, 2, Unused::NoPortOfTheService),
-        ("web-2", Family::V6, 1, Unused::NoClusterIpOfItsFamily),
+        "default/web: spec.ports[].nodePort: no address of this node serves NodePorts",
+        "default/web: spec.externalIPs: the gate AllowServiceExternalIPs is off",
     ];
-    assert_eq!(said, expected);
+    assert_eq!(explained(&state_with(off, &[asking], &[])).problems, expected);
 }
 
 #[test]

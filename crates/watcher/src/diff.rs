@@ -9,7 +9,7 @@ use netfilter::{
     Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
     Element,
 };
-use service::{DesiredVirtualServer, State, Touched, Urgency};
+use service::{DesiredVirtualServer, Explanation, ObjectName, State, Touched, Urgency};
 
 use crate::{Batch, Observed, Plan, observed::VirtualServerImage, real_servers::RealServerImage};
 
@@ -25,6 +25,18 @@ pub struct Ownership {
 impl Ownership {
     fn serves(&self, ip: &IpAddr) -> bool {
         self.families.contains(&Family::of(*ip))
+    }
+
+    /// Why a Service is served here as it is. What it has in a family that this node does not serve is moved to the
+    /// problems.
+    pub fn explain(&self, desired: &State, service: &ObjectName) -> Explanation {
+        let mut explanation = desired.explain(service);
+        let families = explanation.parts.iter().map(|part| part.family);
+        let unserved: BTreeSet<_> = families.filter(|family| !self.families.contains(family)).collect();
+        explanation.parts.retain(|part| !unserved.contains(&part.family));
+        let in_words = |family| format!("{service}: this node has no {family}: nothing of it is served");
+        explanation.problems.splice(0..0, unserved.into_iter().map(in_words));
+        explanation
     }
 
     fn may_remove(&self, address: &ServiceAddress) -> bool {

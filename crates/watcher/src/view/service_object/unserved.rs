@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use ipvs::Family;
-use service::{Service, ServiceKind, TrafficPolicy};
+use service::Service;
 
 use crate::view::Problems;
 
@@ -13,11 +13,6 @@ pub(super) fn note(service: &Service, problems: &mut Problems) {
     addresses(service, "spec.externalIPs", &service.external_ips, problems);
     addresses(service, "status.loadBalancer.ingress", &service.load_balancer_ips, problems);
     source_ranges(service, problems);
-    let asked =
-        service.kind == ServiceKind::LoadBalancer && service.external_traffic_policy == TrafficPolicy::Local;
-    if asked && let Some(port) = service.health_check_node_port {
-        problems.add("spec.healthCheckNodePort", format_args!("nothing answers at {port} yet"));
-    }
 }
 
 /// Ranges of one family restrict nobody in the other, as upstream has it.
@@ -96,18 +91,5 @@ mod tests {
         // Nobody is let in where nothing is served.
         let single = problems(&dual[..1], &["10.0.0.0/8"]);
         assert!(single.iter().all(|problem| problem.contains("is not served")), "{single:?}");
-    }
-
-    #[test]
-    fn a_health_check_that_nobody_answers_is_named() {
-        let spec = |policy| {
-            json!({
-                "type": "LoadBalancer", "clusterIP": "10.96.0.7",
-                "externalTrafficPolicy": policy, "healthCheckNodePort": 31000,
-            })
-        };
-        let problems = with(spec("Local"), json!({})).problems;
-        assert_eq!(problems, ["spec.healthCheckNodePort: nothing answers at 31000 yet"]);
-        assert_eq!(with(spec("Cluster"), json!({})).problems, [""; 0]);
     }
 }
