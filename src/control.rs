@@ -12,9 +12,9 @@ use reconciler::Report;
 
 use crate::advice::Advice;
 
-pub use alone::Alone;
+pub use alone::{Alone, NotAlone};
 pub use client::{AskError, ask};
-pub use server::{Answers, BindError, Server};
+pub use server::{Answers, NoSocket, Server};
 
 /// Where the socket is unless the command line says otherwise.
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";

@@ -26,7 +26,7 @@ use anyhow::{Context, bail};
 use ipvs::KernelIpvs;
 use tokio::{runtime::Builder, select};
 use tracing::info;
-use watcher::api::Troubles;
+use watcher::{api::Troubles, one_line};
 
 use crate::{
     advice::AnotherProxy,
@@ -47,6 +47,9 @@ use pod_cidrs::Guard;
 use source::Source;
 use stop::Stop;
 use writer::Writer;
+
+/// The reason of an Event: without the socket `kube-ipvs status` has no answer.
+const NO_CONTROL_SOCKET: &str = "NoControlSocket";
 
 /// Runs until it is told to stop, or `reread` finds another configuration than `settings`. What was programmed
 /// stays in the kernel: traffic goes on without us.
@@ -79,6 +82,9 @@ async fn take_turn(
         bound = control::Server::bind_in_turn(&settings.control_socket) => bound?,
         end = &mut end => return end,
     };
+    if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
+        outbox.post_about_node(NO_CONTROL_SOCKET, one_line(refused));
+    }
     let daemon = Daemon { settings, source: &source, outbox: outbox.as_ref(), unusable: &unusable, control };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
