@@ -2,6 +2,7 @@
 
 mod config_file;
 mod conntrack;
+mod credentials;
 mod first_write;
 mod kernel;
 mod links;
@@ -15,6 +16,7 @@ mod pages;
 mod pod_cidrs;
 mod source;
 mod stop;
+mod watched_file;
 mod writer;
 
 use std::{
@@ -39,6 +41,7 @@ use crate::{
     preflight,
 };
 use config_file::Unusable;
+use credentials::Credentials;
 use kernel::Opened;
 use listeners::Listeners;
 use operator::Operator;
@@ -67,6 +70,7 @@ async fn take_turn(
 ) -> anyhow::Result<()> {
     let mut stop = Stop::new()?;
     // First whatever can be wrong without the kernel having been changed.
+    let credentials = Credentials::of(settings);
     let source = Source::open(settings).await?;
     let ipvs = preflight::open_ipvs()?;
     let outbox = source.outbox(&settings.node_name);
@@ -74,6 +78,7 @@ async fn take_turn(
     let mut end = pin!(async {
         select! {
             error = config_file::changed(settings, reread, unusable.clone(), outbox.clone()) => Err(error),
+            error = credentials.changed(settings) => Err(error),
             () = stop.asked() => Ok(()),
         }
     });
