@@ -160,3 +160,23 @@ fn a_node_without_ipv6_serves_ipv4_alone() {
         "{status}"
     );
 }
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn rate_estimation_stays_as_the_administrator_has_it_and_draining_does_not_depend_on_it() {
+    const PARAMETER: &str = "net.ipv4.vs.run_estimation";
+    let mut cluster = Cluster::without_daemon(2);
+    let set = format!("{PARAMETER}=0");
+    let Ok(_) = cluster.lab.node.run("sysctl", &["-qw", &set]) else {
+        println!("ABSENT: {PARAMETER}, which came with Linux 5.16");
+        return;
+    };
+    cluster.restart(&[]);
+    let web = Service::tcp(V4).endpoints([1]);
+    cluster.apply(&web);
+    let connection = cluster.lab.client.connect(web.address()).unwrap();
+    cluster.write(&web.clone().endpoints([2]));
+    cluster.weighs(tcp(V4, 80), 1, Some(0));
+    assert_eq!(cluster.lab.node.run("sysctl", &["-n", PARAMETER]).unwrap().trim(), "0");
+    drop(connection);
+}
