@@ -96,6 +96,6 @@ mod tests {
         assert_eq!(files(Some(&path), Some("https://elsewhere")), named);
         assert_eq!(files(Some(&beside("missing")), None), [beside("missing")]);
         assert_eq!(files(None, None), [PathBuf::from(AUTHORITY_OF_POD)]);
-        assert_eq!(files(None, Some("http://127.0.0.1:8080")), [PathBuf::new(); 0]);
+        assert!(files(None, Some("http://127.0.0.1:8080")).is_empty());
     }
 }

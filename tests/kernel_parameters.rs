@@ -143,7 +143,9 @@ fn a_node_without_ipv6_serves_ipv4_alone() {
     let both =
         Service::new("both", &json!({"clusterIPs": ["10.96.0.11", "fd00:96::11"], "ports": [{"port": 80}]}));
     let both = both.endpoints([1]);
-    [&ipv4, &ipv6, &both].into_iter().for_each(|service| cluster.write(service));
+    for service in [&ipv4, &ipv6, &both] {
+        cluster.write(service);
+    }
     cluster.restart(&[]);
     let table = cluster.ipvsadm("the Service", |table| table.contains(V4));
     assert!(!table.contains(V6), "{table}");

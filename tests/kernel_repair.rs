@@ -77,7 +77,9 @@ fn kube_ipvs0_that_is_set_up_and_down_has_all_its_vips_again_at_once() {
         }
         if binding == "--vip-binding=address" {
             // The kernel takes the IPv6 addresses of a device that goes down.
-            [V4, V6].into_iter().for_each(|vip| cluster.is_bound(vip.parse().unwrap(), true));
+            for vip in [V4, V6] {
+                cluster.is_bound(vip.parse().unwrap(), true);
+            }
         }
         let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
         assert!(said.starts_with("resynced: 0 operations"), "{said}");

@@ -13,7 +13,10 @@ use nix::errno::Errno;
 /// As bytes each datagram follows its length, four bytes, least significant first. Any bytes are a transcript: a
 /// length that goes past the end means all the rest.
 #[derive(Clone, Debug, Default)]
-pub struct Transcript(Arc<Mutex<VecDeque<Result<Box<[u8]>, Errno>>>>);
+pub struct Transcript(Arc<Mutex<Datagrams>>);
+
+/// What a receiver gets, one after the other.
+type Datagrams = VecDeque<Result<Box<[u8]>, Errno>>;
 
 impl Transcript {
     /// Reads one.
@@ -58,7 +61,7 @@ impl Transcript {
         }
     }
 
-    fn datagrams(&self) -> MutexGuard<'_, VecDeque<Result<Box<[u8]>, Errno>>> {
+    fn datagrams(&self) -> MutexGuard<'_, Datagrams> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
