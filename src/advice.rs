@@ -7,6 +7,7 @@
 
 mod another_proxy;
 mod bridges;
+mod conntrack;
 mod host_firewall;
 mod lookout;
 mod node;
@@ -63,6 +64,8 @@ pub enum Cause {
     NodePorts,
     /// IPVS forgets connections that conntrack keeps.
     Timeouts,
+    /// Conntrack has no room for new connections.
+    ConntrackFull,
     /// The configuration file cannot be used: it could not be, if the daemon were started now.
     ConfigurationFile,
     /// A kube-proxy is at work beside us, or was.
@@ -77,6 +80,7 @@ impl Cause {
             Self::Bridge => "BridgeBypassesIPVS",
             Self::NodePorts => "NodePortsNotReserved",
             Self::Timeouts => "TimeoutsDiffer",
+            Self::ConntrackFull => "ConntrackTableFull",
             Self::ConfigurationFile => "ConfigurationFileUnusable",
             Self::AnotherProxy => "AnotherProxy",
         }

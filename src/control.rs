@@ -14,9 +14,9 @@ use watcher::Plan;
 
 use crate::advice::Advice;
 
-pub use alone::Alone;
+pub use alone::{Alone, NotAlone};
 pub use client::{AskError, ask};
-pub use server::{Answers, BindError, Server};
+pub use server::{Answers, NoSocket, Server};
 
 /// Where the socket is unless the command line says otherwise.
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";

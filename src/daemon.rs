@@ -3,6 +3,7 @@
 mod absent;
 mod config_file;
 mod conntrack;
+mod credentials;
 mod first_write;
 mod kernel;
 mod links;
@@ -16,6 +17,7 @@ mod pages;
 mod pod_cidrs;
 mod source;
 mod stop;
+mod watched_file;
 mod writer;
 
 use std::{
@@ -27,7 +29,7 @@ use anyhow::{Context, bail};
 use ipvs::KernelIpvs;
 use tokio::{runtime::Builder, select};
 use tracing::info;
-use watcher::api::Troubles;
+use watcher::{api::Troubles, one_line};
 
 use crate::{
     advice::AnotherProxy,
@@ -41,6 +43,7 @@ use crate::{
 };
 pub use absent::Absent;
 use config_file::Unusable;
+use credentials::Credentials;
 use kernel::Opened;
 use listeners::Listeners;
 use operator::Operator;
@@ -49,6 +52,9 @@ use pod_cidrs::Guard;
 use source::Source;
 use stop::Stop;
 use writer::Writer;
+
+/// The reason of an Event: without the socket `kube-ipvs status` has no answer.
+const NO_CONTROL_SOCKET: &str = "NoControlSocket";
 
 /// Runs until it is told to stop, or `reread` finds another configuration than `settings`. What was programmed
 /// stays in the kernel: traffic goes on without us.
@@ -66,6 +72,7 @@ async fn take_turn(
 ) -> anyhow::Result<()> {
     let mut stop = Stop::new()?;
     // First whatever can be wrong without the kernel having been changed.
+    let credentials = Credentials::of(settings);
     let source = Source::open(settings).await?;
     let ipvs = preflight::open_ipvs()?;
     let outbox = source.outbox(&settings.node_name);
@@ -73,6 +80,7 @@ async fn take_turn(
     let mut end = pin!(async {
         select! {
             error = config_file::changed(settings, reread, unusable.clone(), outbox.clone()) => Err(error),
+            error = credentials.changed(settings) => Err(error),
             () = stop.asked() => Ok(()),
         }
     });
@@ -81,6 +89,9 @@ async fn take_turn(
         bound = control::Server::bind_in_turn(&settings.control_socket) => bound?,
         end = &mut end => return end,
     };
+    if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
+        outbox.post_about_node(NO_CONTROL_SOCKET, one_line(refused));
+    }
     let daemon = Daemon { settings, source: &source, outbox: outbox.as_ref(), unusable: &unusable, control };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.

@@ -375,3 +375,70 @@ fn why_an_endpoint_is_used_is_answered_by_the_daemon_and_without_it_by_the_api_s
     assert!(elsewhere.contains("problem: there is no Node nowhere: --hostname-override?"), "{elsewhere}");
     cluster.server.delete::<Service>(cluster.namespace, "web").unwrap();
 }
+
+/// The name of the slice is not that which the API server writes to, and leaves alone.
+fn kubernetes_is_at(cluster: &Cluster, pods: &[usize]) {
+    let endpoint = |number: &usize| json!({"addresses": [cluster.lab.pods[number - 1].ipv4]});
+    cluster
+        .server
+        .apply(&json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": "default",
+                "name": "kubernetes-of-the-test",
+                "labels": {"kubernetes.io/service-name": "kubernetes"},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": 8080}],
+            "endpoints": pods.iter().map(endpoint).collect::<Vec<_>>(),
+        }))
+        .unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn when_the_service_kubernetes_has_lost_its_endpoints_the_daemon_hears_of_the_next_ones() {
+    let Some(cluster) = Cluster::new("daemon-kubernetes") else { return };
+    let vip = SocketAddr::new("10.96.0.1".parse().unwrap(), 443);
+    kubernetes_is_at(&cluster, &[1]);
+    let daemon = cluster.daemon();
+    cluster.answered_by(&[vip], &[1]);
+
+    kubernetes_is_at(&cluster, &[]);
+    eventually("nobody is behind the VIP", || {
+        let answer = cluster.lab.client.ask(vip).map(|answer| answer.from);
+        let refused = answer.as_ref().is_err_and(|error| format!("{error:#}").contains("refused"));
+        anyhow::ensure!(refused, "{answer:?}");
+        Ok(())
+    })
+    .unwrap();
+    // Its own way to the API server is the kubeconfig's.
+    cluster.service("web", &json!({}));
+    cluster.endpoints("web", &[2]);
+    cluster.answered_by(&cluster.addresses("web"), &[2]);
+    let status = daemon.ask(&cluster.lab.node, "status").unwrap();
+    assert!(!status.contains("problem:"), "{status}");
+    kubernetes_is_at(&cluster, &[3]);
+    cluster.answered_by(&[vip], &[3]);
+    cluster.server.delete::<EndpointSlice>("default", "kubernetes-of-the-test").unwrap();
+    cluster.server.delete::<Service>(cluster.namespace, "web").unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn kube_ipvs0_is_there_before_the_api_server_has_answered() {
+    let Some(cluster) = Cluster::new("daemon-device") else { return };
+    cluster.cut();
+    // With NodeCIDR nothing is programmed before the Node is known, but for this.
+    for arguments in [&[][..], &["--detect-local-mode=NodeCIDR"]] {
+        let kubeconfig = cluster.server.proxy_kubeconfig();
+        let kubeconfig = kubeconfig.to_string_lossy();
+        let arguments = [&["--kubeconfig", &*kubeconfig], arguments].concat();
+        let daemon = Daemon::start(&cluster.lab.node, &arguments).unwrap();
+        eventually("the device", || cluster.lab.node.run("ip", &["link", "show", "kube-ipvs0"])).unwrap();
+        daemon.kill().unwrap();
+        cluster.lab.node.run("ip", &["link", "delete", "kube-ipvs0"]).unwrap();
+    }
+    cluster.heal();
+}

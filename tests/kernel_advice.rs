@@ -8,10 +8,15 @@
 
 mod cluster;
 
+use std::fs;
+
 use anyhow::{Context, ensure};
 use cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
 use serde_json::json;
-use testkit::{daemon::eventually, lab::Host};
+use testkit::{
+    daemon::{binary, eventually},
+    lab::Host,
+};
 
 /// Kernel parameters tell of no change: the node is looked at every second.
 const OFTEN: &str = "--ipvs-sync-period=1s";
@@ -299,4 +304,57 @@ fn connections_that_ipvs_forgets_before_conntrack_does_are_a_note_and_no_warning
     let mut kept = client.connect(at(V4, 80)).unwrap();
     assert!(minutes(node).unwrap() > 900 / 60, "{:?}", minutes(node));
     kept.still_works().unwrap();
+}
+
+/// The daemon sees these in the place of what is the machine's: no test is to make its table that small.
+const SMALL_TABLE: &str = r#"mount --bind "$0" /proc/sys/net/netfilter/nf_conntrack_max && exec "$@""#;
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_table_of_conntrack_that_is_full_is_a_warning_until_it_has_room() {
+    let cluster = Cluster::without_daemon(1);
+    let (node, files) = (&cluster.lab.node, tempfile::tempdir().unwrap());
+    let (most, socket) = (files.path().join("max"), files.path().join("control.sock"));
+    fs::write(&most, "1\n").unwrap();
+    let web = web();
+    cluster.write(&web);
+    let log = fs::File::create(files.path().join("log")).unwrap();
+    let mut daemon = node
+        .command("unshare")
+        .args(["--mount", "sh", "-c", SMALL_TABLE])
+        .args([&most, &binary().unwrap()])
+        .args([
+            "run",
+            "--cluster-cidr=10.244.0.0/16",
+            "--hostname-override=node",
+            OFTEN,
+            "--conntrack-max-per-core=0",
+        ])
+        .args(["--manifests".as_ref(), cluster.manifests.path().as_os_str()])
+        .args(["--control-socket".as_ref(), socket.as_os_str()])
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let socket = socket.to_string_lossy();
+    let binary = binary().unwrap();
+    let status = || node.run(&binary.to_string_lossy(), &["status", "--control-socket", &socket]);
+    let full = "the table of conntrack is full, or nearly so";
+    let told = eventually("it is told", || {
+        cluster.lab.client.ask(at(V4, 80))?;
+        let status = status()?;
+        ensure!(status.contains(full), "{status}");
+        Ok(())
+    });
+    fs::write(&most, "1000000\n").unwrap();
+    let over = eventually("it is over", || {
+        let status = status()?;
+        ensure!(!status.contains(full), "{status}");
+        Ok(())
+    });
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let log = fs::read_to_string(files.path().join("log")).unwrap();
+    told.context(log.clone()).unwrap();
+    over.unwrap();
+    assert!(log.contains("--conntrack-min=2 for the next start") && log.contains("no longer so: "), "{log}");
 }

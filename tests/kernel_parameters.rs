@@ -143,7 +143,9 @@ fn a_node_without_ipv6_serves_ipv4_alone() {
     let both =
         Service::new("both", &json!({"clusterIPs": ["10.96.0.11", "fd00:96::11"], "ports": [{"port": 80}]}));
     let both = both.endpoints([1]);
-    [&ipv4, &ipv6, &both].into_iter().for_each(|service| cluster.write(service));
+    for service in [&ipv4, &ipv6, &both] {
+        cluster.write(service);
+    }
     cluster.restart(&[]);
     let table = cluster.ipvsadm("the Service", |table| table.contains(V4));
     assert!(!table.contains(V6), "{table}");
@@ -159,4 +161,24 @@ fn a_node_without_ipv6_serves_ipv4_alone() {
         status.contains("problem:         this node has no IPv6; virtual servers that are not served: 2"),
         "{status}"
     );
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn rate_estimation_stays_as_the_administrator_has_it_and_draining_does_not_depend_on_it() {
+    const PARAMETER: &str = "net.ipv4.vs.run_estimation";
+    let mut cluster = Cluster::without_daemon(2);
+    let set = format!("{PARAMETER}=0");
+    let Ok(_) = cluster.lab.node.run("sysctl", &["-qw", &set]) else {
+        println!("ABSENT: {PARAMETER}, which came with Linux 5.16");
+        return;
+    };
+    cluster.restart(&[]);
+    let web = Service::tcp(V4).endpoints([1]);
+    cluster.apply(&web);
+    let connection = cluster.lab.client.connect(web.address()).unwrap();
+    cluster.write(&web.clone().endpoints([2]));
+    cluster.weighs(tcp(V4, 80), 1, Some(0));
+    assert_eq!(cluster.lab.node.run("sysctl", &["-n", PARAMETER]).unwrap().trim(), "0");
+    drop(connection);
 }

@@ -11,6 +11,7 @@ mod cluster;
 
 use std::{
     fs,
+    net::IpAddr,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -76,7 +77,9 @@ fn kube_ipvs0_that_is_set_up_and_down_has_all_its_vips_again_at_once() {
         }
         if binding == "--vip-binding=address" {
             // The kernel takes the IPv6 addresses of a device that goes down.
-            [V4, V6].into_iter().for_each(|vip| cluster.is_bound(vip.parse().unwrap(), true));
+            for vip in [V4, V6] {
+                cluster.is_bound(vip.parse().unwrap(), true);
+            }
         }
         let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
         assert!(said.starts_with("resynced: 0 operations"), "{said}");
@@ -102,6 +105,29 @@ fn a_renamed_kube_ipvs0_gets_its_name_back_and_the_vips_are_there_all_the_time()
     }
     let said = cluster.daemon().ask(node, "resync").unwrap();
     assert!(said.starts_with("resynced: 0 operations"), "{said}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_network_manager_that_takes_kube_ipvs0_for_its_own_again_and_again_is_outlasted() {
+    let (cluster, _) = dual_stack(&[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    for _ in 0..5 {
+        node.run("ip", &["link", "set", "kube-ipvs0", "up"]).unwrap();
+        node.run("ip", &["address", "flush", "dev", "kube-ipvs0"]).unwrap();
+        for lease in ["10.99.0.7/24", "fd00:99::7/64"] {
+            node.run("ip", &["address", "replace", lease, "dev", "kube-ipvs0"]).unwrap();
+        }
+        answers(&cluster);
+    }
+    let vips = [V4, V6].map(|vip| vip.parse().unwrap()).into();
+    eventually("the VIPs and nothing else", || {
+        let mut bound = cluster.bound()?;
+        bound.retain(|address: &IpAddr| !address.to_string().starts_with("fe80"));
+        anyhow::ensure!(bound == vips, "{bound:?}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn large(cluster: &Cluster, slices: usize, last_of_the_last: &str) {
             addresses[0] = cluster.lab.pods[0].ipv4.to_string();
         }
         if number == slices - 1 {
-            addresses[99] = last_of_the_last.to_owned();
+            last_of_the_last.clone_into(&mut addresses[99]);
         }
         let endpoints: Vec<_> = addresses
             .iter()

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use watcher::one_line;
 
 use super::{
-    Advice, AnotherProxy, Held, Severity, bridges, host_firewall,
+    Advice, AnotherProxy, Held, Severity, bridges, conntrack, host_firewall,
     node::Node,
     node_ports,
     timeouts::{self, OF_CONNTRACK},
@@ -69,6 +69,7 @@ impl Lookout {
         }
         advice.extend(self.node_ports(&node_ports));
         advice.extend(self.timeouts());
+        advice.extend(self.conntrack());
         advice.extend(self.another_proxy.check());
         self.tell(&advice);
         self.held.set(advice);
@@ -115,6 +116,10 @@ impl Lookout {
                 None
             }
         }
+    }
+
+    fn conntrack(&self) -> Option<Advice> {
+        conntrack::check(self.node.number(conntrack::COUNT)?, self.node.number(conntrack::MOST)?)
     }
 
     fn tell(&mut self, advice: &[Advice]) {

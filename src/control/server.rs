@@ -13,13 +13,14 @@ use nix::unistd::geteuid;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
-    sync::Semaphore,
+    sync::{OnceCell, Semaphore},
     task::spawn_blocking,
     time::{sleep, timeout},
 };
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
+use watcher::one_line;
 
-use super::{Alone, Request, Response};
+use super::{Alone, NotAlone, Request, Response, alone::make_directory};
 
 /// The most bytes of a request, with its newline.
 const LONGEST_REQUEST: u64 = 4096;
@@ -29,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) const CLIENTS: usize = 8;
 /// How often a daemon that waits for another one looks whether that has ended.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often a socket that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// What answers requests. It may block.
 pub trait Answers: Send + Sync + 'static {
@@ -38,13 +41,7 @@ pub trait Answers: Send + Sync + 'static {
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// One node has one proxy: two would undo each other's work.
-    #[error("another kube-ipvs runs on this node: it holds {lock}", lock = lock.display())]
-    AnotherRuns {
-        /// The file that it has locked.
-        lock: PathBuf,
-    },
+pub enum NoSocket {
     /// Something that is no socket is in the way. It is not removed.
     #[error("{path} is in the way of the control socket", path = path.display())]
     InTheWay {
@@ -63,22 +60,26 @@ pub enum BindError {
     },
 }
 
-/// The daemon's end of the control socket. While it lives no second daemon gets one there.
+/// The daemon's end of the control socket. While it lives no second daemon gets its turn.
+///
+/// The socket itself may be missing, on a disk that is full or read-only: it is for operators, and traffic is to be
+/// forwarded without it. It is made as soon as that is possible.
 #[derive(Debug)]
 pub struct Server {
-    listener: UnixListener,
+    listener: OnceCell<UnixListener>,
     path: PathBuf,
+    refused: Option<NoSocket>,
     _alone: Alone,
 }
 
 impl Server {
-    /// The same as [`Server::bind`], but waits until no other daemon has the socket: a node's next proxy may be
+    /// The same as [`Server::bind`], but waits until no other daemon works on the node: a node's next proxy may be
     /// started before its last one has ended.
-    pub async fn bind_in_turn(path: &Path) -> Result<Self, BindError> {
+    pub async fn bind_in_turn(path: &Path) -> Result<Self, NotAlone> {
         let mut waits = false;
         loop {
             match Self::bind(path) {
-                Err(another @ BindError::AnotherRuns { .. }) => {
+                Err(another @ NotAlone::AnotherRuns { .. }) => {
                     if !waits {
                         warn!("{another}: waiting until it ends");
                     }
@@ -90,33 +91,47 @@ impl Server {
         }
     }
 
-    /// Opens the socket, mode 0600, its directory made with mode 0700 if need be, in place of one that
-    /// a dead process has left. Must be called within a tokio runtime.
-    pub fn bind(path: &Path) -> Result<Self, BindError> {
-        let failed = |operation| move |source| BindError::Io { path: path.to_owned(), operation, source };
+    /// Opens the socket, if that is possible ([`Server::refused`]), in place of one that a dead process has left. Must
+    /// be called within a tokio runtime.
+    pub fn bind(path: &Path) -> Result<Self, NotAlone> {
         let alone = Alone::on_node(path)?;
-        match fs::symlink_metadata(path) {
-            Ok(left) if left.file_type().is_socket() => {
-                fs::remove_file(path).map_err(failed("remove the one that was left"))?;
+        let (listener, refused) = match listen(path) {
+            Ok(listener) => (OnceCell::new_with(Some(listener)), None),
+            Err(refused) => {
+                warn!("{}; going on without it, and trying again", one_line(&refused));
+                (OnceCell::new(), Some(refused))
             }
-            Ok(_) => return Err(BindError::InTheWay { path: path.to_owned() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("look at its place")(error)),
-        }
-        let listener = UnixListener::bind(path).map_err(failed("listen"))?;
-        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("set its mode"))?;
-        Ok(Self { listener, path: path.to_owned(), _alone: alone })
+        };
+        Ok(Self { listener, path: path.to_owned(), refused, _alone: alone })
+    }
+
+    /// Why there was no socket at first.
+    pub fn refused(&self) -> Option<&NoSocket> {
+        self.refused.as_ref()
+    }
+
+    /// The socket, as soon as there is one.
+    async fn listener(&self) -> &UnixListener {
+        let made_at_last = async || loop {
+            sleep(RETRY).await;
+            if let Ok(listener) = listen(&self.path) {
+                info!("the control socket {path} is there now", path = self.path.display());
+                return listener;
+            }
+        };
+        self.listener.get_or_init(made_at_last).await
     }
 
     /// Answers clients until the future is dropped. The lock stays as long as the server.
     pub async fn serve(&self, answers: impl Answers) {
         let answers = Arc::new(answers);
         let places = Arc::new(Semaphore::new(CLIENTS));
+        let listener = self.listener().await;
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
                 return future::pending().await;
             };
-            let stream = match self.listener.accept().await {
+            let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     // Out of file descriptors, most likely.
@@ -138,9 +153,28 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The next daemon removes it otherwise.
-        let _ = fs::remove_file(&self.path);
+        // The next daemon removes it otherwise. What is no socket of ours stays.
+        if self.listener.initialized() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Makes the socket, mode 0600, and its directory if need be.
+fn listen(path: &Path) -> Result<UnixListener, NoSocket> {
+    let failed = |operation| move |source| NoSocket::Io { path: path.to_owned(), operation, source };
+    make_directory(path).map_err(failed("make its directory"))?;
+    match fs::symlink_metadata(path) {
+        Ok(left) if left.file_type().is_socket() => {
+            fs::remove_file(path).map_err(failed("remove the one that was left"))?;
+        }
+        Ok(_) => return Err(NoSocket::InTheWay { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("look at its place")(error)),
+    }
+    let listener = UnixListener::bind(path).map_err(failed("listen"))?;
+    fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("set its mode"))?;
+    Ok(listener)
 }
 
 /// Hears one request and answers it.

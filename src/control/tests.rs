@@ -266,13 +266,35 @@ fn the_socket_of_a_dead_daemon_is_replaced() {
     ask(&path, &Request::Status).unwrap();
 }
 
-#[test]
-fn a_file_in_the_socket_s_place_is_not_removed() {
+#[tokio::test(start_paused = true)]
+async fn a_socket_that_cannot_be_made_ends_nothing_and_is_there_as_soon_as_it_can() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     fs::write(&path, "precious").unwrap();
-    let error = Runtime::new().unwrap().block_on(async { Server::bind(&path) }).unwrap_err();
-    assert!(matches!(error, BindError::InTheWay { .. }), "{error}");
+    let server = Server::bind(&path).unwrap();
+    assert!(matches!(server.refused(), Some(NoSocket::InTheWay { .. })), "{:?}", server.refused());
+    let mut serves = pin!(server.serve(Fixed));
+    assert!(timeout(Duration::from_secs(3600), &mut serves).await.is_err());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious", "what is in its place is not removed");
+
+    fs::remove_file(&path).unwrap();
+    assert!(timeout(Duration::from_secs(15), &mut serves).await.is_err());
+    let mut client = AsyncStream::connect(&path).await.unwrap();
+    client.write_all(b"{\"command\":\"status\"}\n").await.unwrap();
+    let mut answer = Vec::new();
+    tokio::select! {
+        () = serves => {}
+        read = client.read_to_end(&mut answer) => drop(read.unwrap()),
+    }
+    assert_eq!(Response::decode(&answer).unwrap(), Response::Status(Box::new(status())));
+}
+
+#[tokio::test]
+async fn a_daemon_that_never_had_the_socket_leaves_what_is_in_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    fs::write(&path, "precious").unwrap();
+    drop(Server::bind(&path).unwrap());
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 }
 

@@ -1,10 +1,6 @@
 //! The configuration file: when it says something else, the daemon ends, to be started again with it.
 
-use std::{
-    fs, future, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{future, path::Path, time::Duration};
 
 use anyhow::anyhow;
 use tokio::{
@@ -14,19 +10,12 @@ use tokio::{
 use tracing::{info, warn};
 use watcher::one_line;
 
+use super::watched_file::{LOOK, WatchedFile};
 use crate::{
     advice::{Advice, Cause, Severity},
     config::{self, Settings},
     events::Outbox,
 };
-
-/// How often the file is looked at. A file of a ConfigMap volume is a symbolic link to a symbolic link to a
-/// directory that is swapped, and others are written in place or moved: the file's text tells all of it.
-const LOOK: Duration = Duration::from_secs(2);
-/// How many looks must see the same text before it counts: the first may be while it is being written.
-const LOOKS: u32 = 2;
-/// How many looks in a row must fail to read it: who replaces a file may remove the old one first.
-const FAILED_LOOKS: u32 = 8;
 
 /// How often an Event says again that it cannot be used: an Event does not stay for ever.
 const REMINDER: Duration = Duration::from_secs(30 * 60);
@@ -41,7 +30,7 @@ pub(super) async fn changed(
     outbox: Option<Outbox>,
 ) -> anyhow::Error {
     let Some(path) = &settings.config_file else { return future::pending().await };
-    let mut file = File { path: path.clone(), seen: Ok(String::new()), looks: 0 };
+    let mut file = WatchedFile::unread(path.clone());
     let mut next_event = Instant::now();
     loop {
         if file.has_news() {
@@ -101,36 +90,14 @@ impl Unusable {
     }
 }
 
-/// A file whose text may change.
-struct File {
-    path: PathBuf,
-    /// Its text, or why there is none.
-    seen: Result<String, io::ErrorKind>,
-    /// How many looks in a row have seen that.
-    looks: u32,
-}
-
-impl File {
-    /// Whether it says something new, or says nothing any more, and that has lasted long enough to be acted on.
-    fn has_news(&mut self) -> bool {
-        let now = fs::read_to_string(&self.path).map_err(|error| error.kind());
-        if now != self.seen {
-            self.seen = now;
-            self.looks = 0;
-        }
-        self.looks = self.looks.saturating_add(1);
-        self.looks == if self.seen.is_ok() { LOOKS } else { FAILED_LOOKS }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink};
 
     use tempfile::TempDir;
     use tokio::time::{Instant, timeout};
 
-    use super::*;
+    use super::{super::watched_file::FAILED_LOOKS, *};
     use crate::{cli, events::tests::Server};
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";

@@ -15,7 +15,12 @@ use crate::config;
 /// How long is waited before subscribing again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// kube-ipvs0 is made before anything else: Calico's Felix looks for the name once, at its own start.
+/// kube-ipvs0 is made before anything is waited for: Calico's Felix looks for the name once, at its own start.
+pub(super) fn make_device() -> anyhow::Result<()> {
+    open(VipBinding::Address).map(drop)
+}
+
+/// The way to kube-ipvs0, which is there then.
 pub(super) fn open(binding: VipBinding) -> anyhow::Result<KernelLinks> {
     let mut links = KernelLinks::open(binding)?;
     if !links.observe()?.device

@@ -13,7 +13,7 @@ use tokio::{
 use tracing::{info, warn};
 use watcher::api::Troubles;
 
-use super::{Daemon, Source, config_file::Unusable};
+use super::{Daemon, Source, config_file::Unusable, links};
 use crate::{
     config::LocalMode,
     control::{Answers, Request, Response, Status},
@@ -77,6 +77,7 @@ pub(super) async fn local_traffic(
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), Guard::new(None))),
         LocalMode::NodeCidr => {
+            links::make_device()?;
             let troubles = Troubles::default();
             let waiting = Waiting {
                 node_name: settings.node_name.clone(),

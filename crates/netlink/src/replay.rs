@@ -8,12 +8,15 @@ use std::{
 
 use nix::errno::Errno;
 
-/// The datagrams that a kernel has sent, in order. Clones share what is left of it.
+/// The datagrams that a kernel has sent, in order, and what went wrong between them. Clones share what is left of it.
 ///
 /// As bytes each datagram follows its length, four bytes, least significant first. Any bytes are a transcript: a
 /// length that goes past the end means all the rest.
 #[derive(Clone, Debug, Default)]
-pub struct Transcript(Arc<Mutex<VecDeque<Box<[u8]>>>>);
+pub struct Transcript(Arc<Mutex<Datagrams>>);
+
+/// What a receiver gets, one after the other.
+type Datagrams = VecDeque<Result<Box<[u8]>, Errno>>;
 
 impl Transcript {
     /// Reads one.
@@ -22,16 +25,16 @@ impl Transcript {
         while let Some((length, rest)) = bytes.split_first_chunk() {
             let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
             let (datagram, rest) = rest.split_at_checked(length).unwrap_or((rest, &[]));
-            datagrams.push_back(datagram.into());
+            datagrams.push_back(Ok(datagram.into()));
             bytes = rest;
         }
         Self(Arc::new(Mutex::new(datagrams)))
     }
 
-    /// The same as bytes.
+    /// The datagrams as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for datagram in self.datagrams().iter() {
+        for datagram in self.datagrams().iter().flatten() {
             bytes.extend(u32::try_from(datagram.len()).unwrap_or(u32::MAX).to_le_bytes());
             bytes.extend(datagram);
         }
@@ -40,20 +43,25 @@ impl Transcript {
 
     /// Adds a datagram to the end.
     pub fn push(&self, datagram: &[u8]) {
-        self.datagrams().push_back(datagram.into());
+        self.datagrams().push_back(Ok(datagram.into()));
+    }
+
+    /// Lets the next attempt to receive fail, once what is there already was received.
+    pub fn fail(&self, errno: Errno) {
+        self.datagrams().push_back(Err(errno));
     }
 
     /// The next datagram, cut off where the buffer ends, as the kernel does it. After the last one, and instead of
     /// an empty one, which no kernel sends, the patience of the receiver has ended.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let next = self.datagrams().pop_front();
+        let next = self.datagrams().pop_front().transpose()?;
         match next.as_deref().unwrap_or_default().read(buffer)? {
             0 => Err(Errno::EAGAIN.into()),
             length => Ok(length),
         }
     }
 
-    fn datagrams(&self) -> MutexGuard<'_, VecDeque<Box<[u8]>>> {
+    fn datagrams(&self) -> MutexGuard<'_, Datagrams> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,6 +75,86 @@ mod tests {
         let header =
             [&36u32.to_ne_bytes()[..], &2u16.to_ne_bytes(), &[0; 2], &sequence.to_ne_bytes(), &[0; 4]];
         [&header.concat()[..], &code.to_ne_bytes(), &[0; 16]].concat()
+    }
+
+    const MULTI: u16 = 2;
+    const DUMP_INTR: u16 = 0x10;
+    const DONE: u16 = 3;
+
+    /// A message of this kind with one byte in it, padded.
+    fn entry(kind: u16, flags: u16, sequence: u32, content: u8) -> Vec<u8> {
+        let header = [&20u32.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes()];
+        [&header.concat()[..], &sequence.to_ne_bytes(), &[0; 4], &[content, 0, 0, 0]].concat()
+    }
+
+    fn request() -> Batch {
+        let mut batch = Batch::default();
+        batch.add(100, 0, |_| {});
+        batch
+    }
+
+    fn dumped(transcript: &Transcript) -> Result<Vec<u8>, Error> {
+        let first = |reply: &crate::Reply<'_>| Ok(reply.payload.first().copied().unwrap_or_default());
+        Socket::replay(transcript).dump(&mut request(), first)
+    }
+
+    #[test]
+    fn an_interrupted_call_is_made_again() {
+        let transcript = Transcript::default();
+        for _ in 0..3 {
+            transcript.fail(Errno::EINTR);
+        }
+        transcript.push(&acknowledgement(1, 0));
+        Socket::replay(&transcript).execute(&mut request()).unwrap();
+    }
+
+    #[test]
+    fn where_answers_were_lost_the_state_is_unknown() {
+        let transcript = Transcript::default();
+        transcript.fail(Errno::ENOBUFS);
+        let lost = Socket::replay(&transcript).execute(&mut request());
+        assert!(matches!(lost, Err(Error::StateUnknown)), "{lost:?}");
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_is_not_taken_for_the_next_one() {
+        let transcript = Transcript::default();
+        let mut socket = Socket::replay(&transcript);
+        assert!(matches!(socket.execute(&mut request()), Err(Error::TimedOut { .. })));
+        transcript.push(&acknowledgement(1, -(Errno::EPERM as i32)));
+        transcript.push(&acknowledgement(2, 0));
+        socket.execute(&mut request()).unwrap();
+        // The same while something is read: the rest of an earlier listing is none of this one.
+        transcript.push(&entry(20, MULTI, 2, 7));
+        transcript.push(&entry(DONE, MULTI, 2, 0));
+        transcript.push(&entry(20, MULTI, 3, 8));
+        transcript.push(&entry(DONE, MULTI, 3, 0));
+        let first = |reply: &crate::Reply<'_>| Ok(reply.payload.first().copied().unwrap_or_default());
+        assert_eq!(socket.dump(&mut request(), first).unwrap(), [8]);
+    }
+
+    #[test]
+    fn an_answer_to_somebody_else_is_passed_over() {
+        let transcript = Transcript::default();
+        transcript.push(&acknowledgement(u32::MAX, -(Errno::EPERM as i32)));
+        transcript.push(&acknowledgement(77, -(Errno::EPERM as i32)));
+        transcript.push(&acknowledgement(1, 0));
+        Socket::replay(&transcript).execute(&mut request()).unwrap();
+    }
+
+    #[test]
+    fn a_listing_that_was_disturbed_is_begun_anew_and_given_up_after_the_fifth() {
+        let disturbed = |transcript: &Transcript, sequence| {
+            transcript.push(&entry(20, MULTI | DUMP_INTR, sequence, 7));
+            transcript.push(&entry(DONE, MULTI, sequence, 0));
+        };
+        let transcript = Transcript::default();
+        (1..=4).for_each(|sequence| disturbed(&transcript, sequence));
+        transcript.push(&entry(20, MULTI, 5, 8));
+        transcript.push(&entry(DONE, MULTI, 5, 0));
+        assert_eq!(dumped(&transcript).unwrap(), [8], "nothing is left of the disturbed ones");
+        (1..=5).for_each(|sequence| disturbed(&transcript, sequence));
+        assert!(matches!(dumped(&transcript), Err(Error::DumpInterrupted { attempts: 5 })));
     }
 
     #[test]

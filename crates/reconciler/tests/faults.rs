@@ -1,6 +1,11 @@
 //! Whatever call to the kernel fails, and in whatever way, the next sync makes everything as desired, and nothing that
 //! serves before and after is taken away on the way, not for a moment.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on must stop"
+)]
 
 mod common;
 

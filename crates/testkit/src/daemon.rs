@@ -32,6 +32,11 @@ impl Daemon {
         Self::start_at(node, arguments, files, socket)
     }
 
+    /// The same, with the control socket at this place.
+    pub fn with_socket(node: &Host, arguments: &[&str], socket: &Path) -> Result<Self> {
+        Self::start_at(node, arguments, tempfile::tempdir()?, socket.to_owned())
+    }
+
     /// Starts a second one with the control socket of this one.
     pub fn another(&self, node: &Host, manifests: &Path) -> Result<Self> {
         let manifests = manifests.to_string_lossy();

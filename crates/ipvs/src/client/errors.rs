@@ -145,6 +145,18 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_that_does_not_know_the_family_has_no_ipvs() {
+        let transcript = netlink::Transcript::default();
+        // struct nlmsghdr of an NLMSG_ERROR to the first request, and struct nlmsgerr.
+        let header = [&36u32.to_ne_bytes()[..], &2u16.to_ne_bytes(), &[0; 2], &1u32.to_ne_bytes(), &[0; 4]];
+        let answer = [&header.concat()[..], &(-(Errno::ENOENT as i32)).to_ne_bytes(), &[0; 16]].concat();
+        transcript.push(&answer);
+        let socket = || netlink::Socket::replay(&transcript);
+        let refused = crate::KernelIpvs::over(socket(), socket()).unwrap_err();
+        assert_eq!(refused.to_string(), "the kernel has no IPVS: load the module ip_vs");
+    }
+
+    #[test]
     fn a_missing_permission_and_a_missing_module_have_their_own_errors() {
         let convert = Error::during("read virtual servers");
         let eperm = netlink::Error::Refused(Refusal::new(Errno::EPERM));

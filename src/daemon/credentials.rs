@@ -1,0 +1,50 @@
+//! The way to the API server and the credentials for it: when their files say something else, the daemon ends, to be
+//! started again with them.
+
+use anyhow::anyhow;
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::watched_file::{LOOK, WatchedFile};
+use crate::{
+    api,
+    config::{Settings, Source},
+};
+
+/// The files, with what they said when the client was made of them: a kubeconfig, certificates and keys. A token is
+/// none of them, for it is read again and again.
+pub(super) struct Credentials(Vec<WatchedFile>);
+
+impl Credentials {
+    /// Those that these settings lead to. To be called before they are used.
+    pub(super) fn of(settings: &Settings) -> Self {
+        let files = match &settings.source {
+            Source::Api { kubeconfig, master } => api::files(kubeconfig.as_deref(), master.as_deref()),
+            Source::Directory(_) => Vec::new(),
+        };
+        Self(files.into_iter().map(WatchedFile::known).collect())
+    }
+
+    /// Ends with what to say when one of them has changed. As long as they cannot be used, those that were read before
+    /// hold: a certificate without its key, for example, which comes a moment later.
+    pub(super) async fn changed(mut self, settings: &Settings) -> anyhow::Error {
+        let Source::Api { kubeconfig, master } = &settings.source else {
+            return std::future::pending().await;
+        };
+        loop {
+            sleep(LOOK).await;
+            for file in self.0.iter_mut().filter_map(|file| file.has_news().then_some(&*file)) {
+                let path = file.path.display();
+                match api::client(kubeconfig.as_deref(), master.as_deref()).await {
+                    Ok(_) => {
+                        return anyhow!(
+                            "{path}: what the API server is asked with has changed; ending, to be started again \
+                             with it"
+                        );
+                    }
+                    Err(error) => warn!("{path} has changed: {error:#}; going on with what was read before"),
+                }
+            }
+        }
+    }
+}
