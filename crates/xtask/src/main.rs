@@ -27,6 +27,7 @@ mod fuzz;
 mod go;
 mod guest;
 mod image;
+mod least_squares;
 mod programs;
 mod prometheus;
 mod scale;
