@@ -1,0 +1,273 @@
+//! `cargo xtask chaos`: what can go wrong around a node proxy is made to happen, on a real kernel with a real API server.
+//!
+//! A node with some Services, a daemon, and traffic; then, in an order and at moments that follow from a seed, one fault
+//! after the other of [`catalogue`], each several times. After each the kernel must become what it was before, and the
+//! daemon must live. How long that took, when the daemon told of it, and which connections broke is the table at the
+//! end.
+
+mod catalogue;
+mod report;
+mod scene;
+mod traffic;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::guest::{Kernel, KernelArgs};
+use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
+use crate::stage::{self, Programs, Stage};
+use crate::workspace;
+use catalogue::Fault;
+use report::{Report, Row};
+use scene::{PERIOD, PROBE, Scene};
+use traffic::{Traffic, targets};
+
+/// Pods of the lab. The last one is a client.
+const PODS: u8 = 3;
+/// Services with traffic, and without.
+const USED: u16 = 2;
+const OTHERS: u16 = 100;
+/// The daemon may tell of a fault so much later than it has mended it.
+const WORD_WITHIN: Duration = Duration::from_secs(5);
+/// What a run may take.
+const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
+
+/// The command line of `cargo xtask chaos`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    kernel: KernelArgs,
+    /// From which the order of the faults, their moments and their victims follow
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often each fault happens; that the daemon is killed, forty times as often
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Only the faults whose name contains one of these
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Here and now: what the test kernel runs
+    #[arg(long, hide = true, value_name = "JSON")]
+    inside: Option<String>,
+}
+
+/// What the guest is to do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Plan {
+    seed: u64,
+    rounds: u32,
+    /// No fault more often than this.
+    most: u32,
+    others: u16,
+    names: Vec<String>,
+    /// Where the report goes.
+    directory: PathBuf,
+}
+
+/// Runs it, and writes target/chaos/report.json. Fails if something did not heal, or the daemon died by itself.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(plan) = &args.inside {
+        let plan: Plan = serde_json::from_str(plan)?;
+        let report = chaos(&plan)?;
+        return stage::conclude(&report, &plan.directory, report.failures.is_empty());
+    }
+    let plan = Plan {
+        seed: args.seed,
+        rounds: args.rounds,
+        most: u32::MAX,
+        others: OTHERS,
+        names: args.names.clone(),
+        directory: directory(),
+    };
+    Programs::of_image()?.boot(&args.kernel.choose_for_tests(), "chaos", &plan, &plan.directory, TIMEOUT)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Some faults, with the programs of the other tests.
+pub(crate) fn try_out(kernel: &Kernel) -> Result<()> {
+    let names = [
+        "ipvsadm -C",
+        "kube-ipvs0 deleted",
+        "our table deleted",
+        "killed at any moment",
+        "reset for seconds",
+    ];
+    let names = names.map(str::to_owned).to_vec();
+    let plan = Plan { seed: 1, rounds: 1, most: 3, others: 20, names, directory: directory() };
+    Programs::of_tests()?.boot(kernel, "chaos", &plan, &plan.directory, TIMEOUT)
+}
+
+fn directory() -> PathBuf {
+    workspace::root().join("target/chaos")
+}
+
+fn chaos(plan: &Plan) -> Result<Report> {
+    let stage = Stage::new(PODS)?;
+    let names =
+        |kind: &str, count: u16| (0..count).map(|number| format!("{kind}-{number}")).collect::<Vec<_>>();
+    let (used, others) = (names("used", USED), names("other", plan.others));
+    let all = used.iter().chain(&others).map(String::as_str).chain([PROBE]);
+    stage.write(all.map(service))?;
+    let addresses = |names: &[String]| {
+        names.iter().map(|name| stage::cluster_ip(&stage.server, name)).collect::<Result<Vec<_>>>()
+    };
+    let (used, others) = (addresses(&used)?, addresses(&others)?);
+
+    let Stage { lab, mut server } = stage;
+    let has_own_server = server.api_server_process().is_ok();
+    if !has_own_server {
+        eprintln!("chaos: the API server is not in this guest: it is neither killed nor stopped");
+    }
+    let targets = targets(&lab, &used);
+    let mut report = Report {
+        seed: plan.seed,
+        kernel: stage::kernel_release()?,
+        period: PERIOD,
+        rows: Vec::new(),
+        cut_short: 0,
+        failures: Vec::new(),
+    };
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+    let bindings = [
+        ("--vip-binding=address", catalogue::with_addresses(has_own_server)),
+        ("--vip-binding=route", catalogue::with_routes()),
+    ];
+    for (binding, mut faults) in bindings {
+        faults
+            .retain(|fault| plan.names.is_empty() || plan.names.iter().any(|name| fault.name.contains(name)));
+        if faults.is_empty() {
+            continue;
+        }
+        let random = random.fork();
+        let mut scene = Scene::new(&lab, &mut server, random, used.clone(), others.clone(), &[binding])?;
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let traffic = Traffic::start(&targets, scope, &stop);
+            let done = traffic
+                .and_then(|traffic| one_after_the_other(&mut scene, &faults, plan, &traffic, &mut report));
+            stop.store(true, Ordering::Relaxed);
+            done
+        })?;
+        report.cut_short += scene.cut_short;
+        scene.finish()?;
+    }
+    Ok(report)
+}
+
+/// A Service at port 80 of both families with two pods.
+fn service(name: &str) -> Vec<Write> {
+    let endpoints = [1, 2].map(|number| Endpoint { number, condition: Condition::Ready });
+    vec![
+        Write::Create(Kind::Service, objects::service(name, &[80], true)),
+        Write::Create(Kind::Slice, objects::slice(&format!("{name}-v4"), name, &endpoints)),
+        Write::Create(Kind::Slice, objects::slice_v6(&format!("{name}-v6"), name, &endpoints)),
+    ]
+}
+
+/// Every fault as often as it is to happen, in an order that the seed gives.
+fn order(faults: &[Fault], plan: &Plan, random: &mut fastrand::Rng) -> Vec<usize> {
+    let times = |fault: &Fault| (plan.rounds * fault.times).min(plan.most) as usize;
+    let repeated = |(number, fault)| std::iter::repeat_n(number, times(fault));
+    let mut order: Vec<_> = faults.iter().enumerate().flat_map(repeated).collect();
+    random.shuffle(&mut order);
+    order
+}
+
+fn one_after_the_other(
+    scene: &mut Scene<'_>,
+    faults: &[Fault],
+    plan: &Plan,
+    traffic: &Traffic<'_, '_>,
+    report: &mut Report,
+) -> Result<()> {
+    let row = |fault: &Fault| Row { fault: fault.name, is_told: fault.told.is_some(), ..Row::default() };
+    let mut rows: Vec<_> = faults.iter().map(row).collect();
+    let order = order(faults, plan, &mut scene.random);
+    for (count, number) in order.iter().enumerate() {
+        let (Some(fault), Some(row)) = (faults.get(*number), rows.get_mut(*number)) else { continue };
+        eprintln!("chaos: {} of {}: {}", count + 1, order.len(), fault.name);
+        if let Err(error) = happens(scene, fault, traffic, row) {
+            eprintln!("chaos: {error:#}");
+            report.failures.push(format!("{}: {error:#}", fault.name));
+            scene.recover()?;
+        }
+    }
+    report.rows.append(&mut rows);
+    Ok(())
+}
+
+/// One fault, from its beginning until everything is as it was and every connection has been used again.
+fn happens(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, row: &mut Row) -> Result<()> {
+    scene.pick_victim();
+    let pause = scene.seconds(0.0, 0.5);
+    thread::sleep(pause);
+    let (log, so_far) = scene.log()?;
+    let (lost, unanswered) = traffic.lost();
+    let over = AtomicBool::new(false);
+    let begun = Instant::now();
+    row.injected += 1;
+    let (healed, heard) = thread::scope(|scope| {
+        let heard = fault.told.map(|words| scope.spawn(|| hears(&log, so_far, words, begun, &over)));
+        let injected = (fault.inject)(scene);
+        let ended = Instant::now();
+        let healed = injected.and_then(|()| scene.heals()).map(|()| ended.elapsed());
+        over.store(true, Ordering::Relaxed);
+        (healed, heard.and_then(|heard| heard.join().ok().flatten()))
+    });
+    traffic.settles()?;
+    let (now_lost, now_unanswered) = traffic.lost();
+    row.lost += now_lost - lost;
+    row.unanswered += now_unanswered - unanswered;
+    row.detected.extend(heard.map(|after| after.as_secs_f64()));
+    row.healed.push(healed?.as_secs_f64());
+    scene.daemon_lives()
+}
+
+/// When the daemon has said this, in its log from there on. It is not waited for much longer than until the fault is
+/// over.
+fn hears(log: &Path, so_far: usize, words: &str, begun: Instant, over: &AtomicBool) -> Option<Duration> {
+    let mut deadline = None;
+    loop {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        if text.get(so_far..).is_some_and(|news| news.contains(words)) {
+            return Some(begun.elapsed());
+        }
+        if over.load(Ordering::Relaxed)
+            && *deadline.get_or_insert(Instant::now() + WORD_WITHIN) < Instant::now()
+        {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(seed: u64) -> Plan {
+        Plan { seed, rounds: 2, most: 50, others: 0, names: Vec::new(), directory: PathBuf::new() }
+    }
+
+    fn ordered(seed: u64) -> Vec<usize> {
+        order(&catalogue::with_addresses(true), &plan(seed), &mut fastrand::Rng::with_seed(seed))
+    }
+
+    #[test]
+    fn every_fault_happens_as_often_as_it_is_to_and_the_seed_gives_the_order() {
+        assert_eq!(ordered(1), ordered(1));
+        assert_ne!(ordered(1), ordered(2));
+        let order = ordered(1);
+        for (number, fault) in catalogue::with_addresses(true).iter().enumerate() {
+            let times = order.iter().filter(|happening| **happening == number).count();
+            assert_eq!(times, if fault.times == 1 { 2 } else { 50 }, "{}", fault.name);
+        }
+    }
+}
