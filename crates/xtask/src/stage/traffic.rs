@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nix::errno::Errno;
 use serde::Serialize;
-use testkit::lab::{Connection, Host};
+use testkit::lab::{Connection, Host, Manner};
 
+/// How long a connection may take to begin, and an answer over one that stays. A TCP that has sent in vain for seconds
+/// waits for seconds before it sends again.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// So many losses are told of, each with its cause.
 const TOLD: usize = 10;
 /// Source ports of a target, for connections that stay and for short ones.
@@ -102,7 +105,8 @@ impl<'a> Target<'a> {
 
     /// A connection that stays.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        self.from.connect_from(self.staying.next(self.from.address(self.to.ip())), self.to)
+        let source = self.staying.next(self.from.address(self.to.ip()));
+        self.from.connect_in(Manner { source: Some(source), patience: PATIENCE }, self.to)
     }
 
     /// Holds connections open and uses them, until it is told to stop. One that is lost is followed by another.
@@ -111,13 +115,8 @@ impl<'a> Target<'a> {
         let mut open: Vec<(Connection, Option<Instant>)> = Vec::new();
         loop {
             let last = stop.load(Relaxed);
-            open.retain_mut(|(connection, _)| match connection.still_works() {
-                Ok(()) => true,
-                Err(error) => {
-                    self.held.lose(&self.held.broken, &self.name, &error);
-                    false
-                }
-            });
+            open.retain_mut(|(connection, _)| self.is_whole(connection.ask_for_echo()));
+            open.retain_mut(|(connection, _)| self.is_whole(connection.expect_echo()));
             // Broken off by the client, so that IPVS has forgotten it in ten seconds.
             for (connection, _) in
                 open.extract_if(.., |(_, end)| last || end.is_some_and(|end| end < Instant::now()))
@@ -153,6 +152,10 @@ impl<'a> Target<'a> {
     /// How often every open connection has been used so far.
     pub(crate) fn rounds(&self) -> u64 {
         self.rounds.load(Relaxed)
+    }
+
+    fn is_whole(&self, used: Result<()>) -> bool {
+        used.map_err(|error| self.held.lose(&self.held.broken, &self.name, &error)).is_ok()
     }
 
     fn counted<T>(&self, tally: &Tally, connect: impl FnOnce() -> Result<T>) -> Option<T> {
