@@ -10,7 +10,7 @@ default:
 demo *args:
     cargo xtask demo "$@"
 
-# Every test: unit, kernel, API server, beside kube-proxy, bench. `just test --tier unit` for one tier.
+# Every test: unit, kernel, API server, beside kube-proxy, bench, faults. `just test --tier unit` for one tier.
 test *args:
     cargo xtask test "$@"
 
@@ -25,6 +25,14 @@ scale *args:
 # Every decoder with bytes that nobody has thought of: `just fuzz --seconds 60 ipvs`.
 fuzz *args:
     cargo xtask fuzz "$@"
+
+# What can go wrong, made to happen on a real kernel with a real API server: `just chaos --seed 7 ipvsadm`.
+chaos *args:
+    cargo xtask chaos "$@"
+
+# An hour of churn under load, in which nothing may be lost and nothing may grow: `just soak --minutes 5`.
+soak *args:
+    cargo xtask soak "$@"
 
 # Run a command as root in the test kernel: `just vm ipvsadm -Ln`.
 vm *args:

@@ -85,6 +85,7 @@ pub struct ControlPlane {
 struct Own {
     apiserver: Server,
     _etcd: Server,
+    etcd_address: SocketAddr,
     _directory: TempDir,
 }
 
@@ -140,13 +141,19 @@ impl ControlPlane {
             std::thread::sleep(Duration::from_millis(100));
         }
         let [etcd, apiserver] = servers;
-        let own = Own { apiserver, _etcd: etcd, _directory: directory };
+        let own = Own { apiserver, _etcd: etcd, etcd_address: etcd_client, _directory: directory };
         Ok(Self { admin, runtime, directory: path, own: Some(own) })
     }
 
     /// Kills the API server and starts it anew at the same address, over the same etcd. It is not waited for.
     pub fn restart_api_server(&mut self) -> anyhow::Result<()> {
         self.own.as_mut().context("somebody else's API server")?.apiserver.restart()
+    }
+
+    /// Lets etcd forget all but the last version of everything.
+    pub fn compact(&self) -> anyhow::Result<()> {
+        let etcd = self.own.as_ref().context("somebody else's API server")?.etcd_address;
+        self.block_on(compact(etcd)).context("compacting etcd")
     }
 
     /// The number of the API server's process.
@@ -301,6 +308,21 @@ async fn is_ready(admin: &Client) -> anyhow::Result<()> {
     let readyz = kube::core::Request::new("").get("readyz", &GetParams::default())?;
     admin.request_text(readyz).await?;
     Api::<Namespace>::all(admin.clone()).get("default").await?;
+    Ok(())
+}
+
+/// By etcd's gateway for JSON. What is asked for does not matter: the answer says what the last version is.
+async fn compact(etcd: SocketAddr) -> anyhow::Result<()> {
+    let client = Client::try_from(kube::Config::new(format!("http://{etcd}").parse()?))?;
+    let ask = async |what: &str, question: Value| {
+        let path = format!("/v3/kv/{what}");
+        let request =
+            kube::core::Request::new(path).create(&PostParams::default(), question.to_string().into())?;
+        anyhow::Ok(client.request::<Value>(request).await?)
+    };
+    let answer = ask("range", json!({"key": "AA=="})).await?;
+    let last = answer.pointer("/header/revision").context("the answer has no revision")?;
+    ask("compaction", json!({"revision": last})).await?;
     Ok(())
 }
 

@@ -39,8 +39,12 @@ impl Daemon {
 
     /// Starts a second one with the control socket of this one.
     pub fn another(&self, node: &Host, manifests: &Path) -> Result<Self> {
-        let manifests = manifests.to_string_lossy();
-        Self::start_at(node, &["--manifests", &manifests], tempfile::tempdir()?, self.socket.clone())
+        self.another_with(node, &["--manifests", &manifests.to_string_lossy()])
+    }
+
+    /// The same with these arguments.
+    pub fn another_with(&self, node: &Host, arguments: &[&str]) -> Result<Self> {
+        Self::start_at(node, arguments, tempfile::tempdir()?, self.socket.clone())
     }
 
     fn start_at(node: &Host, arguments: &[&str], files: tempfile::TempDir, socket: PathBuf) -> Result<Self> {
@@ -93,7 +97,12 @@ impl Daemon {
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.files.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    /// Where it logs, as long as this lives.
+    pub fn log_file(&self) -> PathBuf {
+        self.files.path().join("log")
     }
 
     /// Kills it with SIGKILL and waits until it is gone.

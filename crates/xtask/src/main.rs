@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask bench`,
-//! `cargo xtask scale`, `cargo xtask fuzz`, `cargo xtask vm -- CMD`, `cargo xtask image`.
+//! `cargo xtask scale`, `cargo xtask chaos`, `cargo xtask soak`, `cargo xtask fuzz`, `cargo xtask vm -- CMD`,
+//! `cargo xtask image`.
 //!
 //! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on
 //! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
@@ -20,6 +21,7 @@ mod api_server;
 mod bench;
 mod cache;
 mod cargo_tool;
+mod chaos;
 mod clients;
 mod control_plane;
 mod demo;
@@ -27,9 +29,12 @@ mod fuzz;
 mod go;
 mod guest;
 mod image;
+mod least_squares;
 mod programs;
 mod prometheus;
 mod scale;
+mod soak;
+mod stage;
 mod test;
 mod vm;
 mod workspace;
@@ -54,6 +59,10 @@ enum Command {
     Bench(bench::Args),
     /// Measure what many nodes cost a real API server.
     Scale(scale::Args),
+    /// Make happen what can go wrong, and look at what comes of it.
+    Chaos(chaos::Args),
+    /// An hour of churn under load, in which nothing is lost and nothing grows.
+    Soak(soak::Args),
     /// Give every decoder bytes that nobody has thought of.
     Fuzz(fuzz::Args),
     /// Run the tests, tier by tier, and print the counts.
@@ -69,6 +78,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Chaos(args) => chaos::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Test(args) => Ok(test::run(&args)),
         Command::Vm(args) => vm::run(&args),

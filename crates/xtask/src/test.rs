@@ -7,6 +7,7 @@
 //!   `api_node…` in the test kernel.
 //! - **peer** needs the same and the real kube-proxy: the targets named `peer_node…`.
 //! - **bench** runs every measurement of `cargo xtask bench` in a tiny size, and counts instructions.
+//! - **faults** runs a little of `cargo xtask chaos` and of `cargo xtask soak`.
 //!
 //! The tests of all but the first are `#[ignore]`d, with a reason that names the tier, so that a plain
 //! `cargo test` works everywhere. A test that cannot do its work prints `SKIP: ` and the reason;
@@ -15,6 +16,7 @@
 //! is nothing to test.
 
 mod bench_tier;
+mod faults_tier;
 mod guest_tier;
 mod libtest;
 mod tally;
@@ -51,6 +53,8 @@ enum Tier {
     Peer,
     /// Every measurement in a tiny size, and the instruction counts
     Bench,
+    /// Some faults and some churn under load
+    Faults,
 }
 
 /// Runs the tiers asked for. Fails if a test does, or is skipped under `REQUIRE_ALL=1`.
@@ -81,6 +85,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         if args.names.is_empty() {
             timed("instructions", &bench_tier::instructions);
         }
+    }
+    if wants(Tier::Faults) {
+        timed("faults", &|| faults_tier::small(&args.kernel.choose_for_tests(), &args.names));
     }
     print!("\n{tally}");
     let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");

@@ -29,6 +29,9 @@ use super::{
 /// How long a client waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A line that the server gives back.
+const ECHO: &str = "are you there?\n";
+
 /// How a client asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
@@ -86,7 +89,12 @@ impl Host {
 
     /// The same from an address and port of this host; port 0 is any.
     pub fn connect_from(&self, source: SocketAddr, service: SocketAddr) -> Result<Connection> {
-        self.open(SockProtocol::Tcp, Manner { source: Some(source), ..Manner::default() }, service)
+        self.connect_in(Manner { source: Some(source), ..Manner::default() }, service)
+    }
+
+    /// The same in a manner of one's own. As long as it waits for the connection, later it waits for each answer.
+    pub fn connect_in(&self, manner: Manner, service: SocketAddr) -> Result<Connection> {
+        self.open(SockProtocol::Tcp, manner, service)
     }
 
     /// Opens an SCTP association that stays, from this host's own address: with more than one address
@@ -153,8 +161,20 @@ impl Connection {
 
     /// Sends a line and expects it back.
     pub fn still_works(&mut self) -> Result<()> {
-        let line = exchange(&mut self.stream, "are you there?\n")?;
-        ensure!(line == "are you there?\n", "the echo was {line:?}");
+        self.ask_for_echo()?;
+        self.expect_echo()
+    }
+
+    /// Sends a line; more connections can do so before the answer is waited for.
+    pub fn ask_for_echo(&mut self) -> Result<()> {
+        Ok(self.stream.get_mut().write_all(ECHO.as_bytes())?)
+    }
+
+    /// Expects back what [`Connection::ask_for_echo`] sent.
+    pub fn expect_echo(&mut self) -> Result<()> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        ensure!(line == ECHO, "the echo was {line:?}");
         Ok(())
     }
 

@@ -1,0 +1,170 @@
+//! `cargo xtask chaos`: what can go wrong around a node proxy is made to happen, on a real kernel with a real API server.
+//!
+//! A node with some Services, a daemon, and traffic; then, in an order and at moments that follow from a seed, one fault
+//! after the other of [`catalogue`], each several times. After each the kernel must become what it was before, and the
+//! daemon must live. How long that took, when the daemon told of it, and which connections broke is the table at the
+//! end.
+
+mod catalogue;
+mod report;
+mod scene;
+mod sequence;
+mod traffic;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::guest::{Kernel, KernelArgs};
+use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
+use crate::stage::{self, Programs, Stage};
+use crate::workspace;
+use report::Report;
+use scene::{PERIOD, PROBE, Scene};
+use sequence::one_after_the_other;
+use traffic::{Traffic, targets};
+
+/// Pods of the lab. The last one is a client.
+const PODS: u8 = 3;
+/// Services with traffic, and without.
+const USED: u16 = 2;
+const OTHERS: u16 = 100;
+/// What a run may take.
+const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
+
+/// The command line of `cargo xtask chaos`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    kernel: KernelArgs,
+    /// From which the order of the faults, their moments and their victims follow
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often each fault happens; that the daemon is killed, forty times as often
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Only the faults whose name contains one of these
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Here and now: what the test kernel runs
+    #[arg(long, hide = true, value_name = "JSON")]
+    inside: Option<String>,
+}
+
+/// What the guest is to do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Plan {
+    seed: u64,
+    rounds: u32,
+    /// No fault more often than this.
+    most: u32,
+    others: u16,
+    names: Vec<String>,
+    /// Where the report goes.
+    directory: PathBuf,
+}
+
+/// Runs it, and writes target/chaos/report.json. Fails if something did not heal, or the daemon died by itself.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(plan) = &args.inside {
+        let plan: Plan = serde_json::from_str(plan)?;
+        let report = chaos(&plan)?;
+        return stage::conclude(&report, &plan.directory, report.failures.is_empty());
+    }
+    let plan = Plan {
+        seed: args.seed,
+        rounds: args.rounds,
+        most: u32::MAX,
+        others: OTHERS,
+        names: args.names.clone(),
+        directory: directory(),
+    };
+    Programs::of_image()?.boot(&args.kernel.choose_for_tests(), "chaos", &plan, &plan.directory, TIMEOUT)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Some faults, with the programs of the other tests.
+pub(crate) fn try_out(kernel: &Kernel) -> Result<()> {
+    let names = [
+        "ipvsadm -C",
+        "kube-ipvs0 deleted",
+        "our table deleted",
+        "killed at any moment",
+        "reset for seconds",
+    ];
+    let names = names.map(str::to_owned).to_vec();
+    let plan = Plan { seed: 1, rounds: 1, most: 3, others: 20, names, directory: directory() };
+    Programs::of_tests()?.boot(kernel, "chaos", &plan, &plan.directory, TIMEOUT)
+}
+
+fn directory() -> PathBuf {
+    workspace::root().join("target/chaos")
+}
+
+fn chaos(plan: &Plan) -> Result<Report> {
+    let stage = Stage::new(PODS)?;
+    let names =
+        |kind: &str, count: u16| (0..count).map(|number| format!("{kind}-{number}")).collect::<Vec<_>>();
+    let (used, others) = (names("used", USED), names("other", plan.others));
+    let all = used.iter().chain(&others).map(String::as_str).chain([PROBE]);
+    stage.write(all.map(service))?;
+    let addresses = |names: &[String]| {
+        names.iter().map(|name| stage::cluster_ip(&stage.server, name)).collect::<Result<Vec<_>>>()
+    };
+    let (used, others) = (addresses(&used)?, addresses(&others)?);
+
+    let Stage { lab, mut server } = stage;
+    let has_own_server = server.api_server_process().is_ok();
+    if !has_own_server {
+        eprintln!("chaos: the API server is not in this guest: it is neither killed nor stopped");
+    }
+    let targets = targets(&lab, &used);
+    let mut report = Report {
+        seed: plan.seed,
+        kernel: stage::kernel_release()?,
+        period: PERIOD,
+        rows: Vec::new(),
+        cut_short: 0,
+        failures: Vec::new(),
+    };
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+    let bindings = [
+        ("--vip-binding=address", catalogue::with_addresses(has_own_server)),
+        ("--vip-binding=route", catalogue::with_routes()),
+    ];
+    for (binding, mut faults) in bindings {
+        faults
+            .retain(|fault| plan.names.is_empty() || plan.names.iter().any(|name| fault.name.contains(name)));
+        if faults.is_empty() {
+            continue;
+        }
+        let random = random.fork();
+        let mut scene = Scene::new(&lab, &mut server, random, used.clone(), others.clone(), &[binding])?;
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let traffic = Traffic::start(&targets, scope, &stop);
+            let done = traffic
+                .and_then(|traffic| one_after_the_other(&mut scene, &faults, plan, &traffic, &mut report));
+            stop.store(true, Ordering::Relaxed);
+            done
+        })?;
+        report.cut_short += scene.cut_short;
+        scene.finish()?;
+    }
+    Ok(report)
+}
+
+/// A Service at port 80 of both families with two pods.
+fn service(name: &str) -> Vec<Write> {
+    let endpoints = [1, 2].map(|number| Endpoint { number, condition: Condition::Ready });
+    vec![
+        Write::Create(Kind::Service, objects::service(name, &[80], true)),
+        Write::Create(Kind::Slice, objects::slice(&format!("{name}-v4"), name, &endpoints)),
+        Write::Create(Kind::Slice, objects::slice_v6(&format!("{name}-v6"), name, &endpoints)),
+    ]
+}

@@ -1,0 +1,66 @@
+//! The faults, and how to do each.
+
+mod api_server;
+mod kernel;
+mod process;
+
+use anyhow::Result;
+
+use super::scene::Scene;
+
+/// Something that goes wrong around a node proxy.
+#[derive(Clone, Copy)]
+pub(super) struct Fault {
+    /// As it is called in the table.
+    pub(super) name: &'static str,
+    /// Does it, and takes it back where it does not end by itself. The time to heal counts from its end.
+    pub(super) inject: fn(&mut Scene<'_>) -> Result<()>,
+    /// What the daemon's log says then. Nothing, where there is nothing to tell: the daemon has just started, or what
+    /// happened is no fault of anybody.
+    pub(super) told: Option<&'static str>,
+    /// How many times as often as the others.
+    pub(super) times: u32,
+}
+
+/// What the log says when something else has changed the kernel.
+pub(super) const REPAIRED: &str = "repaired what something else had changed";
+
+const fn fault(
+    name: &'static str,
+    told: Option<&'static str>,
+    inject: fn(&mut Scene<'_>) -> Result<()>,
+) -> Fault {
+    Fault { name, inject, told, times: 1 }
+}
+
+/// All of them while VIPs are addresses of kube-ipvs0. The API server can be killed only where it is ours.
+pub(super) fn with_addresses(has_own_server: bool) -> Vec<Fault> {
+    let of_server = if has_own_server { api_server::OF_SERVER } else { &[] };
+    let others = [
+        api_server::OF_CONNECTIONS,
+        kernel::OF_IPVS,
+        kernel::OF_DEVICE,
+        kernel::OF_NF_TABLES,
+        process::FAULTS,
+    ];
+    [of_server].into_iter().chain(others).flatten().copied().collect()
+}
+
+/// Those that are another matter where VIPs are routes.
+pub(super) fn with_routes() -> Vec<Fault> {
+    kernel::OF_ROUTES.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_name_of_its_own() {
+        let all = [with_addresses(true), with_routes()].concat();
+        let names: BTreeSet<_> = all.iter().map(|fault| fault.name).collect();
+        assert_eq!(names.len(), all.len());
+    }
+}

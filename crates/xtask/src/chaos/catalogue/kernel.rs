@@ -1,0 +1,134 @@
+//! Somebody changes what is in the kernel. Each change takes from the Services that traffic flows to, or from others.
+
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Fault, REPAIRED, fault};
+use crate::chaos::scene::Scene;
+
+/// The period of [`crate::chaos::scene`], and how far apart the daemon's answers are to what the kernel tells.
+const PERIOD: Duration = Duration::from_secs(5);
+const ANSWERS: Duration = Duration::from_millis(200);
+/// Between two harms of a program that does not give up.
+const BETWEEN_HARMS: Duration = Duration::from_millis(20);
+
+pub(super) const OF_IPVS: &[Fault] = &[
+    fault("ipvsadm -C", Some(REPAIRED), |scene| scene.ipvsadm("-C")),
+    fault("virtual server deleted", Some(REPAIRED), |scene| {
+        scene.ipvsadm(&format!("-D -t {}", scene.victim()))
+    }),
+    fault("virtual server added", Some(REPAIRED), |scene| scene.ipvsadm("-A -t 192.0.2.7:80 -s wlc")),
+    fault("virtual server edited", Some(REPAIRED), |scene| {
+        scene.ipvsadm(&format!("-E -t {} -s wlc", scene.victim()))
+    }),
+    fault("real server deleted", Some(REPAIRED), |scene| {
+        scene.ipvsadm(&format!("-d -t {} -r 10.244.1.2:8080", scene.victim()))
+    }),
+    fault("real server added", Some(REPAIRED), |scene| {
+        scene.ipvsadm(&format!("-a -t {} -r 192.0.2.9:8080 -m -w 0", scene.victim()))
+    }),
+    fault("real server set to weight 0", Some(REPAIRED), |scene| {
+        scene.ipvsadm(&format!("-e -t {} -r 10.244.1.2:8080 -m -w 0", scene.victim()))
+    }),
+    fault("another program empties the table for seconds", Some(REPAIRED), emptied_again_and_again),
+    fault("others add and delete while the daemon reads", Some(REPAIRED), edited_while_read),
+];
+
+pub(super) const OF_DEVICE: &[Fault] = &[
+    fault("kube-ipvs0 deleted", Some(REPAIRED), |scene| scene.ip("link delete kube-ipvs0")),
+    fault("kube-ipvs0 set up", None, |scene| scene.ip("link set kube-ipvs0 up")),
+    fault("kube-ipvs0 set up and down", Some(REPAIRED), |scene| {
+        scene.ip("link set kube-ipvs0 up\nlink set kube-ipvs0 down")
+    }),
+    fault("kube-ipvs0 renamed", Some(REPAIRED), renamed),
+    fault("kube-ipvs0 stripped of its addresses", Some(REPAIRED), |scene| {
+        scene.ip("addr flush dev kube-ipvs0")
+    }),
+    fault("address added to kube-ipvs0", Some(REPAIRED), |scene| {
+        scene.ip("addr add 10.96.255.99/32 dev kube-ipvs0")
+    }),
+];
+
+pub(super) const OF_ROUTES: &[Fault] = &[
+    fault("VIPs as routes: the routes deleted", Some(REPAIRED), |scene| {
+        ["-4", "-6"].into_iter().try_for_each(|family| {
+            let flush = [family, "route", "flush", "table", "local", "proto", "73"];
+            scene.lab.node.run("ip", &flush).map(drop)
+        })
+    }),
+    fault("VIPs as routes: kube-ipvs0 deleted", Some(REPAIRED), |scene| scene.ip("link delete kube-ipvs0")),
+    fault("VIPs as routes: kube-ipvs0 set up", None, |scene| scene.ip("link set kube-ipvs0 up")),
+    fault("VIPs as routes: kube-ipvs0 renamed", Some(REPAIRED), renamed),
+];
+
+pub(super) const OF_NF_TABLES: &[Fault] = &[
+    fault("nft flush ruleset", Some(REPAIRED), |scene| scene.nft("flush ruleset")),
+    fault("our table deleted", Some(REPAIRED), |scene| scene.nft("delete table ip kube-ipvs")),
+    fault("element removed from a set of ours", Some(REPAIRED), |scene| {
+        let (ip, port) = (scene.victim().ip(), scene.victim().port());
+        scene.nft(&format!("delete element ip kube-ipvs cluster-ips {{ {ip} . tcp . {port} }}"))
+    }),
+    fault("another program deletes our table for seconds", Some(REPAIRED), fought_over),
+];
+
+/// Whoever has renamed it has it with all its addresses, for a while. If it is still called so then, it goes.
+fn renamed(scene: &mut Scene<'_>) -> Result<()> {
+    scene.ip("link set kube-ipvs0 down\nlink set kube-ipvs0 name mine0")?;
+    thread::sleep(scene.seconds(0.0, 1.0));
+    drop(scene.ip("link delete mine0"));
+    Ok(())
+}
+
+/// A reading that others disturb misses entries, or shows them twice.
+fn edited_while_read(scene: &mut Scene<'_>) -> Result<()> {
+    const ADD_AND_DELETE: &str = "while :; do for n in $(seq 1 120); do \
+         printf -- '-A -t 192.0.2.%s:80 -s rr\\n' $n; done | ipvsadm -R; ipvsadm -Sn | \
+         grep ' 192.0.2.' | sed 's/^-A/-D/; s/ -s.*//' | ipvsadm -R; done";
+    let mut command = scene.lab.node.command("sh");
+    let command = command.args(["-c", ADD_AND_DELETE]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut others = command.spawn().context("starting a program that edits")?;
+    for _ in 0..5 {
+        scene.daemon()?.ask(&scene.lab.node, "resync")?;
+    }
+    others.kill()?;
+    others.wait()?;
+    Ok(())
+}
+
+/// The daemon answers once a period, and no more.
+fn emptied_again_and_again(scene: &mut Scene<'_>) -> Result<()> {
+    let length = scene.seconds(5.0, 8.0);
+    repairs_are_few(scene, length, PERIOD, |scene| scene.ipvsadm("-C"))
+}
+
+/// The daemon answers at once, but not as often as it is asked for.
+fn fought_over(scene: &mut Scene<'_>) -> Result<()> {
+    let length = scene.seconds(1.0, 3.0);
+    repairs_are_few(scene, length, ANSWERS, |scene| {
+        // It fails as long as the table is not back.
+        drop(scene.nft("delete table ip kube-ipvs"));
+        Ok(())
+    })
+}
+
+/// Does harm over and over for so long, which is to be repaired no more often than this.
+fn repairs_are_few(
+    scene: &mut Scene<'_>,
+    length: Duration,
+    apart: Duration,
+    harm: impl Fn(&Scene<'_>) -> Result<()>,
+) -> Result<()> {
+    let (before, begun) = (scene.repairs()?, Instant::now());
+    while begun.elapsed() < length {
+        harm(scene)?;
+        thread::sleep(BETWEEN_HARMS);
+    }
+    let (repairs, took) = (scene.repairs()? - before, begun.elapsed());
+    // One may be due at the beginning, and one at the end.
+    let most = took.as_millis() / apart.as_millis() + 2;
+    ensure!(u128::try_from(repairs)? <= most, "{repairs} repairs in {took:?}");
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! The daemon itself is killed, stopped, short of memory, or not alone.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use testkit::daemon::eventually;
+
+use super::{Fault, REPAIRED, fault};
+use crate::chaos::scene::Scene;
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault { times: 40, ..fault("daemon killed at any moment of its start and first sync", None, killed) },
+    fault("daemon stopped for seconds (SIGSTOP)", None, stopped),
+    fault("second daemon started beside", None, doubled),
+    fault("memory limit reached", None, out_of_memory),
+    fault(
+        "kube-proxy runs beside for seconds",
+        Some("kube-proxy's rules are on this node beside ours"),
+        beside_kube_proxy,
+    ),
+];
+
+/// Much of what it has programmed is gone when it starts, so that there is something to do, and it is killed while it
+/// does that, or before or after.
+fn killed(scene: &mut Scene<'_>) -> Result<()> {
+    scene.kill()?;
+    scene.ruin()?;
+    scene.start()?;
+    if scene.random.bool() {
+        scene.wait_for_a_repair()?;
+    } else {
+        thread::sleep(scene.seconds(0.0, 0.7));
+    }
+    scene.kill()?;
+    scene.count_if_cut_short()?;
+    scene.start()
+}
+
+fn stopped(scene: &mut Scene<'_>) -> Result<()> {
+    let daemon = scene.daemon()?.id();
+    scene.stop_for_seconds(daemon)?;
+    scene.change_probe()
+}
+
+/// It waits, and does nothing.
+fn doubled(scene: &mut Scene<'_>) -> Result<()> {
+    let second = scene.another()?;
+    eventually("the second daemon waits", || {
+        ensure!(second.log().contains("waiting until it ends"), "{}", second.log());
+        Ok(())
+    })?;
+    thread::sleep(scene.seconds(0.5, 2.0));
+    second.kill()
+}
+
+/// The kernel kills it; the kubelet, which is not here, would start another.
+fn out_of_memory(scene: &mut Scene<'_>) -> Result<()> {
+    let group = Path::new("/sys/fs/cgroup/kube-ipvs-chaos");
+    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory").context("no memory controller")?;
+    fs::create_dir_all(group)?;
+    let daemon = scene.daemon()?.id();
+    fs::write(group.join("cgroup.procs"), daemon.to_string())?;
+    // What it has already counts where it was; what it takes from now on is too much.
+    fs::write(group.join("memory.max"), "4096")?;
+    let asked = scene.daemon()?.ask(&scene.lab.node, "resync");
+    let gone = eventually("the kernel kills the daemon", || {
+        let state = fs::read_to_string(format!("/proc/{daemon}/stat")).unwrap_or_default();
+        ensure!(state.is_empty() || state.contains(") Z "), "it lives: {asked:?}");
+        Ok(())
+    });
+    scene.kill()?;
+    fs::remove_dir(group)?;
+    gone?;
+    scene.start()
+}
+
+/// Each removes what only the other wants; they want the same. What kube-proxy leaves behind goes at the next start.
+fn beside_kube_proxy(scene: &mut Scene<'_>) -> Result<()> {
+    let before = scene.repairs()?;
+    let kube_proxy = scene.kube_proxy()?;
+    let known = eventually("the daemon names kube-proxy", || {
+        let log = scene.daemon()?.log();
+        ensure!(log.contains("kube-proxy's rules are on this node beside ours"), "{log}");
+        Ok(())
+    });
+    thread::sleep(Duration::from_secs(2));
+    let said = kube_proxy.log();
+    kube_proxy.kill()?;
+    known.with_context(|| said)?;
+    let repairs = scene.repairs()? - before;
+    ensure!(repairs < 60, "{repairs} repairs: {REPAIRED}");
+    scene.kill()?;
+    scene.start()
+}

@@ -1,0 +1,106 @@
+//! The table.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A whole run.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) seed: u64,
+    pub(super) kernel: String,
+    pub(super) period: &'static str,
+    pub(super) rows: Vec<Row>,
+    /// Of how many of the killed daemons the sync was cut short.
+    pub(super) cut_short: u32,
+    /// What ought not to have happened.
+    pub(super) failures: Vec<String>,
+}
+
+/// What came of one kind of fault.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Row {
+    pub(super) fault: &'static str,
+    /// Whether there is something to be told.
+    pub(super) is_told: bool,
+    pub(super) injected: usize,
+    /// Seconds from the beginning of the fault to the daemon's word, where it came.
+    pub(super) detected: Vec<f64>,
+    /// Seconds from the end of the fault until the kernel was as before.
+    pub(super) healed: Vec<f64>,
+    /// Connections that were open and broke, and new ones that were not answered.
+    pub(super) lost: u64,
+    pub(super) unanswered: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, kernel, period, rows, cut_short, failures } = self;
+        writeln!(f, "seed {seed}, Linux {kernel}, {period}\n")?;
+        writeln!(
+            f,
+            "| fault | injected | detected in, s (median, worst) | healed in, s (median, worst) | connections lost | new ones unanswered |"
+        )?;
+        writeln!(f, "|---|---|---|---|---|---|")?;
+        for row in rows {
+            let Row { fault, injected, healed, lost, unanswered, .. } = row;
+            let (detected, healed) = (row.detection(), times(healed));
+            writeln!(f, "| {fault} | {injected} | {detected} | {healed} | {lost} | {unanswered} |")?;
+        }
+        writeln!(f, "\n{cut_short} of the daemons that were killed were in the middle of a sync")?;
+        match failures.as_slice() {
+            [] => writeln!(f, "chaos: ok"),
+            failures => failures.iter().try_for_each(|failure| writeln!(f, "FAILED: {failure}")),
+        }
+    }
+}
+
+impl Row {
+    fn detection(&self) -> String {
+        let (told, injected) = (self.detected.len(), self.injected);
+        match (self.is_told, told == injected) {
+            (false, _) => "nothing to tell".to_owned(),
+            (true, true) => times(&self.detected),
+            (true, false) => format!("{} ({told} of {injected})", times(&self.detected)),
+        }
+    }
+}
+
+/// The one in the middle, the earlier one of two, and the greatest.
+fn median_and_worst(times: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Some((*sorted.get(sorted.len().saturating_sub(1) / 2)?, *sorted.last()?))
+}
+
+fn times(times: &[f64]) -> String {
+    median_and_worst(times)
+        .map_or_else(|| "never".to_owned(), |(median, worst)| format!("{median:.2}, {worst:.2}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_one_in_the_middle_and_the_worst_the_greatest() {
+        assert_eq!(median_and_worst(&[3.0, 1.0, 2.0]), Some((2.0, 3.0)));
+        assert_eq!(median_and_worst(&[4.0, 1.0]), Some((1.0, 4.0)));
+        assert_eq!(median_and_worst(&[5.0]), Some((5.0, 5.0)));
+        assert_eq!(median_and_worst(&[]), None);
+    }
+
+    #[test]
+    fn a_fault_that_was_not_told_each_time_says_so() {
+        let row = |is_told, detected: &[f64]| Row {
+            is_told,
+            injected: 2,
+            detected: detected.to_vec(),
+            ..Row::default()
+        };
+        assert_eq!(row(true, &[1.0, 3.0]).detection(), "1.00, 3.00");
+        assert_eq!(row(true, &[1.0]).detection(), "1.00, 1.00 (1 of 2)");
+        assert_eq!(row(true, &[]).detection(), "never (0 of 2)");
+        assert_eq!(row(false, &[]).detection(), "nothing to tell");
+    }
+}

@@ -1,0 +1,285 @@
+//! A node under attack: what faults are done to, and whether it is as it was.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use ipvs::{Id, Ipvs as _, KernelIpvs, ServiceAddress};
+use testkit::control_plane::ControlPlane;
+use testkit::daemon::{Daemon, eventually_within};
+use testkit::kube_proxy::KubeProxy;
+use testkit::lab::Lab;
+
+use crate::stage;
+use crate::stage::kernel_state::KernelState;
+use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
+
+/// Short enough for hundreds of faults; 30 s by default.
+pub(super) const PERIOD: &str = "--ipvs-sync-period=5s";
+/// How long anything may take until it is as it was.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A Service of which nothing is asked but that its one endpoint follows the API server.
+pub(super) const PROBE: &str = "probe";
+/// The endpoints that it has in turn. Nobody is there.
+const PROBE_ENDPOINTS: std::ops::RangeInclusive<u8> = 101..=200;
+
+/// The node, its daemon, and how its kernel ought to look.
+pub(super) struct Scene<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) server: &'a mut ControlPlane,
+    pub(super) random: fastrand::Rng,
+    /// Of how many the first sync was cut short when they were killed.
+    pub(super) cut_short: u32,
+    arguments: Vec<&'static str>,
+    daemon: Option<Daemon>,
+    kernel: KernelIpvs,
+    /// Where traffic flows, and where it does not.
+    used: Vec<SocketAddr>,
+    others: Vec<SocketAddr>,
+    victim: SocketAddr,
+    probe: SocketAddr,
+    probe_endpoint: u8,
+    /// But for the probe.
+    healthy: KernelState,
+    /// How much there is then, and how much was left of it.
+    whole: (usize, usize),
+    ruins: (usize, usize),
+}
+
+impl<'a> Scene<'a> {
+    /// Starts the daemon. What it then programs is how the kernel ought to look from now on.
+    pub(super) fn new(
+        lab: &'a Lab,
+        server: &'a mut ControlPlane,
+        random: fastrand::Rng,
+        used: Vec<SocketAddr>,
+        others: Vec<SocketAddr>,
+        arguments: &[&'static str],
+    ) -> Result<Self> {
+        let probe = stage::cluster_ip(server, PROBE)?;
+        let arguments = [&[PERIOD], arguments].concat();
+        let daemon = stage::start(lab, server, &arguments)?;
+        stage::has_synced(&daemon, lab)?;
+        let victim = *used.first().context("nothing to attack")?;
+        let mut scene = Self {
+            healthy: KernelState::read(&lab.node)?,
+            kernel: lab.node.inside(KernelIpvs::open)??,
+            daemon: Some(daemon),
+            probe_endpoint: *PROBE_ENDPOINTS.start(),
+            cut_short: 0,
+            whole: (0, 0),
+            ruins: (0, 0),
+            lab,
+            server,
+            random,
+            arguments,
+            used,
+            others,
+            victim,
+            probe,
+        };
+        scene.change_probe()?;
+        eventually_within(PATIENCE, "the probe follows", || scene.probe_is_up_to_date())?;
+        scene.healthy = scene.state()?;
+        scene.whole = scene.extent()?;
+        Ok(scene)
+    }
+
+    /// Ends the daemon; what it has programmed stays.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.kill()
+    }
+
+    /// Picks whom the next fault hits: as often a Service with traffic as one without.
+    pub(super) fn pick_victim(&mut self) {
+        let from = if self.random.bool() { &self.used } else { &self.others };
+        self.victim = self.random.choice(from).copied().unwrap_or(self.victim);
+    }
+
+    pub(super) fn victim(&self) -> SocketAddr {
+        self.victim
+    }
+
+    /// Between so many seconds and so many.
+    pub(super) fn seconds(&mut self, least: f64, most: f64) -> Duration {
+        Duration::from_secs_f64(least + self.random.f64() * (most - least))
+    }
+
+    /// Waits until the kernel is as it ought to be, the last change of the API server included.
+    pub(super) fn heals(&mut self) -> Result<()> {
+        eventually_within(PATIENCE, "the kernel is as before", || {
+            let now = self.state()?;
+            let differences = self.healthy.differences(&now);
+            ensure!(differences.is_empty(), "{differences:#?}");
+            self.probe_is_up_to_date()
+        })
+    }
+
+    /// What else is programmed than for the probe.
+    fn state(&self) -> Result<KernelState> {
+        Ok(KernelState::read(&self.lab.node)?.without(&self.probe.to_string()))
+    }
+
+    fn probe_is_up_to_date(&mut self) -> Result<()> {
+        let servers = self.kernel.real_servers(id(self.probe))?;
+        let wanted = IpAddr::from(objects::ipv4(self.probe_endpoint));
+        let has = servers.iter().any(|server| server.config.address.ip == wanted && server.config.weight > 0);
+        ensure!(has, "the probe has not {wanted}: {servers:#?}");
+        Ok(())
+    }
+
+    /// Gives the probe another endpoint, as soon as the API server takes it.
+    pub(super) fn change_probe(&mut self) -> Result<()> {
+        let next = self.probe_endpoint + 1;
+        self.probe_endpoint = if PROBE_ENDPOINTS.contains(&next) { next } else { *PROBE_ENDPOINTS.start() };
+        let endpoint = Endpoint { number: self.probe_endpoint, condition: Condition::Ready };
+        let write = Write::Replace(Kind::Slice, objects::slice(&format!("{PROBE}-v4"), PROBE, &[endpoint]));
+        let client = self.server.admin_client();
+        eventually_within(PATIENCE, "the API server takes a change", || {
+            self.server.block_on(write.send(&client)).map(drop)
+        })
+    }
+
+    pub(super) fn daemon(&self) -> Result<&Daemon> {
+        self.daemon.as_ref().context("no daemon runs")
+    }
+
+    /// Fails if the daemon has ended by itself.
+    pub(super) fn daemon_lives(&self) -> Result<()> {
+        let daemon = self.daemon()?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.id())).unwrap_or_default();
+        ensure!(!stat.is_empty() && !stat.contains(") Z "), "the daemon has ended:\n{}", daemon.log());
+        Ok(())
+    }
+
+    /// Where the daemon's log is, and how long it is so far.
+    pub(super) fn log(&self) -> Result<(PathBuf, usize)> {
+        let daemon = self.daemon()?;
+        Ok((daemon.log_file(), daemon.log().len()))
+    }
+
+    /// How often the daemon has said that it repaired something.
+    pub(super) fn repairs(&self) -> Result<usize> {
+        Ok(self.daemon()?.log().matches(super::catalogue::REPAIRED).count())
+    }
+
+    pub(super) fn kill(&mut self) -> Result<()> {
+        self.daemon.take().context("no daemon runs")?.kill()
+    }
+
+    pub(super) fn start(&mut self) -> Result<()> {
+        self.daemon = Some(stage::start(self.lab, self.server, &self.arguments)?);
+        Ok(())
+    }
+
+    /// A second one, for the same control socket.
+    pub(super) fn another(&self) -> Result<Daemon> {
+        let kubeconfig = self.server.proxy_kubeconfig();
+        let arguments = ["--kubeconfig", &kubeconfig.to_string_lossy()];
+        self.daemon()?.another_with(&self.lab.node, &arguments)
+    }
+
+    pub(super) fn kube_proxy(&self) -> Result<KubeProxy> {
+        let kubeconfig = self.server.proxy_kubeconfig();
+        let ports = ["--metrics-bind-address=127.0.0.1:10349", "--healthz-bind-address=127.0.0.1:10356"];
+        let kubeconfig = ["--kubeconfig", &kubeconfig.to_string_lossy()];
+        KubeProxy::start(&self.lab.node, &[&kubeconfig[..], &ports].concat())
+    }
+
+    /// A new daemon puts all right, whatever is wrong.
+    pub(super) fn recover(&mut self) -> Result<()> {
+        drop(self.daemon.take());
+        self.start()?;
+        self.heals().context("not even a new daemon makes it right")
+    }
+
+    pub(super) fn ipvsadm(&self, arguments: &str) -> Result<()> {
+        let arguments: Vec<_> = arguments.split_whitespace().collect();
+        self.lab.node.run("ipvsadm", &arguments).map(drop)
+    }
+
+    pub(super) fn ip(&self, commands: &str) -> Result<()> {
+        self.lab.node.ip(commands)
+    }
+
+    pub(super) fn nft(&self, command: &str) -> Result<()> {
+        self.lab.node.run("nft", &[command]).map(drop)
+    }
+
+    /// Stops a process, and lets it go on after some seconds.
+    pub(super) fn stop_for_seconds(&mut self, process: u32) -> Result<()> {
+        let seconds = self.seconds(1.0, 4.0);
+        let signal = |name| self.lab.node.run("kill", &[name, &process.to_string()]);
+        signal("-STOP")?;
+        thread::sleep(seconds);
+        signal("-CONT").map(drop)
+    }
+
+    /// Keeps the node from the API server: connections break, new ones are refused.
+    pub(super) fn cut_off(&self) -> Result<()> {
+        let server = self.server.address()?;
+        let connection = format!("ip saddr {0} ip daddr {0}", server.ip());
+        self.nft("add table ip outage")?;
+        self.nft("add chain ip outage out { type filter hook output priority -300; }")?;
+        ["sport", "dport"].into_iter().try_for_each(|end| {
+            self.nft(&format!(
+                "add rule ip outage out {connection} tcp {end} {} reject with tcp reset",
+                server.port()
+            ))
+        })
+    }
+
+    pub(super) fn reconnect(&self) -> Result<()> {
+        self.nft("delete table ip outage")
+    }
+
+    /// Deletes the virtual servers that have no traffic, with their addresses.
+    pub(super) fn ruin(&mut self) -> Result<()> {
+        let (mut servers, mut addresses) = (String::new(), String::new());
+        for vip in &self.others {
+            // Writing to a String cannot fail.
+            let _ = writeln!(servers, "-D -t {vip}");
+            let _ = writeln!(addresses, "addr del {}/32 dev kube-ipvs0", vip.ip());
+        }
+        let mut file = tempfile::NamedTempFile::new()?;
+        std::io::Write::write_all(&mut file, servers.as_bytes())?;
+        self.lab.node.run("sh", &["-c", &format!("ipvsadm -R < {}", file.path().display())])?;
+        self.ip(&addresses)?;
+        self.ruins = self.extent()?;
+        Ok(())
+    }
+
+    /// Waits until one of the virtual servers that are gone is back.
+    pub(super) fn wait_for_a_repair(&mut self) -> Result<()> {
+        let vip = self.random.choice(&self.others).copied().context("nothing is ruined")?;
+        let begun = Instant::now();
+        // Nothing else is as quick to ask, and a sync does not take long.
+        while self.kernel.real_servers(id(vip)).map_or(0, |servers| servers.len()) == 0 {
+            ensure!(begun.elapsed() < PATIENCE, "the new daemon does nothing:\n{}", self.daemon()?.log());
+            thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    }
+
+    /// Takes note if only some of what was gone is back.
+    pub(super) fn count_if_cut_short(&mut self) -> Result<()> {
+        let extent = self.extent()?;
+        self.cut_short += u32::from(extent != self.ruins && extent != self.whole);
+        Ok(())
+    }
+
+    /// How many virtual servers and addresses there are.
+    fn extent(&mut self) -> Result<(usize, usize)> {
+        let addresses = self.lab.node.run("ip", &["-o", "addr", "show", "dev", "kube-ipvs0"])?;
+        Ok((self.kernel.virtual_servers()?.len(), addresses.lines().count()))
+    }
+}
+
+/// As IPVS has it.
+fn id(vip: SocketAddr) -> Id {
+    Id::Address(ServiceAddress { protocol: ipvs::Protocol::Tcp, ip: vip.ip(), port: vip.port() })
+}

@@ -1,0 +1,69 @@
+//! Who connects to whom while faults happen.
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use testkit::daemon::eventually_within;
+use testkit::lab::Lab;
+
+use crate::stage::traffic::{Counts, Held, Target};
+
+/// Connections to each Service that stay, and between two short ones.
+const HELD: Held = Held { connections: 8, lives: None, pause: Duration::from_millis(100) };
+const SHORT_EVERY: Duration = Duration::from_millis(100);
+/// How long everything may take until it answers, and until every connection has been used.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So often everybody must have been heard of before a fault is over.
+const ROUNDS_HEARD: u64 = 2;
+
+/// A client outside and a pod take turns.
+pub(super) fn targets<'a>(lab: &'a Lab, services: &[SocketAddr]) -> Vec<Target<'a>> {
+    let clients = [Some(&lab.client), lab.pods.last()].into_iter().flatten().cycle();
+    let numbered = (0..).zip(services.iter().zip(clients));
+    numbered
+        .map(|(number, (&to, from))| Target::new(number, format!("{} to {to}", from.name), from, to))
+        .collect()
+}
+
+/// Connections that stay open, and new ones all the time.
+pub(super) struct Traffic<'a, 'lab>(&'a [Target<'lab>]);
+
+impl<'a, 'lab> Traffic<'a, 'lab> {
+    pub(super) fn start<'scope>(
+        targets: &'a [Target<'lab>],
+        scope: &'scope thread::Scope<'scope, '_>,
+        stop: &'scope AtomicBool,
+    ) -> Result<Self>
+    where
+        'a: 'scope,
+        'lab: 'scope,
+    {
+        for (target, seed) in targets.iter().zip(0..) {
+            eventually_within(PATIENCE, &target.name, || target.connect()?.reset())?;
+            scope.spawn(move || target.hold(&HELD, seed, stop));
+            scope.spawn(move || target.ask(SHORT_EVERY, stop));
+        }
+        let traffic = Self(targets);
+        traffic.settles()?;
+        Ok(traffic)
+    }
+
+    /// Waits until every connection has been used.
+    pub(super) fn settles(&self) -> Result<()> {
+        let before: Vec<_> = self.0.iter().map(Target::rounds).collect();
+        eventually_within(PATIENCE, "every connection has been used", || {
+            let mut rounds = self.0.iter().map(Target::rounds).zip(&before);
+            ensure!(rounds.all(|(now, before)| now >= before + ROUNDS_HEARD), "some still wait");
+            Ok(())
+        })
+    }
+
+    /// How many connections broke so far, and how many new ones were not answered.
+    pub(super) fn lost(&self) -> (u64, u64) {
+        let all: Counts = self.0.iter().map(|target| target.held.counts() + target.asked.counts()).sum();
+        (all.broken, all.unanswered)
+    }
+}

@@ -1,0 +1,166 @@
+//! `cargo xtask soak`: an hour of random churn with a real API server, with traffic, and nothing may be lost or grow.
+//!
+//! A few hundred Services are created, deleted and changed, some twenty times a second, as a seed says. Connections stay
+//! open to Services that nobody changes and to Services whose endpoints come, go and drain; new ones are made all the
+//! time, also to a Service that now and then has no endpoint. At the end the daemon must not have grown, what is in the
+//! kernel must be what another daemon makes of the same Services on a fresh node, and no connection may be lost.
+
+mod churn;
+mod report;
+mod samples;
+mod tide;
+mod used;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use testkit::daemon::Daemon;
+
+use crate::guest::{Kernel, KernelArgs};
+use crate::stage::kernel_state::KernelState;
+use crate::stage::traffic::Vacancy;
+use crate::stage::{self, Programs, Stage};
+use crate::workspace;
+use churn::{Churn, PODS};
+use report::Report;
+use samples::{Sample, Trends};
+use tide::{Tide, UNTIL_KNOWN};
+use used::Used;
+
+/// Services that change.
+const SERVICES: u32 = 300;
+/// So many changes are made at a time, this far apart if the API server is quick enough.
+const CHANGES: usize = 8;
+const PACE: Duration = Duration::from_millis(320);
+/// Between two looks at the daemon, but for so short a time that there were fewer than this.
+const SAMPLED_EVERY: Duration = Duration::from_secs(10);
+const FEWEST_SAMPLES: u32 = 10;
+/// What a run may take beside its time.
+const AROUND: Duration = Duration::from_secs(600);
+
+/// The command line of `cargo xtask soak`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    kernel: KernelArgs,
+    /// How long
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    minutes: u32,
+    /// From which the changes follow
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Here and now: what the test kernel runs
+    #[arg(long, hide = true, value_name = "JSON")]
+    inside: Option<String>,
+}
+
+/// What the guest is to do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Plan {
+    seed: u64,
+    seconds: u32,
+    services: u32,
+    /// Where the report goes.
+    directory: PathBuf,
+}
+
+/// Runs it, and writes target/soak/report.json. Fails if something was lost or has grown.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(plan) = &args.inside {
+        let plan: Plan = serde_json::from_str(plan)?;
+        let report = soak(&plan)?;
+        return stage::conclude(&report, &plan.directory, report.complaints().is_empty());
+    }
+    let plan =
+        Plan { seed: args.seed, seconds: args.minutes * 60, services: SERVICES, directory: directory() };
+    boot(&Programs::of_image()?, &args.kernel.choose_for_tests(), &plan)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A quarter of a minute of it, with the programs of the other tests.
+pub(crate) fn try_out(kernel: &Kernel) -> Result<()> {
+    boot(&Programs::of_tests()?, kernel, &Plan { seed: 1, seconds: 15, services: 20, directory: directory() })
+}
+
+fn directory() -> PathBuf {
+    workspace::root().join("target/soak")
+}
+
+fn boot(programs: &Programs, kernel: &Kernel, plan: &Plan) -> Result<()> {
+    let timeout = Duration::from_secs(plan.seconds.into()) + AROUND;
+    programs.boot(kernel, "soak", plan, &plan.directory, timeout)
+}
+
+fn soak(plan: &Plan) -> Result<Report> {
+    let stage = Stage::new(PODS)?;
+    let mut churn = Churn::new(plan.seed, plan.services, &used::draining());
+    stage.write(used::fixed().into_iter().chain(churn.beginning()))?;
+    let daemon = stage.daemon(&[])?;
+
+    let used = Used::new(&stage)?;
+    used.answer()?;
+    stage::has_synced(&daemon, &stage.lab)?;
+    eprintln!("soak: {} Services are served", churn.len());
+    let begun = Instant::now();
+    let stop = AtomicBool::new(false);
+    let (samples, changes) = thread::scope(|scope| {
+        used.start(scope, plan.seed, &stop);
+        let done = stage.change(plan, &daemon, &mut churn, &used.vacant.vacancy);
+        stop.store(true, Ordering::Relaxed);
+        done
+    })?;
+    let seconds = begun.elapsed().as_secs_f64();
+
+    stage::has_synced(&daemon, &stage.lab)?;
+    let state = KernelState::read(&stage.lab.node)?;
+    daemon.kill()?;
+    let fresh = stage.of_a_fresh_start(&[])?;
+    Ok(Report {
+        seed: plan.seed,
+        kernel: stage::kernel_release()?,
+        seconds,
+        services: churn.len(),
+        changes,
+        trends: Trends::of(&samples),
+        connections: used.accounts(),
+        state: state.len(),
+        differences: fresh.differences(&state),
+        samples,
+    })
+}
+
+impl Stage {
+    /// Changes Services until the time is over; samples of the daemon, and the number of changes.
+    fn change(
+        &self,
+        plan: &Plan,
+        daemon: &Daemon,
+        churn: &mut Churn,
+        vacancy: &Vacancy,
+    ) -> Result<(Vec<Sample>, usize)> {
+        let length = Duration::from_secs(plan.seconds.into());
+        let sampled_every = SAMPLED_EVERY.min(length / FEWEST_SAMPLES);
+        let (mut samples, mut changes) = (Vec::new(), 0);
+        let (begun, mut sample_due) = (Instant::now(), Instant::now());
+        let mut tide = Tide::new(vacancy);
+        while begun.elapsed() < length {
+            let next = Instant::now() + PACE;
+            let turned = tide.due().map(|write| vec![write]);
+            self.write(churn.next(CHANGES).into_iter().chain(turned))?;
+            changes += CHANGES;
+            if sample_due <= Instant::now() {
+                samples.push(Sample::of(daemon.id(), begun.elapsed().as_secs_f64())?);
+                sample_due += sampled_every;
+            }
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        self.write(tide.end().map(|write| vec![write]).into_iter())?;
+        thread::sleep(UNTIL_KNOWN);
+        Ok((samples, changes))
+    }
+}

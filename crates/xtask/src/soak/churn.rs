@@ -1,0 +1,310 @@
+//! Services that change all the time, each change chosen from a seed. Pure: what comes of it are the requests to make.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::stage::objects::{Condition, Endpoint, Kind, PORTS, Write, service, slice, slice_v6};
+
+/// Pods that answer have numbers up to this one.
+pub(super) const PODS: u8 = 6;
+/// Endpoints that are elsewhere have numbers from here on.
+const ELSEWHERE: std::ops::Range<u8> = 101..140;
+/// A Service has at most so many endpoints.
+const MOST_ENDPOINTS: usize = 12;
+/// One Service in so many has addresses in both families.
+const DUAL: u32 = 4;
+/// The names of the two slices of a Service, in each family.
+const SLICES: [&str; 2] = ["a", "b"];
+
+/// All Services that change.
+#[derive(Debug)]
+pub(super) struct Churn {
+    random: fastrand::Rng,
+    services: Vec<Changing>,
+}
+
+/// A Service that changes.
+#[derive(Debug)]
+struct Changing {
+    name: String,
+    role: Role,
+    dual: bool,
+    exists: bool,
+    ports: Vec<u16>,
+    exposure: Exposure,
+    affinity: bool,
+    slices: [Vec<Endpoint>; 2],
+}
+
+/// What may be done to a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Never deleted, its ports stay, all its endpoints are pods, and one of them is ready: whoever has a connection
+    /// keeps it.
+    Used,
+    /// Anything.
+    Unused,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exposure {
+    ClusterIp,
+    NodePort,
+    ExternalIp,
+}
+
+impl Churn {
+    /// So many Services whose changes are nobody's loss, and one of each of these names whose connections must stay.
+    pub(super) fn new(seed: u64, services: u32, used: &[String]) -> Self {
+        let of = |name: String, role, dual| Changing {
+            name,
+            role,
+            dual,
+            exists: false,
+            ports: vec![80],
+            exposure: Exposure::ClusterIp,
+            affinity: false,
+            slices: [Vec::new(), Vec::new()],
+        };
+        let unused =
+            (0..services).map(|number| of(format!("churn-{number}"), Role::Unused, number % DUAL == 0));
+        let used = used.iter().map(|name| of(name.clone(), Role::Used, false));
+        Self { random: fastrand::Rng::with_seed(seed), services: used.chain(unused).collect() }
+    }
+
+    /// Every Service as it is at first, each with its requests in their order.
+    pub(super) fn beginning(&mut self) -> Vec<Vec<Write>> {
+        let Self { random, services } = self;
+        services.iter_mut().map(|service| service.create(random)).collect()
+    }
+
+    /// The next changes: the requests for each Service that is among them, in their order.
+    pub(super) fn next(&mut self, changes: usize) -> Vec<Vec<Write>> {
+        let Self { random, services } = self;
+        let mut requests = BTreeMap::<String, Vec<Write>>::new();
+        for _ in 0..changes {
+            if let Some(service) = random.choice(&mut *services) {
+                let changed = service.change(random);
+                requests.entry(service.name.clone()).or_default().extend(changed);
+            }
+        }
+        requests.into_values().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.services.len()
+    }
+}
+
+impl Changing {
+    fn create(&mut self, random: &mut fastrand::Rng) -> Vec<Write> {
+        self.exists = true;
+        self.slices = [Vec::new(), Vec::new()];
+        for _ in 0..=random.usize(0..4) {
+            self.add_endpoint(random);
+        }
+        if self.role == Role::Used {
+            self.keep_one_ready();
+        }
+        let slices = self.slice_objects().into_iter().map(|object| Write::Create(Kind::Slice, object));
+        [Write::Create(Kind::Service, self.service_object())].into_iter().chain(slices).collect()
+    }
+
+    fn delete(&mut self) -> Vec<Write> {
+        self.exists = false;
+        let slices = self.slice_objects();
+        let names = slices.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
+        let slices = names.map(|name| Write::Delete(Kind::Slice, name.to_owned()));
+        [Write::Delete(Kind::Service, self.name.clone())].into_iter().chain(slices).collect()
+    }
+
+    /// Endpoints change most often, as they do in life.
+    fn change(&mut self, random: &mut fastrand::Rng) -> Vec<Write> {
+        if !self.exists {
+            return self.create(random);
+        }
+        match random.u8(0..100) {
+            0..10 if self.role == Role::Unused => return self.delete(),
+            10..20 if self.role == Role::Unused => {
+                let count = random.usize(1..=PORTS.len());
+                self.ports = random.choose_multiple(PORTS, count);
+                self.ports.sort_unstable();
+            }
+            20..30 => self.exposure = other_than(self.exposure, random),
+            30..38 => self.affinity = !self.affinity,
+            38..60 => return self.change_endpoints(|service| service.add_endpoint(random)),
+            60..75 => return self.change_endpoints(|service| service.remove_endpoint(random)),
+            75..85 => return self.change_endpoints(|service| service.move_endpoint(random)),
+            _ => return self.change_endpoints(|service| service.change_condition(random)),
+        }
+        vec![Write::Replace(Kind::Service, self.service_object())]
+    }
+
+    /// The slices that this has changed. An endpoint that moves is in its new slice before it leaves the old one.
+    fn change_endpoints(&mut self, change: impl FnOnce(&mut Self)) -> Vec<Write> {
+        let before = self.slice_objects();
+        let [count, _] = self.slices.each_ref().map(Vec::len);
+        change(self);
+        if self.role == Role::Used {
+            self.keep_one_ready();
+        }
+        let after = self.slice_objects();
+        let changed = after.into_iter().zip(before).filter(|(after, before)| after != before);
+        let mut writes: Vec<_> = changed.map(|(after, _)| Write::Replace(Kind::Slice, after)).collect();
+        // Those of the first slice come first; it is to be the last where it has become shorter.
+        if self.slices.first().is_some_and(|first| first.len() < count) {
+            writes.reverse();
+        }
+        writes
+    }
+
+    fn add_endpoint(&mut self, random: &mut fastrand::Rng) {
+        if self.slices.iter().map(Vec::len).sum::<usize>() >= MOST_ENDPOINTS {
+            return;
+        }
+        let number =
+            if self.role == Role::Used || random.bool() { random.u8(1..=PODS) } else { random.u8(ELSEWHERE) };
+        let is_there = |slice: &Vec<Endpoint>| slice.iter().any(|endpoint| endpoint.number == number);
+        if !self.slices.iter().any(is_there)
+            && let Some(slice) = random.choice(&mut self.slices)
+        {
+            slice.push(Endpoint { number, condition: Condition::Ready });
+        }
+    }
+
+    fn remove_endpoint(&mut self, random: &mut fastrand::Rng) {
+        match random.choice(&mut self.slices) {
+            Some(slice) if !slice.is_empty() => drop(slice.swap_remove(random.usize(0..slice.len()))),
+            _ => {}
+        }
+    }
+
+    fn move_endpoint(&mut self, random: &mut fastrand::Rng) {
+        let [first, second] = &mut self.slices;
+        let (from, to) = if random.usize(0..2) == 0 { (first, second) } else { (second, first) };
+        to.extend(from.pop());
+    }
+
+    fn change_condition(&mut self, random: &mut fastrand::Rng) {
+        if let Some(endpoint) = random.choice(&mut self.slices).and_then(|slice| random.choice(slice)) {
+            endpoint.condition = match random.u8(0..4) {
+                0 => Condition::Unready,
+                1 => Condition::Terminating,
+                _ => Condition::Ready,
+            };
+        }
+    }
+
+    fn keep_one_ready(&mut self) {
+        let ready = |endpoint: &Endpoint| endpoint.condition == Condition::Ready;
+        if self.slices.iter().flatten().any(ready) {
+            return;
+        }
+        match self.slices.iter_mut().flatten().next() {
+            Some(endpoint) => endpoint.condition = Condition::Ready,
+            None => self.slices = [vec![Endpoint { number: 1, condition: Condition::Ready }], Vec::new()],
+        }
+    }
+
+    fn service_object(&self) -> Value {
+        let mut object = service(&self.name, &self.ports, self.dual);
+        let Some(spec) = object.pointer_mut("/spec").and_then(Value::as_object_mut) else { return object };
+        if self.affinity {
+            spec.insert("sessionAffinity".into(), "ClientIP".into());
+        }
+        match self.exposure {
+            Exposure::ClusterIp => {}
+            Exposure::NodePort => drop(spec.insert("type".into(), "NodePort".into())),
+            Exposure::ExternalIp => drop(spec.insert("externalIPs".into(), json!([self.external_ip()]))),
+        }
+        object
+    }
+
+    /// Some Services want the same one.
+    fn external_ip(&self) -> String {
+        let letters: usize = self.name.bytes().map(usize::from).sum();
+        format!("203.0.113.{}", 1 + letters % 250)
+    }
+
+    fn slice_objects(&self) -> Vec<Value> {
+        let of = |(letter, endpoints): (&str, &Vec<Endpoint>)| {
+            let name = |family| format!("{}-{letter}-{family}", self.name);
+            let ipv4 = slice(&name("v4"), &self.name, endpoints);
+            let ipv6 = self.dual.then(|| slice_v6(&name("v6"), &self.name, endpoints));
+            [Some(ipv4), ipv6].into_iter().flatten()
+        };
+        SLICES.into_iter().zip(&self.slices).flat_map(of).collect()
+    }
+}
+
+fn other_than(exposure: Exposure, random: &mut fastrand::Rng) -> Exposure {
+    let others = match exposure {
+        Exposure::ClusterIp => [Exposure::NodePort, Exposure::ExternalIp],
+        Exposure::NodePort => [Exposure::ClusterIp, Exposure::ExternalIp],
+        Exposure::ExternalIp => [Exposure::ClusterIp, Exposure::NodePort],
+    };
+    random.choice(others).unwrap_or(exposure)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn name(object: &Value) -> String {
+        object["metadata"]["name"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_changes_and_another_one_others() {
+        let changes = |seed| {
+            let mut churn = Churn::new(seed, 20, &["used".to_owned()]);
+            let first = churn.beginning().concat();
+            first.into_iter().chain((0..50).flat_map(|_| churn.next(4).concat())).collect::<Vec<_>>()
+        };
+        assert_eq!(changes(1), changes(1));
+        assert_ne!(changes(1), changes(2));
+    }
+
+    #[test]
+    fn only_what_is_there_is_replaced_or_deleted_and_only_what_is_not_is_created() {
+        let mut churn = Churn::new(3, 20, &["used".to_owned()]);
+        let mut there = BTreeSet::new();
+        let first = churn.beginning().concat();
+        for write in first.into_iter().chain((0..1_000).flat_map(|_| churn.next(5).concat())) {
+            match write {
+                Write::Create(kind, object) => assert!(there.insert((kind == Kind::Slice, name(&object)))),
+                Write::Replace(kind, object) => {
+                    assert!(there.contains(&(kind == Kind::Slice, name(&object))), "{object}");
+                }
+                Write::Delete(kind, name) => assert!(there.remove(&(kind == Kind::Slice, name))),
+            }
+        }
+    }
+
+    #[test]
+    fn a_service_that_is_used_stays_at_its_port_and_always_has_a_pod_that_is_ready() {
+        let mut churn = Churn::new(4, 3, &["used".to_owned()]);
+        let mut slices = std::collections::BTreeMap::new();
+        let first = churn.beginning().concat();
+        for write in first.into_iter().skip(1).chain((0..1_000).flat_map(|_| churn.next(5).concat())) {
+            match write {
+                Write::Delete(_, name) => assert!(!name.starts_with("used")),
+                Write::Create(Kind::Service, object) | Write::Replace(Kind::Service, object) => {
+                    let is_used = name(&object) == "used";
+                    assert!(!is_used || object["spec"]["ports"].as_array().unwrap().len() == 1, "{object}");
+                }
+                Write::Create(Kind::Slice, object) | Write::Replace(Kind::Slice, object) => {
+                    if name(&object).starts_with("used") {
+                        slices.insert(name(&object), object["endpoints"].clone());
+                    }
+                    let all = slices.values().flat_map(|endpoints| endpoints.as_array().unwrap());
+                    let ready = all.filter(|endpoint| endpoint["conditions"]["ready"] == true).count();
+                    assert!(ready > 0 || slices.len() < 2, "{slices:#?}");
+                }
+            }
+        }
+    }
+}

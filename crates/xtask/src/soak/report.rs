@@ -1,0 +1,91 @@
+//! What came of an hour of churn.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::samples::{Sample, Trend, Trends};
+use crate::stage::traffic::Counts;
+
+/// All of it; the text is a summary.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) seed: u64,
+    pub(super) kernel: String,
+    pub(super) seconds: f64,
+    /// Services that changed, and how many changes there were.
+    pub(super) services: usize,
+    pub(super) changes: usize,
+    pub(super) trends: Option<Trends>,
+    pub(super) connections: Vec<Account>,
+    /// Lines of the kernel's state at the end, and what a fresh start makes otherwise of the same content.
+    pub(super) state: usize,
+    pub(super) differences: Vec<String>,
+    pub(super) samples: Vec<Sample>,
+}
+
+/// What became of the connections of one kind.
+#[derive(Debug, Serialize)]
+pub(super) struct Account {
+    pub(super) what: &'static str,
+    pub(super) counts: Counts,
+    /// Why the first ones were lost.
+    pub(super) causes: Vec<String>,
+}
+
+impl Report {
+    /// What does not hold; nothing, if all is well.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let mut complaints = self
+            .trends
+            .as_ref()
+            .map_or_else(|| vec!["there were too few samples for a slope".to_owned()], Trends::complaints);
+        for Account { what, counts, causes } in &self.connections {
+            if counts.lost() > 0 {
+                complaints.push(format!("{what}: {} lost: {}", counts.lost(), causes.join("; ")));
+            }
+            if !counts.is_complete() {
+                complaints.push(format!("{what}: not accounted for: {counts:?}"));
+            }
+            if counts.answered == 0 {
+                complaints.push(format!("{what}: none was answered"));
+            }
+        }
+        if !self.differences.is_empty() {
+            complaints.push(format!("a fresh start makes something else: {:#?}", self.differences));
+        }
+        complaints
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, kernel, seconds, services, changes, state, .. } = self;
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let rate = *changes as f64 / seconds;
+        writeln!(f, "seed {seed}, Linux {kernel}, {seconds:.0} s")?;
+        writeln!(f, "{services} Services, {changes} changes, {rate:.1} a second")?;
+        if let Some(Trends { memory, descriptors, threads }) = &self.trends {
+            let kinds = [("memory, KiB", memory), ("descriptors", descriptors), ("threads", threads)];
+            for (what, Trend { least, most, slope, .. }) in kinds {
+                writeln!(f, "{what}: {least} to {most}, {slope:+.1} an hour")?;
+            }
+        }
+        for Account { what, counts, .. } in &self.connections {
+            let (Counts { opened, answered, refused, .. }, lost) = (counts, counts.lost());
+            writeln!(
+                f,
+                "{what}: {opened} opened = {answered} answered + {refused} refused for want of an endpoint + {lost} lost"
+            )?;
+        }
+        writeln!(
+            f,
+            "{state} lines of kernel state, {} other than after a fresh start",
+            self.differences.len()
+        )?;
+        match self.complaints().as_slice() {
+            [] => writeln!(f, "soak: ok"),
+            complaints => complaints.iter().try_for_each(|complaint| writeln!(f, "FAILED: {complaint}")),
+        }
+    }
+}

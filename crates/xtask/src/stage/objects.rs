@@ -1,0 +1,169 @@
+//! Services and EndpointSlices as they are written to the API server.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use kube::api::{DeleteParams, GetParams, PostParams};
+use kube::core::Request;
+use serde_json::{Value, json};
+
+/// The namespace of all of them.
+const NAMESPACE: &str = "stage";
+/// What pods listen on.
+pub(crate) const POD_PORT: u16 = 8080;
+/// The ports that a Service may have. A slice has them all, so that it need not change with the Service.
+pub(crate) const PORTS: [u16; 4] = [80, 443, 8000, 9090];
+/// Endpoints from here on are no pods of the lab: nobody answers there.
+const IMAGINARY: u8 = 100;
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Service,
+    Slice,
+}
+
+/// One request to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Write {
+    Create(Kind, Value),
+    Replace(Kind, Value),
+    Delete(Kind, String),
+}
+
+/// An endpoint by its number: pod `number` of the lab if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) number: u8,
+    pub(crate) condition: Condition,
+}
+
+/// How an endpoint is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Ready,
+    Unready,
+    Terminating,
+}
+
+impl Kind {
+    fn path(self) -> String {
+        match self {
+            Self::Service => format!("/api/v1/namespaces/{NAMESPACE}/services"),
+            Self::Slice => format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"),
+        }
+    }
+}
+
+impl Write {
+    /// Asks the API server for it.
+    pub(crate) async fn send(&self, client: &Client) -> Result<Value> {
+        let post = PostParams::default();
+        let request = match self {
+            Self::Create(kind, object) => {
+                Request::new(kind.path()).create(&post, serde_json::to_vec(object)?)?
+            }
+            Self::Replace(kind, object) => {
+                let name = object.pointer("/metadata/name").and_then(Value::as_str);
+                let name = name.context("an object without a name")?;
+                Request::new(kind.path()).replace(name, &post, serde_json::to_vec(object)?)?
+            }
+            Self::Delete(kind, name) => Request::new(kind.path()).delete(name, &DeleteParams::default())?,
+        };
+        client.request(request).await.with_context(|| format!("{self:?}"))
+    }
+}
+
+/// A Service as the API server has it, with its addresses.
+pub(crate) async fn read_service(client: &Client, name: &str) -> Result<Value> {
+    let request = Request::new(Kind::Service.path()).get(name, &GetParams::default())?;
+    client.request(request).await.with_context(|| format!("reading Service {name}"))
+}
+
+/// The namespace that they are in.
+pub(crate) fn namespace() -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+}
+
+/// A Service of IPv4, or of both families, with these ports and without endpoints.
+pub(crate) fn service(name: &str, ports: &[u16], dual: bool) -> Value {
+    let port = |port: &u16| json!({"name": port_name(*port), "port": port, "targetPort": POD_PORT});
+    let policy = if dual { "RequireDualStack" } else { "SingleStack" };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"namespace": NAMESPACE, "name": name},
+        "spec": {"ipFamilyPolicy": policy, "ports": ports.iter().map(port).collect::<Value>()},
+    })
+}
+
+/// A slice of IPv4 of this Service.
+pub(crate) fn slice(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
+    slice_of_family(name, of, "IPv4", endpoints, |number| ipv4(number).into())
+}
+
+/// The same of IPv6.
+pub(crate) fn slice_v6(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
+    slice_of_family(name, of, "IPv6", endpoints, |number| ipv6(number).into())
+}
+
+fn slice_of_family(
+    name: &str,
+    of: &str,
+    family: &str,
+    endpoints: &[Endpoint],
+    address: impl Fn(u8) -> IpAddr,
+) -> Value {
+    let endpoint = |endpoint: &Endpoint| {
+        let (ready, serving, terminating) = match endpoint.condition {
+            Condition::Ready => (true, true, false),
+            Condition::Unready => (false, false, false),
+            Condition::Terminating => (false, true, true),
+        };
+        json!({
+            "addresses": [address(endpoint.number)],
+            "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
+            "nodeName": if endpoint.number < IMAGINARY { "node" } else { "elsewhere" },
+        })
+    };
+    let port = |port: &u16| json!({"name": port_name(*port), "port": POD_PORT});
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "namespace": NAMESPACE,
+            "name": name,
+            "labels": {"kubernetes.io/service-name": of},
+        },
+        "addressType": family,
+        "ports": PORTS.iter().map(port).collect::<Value>(),
+        "endpoints": endpoints.iter().map(endpoint).collect::<Value>(),
+    })
+}
+
+fn port_name(port: u16) -> String {
+    format!("p{port}")
+}
+
+/// As `testkit::lab` gives its pods addresses.
+pub(crate) fn ipv4(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 244, number, 2)
+}
+
+fn ipv6(number: u8) -> Ipv6Addr {
+    // The lab writes the number as if it were hexadecimal.
+    let number = u16::from_str_radix(&number.to_string(), 16).unwrap_or_default();
+    Ipv6Addr::new(0xfd00, 0x10, 0x244, number, 0, 0, 0, 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_have_the_addresses_of_the_labs_pods() {
+        assert_eq!(ipv4(2).to_string(), "10.244.2.2");
+        assert_eq!(ipv6(12).to_string(), "fd00:10:244:12::2");
+    }
+}

@@ -1,0 +1,293 @@
+//! TCP connections to Services, each of which is accounted for: answered, refused as it should be, or lost.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nix::errno::Errno;
+use serde::Serialize;
+use testkit::lab::{Connection, Host, Manner};
+
+/// How long a connection may take to begin, and an answer over one that stays. A TCP that has sent in vain for seconds
+/// waits for seconds before it sends again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So many losses are told of, each with its cause.
+const TOLD: usize = 10;
+/// Source ports of a target, for connections that stay and for short ones.
+const PORTS: u16 = 500;
+const FIRST_PORT: u16 = 10_000;
+
+/// A Service and who connects to it.
+#[derive(Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) name: String,
+    from: &'a Host,
+    to: SocketAddr,
+    /// IPVS knows a reply by the real server, the client and their ports (`ip_vs_conn_out_get`) and not by the VIP: a
+    /// client that used one port for two Services with the same pod would hang. So each target has ports of its own.
+    staying: SourcePorts,
+    short: SourcePorts,
+    pub(crate) vacancy: Vacancy,
+    pub(crate) held: Tally,
+    pub(crate) asked: Tally,
+    /// How often every open connection has been used.
+    rounds: AtomicU64,
+}
+
+/// Ports that are used in turn.
+#[derive(Debug)]
+struct SourcePorts {
+    first: u16,
+    next: AtomicU16,
+}
+
+/// Whether a Service has endpoints. The number is odd while it may have none.
+#[derive(Debug, Default)]
+pub(crate) struct Vacancy(AtomicU64);
+
+/// What became of connections.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    opened: AtomicU64,
+    answered: AtomicU64,
+    refused: AtomicU64,
+    unanswered: AtomicU64,
+    broken: AtomicU64,
+    causes: Mutex<Vec<String>>,
+}
+
+/// The same at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Counts {
+    pub(crate) opened: u64,
+    /// Answered, and whole until it was closed.
+    pub(crate) answered: u64,
+    /// Refused while there was no endpoint.
+    pub(crate) refused: u64,
+    /// Refused or silent though there were endpoints.
+    pub(crate) unanswered: u64,
+    /// Answered once, and then broken.
+    pub(crate) broken: u64,
+}
+
+/// How connections are held open.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) connections: usize,
+    /// How many seconds each lives; without, to the end.
+    pub(crate) lives: Option<Range<u64>>,
+    /// A line goes forth and back over each of them this often.
+    pub(crate) pause: Duration,
+}
+
+impl<'a> Target<'a> {
+    /// The target of this number, each of which is given once.
+    pub(crate) fn new(number: u16, name: impl Into<String>, from: &'a Host, to: SocketAddr) -> Self {
+        let first = FIRST_PORT + number * 2 * PORTS;
+        let ports = |first| SourcePorts { first, next: AtomicU16::new(0) };
+        Self {
+            name: name.into(),
+            from,
+            to,
+            staying: ports(first),
+            short: ports(first + PORTS),
+            vacancy: Vacancy::default(),
+            held: Tally::default(),
+            asked: Tally::default(),
+            rounds: AtomicU64::new(0),
+        }
+    }
+
+    /// A connection that stays.
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        let source = self.staying.next(self.from.address(self.to.ip()));
+        self.from.connect_in(Manner { source: Some(source), patience: PATIENCE }, self.to)
+    }
+
+    /// Holds connections open and uses them, until it is told to stop. One that is lost is followed by another.
+    pub(crate) fn hold(&self, how: &Held, seed: u64, stop: &AtomicBool) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut open: Vec<(Connection, Option<Instant>)> = Vec::new();
+        loop {
+            let last = stop.load(Relaxed);
+            open.retain_mut(|(connection, _)| self.is_whole(connection.ask_for_echo()));
+            open.retain_mut(|(connection, _)| self.is_whole(connection.expect_echo()));
+            // Broken off by the client, so that IPVS has forgotten it in ten seconds.
+            for (connection, _) in
+                open.extract_if(.., |(_, end)| last || end.is_some_and(|end| end < Instant::now()))
+            {
+                drop(connection.reset());
+                self.held.answered.fetch_add(1, Relaxed);
+            }
+            self.rounds.fetch_add(1, Relaxed);
+            if last {
+                return;
+            }
+            while open.len() < how.connections {
+                let Some(connection) = self.counted(&self.held, || self.connect()) else { break };
+                let life = how.lives.clone().map(|lives| Duration::from_secs(random.u64(lives)));
+                open.push((connection, life.map(|life| Instant::now() + life)));
+            }
+            thread::sleep(how.pause);
+        }
+    }
+
+    /// Connects, asks and breaks off, over and over, until it is told to stop.
+    pub(crate) fn ask(&self, pause: Duration, stop: &AtomicBool) {
+        while !stop.load(Relaxed) {
+            let address = self.from.address(self.to.ip());
+            let ask = || self.from.connect_from(self.short.next(address), self.to)?.reset();
+            if self.counted(&self.asked, ask).is_some() {
+                self.asked.answered.fetch_add(1, Relaxed);
+            }
+            thread::sleep(pause);
+        }
+    }
+
+    /// How often every open connection has been used so far.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Relaxed)
+    }
+
+    fn is_whole(&self, used: Result<()>) -> bool {
+        used.map_err(|error| self.held.lose(&self.held.broken, &self.name, &error)).is_ok()
+    }
+
+    fn counted<T>(&self, tally: &Tally, connect: impl FnOnce() -> Result<T>) -> Option<T> {
+        let vacancy = self.vacancy.now();
+        tally.opened.fetch_add(1, Relaxed);
+        match connect() {
+            Ok(connected) => Some(connected),
+            Err(error) if is_refusal(&error) && !self.vacancy.was_served_since(vacancy) => {
+                tally.refused.fetch_add(1, Relaxed);
+                None
+            }
+            Err(error) => {
+                tally.lose(&tally.unanswered, &self.name, &error);
+                None
+            }
+        }
+    }
+}
+
+impl SourcePorts {
+    fn next(&self, address: IpAddr) -> SocketAddr {
+        SocketAddr::new(address, self.first + self.next.fetch_add(1, Relaxed) % PORTS)
+    }
+}
+
+impl Vacancy {
+    /// From now on there may be no endpoint.
+    pub(crate) fn begin(&self) {
+        self.0.fetch_or(1, Relaxed);
+    }
+
+    /// From now on there is one.
+    pub(crate) fn end(&self) {
+        if !self.0.load(Relaxed).is_multiple_of(2) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Whether there was an endpoint all the time since [`Vacancy::now`] said this.
+    fn was_served_since(&self, then: u64) -> bool {
+        then.is_multiple_of(2) && self.now() == then
+    }
+}
+
+impl Tally {
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            opened: self.opened.load(Relaxed),
+            answered: self.answered.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+            unanswered: self.unanswered.load(Relaxed),
+            broken: self.broken.load(Relaxed),
+        }
+    }
+
+    /// Why the first ones were lost.
+    pub(crate) fn causes(&self) -> Vec<String> {
+        self.causes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn lose(&self, how: &AtomicU64, name: &str, error: &anyhow::Error) {
+        how.fetch_add(1, Relaxed);
+        let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
+        if causes.len() < TOLD {
+            causes.push(format!("{name}: {error:#}"));
+        }
+    }
+}
+
+impl Counts {
+    /// Whether each that was opened has come to an end that is known.
+    pub(crate) fn is_complete(self) -> bool {
+        self.opened == self.answered + self.refused + self.lost()
+    }
+
+    /// Those that ought to have been answered and were not, to their end.
+    pub(crate) fn lost(self) -> u64 {
+        self.unanswered + self.broken
+    }
+}
+
+impl std::ops::Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            opened: self.opened + other.opened,
+            answered: self.answered + other.answered,
+            refused: self.refused + other.refused,
+            unanswered: self.unanswered + other.unanswered,
+            broken: self.broken + other.broken,
+        }
+    }
+}
+
+impl std::iter::Sum for Counts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| sum + one)
+    }
+}
+
+fn is_refusal(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<Errno>() == Some(&Errno::ECONNREFUSED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_right_if_there_was_no_endpoint_at_its_beginning_or_meanwhile() {
+        let vacancy = Vacancy::default();
+        let before = vacancy.now();
+        assert!(vacancy.was_served_since(before));
+        vacancy.begin();
+        assert!(!vacancy.was_served_since(before));
+        let meanwhile = vacancy.now();
+        vacancy.begin();
+        vacancy.end();
+        vacancy.end();
+        assert!(!vacancy.was_served_since(before) && !vacancy.was_served_since(meanwhile));
+        assert!(vacancy.was_served_since(vacancy.now()));
+    }
+
+    #[test]
+    fn connections_are_accounted_for_when_their_ends_add_up() {
+        let counts = Counts { opened: 7, answered: 3, refused: 2, unanswered: 1, broken: 1 };
+        assert!(counts.is_complete());
+        assert!(!(counts + Counts { opened: 1, ..Counts::default() }).is_complete());
+    }
+}
