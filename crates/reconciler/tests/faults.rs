@@ -17,7 +17,7 @@ use ipvs::{
     Command::{AddRealServer, DeleteRealServer, DeleteVirtualServer, EditRealServer},
     Id,
     Protocol::{self, Tcp, Udp},
-    RealServer,
+    RealServer, RealServerAddress,
 };
 use netfilter::Change::DeleteElement;
 use netlink::Errno;
@@ -177,27 +177,34 @@ impl Story {
         (kernel, running)
     }
 
-    /// What must not be written: it would take away, were it for a moment only, what is wanted before and after.
+    /// What must not be written: it would take away, were it for a moment only, what is wanted before and after, and
+    /// when the Services have been told of and the slices have not.
     fn forbidden(&self) -> BTreeSet<String> {
-        let (before, _running) = self.beginning();
-        let (after, _other) = Self { before: self.after.clone(), ..self.clone() }.beginning();
-        let (before, after) = (before.state(), after.state());
+        let between = Inputs { services: self.after.services.clone(), slices: self.before.slices.clone() };
+        let serving = [&self.before, &between, &self.after]
+            .map(|inputs| Self { before: inputs.clone(), ..self.clone() }.beginning().0);
+        let [before, between, after] = serving.each_ref().map(FakeKernel::state);
         let mut forbidden = BTreeSet::new();
         for (id, (_, servers)) in &before.virtual_servers {
-            let Some((_, still)) = after.virtual_servers.get(id) else { continue };
+            let later = [&between, &after].map(|state| state.virtual_servers.get(id));
+            let [Some((_, between)), Some((_, after))] = later else { continue };
             forbidden.insert(DeleteVirtualServer(*id).to_string());
-            for server in servers.keys().filter(|server| still.contains_key(server)) {
+            let always =
+                |server: &&RealServerAddress| between.contains_key(server) && after.contains_key(server);
+            for server in servers.keys().filter(always) {
                 let quiet = RealServer { weight: 0, ..RealServer::masquerade(server.ip, server.port) };
                 let commands =
                     [DeleteRealServer(*id, *server), EditRealServer(*id, quiet), AddRealServer(*id, quiet)];
                 forbidden.extend(commands.map(|command| command.to_string()));
             }
         }
-        forbidden
-            .extend(before.links.bound.intersection(&after.links.bound).map(|vip| Unbind(*vip).to_string()));
-        forbidden.extend(
-            before.elements.intersection(&after.elements).map(|element| DeleteElement(*element).to_string()),
-        );
+        let vips = before.links.bound.iter();
+        let vips = vips.filter(|vip| between.is_bound(**vip) && after.is_bound(**vip));
+        forbidden.extend(vips.map(|vip| Unbind(*vip).to_string()));
+        let elements = before.elements.iter();
+        let elements = elements
+            .filter(|element| between.elements.contains(*element) && after.elements.contains(*element));
+        forbidden.extend(elements.map(|element| DeleteElement(*element).to_string()));
         forbidden
     }
 
