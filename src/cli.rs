@@ -79,7 +79,7 @@ struct Ask {
 }
 
 /// The program: parses, runs, prints the error if there is one, and returns the exit code: 0, 64 for
-/// a usage error, 1 for any other.
+/// a usage error, 1 for any other; `diff` has those of diff.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let command_line = match parse(arguments) {
         Ok(command_line) => command_line,

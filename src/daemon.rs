@@ -1,6 +1,5 @@
 //! The daemon: what is around the writer thread.
 
-mod absent;
 mod config_file;
 mod conntrack;
 mod credentials;
@@ -18,6 +17,7 @@ mod pod_cidrs;
 mod source;
 mod stop;
 mod watched_file;
+mod without_daemon;
 mod writer;
 
 use std::{
@@ -41,7 +41,6 @@ use crate::{
     leftovers::{self, ThisNode},
     preflight,
 };
-pub use absent::Absent;
 use config_file::Unusable;
 use credentials::Credentials;
 use kernel::Opened;
@@ -51,6 +50,7 @@ use pages::Place;
 use pod_cidrs::Guard;
 use source::Source;
 use stop::Stop;
+pub use without_daemon::WithoutDaemon;
 use writer::Writer;
 
 /// The reason of an Event: without the socket `kube-ipvs status` has no answer.

@@ -73,7 +73,7 @@ fn diff_without_a_daemon_and_without_its_flags_is_trouble_and_says_what_to_give(
     assert_eq!(
         said,
         "kube-ipvs: no daemon answers at /run/nobody.sock: is kube-ipvs running on this node? \
-         To do without it, give its flags after --\n"
+         To do without it, give its own flags after --\n"
     );
 }
 

@@ -19,7 +19,8 @@ pub(super) fn check(count: u32, most: u32) -> Option<Advice> {
         severity: Severity::Warning,
         cause: Cause::ConntrackFull,
         subject: MOST.to_owned(),
-        what: "the table of conntrack is full, or nearly so: new connections are dropped".to_owned(),
+        what: "the table of conntrack is full, or nearly so: new connections are dropped, or will be"
+            .to_owned(),
         remedy: format!("sysctl -w {MOST}={twice}, and --conntrack-min={twice} for the next start"),
     })
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     control::{Difference, Request, Response},
-    daemon::Absent,
+    daemon::WithoutDaemon,
 };
 
 /// The exit codes are diff's.
@@ -32,7 +32,9 @@ pub(super) fn diff(question: &Question) -> ExitCode {
 
 fn compare(question: &Question) -> anyhow::Result<Plan> {
     let expected = |response| if let Response::Difference(found) = response { Some(found) } else { None };
-    let look = |node: &Absent<'_>| Ok(Difference { plan: node.compare()?, troubles: Vec::new() });
+    let look = |node: &WithoutDaemon<'_>| {
+        Ok(Difference { plan: node.compare()?, troubles: node.doubts().into_iter().collect() })
+    };
     let Difference { plan, troubles } = question.answer(&Request::Diff, expected, look)?;
     for trouble in troubles {
         eprintln!("kube-ipvs: what is wanted may be out of date: {trouble}");

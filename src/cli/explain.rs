@@ -46,8 +46,12 @@ pub(super) fn explain(service: &ObjectName, question: &Question) -> anyhow::Resu
     let request = Request::Explain { service: service.clone() };
     let expected = |response| if let Response::Explanation(it) = response { Some(*it) } else { None };
     let explanation = question.answer(&request, expected, |node| Ok(node.explain(service)))?;
-    let kernel = in_the_kernel(&explanation)
-        .inspect_err(|error| eprintln!("kube-ipvs: the kernel is not asked: {}", one_line(error.as_ref())));
+    let kernel = in_the_kernel(&explanation).inspect_err(|error| {
+        eprintln!(
+            "kube-ipvs: the kernel cannot be read, and nothing is said of what it has: {}",
+            one_line(error.as_ref())
+        );
+    });
     let answer = Answer { kernel: kernel.ok(), explanation };
     match question.ask.output.format {
         Format::Text => print(&answer.to_string())?,

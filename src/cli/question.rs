@@ -8,7 +8,7 @@ use super::{Ask, parse};
 use crate::{
     config::Settings,
     control::{AskError, Request, Response, ask},
-    daemon::Absent,
+    daemon::WithoutDaemon,
 };
 
 /// Whom to ask.
@@ -16,9 +16,10 @@ use crate::{
 pub(super) struct Question {
     #[command(flatten)]
     pub(super) ask: Ask,
-    /// Do not ask the daemon but the API server and the kernel, as a daemon with these flags would see them
+    /// The daemon's own flags, all of them, as in `-- --config=FILE --hostname-override=NAME`: it is not asked then, but
+    /// the API server and the kernel are, as root
     #[arg(last = true, value_name = "FLAGS")]
-    daemon: Vec<OsString>,
+    daemon_flags: Vec<OsString>,
 }
 
 impl Question {
@@ -27,27 +28,27 @@ impl Question {
         &self,
         request: &Request,
         expected: impl FnOnce(Response) -> Option<T>,
-        look: impl FnOnce(&Absent<'_>) -> anyhow::Result<T>,
+        look: impl FnOnce(&WithoutDaemon<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        if !self.daemon.is_empty() {
+        if !self.daemon_flags.is_empty() {
             let settings = self.settings()?;
             for warning in &settings.warnings {
                 eprintln!("kube-ipvs: {warning}");
             }
             eprintln!("kube-ipvs: no daemon is asked; this is the node {}", settings.node_name);
-            return look(&Absent::look(&settings)?);
+            return look(&WithoutDaemon::look(&settings)?);
         }
         match ask(&self.ask.control_socket, request) {
             Ok(response) => expected(response).context("the daemon answered another question"),
             Err(error @ (AskError::NoDaemon { .. } | AskError::TimedOut { .. })) => {
-                bail!("{error} To do without it, give its flags after --")
+                bail!("{error} To do without it, give its own flags after --")
             }
             Err(error) => Err(error.into()),
         }
     }
 
     fn settings(&self) -> anyhow::Result<Settings> {
-        let command_line = parse(iter::once("kube-ipvs".into()).chain(self.daemon.iter().cloned()))?;
+        let command_line = parse(iter::once("kube-ipvs".into()).chain(self.daemon_flags.iter().cloned()))?;
         match command_line.flags() {
             Some(flags) if !(flags.cleanup || flags.init_only || !flags.write_config_to.is_empty()) => {
                 Ok(Settings::resolve(flags)?)

@@ -57,10 +57,15 @@ impl Alone {
     /// is asked for by those who know of the other proxy; and the one beside the control socket, which can be done
     /// without if there is the first: where nothing can be written, traffic is to be forwarded all the same.
     pub fn on_node(socket: &Path) -> Result<Self, NotAlone> {
+        let beside_socket = beside(socket);
+        // Asked again and again: nothing is said of the other lock meanwhile.
+        if let Err(another @ NotAlone::AnotherRuns { .. }) = beside_socket {
+            return Err(another);
+        }
         let usual = socket == Path::new(super::SOCKET);
         let in_network_namespace = if usual { in_network_namespace(Path::new(OF_HOST))? } else { None };
-        let beside_socket = match beside(socket) {
-            Err(error @ NotAlone::NoLock { .. }) if in_network_namespace.is_some() => {
+        let beside_socket = match beside_socket {
+            Err(error) if in_network_namespace.is_some() => {
                 warn!("{}; {OF_HOST} does", watcher::one_line(&error));
                 None
             }

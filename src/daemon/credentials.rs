@@ -31,19 +31,26 @@ impl Credentials {
         let Source::Api { kubeconfig, master } = &settings.source else {
             return std::future::pending().await;
         };
+        // Of which it is not known yet whether it can be used.
+        let mut changed = None;
         loop {
             sleep(LOOK).await;
-            for file in self.0.iter_mut().filter_map(|file| file.has_news().then_some(&*file)) {
-                let path = file.path.display();
-                match api::client(kubeconfig.as_deref(), master.as_deref()).await {
-                    Ok(_) => {
-                        return anyhow!(
-                            "{path}: what the API server is asked with has changed; ending, to be started again \
-                             with it"
-                        );
-                    }
-                    Err(error) => warn!("{path} has changed: {error:#}; going on with what was read before"),
+            let news = self.0.iter_mut().filter_map(|file| file.has_news().then(|| file.path.clone())).last();
+            let is_news = news.is_some();
+            changed = news.or(changed);
+            let Some(path) = &changed else { continue };
+            let path = path.display();
+            // What it names may come later, and is not watched yet: so it is tried again each time.
+            match api::client(kubeconfig.as_deref(), master.as_deref()).await {
+                Ok(_) => {
+                    return anyhow!(
+                        "{path}: what the API server is asked with has changed; ending, to be started again with it"
+                    );
                 }
+                Err(error) if is_news => {
+                    warn!("{path} has changed: {error:#}; going on with what was read before");
+                }
+                Err(_) => {}
             }
         }
     }

@@ -58,9 +58,9 @@ impl Device {
     /// renamed, gets its name back.
     pub(crate) fn ensure(socket: &mut Socket, index: Option<u32>) -> Result<Self, Error> {
         let mut device = match Self::find_again(socket, index)? {
-            Some(device) if device.named || device.rename(socket).is_ok() => Self { named: true, ..device },
-            // Before 6.2 a device that is up keeps the name it has (`dev_change_name` in net/core/dev.c).
-            _ => Self::create(socket)?,
+            Some(device) if device.named => device,
+            Some(device) => device.renamed(socket).map_err(Error::of("give kube-ipvs0 its name back"))?,
+            None => Self::create(socket)?,
         };
         if !device.is_dummy() {
             return Err(Error::NotADummy { kind: device.kind_name() });
@@ -74,11 +74,20 @@ impl Device {
         Ok(device)
     }
 
-    fn rename(&self, socket: &mut Socket) -> Result<(), netlink::Error> {
-        let message = LinkUnspec::new_with_index(self.index).name(DEVICE.to_owned()).build();
-        socket.execute(&mut request(RouteNetlinkMessage::SetLink(message), 0))?;
+    /// Gives it its name. Before 6.2 a device that is up keeps the one it has (`dev_change_name` in net/core/dev.c); it
+    /// has no need to be up.
+    fn renamed(self, socket: &mut Socket) -> Result<Self, netlink::Error> {
+        let mut change = |message| socket.execute(&mut request(RouteNetlinkMessage::SetLink(message), 0));
+        let named = || LinkUnspec::new_with_index(self.index).name(DEVICE.to_owned()).build();
+        match change(named()) {
+            Err(error) if error.errno() == Some(Errno::EBUSY) => {
+                change(LinkUnspec::new_with_index(self.index).down().build())?;
+                change(named())?;
+            }
+            done => done?,
+        }
         tracing::info!(device = DEVICE, "has its name again");
-        Ok(())
+        Ok(Self { named: true, ..self })
     }
 
     /// A dummy is created DOWN and NOARP (`dummy_setup` in drivers/net/dummy.c).

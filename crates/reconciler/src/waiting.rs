@@ -1,7 +1,8 @@
 //! News that waits for the writer thread, which takes none in while it syncs.
 //!
-//! Of what happens to one object meanwhile only the last counts, so that no more waits than there are objects, however
-//! often they change and however long the kernel takes.
+//! Of what happens to one object meanwhile only the last counts, and a whole list stands for all that was told of its
+//! kind before it: so no more waits than there are objects, however often they change and however long the kernel takes.
+//! (But for the Node, of which little is told.)
 
 use std::mem;
 
@@ -50,16 +51,24 @@ impl Waiting {
         let end = self.news.len();
         let place = match about(&change) {
             About::Object(object) => *self.places.entry(object).or_insert(end),
-            About::List => {
-                self.places.clear();
-                end
-            }
+            About::List => return self.push_list(change),
             About::Node => end,
         };
         match self.news.get_mut(place) {
             Some(earlier) => earlier.replace(change),
             None => self.news.push(Piece { change, stands_for: 1 }),
         }
+    }
+
+    fn push_list(&mut self, change: Change) {
+        self.places.clear();
+        let mut stands_for = 1;
+        self.news.retain(|earlier| {
+            let outdated = replaces(&change, &earlier.change);
+            stands_for += if outdated { earlier.stands_for } else { 0 };
+            !outdated
+        });
+        self.news.push(Piece { change, stands_for });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -97,6 +106,29 @@ fn about(change: &Change) -> About {
         | Change::ListSlices(_)
         | Change::KeepSlices(_) => About::List,
         Change::ApplyNode(_) | Change::DeleteNode | Change::NodeAddresses(_) => About::Node,
+    }
+}
+
+/// Whether this is a whole list of the kind of objects that the earlier news is about.
+fn replaces(list: &Change, earlier: &Change) -> bool {
+    match list {
+        Change::ReplaceServices(_) => matches!(
+            earlier,
+            Change::ReplaceServices(_)
+                | Change::ListServices(_)
+                | Change::KeepServices(_)
+                | Change::ApplyService(_)
+                | Change::DeleteService(_)
+        ),
+        Change::ReplaceSlices(_) => matches!(
+            earlier,
+            Change::ReplaceSlices(_)
+                | Change::ListSlices(_)
+                | Change::KeepSlices(_)
+                | Change::ApplySlice(_)
+                | Change::DeleteSlice(_)
+        ),
+        _ => false,
     }
 }
 

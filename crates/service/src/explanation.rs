@@ -180,7 +180,7 @@ impl fmt::Display for Choice {
             Self::Draining(reach) => {
                 write!(f, "none is ready {reach}: those that terminate and still serve")
             }
-            Self::Nothing => f.write_str("no endpoint: clients are refused"),
+            Self::Nothing => f.write_str("no endpoint can be used: clients are refused"),
         }
     }
 }
@@ -206,9 +206,7 @@ impl fmt::Display for Verdict {
             Self::OnAnotherNode => "not used: nodeName is another node, and the policy is Local",
             Self::HintedForOtherNodes => "not used: hints.forNodes are other nodes",
             Self::HintedForOtherZones => "not used: hints.forZones are other zones",
-            Self::ListedAgain => {
-                "passed over: the address is listed once more, and what is said there counts"
-            }
+            Self::ListedAgain => "passed over: another entry has the same address, and that one counts",
         })
     }
 }

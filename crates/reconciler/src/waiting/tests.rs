@@ -44,7 +44,13 @@ fn any_name() -> impl Strategy<Value = ObjectName> {
 }
 
 fn any_service() -> impl Strategy<Value = Service> {
-    (select(NAMES), select(&["10.96.0.1", "10.96.0.2"][..])).prop_map(|(name, ip)| service(name, ip))
+    let external = select(&[None, Some("192.0.2.1"), Some("192.0.2.2"), Some("203.0.113.7")][..]);
+    (select(NAMES), select(&["10.96.0.1", "10.96.0.2"][..]), external).prop_map(|(name, ip, external)| {
+        Service {
+            external_ips: external.into_iter().map(|ip: &str| ip.parse().unwrap()).collect(),
+            ..service(name, ip)
+        }
+    })
 }
 
 fn any_slice() -> impl Strategy<Value = EndpointSlice> {
@@ -86,7 +92,9 @@ fn wanted(changes: impl IntoIterator<Item = Change>) -> String {
     changes.into_iter().for_each(|change| drop(state.apply(change)));
     let mut servers: Vec<_> = state.virtual_servers().map(|server| format!("{server:?}")).collect();
     servers.sort();
-    format!("{servers:#?} {:?}", state.vips().collect::<std::collections::BTreeSet<_>>())
+    let elements: std::collections::BTreeSet<_> = state.elements().collect();
+    let health_checks: Vec<_> = state.health_checks().collect();
+    format!("{servers:#?} {elements:?} {health_checks:?} {}", state.synced())
 }
 
 proptest! {

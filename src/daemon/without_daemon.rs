@@ -24,13 +24,13 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a daemon with these settings would know.
-pub struct Absent<'a> {
+pub struct WithoutDaemon<'a> {
     settings: &'a Settings,
     told: Told,
     ours: Ownership,
 }
 
-impl<'a> Absent<'a> {
+impl<'a> WithoutDaemon<'a> {
     /// Lists once what the source has, and looks which addresses the node has.
     pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -49,12 +49,21 @@ impl<'a> Absent<'a> {
     /// Why a Service would be served as it would be.
     pub fn explain(&self, service: &ObjectName) -> Explanation {
         let mut explanation = self.ours.explain(&self.told.state, service);
-        // Manifests need none.
-        if !self.told.node && matches!(self.settings.source, config::Source::Api { .. }) {
-            let node_name = &self.settings.node_name;
-            explanation.problems.insert(0, format!("there is no Node {node_name}: --hostname-override?"));
-        }
+        explanation.problems.splice(0..0, self.doubts());
         explanation
+    }
+
+    /// What may be wrong with all that is seen so.
+    pub fn doubts(&self) -> Option<String> {
+        // Manifests need no Node.
+        let has_none = !self.told.node && matches!(self.settings.source, config::Source::Api { .. });
+        let node_name = &self.settings.node_name;
+        has_none.then(|| {
+            format!(
+                "there is no Node {node_name}, without which NodePorts and zones may be wrong: is \
+                     --hostname-override right?"
+            )
+        })
     }
 
     fn kernel(&self) -> anyhow::Result<Kernel> {
