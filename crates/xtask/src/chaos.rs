@@ -34,6 +34,14 @@ const PODS: u8 = 3;
 /// Services with traffic, and without.
 const USED: u16 = 2;
 const OTHERS: u16 = 100;
+/// What the names of faults contain that are tried out as a test: some of each kind.
+const TRIED_OUT: [&str; 5] = [
+    "ipvsadm -C",
+    "kube-ipvs0 deleted",
+    "our table deleted",
+    "daemon killed",
+    "way to the API server closed",
+];
 /// What a run may take.
 const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 
@@ -90,15 +98,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Some faults, with the programs of the other tests.
 pub(crate) fn try_out(kernel: &Kernel) -> Result<()> {
-    let names = [
-        "ipvsadm -C",
-        "kube-ipvs0 deleted",
-        "our table deleted",
-        "killed at any moment",
-        "reset for seconds",
-    ];
-    let names = names.map(str::to_owned).to_vec();
-    let plan = Plan { seed: 1, rounds: 1, most: 3, others: 20, names, directory: directory() };
+    let names = TRIED_OUT.map(str::to_owned).to_vec();
+    let plan = Plan { seed: 1, rounds: 1, most: 2, others: 20, names, directory: directory() };
     Programs::of_tests()?.boot(kernel, "chaos", &plan, &plan.directory, TIMEOUT)
 }
 
@@ -167,4 +168,17 @@ fn service(name: &str) -> Vec<Write> {
         Write::Create(Kind::Slice, objects::slice(&format!("{name}-v4"), name, &endpoints)),
         Write::Create(Kind::Slice, objects::slice_v6(&format!("{name}-v6"), name, &endpoints)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_tried_out_is_in_the_catalogue() {
+        let all = catalogue::with_addresses(false);
+        for name in TRIED_OUT {
+            assert!(all.iter().any(|fault| fault.name.contains(name)), "{name}");
+        }
+    }
 }

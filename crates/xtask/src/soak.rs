@@ -82,9 +82,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A quarter of a minute of it, with the programs of the other tests.
+/// Ten seconds of it, with the programs of the other tests.
 pub(crate) fn try_out(kernel: &Kernel) -> Result<()> {
-    boot(&Programs::of_tests()?, kernel, &Plan { seed: 1, seconds: 15, services: 20, directory: directory() })
+    boot(&Programs::of_tests()?, kernel, &Plan { seed: 1, seconds: 10, services: 20, directory: directory() })
 }
 
 fn directory() -> PathBuf {
@@ -150,8 +150,11 @@ impl Stage {
         let mut tide = Tide::new(vacancy);
         while begun.elapsed() < length {
             let next = Instant::now() + PACE;
-            let turned = tide.due().map(|write| vec![write]);
-            self.write(churn.next(CHANGES).into_iter().chain(turned))?;
+            if let Some(write) = tide.due() {
+                self.write([vec![write]].into_iter())?;
+                tide.written();
+            }
+            self.write(churn.next(CHANGES).into_iter())?;
             changes += CHANGES;
             if sample_due <= Instant::now() {
                 samples.push(Sample::of(daemon.id(), begun.elapsed().as_secs_f64())?);

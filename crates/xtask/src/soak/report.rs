@@ -65,7 +65,7 @@ impl fmt::Display for Report {
         let rate = *changes as f64 / seconds;
         writeln!(f, "seed {seed}, Linux {kernel}, {seconds:.0} s")?;
         writeln!(f, "{services} Services, {changes} changes, {rate:.1} a second")?;
-        if let Some(Trends { memory, descriptors, threads }) = &self.trends {
+        if let Some(Trends { memory, descriptors, threads, .. }) = &self.trends {
             let kinds = [("memory, KiB", memory), ("descriptors", descriptors), ("threads", threads)];
             for (what, Trend { least, most, slope, .. }) in kinds {
                 writeln!(f, "{what}: {least} to {most}, {slope:+.1} an hour")?;

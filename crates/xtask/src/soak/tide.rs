@@ -32,6 +32,12 @@ impl<'a> Tide<'a> {
         (self.since.elapsed() > VACANT_FOR).then(|| self.turn())
     }
 
+    /// The API server has taken what was due. A machine with other work may have needed seconds for it, which are not
+    /// the daemon's.
+    pub(super) fn written(&mut self) {
+        self.since = Instant::now();
+    }
+
     /// What is to be written at the end, that there are endpoints again.
     pub(super) fn end(&mut self) -> Option<Write> {
         self.is_out.then(|| self.turn())
@@ -39,7 +45,6 @@ impl<'a> Tide<'a> {
 
     fn turn(&mut self) -> Write {
         self.is_out = !self.is_out;
-        self.since = Instant::now();
         if self.is_out {
             self.vacancy.begin();
         }

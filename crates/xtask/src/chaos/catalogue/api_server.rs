@@ -20,7 +20,7 @@ pub(super) const OF_SERVER: &[Fault] = &[
 ];
 
 pub(super) const OF_CONNECTIONS: &[Fault] =
-    &[fault("connections to the API server reset for seconds", Some(UNWATCHED), cut_off)];
+    &[fault("way to the API server closed for seconds", None, cut_off)];
 
 /// In the kernel is afterwards what is written as soon as the server takes it.
 fn killed(scene: &mut Scene<'_>) -> Result<()> {
@@ -34,6 +34,7 @@ fn stopped(scene: &mut Scene<'_>) -> Result<()> {
     scene.change_probe()
 }
 
+/// A watch that ends and can be begun anew is nothing to tell of.
 fn cut_off(scene: &mut Scene<'_>) -> Result<()> {
     scene.cut_off()?;
     scene.change_probe()?;
