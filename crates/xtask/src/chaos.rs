@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::guest::{Kernel, KernelArgs};
@@ -27,7 +27,7 @@ use crate::workspace;
 use report::Report;
 use scene::{PERIOD, PROBE, Scene};
 use sequence::one_after_the_other;
-use traffic::{Traffic, targets};
+use traffic::{Traffic, all as all_connections, targets};
 
 /// Pods of the lab. The last one is a client.
 const PODS: u8 = 3;
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// From which the order of the faults, their moments and their victims follow
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How often each fault happens; that the daemon is killed, forty times as often
+    /// How often each fault happens; killing the daemon happens forty times as often
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Only the faults whose name contains one of these
@@ -138,6 +138,9 @@ fn chaos(plan: &Plan) -> Result<Report> {
         ("--vip-binding=address", catalogue::with_addresses(has_own_server)),
         ("--vip-binding=route", catalogue::with_routes()),
     ];
+    let all = bindings.iter().flat_map(|(_, faults)| faults);
+    let unknown = plan.names.iter().find(|name| !all.clone().any(|fault| fault.name.contains(*name)));
+    ensure!(unknown.is_none(), "no fault is called {unknown:?}");
     for (binding, mut faults) in bindings {
         faults
             .retain(|fault| plan.names.is_empty() || plan.names.iter().any(|name| fault.name.contains(name)));
@@ -154,6 +157,13 @@ fn chaos(plan: &Plan) -> Result<Report> {
             stop.store(true, Ordering::Relaxed);
             done
         })?;
+        let counts = all_connections(&targets);
+        let accounted: u64 = report.rows.iter().map(|row| row.lost + row.unanswered).sum();
+        if !counts.is_complete() || counts.lost() != accounted {
+            report
+                .failures
+                .push(format!("between the faults something was lost: {counts:?}, told of {accounted}"));
+        }
         report.cut_short += scene.cut_short;
         scene.finish()?;
     }

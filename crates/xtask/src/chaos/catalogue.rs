@@ -18,6 +18,8 @@ pub(super) struct Fault {
     /// What the daemon's log says then. Nothing, where there is nothing to tell: the daemon has just started, or what
     /// happened is no fault of anybody.
     pub(super) told: Option<&'static str>,
+    /// Whether connections break whoever programs IPVS. Of no other fault one may.
+    pub(super) costs: bool,
     /// How many times as often as the others.
     pub(super) times: u32,
 }
@@ -30,7 +32,16 @@ const fn fault(
     told: Option<&'static str>,
     inject: fn(&mut Scene<'_>) -> Result<()>,
 ) -> Fault {
-    Fault { name, inject, told, times: 1 }
+    Fault { name, inject, told, costs: false, times: 1 }
+}
+
+/// One that costs connections.
+const fn costly(
+    name: &'static str,
+    told: Option<&'static str>,
+    inject: fn(&mut Scene<'_>) -> Result<()>,
+) -> Fault {
+    Fault { costs: true, ..fault(name, told, inject) }
 }
 
 /// All of them while VIPs are addresses of kube-ipvs0. The API server can be killed only where it is ours.

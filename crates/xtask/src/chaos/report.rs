@@ -18,11 +18,13 @@ pub(super) struct Report {
 }
 
 /// What came of one kind of fault.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) fault: &'static str,
     /// Whether there is something to be told.
     pub(super) is_told: bool,
+    /// Whether it may cost connections.
+    pub(super) costs: bool,
     pub(super) injected: usize,
     /// Seconds from the beginning of the fault to the daemon's word, where it came.
     pub(super) detected: Vec<f64>,
@@ -56,6 +58,19 @@ impl fmt::Display for Report {
 }
 
 impl Row {
+    /// What ought not to have happened.
+    pub(super) fn failures(&self) -> Vec<String> {
+        let Self { fault, is_told, costs, injected, detected, lost, unanswered, .. } = self;
+        let mut failures = Vec::new();
+        if !costs && lost + unanswered > 0 {
+            failures.push(format!("{fault}: {lost} connections lost, {unanswered} new ones unanswered"));
+        }
+        if *is_told && detected.len() < *injected {
+            failures.push(format!("{fault}: told of {} times out of {injected}", detected.len()));
+        }
+        failures
+    }
+
     fn detection(&self) -> String {
         let (told, injected) = (self.detected.len(), self.injected);
         match (self.is_told, told == injected) {
@@ -88,6 +103,16 @@ mod tests {
         assert_eq!(median_and_worst(&[4.0, 1.0]), Some((1.0, 4.0)));
         assert_eq!(median_and_worst(&[5.0]), Some((5.0, 5.0)));
         assert_eq!(median_and_worst(&[]), None);
+    }
+
+    #[test]
+    fn a_connection_lost_is_a_failure_unless_the_fault_costs_connections_and_so_is_silence() {
+        let row = Row { injected: 2, detected: vec![1.0, 2.0], is_told: true, ..Row::default() };
+        assert!(row.failures().is_empty());
+        assert_eq!(Row { lost: 1, ..row.clone() }.failures().len(), 1);
+        assert_eq!(Row { unanswered: 1, ..row.clone() }.failures().len(), 1);
+        assert!(Row { lost: 1, costs: true, ..row.clone() }.failures().is_empty());
+        assert_eq!(Row { detected: vec![1.0], costs: true, ..row }.failures().len(), 1);
     }
 
     #[test]

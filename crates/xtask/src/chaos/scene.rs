@@ -237,13 +237,17 @@ impl<'a> Scene<'a> {
         self.nft("delete table ip outage")
     }
 
-    /// Deletes the virtual servers that have no traffic, with their addresses.
+    /// Deletes the virtual servers that have no traffic, with their addresses; to those that have some, adds what
+    /// nobody wants.
     pub(super) fn ruin(&mut self) -> Result<()> {
         let (mut servers, mut addresses) = (String::new(), String::new());
         for vip in &self.others {
             // Writing to a String cannot fail.
             let _ = writeln!(servers, "-D -t {vip}");
             let _ = writeln!(addresses, "addr del {}/32 dev kube-ipvs0", vip.ip());
+        }
+        for vip in &self.used {
+            let _ = writeln!(servers, "-a -t {vip} -r 192.0.2.9:8080 -m -w 0\n-E -t {vip} -s wlc");
         }
         let mut file = tempfile::NamedTempFile::new()?;
         std::io::Write::write_all(&mut file, servers.as_bytes())?;

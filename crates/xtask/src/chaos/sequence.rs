@@ -34,7 +34,12 @@ pub(super) fn one_after_the_other(
     traffic: &Traffic<'_, '_>,
     report: &mut Report,
 ) -> Result<()> {
-    let row = |fault: &Fault| Row { fault: fault.name, is_told: fault.told.is_some(), ..Row::default() };
+    let row = |fault: &Fault| Row {
+        fault: fault.name,
+        is_told: fault.told.is_some(),
+        costs: fault.costs,
+        ..Row::default()
+    };
     let mut rows: Vec<_> = faults.iter().map(row).collect();
     let order = order(faults, plan, &mut scene.random);
     for (count, number) in order.iter().enumerate() {
@@ -46,6 +51,7 @@ pub(super) fn one_after_the_other(
             scene.recover()?;
         }
     }
+    report.failures.extend(rows.iter().flat_map(Row::failures));
     report.rows.append(&mut rows);
     Ok(())
 }
@@ -68,12 +74,13 @@ fn happens(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, row:
         over.store(true, Ordering::Relaxed);
         (healed, heard.and_then(|heard| heard.join().ok().flatten()))
     });
-    traffic.settles()?;
+    let settled = traffic.settles();
     let (now_lost, now_unanswered) = traffic.lost();
     row.lost += now_lost - lost;
     row.unanswered += now_unanswered - unanswered;
     row.detected.extend(heard.map(|after| after.as_secs_f64()));
     row.healed.push(healed?.as_secs_f64());
+    settled?;
     scene.daemon_lives()
 }
 

@@ -63,7 +63,12 @@ impl<'a, 'lab> Traffic<'a, 'lab> {
 
     /// How many connections broke so far, and how many new ones were not answered.
     pub(super) fn lost(&self) -> (u64, u64) {
-        let all: Counts = self.0.iter().map(|target| target.held.counts() + target.asked.counts()).sum();
+        let all = all(self.0);
         (all.broken, all.unanswered)
     }
+}
+
+/// All connections so far.
+pub(super) fn all(targets: &[Target<'_>]) -> Counts {
+    targets.iter().map(|target| target.held.counts() + target.asked.counts()).sum()
 }

@@ -35,8 +35,9 @@ pub(crate) struct Target<'a> {
     pub(crate) vacancy: Vacancy,
     pub(crate) held: Tally,
     pub(crate) asked: Tally,
-    /// How often every open connection has been used.
+    /// How often every open connection has been used, and how many short ones have come to their end.
     rounds: AtomicU64,
+    asks: AtomicU64,
 }
 
 /// Ports that are used in turn.
@@ -100,6 +101,7 @@ impl<'a> Target<'a> {
             held: Tally::default(),
             asked: Tally::default(),
             rounds: AtomicU64::new(0),
+            asks: AtomicU64::new(0),
         }
     }
 
@@ -145,13 +147,14 @@ impl<'a> Target<'a> {
             if self.counted(&self.asked, ask).is_some() {
                 self.asked.answered.fetch_add(1, Relaxed);
             }
+            self.asks.fetch_add(1, Relaxed);
             thread::sleep(pause);
         }
     }
 
-    /// How often every open connection has been used so far.
+    /// How often every open connection has been used so far, and a short one has come to its end.
     pub(crate) fn rounds(&self) -> u64 {
-        self.rounds.load(Relaxed)
+        self.rounds.load(Relaxed).min(self.asks.load(Relaxed))
     }
 
     fn is_whole(&self, used: Result<()>) -> bool {

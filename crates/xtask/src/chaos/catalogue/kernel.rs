@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Fault, REPAIRED, fault};
+use super::{Fault, REPAIRED, costly, fault};
 use crate::chaos::scene::Scene;
 
 /// The period of [`crate::chaos::scene`], and how far apart the daemon's answers are to what the kernel tells.
@@ -16,15 +16,15 @@ const ANSWERS: Duration = Duration::from_millis(200);
 const BETWEEN_HARMS: Duration = Duration::from_millis(20);
 
 pub(super) const OF_IPVS: &[Fault] = &[
-    fault("ipvsadm -C", Some(REPAIRED), |scene| scene.ipvsadm("-C")),
-    fault("virtual server deleted", Some(REPAIRED), |scene| {
+    costly("ipvsadm -C", Some(REPAIRED), |scene| scene.ipvsadm("-C")),
+    costly("virtual server deleted", Some(REPAIRED), |scene| {
         scene.ipvsadm(&format!("-D -t {}", scene.victim()))
     }),
     fault("virtual server added", Some(REPAIRED), |scene| scene.ipvsadm("-A -t 192.0.2.7:80 -s wlc")),
     fault("virtual server edited", Some(REPAIRED), |scene| {
         scene.ipvsadm(&format!("-E -t {} -s wlc", scene.victim()))
     }),
-    fault("real server deleted", Some(REPAIRED), |scene| {
+    costly("real server deleted", Some(REPAIRED), |scene| {
         scene.ipvsadm(&format!("-d -t {} -r 10.244.1.2:8080", scene.victim()))
     }),
     fault("real server added", Some(REPAIRED), |scene| {
@@ -33,7 +33,7 @@ pub(super) const OF_IPVS: &[Fault] = &[
     fault("real server set to weight 0", Some(REPAIRED), |scene| {
         scene.ipvsadm(&format!("-e -t {} -r 10.244.1.2:8080 -m -w 0", scene.victim()))
     }),
-    fault("another program empties the table for seconds", Some(REPAIRED), emptied_again_and_again),
+    costly("another program empties the table for seconds", Some(REPAIRED), emptied_again_and_again),
     fault("others add and delete while the daemon reads", Some(REPAIRED), edited_while_read),
 ];
 
@@ -65,13 +65,13 @@ pub(super) const OF_ROUTES: &[Fault] = &[
 ];
 
 pub(super) const OF_NF_TABLES: &[Fault] = &[
-    fault("nft flush ruleset", Some(REPAIRED), |scene| scene.nft("flush ruleset")),
-    fault("our table deleted", Some(REPAIRED), |scene| scene.nft("delete table ip kube-ipvs")),
+    costly("nft flush ruleset", Some(REPAIRED), |scene| scene.nft("flush ruleset")),
+    costly("our table deleted", Some(REPAIRED), |scene| scene.nft("delete table ip kube-ipvs")),
     fault("element removed from a set of ours", Some(REPAIRED), |scene| {
         let (ip, port) = (scene.victim().ip(), scene.victim().port());
         scene.nft(&format!("delete element ip kube-ipvs cluster-ips {{ {ip} . tcp . {port} }}"))
     }),
-    fault("another program deletes our table for seconds", Some(REPAIRED), fought_over),
+    costly("another program deletes our table for seconds", Some(REPAIRED), fought_over),
 ];
 
 /// Whoever has renamed it has it with all its addresses, for a while. If it is still called so then, it goes.
