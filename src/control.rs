@@ -25,7 +25,7 @@ pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Request {
-    /// Read everything, and say what a resync would do.
+    /// Read everything, and say what differs.
     Diff,
     /// Say why a Service is served as it is.
     Explain {

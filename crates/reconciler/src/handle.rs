@@ -110,43 +110,40 @@ impl Handle {
 
     /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
     pub fn resync(&self) -> Result<Report, Stopped> {
-        let (answer, answered) = channel();
-        self.send(Input::Resync(answer))?;
-        answered.recv().map_err(|_| Stopped)
+        self.ask(Input::Resync)
     }
 
     /// Reads the kernel's whole state, and returns what differs from the desired one, as what would be done about it.
     /// Blocks meanwhile, and keeps the writer from its work for as long as the reading takes.
     pub fn compare(&self) -> Result<Plan, Unanswered> {
-        let (answer, answered) = channel();
-        self.send(Input::Compare(answer))?;
-        answered.recv().map_err(|_| Stopped)?
+        self.ask(Input::Compare)?
     }
 
     /// Why a Service is served on this node as it is. Blocks while a sync is running.
     pub fn explain(&self, service: ObjectName) -> Result<Explanation, Unanswered> {
-        let (answer, answered) = channel();
-        self.send(Input::Explain(service, answer))?;
-        answered.recv().map_err(|_| Stopped)?
+        self.ask(|answer| Input::Explain(service, answer))?
     }
 
     /// How things stand. Blocks while a sync is running.
     pub fn status(&self) -> Result<Status, Stopped> {
-        let (answer, answered) = channel();
-        self.send(Input::Status(answer))?;
-        answered.recv().map_err(|_| Stopped)
+        self.ask(Input::Status)
     }
 
     /// What Services use of the node itself. Blocks until the first sync has ended, and while one is running.
     pub fn in_use(&self) -> Result<InUse, Stopped> {
-        let (answer, answered) = channel();
-        self.send(Input::InUse(answer))?;
-        answered.recv().map_err(|_| Stopped)
+        self.ask(Input::InUse)
     }
 
     /// Stops the writer thread after the sync that is running.
     pub fn stop(&self) -> Result<(), Stopped> {
         self.send(Input::Stop)
+    }
+
+    /// Asks, and waits for the answer.
+    fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Input) -> Result<T, Stopped> {
+        let (answer, answered) = channel();
+        self.send(question(answer))?;
+        answered.recv().map_err(|_| Stopped)
     }
 
     fn send(&self, input: Input) -> Result<(), Stopped> {

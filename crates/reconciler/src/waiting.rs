@@ -9,6 +9,8 @@ use std::mem;
 use rustc_hash::FxHashMap;
 use service::{Change, ObjectName};
 
+use crate::Subject;
+
 /// The news, in the order in which the writer is to take it in.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
@@ -21,25 +23,16 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) change: Change,
-    /// How many pieces of news it stands for, itself included.
-    pub(crate) stands_for: usize,
+    /// Of what it is.
+    pub(crate) subject: Subject,
+    /// How many objects were told of, in it and in what it replaced.
+    pub(crate) objects: usize,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Object {
     Service(ObjectName),
     Slice(ObjectName),
-}
-
-/// What news is about.
-enum About {
-    /// One of many objects.
-    Object(Object),
-    /// All objects of a kind.
-    List,
-    /// This node. What was told of it before is not all replaced: a Node that is gone, or lists no addresses, has
-    /// those that it had.
-    Node,
 }
 
 impl Waiting {
@@ -49,26 +42,28 @@ impl Waiting {
     /// which makes no difference in the end: the desired state does not depend on the order.
     pub(crate) fn push(&mut self, change: Change) {
         let end = self.news.len();
-        let place = match about(&change) {
-            About::Object(object) => *self.places.entry(object).or_insert(end),
-            About::List => return self.push_list(change),
-            About::Node => end,
+        let place = match object(&change) {
+            Some(object) => *self.places.entry(object).or_insert(end),
+            None => end,
         };
         match self.news.get_mut(place) {
             Some(earlier) => earlier.replace(change),
-            None => self.news.push(Piece { change, stands_for: 1 }),
+            None => self.push_behind(Piece::of(change)),
         }
     }
 
-    fn push_list(&mut self, change: Change) {
-        self.places.clear();
-        let mut stands_for = 1;
-        self.news.retain(|earlier| {
-            let outdated = replaces(&change, &earlier.change);
-            stands_for += if outdated { earlier.stands_for } else { 0 };
-            !outdated
-        });
-        self.news.push(Piece { change, stands_for });
+    /// Adds it at the end. A whole list takes the place of all that was told of its kind before; of the Node nothing
+    /// does: one that is gone, or lists no addresses, has those that it had.
+    fn push_behind(&mut self, mut piece: Piece) {
+        if piece.subject != Subject::Node && object(&piece.change).is_none() {
+            self.places.clear();
+        }
+        if matches!(piece.change, Change::ReplaceServices(_) | Change::ReplaceSlices(_)) {
+            for outdated in self.news.extract_if(.., |earlier| earlier.subject == piece.subject) {
+                piece.objects += outdated.objects;
+            }
+        }
+        self.news.push(piece);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -83,52 +78,30 @@ impl Waiting {
 }
 
 impl Piece {
+    fn of(change: Change) -> Self {
+        let (subject, objects) = Subject::of(&change);
+        Self { change, subject, objects }
+    }
+
     fn replace(&mut self, mut later: Change) {
         // How late a change is, is said of the one that has waited longest.
         if let (Change::ApplySlice(earlier), Change::ApplySlice(later)) = (&self.change, &mut later) {
             later.triggered_at = later.triggered_at.into_iter().chain(earlier.triggered_at).min();
         }
-        self.change = later;
-        self.stands_for += 1;
+        let objects = self.objects;
+        *self = Self::of(later);
+        self.objects += objects;
     }
 }
 
-fn about(change: &Change) -> About {
+/// The one object that news is about; `None` if it is about all of a kind, or about this node.
+fn object(change: &Change) -> Option<Object> {
     match change {
-        Change::ApplyService(service) => About::Object(Object::Service(service.name.clone())),
-        Change::DeleteService(name) => About::Object(Object::Service(name.clone())),
-        Change::ApplySlice(slice) => About::Object(Object::Slice(slice.name.clone())),
-        Change::DeleteSlice(name) => About::Object(Object::Slice(name.clone())),
-        Change::ReplaceServices(_)
-        | Change::ListServices(_)
-        | Change::KeepServices(_)
-        | Change::ReplaceSlices(_)
-        | Change::ListSlices(_)
-        | Change::KeepSlices(_) => About::List,
-        Change::ApplyNode(_) | Change::DeleteNode | Change::NodeAddresses(_) => About::Node,
-    }
-}
-
-/// Whether this is a whole list of the kind of objects that the earlier news is about.
-fn replaces(list: &Change, earlier: &Change) -> bool {
-    match list {
-        Change::ReplaceServices(_) => matches!(
-            earlier,
-            Change::ReplaceServices(_)
-                | Change::ListServices(_)
-                | Change::KeepServices(_)
-                | Change::ApplyService(_)
-                | Change::DeleteService(_)
-        ),
-        Change::ReplaceSlices(_) => matches!(
-            earlier,
-            Change::ReplaceSlices(_)
-                | Change::ListSlices(_)
-                | Change::KeepSlices(_)
-                | Change::ApplySlice(_)
-                | Change::DeleteSlice(_)
-        ),
-        _ => false,
+        Change::ApplyService(service) => Some(Object::Service(service.name.clone())),
+        Change::DeleteService(name) => Some(Object::Service(name.clone())),
+        Change::ApplySlice(slice) => Some(Object::Slice(slice.name.clone())),
+        Change::DeleteSlice(name) => Some(Object::Slice(name.clone())),
+        _ => None,
     }
 }
 

@@ -12,8 +12,8 @@ use service::{Change, Conflict, Explanation, ObjectName, State};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
-    Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Subject,
-    Timing, Trigger, Unanswered,
+    Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Timing,
+    Trigger, Unanswered,
     draining::Draining,
     handle::{self, Input},
     journal::{Journal, NO_NODE_PORTS},
@@ -144,18 +144,15 @@ impl Writer {
         }
     }
 
-    fn change(&mut self, Piece { change, stands_for }: Piece) {
+    fn change(&mut self, Piece { change, subject, objects }: Piece) {
         let was_listed = self.is_listed();
-        let (subject, objects) = Subject::of(&change);
         let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
         let touches = self.reconciler.take(change);
         if touches && self.triggered_at.len() < MOST_TRIGGERS {
             self.triggered_at.extend(triggered_at);
         }
         let news = News { subject, objects, waits: self.is_listed() && (touches || !was_listed) };
-        for observer in &mut self.observers {
-            (0..stands_for).for_each(|_| observer.heard(news));
-        }
+        self.observers.iter_mut().for_each(|observer| observer.heard(news));
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);
         } else if touches {

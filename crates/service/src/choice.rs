@@ -38,30 +38,24 @@ impl Choice {
         endpoint.traits.contains(needed | reach.needs())
     }
 
-    /// The same of one endpoint, with the reason: [`Verdict::Used`] if, and only if, it takes it.
-    pub(crate) fn verdict(self, endpoint: &PortEndpoint, policy: TrafficPolicy) -> Verdict {
+    /// The same with the reason.
+    pub(crate) fn verdict(self, endpoint: &PortEndpoint) -> Verdict {
+        if self.uses(endpoint) {
+            return Verdict::Used;
+        }
         let has = |traits| endpoint.traits.contains(traits);
-        let (reach, ready) = match self {
-            Self::Ready(reach) => (reach, true),
-            Self::Draining(reach) => (reach, false),
-            Self::Nothing if policy == TrafficPolicy::Local => (Reach::Local, false),
-            Self::Nothing => (Reach::Cluster, false),
-        };
-        // What no decision could use comes first. Hints are for ready endpoints alone.
-        if !has(Traits::READY) && !has(Traits::TERMINATING) {
-            Verdict::NotReady
-        } else if !has(Traits::READY) && !has(Traits::SERVING) {
-            Verdict::NoLongerServing
-        } else if reach == Reach::Local && !has(Traits::LOCAL) {
-            Verdict::OnAnotherNode
-        } else if ready && !has(Traits::READY) {
-            Verdict::Terminating
-        } else if reach == Reach::HintedNode && !has(Traits::FOR_THIS_NODE) {
-            Verdict::HintedForOtherNodes
-        } else if reach == Reach::HintedZone && !has(Traits::FOR_THIS_ZONE) {
-            Verdict::HintedForOtherZones
-        } else {
-            Verdict::Used
+        // What no decision could use comes first. What is left is out of reach, or worse than others; hints are for
+        // ready endpoints alone.
+        match self {
+            _ if !has(Traits::READY) && !has(Traits::TERMINATING) => Verdict::NotReady,
+            _ if !has(Traits::READY) && !has(Traits::SERVING) => Verdict::NoLongerServing,
+            Self::Nothing => Verdict::OnAnotherNode,
+            Self::Ready(Reach::Local) | Self::Draining(Reach::Local) if !has(Traits::LOCAL) => {
+                Verdict::OnAnotherNode
+            }
+            Self::Ready(Reach::HintedNode) if has(Traits::READY) => Verdict::HintedForOtherNodes,
+            Self::Ready(Reach::HintedZone) if has(Traits::READY) => Verdict::HintedForOtherZones,
+            Self::Ready(_) | Self::Draining(_) => Verdict::Terminating,
         }
     }
 

@@ -94,7 +94,7 @@ impl Known<'_> {
             zone: self.node.zone().map(str::to_owned),
             hints_ignored: choice.hints_ignored(endpoints, self.node.zone()),
             addresses,
-            endpoints: self.endpoints(one, endpoints, choice, policy),
+            endpoints: self.endpoints(one, endpoints, choice),
             slices_without_port: names(self.filled(one.family()).filter(lacks_port)),
         }
     }
@@ -132,7 +132,6 @@ impl Known<'_> {
         one: &Frontend<'_>,
         merged: &[PortEndpoint],
         choice: Choice,
-        policy: TrafficPolicy,
     ) -> Vec<ExplainedEndpoint> {
         let mut explained = Vec::new();
         let mut counted: BTreeSet<RealServerAddress> = BTreeSet::new();
@@ -144,8 +143,7 @@ impl Known<'_> {
                     let counts = merged
                         .binary_search_by_key(&address, |it| it.address)
                         .is_ok_and(|at| merged.get(at) == Some(&endpoint) && counted.insert(address));
-                    let verdict =
-                        if counts { choice.verdict(&endpoint, policy) } else { Verdict::ListedAgain };
+                    let verdict = if counts { choice.verdict(&endpoint) } else { Verdict::ListedAgain };
                     ExplainedEndpoint { address, slice: slice.name.clone(), verdict }
                 }));
             }

@@ -108,10 +108,10 @@ proptest! {
     }
 
     #[test]
-    fn every_piece_of_news_is_accounted_for(changes in vec(any_change(), 0..40)) {
-        let told = changes.len();
+    fn every_object_that_was_told_of_is_accounted_for(changes in vec(any_change(), 0..40)) {
+        let told = changes.iter().map(|change| Subject::of(change).1).sum::<usize>();
         let taken = waiting(changes).take();
-        prop_assert_eq!(taken.iter().map(|piece| piece.stands_for).sum::<usize>(), told);
+        prop_assert_eq!(taken.iter().map(|piece| piece.objects).sum::<usize>(), told);
     }
 }
 
@@ -132,7 +132,7 @@ fn ten_thousand_services_that_change_every_second_for_five_minutes_wait_once_eac
     assert_eq!(taken.len(), 10_000);
     let last = |piece: &Piece| {
         let Change::ApplySlice(slice) = &piece.change else { return false };
-        slice.endpoints[0].address == std::net::IpAddr::from([10, 244, 0, 2]) && piece.stands_for == 300
+        slice.endpoints[0].address == std::net::IpAddr::from([10, 244, 0, 2]) && piece.objects == 300
     };
     assert!(taken.iter().all(last), "of each the last");
     assert!(waiting.is_empty());
