@@ -13,7 +13,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::CommandFactory as _;
 use documents::{Command, Place, Scene, expectation::difference};
+use kube_ipvs::cli::CommandLine;
 use testkit::{
     daemon::{Daemon, binary, eventually, eventually_within},
     lab::{Host, Lab},
@@ -146,13 +148,19 @@ fn alone(command: &str) -> String {
     format!("unshare --net --pid --fork sh <<'END'\nip link set lo up\n{command}\nEND")
 }
 
-/// `kube-ipvs` as the reader calls it: the daemon of the test has its socket elsewhere.
+/// `kube-ipvs` as the reader calls it: the daemon of the test has its socket elsewhere, and what asks it is told where.
 fn write_program(path: &Path, daemon: &Daemon) {
     let (binary, socket) = (binary().unwrap(), daemon.socket().display().to_string());
+    let command_line = CommandLine::command();
+    let asks =
+        |command: &&clap::Command| command.get_arguments().any(|it| it.get_long() == Some("control-socket"));
+    let questions: Vec<_> =
+        command_line.get_subcommands().filter(asks).map(clap::Command::get_name).collect();
     let script = format!(
         "#!/bin/sh\ncommand=$1\ncase $command in\n\
-         status|diff|explain|resync|cleanup) shift; exec {binary} $command --control-socket {socket} \"$@\" ;;\n\
+         {questions}) shift; exec {binary} $command --control-socket {socket} \"$@\" ;;\n\
          *) exec {binary} \"$@\" ;;\nesac\n",
+        questions = questions.join("|"),
         binary = binary.display()
     );
     fs::write(path, script).unwrap();
