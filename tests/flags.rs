@@ -9,8 +9,8 @@ use clap::CommandFactory as _;
 use kube_ipvs::cli::CommandLine;
 use serde_json::Value;
 
-/// The first two cells of each row whose first is a name that begins so, or, for no beginning, that has no hyphen.
-fn rows(is_ours: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
+/// The names with their defaults, of the rows whose name is wanted.
+fn rows(is_wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
     let document = documents::read("docs/flags.md");
     let mut rows = BTreeMap::new();
     for line in document.text.lines() {
@@ -18,7 +18,7 @@ fn rows(is_ours: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
         let (Some(name), Some(default)) = (cells.first().and_then(|cell| name(cell)), cells.get(1)) else {
             continue;
         };
-        if is_ours(name) {
+        if is_wanted(name) {
             let former = rows.insert(name.to_owned(), default.trim_matches('`').to_owned());
             assert!(former.is_none(), "{name} is there twice");
         }
@@ -49,7 +49,7 @@ fn every_flag_of_the_program_is_explained_with_its_default_and_no_other() {
     });
     let flags: BTreeMap<_, _> = flags.filter(|(name, _)| name != "--help").collect();
     assert!(flags.len() > 60, "{flags:?}");
-    similar(&rows(|name| name.starts_with('-')), &flags);
+    compare(&rows(|name| name.starts_with('-')), &flags);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn every_field_of_the_configuration_file_is_explained_with_its_default_and_no_ot
     // The host's name, where nothing else is said.
     fields.insert("hostnameOverride".to_owned(), or_dash(""));
     assert!(fields.len() > 50, "{fields:?}");
-    similar(&rows(|name| !name.starts_with('-')), &fields);
+    compare(&rows(|name| !name.starts_with('-')), &fields);
 }
 
 /// The leaves of a file, by their path. What holds nothing is a leaf.
@@ -98,7 +98,7 @@ fn collect(path: &str, value: &Value, fields: &mut BTreeMap<String, String>) {
 }
 
 /// Fails with what differs, line by line.
-fn similar(documented: &BTreeMap<String, String>, actual: &BTreeMap<String, String>) {
+fn compare(documented: &BTreeMap<String, String>, actual: &BTreeMap<String, String>) {
     let names = documented.keys().chain(actual.keys());
     let mut wrong: Vec<_> = names
         .filter(|name| documented.get(*name) != actual.get(*name))
