@@ -71,7 +71,7 @@ fn the_table_of_contents_has_every_page() {
 fn every_block_of_commands_is_of_a_language_that_is_tried() {
     for document in documents::for_operators() {
         for block in Block::all(&document.text) {
-            let known = ["console", "sh", "text", "yaml", "ini"].contains(&block.language);
+            let known = ["console", "sh", "text", "json", "yaml", "ini"].contains(&block.language);
             assert!(known, "{}:{}: {:?} is no language of ours", document.name, block.line, block.language);
         }
     }

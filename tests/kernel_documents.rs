@@ -110,7 +110,8 @@ impl Stage {
         shell.env("PATH", format!("{}:{path}", self.programs().display()));
         // No pipe: what goes on in the background holds it.
         let printed = tempfile::NamedTempFile::new()?;
-        shell.stdout(printed.reopen()?).stderr(printed.reopen()?);
+        let output = printed.reopen()?;
+        shell.stdout(output.try_clone()?).stderr(output);
         let status = shell.status()?;
         let printed = String::from_utf8_lossy(&fs::read(printed.path())?).into_owned();
         let complaint = if status.success() { String::new() } else { format!("{status}\n{printed}") };
