@@ -36,8 +36,8 @@ impl Known {
         usual: Scheduler,
         kernel: &mut dyn Ipvs,
     ) -> bool {
-        let mut unknown: BTreeSet<_> = plan.commands().filter_map(scheduler).collect();
-        unknown.retain(|it| *it != usual && !self.there.contains(it) && !self.missing.contains(it));
+        let unknown = |it: &Scheduler| *it != usual && !self.there.contains(it) && !self.missing.contains(it);
+        let unknown: BTreeSet<_> = plan.commands().filter_map(scheduler).filter(unknown).collect();
         let known_before = self.missing.len();
         for scheduler in unknown {
             if in_use(scheduler, image) {

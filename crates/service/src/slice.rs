@@ -155,8 +155,7 @@ fn place(known: &mut Vec<Arc<Place>>, endpoint: Endpoint, interned: &mut Interne
     if node.is_none() && zone.is_none() && zone_hints.is_empty() {
         return NOWHERE;
     }
-    let mut place = Arc::new(Place { node, zone, zone_hints });
-    interned.places.share(&mut place);
+    let place = interned.places.of(Place { node, zone, zone_hints });
     // There is one copy of each.
     let found = known.iter().position(|other| Arc::ptr_eq(other, &place));
     let number = u16::try_from(found.unwrap_or(known.len())).unwrap_or(NOWHERE);

@@ -40,6 +40,18 @@ impl<T: ?Sized + Hash + Eq> Copies<T> {
     }
 }
 
+impl<T: Hash + Eq> Copies<T> {
+    /// The shared copy of a value.
+    pub(crate) fn of(&mut self, value: T) -> Arc<T> {
+        if let Some(known) = self.known.get(&value) {
+            return known.clone();
+        }
+        let mut value = Arc::new(value);
+        self.share(&mut value);
+        value
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::view::Decoded;
 
-    fn with(annotations: Value) -> Service {
+    fn with(annotations: &Value) -> Service {
         let metadata = json!({"name": "web", "namespace": "shop", "annotations": annotations});
         let Decoded::Object(service) = decoded(json!({ "metadata": metadata })) else {
             panic!("not decoded")
@@ -142,14 +142,14 @@ mod tests {
         service
     }
 
-    fn asked(annotations: Value) -> Balancing {
+    fn asked(annotations: &Value) -> Balancing {
         let service = with(annotations);
         assert_eq!(service.problems, [""; 0]);
         service.balancing.map(|it| *it).unwrap_or_default()
     }
 
     /// What is wrong with it; nothing of it is used.
-    fn problems(annotations: Value) -> Vec<String> {
+    fn problems(annotations: &Value) -> Vec<String> {
         let service = with(annotations);
         assert_eq!(service.balancing, None);
         service.problems
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_the_annotations_ask_for_is_read() {
-        let balancing = asked(json!({
+        let balancing = asked(&json!({
             "kube-ipvs.io/scheduler": "sh",
             "kube-ipvs.io/scheduler-flags": "sh-fallback, flag-2",
             "kube-ipvs.io/weights-by-node": "n2=5,n1=65535",
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn without_annotations_nothing_is_kept() {
-        assert_eq!(with(json!({"example.com/another": "x"})).balancing, None);
+        assert_eq!(with(&json!({"example.com/another": "x"})).balancing, None);
     }
 
     #[test]
@@ -194,14 +194,14 @@ mod tests {
             "kube-router.io/service.scheduler": "mh",
             "kube-router.io/service.schedflags": "flag-1,flag-2",
         });
-        let balancing = asked(theirs.clone());
+        let balancing = asked(&theirs);
         assert_eq!(balancing.scheduler, Some(Scheduler::MH));
         assert_eq!(balancing.scheduler_flags, Some(ServiceFlags::SCHEDULER_1 | ServiceFlags::SCHEDULER_2));
 
         let mut both = theirs;
         both["kube-ipvs.io/scheduler"] = "lc".into();
         both["kube-ipvs.io/scheduler-flags"] = "".into();
-        let balancing = asked(both);
+        let balancing = asked(&both);
         assert_eq!(balancing.scheduler, Some(Scheduler::LC));
         assert_eq!(balancing.scheduler_flags, Some(ServiceFlags::empty()));
     }
@@ -210,13 +210,13 @@ mod tests {
     fn an_unknown_scheduler_is_not_used_and_named() {
         let all = "rr, wrr, lc, wlc, lblc, lblcr, sh, dh, sed, nq, fo, ovf, mh, twos";
         assert_eq!(
-            problems(json!({"kube-ipvs.io/scheduler": "fastest"})),
+            problems(&json!({"kube-ipvs.io/scheduler": "fastest"})),
             [format!(
                 "metadata.annotations[kube-ipvs.io/scheduler]: \"fastest\" is no scheduler; there are {all}"
             )]
         );
         assert_eq!(
-            problems(json!({"kube-ipvs.io/scheduler": 7})),
+            problems(&json!({"kube-ipvs.io/scheduler": 7})),
             ["metadata.annotations[kube-ipvs.io/scheduler]: 7 is not a string"]
         );
     }
@@ -224,19 +224,19 @@ mod tests {
     #[test]
     fn a_flag_that_is_not_the_schedulers_is_not_used() {
         let service =
-            with(json!({"kube-ipvs.io/scheduler": "mh", "kube-ipvs.io/scheduler-flags": "mh-port,sh-port"}));
+            with(&json!({"kube-ipvs.io/scheduler": "mh", "kube-ipvs.io/scheduler-flags": "mh-port,sh-port"}));
         let at = "metadata.annotations[kube-ipvs.io/scheduler-flags]";
         assert_eq!(service.problems, [format!("{at}: \"sh-port\" is no flag of the scheduler mh")]);
         assert_eq!(service.balancing.unwrap().scheduler_flags, None, "neither is the other");
         assert_eq!(
-            problems(json!({"kube-ipvs.io/scheduler-flags": "flag-1"})),
+            problems(&json!({"kube-ipvs.io/scheduler-flags": "flag-1"})),
             [format!("{at}: means nothing without an annotation for the scheduler")]
         );
     }
 
     #[test]
     fn a_weight_that_cannot_be_used_is_left_out_and_named() {
-        let service = with(json!({"kube-ipvs.io/weights-by-zone": "a=0,b=2,c,=3,d=x,b=4,e=65536"}));
+        let service = with(&json!({"kube-ipvs.io/weights-by-zone": "a=0,b=2,c,=3,d=x,b=4,e=65536"}));
         assert_eq!(service.balancing.unwrap().zone_weights, weights_of(&[("b", 2)]));
         let at = "metadata.annotations[kube-ipvs.io/weights-by-zone]";
         assert_eq!(
@@ -257,16 +257,16 @@ mod tests {
         let at = "metadata.annotations[kube-ipvs.io/max-connections]";
         for number in ["0", "-1", "1000000001", "many", ""] {
             assert_eq!(
-                problems(json!({"kube-ipvs.io/max-connections": number})),
+                problems(&json!({"kube-ipvs.io/max-connections": number})),
                 [format!("{at}: {number:?} is not a number between 1 and 1000000000")]
             );
         }
         let at = "metadata.annotations[kube-ipvs.io/resume-below]";
         assert_eq!(
-            problems(json!({"kube-ipvs.io/resume-below": "5"})),
+            problems(&json!({"kube-ipvs.io/resume-below": "5"})),
             [format!("{at}: means nothing without kube-ipvs.io/max-connections")]
         );
-        let service = with(json!({"kube-ipvs.io/max-connections": "5", "kube-ipvs.io/resume-below": "6"}));
+        let service = with(&json!({"kube-ipvs.io/max-connections": "5", "kube-ipvs.io/resume-below": "6"}));
         assert_eq!(service.problems, [format!("{at}: 6 is more than max-connections, 5")]);
         assert_eq!(service.balancing.unwrap().resume_below, None);
     }
