@@ -6,7 +6,7 @@ use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
 use netfilter::{Change::InstallTable, conntrack::StaleFlow};
 use service::{Change, Explanation, ObjectName, State, Touched};
-use tracing::{Level, debug, enabled};
+use tracing::{Level, debug, debug_span, enabled};
 use watcher::{
     Drift, Kernel, Observed, Operation, Ownership, Parts, Plan, ReadError, Scope, VerifyError,
     departing_real_servers, diff, one_line,
@@ -201,7 +201,8 @@ impl Reconciler {
             _ => self.draining.virtual_servers().collect(),
         };
         touched.virtual_servers.extend(looked_at);
-        let synced = match self.read(image, trigger, reread, &mut touched) {
+        let read = debug_span!("read").in_scope(|| self.read(image, trigger, reread, &mut touched));
+        let synced = match read {
             Ok(mut reading) => {
                 for (of, server) in self.draining.expired(begin) {
                     reading.image.expire(&of, &server);
@@ -333,7 +334,7 @@ impl Reconciler {
         let parts = drift.parts;
         let differences = |state: &State, compared: &Touched| {
             let scope = if everything { Scope::All } else { Scope::Touched(compared, parts) };
-            diff(state, &image, scope, &self.ours)
+            debug_span!("compare").in_scope(|| diff(state, &image, scope, &self.ours))
         };
         let full = depth != Depth::Part;
         let mut plan = differences(&self.state, &compared);
@@ -397,6 +398,7 @@ impl Reconciler {
             return Outcome::default();
         }
         let Some(mut image) = self.image.take() else { return Outcome::default() };
+        let _span = debug_span!("look-again", virtual_servers = at.len()).entered();
         for address in at {
             if let Err(error) = image.refresh_real_servers(&mut self.kernel, *address) {
                 return Outcome::unread(&error);
