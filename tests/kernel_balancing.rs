@@ -190,6 +190,20 @@ fn a_full_endpoint_gets_no_new_connections_and_keeps_those_it_has() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_client_with_session_affinity_reaches_its_endpoint_though_it_is_full() {
+    let cluster = Cluster::start(3, &[NO_PERIOD]);
+    let limited = annotated(Service::tcp(V4), &json!({ "kube-ipvs.io/max-connections": "1" })).affinity(600);
+    cluster.apply(&limited.endpoints([1, 2]));
+    let (seen, _open) = connect(&cluster.lab.client, 3);
+    assert_eq!(seen.values().copied().collect::<Vec<_>>(), [3]);
+    // Another client goes to the other one, and then nobody new anywhere.
+    let other = cluster.lab.pods[2].connect(at(V4, 80)).unwrap();
+    assert!(!seen.contains_key(&other.answer.from), "{seen:?}, {other:?}");
+    is_refused(&cluster.lab.pods[0], tcp(V4, 80));
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn an_annotation_that_cannot_be_used_is_ignored_and_explained() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     let asked = json!({
