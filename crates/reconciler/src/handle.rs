@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use dummy_interface::Changed;
+use ipvs::ServiceAddress;
 use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
@@ -33,6 +34,8 @@ pub(crate) enum Input {
     Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
     /// Say what Services use of the node, once the first sync has ended.
     InUse(Sender<InUse>),
+    /// Say whose each virtual server is.
+    Owners(Sender<Vec<(ServiceAddress, ObjectName)>>),
     /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
     Stop,
 }
@@ -132,6 +135,11 @@ impl Handle {
     /// What Services use of the node itself. Blocks until the first sync has ended, and while one is running.
     pub fn in_use(&self) -> Result<InUse, Stopped> {
         self.ask(Input::InUse)
+    }
+
+    /// The Service of each virtual server that is wanted, in no particular order. Blocks while a sync is running.
+    pub fn owners(&self) -> Result<Vec<(ServiceAddress, ObjectName)>, Stopped> {
+        self.ask(Input::Owners)
     }
 
     /// Stops the writer thread after the sync that is running.

@@ -32,6 +32,7 @@ mod sample;
 mod schedule;
 mod schedulers;
 mod stale_flows;
+mod tally;
 mod waiting;
 mod writer;
 
@@ -42,4 +43,5 @@ pub use observer::{News, Observation, Observer, Subject};
 pub use outlets::{Outlets, StaleFlowOutlet};
 pub use report::{LastSync, Report, Status, Trigger};
 pub use schedule::Timing;
+pub use tally::{Drains, Failure, Repaired, Seam, Tally};
 pub use writer::start;
