@@ -32,9 +32,15 @@ fn served(kernel: &FakeKernel) -> (Running, Receiver<Tally>) {
     let (tallies, told) = channel();
     let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener(tallies))];
     let running = Running::with(kernel, Setup { observers, ..Setup::default() });
-    running
-        .lists(vec![service("web", "10.96.0.1", Tcp)], vec![slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])]);
-    assert_eq!(sum(&told).repairs, BTreeMap::new(), "the first sync makes what is missing, and repairs nothing");
+    running.lists(
+        vec![service("web", "10.96.0.1", Tcp)],
+        vec![slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])],
+    );
+    assert_eq!(
+        sum(&told).repairs,
+        BTreeMap::new(),
+        "the first sync makes what is missing, and repairs nothing"
+    );
     kernel.heal();
     (running, told)
 }
