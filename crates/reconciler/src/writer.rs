@@ -7,13 +7,13 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use ipvs::{Family, ServiceAddress};
+use ipvs::Family;
 use service::{Change, Conflict, Explanation, ObjectName, State};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
-    Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Tally,
-    Timing, Trigger, Unanswered,
+    Handle, InUse, LastSync, News, Observation, Observer, Outlets, Owned, Report, StaleFlowOutlet, Status,
+    Tally, Timing, Trigger, Unanswered,
     draining::Draining,
     handle::{self, Input},
     journal::{Journal, NO_NODE_PORTS},
@@ -140,7 +140,7 @@ impl Writer {
                 drop(answer.send(InUse::of(self.reconciler.state())));
             }
             Input::InUse(answer) => self.curious.push(answer),
-            Input::Owners(answer) => drop(answer.send(self.owners())),
+            Input::Owners(answer) => drop(answer.send(Owned::all(self.reconciler.state()))),
             Input::Stop => {}
         }
     }
@@ -221,12 +221,6 @@ impl Writer {
 
     fn explain(&self, service: &ObjectName) -> Result<Explanation, Unanswered> {
         if self.is_listed() { Ok(self.reconciler.explain(service)) } else { Err(Unanswered::NotListed) }
-    }
-
-    fn owners(&self) -> Vec<(ServiceAddress, ObjectName)> {
-        let state = self.reconciler.state();
-        let owned = |address| Some((address, state.owner(&address)?.clone()));
-        state.virtual_servers().filter_map(|server| owned(server.address)).collect()
     }
 
     fn status(&self) -> Status {

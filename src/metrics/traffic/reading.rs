@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use ipvs::{Id, Ipvs, ObservedRealServer, ServiceAddress, Stats};
-use service::ObjectName;
+use ipvs::{Id, Ipvs, ObservedRealServer, Stats};
+use reconciler::Owned;
 
 use super::series;
 
@@ -23,8 +23,7 @@ pub(super) struct Reading {
 /// A virtual server of a Service.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    pub(super) service: ObjectName,
-    pub(super) address: ServiceAddress,
+    pub(super) owned: Owned,
     pub(super) stats: Stats,
     /// Its real servers, if they are asked for and there is room for them.
     pub(super) real_servers: Vec<ObservedRealServer>,
@@ -35,20 +34,22 @@ impl Reading {
     /// and those that balance a mark, are nobody's Service.
     pub(super) fn take(
         kernel: &mut impl Ipvs,
-        owners: Vec<(ServiceAddress, ObjectName)>,
+        owned: Vec<Owned>,
         endpoints: bool,
     ) -> Result<Self, ipvs::Error> {
-        let mut owners: HashMap<_, _> = owners.into_iter().collect();
+        let mut owned: HashMap<_, _> = owned.into_iter().map(|owned| (owned.address, owned)).collect();
         let mut virtual_servers: Vec<_> = kernel
             .virtual_servers()?
             .into_iter()
             .filter_map(|server| {
                 let Id::Address(address) = server.config.id else { return None };
-                let service = owners.remove(&address)?;
-                Some(Counted { service, address, stats: server.stats, real_servers: Vec::new() })
+                let owned = owned.remove(&address)?;
+                Some(Counted { owned, stats: server.stats, real_servers: Vec::new() })
             })
             .collect();
-        virtual_servers.sort_unstable_by(|a, b| (&a.service, a.address).cmp(&(&b.service, b.address)));
+        virtual_servers.sort_unstable_by(|Counted { owned: a, .. }, Counted { owned: b, .. }| {
+            (&a.service, a.address).cmp(&(&b.service, b.address))
+        });
         let room = MOST_SERIES / series::OF_VIRTUAL_SERVER;
         let beyond = virtual_servers.len().saturating_sub(room);
         virtual_servers.truncate(room);
@@ -59,17 +60,22 @@ impl Reading {
         Ok(reading)
     }
 
-    /// All real servers of a virtual server or none: half of them would look as if they were all.
+    /// All real servers of a virtual server or none: half of them would look as if they were all. Where there is no room
+    /// for those that are wanted, the kernel is not asked for them either.
     fn take_real_servers(&mut self, kernel: &mut impl Ipvs) -> Result<(), ipvs::Error> {
         let mut room = MOST_SERIES - self.virtual_servers.len() * series::OF_VIRTUAL_SERVER;
         for server in &mut self.virtual_servers {
-            let real_servers = kernel.real_servers(server.address.into())?;
-            let series = real_servers.len() * series::OF_REAL_SERVER;
+            let mut series = server.owned.real_servers * series::OF_REAL_SERVER;
             if series <= room {
-                room -= series;
-                server.real_servers = real_servers;
-            } else {
-                self.dropped += series;
+                server.real_servers = kernel.real_servers(server.owned.address.into())?;
+                series = server.real_servers.len() * series::OF_REAL_SERVER;
+            }
+            match room.checked_sub(series) {
+                Some(left) => room = left,
+                None => {
+                    server.real_servers.clear();
+                    self.dropped += series;
+                }
             }
         }
         Ok(())
