@@ -12,7 +12,6 @@ mod observability;
 use std::collections::BTreeSet;
 
 use observability::{alerts, dashboard, expressions, page, panels};
-use serde_json::Value;
 
 /// The names in an expression that could be ours.
 fn metrics(expression: &str) -> BTreeSet<&str> {
@@ -121,5 +120,5 @@ fn panels_have_numbers_of_their_own_and_do_not_overlap() {
             assert!(taken.insert(cell), "{} is where another panel is", panel["title"]);
         }
     }
-    assert!(dashboard["uid"] == Value::from("kube-ipvs"));
+    assert_eq!(dashboard["uid"], "kube-ipvs");
 }

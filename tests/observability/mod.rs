@@ -70,8 +70,11 @@ pub(crate) fn page() -> String {
         Some(Troubles::default()),
     );
     let (ipvs, netfilter, links) = kernel.seams();
-    let timing =
-        Timing { sync_period: Duration::from_hours(1), min_sync_period: Duration::ZERO, drain_timeout: None };
+    let timing = Timing {
+        sync_period: Duration::from_secs(3600),
+        min_sync_period: Duration::ZERO,
+        drain_timeout: None,
+    };
     let (handle, _) = reconciler::start(
         State::new(Options::new("node")),
         metrics.kernel_calls().counted(Kernel { ipvs, netfilter, links }),

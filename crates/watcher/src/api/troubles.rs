@@ -58,3 +58,22 @@ impl Troubles {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_watched_is_counted_until_the_server_is_heard() {
+        let troubles = Troubles::default();
+        assert_eq!((troubles.count(), troubles.last_heard()), (0, None));
+        troubles.begin("services", "refused");
+        troubles.begin("services", "still refused");
+        troubles.begin("nodes", "refused");
+        assert_eq!((troubles.count(), troubles.last_heard()), (2, None));
+        let before = SystemTime::now();
+        troubles.heard("services");
+        assert_eq!(troubles.count(), 1);
+        assert!(troubles.last_heard().is_some_and(|heard| heard >= before));
+    }
+}
