@@ -5,6 +5,7 @@ mod diff;
 mod explain;
 mod flags;
 mod list;
+mod log_level;
 mod output;
 mod question;
 mod resync;
@@ -19,7 +20,7 @@ use watcher::one_line;
 
 pub use flags::{Flags, IdleFlags, KernelFlags, ListenFlags};
 
-use crate::{config, control};
+use crate::{config, control, logging::Level};
 use output::Format;
 use question::Question;
 
@@ -64,6 +65,14 @@ enum Command {
     Resync(Ask),
     /// Print how the daemon stands
     Status(Ask),
+    /// Print what the daemon logs, or have it log something else until it ends
+    LogLevel {
+        /// A number as for `-v`, what RUST_LOG takes (`debug`, `info,reconciler=trace`), or `start`: as at its start
+        #[arg(value_name = "LEVEL")]
+        set: Option<Level>,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
     Cleanup(cleanup::Cleanup),
 }
@@ -93,6 +102,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Explain { service, question }) => explain::explain(&service, &question),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
+        Some(Command::LogLevel { set, ask }) => {
+            log_level::log_level(&ask.control_socket, set, ask.output.format)
+        }
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
     };
     result.unwrap_or_else(|error| {

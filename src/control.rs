@@ -12,7 +12,7 @@ use reconciler::Report;
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
-use crate::advice::Advice;
+use crate::{advice::Advice, logging::Level};
 
 pub use alone::{Alone, NotAlone};
 pub use client::{AskError, ask};
@@ -31,6 +31,12 @@ pub enum Request {
     Explain {
         /// The Service.
         service: ObjectName,
+    },
+    /// Change what is logged, or leave it, and say what it is.
+    LogLevel {
+        /// What to log from now on.
+        #[serde(default)]
+        set: Option<Level>,
     },
     /// Read everything, repair everything, and say what was done.
     Resync,
@@ -73,6 +79,8 @@ pub enum Response {
     Difference(Difference),
     /// To [`Request::Explain`].
     Explanation(Box<Explanation>),
+    /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
+    LogLevel(String),
     /// To [`Request::Resync`]: what was done.
     Report(Report),
     /// To [`Request::Status`]: how things stand.

@@ -39,6 +39,7 @@ use crate::{
     health::Health,
     http::Pages,
     leftovers::{self, ThisNode},
+    logging::Dial,
     preflight,
 };
 use config_file::Unusable;
@@ -58,16 +59,21 @@ const NO_CONTROL_SOCKET: &str = "NoControlSocket";
 
 /// Runs until it is told to stop, or `reread` finds another configuration than `settings`. What was programmed
 /// stays in the kernel: traffic goes on without us.
-pub fn run(settings: &Settings, reread: impl Fn() -> Result<Settings, config::Error>) -> anyhow::Result<()> {
+pub fn run(
+    settings: &Settings,
+    dial: Dial,
+    reread: impl Fn() -> Result<Settings, config::Error>,
+) -> anyhow::Result<()> {
     // The work is done by the writer thread; here are only timers, watches and sockets.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
-    runtime.block_on(take_turn(settings, reread))
+    runtime.block_on(take_turn(settings, dial, reread))
 }
 
 /// Waits until no other daemon runs on this node, then is the one that does.
 async fn take_turn(
     settings: &Settings,
+    dial: Dial,
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
     let mut stop = Stop::new()?;
@@ -92,7 +98,8 @@ async fn take_turn(
     if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
         outbox.post_about_node(NO_CONTROL_SOCKET, one_line(refused));
     }
-    let daemon = Daemon { settings, source: &source, outbox: outbox.as_ref(), unusable: &unusable, control };
+    let daemon =
+        Daemon { settings, source: &source, outbox: outbox.as_ref(), unusable: &unusable, control, dial };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
@@ -106,6 +113,7 @@ struct Daemon<'a> {
     outbox: Option<&'a Outbox>,
     unusable: &'a Unusable,
     control: control::Server,
+    dial: Dial,
 }
 
 impl Daemon<'_> {
@@ -167,7 +175,7 @@ impl Daemon<'_> {
         troubles: Troubles,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, unusable, control } = self;
+        let Self { settings, source, outbox, unusable, control, dial } = self;
         let Opened { kernel, nf_tables_port, binding, families, policy } = opened;
         let Listeners { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write } =
             listeners;
@@ -192,6 +200,7 @@ impl Daemon<'_> {
             troubles: troubles.clone(),
             advice,
             unusable: Unusable::clone(unusable),
+            dial: dial.clone(),
         };
         // When the writer thread is gone the daemon ends; until then there is nobody to tell.
         let news = |change| {

@@ -17,7 +17,7 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(20);
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Diff | Request::Resync => RESYNC_PATIENCE,
-        Request::Explain { .. } | Request::Status => STATUS_PATIENCE,
+        Request::Explain { .. } | Request::LogLevel { .. } | Request::Status => STATUS_PATIENCE,
     }
 }
 
