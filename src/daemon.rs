@@ -129,7 +129,9 @@ impl Daemon<'_> {
         node::serves(&families, settings.effective.bind_address())?;
 
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
-        let (listeners, metrics) = Listeners::new(settings, &families, &health, self.outbox)?;
+        let troubles = Troubles::default();
+        let (listeners, metrics) =
+            Listeners::new(settings, &families, &health, self.outbox, self.source.api_server(&troubles))?;
         // Whoever asks how the daemon is gets an answer also while it waits.
         let mut end = pin!(async {
             select! {
@@ -147,7 +149,7 @@ impl Daemon<'_> {
         oom::adjust(settings.oom_score_adj);
         self.announce(&opened);
         // Boxed: it is large, and moved into place once.
-        Box::pin(self.work(opened, listeners, guard, &health, end)).await
+        Box::pin(self.work(opened, listeners, guard, &health, troubles, end)).await
     }
 
     async fn show(&self, place: Place, pages: impl Pages) -> anyhow::Error {
@@ -170,12 +172,18 @@ impl Daemon<'_> {
         listeners: Listeners,
         guard: Guard,
         health: &Health,
+        troubles: Troubles,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
         let Self { settings, source, outbox, unusable, control, dial } = self;
         let Opened { kernel, nf_tables_port, binding, families, policy } = opened;
-        let Listeners { observers, health_ports, tidying, first_sync, first_write } = listeners;
+        let Listeners { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write } =
+            listeners;
+        let kernel = kernel_calls.counted(kernel);
         let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
+        traffic
+            .start(settings.service_metrics, KernelIpvs::open()?, handle.clone())
+            .context("cannot start the thread that reads traffic")?;
         let another_proxy = AnotherProxy::default();
         let (advice, doorbell) = lookout::start(
             settings.sync_period,
@@ -187,7 +195,6 @@ impl Daemon<'_> {
         let node = ThisNode::new(policy);
         let leftovers =
             leftovers::remove(first_sync, advice.looked(), node, settings.sync_period, another_proxy);
-        let troubles = Troubles::default();
         let operator = Operator {
             handle: handle.clone(),
             troubles: troubles.clone(),

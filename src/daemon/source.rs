@@ -48,6 +48,14 @@ impl Source {
         }
     }
 
+    /// What is told of the API server, if it is one.
+    pub(super) fn api_server(&self, troubles: &Troubles) -> Option<Troubles> {
+        match self {
+            Self::Api(_) => Some(troubles.clone()),
+            Self::Directory(_) => None,
+        }
+    }
+
     /// What is known of the Node before this source has told of it.
     pub(super) fn unknown_node(&self) -> UnknownNode {
         match self {

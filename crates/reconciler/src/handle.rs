@@ -10,7 +10,7 @@ use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::{
-    InUse, Report, Status,
+    InUse, Owned, Report, Status,
     waiting::{Piece, Waiting},
 };
 
@@ -33,6 +33,8 @@ pub(crate) enum Input {
     Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
     /// Say what Services use of the node, once the first sync has ended.
     InUse(Sender<InUse>),
+    /// Say whose each virtual server is.
+    Owners(Sender<Vec<Owned>>),
     /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
     Stop,
 }
@@ -132,6 +134,11 @@ impl Handle {
     /// What Services use of the node itself. Blocks until the first sync has ended, and while one is running.
     pub fn in_use(&self) -> Result<InUse, Stopped> {
         self.ask(Input::InUse)
+    }
+
+    /// The virtual servers that are wanted, and whose they are, in no particular order. Blocks while a sync is running.
+    pub fn owners(&self) -> Result<Vec<Owned>, Stopped> {
+        self.ask(Input::Owners)
     }
 
     /// Stops the writer thread after the sync that is running.

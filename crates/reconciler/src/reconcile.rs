@@ -1,6 +1,11 @@
 //! One sync: read what must be read, compare, carry out.
 
-use std::{borrow::Cow, collections::BTreeSet, net::IpAddr, time::Instant};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashSet},
+    net::IpAddr,
+    time::Instant,
+};
 
 use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
@@ -13,11 +18,12 @@ use watcher::{
 };
 
 use crate::{
-    Report, Trigger,
+    Repaired, Report, Tally, Trigger,
     about::{in_doubt, is_about, touch},
     apply::{Outcome, apply},
     closed::Closed,
     draining::Draining,
+    rotation::rotate,
     sample::Sample,
     schedulers,
 };
@@ -38,6 +44,7 @@ pub(crate) struct Reconciler {
     /// Where the image may be wrong since the last sync.
     reread: Reread,
     draining: Draining,
+    schedulers: schedulers::Known,
     /// How many virtual servers keep their scheduler for now.
     postponed: usize,
     /// Tables and kube-ipvs0, where the last sync failed to make them so: to do it now is no repair.
@@ -77,6 +84,14 @@ enum Depth {
     Part,
 }
 
+/// What something else had changed.
+#[derive(Debug, Default)]
+struct Repairs {
+    /// The first ones, in words.
+    first: Vec<String>,
+    counts: BTreeMap<Repaired, usize>,
+}
+
 /// A sync that has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Synced {
@@ -87,6 +102,7 @@ pub(crate) struct Synced {
     pub(crate) stale_flows: BTreeSet<StaleFlow>,
     /// The first operations about nothing that is known to have changed: somebody else changed the kernel.
     pub(crate) repairs: Vec<String>,
+    pub(crate) tally: Tally,
     /// Something was put off that would succeed now.
     pub(crate) unfinished: bool,
 }
@@ -103,6 +119,7 @@ impl Reconciler {
             touched: Touched::default(),
             reread: Reread::default(),
             draining,
+            schedulers: schedulers::Known::default(),
             postponed: 0,
             failed_foundations: Vec::new(),
             patience: PATIENCE,
@@ -186,6 +203,11 @@ impl Reconciler {
         let begin = Instant::now();
         let mut touched = std::mem::take(&mut self.touched);
         let reread = std::mem::take(&mut self.reread);
+        if trigger == Trigger::Forced {
+            // Whoever asks may have loaded a module.
+            self.schedulers = schedulers::Known::default();
+            touched.merge(self.state.apply(self.schedulers.news()));
+        }
         // Whatever goes wrong from here on, without an image the next sync reads everything.
         let image = self.image.take().filter(|_| !trigger.reads_everything());
         let looked_at: Vec<_> = match &image {
@@ -194,7 +216,7 @@ impl Reconciler {
         };
         touched.virtual_servers.extend(looked_at);
         let read = debug_span!("read").in_scope(|| self.read(image, trigger, reread, &mut touched));
-        let synced = match read {
+        let mut synced = match read {
             Ok(mut reading) => {
                 for (of, server) in self.draining.expired(begin) {
                     reading.image.expire(&of, &server);
@@ -206,6 +228,9 @@ impl Reconciler {
                 Synced { outcome: Outcome::unread(&error), ..Synced::default() }
             }
         };
+        let cut_off = synced.outcome.cut_off.iter().map(|(_, connections)| connections).sum();
+        synced.tally.failures = std::mem::take(&mut synced.outcome.failed);
+        synced.tally.drains = self.draining.tally(cut_off);
         // What could not be compared is still to be.
         if synced.outcome.unread.is_some() {
             self.touched.merge(touched);
@@ -260,7 +285,8 @@ impl Reconciler {
         touched.merge(self.hear_node_addresses(&image));
         if in_short {
             let all: Vec<_> = image.virtual_servers.keys().copied().collect();
-            self.count_connections(&mut image, all)?;
+            self.count_connections(&mut image, all.iter().copied())?;
+            self.read_thresholds(&mut image, all)?;
         }
         Ok(Reading { image, depth: Depth::Read, drift: Drift::default() })
     }
@@ -292,6 +318,21 @@ impl Reconciler {
         Ok(())
     }
 
+    /// Reads these virtual servers' real servers again, where thresholds are wanted: in short, none are seen.
+    fn read_thresholds(
+        &mut self,
+        image: &mut Observed,
+        of: impl IntoIterator<Item = ServiceAddress>,
+    ) -> Result<(), ReadError> {
+        for address in of {
+            let wanted = self.state.virtual_server(&address);
+            if wanted.is_some_and(|it| it.real_servers.iter().any(|real| real.upper_threshold != 0)) {
+                image.refresh_real_servers(&mut self.kernel, address)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Tells the desired state which addresses the node has. The same as before touch nothing.
     fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
         self.state.apply(Change::NodeAddresses(image.links.node_addresses.clone()))
@@ -300,24 +341,34 @@ impl Reconciler {
     /// Compares with a fresh image, and makes the kernel as desired.
     fn converge(&mut self, reading: Reading, trigger: Trigger, touched: &Touched) -> Synced {
         let Reading { image, depth, drift } = reading;
-        let mut compared = Cow::Borrowed(touched);
+        let (mut touched, mut compared) = (Cow::Borrowed(touched), Cow::Borrowed(touched));
         if !drift.virtual_servers.is_empty() {
             compared.to_mut().virtual_servers.extend(drift.virtual_servers);
         }
-        let scope = match depth {
-            Depth::Read => Scope::All,
-            // Nothing but a fault in what is kept here could be found so; it would stay for ever otherwise.
-            Depth::Verified if self.sample.begins_anew() => Scope::All,
-            Depth::Verified | Depth::Part => Scope::Touched(&compared, drift.parts),
+        // Nothing but a fault in what is kept here could be found by a comparison of everything that was verified; it
+        // would stay for ever otherwise.
+        let everything = depth == Depth::Read || depth == Depth::Verified && self.sample.begins_anew();
+        let parts = drift.parts;
+        let differences = |state: &State, compared: &Touched| {
+            let scope = if everything { Scope::All } else { Scope::Touched(compared, parts) };
+            debug_span!("compare").in_scope(|| diff(state, &image, scope, &self.ours))
         };
         let full = depth != Depth::Part;
-        let mut plan = debug_span!("compare").in_scope(|| diff(&self.state, &image, scope, &self.ours));
+        let mut plan = differences(&self.state, &compared);
+        let usual = self.state.options().scheduler;
+        if self.schedulers.look_for_those_of(&plan, &image, usual, &mut *self.kernel.ipvs) {
+            let concerned = self.state.apply(self.schedulers.news());
+            touched.to_mut().merge(concerned.clone());
+            compared.to_mut().merge(concerned);
+            plan = differences(&self.state, &compared);
+        }
         let postponed = schedulers::put_off(&mut plan, &image, schedulers::AT_ONCE);
-        let repairs = self.repairs(&plan, touched);
-        self.adopted |= full;
+        rotate(&mut plan, &self.state.options().node_name);
 
         debug!(?trigger, operations = plan.len(), "plan");
         let mut outcome = self.carry_out(image, &plan);
+        let repairs = self.repairs(&plan, &touched, &outcome);
+        self.adopted |= full;
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
         // Where something was put off, it must not be made up for without what it waits for.
         let once_more = self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers));
@@ -345,7 +396,9 @@ impl Reconciler {
         self.touched.virtual_servers.extend(postponed);
         self.note_draining(depth == Depth::Read, &compared.virtual_servers);
         let stale_flows = std::mem::take(&mut outcome.stale_flows).finish(self.image.as_ref());
-        Synced { full, outcome, stale_flows, repairs, unfinished }
+        let Repairs { first: repairs, counts } = repairs;
+        let tally = Tally { repairs: counts, ..Tally::default() };
+        Synced { full, outcome, stale_flows, repairs, tally, unfinished }
     }
 
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> Outcome {
@@ -377,14 +430,26 @@ impl Reconciler {
         self.carry_out(image, &plan)
     }
 
-    /// The operations about nothing that is known to have changed. The first reading finds whatever an earlier
+    /// What was done about nothing that is known to have changed. The first reading finds whatever an earlier
     /// daemon left, and repairs nothing.
-    fn repairs(&self, plan: &Plan, touched: &Touched) -> Vec<String> {
+    fn repairs(&self, plan: &Plan, touched: &Touched, outcome: &Outcome) -> Repairs {
+        let mut repairs = Repairs::default();
+        if !self.adopted {
+            return repairs;
+        }
+        let failed: HashSet<_> = outcome.failures.iter().map(|(operation, _)| operation).collect();
         let unexpected = plan.operations().filter(|operation| {
-            !is_about(operation, touched) && !self.failed_foundations.contains(operation)
+            !is_about(operation, touched)
+                && !self.failed_foundations.contains(operation)
+                && !failed.contains(operation)
         });
-        let count = if self.adopted { Report::MOST_REPAIRS } else { 0 };
-        unexpected.take(count).map(|operation| operation.to_string()).collect()
+        for operation in unexpected {
+            *repairs.counts.entry(Repaired::by(&operation)).or_default() += 1;
+            if repairs.first.len() < Report::MOST_REPAIRS {
+                repairs.first.push(operation.to_string());
+            }
+        }
+        repairs
     }
 
     /// Remembers which real servers drain: of all virtual servers after everything was read, else of those that were

@@ -13,8 +13,8 @@ use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
-    Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status, Timing,
-    Trigger, Unanswered,
+    Handle, InUse, LastSync, News, Observation, Observer, Outlets, Owned, Report, StaleFlowOutlet, Status,
+    Tally, Timing, Trigger, Unanswered,
     draining::Draining,
     handle::{self, Input},
     journal::{Journal, NO_NODE_PORTS},
@@ -141,6 +141,7 @@ impl Writer {
                 drop(answer.send(InUse::of(self.reconciler.state())));
             }
             Input::InUse(answer) => self.curious.push(answer),
+            Input::Owners(answer) => drop(answer.send(Owned::all(self.reconciler.state()))),
             Input::Stop => {}
         }
     }
@@ -164,7 +165,7 @@ impl Writer {
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
         let span = debug_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
-        let Synced { full, outcome, stale_flows, repairs, unfinished } = self.reconciler.sync(trigger);
+        let Synced { full, outcome, stale_flows, repairs, tally, unfinished } = self.reconciler.sync(trigger);
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
         }
@@ -177,7 +178,7 @@ impl Writer {
         let report = Report::new(trigger, full, &outcome, repairs, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.journal.record(&report, &outcome);
-        self.observe(&report, read != Read::Nothing && !outcome.lacks_foundation());
+        self.observe(&report, &tally, read != Read::Nothing && !outcome.lacks_foundation());
         if read != Read::Nothing {
             self.journal.node_ports(self.reconciler.state().node_ports_are_nowhere());
         }
@@ -199,10 +200,10 @@ impl Writer {
         }
     }
 
-    fn observe(&mut self, report: &Report, complete: bool) {
+    fn observe(&mut self, report: &Report, tally: &Tally, complete: bool) {
         let triggered_at = if complete { std::mem::take(&mut self.triggered_at) } else { Vec::new() };
         let state = self.reconciler.state();
-        let observation = Observation { report, complete, state, triggered_at: &triggered_at };
+        let observation = Observation { report, tally, complete, state, triggered_at: &triggered_at };
         self.observers.iter_mut().for_each(|observer| observer.synced(&observation));
     }
 

@@ -44,7 +44,7 @@ impl Retry {
 
     /// The server answered as it should.
     pub(super) fn succeeded(&mut self) {
-        self.troubles.end(self.resource);
+        self.troubles.heard(self.resource);
         if let Some((since, _)) = self.trouble.take() {
             info!("watching {} again after {:.1} s", self.resource, since.elapsed().as_secs_f64());
         }
