@@ -90,8 +90,8 @@ pub(crate) fn page() -> String {
     traffic.start(ServiceMetrics::Endpoint, kernel, handle).unwrap();
     let pages = MetricsPages::new(Arc::new(metrics), traffic, &json!({})).unwrap();
     runtime.block_on(async {
-        pages.ready("/metrics").await;
-        pages.page(&Method::GET, "/metrics").into_body()
+        let traffic = pages.appendix("/metrics").await;
+        pages.page(&Method::GET, "/metrics").into_body() + str::from_utf8(&traffic).unwrap()
     })
 }
 
