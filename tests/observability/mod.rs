@@ -108,6 +108,7 @@ fn web() -> (Service, EndpointSlice) {
         serving: true,
         terminating: false,
         node: None,
+        zone: None,
         zone_hints: Box::default(),
         node_hints: Box::default(),
     };
@@ -118,6 +119,7 @@ fn web() -> (Service, EndpointSlice) {
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: vec![endpoint],
         triggered_at: None,
+        weight: None,
         problems: Vec::new(),
     };
     (service, slice)
