@@ -3,7 +3,9 @@
 use std::io;
 
 use dummy_interface::Links;
-use ipvs::{Command, Id, Ipvs, ObservedRealServer, ObservedVirtualServer, survey::VirtualServerSummary};
+use ipvs::{
+    Command, Id, Ipvs, ObservedRealServer, ObservedVirtualServer, Scheduler, survey::VirtualServerSummary,
+};
 use netfilter::Netfilter;
 use prometheus_client::registry::Registry;
 use reconciler::Seam;
@@ -92,6 +94,10 @@ impl Ipvs for Counted<dyn Ipvs + Send> {
         self.seam.survey(show)
     }
 
+    fn may_load(&mut self, scheduler: Scheduler) -> bool {
+        self.seam.may_load(scheduler)
+    }
+
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {
         self.calls.writes.add(commands.len());
         self.seam.apply(commands)
@@ -127,7 +133,7 @@ impl Links for Counted<dyn Links + Send> {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{Protocol, Scheduler, ServiceAddress, VirtualServer};
+    use ipvs::{Protocol, ServiceAddress, VirtualServer};
     use testkit::FakeKernel;
     use watcher::Observed;
 
