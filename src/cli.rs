@@ -1,5 +1,6 @@
 //! The command line.
 
+mod ago;
 mod cleanup;
 mod diff;
 mod explain;

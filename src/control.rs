@@ -5,18 +5,18 @@
 mod alone;
 mod client;
 mod server;
+mod status;
 
 use serde::{Deserialize, Serialize};
 
-use reconciler::Report;
+use reconciler::{Holder, Report};
 use service::{Explanation, ObjectName};
 use watcher::Plan;
-
-use crate::advice::Advice;
 
 pub use alone::{Alone, NotAlone};
 pub use client::{AskError, ask};
 pub use server::{Answers, NoSocket, Server};
+pub use status::{About, Kernel, Source, Status};
 
 /// Where the socket is unless the command line says otherwise.
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
@@ -32,6 +32,8 @@ pub enum Request {
         /// The Service.
         service: ObjectName,
     },
+    /// Say which Service has which address and port.
+    Holders,
     /// Read everything, repair everything, and say what was done.
     Resync,
     /// Say how things stand.
@@ -43,17 +45,6 @@ impl Request {
     pub fn decode(line: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(line)
     }
-}
-
-/// How things stand.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// With what is programmed.
-    #[serde(flatten)]
-    pub programmed: reconciler::Status,
-    /// With the node: what hurts traffic to Services. It does not keep anything from being programmed.
-    #[serde(default)]
-    pub advice: Vec<Advice>,
 }
 
 /// What differs between the kernel and what is wanted.
@@ -73,6 +64,8 @@ pub enum Response {
     Difference(Difference),
     /// To [`Request::Explain`].
     Explanation(Box<Explanation>),
+    /// To [`Request::Holders`], in no particular order.
+    Holders(Vec<Holder>),
     /// To [`Request::Resync`]: what was done.
     Report(Report),
     /// To [`Request::Status`]: how things stand.

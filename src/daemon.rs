@@ -1,5 +1,6 @@
 //! The daemon: what is around the writer thread.
 
+mod about;
 mod config_file;
 mod conntrack;
 mod credentials;
@@ -23,13 +24,14 @@ mod writer;
 use std::{
     pin::{Pin, pin},
     sync::Arc,
+    time::Instant,
 };
 
 use anyhow::{Context, bail};
-use ipvs::KernelIpvs;
+use ipvs::{Family, KernelIpvs};
 use tokio::{runtime::Builder, select};
 use tracing::info;
-use watcher::{api::Troubles, one_line};
+use watcher::{api::Watches, one_line};
 
 use crate::{
     advice::AnotherProxy,
@@ -41,6 +43,7 @@ use crate::{
     leftovers::{self, ThisNode},
     preflight,
 };
+use about::About;
 use config_file::Unusable;
 use credentials::Credentials;
 use kernel::Opened;
@@ -92,7 +95,10 @@ async fn take_turn(
     if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
         outbox.post_about_node(NO_CONTROL_SOCKET, one_line(refused));
     }
-    let daemon = Daemon { settings, source: &source, outbox: outbox.as_ref(), unusable: &unusable, control };
+    let watches = Watches::default();
+    let about = About::new(&settings.node_name, Instant::now(), &source, &watches);
+    let (source, outbox, unusable) = (&source, outbox.as_ref(), &unusable);
+    let daemon = Daemon { settings, source, outbox, unusable, watches, about, control };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
@@ -105,6 +111,8 @@ struct Daemon<'a> {
     source: &'a Source,
     outbox: Option<&'a Outbox>,
     unusable: &'a Unusable,
+    watches: Watches,
+    about: About,
     control: control::Server,
 }
 
@@ -148,7 +156,8 @@ impl Daemon<'_> {
 
     fn announce(&self, Opened { binding, families, .. }: &Opened) {
         let Settings { node_name, scheduler, .. } = self.settings;
-        info!(node = node_name, %scheduler, ?binding, ?families, "kube-ipvs starts");
+        let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
+        info!(node = node_name, %scheduler, %binding, families, "kube-ipvs starts");
         if let Some(outbox) = self.outbox {
             outbox
                 .post_of_proxy(Cause::STARTING, concat!("kube-ipvs ", env!("CARGO_PKG_VERSION")).to_owned());
@@ -164,8 +173,8 @@ impl Daemon<'_> {
         health: &Health,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, unusable, control } = self;
-        let Opened { kernel, nf_tables_port, binding, families, policy } = opened;
+        let Self { settings, source, outbox, unusable, watches, about, control } = self;
+        let Opened { kernel, nf_tables_port, binding, families, policy, found } = opened;
         let Listeners { observers, health_ports, tidying, first_sync, first_write } = listeners;
         let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
         let another_proxy = AnotherProxy::default();
@@ -179,10 +188,10 @@ impl Daemon<'_> {
         let node = ThisNode::new(policy);
         let leftovers =
             leftovers::remove(first_sync, advice.looked(), node, settings.sync_period, another_proxy);
-        let troubles = Troubles::default();
         let operator = Operator {
+            about: about.clone().with(found),
             handle: handle.clone(),
-            troubles: troubles.clone(),
+            watches: watches.clone(),
             advice,
             unusable: Unusable::clone(unusable),
         };
@@ -195,7 +204,7 @@ impl Daemon<'_> {
 
         let end = select! {
             end = end => end,
-            error = source.follow(&settings.node_name, &troubles, news) => Err(error),
+            error = source.follow(&settings.node_name, watches, news) => Err(error),
             error = guard.broken() => Err(error),
             error = links::follow(binding, &handle) => Err(error),
             never = nf_tables::follow(nf_tables_port, &handle, &doorbell, first_write) => match never {},

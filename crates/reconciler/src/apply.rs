@@ -1,6 +1,9 @@
 //! Carrying out a plan.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
 
 use ipvs::{Command, Id, Protocol, ServiceAddress};
 use netfilter::{
@@ -8,15 +11,15 @@ use netfilter::{
     Element,
 };
 use netlink::{Errno, Refusal};
-use watcher::{Batch, Kernel, Observed, Operation, Plan, ReadError, one_line};
+use watcher::{Batch, Kernel, Observed, Operation, OperationKind, Plan, ReadError, one_line};
 
 use crate::{closed::Closed, stale_flows::StaleFlows};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// How many operations were carried out.
-    pub(crate) done: usize,
+    /// How many operations were carried out, by kind.
+    pub(crate) done: BTreeMap<OperationKind, usize>,
     /// The operations that were not, with the cause, in words.
     pub(crate) failures: Vec<(Operation, String)>,
     /// TCP real servers removed although they had connections, and how many.
@@ -32,7 +35,9 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Adds what came of a second plan.
     pub(crate) fn extend(&mut self, other: Self) {
-        self.done += other.done;
+        for (kind, count) in other.done {
+            *self.done.entry(kind).or_default() += count;
+        }
         self.failures.extend(other.failures);
         self.cut_off.extend(other.cut_off);
         self.stale_flows.extend(other.stale_flows);
@@ -169,7 +174,7 @@ impl Run<'_> {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
                     self.outcome.stale_flows.take(&operation, self.observed);
                     self.observed.carried_out(&operation);
-                    self.outcome.done += 1;
+                    *self.outcome.done.entry(operation.kind()).or_default() += 1;
                 }
             }
         }

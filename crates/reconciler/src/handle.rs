@@ -10,7 +10,7 @@ use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::{
-    InUse, Report, Status,
+    Holder, InUse, Report, Status,
     waiting::{Piece, Waiting},
 };
 
@@ -31,6 +31,8 @@ pub(crate) enum Input {
     Compare(Sender<Result<Plan, Unanswered>>),
     /// Say why a Service is served as it is.
     Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
+    /// Say which Service has which address and port.
+    Holders(Sender<Result<Vec<Holder>, Unanswered>>),
     /// Say what Services use of the node, once the first sync has ended.
     InUse(Sender<InUse>),
     /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
@@ -122,6 +124,11 @@ impl Handle {
     /// Why a Service is served on this node as it is. Blocks while a sync is running.
     pub fn explain(&self, service: ObjectName) -> Result<Explanation, Unanswered> {
         self.ask(|answer| Input::Explain(service, answer))?
+    }
+
+    /// Which Service has which address and port, in no particular order. Blocks while a sync is running.
+    pub fn holders(&self) -> Result<Vec<Holder>, Unanswered> {
+        self.ask(Input::Holders)?
     }
 
     /// How things stand. Blocks while a sync is running.
