@@ -3,6 +3,8 @@
 mod ago;
 mod cleanup;
 mod diff;
+#[cfg(test)]
+mod documented;
 mod explain;
 mod flags;
 mod list;

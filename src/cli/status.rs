@@ -25,3 +25,16 @@ pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> 
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::documented::{assert_documented, pretty},
+        sample,
+    };
+
+    #[test]
+    fn its_json_is_documented() {
+        assert_documented("status", &pretty(&sample::status()));
+    }
+}
