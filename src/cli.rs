@@ -13,6 +13,7 @@ mod question;
 mod resync;
 mod run;
 mod status;
+mod top;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -67,6 +68,8 @@ enum Command {
     Resync(Ask),
     /// Print how the daemon stands
     Status(Ask),
+    /// Show what goes through each Service and real server, as top does
+    Top(top::Top),
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
     Cleanup(cleanup::Cleanup),
 }
@@ -96,6 +99,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Explain { service, question }) => explain::explain(&service, &question),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
+        Some(Command::Top(asked)) => top::top(asked),
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
     };
     result.unwrap_or_else(|error| {
