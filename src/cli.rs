@@ -2,6 +2,7 @@
 
 mod ago;
 mod cleanup;
+mod completion;
 mod diff;
 #[cfg(test)]
 mod documented;
@@ -17,7 +18,7 @@ mod top;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use service::ObjectName;
 use watcher::one_line;
 
@@ -70,6 +71,8 @@ enum Command {
     Status(Ask),
     /// Show what goes through each Service and real server, as top does
     Top(top::Top),
+    /// Print a script that completes this program's command lines in a shell
+    Completion(completion::Completion),
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
     Cleanup(cleanup::Cleanup),
 }
@@ -100,6 +103,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
         Some(Command::Top(asked)) => top::top(asked),
+        Some(Command::Completion(asked)) => completion::completion(asked),
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
     };
     result.unwrap_or_else(|error| {
@@ -123,6 +127,11 @@ fn complain(error: &anyhow::Error) {
 /// Parses a command line, the program's name first.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
     CommandLine::try_parse_from(arguments.into_iter().map(hyphenated))
+}
+
+/// The definition of the command line, for what is made of it.
+pub fn command() -> clap::Command {
+    CommandLine::command()
 }
 
 impl CommandLine {
