@@ -87,7 +87,9 @@ impl Lines {
             Source::Manifests { directory } => self.line("manifests", &directory.display().to_string()),
             Source::ApiServer { address, watches } => {
                 self.line("API server", address);
-                watches.iter().for_each(|watch| self.watch(watch));
+                for watch in watches {
+                    self.watch(watch);
+                }
             }
         }
     }
@@ -117,7 +119,9 @@ impl Lines {
             "kernel",
             &format!("{release}, IPVS {ipvs}; {families}; VIPs as {binding}; scheduler {scheduler}"),
         );
-        lacks.iter().for_each(|feature| self.line("kernel lacks", feature));
+        for feature in lacks {
+            self.line("kernel lacks", feature);
+        }
     }
 
     fn troubles(&mut self, status: &reconciler::Status, advice: &[Advice]) {
@@ -127,7 +131,9 @@ impl Lines {
         for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
             self.line("failed", failure);
         }
-        status.problems.iter().for_each(|problem| self.line("problem", problem));
+        for problem in &status.problems {
+            self.line("problem", problem);
+        }
         for advice in advice {
             let about = match advice.severity {
                 Severity::Warning => "warning",

@@ -17,7 +17,9 @@ pub(super) fn text(frame: &Frame, apart: bool) -> String {
         text.push('\n');
     }
     line(&mut text, width, &HEAD);
-    lines.iter().for_each(|cells| line(&mut text, width, cells));
+    for cells in &lines {
+        line(&mut text, width, cells);
+    }
     text
 }
 

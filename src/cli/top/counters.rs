@@ -17,6 +17,7 @@ pub(super) struct Counters {
 
 /// The same for a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[allow(clippy::struct_field_names, reason = "as they are printed, beside the counters")]
 pub(super) struct Rates {
     pub(super) connections_per_second: f64,
     pub(super) packets_in_per_second: f64,

@@ -33,10 +33,11 @@ fn press(view: &mut View, keys: &str) {
 
 /// What is on a terminal of this height, without the blanks at the ends of lines.
 fn drawn(view: &mut View, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(84, height)).unwrap();
+    let mut terminal = Terminal::new(TestBackend::new(86, height)).unwrap();
     terminal.draw(|frame| draw(view, frame)).unwrap();
-    let lines = terminal.backend().to_string();
-    lines.lines().map(|line| format!("{}\n", line.trim_matches('"').trim_end())).collect()
+    let quoted = terminal.backend().to_string();
+    let lines: Vec<_> = quoted.lines().map(|line| line.trim_matches('"').trim_end()).collect();
+    lines.join("\n") + "\n"
 }
 
 /// The names of the rows that are on it.
@@ -58,13 +59,7 @@ default/dns                        3       1       0      1.5     1.5      150  
 
 q quit  h help  / filter  r real servers  sort: n a i c p b
 ";
-    let mut terminal = Terminal::new(TestBackend::new(86, 7)).unwrap();
-    let mut view = view();
-    terminal.draw(|frame| draw(&mut view, frame)).unwrap();
-    let lines = terminal.backend().to_string();
-    let lines: String =
-        lines.lines().map(|line| format!("{}\n", line.trim_matches('"').trim_end())).collect();
-    assert_eq!(lines, expected);
+    assert_eq!(drawn(&mut view(), 7), expected);
 }
 
 #[test]
