@@ -9,7 +9,8 @@ mod status;
 
 use serde::{Deserialize, Serialize};
 
-use reconciler::{Holder, Report};
+use ipvs::ServiceAddress;
+use reconciler::Report;
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
@@ -32,8 +33,8 @@ pub enum Request {
         /// The Service.
         service: ObjectName,
     },
-    /// Say which Service has which address and port.
-    Holders,
+    /// Say whose each virtual server is.
+    Owners,
     /// Read everything, repair everything, and say what was done.
     Resync,
     /// Say how things stand.
@@ -64,8 +65,8 @@ pub enum Response {
     Difference(Difference),
     /// To [`Request::Explain`].
     Explanation(Box<Explanation>),
-    /// To [`Request::Holders`], in no particular order.
-    Holders(Vec<Holder>),
+    /// To [`Request::Owners`], in no particular order.
+    Owners(Vec<(ServiceAddress, ObjectName)>),
     /// To [`Request::Resync`]: what was done.
     Report(Report),
     /// To [`Request::Status`]: how things stand.

@@ -103,7 +103,7 @@ fn a_token_that_no_longer_counts_is_replaced_by_the_renewed_one_without_a_restar
     let daemon = Daemon::start(&lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy()]).unwrap();
     eventually("status tells what the API server says", || {
         let status = daemon.ask(&lab.node, "status")?;
-        ensure!(status.contains("Unauthorized"), "{status}");
+        ensure!(status.contains("Unauthorized") && status.contains("nodes NOT watched for "), "{status}");
         Ok(())
     })
     .unwrap();
@@ -115,6 +115,14 @@ fn a_token_that_no_longer_counts_is_replaced_by_the_renewed_one_without_a_restar
         Ok(())
     })
     .unwrap();
+    let status = daemon.status(&lab.node).unwrap();
+    let watches = status["daemon"]["source"]["watches"].as_array().unwrap();
+    let text = |watch: &Value, field: &str| watch[field].as_str().unwrap().to_owned();
+    let states: Vec<_> =
+        watches.iter().map(|watch| text(watch, "resource") + " " + &text(watch, "state")).collect();
+    assert_eq!(states, ["endpointslices watching", "nodes watching", "services watching"]);
+    let past = watches[1]["last_failure"]["cause"].as_str().unwrap();
+    assert!(past.contains("Unauthorized"), "what went wrong is not forgotten: {status:#}");
     assert_eq!(daemon.log().matches("kube-ipvs starts").count(), 1, "{}", daemon.log());
     server.delete_node("node").unwrap();
 }

@@ -145,7 +145,7 @@ impl Answers for Waiting {
     fn answer(&self, request: Request) -> Response {
         let problems: Vec<_> = [self.reason()].into_iter().chain(self.watches.troubles()).collect();
         match request {
-            Request::Diff | Request::Explain { .. } | Request::Holders | Request::Resync => {
+            Request::Diff | Request::Explain { .. } | Request::Owners | Request::Resync => {
                 Response::Error(problems.join("; "))
             }
             Request::Status => {

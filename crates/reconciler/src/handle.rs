@@ -6,11 +6,12 @@ use std::sync::{
 };
 
 use dummy_interface::Changed;
+use ipvs::ServiceAddress;
 use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::{
-    Holder, InUse, Report, Status,
+    InUse, Report, Status,
     waiting::{Piece, Waiting},
 };
 
@@ -31,10 +32,10 @@ pub(crate) enum Input {
     Compare(Sender<Result<Plan, Unanswered>>),
     /// Say why a Service is served as it is.
     Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
-    /// Say which Service has which address and port.
-    Holders(Sender<Result<Vec<Holder>, Unanswered>>),
     /// Say what Services use of the node, once the first sync has ended.
     InUse(Sender<InUse>),
+    /// Say whose each virtual server is.
+    Owners(Sender<Vec<(ServiceAddress, ObjectName)>>),
     /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
     Stop,
 }
@@ -126,11 +127,6 @@ impl Handle {
         self.ask(|answer| Input::Explain(service, answer))?
     }
 
-    /// Which Service has which address and port, in no particular order. Blocks while a sync is running.
-    pub fn holders(&self) -> Result<Vec<Holder>, Unanswered> {
-        self.ask(Input::Holders)?
-    }
-
     /// How things stand. Blocks while a sync is running.
     pub fn status(&self) -> Result<Status, Stopped> {
         self.ask(Input::Status)
@@ -139,6 +135,11 @@ impl Handle {
     /// What Services use of the node itself. Blocks until the first sync has ended, and while one is running.
     pub fn in_use(&self) -> Result<InUse, Stopped> {
         self.ask(Input::InUse)
+    }
+
+    /// The Service of each virtual server that is wanted, in no particular order. Blocks while a sync is running.
+    pub fn owners(&self) -> Result<Vec<(ServiceAddress, ObjectName)>, Stopped> {
+        self.ask(Input::Owners)
     }
 
     /// Stops the writer thread after the sync that is running.

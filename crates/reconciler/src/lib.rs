@@ -19,7 +19,6 @@ mod closed;
 mod conflicts;
 mod draining;
 mod handle;
-mod holder;
 mod in_use;
 mod journal;
 mod notice;
@@ -38,7 +37,6 @@ mod waiting;
 mod writer;
 
 pub use handle::{Handle, Stopped, Unanswered};
-pub use holder::Holder;
 pub use in_use::InUse;
 pub use notice::{Notice, Notices, Reason};
 pub use observer::{News, Observation, Observer, Subject};

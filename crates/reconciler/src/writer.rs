@@ -7,13 +7,13 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use ipvs::Family;
+use ipvs::{Family, ServiceAddress};
 use service::{Change, Conflict, Explanation, ObjectName, State};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
-    Drain, Handle, Holder, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet,
-    Status, Timing, Trigger, Unanswered,
+    Drain, Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status,
+    Timing, Trigger, Unanswered,
     draining::Draining,
     handle::{self, Input},
     journal::{Journal, NO_NODE_PORTS},
@@ -141,11 +141,11 @@ impl Writer {
             Input::Status(answer) => drop(answer.send(self.status())),
             Input::Compare(answer) => self.comparing.push(answer),
             Input::Explain(service, answer) => drop(answer.send(self.explain(&service))),
-            Input::Holders(answer) => drop(answer.send(self.holders())),
             Input::InUse(answer) if self.last.is_some() => {
                 drop(answer.send(InUse::of(self.reconciler.state())));
             }
             Input::InUse(answer) => self.curious.push(answer),
+            Input::Owners(answer) => drop(answer.send(self.owners())),
             Input::Stop => {}
         }
     }
@@ -235,8 +235,10 @@ impl Writer {
         if self.is_listed() { Ok(self.reconciler.explain(service)) } else { Err(Unanswered::NotListed) }
     }
 
-    fn holders(&self) -> Result<Vec<Holder>, Unanswered> {
-        if self.is_listed() { Ok(Holder::all(self.reconciler.state())) } else { Err(Unanswered::NotListed) }
+    fn owners(&self) -> Vec<(ServiceAddress, ObjectName)> {
+        let state = self.reconciler.state();
+        let owned = |address| Some((address, state.owner(&address)?.clone()));
+        state.virtual_servers().filter_map(|server| owned(server.address)).collect()
     }
 
     fn status(&self) -> Status {

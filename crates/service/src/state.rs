@@ -99,11 +99,6 @@ impl State {
         self.claims.holder(of)
     }
 
-    /// Every address and port that a Service has, with the Service, in no particular order.
-    pub fn owners(&self) -> impl Iterator<Item = (&ServiceAddress, &ObjectName)> {
-        self.claims.holders()
-    }
-
     /// How soon an address must work, with all that is served there: as its most urgent Service. Otherwise
     /// that one would open the door before the others' virtual servers are there.
     pub fn urgency(&self, of: &IpAddr) -> Urgency {

@@ -6,7 +6,6 @@ use ipvs::{
     Id, ObservedRealServer, ObservedVirtualServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats,
     VirtualServer,
 };
-use reconciler::Holder;
 
 use super::{frame::Frame, meter::Meter, names::Names, sample::Sample};
 
@@ -48,12 +47,12 @@ pub(super) fn server(
 
 /// Two addresses are of default/web, one of default/dns.
 pub(super) fn names() -> Names {
-    let holder = |address, service: &str| Holder { address, service: service.parse().unwrap() };
+    let owned = |address, service: &str| (address, service.parse().unwrap());
     let mut names = Names::default();
     names.learn(vec![
-        holder(vip(10, 80), "default/web"),
-        holder(vip(11, 80), "default/web"),
-        holder(vip(20, 53), "default/dns"),
+        owned(vip(10, 80), "default/web"),
+        owned(vip(11, 80), "default/web"),
+        owned(vip(20, 53), "default/dns"),
     ]);
     names
 }

@@ -7,7 +7,6 @@ use std::{
 };
 
 use ipvs::{Id, ServiceAddress};
-use reconciler::Holder;
 use service::ObjectName;
 use watcher::one_line;
 
@@ -55,15 +54,15 @@ impl Names {
             return;
         }
         self.asked = Some(now);
-        match ask(&self.socket, &Request::Holders) {
-            Ok(Response::Holders(holders)) => self.learn(holders),
+        match ask(&self.socket, &Request::Owners) {
+            Ok(Response::Owners(owners)) => self.learn(owners),
             Ok(_) => self.missing = Some("the daemon answered another question".to_owned()),
             Err(error) => self.missing = Some(one_line(&error)),
         }
     }
 
-    pub(super) fn learn(&mut self, holders: Vec<Holder>) {
-        self.known = holders.into_iter().map(|Holder { address, service }| (address, service)).collect();
+    pub(super) fn learn(&mut self, owners: Vec<(ServiceAddress, ObjectName)>) {
+        self.known = owners.into_iter().collect();
         self.missing = None;
     }
 
