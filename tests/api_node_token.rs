@@ -3,7 +3,7 @@
 
 use std::{fs, net::IpAddr, path::Path, time::Duration};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{Secret, Service, ServiceAccount},
@@ -115,12 +115,16 @@ fn a_token_that_no_longer_counts_is_replaced_by_the_renewed_one_without_a_restar
         Ok(())
     })
     .unwrap();
-    let status = daemon.status(&lab.node).unwrap();
+    let status = eventually_within(PATIENCE, "everything is watched", || {
+        let status = daemon.status(&lab.node)?;
+        let watches = status["daemon"]["source"]["watches"].as_array().context("watches")?;
+        ensure!(watches.iter().all(|watch| watch["state"] == "watching"), "{status:#}");
+        Ok(status)
+    })
+    .unwrap();
     let watches = status["daemon"]["source"]["watches"].as_array().unwrap();
-    let text = |watch: &Value, field: &str| watch[field].as_str().unwrap().to_owned();
-    let states: Vec<_> =
-        watches.iter().map(|watch| text(watch, "resource") + " " + &text(watch, "state")).collect();
-    assert_eq!(states, ["endpointslices watching", "nodes watching", "services watching"]);
+    let resources: Vec<_> = watches.iter().map(|watch| watch["resource"].as_str().unwrap()).collect();
+    assert_eq!(resources, ["endpointslices", "nodes", "services"]);
     let past = watches[1]["last_failure"]["cause"].as_str().unwrap();
     assert!(past.contains("Unauthorized"), "what went wrong is not forgotten: {status:#}");
     assert_eq!(daemon.log().matches("kube-ipvs starts").count(), 1, "{}", daemon.log());
