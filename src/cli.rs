@@ -9,6 +9,7 @@ mod documented;
 mod explain;
 mod flags;
 mod list;
+mod log_level;
 mod output;
 mod question;
 mod resync;
@@ -24,7 +25,7 @@ use watcher::one_line;
 
 pub use flags::{Flags, IdleFlags, KernelFlags, ListenFlags};
 
-use crate::{config, control};
+use crate::{config, control, logging::Level};
 use output::Format;
 use question::Question;
 
@@ -73,6 +74,14 @@ enum Command {
     Top(top::Top),
     /// Print a script that completes this program's command lines in a shell
     Completion(completion::Completion),
+    /// Print what the daemon logs, or have it log something else until it ends
+    LogLevel {
+        /// A number as for `-v`, what RUST_LOG takes (`debug`, `info,reconciler=trace`), or `start`: as at its start
+        #[arg(value_name = "LEVEL")]
+        set: Option<Level>,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
     Cleanup(cleanup::Cleanup),
 }
@@ -104,6 +113,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
         Some(Command::Top(asked)) => top::top(asked),
         Some(Command::Completion(asked)) => completion::completion(asked),
+        Some(Command::LogLevel { set, ask }) => {
+            log_level::log_level(&ask.control_socket, set, ask.output.format)
+        }
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
     };
     result.unwrap_or_else(|error| {

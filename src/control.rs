@@ -14,6 +14,8 @@ use reconciler::Report;
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
+use crate::logging::Level;
+
 pub use alone::{Alone, NotAlone};
 pub use client::{AskError, ask};
 pub use server::{Answers, NoSocket, Server};
@@ -32,6 +34,12 @@ pub enum Request {
     Explain {
         /// The Service.
         service: ObjectName,
+    },
+    /// Change what is logged, or leave it, and say what it is.
+    LogLevel {
+        /// What to log from now on.
+        #[serde(default)]
+        set: Option<Level>,
     },
     /// Say whose each virtual server is.
     Owners,
@@ -65,6 +73,8 @@ pub enum Response {
     Difference(Difference),
     /// To [`Request::Explain`].
     Explanation(Box<Explanation>),
+    /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
+    LogLevel(String),
     /// To [`Request::Owners`], in no particular order.
     Owners(Vec<(ServiceAddress, ObjectName)>),
     /// To [`Request::Resync`]: what was done.

@@ -41,6 +41,7 @@ use crate::{
     health::Health,
     http::Pages,
     leftovers::{self, ThisNode},
+    logging::Dial,
     preflight,
 };
 use about::About;
@@ -61,16 +62,21 @@ const NO_CONTROL_SOCKET: &str = "NoControlSocket";
 
 /// Runs until it is told to stop, or `reread` finds another configuration than `settings`. What was programmed
 /// stays in the kernel: traffic goes on without us.
-pub fn run(settings: &Settings, reread: impl Fn() -> Result<Settings, config::Error>) -> anyhow::Result<()> {
+pub fn run(
+    settings: &Settings,
+    dial: Dial,
+    reread: impl Fn() -> Result<Settings, config::Error>,
+) -> anyhow::Result<()> {
     // The work is done by the writer thread; here are only timers, watches and sockets.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
-    runtime.block_on(take_turn(settings, reread))
+    runtime.block_on(take_turn(settings, dial, reread))
 }
 
 /// Waits until no other daemon runs on this node, then is the one that does.
 async fn take_turn(
     settings: &Settings,
+    dial: Dial,
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
     let mut stop = Stop::new()?;
@@ -98,7 +104,7 @@ async fn take_turn(
     let watches = Watches::default();
     let about = About::new(&settings.node_name, Instant::now(), &source, &watches);
     let (source, outbox, unusable) = (&source, outbox.as_ref(), &unusable);
-    let daemon = Daemon { settings, source, outbox, unusable, watches, about, control };
+    let daemon = Daemon { settings, source, outbox, unusable, watches, about, control, dial };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
@@ -114,6 +120,7 @@ struct Daemon<'a> {
     watches: Watches,
     about: About,
     control: control::Server,
+    dial: Dial,
 }
 
 impl Daemon<'_> {
@@ -173,7 +180,7 @@ impl Daemon<'_> {
         health: &Health,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, unusable, watches, about, control } = self;
+        let Self { settings, source, outbox, unusable, watches, about, control, dial } = self;
         let Opened { kernel, nf_tables_port, binding, families, policy, found } = opened;
         let Listeners { observers, health_ports, tidying, first_sync, first_write } = listeners;
         let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
@@ -194,6 +201,7 @@ impl Daemon<'_> {
             watches: watches.clone(),
             advice,
             unusable: Unusable::clone(unusable),
+            dial: dial.clone(),
         };
         // When the writer thread is gone the daemon ends; until then there is nobody to tell.
         let news = |change| {

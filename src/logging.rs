@@ -1,8 +1,18 @@
-//! The log: one line per event on standard error.
+//! The log: one line per event on standard error, and at `-v 4` one for each sync and its phases, with how long they
+//! took.
+
+mod dial;
+#[cfg(feature = "otlp")]
+mod otlp;
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    EnvFilter, Layer as _, fmt, fmt::format::FmtSpan, layer::SubscriberExt as _, registry, reload,
+    util::SubscriberInitExt as _,
+};
+
+pub use dial::{Dial, Level, NoLevel};
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,15 +62,44 @@ impl Options {
     }
 }
 
-/// Starts logging. A second call changes nothing.
-pub fn start(options: Options) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.directives()));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    // A logger that is already there stays: a test's, say.
-    let _ = match options.format {
-        Format::Text => subscriber.with_ansi(io::stderr().is_terminal()).try_init(),
-        Format::Json => subscriber.json().flatten_event(true).try_init(),
-    };
+/// Logging, until it is dropped.
+#[derive(Debug)]
+pub struct Log {
+    dial: Dial,
+    #[cfg(feature = "otlp")]
+    _spans: Option<otlp::Exporter>,
+}
+
+impl Log {
+    /// Starts it. A second one logs nothing, and its dial moves nothing.
+    pub fn start(options: Options) -> Self {
+        let filter =
+            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.directives()));
+        let (filter, handle) = reload::Layer::new(filter);
+        let lines = fmt::layer().with_writer(io::stderr).with_span_events(FmtSpan::CLOSE);
+        let lines = match options.format {
+            Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+            Format::Json => lines.json().flatten_event(true).boxed(),
+        };
+        let subscriber = registry().with(lines.with_filter(filter));
+        #[cfg(feature = "otlp")]
+        let (subscriber, spans) = {
+            let (layer, exporter) = otlp::Exporter::from_env().unzip();
+            (subscriber.with(layer), exporter)
+        };
+        // A logger that is already there stays: a test's, say.
+        let _ = subscriber.try_init();
+        Self {
+            dial: Dial::new(handle),
+            #[cfg(feature = "otlp")]
+            _spans: spans,
+        }
+    }
+
+    /// What changes the level while the daemon runs.
+    pub fn dial(&self) -> Dial {
+        self.dial.clone()
+    }
 }
 
 #[cfg(test)]

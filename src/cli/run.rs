@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use tracing::warn;
 
 use super::{Flags, cleanup};
-use crate::{config::Settings, daemon, init, limits, logging};
+use crate::{config::Settings, daemon, init, limits, logging::Log};
 
 /// Runs the daemon until it is told to stop, or does what is asked for in place of that.
 pub(super) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
@@ -13,7 +13,7 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         return cleanup::by_flag(flags);
     }
     let settings = Settings::resolve(flags)?;
-    logging::start(settings.log);
+    let log = Log::start(settings.log);
     for warning in &settings.warnings {
         warn!("{warning}");
     }
@@ -23,7 +23,7 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         init::kernel_parameters(&settings)?;
     } else {
         limits::raise_open_files();
-        daemon::run(&settings, || Settings::resolve(flags))?;
+        daemon::run(&settings, log.dial(), || Settings::resolve(flags))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -21,7 +21,9 @@ const LONGEST_ANSWER: u64 = 256 << 20;
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Diff | Request::Resync => RESYNC_PATIENCE,
-        Request::Explain { .. } | Request::Owners | Request::Status => STATUS_PATIENCE,
+        Request::Explain { .. } | Request::LogLevel { .. } | Request::Owners | Request::Status => {
+            STATUS_PATIENCE
+        }
     }
 }
 

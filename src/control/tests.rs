@@ -69,6 +69,7 @@ impl Answers for Fixed {
             Request::Explain { service } => {
                 Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
             }
+            Request::LogLevel { set } => Response::LogLevel(format!("{set:?}")),
             Request::Owners => Response::Owners(Vec::new()),
             Request::Resync => Response::Report(report()),
             Request::Status => Response::Status(Box::new(status())),

@@ -1,12 +1,14 @@
 //! What the control socket is answered.
 
 use reconciler::Handle;
+use tracing::warn;
 use watcher::{api::Watches, one_line};
 
 use super::{about::About, config_file::Unusable};
 use crate::{
     advice::Held,
     control::{self, Answers, Difference, Request, Response},
+    logging::{Dial, Level},
 };
 
 /// Answers the control socket.
@@ -16,11 +18,13 @@ pub(super) struct Operator {
     pub(super) watches: Watches,
     pub(super) advice: Held,
     pub(super) unusable: Unusable,
+    pub(super) dial: Dial,
 }
 
 impl Answers for Operator {
     fn answer(&self, request: Request) -> Response {
         let answer = match request {
+            Request::LogLevel { set } => return log_level(&self.dial, set.as_ref()),
             Request::Diff => self
                 .handle
                 .compare()
@@ -39,4 +43,13 @@ impl Answers for Operator {
         };
         answer.unwrap_or_else(|unanswered| Response::Error(one_line(&unanswered)))
     }
+}
+
+/// Changes what is logged, if it is to be changed, and says what it is.
+pub(super) fn log_level(dial: &Dial, set: Option<&Level>) -> Response {
+    let level = set.map_or(Ok(()), |level| dial.set(level)).and_then(|()| dial.directives());
+    if let (Some(_), Ok(level)) = (set, &level) {
+        warn!("an operator has set the log's level to {level}");
+    }
+    level.map_or_else(|error| Response::Error(one_line(&error)), Response::LogLevel)
 }

@@ -13,11 +13,12 @@ use tokio::{
 use tracing::{info, warn};
 use watcher::api::Watches;
 
-use super::{Daemon, Source, about::About, config_file::Unusable, links};
+use super::{Daemon, Source, about::About, config_file::Unusable, links, operator::log_level};
 use crate::{
     config::LocalMode,
     control::{Answers, Request, Response, Status},
     events::{Cause, Outbox},
+    logging::Dial,
 };
 
 /// A Node mostly has its pod CIDRs before any pod runs on it: no word of a wait that is shorter.
@@ -72,7 +73,7 @@ impl fmt::Display for PodCidrs {
 /// How pods of this node are recognised, and what watches over it. Waits for the Node's pod CIDRs if it goes by
 /// them, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
-    Daemon { settings, source, outbox, unusable, watches, about, control }: &Daemon<'_>,
+    Daemon { settings, source, outbox, unusable, watches, about, control, dial }: &Daemon<'_>,
 ) -> anyhow::Result<(LocalTraffic, Guard)> {
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), Guard::new(None))),
@@ -83,6 +84,7 @@ pub(super) async fn local_traffic(
                 node_name: settings.node_name.clone(),
                 watches: watches.clone(),
                 unusable: Unusable::clone(unusable),
+                dial: dial.clone(),
             };
             let reason = waiting.reason();
             let cidrs = tokio::select! {
@@ -129,6 +131,7 @@ struct Waiting {
     node_name: String,
     watches: Watches,
     unusable: Unusable,
+    dial: Dial,
 }
 
 impl Waiting {
@@ -145,6 +148,7 @@ impl Answers for Waiting {
     fn answer(&self, request: Request) -> Response {
         let problems: Vec<_> = [self.reason()].into_iter().chain(self.watches.troubles()).collect();
         match request {
+            Request::LogLevel { set } => log_level(&self.dial, set.as_ref()),
             Request::Diff | Request::Explain { .. } | Request::Owners | Request::Resync => {
                 Response::Error(problems.join("; "))
             }

@@ -11,6 +11,7 @@ use netfilter::{
     Element,
 };
 use netlink::{Errno, Refusal};
+use tracing::debug_span;
 use watcher::{Batch, Kernel, Observed, Operation, OperationKind, Plan, ReadError, one_line};
 
 use crate::{closed::Closed, stale_flows::StaleFlows};
@@ -66,9 +67,15 @@ pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed, c
     let mut run = Run { kernel, observed, outcome: Outcome::default(), closed };
     for batch in &plan.batches {
         match batch {
-            Batch::Ipvs(commands) => run.ipvs(commands),
-            Batch::Netfilter(changes) => run.netfilter(changes),
-            Batch::Link(changes) => run.links(changes),
+            Batch::Ipvs(commands) => {
+                debug_span!("ipvs", operations = commands.len()).in_scope(|| run.ipvs(commands));
+            }
+            Batch::Netfilter(changes) => {
+                debug_span!("nf_tables", operations = changes.len()).in_scope(|| run.netfilter(changes));
+            }
+            Batch::Link(changes) => {
+                debug_span!("links", operations = changes.len()).in_scope(|| run.links(changes));
+            }
         }
     }
     run.outcome

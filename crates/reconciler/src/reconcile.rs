@@ -6,7 +6,7 @@ use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
 use netfilter::{Change::InstallTable, conntrack::StaleFlow};
 use service::{Change, Explanation, ObjectName, State, Touched};
-use tracing::{Level, debug, enabled};
+use tracing::{Level, debug, debug_span, enabled};
 use watcher::{
     Drift, Kernel, Observed, Operation, Ownership, Parts, Plan, ReadError, Scope, VerifyError,
     departing_real_servers, diff, one_line,
@@ -193,7 +193,8 @@ impl Reconciler {
             _ => self.draining.virtual_servers().collect(),
         };
         touched.virtual_servers.extend(looked_at);
-        let synced = match self.read(image, trigger, reread, &mut touched) {
+        let read = debug_span!("read").in_scope(|| self.read(image, trigger, reread, &mut touched));
+        let synced = match read {
             Ok(mut reading) => {
                 for (of, server) in self.draining.expired(begin) {
                     reading.image.expire(&of, &server);
@@ -310,7 +311,7 @@ impl Reconciler {
             Depth::Verified | Depth::Part => Scope::Touched(&compared, drift.parts),
         };
         let full = depth != Depth::Part;
-        let mut plan = diff(&self.state, &image, scope, &self.ours);
+        let mut plan = debug_span!("compare").in_scope(|| diff(&self.state, &image, scope, &self.ours));
         let postponed = schedulers::put_off(&mut plan, &image, schedulers::AT_ONCE);
         let repairs = self.repairs(&plan, touched);
         self.adopted |= full;
@@ -363,6 +364,7 @@ impl Reconciler {
             return Outcome::default();
         }
         let Some(mut image) = self.image.take() else { return Outcome::default() };
+        let _span = debug_span!("look-again", virtual_servers = at.len()).entered();
         for address in at {
             if let Err(error) = image.refresh_real_servers(&mut self.kernel, *address) {
                 return Outcome::unread(&error);

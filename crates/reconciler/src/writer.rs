@@ -9,6 +9,7 @@ use std::{
 
 use ipvs::{Family, ServiceAddress};
 use service::{Change, Conflict, Explanation, ObjectName, State};
+use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
@@ -171,6 +172,7 @@ impl Writer {
 
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
+        let span = debug_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
         let Synced { full, outcome, stale_flows, repairs, unfinished } = self.reconciler.sync(trigger);
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
@@ -182,6 +184,7 @@ impl Writer {
         };
         let full = read == Read::Everything;
         let report = Report::new(trigger, full, &outcome, repairs, start.elapsed());
+        span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.journal.record(&report, &outcome);
         self.observe(&report, read != Read::Nothing && !outcome.lacks_foundation());
         if read != Read::Nothing {

@@ -10,9 +10,11 @@ mod report;
 mod samples;
 mod tide;
 mod used;
+mod witness;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,14 +25,14 @@ use testkit::daemon::Daemon;
 
 use crate::guest::{Kernel, KernelArgs};
 use crate::stage::kernel_state::KernelState;
-use crate::stage::traffic::Vacancy;
 use crate::stage::{self, Programs, Stage};
 use crate::workspace;
 use churn::{Churn, PODS};
 use report::Report;
 use samples::{Sample, Trends};
-use tide::{Tide, UNTIL_KNOWN};
+use tide::{Tide, UNTIL_KNOWN, VACANT};
 use used::Used;
+use witness::Witness;
 
 /// Services that change.
 const SERVICES: u32 = 300;
@@ -107,10 +109,13 @@ fn soak(plan: &Plan) -> Result<Report> {
     stage::has_synced(&daemon, &stage.lab)?;
     eprintln!("soak: {} Services are served", churn.len());
     let begun = Instant::now();
-    let stop = AtomicBool::new(false);
+    let witness = Witness::new(used.vacant.since);
+    let stop = Arc::new(AtomicBool::new(false));
+    witness.look(&stage, used.vacant.to, &stop)?;
     let (samples, changes) = thread::scope(|scope| {
+        scope.spawn(|| witness.watch(&stage, VACANT, &stop));
         used.start(scope, plan.seed, &stop);
-        let done = stage.change(plan, &daemon, &mut churn, &used.vacant.vacancy);
+        let done = stage.change(plan, &daemon, &mut churn, Tide::new(&used.vacant.vacancy, &witness));
         stop.store(true, Ordering::Relaxed);
         done
     })?;
@@ -128,6 +133,7 @@ fn soak(plan: &Plan) -> Result<Report> {
         changes,
         trends: Trends::of(&samples),
         connections: used.accounts(),
+        turns: witness.seen(),
         state: state.len(),
         differences: fresh.differences(&state),
         samples,
@@ -141,18 +147,16 @@ impl Stage {
         plan: &Plan,
         daemon: &Daemon,
         churn: &mut Churn,
-        vacancy: &Vacancy,
+        mut tide: Tide<'_>,
     ) -> Result<(Vec<Sample>, usize)> {
         let length = Duration::from_secs(plan.seconds.into());
         let sampled_every = SAMPLED_EVERY.min(length / FEWEST_SAMPLES);
         let (mut samples, mut changes) = (Vec::new(), 0);
         let (begun, mut sample_due) = (Instant::now(), Instant::now());
-        let mut tide = Tide::new(vacancy);
         while begun.elapsed() < length {
             let next = Instant::now() + PACE;
             if let Some(write) = tide.due() {
                 self.write([vec![write]].into_iter())?;
-                tide.written();
             }
             self.write(churn.next(CHANGES).into_iter())?;
             changes += CHANGES;

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::samples::{Sample, Trend, Trends};
+use super::witness::Turn;
 use crate::stage::traffic::Counts;
 
 /// All of it; the text is a summary.
@@ -18,6 +19,8 @@ pub(super) struct Report {
     pub(super) changes: usize,
     pub(super) trends: Option<Trends>,
     pub(super) connections: Vec<Account>,
+    /// Of the Service without endpoints at times.
+    pub(super) turns: Vec<Turn>,
     /// Lines of the kernel's state at the end, and what a fresh start makes otherwise of the same content.
     pub(super) state: usize,
     pub(super) differences: Vec<String>,
@@ -78,6 +81,16 @@ impl fmt::Display for Report {
                 "{what}: {opened} opened = {answered} answered + {refused} refused for want of an endpoint + {lost} lost"
             )?;
         }
+        let took = |how_long: fn(Turn) -> Option<f64>| {
+            let mut all: Vec<f64> = self.turns.iter().copied().filter_map(how_long).collect();
+            all.sort_by(f64::total_cmp);
+            let [median, most] =
+                [all.get(all.len() / 2), all.last()].map(|one| one.copied().unwrap_or_default());
+            format!("{median:.2} s (median), {most:.2} s (most)")
+        };
+        writeln!(f, "its endpoints went or came {} times:", self.turns.len())?;
+        writeln!(f, "  the API server's watch told in {}", took(Turn::until_told))?;
+        writeln!(f, "  IPVS had it after another {}", took(Turn::until_programmed))?;
         writeln!(
             f,
             "{state} lines of kernel state, {} other than after a fresh start",

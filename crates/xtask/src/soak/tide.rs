@@ -1,8 +1,9 @@
 //! A Service whose endpoints come and go all at once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::used::pods_that_stay;
+use super::witness::Witness;
 use crate::stage::objects::{Kind, Write, slice};
 use crate::stage::traffic::Vacancy;
 
@@ -15,27 +16,22 @@ pub(super) const UNTIL_KNOWN: Duration = Duration::from_secs(4);
 /// Takes the endpoints of a Service away and gives them back, again and again.
 pub(super) struct Tide<'a> {
     vacancy: &'a Vacancy,
+    witness: &'a Witness,
     is_out: bool,
-    since: Instant,
 }
 
 impl<'a> Tide<'a> {
-    pub(super) fn new(vacancy: &'a Vacancy) -> Self {
-        Self { vacancy, is_out: false, since: Instant::now() }
+    pub(super) fn new(vacancy: &'a Vacancy, witness: &'a Witness) -> Self {
+        Self { vacancy, witness, is_out: false }
     }
 
-    /// What is to be written now.
+    /// What is to be written now. Times count from when the API server has told of the last turn.
     pub(super) fn due(&mut self) -> Option<Write> {
-        if !self.is_out && self.since.elapsed() > UNTIL_KNOWN {
+        let since = self.witness.told_since()?;
+        if !self.is_out && since > UNTIL_KNOWN {
             self.vacancy.end();
         }
-        (self.since.elapsed() > VACANT_FOR).then(|| self.turn())
-    }
-
-    /// The API server has taken what was due. A machine with other work may have needed seconds for it, which are not
-    /// the daemon's.
-    pub(super) fn written(&mut self) {
-        self.since = Instant::now();
+        (since > VACANT_FOR).then(|| self.turn())
     }
 
     /// What is to be written at the end, that there are endpoints again.
@@ -48,6 +44,7 @@ impl<'a> Tide<'a> {
         if self.is_out {
             self.vacancy.begin();
         }
+        self.witness.expect(self.is_out);
         let endpoints = if self.is_out { Vec::new() } else { pods_that_stay() };
         Write::Replace(Kind::Slice, slice(VACANT, VACANT, &endpoints))
     }

@@ -9,7 +9,7 @@ use kube::core::Request;
 use serde_json::{Value, json};
 
 /// The namespace of all of them.
-const NAMESPACE: &str = "stage";
+pub(crate) const NAMESPACE: &str = "stage";
 /// What pods listen on.
 pub(crate) const POD_PORT: u16 = 8080;
 /// The ports that a Service may have. A slice has them all, so that it need not change with the Service.

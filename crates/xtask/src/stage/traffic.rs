@@ -26,8 +26,10 @@ const FIRST_PORT: u16 = 10_000;
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) name: String,
+    /// When it was made: what is lost is told with the seconds since then.
+    pub(crate) since: Instant,
     from: &'a Host,
-    to: SocketAddr,
+    pub(crate) to: SocketAddr,
     /// IPVS knows a reply by the real server, the client and their ports (`ip_vs_conn_out_get`) and not by the VIP: a
     /// client that used one port for two Services with the same pod would hang. So each target has ports of its own.
     staying: SourcePorts,
@@ -93,6 +95,7 @@ impl<'a> Target<'a> {
         let ports = |first| SourcePorts { first, next: AtomicU16::new(0) };
         Self {
             name: name.into(),
+            since: Instant::now(),
             from,
             to,
             staying: ports(first),
@@ -158,7 +161,7 @@ impl<'a> Target<'a> {
     }
 
     fn is_whole(&self, used: Result<()>) -> bool {
-        used.map_err(|error| self.held.lose(&self.held.broken, &self.name, &error)).is_ok()
+        used.map_err(|error| self.lose(&self.held, |held| &held.broken, &error)).is_ok()
     }
 
     fn counted<T>(&self, tally: &Tally, connect: impl FnOnce() -> Result<T>) -> Option<T> {
@@ -171,10 +174,15 @@ impl<'a> Target<'a> {
                 None
             }
             Err(error) => {
-                tally.lose(&tally.unanswered, &self.name, &error);
+                self.lose(tally, |tally| &tally.unanswered, &error);
                 None
             }
         }
+    }
+
+    fn lose(&self, tally: &Tally, how: impl Fn(&Tally) -> &AtomicU64, error: &anyhow::Error) {
+        how(tally).fetch_add(1, Relaxed);
+        tally.note(|| format!("{} after {:.2} s: {error:#}", self.name, self.since.elapsed().as_secs_f64()));
     }
 }
 
@@ -223,11 +231,10 @@ impl Tally {
         self.causes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn lose(&self, how: &AtomicU64, name: &str, error: &anyhow::Error) {
-        how.fetch_add(1, Relaxed);
+    fn note(&self, cause: impl FnOnce() -> String) {
         let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
         if causes.len() < TOLD {
-            causes.push(format!("{name}: {error:#}"));
+            causes.push(cause());
         }
     }
 }

@@ -28,7 +28,8 @@ pub(super) fn lint() -> Report {
         }
     };
     check("cargo fmt", &["fmt", "--all", "--check"]);
-    check("cargo clippy", &["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
+    let everything = ["--workspace", "--all-targets", "--all-features"];
+    check("cargo clippy", &[&["clippy"], &everything[..], &["--", "--deny", "warnings"]].concat());
     match deny {
         Ok(deny) => {
             println!("--- cargo deny check bans licenses sources");
@@ -50,9 +51,15 @@ fn cargo_deny() -> anyhow::Result<PathBuf> {
 
 /// `cargo test`: all tests that are not ignored, documentation examples among them.
 pub(super) fn tests(names: &[String]) -> Report {
-    let mut cargo = cargo();
-    cargo.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]).args(names);
-    run(&mut cargo).unwrap_or_else(|error| Report::failure(format!("{error:#}")))
+    let cargo_test = |which: &[&str]| {
+        let mut cargo = cargo();
+        cargo.arg("test").args(which).args(["--no-fail-fast", "--", "--show-output"]).args(names);
+        run(&mut cargo).unwrap_or_else(|error| Report::failure(format!("{error:#}")))
+    };
+    let mut report = cargo_test(&["--workspace"]);
+    // What nobody has who does not ask for it.
+    report.extend(cargo_test(&["--lib", "--features", "otlp", "logging::otlp"]));
+    report
 }
 
 /// Runs a command that runs test binaries, and reads their results out of what it prints.

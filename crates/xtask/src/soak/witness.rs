@@ -1,0 +1,174 @@
+//! Who knew when that the endpoints of a Service had gone or come: the API server's watch, and IPVS.
+//!
+//! On a machine with other work the API server tells of a change late, and what is refused until then is not the
+//! daemon's doing. So somebody else watches, too.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde::Serialize;
+
+use crate::stage::Stage;
+use crate::stage::objects::NAMESPACE;
+
+/// Between two looks at what IPVS has: how exact the times are.
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+/// Sees each turn of the tide.
+#[derive(Clone, Debug)]
+pub(super) struct Witness {
+    since: Instant,
+    turns: Arc<Mutex<Vec<Turn>>>,
+}
+
+/// The endpoints have gone, or have come. Times are seconds since the witness began.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Turn {
+    /// Whether there are none from now on.
+    pub(super) out: bool,
+    /// When the API server was asked to write it,
+    pub(super) asked: f64,
+    /// when it told its watchers,
+    pub(super) told: Option<f64>,
+    /// and when IPVS had it.
+    pub(super) programmed: Option<f64>,
+}
+
+impl Turn {
+    /// How long the API server took to tell.
+    pub(super) fn until_told(self) -> Option<f64> {
+        self.told.map(|told| told - self.asked)
+    }
+
+    /// How long IPVS took from then on. The daemon may have been told earlier than the witness.
+    pub(super) fn until_programmed(self) -> Option<f64> {
+        Some((self.programmed? - self.told?).max(0.0))
+    }
+}
+
+impl Witness {
+    pub(super) fn new(since: Instant) -> Self {
+        Self { since, turns: Arc::default() }
+    }
+
+    /// From now on the endpoints are to go, or to come.
+    pub(super) fn expect(&self, out: bool) {
+        let asked = self.now();
+        self.turns().push(Turn { out, asked, told: None, programmed: None });
+    }
+
+    /// How long ago the API server has told of the last turn; of none at the beginning, when nothing has turned.
+    pub(super) fn told_since(&self) -> Option<Duration> {
+        let told = self.turns().last().map_or(Some(0.0), |turn| turn.told)?;
+        Some(Duration::from_secs_f64((self.now() - told).max(0.0)))
+    }
+
+    pub(super) fn seen(&self) -> Vec<Turn> {
+        self.turns().clone()
+    }
+
+    /// Follows the slice of this name at the API server, until it is told to stop.
+    pub(super) fn watch(&self, stage: &Stage, slice: &str, stop: &AtomicBool) {
+        let slices = Api::<EndpointSlice>::namespaced(stage.server.admin_client(), NAMESPACE);
+        let asked = watcher::Config::default().fields(&format!("metadata.name={slice}"));
+        let stopped = async {
+            while !stop.load(Relaxed) {
+                tokio::time::sleep(LOOKS_EVERY).await;
+            }
+        };
+        let told = watcher(slices, asked).default_backoff().applied_objects().take_until(Box::pin(stopped));
+        // A watch that breaks is begun anew; what was missed meanwhile is told then.
+        stage.server.block_on(told.into_stream().for_each(async |slice| {
+            if let Ok(EndpointSlice { endpoints, .. }) = slice {
+                self.note(endpoints.is_empty(), |turn| &mut turn.told);
+            }
+        }));
+    }
+
+    /// Looks what IPVS has at an address, until it is told to stop.
+    pub(super) fn look(&self, stage: &Stage, at: SocketAddr, stop: &Arc<AtomicBool>) -> Result<()> {
+        let (witness, stop) = (self.clone(), Arc::clone(stop));
+        stage.lab.node.spawn(move || {
+            while !stop.load(Relaxed) {
+                if witness.turns().last().is_some_and(|turn| turn.programmed.is_none())
+                    && let Ok(text) = fs::read_to_string("/proc/thread-self/net/ip_vs")
+                {
+                    witness.note(!takes_connections(&text, at), |turn| &mut turn.programmed);
+                }
+                thread::sleep(LOOKS_EVERY);
+            }
+        })?;
+        Ok(())
+    }
+
+    fn note(&self, out: bool, what: impl Fn(&mut Turn) -> &mut Option<f64>) {
+        let now = self.now();
+        if let Some(turn) = self.turns().last_mut().filter(|turn| turn.out == out) {
+            what(turn).get_or_insert(now);
+        }
+    }
+
+    fn now(&self) -> f64 {
+        self.since.elapsed().as_secs_f64()
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Vec<Turn>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether one of the real servers there has a weight, by the text of `/proc/net/ip_vs`.
+fn takes_connections(text: &str, at: SocketAddr) -> bool {
+    let IpAddr::V4(ip) = at.ip() else { return false };
+    let head = format!("TCP  {:08X}:{:04X} ", ip.to_bits(), at.port());
+    let after = text.lines().skip_while(|line| !line.starts_with(&head)).skip(1);
+    let real_servers = after.take_while(|line| line.starts_with("  -> "));
+    real_servers.filter_map(|line| line.split_whitespace().nth(3)).any(|weight| weight != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A600001:0050 rr  
+  -> 0AF40102:1F90      Masq    0      0          3         
+  -> 0AF40202:1F90      Masq    1      0          0         
+TCP  0A600002:0050 rr  
+  -> 0AF40102:1F90      Masq    0      1          0         
+TCP  0A600003:0050 rr  
+";
+
+    #[test]
+    fn a_virtual_server_takes_connections_if_one_of_its_own_real_servers_has_a_weight() {
+        let takes = |last: u8| takes_connections(TEXT, SocketAddr::from(([10, 96, 0, last], 80)));
+        assert_eq!([takes(1), takes(2), takes(3), takes(4)], [true, false, false, false]);
+    }
+
+    #[test]
+    fn what_is_noted_belongs_to_the_last_turn_if_it_says_the_same() {
+        let witness = Witness::new(Instant::now());
+        witness.note(true, |turn| &mut turn.told);
+        witness.expect(true);
+        witness.note(false, |turn| &mut turn.programmed);
+        assert!(witness.seen()[0].programmed.is_none(), "what was there before");
+        assert!(witness.told_since().is_none());
+        witness.note(true, |turn| &mut turn.told);
+        let first = witness.seen()[0].told;
+        witness.note(true, |turn| &mut turn.told);
+        assert!(first.is_some() && witness.seen()[0].told == first, "the first time counts");
+        assert!(witness.told_since().is_some());
+    }
+}

@@ -1,0 +1,47 @@
+//! `kube-ipvs log-level`.
+
+use std::{path::Path, process::ExitCode};
+
+use anyhow::bail;
+use serde::Serialize;
+
+use super::{
+    Format,
+    output::{print, print_json},
+};
+use crate::{
+    control::{Request, Response, ask},
+    logging::Level,
+};
+
+/// What is logged.
+#[derive(Debug, Serialize)]
+struct Logged {
+    /// In `RUST_LOG`'s notation.
+    level: String,
+}
+
+/// Has the daemon log this, if it is given, and prints what it logs then.
+pub(super) fn log_level(socket: &Path, set: Option<Level>, format: Format) -> anyhow::Result<ExitCode> {
+    let Response::LogLevel(level) = ask(socket, &Request::LogLevel { set })? else {
+        bail!("the daemon answered another question");
+    };
+    match format {
+        Format::Text => print(&format!("{level}\n"))?,
+        Format::Json => print_json(&Logged { level })?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::documented::{assert_documented, pretty},
+        *,
+    };
+
+    #[test]
+    fn its_json_is_documented() {
+        assert_documented("log-level", &pretty(&Logged { level: "info,reconciler=trace".to_owned() }));
+    }
+}
