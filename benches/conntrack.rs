@@ -214,9 +214,11 @@ fn slice(endpoint: u8) -> EndpointSlice {
             serving: true,
             terminating: false,
             node: None,
+            zone: None,
             zone_hints: Box::default(),
             node_hints: Box::default(),
         }],
+        weight: None,
         triggered_at: None,
         problems: Vec::new(),
     }

@@ -150,6 +150,7 @@ fn objects(size: Size) -> (Vec<Service>, Vec<EndpointSlice>) {
         serving: true,
         terminating: false,
         node: Some("elsewhere".into()),
+        zone: None,
         zone_hints: Box::default(),
         node_hints: Box::default(),
     };
@@ -159,6 +160,7 @@ fn objects(size: Size) -> (Vec<Service>, Vec<EndpointSlice>) {
         family: Family::V4,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: TARGET_PORT }],
         endpoints: size.endpoints_of(number).map(|number| endpoint(pod(number).into())).collect(),
+        weight: None,
         triggered_at: None,
         problems: Vec::new(),
     };

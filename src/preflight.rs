@@ -1,13 +1,8 @@
 //! What has to be there before anything is written.
 
-use std::{
-    fs, io,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::{fs, io};
 
-use ipvs::{
-    Command, Failed, Family, Ipvs, KernelIpvs, Protocol, Scheduler, ServiceAddress, Timeouts, VirtualServer,
-};
+use ipvs::{Failed, Family, Ipvs, KernelIpvs, Scheduler, Timeouts};
 use netfilter::Feature;
 use tracing::{info, warn};
 
@@ -78,10 +73,8 @@ pub fn scheduler(kernel: &mut impl Ipvs, scheduler: Scheduler) -> Result<(), Err
     if kernel.virtual_servers()?.iter().any(|server| server.config.scheduler == scheduler) {
         return Ok(());
     }
-    let probe = VirtualServer::new(PROBE, scheduler);
-    let id = probe.id;
-    let failed = kernel.apply(&[Command::AddVirtualServer(probe), Command::DeleteVirtualServer(id)])?;
-    failed.into_iter().next().map_or(Ok(()), |failed| Err(Error::Scheduler { scheduler, failed }))
+    let failed = ipvs::try_scheduler(kernel, scheduler)?;
+    failed.map_or(Ok(()), |failed| Err(Error::Scheduler { scheduler, failed }))
 }
 
 /// Brings the timeouts of IPVS to what is wanted; 0 leaves one as it is, and what is right is not written.
@@ -104,10 +97,6 @@ fn different(found: Timeouts, wanted: Timeouts) -> Option<Timeouts> {
     Some(different).filter(|different| *different != Timeouts::default())
 }
 
-/// An address that nobody has (RFC 5737). kube-proxy probes with the same.
-const PROBE: ServiceAddress =
-    ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(198, 51, 100, 0)), port: 20_000 };
-
 /// Whether the effective capabilities in /proc/PID/status have the bit of `CAP_NET_ADMIN`, 12 in
 /// include/uapi/linux/capability.h.
 fn has_net_admin(status: &str) -> bool {
@@ -118,6 +107,7 @@ fn has_net_admin(status: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ipvs::{Command, Protocol, ServiceAddress, VirtualServer};
     use testkit::FakeKernel;
 
     use super::*;

@@ -9,8 +9,8 @@ use std::{
 use ipvs::{Ipvs, ObservedRealServer, RealServerAddress, ServiceAddress};
 use serde::Serialize;
 use service::{
-    AddressKind, Choice, ExplainedAddress, Explanation, NotServed, ObjectName, Part, Reach, Traffic,
-    TrafficPolicy, Verdict,
+    AddressKind, Choice, ExplainedAddress, ExplainedBalancing, Explanation, NotServed, ObjectName, Part,
+    Reach, Traffic, TrafficPolicy, Verdict,
 };
 use watcher::one_line;
 
@@ -81,12 +81,23 @@ fn in_the_kernel(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Explanation { service, not_served, parts, unused_slices, refused, health_check, problems } =
-            &self.explanation;
+        let Explanation {
+            service,
+            not_served,
+            balancing,
+            parts,
+            unused_slices,
+            refused,
+            health_check,
+            problems,
+        } = &self.explanation;
         match not_served {
             Some(why) => writeln!(f, "{service} is not served: {why}")?,
             None if parts.is_empty() => writeln!(f, "{service}: no port of it is served on this node")?,
             None => writeln!(f, "{service}")?,
+        }
+        if let Some(balancing) = balancing {
+            writeln!(f, "{}", Balancing(balancing))?;
         }
         for part in parts {
             writeln!(f, "\n{}", Heading(part))?;
@@ -162,11 +173,15 @@ impl Answer {
         for endpoint in &part.endpoints {
             let (in_kernel, verdict) = (here(&endpoint.address), endpoint.verdict);
             let mut words = format!("{verdict}, {}", endpoint.slice);
+            let weight = endpoint.weight.get();
+            if verdict == Verdict::Used && weight != 1 {
+                let _ = write!(words, ", weight {weight}");
+            }
             if verdict == Verdict::Used && in_kernel.missing > 0 {
                 words.push_str(", MISSING in the kernel");
             }
             if verdict != Verdict::ListedAgain && in_kernel.found > 0 {
-                let _ = write!(words, ", {}", in_kernel.of_one(verdict == Verdict::Used));
+                let _ = write!(words, ", {}", in_kernel.of_one((verdict == Verdict::Used).then_some(weight)));
             }
             rows.push((endpoint.address.to_string(), words));
         }
@@ -176,7 +191,7 @@ impl Answer {
         gone.sort_unstable();
         gone.dedup();
         rows.extend(gone.iter().map(|address| {
-            (address.to_string(), format!("in no slice any more, {}", here(address).of_one(false)))
+            (address.to_string(), format!("in no slice any more, {}", here(address).of_one(None)))
         }));
         rows
     }
@@ -187,8 +202,8 @@ impl Answer {
 struct InKernel {
     found: usize,
     missing: usize,
-    /// The greatest weight.
-    weight: u32,
+    /// The least and the greatest weight.
+    weights: Option<(u32, u32)>,
     active: u32,
     inactive: u32,
 }
@@ -200,22 +215,30 @@ impl InKernel {
             Some(server) => Self {
                 found: sum.found + 1,
                 missing: sum.missing,
-                weight: sum.weight.max(server.config.weight),
+                weights: {
+                    let weight = server.config.weight;
+                    Some(
+                        sum.weights
+                            .map_or((weight, weight), |(least, most)| (least.min(weight), most.max(weight))),
+                    )
+                },
                 active: sum.active.saturating_add(server.active_connections),
                 inactive: sum.inactive.saturating_add(server.inactive_connections),
             },
         })
     }
 
-    /// What there is to say of one that is wanted, or is not.
-    fn of_one(&self, wanted: bool) -> String {
-        let Self { weight, active, inactive, .. } = self;
+    /// What there is to say of one that is wanted with a weight, or is not.
+    fn of_one(&self, wanted: Option<u16>) -> String {
+        let Self { weights, active, inactive, .. } = self;
+        let (least, most) = weights.unwrap_or_default();
         let connections = format!("{active} active and {inactive} inactive connections");
-        match (wanted, weight) {
-            (true, 1) => connections,
-            (true, _) => format!("but with weight {weight} in the kernel: {connections}"),
-            (false, 0) => format!("drains with weight 0: {connections}"),
-            (false, _) => format!("STILL in the kernel with weight {weight}: {connections}"),
+        let other = |wanted| if most == wanted { least } else { most };
+        match wanted.map(u32::from) {
+            Some(wanted) if (least, most) == (wanted, wanted) => connections,
+            Some(wanted) => format!("but with weight {} in the kernel: {connections}", other(wanted)),
+            None if most == 0 => format!("drains with weight 0: {connections}"),
+            None => format!("STILL in the kernel with weight {most}: {connections}"),
         }
     }
 }
@@ -236,6 +259,26 @@ impl fmt::Display for Sources<'_> {
         match self.0.len().saturating_sub(MOST_SOURCES) {
             0 => Ok(()),
             more => write!(f, " and {more} more ranges"),
+        }
+    }
+}
+
+/// Scheduler and thresholds.
+struct Balancing<'a>(&'a ExplainedBalancing);
+
+impl fmt::Display for Balancing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ExplainedBalancing { scheduler, scheduler_flags, max_connections, resume_below } = self.0;
+        write!(f, "scheduler {scheduler}")?;
+        if !scheduler_flags.is_empty() {
+            write!(f, " ({})", scheduler_flags.join(","))?;
+        }
+        if let Some(most) = max_connections {
+            write!(f, ", at most {most} connections an endpoint")?;
+        }
+        match resume_below {
+            Some(below) => write!(f, ", new ones again below {below}"),
+            None => Ok(()),
         }
     }
 }

@@ -53,6 +53,7 @@ impl Cause {
         match reason {
             Reason::AddressTaken => Self::warning("AddressTaken", "ServeAddress"),
             Reason::AddressRefused => Self::warning("AddressRefused", "ServeAddress"),
+            Reason::FieldNotUsed => Self::warning("FieldNotUsed", "ReadService"),
         }
     }
 

@@ -95,6 +95,7 @@ fn pods(family: Family, count: u16, terminating: u16) -> Change {
         serving: true,
         terminating: number > count - terminating,
         node: Some("node".into()),
+        zone: None,
         zone_hints: Box::default(),
         node_hints: Box::default(),
     };
@@ -104,6 +105,7 @@ fn pods(family: Family, count: u16, terminating: u16) -> Change {
         family,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: (1..=count).map(endpoint).collect(),
+        weight: None,
         triggered_at: None,
         problems: Vec::new(),
     })

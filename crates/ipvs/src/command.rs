@@ -44,10 +44,10 @@ impl fmt::Display for Command {
             Self::EditVirtualServer(server) => write!(f, "edit virtual server {}", Shown(server)),
             Self::DeleteVirtualServer(id) => write!(f, "delete virtual server {id}"),
             Self::AddRealServer(id, server) => {
-                write!(f, "add real server {id} -> {} weight {}", server.address, server.weight)
+                write!(f, "add real server {id} -> {}", ShownReal(server))
             }
             Self::EditRealServer(id, server) => {
-                write!(f, "edit real server {id} -> {} weight {}", server.address, server.weight)
+                write!(f, "edit real server {id} -> {}", ShownReal(server))
             }
             Self::DeleteRealServer(id, address) => write!(f, "delete real server {id} -> {address}"),
         }
@@ -65,5 +65,18 @@ impl fmt::Display for Shown<'_> {
         }
         let others = server.flags - crate::ServiceFlags::PERSISTENT;
         if others.is_empty() { Ok(()) } else { write!(f, " flags {:#x}", others.bits()) }
+    }
+}
+
+struct ShownReal<'a>(&'a RealServer);
+
+impl fmt::Display for ShownReal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RealServer { address, weight, upper_threshold, lower_threshold, .. } = self.0;
+        write!(f, "{address} weight {weight}")?;
+        if *upper_threshold != 0 {
+            write!(f, " upper threshold {upper_threshold}")?;
+        }
+        if *lower_threshold == 0 { Ok(()) } else { write!(f, " lower threshold {lower_threshold}") }
     }
 }

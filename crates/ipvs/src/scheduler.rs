@@ -4,8 +4,17 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::ServiceFlags;
+
 /// The longest name the kernel takes: `IP_VS_SCHEDNAME_MAXLEN` less the NUL.
 const LONGEST: usize = 15;
+
+/// A scheduler's flags in the kernel's order.
+const FLAGS: [ServiceFlags; 3] =
+    [ServiceFlags::SCHEDULER_1, ServiceFlags::SCHEDULER_2, ServiceFlags::SCHEDULER_3];
+
+/// Their names for any scheduler.
+const FLAG_NUMBERS: [&str; 3] = ["flag-1", "flag-2", "flag-3"];
 
 /// The name of a scheduler: how a virtual server picks the real server of a new connection.
 ///
@@ -70,6 +79,28 @@ impl Scheduler {
     pub fn as_str(&self) -> &str {
         let name = self.name.get(..usize::from(self.length)).unwrap_or_default();
         std::str::from_utf8(name).unwrap_or_default()
+    }
+
+    /// The names of those of these flags that are for schedulers, as ipvsadm prints them for this one.
+    pub fn flag_names(&self, flags: ServiceFlags) -> impl Iterator<Item = &'static str> {
+        let names = FLAGS.into_iter().zip(self.names_of_flags());
+        names.filter(move |(flag, name)| flags.contains(*flag) && !name.is_empty()).map(|(_, name)| name)
+    }
+
+    /// The flag of this name, as ipvsadm takes it: by number, or by the name that this scheduler has for it.
+    pub fn flag(&self, name: &str) -> Option<ServiceFlags> {
+        let by_number = FLAGS.into_iter().zip(FLAG_NUMBERS);
+        let mut named = FLAGS.into_iter().zip(self.names_of_flags()).chain(by_number);
+        named.find(|(_, known)| *known == name && !name.is_empty()).map(|(flag, _)| flag)
+    }
+
+    /// Neither sh nor mh has a name for the third.
+    fn names_of_flags(&self) -> [&'static str; 3] {
+        match *self {
+            Self::SH => ["sh-fallback", "sh-port", ""],
+            Self::MH => ["mh-fallback", "mh-port", ""],
+            _ => FLAG_NUMBERS,
+        }
     }
 
     const fn known(name: &str) -> Self {
@@ -146,6 +177,20 @@ mod tests {
         for name in ["", "sixteen-letters!", "sixteencharacter", "r r", "RR", "r\0r"] {
             assert_eq!(name.parse::<Scheduler>(), Err(InvalidScheduler(name.to_owned())));
         }
+    }
+
+    #[test]
+    fn a_flag_has_a_number_and_for_sh_and_mh_a_name() {
+        let (first, second) = (ServiceFlags::SCHEDULER_1, ServiceFlags::SCHEDULER_2);
+        assert_eq!(Scheduler::SH.flag("sh-fallback"), Some(first));
+        assert_eq!(Scheduler::MH.flag("mh-port"), Some(second));
+        assert_eq!(Scheduler::MH.flag("flag-2"), Some(second));
+        for name in ["sh-port", "mh_port", "flag-0", ""] {
+            assert_eq!(Scheduler::MH.flag(name), None, "{name:?}");
+        }
+        let names = |scheduler: Scheduler, flags| scheduler.flag_names(flags).collect::<Vec<_>>().join(",");
+        assert_eq!(names(Scheduler::MH, ServiceFlags::all()), "mh-fallback,mh-port");
+        assert_eq!(names(Scheduler::WRR, first | ServiceFlags::PERSISTENT), "flag-1");
     }
 
     #[test]

@@ -83,6 +83,8 @@ bitflags::bitflags! {
         const SCHEDULER_2 = 0x10;
         /// Third scheduler flag; no mainline scheduler uses it.
         const SCHEDULER_3 = 0x20;
+        /// Those of schedulers.
+        const OF_SCHEDULER = 0x38;
     }
 }
 

@@ -16,6 +16,7 @@
 mod about;
 mod apply;
 mod closed;
+mod complaints;
 mod conflicts;
 mod draining;
 mod handle;
@@ -28,6 +29,7 @@ mod owners;
 mod reconcile;
 mod refusals;
 mod report;
+mod rotation;
 mod sample;
 mod schedule;
 mod schedulers;

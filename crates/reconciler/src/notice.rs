@@ -20,6 +20,8 @@ pub enum Reason {
     AddressTaken,
     /// An external address of the Service is one that no Service gets.
     AddressRefused,
+    /// A field or annotation of the Service, or of one of its slices, is not used as it is written.
+    FieldNotUsed,
 }
 
 /// Takes notices. The writer thread calls it in the middle of its work: it must not block.

@@ -52,7 +52,10 @@ impl Subject {
             }
             Change::KeepSlices(_) => (Self::EndpointSlices, 0),
             Change::ApplySlice(_) | Change::DeleteSlice(_) => (Self::EndpointSlices, 1),
-            Change::ApplyNode(_) | Change::DeleteNode | Change::NodeAddresses(_) => (Self::Node, 1),
+            Change::ApplyNode(_)
+            | Change::DeleteNode
+            | Change::NodeAddresses(_)
+            | Change::MissingSchedulers(_) => (Self::Node, 1),
         }
     }
 }

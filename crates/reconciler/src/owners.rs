@@ -1,9 +1,9 @@
-//! Telling the owners of Services which addresses they do not get.
+//! Telling the owners of Services what of them is not served as they ask for it.
 
 use service::State;
 use tracing::warn;
 
-use crate::{Notice, Notices, conflicts::Conflicts, refusals::Refusals};
+use crate::{Notice, Notices, complaints::Complaints, conflicts::Conflicts, refusals::Refusals};
 
 /// How many notices are logged at once: one Service can want the addresses of ten thousand.
 const MOST_LOGGED: usize = 20;
@@ -12,12 +12,14 @@ const MOST_LOGGED: usize = 20;
 pub(crate) struct Owners {
     conflicts: Conflicts,
     refusals: Refusals,
+    complaints: Complaints,
     notices: Notices,
 }
 
 impl Owners {
     pub(crate) fn new(notices: Notices) -> Self {
-        Self { conflicts: Conflicts::default(), refusals: Refusals::default(), notices }
+        let (conflicts, refusals) = (Conflicts::default(), Refusals::default());
+        Self { conflicts, refusals, complaints: Complaints::default(), notices }
     }
 
     /// Tells them what they have not been told yet.
@@ -28,6 +30,8 @@ impl Owners {
         if let Some(more @ 1..) = news.len().checked_sub(MOST_LOGGED) {
             warn!("and {more} more addresses that Services ask for and do not get");
         }
+        // Whoever read the objects has logged what is wrong with them.
+        news.extend(self.complaints.news(state));
         news.into_iter().for_each(&self.notices);
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     apply::{Outcome, apply},
     closed::Closed,
     draining::Draining,
+    rotation::rotate,
     sample::Sample,
     schedulers,
 };
@@ -38,6 +39,7 @@ pub(crate) struct Reconciler {
     /// Where the image may be wrong since the last sync.
     reread: Reread,
     draining: Draining,
+    schedulers: schedulers::Known,
     /// How many virtual servers keep their scheduler for now.
     postponed: usize,
     /// Tables and kube-ipvs0, where the last sync failed to make them so: to do it now is no repair.
@@ -103,6 +105,7 @@ impl Reconciler {
             touched: Touched::default(),
             reread: Reread::default(),
             draining,
+            schedulers: schedulers::Known::default(),
             postponed: 0,
             failed_foundations: Vec::new(),
             patience: PATIENCE,
@@ -186,6 +189,11 @@ impl Reconciler {
         let begin = Instant::now();
         let mut touched = std::mem::take(&mut self.touched);
         let reread = std::mem::take(&mut self.reread);
+        if trigger == Trigger::Forced {
+            // Whoever asks may have loaded a module.
+            self.schedulers = schedulers::Known::default();
+            touched.merge(self.state.apply(self.schedulers.news()));
+        }
         // Whatever goes wrong from here on, without an image the next sync reads everything.
         let image = self.image.take().filter(|_| !trigger.reads_everything());
         let looked_at: Vec<_> = match &image {
@@ -260,7 +268,8 @@ impl Reconciler {
         touched.merge(self.hear_node_addresses(&image));
         if in_short {
             let all: Vec<_> = image.virtual_servers.keys().copied().collect();
-            self.count_connections(&mut image, all)?;
+            self.count_connections(&mut image, all.iter().copied())?;
+            self.read_thresholds(&mut image, all)?;
         }
         Ok(Reading { image, depth: Depth::Read, drift: Drift::default() })
     }
@@ -292,6 +301,21 @@ impl Reconciler {
         Ok(())
     }
 
+    /// Reads these virtual servers' real servers again, where thresholds are wanted: in short, none are seen.
+    fn read_thresholds(
+        &mut self,
+        image: &mut Observed,
+        of: impl IntoIterator<Item = ServiceAddress>,
+    ) -> Result<(), ReadError> {
+        for address in of {
+            let wanted = self.state.virtual_server(&address);
+            if wanted.is_some_and(|it| it.real_servers.iter().any(|real| real.upper_threshold != 0)) {
+                image.refresh_real_servers(&mut self.kernel, address)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Tells the desired state which addresses the node has. The same as before touch nothing.
     fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
         self.state.apply(Change::NodeAddresses(image.links.node_addresses.clone()))
@@ -300,20 +324,30 @@ impl Reconciler {
     /// Compares with a fresh image, and makes the kernel as desired.
     fn converge(&mut self, reading: Reading, trigger: Trigger, touched: &Touched) -> Synced {
         let Reading { image, depth, drift } = reading;
-        let mut compared = Cow::Borrowed(touched);
+        let (mut touched, mut compared) = (Cow::Borrowed(touched), Cow::Borrowed(touched));
         if !drift.virtual_servers.is_empty() {
             compared.to_mut().virtual_servers.extend(drift.virtual_servers);
         }
-        let scope = match depth {
-            Depth::Read => Scope::All,
-            // Nothing but a fault in what is kept here could be found so; it would stay for ever otherwise.
-            Depth::Verified if self.sample.begins_anew() => Scope::All,
-            Depth::Verified | Depth::Part => Scope::Touched(&compared, drift.parts),
+        // Nothing but a fault in what is kept here could be found by a comparison of everything that was verified; it
+        // would stay for ever otherwise.
+        let everything = depth == Depth::Read || depth == Depth::Verified && self.sample.begins_anew();
+        let parts = drift.parts;
+        let differences = |state: &State, compared: &Touched| {
+            let scope = if everything { Scope::All } else { Scope::Touched(compared, parts) };
+            debug_span!("compare").in_scope(|| diff(state, &image, scope, &self.ours))
         };
         let full = depth != Depth::Part;
-        let mut plan = debug_span!("compare").in_scope(|| diff(&self.state, &image, scope, &self.ours));
+        let mut plan = differences(&self.state, &compared);
+        let usual = self.state.options().scheduler;
+        if self.schedulers.look_for_those_of(&plan, &image, usual, &mut *self.kernel.ipvs) {
+            let concerned = self.state.apply(self.schedulers.news());
+            touched.to_mut().merge(concerned.clone());
+            compared.to_mut().merge(concerned);
+            plan = differences(&self.state, &compared);
+        }
         let postponed = schedulers::put_off(&mut plan, &image, schedulers::AT_ONCE);
-        let repairs = self.repairs(&plan, touched);
+        let repairs = self.repairs(&plan, &touched);
+        rotate(&mut plan, &self.state.options().node_name);
         self.adopted |= full;
 
         debug!(?trigger, operations = plan.len(), "plan");

@@ -1,8 +1,11 @@
-//! Schedulers are changed a few at a time.
+//! Schedulers are tried before they are used, and changed a few at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipvs::{Command, Id, Scheduler, ServiceAddress};
+use ipvs::{Command, Id, Ipvs, Scheduler, ServiceAddress, try_scheduler};
+use netlink::Errno;
+use service::Change;
+use tracing::warn;
 use watcher::{Observed, Plan};
 
 /// How many schedulers one sync changes at most. For each, the kernel waits until no packet can be using
@@ -10,6 +13,71 @@ use watcher::{Observed, Plan};
 /// with two CPUs. Meanwhile this thread waits, and the virtual server takes no new connections. So other
 /// news waits for less than a second.
 pub(crate) const AT_ONCE: usize = 32;
+
+/// What is known of the schedulers that Services ask for themselves.
+#[derive(Default)]
+pub(crate) struct Known {
+    there: BTreeSet<Scheduler>,
+    missing: BTreeSet<Scheduler>,
+}
+
+impl Known {
+    /// Which of them the kernel lacks, as the desired state is told.
+    pub(crate) fn news(&self) -> Change {
+        Change::MissingSchedulers(self.missing.clone())
+    }
+
+    /// Tries those that a plan asks for and of which nothing is known, each once: a Service must not be without virtual
+    /// servers because of a scheduler. Whether one of them is missing. The `usual` one was tried at the start.
+    pub(crate) fn look_for_those_of(
+        &mut self,
+        plan: &Plan,
+        image: &Observed,
+        usual: Scheduler,
+        kernel: &mut dyn Ipvs,
+    ) -> bool {
+        let unknown = |it: &Scheduler| *it != usual && !self.there.contains(it) && !self.missing.contains(it);
+        let unknown: BTreeSet<_> = plan.commands().filter_map(scheduler).filter(unknown).collect();
+        let known_before = self.missing.len();
+        for scheduler in unknown {
+            if in_use(scheduler, image) {
+                self.there.insert(scheduler);
+                continue;
+            }
+            if !kernel.may_load(scheduler) {
+                warn!(
+                    "{scheduler} is not loaded, and to load it on demand can hang IPVS: Services that ask for it get \
+                     {usual}. Load the module ip_vs_{scheduler} at boot"
+                );
+                self.missing.insert(scheduler);
+                continue;
+            }
+            match try_scheduler(kernel, scheduler) {
+                Ok(None) => {
+                    self.there.insert(scheduler);
+                }
+                Ok(Some(failed)) if failed.errno == Errno::ENOENT => {
+                    warn!(
+                        "{}: Services that ask for {scheduler} get {usual}; kube-ipvs resync tries again",
+                        failed.cause()
+                    );
+                    self.missing.insert(scheduler);
+                }
+                // Whatever this is about, the virtual server itself will show it.
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
+        self.missing.len() > known_before
+    }
+}
+
+/// The scheduler that a virtual server gets.
+fn scheduler(command: &Command) -> Option<Scheduler> {
+    match command {
+        Command::AddVirtualServer(server) | Command::EditVirtualServer(server) => Some(server.scheduler),
+        _ => None,
+    }
+}
 
 /// Leaves at most `most` changes of schedulers in the plan, and returns the virtual servers whose change has
 /// to wait: they keep their scheduler for now. Nothing else is held back.

@@ -3,12 +3,12 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, num::NonZero};
 
 use common::{Running, Setup, at, real, service, slice};
-use ipvs::{Id, Protocol::Tcp, Scheduler};
-use reconciler::Trigger;
-use service::{Change, EndpointSlice, Options, Service};
+use ipvs::{Command, Id, Ipvs, Protocol::Tcp, RealServer, Scheduler};
+use reconciler::{Reason, Trigger};
+use service::{Balancing, Change, EndpointSlice, Options, Service};
 use testkit::FakeKernel;
 
 fn objects(count: u8) -> (Vec<Service>, Vec<EndpointSlice>) {
@@ -103,4 +103,105 @@ fn a_scheduler_that_the_kernel_lacks_is_named_and_the_old_one_goes_on() {
     assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::LC]));
     let sticky = kernel.state().virtual_servers[&Id::Address(at("10.96.1.2", Tcp))].0.timeout;
     assert_eq!(sticky, 60);
+}
+
+/// `default/web` with a scheduler of its own.
+fn asking_for(scheduler: Scheduler) -> Service {
+    let balancing = Balancing { scheduler: Some(scheduler), ..Balancing::default() };
+    Service { balancing: Some(balancing.into()), ..service("web", "10.96.1.1", Tcp) }
+}
+
+#[test]
+fn a_service_whose_scheduler_the_kernel_lacks_is_served_with_that_of_every_service() {
+    let kernel = FakeKernel::new();
+    kernel.state().missing_schedulers.insert(Scheduler::SED);
+    let running = Running::on(&kernel);
+    let other = service("other", "10.96.1.2", Tcp);
+    running.lists(vec![asking_for(Scheduler::SED), other], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let status = running.handle.status().unwrap();
+    let report = status.last_sync.unwrap().report;
+    assert_eq!((report.failed, report.repairs), (0, vec![]), "it was tried out before");
+    assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR]));
+    let [problem] = &status.problems[..] else {
+        unreachable!("one Service asks for it: {:?}", status.problems)
+    };
+    assert!(problem.starts_with("default/web: ") && problem.contains("lacks the scheduler sed"), "{problem}");
+
+    // It is tried once, whoever else asks for it.
+    kernel.heal();
+    let more = service("more", "10.96.1.3", Tcp);
+    running.tell(Change::ApplyService(Service { balancing: asking_for(Scheduler::SED).balancing, ..more }));
+    running.kernel_where(|state| state.virtual_servers.len() == 3);
+    assert!(!kernel.writes().contains("198.51.100.0"), "{}", kernel.writes());
+
+    // An operator who has loaded the module says so.
+    kernel.state().missing_schedulers.clear();
+    let report = running.handle.resync().unwrap();
+    assert_eq!((report.failed, report.repairs), (0, vec![]));
+    running.settled();
+    assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR, Scheduler::SED]));
+    assert_eq!(running.handle.status().unwrap().problems, [""; 0]);
+}
+
+#[test]
+fn a_scheduler_that_is_dangerous_to_load_is_never_asked_for_by_an_annotation() {
+    let kernel = FakeKernel::new();
+    kernel.state().dangerous_schedulers.insert(Scheduler::LBLC);
+    let running = Running::on(&kernel);
+    running.lists(vec![asking_for(Scheduler::LBLC)], vec![]);
+    assert!(!kernel.writes().contains("lblc"), "{}", kernel.writes());
+    assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR]));
+    assert!(running.handle.status().unwrap().problems[0].contains("lacks the scheduler lblc"));
+}
+
+#[test]
+fn the_owner_is_told_once_of_what_is_not_used() {
+    let kernel = FakeKernel::new();
+    kernel.state().missing_schedulers.insert(Scheduler::SED);
+    let running = Running::on(&kernel);
+    let wrong = Service { problems: vec!["spec.x: not set".to_owned()], ..asking_for(Scheduler::SED) };
+    running.lists(vec![wrong.clone()], vec![]);
+    let told = |running: &Running| {
+        let notices = running.notices();
+        assert!(notices.iter().all(|it| it.reason == Reason::FieldNotUsed && it.service == wrong.name));
+        notices.into_iter().map(|notice| notice.text).collect::<BTreeSet<_>>()
+    };
+    let lacks = "metadata.annotations: the kernel lacks the scheduler sed (module ip_vs_sed); rr is used";
+    assert_eq!(told(&running), BTreeSet::from([lacks.to_owned(), "spec.x: not set".to_owned()]));
+    running.tell(Change::ApplyService(Service { session_affinity: Some(60), ..wrong.clone() }));
+    assert_eq!(told(&running), BTreeSet::new());
+}
+
+/// A Service with a scheduler and a limit of its own, and its slice.
+fn limited() -> (Vec<Service>, Vec<EndpointSlice>) {
+    let balancing = Balancing {
+        scheduler: Some(Scheduler::WLC),
+        max_connections: NonZero::new(9),
+        ..Balancing::default()
+    };
+    let web = Service { balancing: Some(balancing.into()), ..service("web", "10.96.1.1", Tcp) };
+    (vec![web], vec![slice("web", Tcp, &["10.244.0.1"])])
+}
+
+#[test]
+fn what_annotations_asked_for_is_adopted_without_a_write_and_put_right_where_it_differs() {
+    let (mut kernel, vip) = (FakeKernel::new(), Id::from(at("10.96.1.1", Tcp)));
+    let start = |kernel: &FakeKernel| {
+        let (services, slices) = limited();
+        let running = Running::on(kernel);
+        running.lists(services, slices);
+    };
+    start(&kernel);
+    let server = RealServer { upper_threshold: 9, ..RealServer::masquerade([10, 244, 0, 1].into(), 8080) };
+    assert_eq!(kernel.real_servers(vip).unwrap()[0].config, server);
+
+    kernel.heal();
+    start(&kernel);
+    assert_eq!(kernel.writes(), "");
+
+    let other = RealServer { upper_threshold: 5, ..server };
+    Ipvs::apply(&mut kernel, &[Command::EditRealServer(vip, other)]).unwrap();
+    start(&kernel);
+    assert_eq!(kernel.real_servers(vip).unwrap()[0].config, server);
+    assert_eq!(kernel.virtual_server(vip).unwrap().unwrap().config.scheduler, Scheduler::WLC);
 }

@@ -95,6 +95,7 @@ fn nothing_is_removed_before_the_ends_of_both_lists() {
 #[test]
 fn a_first_sync_makes_the_masquerade_rule_before_the_virtual_server_before_the_vip_and_takes_flows_then() {
     let running = web();
+    // Of two real servers, a node of this name begins with the second.
     assert_eq!(
         running.kernel.writes(),
         "\
@@ -106,8 +107,8 @@ add element hairpin TCP 10.244.0.2:8080
 add element vips 10.96.0.10
 add element cluster-ips TCP 10.96.0.10:80
 add virtual server TCP 10.96.0.10:80 rr
-add real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1
 add real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1
+add real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1
 bind 10.96.0.10
 install table IPv4
 install table IPv6

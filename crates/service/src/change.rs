@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use ipvs::Scheduler;
 use rustc_hash::FxHashSet;
 
 use crate::{EndpointSlice, Node, ObjectName, Service};
@@ -40,4 +41,6 @@ pub enum Change {
     /// link-local IPv6 addresses, which whoever reads them leaves out. To be told before the desired state
     /// is acted on: without, a node serves no NodePort, and binds what is its own already.
     NodeAddresses(BTreeSet<IpAddr>),
+    /// All schedulers that were tried in vain: the kernel lacks them.
+    MissingSchedulers(BTreeSet<Scheduler>),
 }

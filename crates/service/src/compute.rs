@@ -2,12 +2,13 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
+use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
 
 use crate::{
     Choice, DesiredService, DesiredVirtualServer, HealthCheck, NotServed, Options, Refused, Service,
     ServicePort, TrafficPolicy, WithoutLocalEndpoint,
+    balancing::Balance,
     cluster_ips::ClusterIps,
     endpoints::{PortEndpoint, endpoints_of},
     external_addresses::ExternalAddresses,
@@ -34,7 +35,7 @@ impl DesiredService {
             frontends(service, &external, node).chunk_by(|a, b| a.endpoint_key() == b.endpoint_key())
         {
             let [one, ..] = siblings else { continue };
-            let endpoints = endpoints_of(one.port, one.family(), slices, node.zone());
+            let endpoints = endpoints_of(service, one.port, one.family(), slices, node.zone());
             parts.add(siblings, &endpoints);
         }
         Some(parts.finish(external.refused))
@@ -46,6 +47,7 @@ struct Parts<'a> {
     service: &'a Service,
     node: &'a ThisNode,
     options: &'a Options,
+    balance: Balance,
     virtual_servers: Vec<DesiredVirtualServer>,
     vips: Vec<IpAddr>,
     shared_elements: Vec<Element>,
@@ -59,6 +61,7 @@ impl<'a> Parts<'a> {
             service,
             node,
             options,
+            balance: Balance::of(service, node, options),
             virtual_servers: Vec::new(),
             vips: Vec::new(),
             shared_elements: Vec::new(),
@@ -84,7 +87,7 @@ impl<'a> Parts<'a> {
             let used: Vec<_> = endpoints.iter().filter(|endpoint| choice.uses(endpoint)).collect();
             self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(one.port, endpoint)));
 
-            let real_servers: Vec<_> = used.into_iter().map(real_server).collect();
+            let real_servers: Vec<_> = used.into_iter().map(|it| self.real_server(it)).collect();
             if *real_servers != *shared {
                 shared = real_servers.into();
             }
@@ -99,12 +102,31 @@ impl<'a> Parts<'a> {
         self.vips.extend(frontend.vip(self.node));
         self.virtual_servers.push(DesiredVirtualServer {
             address: frontend.address,
-            config: configuration(frontend.address, self.service, self.options.scheduler),
+            config: self.configuration(frontend.address),
             real_servers,
             element: frontend.element(policy),
             allowed_sources: frontend.allowed_sources(self.service, self.node),
             kind: frontend.kind,
         });
+    }
+
+    fn configuration(&self, address: ServiceAddress) -> VirtualServer {
+        let mut server = VirtualServer::new(address, self.balance.scheduler);
+        server.flags |= self.balance.scheduler_flags;
+        match self.service.session_affinity {
+            Some(seconds) => server.persistent(seconds),
+            None => server,
+        }
+    }
+
+    fn real_server(&self, endpoint: &PortEndpoint) -> RealServer {
+        let Balance { upper_threshold, lower_threshold, .. } = self.balance;
+        RealServer {
+            weight: endpoint.weight.get().into(),
+            upper_threshold,
+            lower_threshold,
+            ..RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
+        }
     }
 
     fn finish(mut self, refused: Vec<Refused>) -> DesiredService {
@@ -119,32 +141,9 @@ impl<'a> Parts<'a> {
             health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
             refused: sorted_once(refused),
+            problems: self.balance.problem.into_iter().collect(),
         }
     }
-}
-
-fn configuration(address: ServiceAddress, service: &Service, scheduler: Scheduler) -> VirtualServer {
-    let mut server = VirtualServer::new(address, scheduler);
-    server.flags |= scheduler_flags(scheduler);
-    match service.session_affinity {
-        Some(seconds) => server.persistent(seconds),
-        None => server,
-    }
-}
-
-/// Without the fallback, sh and mh refuse clients that hash to a draining real server; without the port
-/// all of a client's connections go to one real server (net/netfilter/ipvs/ip_vs_sh.c, ip_vs_mh.c). For
-/// sh that is the purpose.
-fn scheduler_flags(scheduler: Scheduler) -> ServiceFlags {
-    match scheduler {
-        Scheduler::SH => ServiceFlags::SCHEDULER_1,
-        Scheduler::MH => ServiceFlags::SCHEDULER_1 | ServiceFlags::SCHEDULER_2,
-        _ => ServiceFlags::empty(),
-    }
-}
-
-fn real_server(endpoint: &PortEndpoint) -> RealServer {
-    RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
 }
 
 /// A pod of this node can be its own client.

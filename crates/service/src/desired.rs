@@ -26,6 +26,8 @@ pub struct DesiredService {
     pub without_local_endpoint: Box<[WithoutLocalEndpoint]>,
     /// The external addresses that it asks for and does not get, sorted, each once.
     pub refused: Box<[Refused]>,
+    /// What it asks for and this node cannot do, in words.
+    pub problems: Box<[String]>,
 }
 
 /// One virtual server and its real servers.

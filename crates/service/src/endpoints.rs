@@ -3,19 +3,21 @@
 use ipvs::{Family, RealServerAddress};
 
 use crate::{
-    EndpointPort, ServicePort,
+    EndpointPort, Service, ServicePort, Weight,
     slice::{KnownSlice, Traits},
 };
 
-/// An endpoint of one port: where it listens, and what decides whether it is used.
+/// An endpoint of one port: where it listens, what decides whether it is used, and its share of new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortEndpoint {
     pub(crate) address: RealServerAddress,
     pub(crate) traits: Traits,
+    pub(crate) weight: Weight,
 }
 
 /// The endpoints of a port in one family, over all slices, sorted by address, each address once.
 pub(crate) fn endpoints_of(
+    service: &Service,
     port: &ServicePort,
     family: Family,
     slices: &[KnownSlice],
@@ -27,6 +29,7 @@ pub(crate) fn endpoints_of(
             endpoints.extend(slice.endpoints.iter().map(|endpoint| PortEndpoint {
                 address: RealServerAddress { ip: endpoint.address, port: listening.port },
                 traits: slice.traits(endpoint, zone),
+                weight: service.weight_of(slice, endpoint),
             }));
         }
     }

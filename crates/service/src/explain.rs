@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use ipvs::{Family, RealServerAddress};
 
 use crate::{
-    Choice, ExplainedAddress, ExplainedEndpoint, ExternalIps, NotServed, ObjectName, Options, Part, Reach,
-    Service, ServiceKind, TrafficPolicy, Verdict,
+    Choice, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExternalIps, NotServed, ObjectName,
+    Options, Part, Reach, Service, ServiceKind, TrafficPolicy, Verdict,
+    balancing::Balance,
     cluster_ips::ClusterIps,
     endpoints::{PortEndpoint, belongs, endpoints_of},
     external_addresses::ExternalAddresses,
@@ -48,7 +49,7 @@ impl Known<'_> {
         let mut parts = Vec::new();
         for siblings in frontends.chunk_by(|a, b| a.endpoint_key() == b.endpoint_key()) {
             let [one, ..] = siblings else { continue };
-            let endpoints = endpoints_of(one.port, one.family(), self.slices, self.node.zone());
+            let endpoints = endpoints_of(self.service, one.port, one.family(), self.slices, self.node.zone());
             // Of both ways in that choose alike, only one says what becomes of the endpoints.
             let mut first: Option<(Choice, TrafficPolicy, Part)> = None;
             for side in siblings.chunk_by(|a, b| a.traffic() == b.traffic()) {
@@ -99,6 +100,19 @@ impl Known<'_> {
         }
     }
 
+    /// How its connections are balanced, if its annotations ask for anything.
+    pub(crate) fn balancing(&self) -> Option<ExplainedBalancing> {
+        self.service.balancing.as_ref()?;
+        let balance = Balance::of(self.service, self.node, self.options);
+        let unless_0 = |threshold| Some(threshold).filter(|it| *it != 0);
+        Some(ExplainedBalancing {
+            scheduler: balance.scheduler,
+            scheduler_flags: balance.scheduler.flag_names(balance.scheduler_flags).map(Into::into).collect(),
+            max_connections: unless_0(balance.upper_threshold),
+            resume_below: unless_0(balance.lower_threshold),
+        })
+    }
+
     fn policy(&self, frontend: &Frontend<'_>) -> TrafficPolicy {
         self.service.policy(frontend.traffic(), self.options)
     }
@@ -139,12 +153,14 @@ impl Known<'_> {
             for listening in slice.ports.iter().filter(|port| belongs(port, one.port)) {
                 explained.extend(slice.endpoints.iter().map(|known| {
                     let address = RealServerAddress { ip: known.address, port: listening.port };
-                    let endpoint = PortEndpoint { address, traits: slice.traits(known, self.node.zone()) };
+                    let traits = slice.traits(known, self.node.zone());
+                    let weight = self.service.weight_of(slice, known);
+                    let endpoint = PortEndpoint { address, traits, weight };
                     let counts = merged
                         .binary_search_by_key(&address, |it| it.address)
                         .is_ok_and(|at| merged.get(at) == Some(&endpoint) && counted.insert(address));
                     let verdict = if counts { choice.verdict(&endpoint) } else { Verdict::ListedAgain };
-                    ExplainedEndpoint { address, slice: slice.name.clone(), verdict }
+                    ExplainedEndpoint { address, slice: slice.name.clone(), verdict, weight }
                 }));
             }
         }

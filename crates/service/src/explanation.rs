@@ -2,10 +2,10 @@
 
 use std::{fmt, net::IpAddr};
 
-use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
+use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use serde::{Deserialize, Serialize};
 
-use crate::{AddressKind, HealthCheck, ObjectName, Refused, Traffic, TrafficPolicy};
+use crate::{AddressKind, HealthCheck, ObjectName, Refused, Traffic, TrafficPolicy, Weight};
 
 /// What becomes of one Service on this node, and which field of which object decides it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,8 @@ pub struct Explanation {
     pub service: ObjectName,
     /// Why nothing is served; the rest is empty then, but for the problems.
     pub not_served: Option<NotServed>,
+    /// How its connections are balanced, if its annotations ask for anything and it is served.
+    pub balancing: Option<ExplainedBalancing>,
     /// Its addresses with their endpoints: one part for each port, family and choice of endpoints.
     pub parts: Vec<Part>,
     /// Slices of a family in which the Service has no ClusterIP: nothing of them is used.
@@ -93,6 +95,21 @@ pub struct ExplainedEndpoint {
     pub slice: ObjectName,
     /// Whether it is used.
     pub verdict: Verdict,
+    /// Its share of new connections, if it is used.
+    pub weight: Weight,
+}
+
+/// How the connections of a Service are balanced on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedBalancing {
+    /// What picks the real server of a new connection.
+    pub scheduler: Scheduler,
+    /// Its flags, by the names that ipvsadm gives them.
+    pub scheduler_flags: Vec<Box<str>>,
+    /// With so many connections an endpoint gets no new ones; `None`: there is no limit.
+    pub max_connections: Option<u32>,
+    /// With fewer than so many it gets new ones again; `None`: as the kernel has it, below three quarters of the limit.
+    pub resume_below: Option<u32>,
 }
 
 /// Which endpoints of a port are used: a decision over all of them together.

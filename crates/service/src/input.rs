@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use ipvs::{Family, Protocol};
 use serde::{Deserialize, Serialize};
 
-use crate::ObjectName;
+use crate::{Balancing, ObjectName, Weight};
 
 /// A Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct Service {
     pub external_traffic_policy: TrafficPolicy,
     /// `spec.healthCheckNodePort`: where a load balancer asks whether this node has endpoints.
     pub health_check_node_port: Option<NonZero<u16>>,
+    /// How its annotations want its connections balanced; `None`: as everybody's.
+    pub balancing: Option<Box<Balancing>>,
     /// `metadata.labels` has `service.kubernetes.io/service-proxy-name`: another proxy serves it.
     pub other_proxy: bool,
     /// What was wrong with it, in words, each naming the field; the rest of it is served.
@@ -65,6 +67,7 @@ impl Service {
             internal_traffic_policy: TrafficPolicy::default(),
             external_traffic_policy: TrafficPolicy::default(),
             health_check_node_port: None,
+            balancing: None,
             other_proxy: false,
             problems: Vec::new(),
         }
@@ -121,6 +124,9 @@ pub struct EndpointSlice {
     pub ports: Vec<EndpointPort>,
     /// The endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// The weight of its endpoints (the annotation `kube-ipvs.io/weight`), where the Service says nothing of their
+    /// nodes and zones.
+    pub weight: Option<Weight>,
     /// When that happened for which it was last written, a pod that became ready for example (the annotation
     /// `endpoints.kubernetes.io/last-change-trigger-time`).
     pub triggered_at: Option<SystemTime>,
@@ -152,6 +158,8 @@ pub struct Endpoint {
     pub terminating: bool,
     /// The node it runs on.
     pub node: Option<Arc<str>>,
+    /// The zone that it is in.
+    pub zone: Option<Arc<str>>,
     /// `hints.forZones`.
     pub zone_hints: Box<[Arc<str>]>,
     /// `hints.forNodes`.

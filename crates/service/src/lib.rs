@@ -26,6 +26,7 @@
 //! - [`State::apply`] answers with the keys whose desired value may be another one now, so that whoever
 //!   writes to the kernel looks at those and at nothing else.
 
+mod balancing;
 mod change;
 mod choice;
 mod claims;
@@ -55,11 +56,13 @@ mod touched;
 mod traffic;
 mod urgency;
 
+pub use balancing::{Balancing, Weight, Weights};
 pub use change::Change;
 pub use claims::Conflict;
 pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
 pub use explanation::{
-    Choice, ExplainedAddress, ExplainedEndpoint, Explanation, HintsIgnored, NotServed, Part, Reach, Verdict,
+    Choice, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, HintsIgnored, NotServed,
+    Part, Reach, Verdict,
 };
 pub use external_addresses::{Refusal, Refused, Special};
 pub use frontend::AddressKind;

@@ -65,6 +65,7 @@ impl Record {
         let not_given = known.iter().flat_map(Known::not_given);
         Explanation {
             service: name.clone(),
+            balancing: known.as_ref().and_then(Known::balancing),
             not_served: self.service.as_ref().map_or(Some(NotServed::Unknown), NotServed::of),
             parts: known.as_ref().map(|known| known.parts(holder)).unwrap_or_default(),
             unused_slices: known.as_ref().map(Known::unused_slices).unwrap_or_default(),
@@ -110,6 +111,7 @@ impl Record {
             || node_ips && service.load_balancer_source_ranges.is_some()
             || node_ips && !service.external_ips.is_empty()
             || maybe_vips.any(|ip| before.has(ip) != now.has(ip))
+            || service.scheduler().is_some_and(|it| before.lacks(it) != now.lacks(it))
     }
 
     /// Whether one of its ports has a NodePort.
@@ -128,11 +130,13 @@ impl Record {
         self.service.is_none() && self.slices.is_empty()
     }
 
-    /// What was wrong with the Service and its slices.
+    /// What was wrong with the Service and its slices, and what of it this node cannot do.
     pub(crate) fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
         let service = self.service.iter().map(|service| (&service.name, &service.problems[..]));
         let slices = self.slices.iter().map(|slice| (&slice.name, &slice.problems[..]));
-        service.chain(slices).filter(|(_, problems)| !problems.is_empty())
+        let here = self.service.iter().zip(&self.demand);
+        let here = here.map(|(service, demand)| (&service.name, &demand.desired.problems[..]));
+        service.chain(here).chain(slices).filter(|(_, problems)| !problems.is_empty())
     }
 }
 

@@ -9,8 +9,7 @@ use crate::{
     cluster_ips::ClusterIps,
     frontend::Frontend,
     record::{Demand, Record},
-    slice::KnownSlice,
-    strings::Strings,
+    slice::{Interned, KnownSlice},
     this_node::ThisNode,
 };
 
@@ -26,7 +25,7 @@ pub(crate) struct Records {
     cluster_ips: ClusterIps,
     services_listed: bool,
     slices_listed: bool,
-    strings: Strings,
+    interned: Interned,
 }
 
 impl Records {
@@ -40,7 +39,7 @@ impl Records {
             cluster_ips: ClusterIps::default(),
             services_listed: false,
             slices_listed: false,
-            strings: Strings::default(),
+            interned: Interned::default(),
         }
     }
 }
@@ -64,6 +63,7 @@ impl Records {
             Change::NodeAddresses(addresses) => {
                 self.put_node(self.node.with_addresses(addresses, &self.options))
             }
+            Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
         };
         changed.extend(self.cluster_ips.concerned());
         changed
@@ -90,7 +90,7 @@ impl Records {
         let name = self.kept_name(service.name);
         service.name = name.clone();
         for port in &mut service.ports {
-            self.strings.share(&mut port.name);
+            self.interned.strings.share(&mut port.name);
         }
         service.cluster_ips.shrink_to_fit();
         service.external_ips.shrink_to_fit();
@@ -138,7 +138,7 @@ impl Records {
     /// A slice may come before its Service, and a new label may move it to another one.
     fn put_slice(&mut self, slice: EndpointSlice) -> BTreeSet<ObjectName> {
         let service = self.kept_name(slice.service.clone());
-        let slice = KnownSlice::new(slice, &self.options.node_name, &mut self.strings);
+        let slice = KnownSlice::new(slice, &self.options.node_name, &mut self.interned);
         let mut changed = BTreeSet::new();
         if self.owners.get(&slice.name).is_some_and(|owner| *owner != service) {
             changed.extend(self.remove_slice(&slice.name));
@@ -170,7 +170,7 @@ impl Records {
         if let Some((kept, _)) = self.services.get_key_value(&name) {
             return kept.clone();
         }
-        self.strings.share(&mut name.namespace);
+        self.interned.strings.share(&mut name.namespace);
         name
     }
 }
@@ -207,6 +207,11 @@ impl Records {
         record.explain(service, &self.node, &self.options, &self.cluster_ips, holder)
     }
 
+    /// What is the same for every Service.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// What is known of this node.
     pub(crate) fn node(&self) -> &ThisNode {
         &self.node
@@ -227,6 +232,18 @@ impl Records {
     pub(crate) fn has_node_ports(&self) -> bool {
         let mut served = self.services.values().filter(|record| record.demand.is_some());
         served.any(|record| record.has_node_ports())
+    }
+
+    /// What is wrong with a Service and its slices, as its owner is told: of a slice with its name.
+    pub(crate) fn complaints(&self, service: &ObjectName) -> Vec<String> {
+        let problems = self.services.get(service).into_iter().flat_map(|record| record.problems());
+        problems
+            .flat_map(|(object, problems)| problems.iter().map(move |problem| (object, problem)))
+            .map(|(object, problem)| match object == service {
+                true => problem.clone(),
+                false => format!("EndpointSlice {object}: {problem}"),
+            })
+            .collect()
     }
 
     /// What was wrong with the inputs.
@@ -250,6 +267,7 @@ mod tests {
                 family: ipvs::Family::V4,
                 ports: Vec::new(),
                 endpoints: Vec::new(),
+                weight: None,
                 triggered_at: None,
                 problems: Vec::new(),
             }),

@@ -13,6 +13,10 @@ pub(crate) struct Reports {
     pub(crate) refused: BTreeSet<ObjectName>,
     /// Another number whenever one is refused that was not, or the other way round.
     pub(crate) refused_revision: u64,
+    /// What is wrong with the Services of which anything is.
+    pub(crate) complaints: BTreeMap<ObjectName, Vec<String>>,
+    /// Another number whenever something else is wrong.
+    pub(crate) complaints_revision: u64,
 }
 
 impl Reports {
@@ -50,5 +54,16 @@ impl Reports {
         health_check(before) != health_check(now)
             || without_before != without_now
             || refused_before != refused_now
+    }
+
+    /// Puts what is wrong with a Service now in the place of what was before.
+    pub(crate) fn complain(&mut self, service: &ObjectName, complaints: Vec<String>) {
+        let before = match complaints.is_empty() {
+            true => self.complaints.remove(service),
+            false => self.complaints.insert(service.clone(), complaints),
+        };
+        if before.as_ref() != self.complaints.get(service) {
+            self.complaints_revision += 1;
+        }
     }
 }

@@ -4,20 +4,24 @@ use std::{net::IpAddr, sync::Arc};
 
 use ipvs::Family;
 
-use crate::{Endpoint, EndpointPort, EndpointSlice, ObjectName, strings::Strings};
+use crate::{
+    Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight,
+    strings::{Copies, Strings},
+};
 
 /// What this node needs of an EndpointSlice. A cluster has more endpoints than anything else, and
-/// every node keeps them all, so each takes 20 bytes: which node it runs on, for example, matters
-/// only as far as it is this one.
+/// every node keeps them all, so each takes 20 bytes, and those in one place share what is to be said of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KnownSlice {
     pub(crate) name: ObjectName,
     pub(crate) family: Family,
     pub(crate) ports: Box<[EndpointPort]>,
     pub(crate) endpoints: Box<[KnownEndpoint]>,
+    /// Of its endpoints, where their Service says nothing.
+    pub(crate) weight: Option<Weight>,
     pub(crate) problems: Box<[String]>,
-    /// The different `hints.forZones` of its endpoints; mostly none, or one for each zone.
-    zone_hints: Box<[Box<[Arc<str>]>]>,
+    /// Where its endpoints are, each place once.
+    places: Box<[Arc<Place>]>,
 }
 
 /// What this node needs of an endpoint.
@@ -25,8 +29,25 @@ pub(crate) struct KnownSlice {
 pub(crate) struct KnownEndpoint {
     pub(crate) address: IpAddr,
     pub(crate) traits: Traits,
-    /// The place of its own in the slice's `zone_hints`, or [`NOWHERE`].
-    zone_hints: u16,
+    /// The number of its own in the slice's `places`, or [`NOWHERE`].
+    place: u16,
+}
+
+/// Where an endpoint runs, and for whom. A cluster has about as many as nodes, and all slices share them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// The node and its zone: only weights depend on them, but a slice can come before the Service that has some.
+    pub(crate) node: Option<Arc<str>>,
+    pub(crate) zone: Option<Arc<str>>,
+    /// `hints.forZones`.
+    zone_hints: Box<[Arc<str>]>,
+}
+
+/// What slices share with each other.
+#[derive(Debug, Default)]
+pub(crate) struct Interned {
+    pub(crate) strings: Strings,
+    places: Copies<Place>,
 }
 
 bitflags::bitflags! {
@@ -56,21 +77,29 @@ bitflags::bitflags! {
 impl KnownSlice {
     /// Keeps what matters to the node of this name. Endpoints of another family than the slice's are
     /// left out: no virtual server could use them.
-    pub(crate) fn new(slice: EndpointSlice, node_name: &str, strings: &mut Strings) -> Self {
-        let EndpointSlice { mut name, service: _, family, mut ports, endpoints, triggered_at: _, problems } =
-            slice;
-        strings.share(&mut name.namespace);
+    pub(crate) fn new(slice: EndpointSlice, node_name: &str, interned: &mut Interned) -> Self {
+        let EndpointSlice {
+            mut name,
+            service: _,
+            family,
+            mut ports,
+            endpoints,
+            weight,
+            triggered_at: _,
+            problems,
+        } = slice;
+        interned.strings.share(&mut name.namespace);
         for port in &mut ports {
-            strings.share(&mut port.name);
+            interned.strings.share(&mut port.name);
         }
-        let mut zone_hints: Vec<Box<[Arc<str>]>> = Vec::new();
+        let mut places = Vec::new();
         let endpoints = endpoints
             .into_iter()
             .filter(|endpoint| Family::of(endpoint.address) == family)
             .map(|endpoint| KnownEndpoint {
                 address: endpoint.address,
                 traits: Traits::of(&endpoint, node_name),
-                zone_hints: place(&mut zone_hints, endpoint.zone_hints, strings),
+                place: place(&mut places, endpoint, interned),
             })
             .collect();
         Self {
@@ -78,8 +107,9 @@ impl KnownSlice {
             family,
             ports: ports.into(),
             endpoints,
+            weight,
             problems: problems.into(),
-            zone_hints: zone_hints.into(),
+            places: places.into(),
         }
     }
 
@@ -88,10 +118,15 @@ impl KnownSlice {
         self.endpoints.iter().any(|endpoint| endpoint.traits.contains(Traits::ZONE_HINTS))
     }
 
+    /// Where one of its endpoints is, as far as anything is said of it.
+    pub(crate) fn place_of(&self, endpoint: &KnownEndpoint) -> Option<&Place> {
+        self.places.get(usize::from(endpoint.place)).map(|place| &**place)
+    }
+
     /// The traits of one of its endpoints, for a node in this zone.
     pub(crate) fn traits(&self, endpoint: &KnownEndpoint, zone: Option<&str>) -> Traits {
-        let hints = self.zone_hints.get(usize::from(endpoint.zone_hints));
-        let here = hints.is_some_and(|zones| zones.iter().any(|hint| Some(&**hint) == zone));
+        let mut hints = self.place_of(endpoint).into_iter().flat_map(|place| &place.zone_hints);
+        let here = hints.any(|hint| Some(&**hint) == zone);
         endpoint.traits | if here { Traits::FOR_THIS_ZONE } else { Traits::empty() }
     }
 }
@@ -110,24 +145,24 @@ impl Traits {
     }
 }
 
-/// No place: no hints.
+/// No place: nothing is said of it.
 const NOWHERE: u16 = u16::MAX;
 
-/// The place of these hints among those known, to which they are added. Past the 65,535th different
-/// list there is no place left: an endpoint's hints then match no zone.
-fn place(known: &mut Vec<Box<[Arc<str>]>>, mut hints: Box<[Arc<str>]>, strings: &mut Strings) -> u16 {
-    if hints.is_empty() {
+/// The number of an endpoint's place among those known, to which it is added. Past the 65,535th different
+/// place there is no number left: the endpoint is nowhere then.
+fn place(known: &mut Vec<Arc<Place>>, endpoint: Endpoint, interned: &mut Interned) -> u16 {
+    let Endpoint { node, zone, zone_hints, .. } = endpoint;
+    if node.is_none() && zone.is_none() && zone_hints.is_empty() {
         return NOWHERE;
     }
-    let found = known.iter().position(|list| *list == hints);
-    let place = u16::try_from(found.unwrap_or(known.len())).unwrap_or(NOWHERE);
-    if found.is_none() && place != NOWHERE {
-        for hint in &mut hints {
-            strings.share(hint);
-        }
-        known.push(hints);
+    let place = interned.places.of(Place { node, zone, zone_hints });
+    // There is one copy of each.
+    let found = known.iter().position(|other| Arc::ptr_eq(other, &place));
+    let number = u16::try_from(found.unwrap_or(known.len())).unwrap_or(NOWHERE);
+    if found.is_none() && number != NOWHERE {
+        known.push(place);
     }
-    place
+    number
 }
 
 #[cfg(test)]

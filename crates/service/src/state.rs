@@ -47,8 +47,14 @@ impl State {
             if changed {
                 self.settle(&service, before.as_ref(), &mut touched);
             }
+            self.reports.complain(&service, self.records.complaints(&service));
         }
         touched
+    }
+
+    /// What is the same for every Service.
+    pub fn options(&self) -> &Options {
+        self.records.options()
     }
 
     /// Whether both lists have arrived. Until then the desired state is not to be acted on.
@@ -135,6 +141,17 @@ impl State {
     /// The same number as before means the same refusals as before.
     pub fn refused_revision(&self) -> u64 {
         self.reports.refused_revision
+    }
+
+    /// The Services with which, or with slices of which, anything is wrong, sorted by name; of each Service all of it,
+    /// in words. Some of it is as on every node, some is because of this one.
+    pub fn complaints(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+        self.reports.complaints.iter().map(|(service, complaints)| (service, &complaints[..]))
+    }
+
+    /// The same number as before means the same complaints as before.
+    pub fn complaints_revision(&self) -> u64 {
+        self.reports.complaints_revision
     }
 
     /// What was wrong with the inputs: the Service or EndpointSlice, and its problems in words. Those

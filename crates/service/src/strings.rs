@@ -1,33 +1,54 @@
-//! One copy of a text that ten thousand objects repeat.
+//! One copy of what ten thousand objects repeat.
 
-use std::sync::Arc;
+use std::{hash::Hash, sync::Arc};
 
 use rustc_hash::FxHashSet;
 
 /// The namespaces, port names and zones in use, each stored once. Decoding an object makes fresh
 /// copies of them; a cluster has few different ones.
-#[derive(Debug, Default)]
-pub(crate) struct Strings {
-    known: FxHashSet<Arc<str>>,
+pub(crate) type Strings = Copies<str>;
+
+/// Values of which a cluster has few different ones, each stored once.
+#[derive(Debug)]
+pub(crate) struct Copies<T: ?Sized> {
+    known: FxHashSet<Arc<T>>,
     sweep_at: usize,
 }
 
-impl Strings {
+impl<T: ?Sized> Default for Copies<T> {
+    fn default() -> Self {
+        Self { known: FxHashSet::default(), sweep_at: 0 }
+    }
+}
+
+impl<T: ?Sized + Hash + Eq> Copies<T> {
     const FEWEST_TO_SWEEP: usize = 64;
 
-    /// Puts the shared copy in the place of `text`.
-    pub(crate) fn share(&mut self, text: &mut Arc<str>) {
-        if let Some(known) = self.known.get(&**text) {
-            text.clone_from(known);
+    /// Puts the shared copy in the place of `value`.
+    pub(crate) fn share(&mut self, value: &mut Arc<T>) {
+        if let Some(known) = self.known.get(&**value) {
+            value.clone_from(known);
             return;
         }
-        // Namespaces come and go. Looking for the unused ones each time the number has doubled costs
-        // a constant for each text.
+        // Namespaces and nodes come and go. Looking for the unused ones each time the number has doubled costs
+        // a constant for each value.
         if self.known.len() >= self.sweep_at {
-            self.known.retain(|text| Arc::strong_count(text) > 1);
+            self.known.retain(|value| Arc::strong_count(value) > 1);
             self.sweep_at = Self::FEWEST_TO_SWEEP.max(2 * self.known.len());
         }
-        self.known.insert(text.clone());
+        self.known.insert(value.clone());
+    }
+}
+
+impl<T: Hash + Eq> Copies<T> {
+    /// The shared copy of a value.
+    pub(crate) fn of(&mut self, value: T) -> Arc<T> {
+        if let Some(known) = self.known.get(&value) {
+            return known.clone();
+        }
+        let mut value = Arc::new(value);
+        self.share(&mut value);
+        value
     }
 }
 

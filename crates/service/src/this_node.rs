@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use ipvs::Family;
+use ipvs::{Family, Scheduler};
 
 use crate::{Node, NodePortAddresses, Options};
 
@@ -12,13 +12,16 @@ pub(crate) struct ThisNode {
     node: Node,
     addresses: BTreeSet<IpAddr>,
     node_port_addresses: Box<[IpAddr]>,
+    /// Those that its kernel was found to lack.
+    missing_schedulers: BTreeSet<Scheduler>,
 }
 
 impl ThisNode {
-    /// A node as the API server describes it, with these addresses on its interfaces.
-    fn new(node: Node, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
+    /// The same as the API server describes it now, with these addresses on its interfaces.
+    fn with(&self, node: Node, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
         let node_port_addresses = node_port_addresses(&node.ips, &addresses, options);
-        Self { node, addresses, node_port_addresses }
+        let missing_schedulers = self.missing_schedulers.clone();
+        Self { node, addresses, node_port_addresses, missing_schedulers }
     }
 
     /// The same with another description. One without IPs is not finished, or not whole: the earlier IPs
@@ -29,12 +32,22 @@ impl ThisNode {
         }
         // No Service depends on it.
         node.leaving = false;
-        Self::new(node, self.addresses.clone(), options)
+        self.with(node, self.addresses.clone(), options)
     }
 
     /// The same with other addresses on its interfaces.
     pub(crate) fn with_addresses(&self, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
-        Self::new(self.node.clone(), addresses, options)
+        self.with(self.node.clone(), addresses, options)
+    }
+
+    /// The same with a kernel that lacks these schedulers.
+    pub(crate) fn without_schedulers(&self, missing_schedulers: BTreeSet<Scheduler>) -> Self {
+        Self { missing_schedulers, ..self.clone() }
+    }
+
+    /// Whether its kernel was found to lack a scheduler.
+    pub(crate) fn lacks(&self, scheduler: Scheduler) -> bool {
+        self.missing_schedulers.contains(&scheduler)
     }
 
     /// The zone it is in.

@@ -12,7 +12,7 @@ use std::{
 
 use common::*;
 use ipnet::IpNet;
-use ipvs::Protocol;
+use ipvs::{Protocol, Scheduler, ServiceFlags};
 use netfilter::Element;
 use proptest::{
     collection::vec,
@@ -22,8 +22,8 @@ use proptest::{
 };
 use rustc_hash::FxHashSet;
 use service::{
-    AddressKind, Change, Endpoint, EndpointSlice, ExternalIps, Node, NodePortAddresses, ObjectName, Options,
-    Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy, Verdict,
+    AddressKind, Balancing, Change, Endpoint, EndpointSlice, ExternalIps, Node, NodePortAddresses,
+    ObjectName, Options, Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy, Verdict, Weight,
 };
 
 /// The inputs after all events: what a list would say.
@@ -33,6 +33,7 @@ struct Inputs {
     slices: BTreeMap<ObjectName, EndpointSlice>,
     node: Node,
     addresses: BTreeSet<IpAddr>,
+    missing_schedulers: BTreeSet<Scheduler>,
 }
 
 impl Inputs {
@@ -73,6 +74,7 @@ impl Inputs {
             }
             Change::DeleteNode => {}
             Change::NodeAddresses(addresses) => self.addresses = addresses,
+            Change::MissingSchedulers(schedulers) => self.missing_schedulers = schedulers,
         }
     }
 
@@ -80,7 +82,11 @@ impl Inputs {
     fn changes(&self) -> Vec<Change> {
         let services = self.services.values().cloned().map(Change::ApplyService);
         let slices = self.slices.values().cloned().map(Change::ApplySlice);
-        let node = [Change::ApplyNode(self.node.clone()), Change::NodeAddresses(self.addresses.clone())];
+        let node = [
+            Change::ApplyNode(self.node.clone()),
+            Change::NodeAddresses(self.addresses.clone()),
+            Change::MissingSchedulers(self.missing_schedulers.clone()),
+        ];
         services.chain(slices).chain(node).collect()
     }
 }
@@ -142,16 +148,44 @@ fn any_kind() -> impl Strategy<Value = ServiceKind> {
     select(&kinds[..])
 }
 
+fn any_scheduler() -> impl Strategy<Value = Scheduler> {
+    select(&[Scheduler::RR, Scheduler::WRR, Scheduler::MH][..])
+}
+
+fn any_weight() -> impl Strategy<Value = Weight> {
+    (1..4_u16).prop_map(|weight| Weight::new(weight).unwrap())
+}
+
+fn any_balancing() -> impl Strategy<Value = Balancing> {
+    let flags = vec![ServiceFlags::empty(), ServiceFlags::SCHEDULER_2, ServiceFlags::all()];
+    let flags = option::of(select(flags));
+    let weights = |names: &'static [&str]| {
+        vec((select(names).prop_map(Arc::from), any_weight()), 0..3)
+            .prop_map(|weights| weights.into_iter().collect())
+    };
+    let thresholds = (option::of(1..4_u32), option::of(1..4_u32));
+    (option::of(any_scheduler()), flags, weights(&[NODE, "node-b"]), weights(&["a", "b"]), thresholds)
+        .prop_map(|(scheduler, scheduler_flags, node_weights, zone_weights, (most, below))| Balancing {
+            scheduler,
+            scheduler_flags,
+            node_weights,
+            zone_weights,
+            max_connections: most.and_then(NonZero::new),
+            resume_below: below.and_then(NonZero::new),
+        })
+}
+
 fn any_service() -> impl Strategy<Value = Service> {
     let names = select(&["a", "b", "c", "kube-system/dns", "kubernetes"][..]);
     let identity = (names, option::of(0..3_i64), any_kind(), any::<u8>());
     let addresses = (any_ips(2), any_ips(2), any_ips(2), any_source_ranges(), vec(any_port(), 0..3));
-    let policies = (option::of(1..3_u32), any_policy(), any_policy(), option::of(1..3_u16));
+    let balancing = option::of(any_balancing());
+    let policies = (option::of(1..3_u32), any_policy(), any_policy(), option::of(1..3_u16), balancing);
     (identity, addresses, policies).prop_map(
         |(
             (text, created, kind, other_proxy),
             (cluster_ips, external_ips, load_balancer_ips, load_balancer_source_ranges, ports),
-            (session_affinity, internal_traffic_policy, external_traffic_policy, health_check),
+            (session_affinity, internal_traffic_policy, external_traffic_policy, health_check, balancing),
         )| Service {
             created,
             kind,
@@ -164,6 +198,7 @@ fn any_service() -> impl Strategy<Value = Service> {
             internal_traffic_policy,
             external_traffic_policy,
             health_check_node_port: health_check.and_then(NonZero::new),
+            balancing: balancing.map(Box::new),
             other_proxy: other_proxy < 25,
             ..Service::new(name(text))
         },
@@ -201,16 +236,23 @@ fn any_endpoint() -> impl Strategy<Value = Endpoint> {
     let kinds = select(&[ready as fn(&str) -> Endpoint, ready, draining, unready][..]);
     let zones = vec(select(&["a", "b"][..]), 0..2);
     let nodes = vec(select(&[NODE, "node-b"][..]), 0..2);
-    (address, kinds, any::<bool>(), zones, nodes).prop_map(|(address, kind, here, zones, nodes)| {
-        let endpoint = kind(address).for_zones(&zones).for_nodes(&nodes);
-        if here { endpoint.here() } else { endpoint }
-    })
+    let zone = option::of(select(&["a", "b"][..]));
+    (address, kinds, any::<bool>(), zone, zones, nodes).prop_map(
+        |(address, kind, here, zone, zones, nodes)| {
+            let endpoint = kind(address).for_zones(&zones).for_nodes(&nodes);
+            let endpoint = Endpoint { zone: zone.map(Arc::from), ..endpoint };
+            if here { endpoint.here() } else { endpoint }
+        },
+    )
 }
 
 fn any_slice() -> impl Strategy<Value = EndpointSlice> {
     let of = select(&["a", "b", "c", "kubernetes"][..]);
-    (select(&["s1", "s2", "s3", "s4"][..]), of, vec(any_port(), 0..3), vec(any_endpoint(), 0..4)).prop_map(
-        |(text, of, ports, endpoints)| EndpointSlice {
+    let name = select(&["s1", "s2", "s3", "s4"][..]);
+    let weight = option::of(any_weight());
+    (name, of, vec(any_port(), 0..3), vec(any_endpoint(), 0..4), weight).prop_map(
+        |(text, of, ports, endpoints, weight)| EndpointSlice {
+            weight,
             ports: ports.iter().map(|port| listening(&port.name, port.protocol, port.port)).collect(),
             ..slice(text, of, &endpoints)
         },
@@ -237,6 +279,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|(zone, ips)| Change::ApplyNode(Node { zone: zone.map(Into::into), ips, ..Node::default() })),
         1 => Just(Change::DeleteNode),
         2 => any_ips(4).prop_map(|ips| Change::NodeAddresses(ips.into_iter().collect())),
+        1 => vec(any_scheduler(), 0..2).prop_map(|missing| Change::MissingSchedulers(missing.into_iter().collect())),
     ]
 }
 
@@ -291,6 +334,7 @@ proptest! {
                     | Change::ListSlices(_)
                     | Change::KeepSlices(_)
                     | Change::NodeAddresses(_)
+                    | Change::MissingSchedulers(_)
                     | Change::ApplyNode(_)
             );
             if several {
@@ -387,7 +431,7 @@ proptest! {
             for part in &explanation.parts {
                 let used: Vec<_> = part.endpoints.iter().filter(|it| it.verdict == Verdict::Used).collect();
                 for at in &part.addresses {
-                    let real_servers: Vec<_> = used.iter().map(|it| it.address).collect();
+                    let real_servers: Vec<_> = used.iter().map(|it| (it.address, it.weight.get().into())).collect();
                     prop_assert!(explained.insert(at.address, real_servers).is_none(), "{} twice", at.address);
                     let elsewhere = state.owner(&at.address).filter(|holder| *holder != name);
                     prop_assert_eq!(at.held_by.as_ref(), elsewhere);
@@ -395,7 +439,7 @@ proptest! {
                 }
             }
             let wanted: BTreeMap<_, Vec<_>> = desired.virtual_servers.iter().map(|server| {
-                (server.address, server.real_servers.iter().map(|real| real.address).collect())
+                (server.address, server.real_servers.iter().map(|real| (real.address, real.weight)).collect())
             }).collect();
             prop_assert_eq!(explained, wanted);
         }

@@ -39,6 +39,8 @@ pub struct State {
     pub refused_elements: HashSet<Element>,
     /// Schedulers that the kernel does not have.
     pub missing_schedulers: HashSet<Scheduler>,
+    /// Schedulers that the kernel should not be asked to load.
+    pub dangerous_schedulers: HashSet<Scheduler>,
     /// Every write that was carried out, as text, in order.
     pub writes: Vec<String>,
     /// How many full reads of virtual servers there were.
@@ -301,6 +303,10 @@ impl Ipvs for FakeKernel {
         state.read(io::Error::other)?;
         state.virtual_servers.values().filter_map(summary).for_each(|summary| show(&summary));
         Ok(())
+    }
+
+    fn may_load(&mut self, scheduler: Scheduler) -> bool {
+        !self.state().dangerous_schedulers.contains(&scheduler)
     }
 
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {

@@ -280,13 +280,12 @@ fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, co
 /// How a virtual server becomes as wanted in place. The scheduler is changed last and by itself: the kernel
 /// may lack it, and whoever carries out the plan may put it off. The rest holds without it.
 fn edits(observed: &VirtualServer, wanted: &VirtualServer) -> impl Iterator<Item = Command> {
-    const OF_THE_SCHEDULER: ServiceFlags =
-        ServiceFlags::SCHEDULER_1.union(ServiceFlags::SCHEDULER_2).union(ServiceFlags::SCHEDULER_3);
     let same_scheduler = observed.scheduler == wanted.scheduler;
     let mut rest = wanted.clone();
     if !same_scheduler {
         rest.scheduler = observed.scheduler;
-        rest.flags = (wanted.flags - OF_THE_SCHEDULER) | (observed.flags & OF_THE_SCHEDULER);
+        rest.flags =
+            (wanted.flags - ServiceFlags::OF_SCHEDULER) | (observed.flags & ServiceFlags::OF_SCHEDULER);
     }
     let rest = (rest != *observed).then_some(rest);
     let scheduler = (!same_scheduler).then(|| wanted.clone());

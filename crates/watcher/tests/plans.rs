@@ -6,6 +6,7 @@ mod common;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     net::IpAddr,
+    num::NonZero,
 };
 
 use common::*;
@@ -20,7 +21,7 @@ use netfilter::{
     Element,
 };
 use proptest::{collection::vec, prelude::*};
-use service::{Change, EndpointSlice, Service, State, Touched, Urgency};
+use service::{Balancing, Change, EndpointSlice, Service, State, Touched, Urgency, Weight, Weights};
 use testkit::FakeKernel;
 use watcher::{Observed, Operation, Ownership, Parts, Plan, Scope, departing_real_servers, diff};
 
@@ -605,5 +606,58 @@ fn each_batch_of_a_plan_names_its_seam_in_json() {
             ]},
             {"link": [{"bind": "10.96.0.10"}]},
         ]})
+    );
+}
+
+/// `default/web` with two endpoints on this node.
+fn web_with(balancing: Balancing, endpoints: &[&str]) -> State {
+    let web = Service { balancing: Some(balancing.into()), ..service("web", &["10.96.0.10"]) };
+    state(&[Change::ApplyService(web), Change::ApplySlice(slice("web", Family::V4, endpoints))])
+}
+
+#[test]
+fn weights_and_limits_are_edited_in_place() {
+    let (fake, ours) = (FakeKernel::new(), both_families());
+    settle(&web_with(Balancing::default(), &["10.244.1.2"]), &fake, &ours);
+    let heavy: Weights = [("node".into(), Weight::new(3).unwrap())].into_iter().collect();
+    let limited = Balancing {
+        node_weights: heavy.clone(),
+        max_connections: NonZero::new(100),
+        resume_below: NonZero::new(80),
+        ..Balancing::default()
+    };
+    let plan = full(&web_with(limited, &["10.244.1.2"]), &read(&fake), &ours);
+    assert_eq!(
+        plan.to_string(),
+        "edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 3 upper threshold 100 lower threshold 80\n"
+    );
+    apply(&plan, &fake);
+
+    // Weights alone stay; then nothing.
+    let weighted = Balancing { node_weights: heavy, ..Balancing::default() };
+    let plan = full(&web_with(weighted, &["10.244.1.2"]), &read(&fake), &ours);
+    assert_eq!(plan.to_string(), "edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 3\n");
+    apply(&plan, &fake);
+    let plan = full(&web_with(Balancing::default(), &["10.244.1.2"]), &read(&fake), &ours);
+    assert_eq!(plan.to_string(), "edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 1\n");
+}
+
+#[test]
+fn a_real_server_that_comes_back_while_it_drains_has_its_own_weight_again() {
+    let (fake, ours) = (FakeKernel::new(), both_families());
+    let weights = || [("node".into(), Weight::new(7).unwrap())].into_iter().collect();
+    let desired =
+        |endpoints| web_with(Balancing { node_weights: weights(), ..Balancing::default() }, endpoints);
+    settle(&desired(&["10.244.1.2", "10.244.2.2"]), &fake, &ours);
+    let plan = full(&desired(&["10.244.1.2"]), &read(&fake), &ours);
+    assert_eq!(
+        plan.commands().map(ToString::to_string).collect::<Vec<_>>(),
+        ["edit real server TCP 10.96.0.10:80 -> 10.244.2.2:8080 weight 0"]
+    );
+    apply(&plan, &fake);
+    let plan = full(&desired(&["10.244.1.2", "10.244.2.2"]), &read(&fake), &ours);
+    assert_eq!(
+        plan.commands().map(ToString::to_string).collect::<Vec<_>>(),
+        ["edit real server TCP 10.96.0.10:80 -> 10.244.2.2:8080 weight 7"]
     );
 }

@@ -173,6 +173,7 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
         serving: true,
         terminating: false,
         node: Some("another".into()),
+        zone: None,
         zone_hints: Box::default(),
         node_hints: Box::default(),
     };
@@ -183,6 +184,7 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
         family: Family::V4,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: vec![elsewhere],
+        weight: None,
         triggered_at: None,
         problems: Vec::new(),
     }]));

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, BufReader, Seek},
     num::NonZeroU32,
+    path::Path,
 };
 
 use netlink::{Batch, Errno, Failure, Protocol, Reply, Socket};
@@ -19,7 +20,7 @@ use super::{
     uapi::{FAMILY, command},
 };
 use crate::{
-    Command, Id, Info, ObservedRealServer, ObservedVirtualServer, Timeouts,
+    Command, Id, Info, ObservedRealServer, ObservedVirtualServer, Scheduler, Timeouts,
     survey::{VirtualServerSummary, survey},
 };
 
@@ -199,6 +200,12 @@ impl Ipvs for KernelIpvs {
         let (mut file, hertz) = open.ok_or(io::ErrorKind::NotFound)?;
         file.rewind()?;
         survey(BufReader::with_capacity(READ_AT_ONCE, file), hertz, show)
+    }
+
+    fn may_load(&mut self, scheduler: Scheduler) -> bool {
+        let waits_for_namespaces = matches!(scheduler, Scheduler::LBLC | Scheduler::LBLCR);
+        // Each has this parameter in every namespace, once it is there.
+        !waits_for_namespaces || Path::new(&format!("/proc/sys/net/ipv4/vs/{scheduler}_expiration")).exists()
     }
 
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failed>, Error> {

@@ -5,14 +5,18 @@ mod encode;
 mod errors;
 mod follow_up;
 mod kernel;
+mod probe;
 mod uapi;
 
 pub use errors::{Error, Failed};
 pub use kernel::KernelIpvs;
+pub use probe::try_scheduler;
 
 use std::io;
 
-use crate::{Command, Id, ObservedRealServer, ObservedVirtualServer, survey::VirtualServerSummary};
+use crate::{
+    Command, Id, ObservedRealServer, ObservedVirtualServer, Scheduler, survey::VirtualServerSummary,
+};
 
 /// The seam to the kernel's IPVS table in one network namespace.
 ///
@@ -35,6 +39,12 @@ pub trait Ipvs {
     /// the other methods do together ([`survey`](crate::survey)). An error where this way is not open, or something
     /// is not understood; some may have been shown before.
     fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()>;
+
+    /// Whether the kernel can be asked for a scheduler that it may have to load first. Loading `lblc` or `lblcr` can hang
+    /// IPVS for good: its mutex is held meanwhile, and they wait for network namespaces that end, which wait for the
+    /// mutex (`ip_vs_scheduler_get` in net/netfilter/ipvs/ip_vs_sched.c, `register_pernet_subsys`). So those two only
+    /// if they are there already.
+    fn may_load(&mut self, scheduler: Scheduler) -> bool;
 
     /// Executes the commands in order and returns those that failed, by position.
     ///

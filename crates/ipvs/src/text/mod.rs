@@ -138,28 +138,14 @@ impl fmt::Display for VirtualServerLine<'_> {
     }
 }
 
-/// The scheduler's flags, by the names that `sh` and `mh` give them. Neither has a name for the third.
+/// The scheduler's flags, by name. The third has none for `sh` and `mh`.
 fn scheduler_flags(f: &mut fmt::Formatter<'_>, server: &VirtualServer) -> fmt::Result {
-    let [first, second, third] = match server.scheduler.as_str() {
-        "sh" => ["sh-fallback", "sh-port", ""],
-        "mh" => ["mh-fallback", "mh-port", ""],
-        _ => ["flag-1", "flag-2", "flag-3"],
-    };
-    let flags = [
-        (ServiceFlags::SCHEDULER_1, first),
-        (ServiceFlags::SCHEDULER_2, second),
-        (ServiceFlags::SCHEDULER_3, third),
-    ];
-    if !flags.iter().any(|(flag, _)| server.flags.contains(*flag)) {
+    if !server.flags.intersects(ServiceFlags::OF_SCHEDULER) {
         return Ok(());
     }
     f.write_str(" (")?;
-    let mut separator = "";
-    for (flag, name) in flags {
-        if server.flags.contains(flag) && !name.is_empty() {
-            write!(f, "{separator}{name}")?;
-            separator = ",";
-        }
+    for (number, name) in server.scheduler.flag_names(server.flags).enumerate() {
+        write!(f, "{}{name}", if number == 0 { "" } else { "," })?;
     }
     f.write_str(")")
 }

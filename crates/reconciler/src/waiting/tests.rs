@@ -21,6 +21,7 @@ fn slice(name: &str, of: &str, endpoints: &[&str]) -> EndpointSlice {
         serving: true,
         terminating: false,
         node: None,
+        zone: None,
         zone_hints: Box::default(),
         node_hints: Box::default(),
     };
@@ -30,6 +31,7 @@ fn slice(name: &str, of: &str, endpoints: &[&str]) -> EndpointSlice {
         family: Family::V4,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: endpoints.iter().map(endpoint).collect(),
+        weight: None,
         triggered_at: None,
         problems: Vec::new(),
     }

@@ -160,6 +160,7 @@ pub(crate) fn slice(service: &str, protocol: Protocol, addresses: &[&str]) -> En
         family: Family::of(addresses.first().map_or(IpAddr::from([0, 0, 0, 0]), |a| a.parse().unwrap())),
         ports: vec![EndpointPort { name: "".into(), protocol, port: 8080 }],
         endpoints: addresses.iter().map(|address| endpoint(address)).collect(),
+        weight: None,
         triggered_at: None,
         problems: Vec::new(),
     }
@@ -172,6 +173,7 @@ pub(crate) fn endpoint(address: &str) -> Endpoint {
         serving: true,
         terminating: false,
         node: Some("node".into()),
+        zone: None,
         zone_hints: Box::default(),
         node_hints: Box::default(),
     }

@@ -85,6 +85,7 @@ pub(crate) fn slice(text: &str, of: &str, endpoints: &[Endpoint]) -> EndpointSli
         family: endpoints.first().map_or(Family::V4, |endpoint| Family::of(endpoint.address)),
         ports: vec![listening("", Protocol::Tcp, 8080)],
         endpoints: endpoints.to_vec(),
+        weight: None,
         triggered_at: None,
         problems: Vec::new(),
     }
@@ -102,6 +103,7 @@ pub(crate) fn ready(address: &str) -> Endpoint {
         serving: true,
         terminating: false,
         node: Some("node-b".into()),
+        zone: None,
         zone_hints: Box::default(),
         node_hints: Box::default(),
     }
@@ -227,6 +229,7 @@ pub(crate) struct Wanted {
     pub(crate) health_checks: Vec<(ObjectName, HealthCheck)>,
     pub(crate) without_local_endpoint: [[usize; 2]; 2],
     pub(crate) refused: Vec<(ObjectName, Vec<Refused>)>,
+    pub(crate) complaints: Vec<(ObjectName, Vec<String>)>,
 }
 
 pub(crate) fn wanted(state: &State) -> Wanted {
@@ -246,6 +249,7 @@ pub(crate) fn wanted(state: &State) -> Wanted {
         without_local_endpoint: [Traffic::Internal, Traffic::External]
             .map(|traffic| without_local_endpoint(state, traffic)),
         refused: state.refused().map(|(service, refused)| (service.clone(), refused.to_vec())).collect(),
+        complaints: state.complaints().map(|(service, told)| (service.clone(), told.to_vec())).collect(),
     }
 }
 

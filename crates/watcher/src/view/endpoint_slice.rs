@@ -5,13 +5,14 @@ use std::{fmt, sync::Arc, time::SystemTime};
 use ipvs::Family;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName};
+use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight};
 
 use super::{
     Decoded, Kind, News, Problems, address,
     field::{Field, List, Object},
     metadata::{Metadata, RawMetadata, nameless, time},
     port,
+    weight::weight,
 };
 
 /// An EndpointSlice as it comes.
@@ -38,6 +39,7 @@ struct RawEndpoint {
     addresses: List<Box<str>>,
     conditions: Field<RawConditions>,
     node_name: Field<Box<str>>,
+    zone: Field<Box<str>>,
     hints: Field<RawHints>,
 }
 
@@ -84,6 +86,7 @@ impl Kind for EndpointSlice {
         let owner = labels.service_name.read("metadata.labels[kubernetes.io/service-name]", &mut problems);
         let family = family(raw.address_type, &mut problems);
         let triggered_at = triggered_at(&mut metadata, &mut problems);
+        let weight = weight_of_all(&mut metadata, &mut problems);
 
         let decoded = match (metadata.object_name(), owner.filter(|owner| !owner.is_empty()), family) {
             (None, _, _) => Decoded::Unusable(nameless(problems)),
@@ -93,7 +96,7 @@ impl Kind for EndpointSlice {
             (_, _, Err(AddressType::Unknown)) => Decoded::Unusable(problems.into_vec().join("; ")),
             (Some(name), Some(owner), Ok(family)) => {
                 let read = slice(name, &owner, family, raw.ports, raw.endpoints, problems);
-                Decoded::Object(EndpointSlice { triggered_at, ..read })
+                Decoded::Object(EndpointSlice { weight, triggered_at, ..read })
             }
         };
         (metadata.object_meta(), decoded)
@@ -145,6 +148,12 @@ fn triggered_at(metadata: &mut Metadata, problems: &mut Problems) -> Option<Syst
     time(field, at, problems).map(SystemTime::from)
 }
 
+fn weight_of_all(metadata: &mut Metadata, problems: &mut Problems) -> Option<Weight> {
+    let at = "metadata.annotations[kube-ipvs.io/weight]";
+    let text = std::mem::take(&mut metadata.annotations.weight).read(at, problems)?;
+    weight(&text, at, problems)
+}
+
 fn slice(
     name: ObjectName,
     owner: &str,
@@ -160,6 +169,7 @@ fn slice(
         ports: ports.read_each("ports", &mut problems, endpoint_port),
         endpoints: endpoints
             .read_each("endpoints", &mut problems, |raw, at, problems| endpoint(raw, family, at, problems)),
+        weight: None,
         triggered_at: None,
         problems: problems.into_vec(),
     }
@@ -210,6 +220,7 @@ fn endpoint(
         serving: condition(conditions.serving, "serving", true),
         terminating: condition(conditions.terminating, "terminating", false),
         node: raw.node_name.read(format_args!("{at}.nodeName"), problems).map(Into::into),
+        zone: raw.zone.read(format_args!("{at}.zone"), problems).map(Into::into),
         zone_hints: names(hints.for_zones, format_args!("{at}.hints.forZones"), problems),
         node_hints: names(hints.for_nodes, format_args!("{at}.hints.forNodes"), problems),
     })
@@ -259,7 +270,7 @@ mod tests {
             json!([{
                 "addresses": ["10.244.0.5", "10.244.0.6"],
                 "conditions": {"ready": false, "serving": true, "terminating": true},
-                "nodeName": "n1", "zone": "ignored", "targetRef": {"kind": "Pod"},
+                "nodeName": "n1", "zone": "z3", "targetRef": {"kind": "Pod"},
                 "hints": {"forZones": [{"name": "z1"}, {"name": "z2"}], "forNodes": [{"name": "n1"}]},
             }]),
         );
@@ -279,13 +290,34 @@ mod tests {
                     serving: true,
                     terminating: true,
                     node: Some("n1".into()),
+                    zone: Some("z3".into()),
                     zone_hints: ["z1".into(), "z2".into()].into(),
                     node_hints: ["n1".into()].into(),
                 }],
+                weight: None,
                 triggered_at: None,
                 problems: vec![],
             }
         );
+    }
+
+    #[test]
+    fn a_weight_that_cannot_be_used_is_left_out_and_named() {
+        let with = |weight: Value| {
+            let labels = json!({"kubernetes.io/service-name": "web"});
+            let annotations = json!({"kube-ipvs.io/weight": weight});
+            let metadata =
+                json!({"name": "web-1", "namespace": "shop", "labels": labels, "annotations": annotations});
+            let Decoded::Object(slice) = decoded(json!({"metadata": metadata, "addressType": "IPv4"})) else {
+                panic!("not decoded")
+            };
+            (slice.weight.map(Weight::get), slice.problems)
+        };
+        assert_eq!(with("10".into()), (Some(10), vec![]));
+        let at = "metadata.annotations[kube-ipvs.io/weight]";
+        let bad = format!("{at}: \"0\" is not a weight, a number between 1 and 65535");
+        assert_eq!(with("0".into()), (None, vec![bad]));
+        assert_eq!(with(7.into()), (None, vec![format!("{at}: 7 is not a string")]));
     }
 
     #[test]

@@ -49,6 +49,24 @@ impl Object for Labels {}
 pub(crate) struct Annotations {
     #[serde(rename = "endpoints.kubernetes.io/last-change-trigger-time")]
     pub(super) last_change_trigger_time: Field<Box<str>>,
+    #[serde(rename = "kube-ipvs.io/scheduler")]
+    pub(super) scheduler: Field<Box<str>>,
+    #[serde(rename = "kube-ipvs.io/scheduler-flags")]
+    pub(super) scheduler_flags: Field<Box<str>>,
+    #[serde(rename = "kube-router.io/service.scheduler")]
+    pub(super) kube_router_scheduler: Field<Box<str>>,
+    #[serde(rename = "kube-router.io/service.schedflags")]
+    pub(super) kube_router_scheduler_flags: Field<Box<str>>,
+    #[serde(rename = "kube-ipvs.io/weights-by-node")]
+    pub(super) weights_by_node: Field<Box<str>>,
+    #[serde(rename = "kube-ipvs.io/weights-by-zone")]
+    pub(super) weights_by_zone: Field<Box<str>>,
+    #[serde(rename = "kube-ipvs.io/weight")]
+    pub(super) weight: Field<Box<str>>,
+    #[serde(rename = "kube-ipvs.io/max-connections")]
+    pub(super) max_connections: Field<Box<str>>,
+    #[serde(rename = "kube-ipvs.io/resume-below")]
+    pub(super) resume_below: Field<Box<str>>,
 }
 
 impl Object for Annotations {}

@@ -12,6 +12,7 @@ mod metadata;
 mod node;
 mod port;
 mod service_object;
+mod weight;
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     net::IpAddr,
+    num::NonZero,
 };
 
 use ipnet::IpNet;
@@ -18,8 +19,8 @@ use ipvs::{
 use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectName, Options, Service, ServiceKind,
-    ServicePort, State, TrafficPolicy,
+    Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectName, Options, Service,
+    ServiceKind, ServicePort, State, TrafficPolicy, Weight,
 };
 use testkit::FakeKernel;
 use watcher::{Kernel, Observed, Operation, Ownership, Parts, Plan, Scope, VirtualServerImage, diff};
@@ -153,6 +154,7 @@ pub(crate) fn slice(of: &str, family: Family, addresses: &[&str]) -> EndpointSli
         family,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: addresses.iter().map(|text| endpoint(text)).collect(),
+        weight: None,
         triggered_at: None,
         problems: Vec::new(),
     }
@@ -165,6 +167,7 @@ fn endpoint(text: &str) -> Endpoint {
         serving: true,
         terminating: false,
         node: Some(NODE.into()),
+        zone: None,
         zone_hints: Box::default(),
         node_hints: Box::default(),
     }
@@ -201,6 +204,25 @@ pub(crate) fn any_source_ranges() -> impl Strategy<Value = Option<Vec<IpNet>>> {
     option::of(some.prop_map(|texts| texts.into_iter().map(|text| text.parse().unwrap()).collect()))
 }
 
+/// Annotations with which connections are balanced in another way than everybody's.
+fn any_balancing() -> impl Strategy<Value = Balancing> {
+    let scheduler = option::of(select(&[Scheduler::RR, Scheduler::WLC, Scheduler::MH][..]));
+    let node_weights = option::of(any_weight());
+    let most = option::of(select(&[2, 10][..]));
+    (scheduler, node_weights, most, any::<bool>()).prop_map(|(scheduler, weight, most, plain)| Balancing {
+        scheduler,
+        scheduler_flags: plain.then(ServiceFlags::empty),
+        node_weights: weight.into_iter().map(|weight| (NODE.into(), weight)).collect(),
+        max_connections: most.and_then(NonZero::new),
+        resume_below: most.filter(|_| plain).and_then(NonZero::new),
+        ..Balancing::default()
+    })
+}
+
+fn any_weight() -> impl Strategy<Value = Weight> {
+    select(&[1, 7, u16::MAX][..]).prop_map(|weight| Weight::new(weight).unwrap())
+}
+
 fn any_service() -> impl Strategy<Value = Service> {
     let v4 = option::of(select(&CLUSTER_IPS[..2]));
     let v6 = option::of(select(&CLUSTER_IPS[2..]));
@@ -208,8 +230,8 @@ fn any_service() -> impl Strategy<Value = Service> {
     let kind = select(&[ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer][..]);
     let some = || subsequence(&EXTERNAL_IPS[..], 0..=2);
     let external = (kind, some(), some(), any_source_ranges(), any_policy());
-    (any_service_name(), 0..3_i64, internal, external).prop_map(
-        |(name, created, (v4, v6, ports, session_affinity, internal_policy), external)| {
+    (any_service_name(), 0..3_i64, internal, external, option::of(any_balancing())).prop_map(
+        |(name, created, (v4, v6, ports, session_affinity, internal_policy), external, balancing)| {
             let (kind, external_ips, load_balancer_ips, source_ranges, external_policy) = external;
             Service {
                 name,
@@ -224,6 +246,7 @@ fn any_service() -> impl Strategy<Value = Service> {
                 session_affinity,
                 internal_traffic_policy: internal_policy,
                 external_traffic_policy: external_policy,
+                balancing: balancing.map(Box::new),
                 ..service("", &[])
             }
         },
@@ -258,8 +281,10 @@ fn any_slice() -> impl Strategy<Value = EndpointSlice> {
     });
     let family = select(&Family::BOTH[..]);
     let addressed = family.prop_flat_map(|family| (Just(family), vec(any_endpoint(family), 0..4)));
-    (select(&["s1", "s2", "s3", "s4", "s5"][..]), any_service_name(), ports, addressed).prop_map(
-        |(name, service, ports, (family, endpoints))| EndpointSlice {
+    let name = select(&["s1", "s2", "s3", "s4", "s5"][..]);
+    (name, any_service_name(), ports, addressed, option::of(any_weight())).prop_map(
+        |(name, service, ports, (family, endpoints), weight)| EndpointSlice {
+            weight,
             name: ObjectName::new("default", name),
             service,
             ports,
@@ -279,6 +304,7 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
         4 => any_slice().prop_map(Change::ApplySlice),
         1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
         2 => any_node_addresses().prop_map(Change::NodeAddresses),
+        1 => any::<bool>().prop_map(|mh| Change::MissingSchedulers(mh.then_some(Scheduler::MH).into_iter().collect())),
         1 => any_node(),
     ]
 }
@@ -324,10 +350,15 @@ fn any_real_server(family: Family) -> impl Strategy<Value = ObservedRealServer> 
         select(forwarding),
         select(&[0, 1, 1, 7][..]),
         connections,
+        select(&[0, 0, 0, 2][..]),
     )
-        .prop_map(|(pod, port, forwarding, weight, (active_connections, inactive_connections))| {
+        .prop_map(|(pod, port, forwarding, weight, (active_connections, inactive_connections), most)| {
             ObservedRealServer {
-                config: RealServer { forwarding, ..RealServer::masquerade(ip(pod), port).weight(weight) },
+                config: RealServer {
+                    forwarding,
+                    upper_threshold: most,
+                    ..RealServer::masquerade(ip(pod), port).weight(weight)
+                },
                 active_connections,
                 inactive_connections,
                 persistent_connections: 0,

@@ -1,6 +1,7 @@
 //! Service.
 
 mod addresses;
+mod balancing;
 mod policies;
 mod ports;
 mod source_ranges;
@@ -61,12 +62,12 @@ impl Kind for Service {
 
     fn decode(raw: RawService) -> (ObjectMeta, Decoded<Self>) {
         let mut problems = Problems::default();
-        let metadata = Metadata::read(raw.metadata, &mut problems);
+        let mut metadata = Metadata::read(raw.metadata, &mut problems);
         let decoded = match metadata.object_name() {
             None => Decoded::Unusable(nameless(problems)),
             Some(name) => {
                 let spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
-                Decoded::Object(service(name, &metadata, spec, raw.status, problems))
+                Decoded::Object(service(name, &mut metadata, spec, raw.status, problems))
             }
         };
         (metadata.object_meta(), decoded)
@@ -89,7 +90,7 @@ impl Kind for Service {
 
 fn service(
     name: ObjectName,
-    metadata: &Metadata,
+    metadata: &mut Metadata,
     spec: RawSpec,
     status: Field<RawStatus>,
     mut problems: Problems,
@@ -131,6 +132,7 @@ fn service(
             "spec.healthCheckNodePort",
             &mut problems,
         ),
+        balancing: balancing::balancing(std::mem::take(&mut metadata.annotations), &mut problems),
         // Any value counts, the empty one too: the label's presence says it.
         other_proxy: metadata.labels.service_proxy_name.is_present(),
         problems: Vec::new(),
@@ -233,6 +235,7 @@ mod tests {
                 session_affinity: Some(60),
                 internal_traffic_policy: TrafficPolicy::Local,
                 external_traffic_policy: TrafficPolicy::Local,
+                balancing: None,
                 health_check_node_port: NonZero::new(30099),
                 other_proxy: true,
                 problems: Vec::new(),
