@@ -333,7 +333,7 @@ fn policy(at: &ExplainedAddress) -> String {
 mod tests {
     use std::num::NonZero;
 
-    use ipvs::{Family, Protocol, RealServer, Stats};
+    use ipvs::{Family, Protocol, RealServer, Scheduler, Stats};
     use service::{ExplainedEndpoint, HealthCheck, HintsIgnored, Refusal, Refused, Special};
 
     use super::{
@@ -366,6 +366,7 @@ mod tests {
                 address: real_server.address,
                 slice: slice.clone(),
                 verdict: Verdict::NotReady,
+                weight: NonZero::<u16>::MIN,
             }],
             slices_without_port: vec![slice.clone()],
         };
@@ -373,6 +374,12 @@ mod tests {
         let explanation = Explanation {
             service: "default/web".parse().unwrap(),
             not_served: None,
+            balancing: Some(ExplainedBalancing {
+                scheduler: Scheduler::MH,
+                scheduler_flags: vec!["mh-fallback".into()],
+                max_connections: Some(100),
+                resume_below: None,
+            }),
             parts: vec![part],
             unused_slices: vec![slice],
             refused: vec![Refused { ip: [127, 0, 0, 1].into(), kind: AddressKind::ExternalIp, why }],
