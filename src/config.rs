@@ -94,6 +94,8 @@ pub struct Settings {
     pub healthz_bind_address: Option<SocketAddr>,
     /// Where metrics are served, if they are.
     pub metrics_bind_address: Option<SocketAddr>,
+    /// Of what the metrics show the traffic.
+    pub service_metrics: ServiceMetrics,
     /// Whether the daemon ends when one of these addresses cannot be bound.
     pub bind_address_hard_fail: bool,
     /// What is logged, and how.
@@ -140,6 +142,18 @@ pub enum VipBinding {
     Address,
     /// Each is a local route.
     Route,
+}
+
+/// Of what traffic is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ServiceMetrics {
+    /// Of nothing: each Service would be ten series.
+    #[default]
+    Off,
+    /// Of each virtual server.
+    Service,
+    /// Of each virtual server, and of each real server.
+    Endpoint,
 }
 
 /// Why there are no settings.

@@ -9,8 +9,7 @@ mod status;
 
 use serde::{Deserialize, Serialize};
 
-use ipvs::ServiceAddress;
-use reconciler::Report;
+use reconciler::{Owned, Report};
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
@@ -76,7 +75,7 @@ pub enum Response {
     /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
     LogLevel(String),
     /// To [`Request::Owners`], in no particular order.
-    Owners(Vec<(ServiceAddress, ObjectName)>),
+    Owners(Vec<Owned>),
     /// To [`Request::Resync`]: what was done.
     Report(Report),
     /// To [`Request::Status`]: how things stand.

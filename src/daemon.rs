@@ -136,7 +136,8 @@ impl Daemon<'_> {
         node::serves(&families, settings.effective.bind_address())?;
 
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
-        let (listeners, metrics) = Listeners::new(settings, &families, &health, self.outbox)?;
+        let (listeners, metrics) =
+            Listeners::new(settings, &families, &health, self.outbox, self.source.api_server(&self.watches))?;
         // Whoever asks how the daemon is gets an answer also while it waits.
         let mut end = pin!(async {
             select! {
@@ -182,8 +183,13 @@ impl Daemon<'_> {
     ) -> anyhow::Result<()> {
         let Self { settings, source, outbox, unusable, watches, about, control, dial } = self;
         let Opened { kernel, nf_tables_port, binding, families, policy, found } = opened;
-        let Listeners { observers, health_ports, tidying, first_sync, first_write } = listeners;
+        let Listeners { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write } =
+            listeners;
+        let kernel = kernel_calls.counted(kernel);
         let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
+        traffic
+            .start(settings.service_metrics, KernelIpvs::open()?, handle.clone())
+            .context("cannot start the thread that reads traffic")?;
         let another_proxy = AnotherProxy::default();
         let (advice, doorbell) = lookout::start(
             settings.sync_period,

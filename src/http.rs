@@ -46,9 +46,14 @@ const LONGEST_HEAD: usize = 16 * 1024;
 /// An answer.
 pub type Page = Response<String>;
 
-/// What answers. It must not block.
+/// What answers.
 pub trait Pages: Send + Sync + 'static {
-    /// The answer to a request for this path.
+    /// Waits for whatever is to be on the page for this path. Mostly that is nothing.
+    fn ready(&self, _path: &str) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// The answer to a request for this path. It must not block.
     fn page(&self, method: &Method, path: &str) -> Page;
 }
 
@@ -124,8 +129,13 @@ pub async fn serve(listener: TcpListener, pages: Arc<impl Pages>) -> Infallible 
 async fn attend(stream: TcpStream, pages: Arc<impl Pages>, asked: Asked) {
     let answer = service_fn(move |request: Request<Incoming>| {
         asked.yes();
-        let page = pages.page(request.method(), request.uri().path());
-        async move { Ok::<_, Infallible>(page.map(|text| Full::new(Bytes::from(text)))) }
+        let pages = Arc::clone(&pages);
+        async move {
+            let path = request.uri().path();
+            pages.ready(path).await;
+            let page = pages.page(request.method(), path);
+            Ok::<_, Infallible>(page.map(|text| Full::new(Bytes::from(text))))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

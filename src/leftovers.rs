@@ -188,7 +188,7 @@ mod tests {
         host_firewall::{HostChain, How},
         leftovers::{Backend, Leftover, Rules},
     };
-    use reconciler::{Report, Trigger};
+    use reconciler::{Report, Tally, Trigger};
     use service::{Options, State};
     use tokio::time::sleep;
     use tracing::subscriber::set_default;
@@ -344,7 +344,13 @@ mod tests {
         let follows = |syncs: &[(Report, bool)]| {
             let (mut first, mut word) = FirstSync::new();
             for (report, complete) in syncs {
-                first.synced(&Observation { report, complete: *complete, state: &state, triggered_at: &[] });
+                first.synced(&Observation {
+                    report,
+                    tally: &Tally::default(),
+                    complete: *complete,
+                    state: &state,
+                    triggered_at: &[],
+                });
             }
             word.try_recv().is_ok()
         };

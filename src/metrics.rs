@@ -1,4 +1,4 @@
-//! What kube-ipvs tells of itself in numbers: kube-proxy's metrics, under kube-proxy's names.
+//! What kube-ipvs tells of itself in numbers: kube-proxy's metrics, under kube-proxy's names, and more of its own.
 //!
 //! Dashboards, alerts and scale tests go by these names, labels and buckets, so they are kept even where one is not
 //! what we would have called it. `docs/metrics.md` says what each means here and how that differs.
@@ -6,58 +6,83 @@
 //! Metrics are written by the threads that do the work and read by whoever asks for the page. The page is put
 //! together in memory: a client that reads slowly holds nothing up.
 
+mod api_server;
 mod build;
 mod by_family;
 mod changes;
+mod connection_tracking;
 mod conntrack;
 mod health;
+mod outcomes;
 mod pages;
 mod process;
+mod seams;
 mod syncs;
 mod text;
+mod traffic;
 
-use std::{collections::BTreeSet, time::SystemTime};
+use std::{collections::BTreeSet, path::Path, time::SystemTime};
 
 use ipvs::Family;
 use prometheus_client::registry::Registry;
 use reconciler::Observer;
+use watcher::api::Watches;
 
+use api_server::ApiServer;
+use connection_tracking::ConnectionTracking;
 pub use conntrack::Tidying;
 pub use health::{Answered, HealthAnswers};
+use outcomes::Outcomes;
 pub use pages::MetricsPages;
 use process::Process;
+pub use seams::KernelCalls;
 use syncs::Syncs;
+pub use traffic::Traffic;
 
 /// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     syncs: Syncs,
+    outcomes: Outcomes,
+    calls: KernelCalls,
     tidying: Tidying,
 }
 
 impl Metrics {
     /// Nothing has happened yet. `started` is when the daemon did: what was asked for before that tells nothing of
     /// how long we take. `health` counts what health checks were answered, `gates` are the feature gates that were
-    /// given.
+    /// given, `api_server` is what is known of the API server, if there is one.
     pub fn new<'a>(
         families: &BTreeSet<Family>,
         started: SystemTime,
         health: &HealthAnswers,
         gates: impl IntoIterator<Item = (&'a str, bool)>,
+        api_server: Option<Watches>,
     ) -> Self {
         let mut registry = Registry::default();
         let syncs = Syncs::register(families, started, &mut registry);
+        let outcomes = Outcomes::register(started, &mut registry);
+        let calls = KernelCalls::register(&mut registry);
         let tidying = Tidying::register(families, &mut registry);
         health.register(&mut registry);
         build::register(gates, &mut registry);
+        if let Some(watches) = api_server {
+            registry.register_collector(Box::new(ApiServer(watches)));
+        }
+        registry.register_collector(Box::new(ConnectionTracking::at(Path::new("/"))));
         registry.register_collector(Box::new(Process));
-        Self { registry, syncs, tidying }
+        Self { registry, syncs, outcomes, calls, tidying }
     }
 
     /// What the writer thread tells of its work.
-    pub fn observer(&self) -> Box<dyn Observer> {
-        Box::new(self.syncs.clone())
+    pub fn observers(&self) -> [Box<dyn Observer>; 2] {
+        [Box::new(self.syncs.clone()), Box::new(self.outcomes.clone())]
+    }
+
+    /// What the writer thread asks of the kernel.
+    pub fn kernel_calls(&self) -> KernelCalls {
+        self.calls.clone()
     }
 
     /// What the conntrack thread tells of its work.

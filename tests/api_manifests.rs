@@ -128,12 +128,12 @@ fn read(yaml: &str) -> BTreeMap<String, Value> {
     objects.into_iter().filter(|object| !object.is_null()).map(|object| (key(&object), object)).collect()
 }
 
-/// Each directory with a kustomization, as a path below manifests/.
+/// Each directory with a kustomization that installs the daemon, as a path below manifests/.
 fn kustomizations() -> Vec<String> {
     let mut found = vec![".".to_owned()];
     for entry in fs::read_dir(manifests()).unwrap() {
         let entry = entry.unwrap();
-        if entry.path().join("kustomization.yaml").is_file() {
+        if entry.file_name() != "monitoring" && entry.path().join("kustomization.yaml").is_file() {
             found.push(entry.file_name().into_string().unwrap());
         }
     }
@@ -251,6 +251,29 @@ fn a_pod_monitor_asks_for_metrics_that_prometheus_can_reach() {
     let port = &daemon_set["template"]["spec"]["containers"][0]["ports"][0];
     assert_eq!(monitored["podMetricsEndpoints"][0]["port"], port["name"]);
     assert_eq!(port["containerPort"], 10249);
+}
+
+#[test]
+#[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
+fn the_chart_has_the_alerts_and_the_dashboard_of_the_kustomization() {
+    let Some(cluster) = Cluster::new() else { return };
+    let kustomized = read(&cluster.clients.kustomize("monitoring"));
+    let chart = cluster.clients.chart(&["prometheusRule.enabled=true", "dashboard.enabled=true"]).unwrap();
+    let chart = read(&chart);
+    let rule = "PrometheusRule/kube-ipvs";
+    assert_eq!(chart[rule]["spec"], kustomized[rule]["spec"]);
+    let dashboard = "ConfigMap/kube-ipvs-dashboard";
+    let stored = [&kustomized, &chart].map(|objects| {
+        let manifest = objects[dashboard].to_string();
+        cluster.dry_run(&manifest).remove(dashboard).unwrap()
+    });
+    for object in &stored {
+        assert_eq!(object["metadata"]["labels"]["grafana_dashboard"], "1");
+        let text = object["data"]["kube-ipvs.json"].as_str().unwrap();
+        let shown: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(shown["uid"], "kube-ipvs");
+    }
+    assert_eq!(stored[0]["data"], stored[1]["data"]);
 }
 
 #[test]

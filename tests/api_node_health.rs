@@ -8,7 +8,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Event, Service};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
@@ -145,6 +145,48 @@ fn that_the_proxy_starts_is_one_event_of_the_node_however_often_it_does() {
     let message = event.message.as_deref().unwrap();
     assert!(message.contains("0.0.0.0:10256") && message.contains("kube-proxy still running?"), "{message}");
     assert_eq!(cluster.events_of_node("Starting").len(), 1);
+    cluster.server.delete_node(cluster.node).unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn what_something_else_changed_is_repaired_and_an_event_of_the_node() {
+    let Some(cluster) = Cluster::new("repaired-node") else { return };
+    cluster.create_node();
+    let daemon = cluster.daemon(&[]);
+    let node = &cluster.lab.node;
+    // The API server's own Service is served everywhere.
+    eventually("the first sync has ended", || {
+        ensure!(daemon.log().contains(" synced "), "{}", daemon.log());
+        Ok(())
+    })
+    .unwrap();
+    node.run("ip", &["link", "delete", "kube-ipvs0"]).unwrap();
+    let event = cluster.told("ForeignChangeRepaired");
+    assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("SyncProxyRules")));
+    let message = event.message.as_deref().unwrap();
+    assert!(message.contains("; repaired: ensure device kube-ipvs0"), "{message}");
+    cluster.server.delete_node(cluster.node).unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn the_metrics_say_when_the_api_server_was_last_heard() {
+    let Some(cluster) = Cluster::new("heard-node") else { return };
+    cluster.create_node();
+    let _daemon = cluster.daemon(&[]);
+    let begin = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64() - 60.0;
+    eventually("everything is watched", || {
+        let page = cluster.lab.node.run("curl", &["--silent", "http://127.0.0.1:10249/metrics"])?;
+        let value = |name: &str| -> anyhow::Result<f64> {
+            let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            Ok(value.with_context(|| page.clone())?.parse()?)
+        };
+        ensure!(value("kube_ipvs_api_server_last_heard_timestamp_seconds")? > begin, "{page}");
+        ensure!(value("kube_ipvs_unwatched_resources")? < 1.0, "{page}");
+        Ok(())
+    })
+    .unwrap();
     cluster.server.delete_node(cluster.node).unwrap();
 }
 

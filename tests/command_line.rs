@@ -77,6 +77,7 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
             "config",
             "master",
             "hostname-override",
+            "service-metrics",
             "v",
             "logging-format",
             "vip-binding",

@@ -18,7 +18,7 @@ use cluster::{Cluster, NO_PERIOD, Service, at, elsewhere, here};
 use serde_json::{Value, json};
 use testkit::{
     daemon::{Daemon, eventually},
-    lab::{Host, Page},
+    lab::{Connection, Host, Page},
 };
 
 /// The node, as its client reaches it.
@@ -112,6 +112,34 @@ fn healthz_and_livez_answer_at_every_address_of_the_node() {
     );
     answers(client, at(NODE[0], 10_256), "/healthz", 503);
     answers(client, at(NODE[0], 10_256), "/livez", 200);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_node_that_is_about_to_go_says_so_first_and_forwards_to_the_last() {
+    let mut cluster = Cluster::start(1, &[]);
+    let web = web(32_000).endpoints([1]);
+    cluster.apply(&web);
+    let balancer = at(BALANCER[0], 80);
+    let mut connection = cluster.lab.client.connect(balancer).unwrap();
+    let node = |spec: Value| json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "node" }, "spec": spec });
+    let forwards = |cluster: &Cluster, connection: &mut Connection| {
+        connection.still_works().unwrap();
+        for address in [balancer, web.address()] {
+            cluster.lab.client.ask(address).unwrap();
+        }
+    };
+    // The autoscaler takes it away: load balancers ask here, and stop sending.
+    let taints = json!([{ "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }]);
+    cluster.write_manifest("node", &node(json!({ "taints": taints })));
+    answers(&cluster.lab.client, at(NODE[0], 10_256), "/healthz", 503);
+    forwards(&cluster, &mut connection);
+    // The pod is ended with the node: nobody is told that it is healthy, and the kernel goes on.
+    cluster.stop();
+    for port in [10_256, 32_000] {
+        is_closed(&cluster.lab.client, at(NODE[0], port));
+    }
+    forwards(&cluster, &mut connection);
 }
 
 #[test]

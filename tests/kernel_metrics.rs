@@ -4,7 +4,7 @@
 mod cluster;
 
 use anyhow::{Context as _, ensure};
-use cluster::{Cluster, NO_PERIOD, Service, V4, V6};
+use cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use serde_json::{Value, json};
 use testkit::{daemon::eventually, lab::Host};
 
@@ -109,6 +109,99 @@ fn a_udp_flow_that_leads_past_a_new_service_is_deleted_and_counted() {
     shows(node, &of("deleted_entries_total", "IPv6"), 0.0);
     shows(node, &of("sync_duration_seconds_count", "IPv4"), 1.0);
     shows(node, &of("sync_duration_seconds_count", "IPv6"), 0.0);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn what_a_service_and_its_endpoints_carry_is_shown_when_it_is_asked_for() {
+    const CONNECTIONS: u32 = 7;
+    let cluster = Cluster::start(1, &[NO_PERIOD, "--service-metrics=endpoint"]);
+    let node = &cluster.lab.node;
+    cluster.apply(&Service::tcp(V4).endpoints([1]));
+    for _ in 0..CONNECTIONS {
+        cluster.lab.client.ask(at(V4, 80)).unwrap();
+    }
+    let service = format!(
+        "svc_namespace=\"default\",service_name=\"web4\",service_vip=\"{V4}\",protocol=\"tcp\",port=\"80\""
+    );
+    let pod = cluster.pod_address(1, V4.parse().unwrap());
+    let endpoint = format!("{service},endpoint_ip=\"{}\",endpoint_port=\"{}\"", pod.ip(), pod.port());
+    // IPVS adds its counters up every two seconds, and a reading is good for five.
+    shows(node, &format!("kube_router_service_total_connections{{{service}}}"), CONNECTIONS.into());
+    shows(node, &format!("kube_ipvs_endpoint_connections_total{{{endpoint}}}"), CONNECTIONS.into());
+    let metrics = page(node, "/metrics").unwrap();
+    let of_service =
+        |name: &str| value(&metrics, &format!("kube_router_service_{name}{{{service}}}")).unwrap();
+    for direction in ["in", "out"] {
+        let packets = of_service(&format!("packets_{direction}"));
+        assert!(packets >= 3.0 * f64::from(CONNECTIONS), "{metrics}");
+        assert!(of_service(&format!("bytes_{direction}")) >= packets * 40.0, "{metrics}");
+    }
+    assert!(value(&metrics, "kube_ipvs_service_metrics_read_seconds").unwrap() > 0.0, "{metrics}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn what_is_asked_of_the_kernel_is_counted_and_how_long_the_first_sync_took() {
+    let cluster = Cluster::start(2, &[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    cluster.apply(&Service::tcp(V4).endpoints([1, 2]));
+    let metrics = page(node, "/metrics").unwrap();
+    let shown = |metric: &str| value(&metrics, metric).unwrap();
+    let first_sync = shown("kube_ipvs_time_to_first_sync_seconds");
+    assert!(first_sync > 0.0 && first_sync < 60.0, "{first_sync} s");
+    for seam in ["ipvs", "nf_tables", "links"] {
+        for calls in ["reads", "writes"] {
+            assert!(shown(&format!("kube_ipvs_kernel_{calls}_total{{seam=\"{seam}\"}}")) > 0.0, "{metrics}");
+        }
+    }
+    assert!(shown("kube_ipvs_conntrack_entries_limit") > 0.0, "{metrics}");
+    assert!(shown("kube_ipvs_conntrack_entries") >= 0.0, "{metrics}");
+    let ipvs = "kube_ipvs_kernel_writes_total{seam=\"ipvs\"}";
+    cluster.apply(&Service::tcp(V4).endpoints([1]));
+    // Weight 0 first, and then it goes.
+    shows(node, ipvs, shown(ipvs) + 2.0);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_real_server_that_drains_is_counted_until_its_last_connection_has_ended() {
+    let cluster = Cluster::start(2, &[NO_PERIOD, "--drain-timeout=3s"]);
+    let node = &cluster.lab.node;
+    let web = Service::tcp(V4);
+    cluster.apply(&web.clone().endpoints([1]));
+    let _connection = cluster.lab.client.connect(at(V4, 80)).unwrap();
+    cluster.write(&web.endpoints([2]));
+    shows(node, "kube_ipvs_draining_real_servers", 1.0);
+    let metrics = page(node, "/metrics").unwrap();
+    let age = value(&metrics, "kube_ipvs_oldest_drain_seconds").unwrap();
+    assert!(age > 0.0 && age < 20.0, "{age} s");
+    shows(node, "kube_ipvs_drains_started_total", 1.0);
+    shows(node, "kube_ipvs_drains_ended_total", 1.0);
+    shows(node, "kube_ipvs_drain_connections_cut_off_total", 1.0);
+    shows(node, "kube_ipvs_draining_real_servers", 0.0);
+    shows(node, "kube_ipvs_oldest_drain_seconds", 0.0);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn what_the_kernel_refuses_is_counted_as_a_failure_each_time() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    cluster.apply(&Service::tcp(V4).endpoints([1]));
+    let refused = "kube_ipvs_sync_failures_total{seam=\"links\",cause=\"refused\"}";
+    shows(node, refused, 0.0);
+    let ipv6 = |disabled: &str| {
+        node.run("sysctl", &["-w", &format!("net.ipv6.conf.kube-ipvs0.disable_ipv6={disabled}")]).unwrap();
+    };
+    ipv6("1");
+    let web = Service::new("web6", &json!({ "clusterIPs": [V6], "ports": [{ "port": 80 }] })).endpoints([1]);
+    cluster.write(&web);
+    shows(node, refused, 1.0);
+    // It is tried again.
+    shows(node, refused, 2.0);
+    ipv6("0");
+    cluster.is_bound(V6.parse().unwrap(), true);
 }
 
 #[test]

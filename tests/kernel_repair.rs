@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context as _;
 use cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use serde_json::{Value, json};
 use testkit::{daemon::eventually, lab::Host};
@@ -293,6 +294,46 @@ fn a_flushed_ruleset_is_back_within_a_second_and_clients_are_masqueraded_again()
     assert!(status.contains("\nrepaired:        prepare table IPv4\n"), "{status}");
     let log = cluster.daemon().log();
     assert!(log.contains("repaired what something else had changed; first: prepare table IPv4"), "{log}");
+}
+
+/// How many repairs of a kind the metrics tell of.
+fn repairs(node: &Host, kind: &str) -> anyhow::Result<f64> {
+    let page = node.run("curl", &["--silent", "--fail", "http://127.0.0.1:10249/metrics"])?;
+    let name = format!("kube_ipvs_repairs_total{{kind=\"{kind}\"}} ");
+    let value = page.lines().find_map(|line| line.strip_prefix(&name));
+    Ok(value.with_context(|| page.clone())?.parse()?)
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn every_kind_of_repair_is_in_the_log_and_counted_in_the_metrics() {
+    let (cluster, _) = served(&["--ipvs-sync-period=1s"]);
+    let node = &cluster.lab.node;
+    eventually("the metrics are there", || repairs(node, "device")).unwrap();
+    for (kind, change, first) in [
+        ("device", "ip link delete kube-ipvs0", "ensure device kube-ipvs0"),
+        ("vip", "ip address delete 10.96.0.10/32 dev kube-ipvs0", "bind 10.96.0.10"),
+        ("table", "nft delete table ip kube-ipvs", "prepare table IPv4"),
+        ("element", "nft delete element ip kube-ipvs vips { 10.96.0.10 }", "add element"),
+        ("virtual_server", "ipvsadm -D -t 10.96.0.10:80", "add virtual server TCP 10.96.0.10:80"),
+        (
+            "real_server",
+            "ipvsadm -d -t 10.96.0.10:80 -r 10.244.1.2:8080",
+            "add real server TCP 10.96.0.10:80 -> 10.244.1.2:8080",
+        ),
+    ] {
+        let (before, log) = (repairs(node, kind).unwrap(), cluster.daemon().log().len());
+        node.run("sh", &["-c", change]).unwrap();
+        eventually(&format!("{kind}: it is counted"), || {
+            let now = repairs(node, kind)?;
+            anyhow::ensure!(now > before, "{now}");
+            Ok(())
+        })
+        .unwrap();
+        let log = cluster.daemon().log()[log..].to_owned();
+        let line = format!("repaired what something else had changed; first: {first}");
+        assert!(log.contains(&line), "{kind}: {line} is not in\n{log}");
+    }
 }
 
 #[test]

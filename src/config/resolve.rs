@@ -133,6 +133,7 @@ impl Settings {
             )?,
             healthz_bind_address: listen("healthzBindAddress", &configuration.healthz_bind_address)?,
             metrics_bind_address: listen("metricsBindAddress", &configuration.metrics_bind_address)?,
+            service_metrics: flags.listen.service_metrics,
             bind_address_hard_fail: configuration.bind_address_hard_fail,
             log: validate::logging(&configuration.logging, origin)?,
             control_socket: flags.control_socket.clone(),

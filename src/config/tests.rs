@@ -76,6 +76,7 @@ fn without_flags_upstream_s_defaults_hold() {
             oom_score_adj: -999,
             healthz_bind_address: Some(([0, 0, 0, 0], 10_256).into()),
             metrics_bind_address: Some(([127, 0, 0, 1], 10_249).into()),
+            service_metrics: ServiceMetrics::Off,
             bind_address_hard_fail: false,
             log: logging::Options::default(),
             control_socket: "/run/kube-ipvs/control.sock".into(),
@@ -133,6 +134,7 @@ fn every_flag_arrives() {
         "-998",
         "--healthz-bind-address=[::1]:10356",
         "--metrics-bind-address=0.0.0.0:10349",
+        "--service-metrics=endpoint",
         "--bind-address-hard-fail",
         "--nodeport-addresses=192.0.2.0/24,2001:db8::1/64",
         "--nodeport-addresses=198.51.100.7/32",
@@ -181,6 +183,7 @@ fn every_flag_arrives() {
         oom_score_adj: -998,
         healthz_bind_address: Some("[::1]:10356".parse().unwrap()),
         metrics_bind_address: Some("0.0.0.0:10349".parse().unwrap()),
+        service_metrics: ServiceMetrics::Endpoint,
         bind_address_hard_fail: true,
         log: logging::Options { format: logging::Format::Json, verbosity: 4 },
         control_socket: "/tmp/s".into(),
@@ -240,6 +243,7 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
             "--v=5",
             "--vip-binding=route",
             "--drain-timeout=1h",
+            "--service-metrics=service",
             "--host-firewall=accept",
         ],
     )
@@ -255,6 +259,7 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
     assert_eq!(settings.log, logging::Options { format: logging::Format::Json, verbosity: 5 });
     assert_eq!(settings.vip_binding, VipBinding::Route);
     assert_eq!(settings.drain_timeout, Some(Duration::from_hours(1)));
+    assert_eq!(settings.service_metrics, ServiceMetrics::Service);
     assert_eq!(settings.host_firewall, HostFirewall::Accept);
 }
 

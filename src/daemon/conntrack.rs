@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn tidying() -> Tidying {
-        Metrics::new(&[Family::V4].into(), SystemTime::now(), &HealthAnswers::default(), []).tidying()
+        Metrics::new(&[Family::V4].into(), SystemTime::now(), &HealthAnswers::default(), [], None).tidying()
     }
 
     fn flows(ports: &[u16]) -> BTreeSet<StaleFlow> {

@@ -6,6 +6,7 @@ use anyhow::Context;
 use ipvs::Family;
 use reconciler::Observer;
 use tokio::sync::oneshot;
+use watcher::api::Watches;
 
 use super::first_write::FirstWrite;
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     health::Health,
     health_ports::HealthPorts,
     leftovers::FirstSync,
-    metrics::{Metrics, MetricsPages, Tidying},
+    metrics::{KernelCalls, Metrics, MetricsPages, Tidying, Traffic},
 };
 
 /// What is made of what the writer thread tells.
@@ -22,6 +23,10 @@ pub(super) struct Listeners {
     /// For the writer thread.
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) health_ports: HealthPorts,
+    /// For the kernel that the writer thread has.
+    pub(super) kernel_calls: KernelCalls,
+    /// What Services carry, once somebody reads it.
+    pub(super) traffic: Traffic,
     /// For the conntrack thread.
     pub(super) tidying: Tidying,
     /// Is told when everything is in place.
@@ -37,6 +42,7 @@ impl Listeners {
         families: &BTreeSet<Family>,
         health: &Health,
         outbox: Option<&Outbox>,
+        api_server: Option<Watches>,
     ) -> anyhow::Result<(Self, MetricsPages)> {
         let (health_ports, ports) = HealthPorts::new(
             &settings.node_name,
@@ -46,17 +52,20 @@ impl Listeners {
             outbox.cloned(),
         );
         let gates = settings.effective.feature_gates();
-        let metrics = Arc::new(Metrics::new(families, SystemTime::now(), health.answers(), gates));
+        let metrics =
+            Arc::new(Metrics::new(families, SystemTime::now(), health.answers(), gates, api_server));
         let (first, first_sync) = FirstSync::new();
         let (write, first_write) = FirstWrite::new();
-        let mut observers =
-            vec![health.observer(), ports, metrics.observer(), Box::new(first), Box::new(write)];
+        let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write)];
+        observers.extend(metrics.observers());
         if let Some(outbox) = outbox {
             observers.push(Box::new(Repairs(outbox.clone())));
         }
-        let tidying = metrics.tidying();
-        let listeners = Self { observers, health_ports, tidying, first_sync, first_write };
-        let pages = MetricsPages::new(metrics, &settings.effective);
+        let (kernel_calls, traffic, tidying) =
+            (metrics.kernel_calls(), Traffic::default(), metrics.tidying());
+        let pages = MetricsPages::new(metrics, traffic.clone(), &settings.effective);
+        let listeners =
+            Self { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write };
         Ok((listeners, pages.context("the configuration cannot be shown")?))
     }
 }

@@ -47,6 +47,14 @@ impl Source {
         }
     }
 
+    /// What is told of the API server, if it is one.
+    pub(super) fn api_server(&self, watches: &Watches) -> Option<Watches> {
+        match self {
+            Self::Api(_) => Some(watches.clone()),
+            Self::Directory(_) => None,
+        }
+    }
+
     /// What is known of the Node before this source has told of it.
     pub(super) fn unknown_node(&self) -> UnknownNode {
         match self {

@@ -26,7 +26,7 @@ impl Observer for Repairs {
 mod tests {
     use std::time::Duration;
 
-    use reconciler::{Report, Trigger};
+    use reconciler::{Report, Tally, Trigger};
     use service::{Options, State};
     use tokio::time::sleep;
 
@@ -44,13 +44,13 @@ mod tests {
             let report = Report { done, repairs: repairs_of, ..Report::of_nothing(Trigger::Period) };
             repairs.synced(&Observation {
                 report: &report,
+                tally: &Tally::default(),
                 complete: true,
                 state: &state,
                 triggered_at: &[],
             });
         };
         synced(9, &[]);
-        synced(0, &["add a virtual server"]);
         sleep(Duration::from_mins(1)).await;
         assert_eq!(server.events(), [""; 0], "nothing was repaired");
         for _ in 0..5 {

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use ::http::header;
-use reconciler::{Report, Subject, Trigger};
+use reconciler::{Report, Subject, Tally, Trigger};
 use serde_json::Value;
 use service::{Node, Options, State};
 use tokio::time::advance;
@@ -46,7 +46,13 @@ impl Proxy {
             ..Report::of_nothing(Trigger::Change)
         };
         let state = State::new(Options::new("node"));
-        let sync = Observation { report: &report, complete, state: &state, triggered_at: &[] };
+        let sync = Observation {
+            report: &report,
+            tally: &Tally::default(),
+            complete,
+            state: &state,
+            triggered_at: &[],
+        };
         self.0.clone().synced(&sync);
     }
 
@@ -200,7 +206,7 @@ async fn answers_are_counted_by_page_and_code_and_other_pages_do_not_exist() {
     assert_eq!(["/", "/healthz/", "/metrics"].map(ask), [404; 3]);
     proxy.0.hear(&node(false));
     assert_eq!(ask("/healthz"), 200);
-    let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), proxy.0.answers(), []).text();
+    let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), proxy.0.answers(), [], None).text();
     for (page, code, count) in
         [("healthz", 200, 1), ("healthz", 503, 2), ("livez", 200, 1), ("livez", 503, 0)]
     {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipvs::Protocol;
-use reconciler::{Observation, Report, Trigger};
+use reconciler::{Observation, Report, Tally, Trigger};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, Options, Service, ServiceKind, ServicePort, State,
     TrafficPolicy,
@@ -61,7 +61,13 @@ impl Node {
 
     fn sync(&mut self, complete: bool) {
         let report = Report::of_nothing(Trigger::Change);
-        let sync = Observation { report: &report, complete, state: &self.state, triggered_at: &[] };
+        let sync = Observation {
+            report: &report,
+            tally: &Tally::default(),
+            complete,
+            state: &self.state,
+            triggered_at: &[],
+        };
         self.listener.synced(&sync);
     }
 }
@@ -244,6 +250,7 @@ async fn a_proxy_that_does_not_work_takes_the_node_out_and_a_node_that_leaves_do
     node.health.hear(&Change::DeleteNode);
     weighs(HERE, port, Some((200, 1))).await;
     node.health.clone().synced(&Observation {
+        tally: &Tally::default(),
         report: &Report::of_nothing(Trigger::Start),
         complete: false,
         state: &node.state,

@@ -11,7 +11,7 @@ use prometheus_client::{metrics::gauge::ConstGauge, registry::Registry};
 use serde::Serialize;
 
 use super::{
-    Metrics,
+    Metrics, Traffic,
     text::{self, Labelled, Total},
 };
 use crate::http::{Page, Pages, not_found, page};
@@ -22,6 +22,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 #[derive(Debug)]
 pub struct MetricsPages {
     metrics: Arc<Metrics>,
+    traffic: Traffic,
     /// The configuration in use, as JSON.
     configuration: String,
     healthz: Healthz,
@@ -29,18 +30,28 @@ pub struct MetricsPages {
 
 impl MetricsPages {
     /// With the configuration in use, which `/configz` shows.
-    pub fn new(metrics: Arc<Metrics>, configuration: &impl Serialize) -> Result<Self, serde_json::Error> {
+    pub fn new(
+        metrics: Arc<Metrics>,
+        traffic: Traffic,
+        configuration: &impl Serialize,
+    ) -> Result<Self, serde_json::Error> {
         let configuration = serde_json::to_value(configuration)?;
         let configuration = serde_json::json!({ "kubeproxy.config.k8s.io": configuration }).to_string();
-        Ok(Self { metrics, configuration, healthz: Healthz::new() })
+        Ok(Self { metrics, traffic, configuration, healthz: Healthz::new() })
     }
 }
 
 impl Pages for MetricsPages {
+    async fn ready(&self, path: &str) {
+        if path == "/metrics" {
+            self.traffic.refresh().await;
+        }
+    }
+
     fn page(&self, _: &Method, path: &str) -> Page {
         let shown = |content_type, body| page(StatusCode::OK, content_type, body);
         match path {
-            "/metrics" => shown(text::CONTENT_TYPE, self.metrics.text()),
+            "/metrics" => shown(text::CONTENT_TYPE, self.metrics.text() + &self.traffic.text()),
             "/metrics/slis" => shown(text::CONTENT_TYPE, text::encode(&self.healthz.registry)),
             "/healthz" => {
                 self.healthz.answered.add(1);
@@ -92,9 +103,9 @@ mod tests {
     use super::{super::HealthAnswers, *};
 
     fn pages() -> MetricsPages {
-        let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), &HealthAnswers::default(), []);
-        MetricsPages::new(Arc::new(metrics), &json!({ "kind": "KubeProxyConfiguration", "mode": "ipvs" }))
-            .unwrap()
+        let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), &HealthAnswers::default(), [], None);
+        let configuration = json!({ "kind": "KubeProxyConfiguration", "mode": "ipvs" });
+        MetricsPages::new(Arc::new(metrics), Traffic::default(), &configuration).unwrap()
     }
 
     /// Status, content type and body.

@@ -121,7 +121,7 @@ impl Observer for Syncs {
     }
 
     fn synced(&mut self, sync: &Observation<'_>) {
-        let Observation { report, complete, state, triggered_at } = *sync;
+        let Observation { report, complete, state, triggered_at, .. } = *sync;
         let now = SystemTime::now();
         for (_, metrics) in self.families.iter() {
             // The kernel tells of our own changes too. To look at those and do nothing is no pass over the rules,

@@ -14,7 +14,7 @@ use netlink::{Errno, Refusal};
 use tracing::debug_span;
 use watcher::{Batch, Kernel, Observed, Operation, OperationKind, Plan, ReadError, one_line};
 
-use crate::{closed::Closed, stale_flows::StaleFlows};
+use crate::{Failure, Seam, closed::Closed, stale_flows::StaleFlows};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
@@ -23,6 +23,8 @@ pub(crate) struct Outcome {
     pub(crate) done: BTreeMap<OperationKind, usize>,
     /// The operations that were not, with the cause, in words.
     pub(crate) failures: Vec<(Operation, String)>,
+    /// The same in numbers, and what could not be read.
+    pub(crate) failed: BTreeMap<(Seam, Failure), usize>,
     /// TCP real servers removed although they had connections, and how many.
     pub(crate) cut_off: Vec<(Operation, u64)>,
     /// UDP flows that conntrack may still hold to a way that is not right any more.
@@ -40,6 +42,9 @@ impl Outcome {
             *self.done.entry(kind).or_default() += count;
         }
         self.failures.extend(other.failures);
+        for (kind, count) in other.failed {
+            *self.failed.entry(kind).or_default() += count;
+        }
         self.cut_off.extend(other.cut_off);
         self.stale_flows.extend(other.stale_flows);
         self.unread = self.unread.take().or(other.unread);
@@ -53,7 +58,8 @@ impl Outcome {
 
     /// Nothing was done, because the kernel could not be read.
     pub(crate) fn unread(error: &ReadError) -> Self {
-        Self { unread: Some(one_line(error)), doubtful: true, ..Self::default() }
+        let failed = BTreeMap::from([((Seam::unread(error), Failure::Unread), 1)]);
+        Self { unread: Some(one_line(error)), doubtful: true, failed, ..Self::default() }
     }
 }
 
@@ -139,7 +145,7 @@ impl Run<'_> {
                 let (refused, still) =
                     if rest.is_empty() { (restrictions, rest) } else { (rest, restrictions) };
                 for change in refused {
-                    self.fail(&change.into(), cause.clone());
+                    self.fail(&change.into(), Failure::Refused, cause.clone());
                 }
                 // Whom an address lets in may be unknown to the kernel; that it is not everybody still holds.
                 self.netfilter(&still);
@@ -160,7 +166,7 @@ impl Run<'_> {
         let mut permitted = permitted.to_vec();
         for one in rest {
             match objection(self, one) {
-                Some(cause) => self.fail(&one.clone().into(), cause.to_owned()),
+                Some(cause) => self.fail(&one.clone().into(), Failure::PutOff, cause.to_owned()),
                 None => permitted.push(one.clone()),
             }
         }
@@ -176,7 +182,7 @@ impl Run<'_> {
         let mut failed = failed.into_iter().peekable();
         for (index, operation) in batch.iter().cloned().map(Into::into).enumerate() {
             match failed.next_if(|(position, _)| *position == index) {
-                Some((_, cause)) => self.fail(&operation, cause),
+                Some((_, cause)) => self.fail(&operation, Failure::Refused, cause),
                 None => {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
                     self.outcome.stale_flows.take(&operation, self.observed);
@@ -198,11 +204,11 @@ impl Run<'_> {
         for operation in batch.iter().cloned().map(Into::into) {
             // It may have been done. The next full reading would not show that it was.
             self.outcome.stale_flows.take(&operation, self.observed);
-            self.fail(&operation, cause.clone());
+            self.fail(&operation, Failure::InDoubt, cause.clone());
         }
     }
 
-    fn fail(&mut self, operation: &Operation, cause: String) {
+    fn fail(&mut self, operation: &Operation, how: Failure, cause: String) {
         // No key stands for a device or a table: only a look at everything finds it missing.
         self.outcome.doubtful |= matches!(
             operation,
@@ -210,6 +216,7 @@ impl Run<'_> {
                 | Operation::Netfilter(PrepareTable(_) | InstallTable(_))
         );
         self.closed.without(operation, self.observed);
+        *self.outcome.failed.entry((Seam::of(operation), how)).or_default() += 1;
         self.outcome.failures.push((operation.clone(), cause));
     }
 }

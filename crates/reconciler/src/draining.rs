@@ -3,10 +3,13 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     time::{Duration, Instant},
 };
 
 use ipvs::{RealServerAddress, ServiceAddress};
+
+use crate::Drains;
 
 /// When a real server is first looked at again. Most connections are short, and a rollout waits for them.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
@@ -24,6 +27,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(crate) struct Draining {
     timeout: Option<Duration>,
     servers: BTreeMap<ServiceAddress, BTreeMap<RealServerAddress, Drain>>,
+    /// What has not been told yet.
+    started: usize,
+    ended: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +41,7 @@ struct Drain {
 impl Draining {
     /// No real server may drain for longer than `timeout`.
     pub(crate) fn new(timeout: Option<Duration>) -> Self {
-        Self { timeout, servers: BTreeMap::new() }
+        Self { timeout, servers: BTreeMap::new(), started: 0, ended: 0 }
     }
 
     /// A virtual server was looked at, and these of its real servers drain now.
@@ -52,6 +58,9 @@ impl Draining {
                 (server, Drain { since, next_look: next_look(since, self.timeout, now) })
             })
             .collect();
+        let stayed = still.keys().filter(|server| before.contains_key(server)).count();
+        self.started += still.len() - stayed;
+        self.ended += before.len() - stayed;
         if !still.is_empty() {
             self.servers.insert(of, still);
         }
@@ -102,6 +111,17 @@ impl Draining {
         all.sort_unstable();
         let aged = move |(since, of, server)| (of, server, now.saturating_duration_since(since));
         all.into_iter().take(most).map(aged)
+    }
+
+    /// What has come of it since this was last asked, and how it stands.
+    pub(crate) fn tally(&mut self, cut_off: u64) -> Drains {
+        Drains {
+            started: mem::take(&mut self.started),
+            ended: mem::take(&mut self.ended),
+            cut_off,
+            pending: self.count(),
+            oldest: self.drains().map(|(.., drain)| drain.since).min(),
+        }
     }
 
     /// How long the first of them has been draining; 0 without any.
@@ -188,6 +208,23 @@ mod tests {
                 (virtual_server(80), real_server(2), seconds(1))
             ]
         );
+    }
+
+    #[test]
+    fn what_begins_and_ends_is_told_once_and_what_goes_on_is_told_with_its_age() {
+        let begin = Instant::now();
+        let mut draining = Draining::new(None);
+        draining.seen(virtual_server(80), [real_server(1), real_server(2)].into_iter(), begin);
+        draining.seen(virtual_server(81), [real_server(1)].into_iter(), begin + seconds(1));
+        let pending = Drains { pending: 3, oldest: Some(begin), ..Drains::default() };
+        assert_eq!(draining.tally(0), Drains { started: 3, ..pending });
+        assert_eq!(draining.tally(0), pending);
+        // One goes, another comes, and one stays.
+        draining.seen(virtual_server(80), [real_server(2), real_server(3)].into_iter(), begin + seconds(2));
+        assert_eq!(draining.tally(7), Drains { started: 1, ended: 1, cut_off: 7, ..pending });
+        draining.seen(virtual_server(80), [].into_iter(), begin + seconds(3));
+        let one = Drains { pending: 1, oldest: Some(begin + seconds(1)), ..Drains::default() };
+        assert_eq!(draining.tally(0), Drains { ended: 2, ..one });
     }
 
     #[test]

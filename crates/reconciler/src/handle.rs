@@ -6,12 +6,11 @@ use std::sync::{
 };
 
 use dummy_interface::Changed;
-use ipvs::ServiceAddress;
 use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::{
-    InUse, Report, Status,
+    InUse, Owned, Report, Status,
     waiting::{Piece, Waiting},
 };
 
@@ -35,7 +34,7 @@ pub(crate) enum Input {
     /// Say what Services use of the node, once the first sync has ended.
     InUse(Sender<InUse>),
     /// Say whose each virtual server is.
-    Owners(Sender<Vec<(ServiceAddress, ObjectName)>>),
+    Owners(Sender<Vec<Owned>>),
     /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
     Stop,
 }
@@ -137,8 +136,8 @@ impl Handle {
         self.ask(Input::InUse)
     }
 
-    /// The Service of each virtual server that is wanted, in no particular order. Blocks while a sync is running.
-    pub fn owners(&self) -> Result<Vec<(ServiceAddress, ObjectName)>, Stopped> {
+    /// The virtual servers that are wanted, and whose they are, in no particular order. Blocks while a sync is running.
+    pub fn owners(&self) -> Result<Vec<Owned>, Stopped> {
         self.ask(Input::Owners)
     }
 

@@ -4,7 +4,7 @@ use std::{fmt, time::SystemTime};
 
 use service::{Change, State};
 
-use crate::Report;
+use crate::{Report, Tally};
 
 /// Hears what the writer thread does. The thread calls it in the middle of its work: it must not block.
 pub trait Observer: Send {
@@ -65,6 +65,8 @@ impl Subject {
 pub struct Observation<'a> {
     /// What it did.
     pub report: &'a Report,
+    /// The same in numbers.
+    pub tally: &'a Tally,
     /// Whether the kernel could be read, and has kube-ipvs0 and our tables: otherwise nothing was done, or nothing of
     /// it is of use. Single operations may have been refused all the same.
     pub complete: bool,

@@ -1,6 +1,11 @@
 //! One sync: read what must be read, compare, carry out.
 
-use std::{borrow::Cow, collections::BTreeSet, net::IpAddr, time::Instant};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashSet},
+    net::IpAddr,
+    time::Instant,
+};
 
 use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
@@ -13,7 +18,7 @@ use watcher::{
 };
 
 use crate::{
-    Report, Trigger,
+    Repaired, Report, Tally, Trigger,
     about::{in_doubt, is_about, touch},
     apply::{Outcome, apply},
     closed::Closed,
@@ -79,6 +84,14 @@ enum Depth {
     Part,
 }
 
+/// What something else had changed.
+#[derive(Debug, Default)]
+struct Repairs {
+    /// The first ones, in words.
+    first: Vec<String>,
+    counts: BTreeMap<Repaired, usize>,
+}
+
 /// A sync that has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Synced {
@@ -89,6 +102,7 @@ pub(crate) struct Synced {
     pub(crate) stale_flows: BTreeSet<StaleFlow>,
     /// The first operations about nothing that is known to have changed: somebody else changed the kernel.
     pub(crate) repairs: Vec<String>,
+    pub(crate) tally: Tally,
     /// Something was put off that would succeed now.
     pub(crate) unfinished: bool,
 }
@@ -202,7 +216,7 @@ impl Reconciler {
         };
         touched.virtual_servers.extend(looked_at);
         let read = debug_span!("read").in_scope(|| self.read(image, trigger, reread, &mut touched));
-        let synced = match read {
+        let mut synced = match read {
             Ok(mut reading) => {
                 for (of, server) in self.draining.expired(begin) {
                     reading.image.expire(&of, &server);
@@ -214,6 +228,9 @@ impl Reconciler {
                 Synced { outcome: Outcome::unread(&error), ..Synced::default() }
             }
         };
+        let cut_off = synced.outcome.cut_off.iter().map(|(_, connections)| connections).sum();
+        synced.tally.failures = std::mem::take(&mut synced.outcome.failed);
+        synced.tally.drains = self.draining.tally(cut_off);
         // What could not be compared is still to be.
         if synced.outcome.unread.is_some() {
             self.touched.merge(touched);
@@ -346,12 +363,12 @@ impl Reconciler {
             plan = differences(&self.state, &compared);
         }
         let postponed = schedulers::put_off(&mut plan, &image, schedulers::AT_ONCE);
-        let repairs = self.repairs(&plan, &touched);
         rotate(&mut plan, &self.state.options().node_name);
-        self.adopted |= full;
 
         debug!(?trigger, operations = plan.len(), "plan");
         let mut outcome = self.carry_out(image, &plan);
+        let repairs = self.repairs(&plan, &touched, &outcome);
+        self.adopted |= full;
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
         // Where something was put off, it must not be made up for without what it waits for.
         let once_more = self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers));
@@ -379,7 +396,9 @@ impl Reconciler {
         self.touched.virtual_servers.extend(postponed);
         self.note_draining(depth == Depth::Read, &compared.virtual_servers);
         let stale_flows = std::mem::take(&mut outcome.stale_flows).finish(self.image.as_ref());
-        Synced { full, outcome, stale_flows, repairs, unfinished }
+        let Repairs { first: repairs, counts } = repairs;
+        let tally = Tally { repairs: counts, ..Tally::default() };
+        Synced { full, outcome, stale_flows, repairs, tally, unfinished }
     }
 
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> Outcome {
@@ -411,14 +430,26 @@ impl Reconciler {
         self.carry_out(image, &plan)
     }
 
-    /// The operations about nothing that is known to have changed. The first reading finds whatever an earlier
+    /// What was done about nothing that is known to have changed. The first reading finds whatever an earlier
     /// daemon left, and repairs nothing.
-    fn repairs(&self, plan: &Plan, touched: &Touched) -> Vec<String> {
+    fn repairs(&self, plan: &Plan, touched: &Touched, outcome: &Outcome) -> Repairs {
+        let mut repairs = Repairs::default();
+        if !self.adopted {
+            return repairs;
+        }
+        let failed: HashSet<_> = outcome.failures.iter().map(|(operation, _)| operation).collect();
         let unexpected = plan.operations().filter(|operation| {
-            !is_about(operation, touched) && !self.failed_foundations.contains(operation)
+            !is_about(operation, touched)
+                && !self.failed_foundations.contains(operation)
+                && !failed.contains(operation)
         });
-        let count = if self.adopted { Report::MOST_REPAIRS } else { 0 };
-        unexpected.take(count).map(|operation| operation.to_string()).collect()
+        for operation in unexpected {
+            *repairs.counts.entry(Repaired::by(&operation)).or_default() += 1;
+            if repairs.first.len() < Report::MOST_REPAIRS {
+                repairs.first.push(operation.to_string());
+            }
+        }
+        repairs
     }
 
     /// Remembers which real servers drain: of all virtual servers after everything was read, else of those that were

@@ -121,9 +121,9 @@ impl Report {
         }
     }
 
-    /// The first thing that was repaired. Where nothing could be done nothing was repaired either.
+    /// The first thing that was repaired.
     pub fn first_repair(&self) -> Option<&str> {
-        self.repairs.first().filter(|_| self.done > 0).map(String::as_str)
+        self.repairs.first().map(String::as_str)
     }
 
     /// How many failures are listed; a missing scheduler fails ten thousand operations alike.

@@ -7,14 +7,14 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use ipvs::{Family, ServiceAddress};
+use ipvs::Family;
 use service::{Change, Conflict, Explanation, ObjectName, State};
 use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
-    Drain, Handle, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status,
-    Timing, Trigger, Unanswered,
+    Drain, Handle, InUse, LastSync, News, Observation, Observer, Outlets, Owned, Report, StaleFlowOutlet,
+    Status, Tally, Timing, Trigger, Unanswered,
     draining::Draining,
     handle::{self, Input},
     journal::{Journal, NO_NODE_PORTS},
@@ -146,7 +146,7 @@ impl Writer {
                 drop(answer.send(InUse::of(self.reconciler.state())));
             }
             Input::InUse(answer) => self.curious.push(answer),
-            Input::Owners(answer) => drop(answer.send(self.owners())),
+            Input::Owners(answer) => drop(answer.send(Owned::all(self.reconciler.state()))),
             Input::Stop => {}
         }
     }
@@ -173,7 +173,7 @@ impl Writer {
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
         let span = debug_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
-        let Synced { full, outcome, stale_flows, repairs, unfinished } = self.reconciler.sync(trigger);
+        let Synced { full, outcome, stale_flows, repairs, tally, unfinished } = self.reconciler.sync(trigger);
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
         }
@@ -186,7 +186,7 @@ impl Writer {
         let report = Report::new(trigger, full, &outcome, repairs, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.journal.record(&report, &outcome);
-        self.observe(&report, read != Read::Nothing && !outcome.lacks_foundation());
+        self.observe(&report, &tally, read != Read::Nothing && !outcome.lacks_foundation());
         if read != Read::Nothing {
             self.journal.node_ports(self.reconciler.state().node_ports_are_nowhere());
         }
@@ -212,10 +212,10 @@ impl Writer {
         }
     }
 
-    fn observe(&mut self, report: &Report, complete: bool) {
+    fn observe(&mut self, report: &Report, tally: &Tally, complete: bool) {
         let triggered_at = if complete { std::mem::take(&mut self.triggered_at) } else { Vec::new() };
         let state = self.reconciler.state();
-        let observation = Observation { report, complete, state, triggered_at: &triggered_at };
+        let observation = Observation { report, tally, complete, state, triggered_at: &triggered_at };
         self.observers.iter_mut().for_each(|observer| observer.synced(&observation));
     }
 
@@ -236,12 +236,6 @@ impl Writer {
 
     fn explain(&self, service: &ObjectName) -> Result<Explanation, Unanswered> {
         if self.is_listed() { Ok(self.reconciler.explain(service)) } else { Err(Unanswered::NotListed) }
-    }
-
-    fn owners(&self) -> Vec<(ServiceAddress, ObjectName)> {
-        let state = self.reconciler.state();
-        let owned = |address| Some((address, state.owner(&address)?.clone()));
-        state.virtual_servers().filter_map(|server| owned(server.address)).collect()
     }
 
     fn status(&self) -> Status {

@@ -6,6 +6,7 @@ use crate::go::Module;
 
 pub(crate) const MODULE: Module = Module {
     name: "clients",
+    tags: "",
     programs: &[
         ("kubectl", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
         ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm", "k8s.io/kubernetes"),

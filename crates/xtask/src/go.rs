@@ -19,6 +19,8 @@ use crate::{cache, programs, workspace};
 pub(crate) struct Module {
     /// Its directory below `tests/`, and that of what it builds in the user's cache.
     pub(crate) name: &'static str,
+    /// Go's build tags, with commas between them.
+    pub(crate) tags: &'static str,
     /// What is built: the executable's name, the package it comes from, and the module of that package.
     pub(crate) programs: &'static [(&'static str, &'static str, &'static str)],
 }
@@ -36,7 +38,7 @@ impl Module {
         let finished = cache.join(sources.fingerprint());
         if !finished.is_dir() {
             let building = tempfile::tempdir_in(&cache).context("making a directory to build in")?;
-            sources.build(self.programs, &go(&sources.go_version()?)?, building.path())?;
+            sources.build(self, &go(&sources.go_version()?)?, building.path())?;
             std::fs::rename(building.keep(), &finished)
                 .with_context(|| format!("moving what was built to {}", finished.display()))?;
         }
@@ -89,14 +91,24 @@ impl Sources {
     }
 
     /// Builds every program into `destination`.
-    fn build(&self, programs: &[(&str, &str, &str)], go: &Path, destination: &Path) -> anyhow::Result<()> {
-        for (name, package, module) in programs {
+    fn build(&self, module: &Module, go: &Path, destination: &Path) -> anyhow::Result<()> {
+        let Module { tags, programs, .. } = module;
+        for (name, package, module) in *programs {
             let version = self.version(module)?;
             eprintln!("xtask: building {name} {version} (once; it may take several minutes)...");
             let started = Instant::now();
             let status = Command::new(go)
                 .current_dir(&self.directory)
-                .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", &linker_flags(version), "-o"])
+                .args([
+                    "build",
+                    "-tags",
+                    tags,
+                    "-trimpath",
+                    "-buildvcs=false",
+                    "-ldflags",
+                    &linker_flags(version),
+                    "-o",
+                ])
                 .arg(destination.join(name))
                 .arg(package)
                 // The modules are what go.sum says, or the build fails: no checksum server is asked.

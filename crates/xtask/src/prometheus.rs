@@ -1,21 +1,28 @@
-//! prom2json, which reads metrics with Prometheus' own parser, for `tests/peer_node_metrics.rs`.
+//! Prometheus' own tools: prom2json, which reads metrics with its parser, for `tests/peer_node_metrics.rs`; and promtool,
+//! which checks metrics and alerts, for `tests/api_monitoring.rs`.
 
 use std::path::PathBuf;
 
 use crate::go::Module;
 
 const PROM2JSON: &str = "prom2json";
+const PROMTOOL: &str = "promtool";
 
 pub(crate) const MODULE: Module = Module {
     name: "prometheus",
-    programs: &[(
-        PROM2JSON,
-        "github.com/prometheus/prom2json/cmd/prom2json",
-        "github.com/prometheus/prom2json",
-    )],
+    tags: "remove_all_sd",
+    programs: &[
+        (PROM2JSON, "github.com/prometheus/prom2json/cmd/prom2json", "github.com/prometheus/prom2json"),
+        (PROMTOOL, "github.com/prometheus/prometheus/cmd/promtool", "github.com/prometheus/prometheus"),
+    ],
 };
 
 /// Where prom2json is.
 pub(crate) fn prom2json() -> anyhow::Result<PathBuf> {
     Ok(MODULE.built()?.join(PROM2JSON))
+}
+
+/// Where promtool is.
+pub(crate) fn promtool() -> anyhow::Result<PathBuf> {
+    Ok(MODULE.built()?.join(PROMTOOL))
 }

@@ -4,7 +4,7 @@
 //! - **kernel** needs root and `ip_vs`: the integration tests whose target is named `kernel_…`, all
 //!   in one boot of the test kernel.
 //! - **api** needs a kube-apiserver and etcd, which it builds: the targets named `api_…`, and of those
-//!   `api_node…` in the test kernel.
+//!   `api_node…` in the test kernel. Among them are kubectl and Helm at manifests/, and promtool.
 //! - **peer** needs the same and the real kube-proxy: the targets named `peer_node…`.
 //! - **bench** runs every measurement of `cargo xtask bench` in a tiny size, and counts instructions.
 //! - **faults** runs a little of `cargo xtask chaos` and of `cargo xtask soak`.

@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, Args, value_parser};
 
-use crate::config::{defaults, switch};
+use crate::config::{ServiceMetrics, defaults, switch};
 
 /// Where health and metrics are served.
 #[derive(Args, Clone, Debug)]
@@ -23,6 +23,10 @@ pub struct ListenFlags {
     /// The port for --metrics-bind-address without one; 0: metrics are served nowhere. Deprecated.
     #[arg(long, hide = true, value_parser = value_parser!(i32).range(0..=65_535), allow_negative_numbers = true)]
     pub metrics_port: Option<i32>,
+
+    /// Show in /metrics what each Service carries, or each of its endpoints too: ten series and six more *
+    #[arg(long, value_name = "OF", default_value = "off")]
+    pub service_metrics: ServiceMetrics,
 
     /// End when one of these addresses cannot be bound, instead of trying again
     #[arg(long, value_name = "BOOL", value_parser = switch, num_args = 0..=1, require_equals = true,

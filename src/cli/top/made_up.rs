@@ -7,6 +7,8 @@ use ipvs::{
     VirtualServer,
 };
 
+use reconciler::Owned;
+
 use super::{frame::Frame, meter::Meter, names::Names, sample::Sample};
 
 /// `TCP 10.96.0.LAST:PORT`.
@@ -47,7 +49,8 @@ pub(super) fn server(
 
 /// Two addresses are of default/web, one of default/dns.
 pub(super) fn names() -> Names {
-    let owned = |address, service: &str| (address, service.parse().unwrap());
+    let owned =
+        |address, service: &str| Owned { address, service: service.parse().unwrap(), real_servers: 1 };
     let mut names = Names::default();
     names.learn(vec![
         owned(vip(10, 80), "default/web"),

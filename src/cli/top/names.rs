@@ -7,6 +7,7 @@ use std::{
 };
 
 use ipvs::{Id, ServiceAddress};
+use reconciler::Owned;
 use service::ObjectName;
 use watcher::one_line;
 
@@ -61,8 +62,8 @@ impl Names {
         }
     }
 
-    pub(super) fn learn(&mut self, owners: Vec<(ServiceAddress, ObjectName)>) {
-        self.known = owners.into_iter().collect();
+    pub(super) fn learn(&mut self, owners: Vec<Owned>) {
+        self.known = owners.into_iter().map(|owned| (owned.address, owned.service)).collect();
         self.missing = None;
     }
 

@@ -1,7 +1,7 @@
 #![allow(clippy::float_cmp, reason = "a page has each number as it was counted")]
 
 use ipvs::Protocol;
-use reconciler::{Report, Trigger};
+use reconciler::{Report, Tally, Trigger};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, TrafficPolicy,
 };
@@ -30,7 +30,13 @@ impl Told {
     }
 
     fn synced(&mut self, report: &Report, complete: bool, triggered_at: &[SystemTime]) {
-        self.syncs.synced(&Observation { report, complete, state: &self.state, triggered_at });
+        self.syncs.synced(&Observation {
+            report,
+            tally: &Tally::default(),
+            complete,
+            state: &self.state,
+            triggered_at,
+        });
     }
 
     /// The value of a metric with these labels.

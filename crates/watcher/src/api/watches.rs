@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,12 @@ use crate::seconds;
 
 /// The watches of the API server, by resource. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Watches {
-    resources: Arc<Mutex<BTreeMap<&'static str, Standing>>>,
+pub struct Watches(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    resources: BTreeMap<&'static str, Standing>,
+    last_heard: Option<SystemTime>,
 }
 
 /// How one resource is watched.
@@ -71,7 +75,7 @@ impl Watches {
                 .as_ref()
                 .map(|(at, cause)| PastFailure { cause: cause.clone(), age: at.elapsed() }),
         };
-        self.lock().iter().map(shown).collect()
+        self.lock().resources.iter().map(shown).collect()
     }
 
     /// One line for each resource that cannot be watched now.
@@ -86,11 +90,23 @@ impl Watches {
         self.all().into_iter().filter_map(failing).collect()
     }
 
+    /// How many resources cannot be watched now.
+    pub fn failing(&self) -> usize {
+        self.lock().resources.values().filter(|it| it.state == WatchState::Failing).count()
+    }
+
+    /// When the server last answered, or sent an event, as it should; a quiet watch has a bookmark about once a minute.
+    pub fn last_heard(&self) -> Option<SystemTime> {
+        self.lock().last_heard
+    }
+
     pub(super) fn listing(&self, resource: &'static str) {
         self.enter(resource, WatchState::Listing, None);
     }
 
+    /// The server has answered as it should.
     pub(super) fn watching(&self, resource: &'static str) {
+        self.lock().last_heard = Some(SystemTime::now());
         self.enter(resource, WatchState::Watching, None);
     }
 
@@ -100,9 +116,9 @@ impl Watches {
 
     /// The age of a state is that of its begin.
     fn enter(&self, resource: &'static str, state: WatchState, failure: Option<&str>) {
-        let (now, mut resources) = (Instant::now(), self.lock());
+        let (now, mut known) = (Instant::now(), self.lock());
         let new = || Standing { state, since: now, last_failure: None };
-        let standing = resources.entry(resource).or_insert_with(new);
+        let standing = known.resources.entry(resource).or_insert_with(new);
         if standing.state != state {
             (standing.state, standing.since) = (state, now);
         }
@@ -111,8 +127,8 @@ impl Watches {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Standing>> {
-        self.resources.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,8 +169,8 @@ mod tests {
     fn a_state_lasts_from_its_begin_whatever_repeats_it() {
         let watches = Watches::default();
         watches.watching("services");
-        let begin = watches.lock().get("services").unwrap().since;
+        let begin = watches.lock().resources.get("services").unwrap().since;
         watches.watching("services");
-        assert_eq!(watches.lock().get("services").unwrap().since, begin);
+        assert_eq!(watches.lock().resources.get("services").unwrap().since, begin);
     }
 }

@@ -50,6 +50,7 @@ fn without_node(names: &[String]) -> Report {
         shell.arg("-c").arg(script(&tests, names));
         shell.env("KUBEBUILDER_ASSETS", control_plane::ensure()?);
         shell.env("KUBE_IPVS_TEST_CLIENTS", clients::MODULE.built()?);
+        shell.env("PROMTOOL_BIN", prometheus::promtool()?);
         unit::run(&mut shell)
     };
     run().unwrap_or_else(|error| Report::failure(format!("{error:#}")))

@@ -1,0 +1,157 @@
+//! What a sync did, in numbers of a few kinds: what alerts go by. What exactly it was is in the log.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use ipvs::Command;
+use watcher::{Operation, ReadError};
+
+/// What one sync did. What there was none of is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// What failed: readings, and operations. What is tried again and fails again counts again.
+    pub failures: BTreeMap<(Seam, Failure), usize>,
+    /// What something else had changed, and is as it should be again.
+    pub repairs: BTreeMap<Repaired, usize>,
+    /// Graceful termination.
+    pub drains: Drains,
+}
+
+/// A part of the kernel that has its own way of being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Seam {
+    /// Virtual and real servers.
+    Ipvs,
+    /// Our tables.
+    NfTables,
+    /// kube-ipvs0 and the VIPs.
+    Links,
+}
+
+/// How something failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Failure {
+    /// It could not be read: nothing was compared, and nothing done.
+    Unread,
+    /// The kernel refused an operation.
+    Refused,
+    /// A whole exchange failed, and what of its operations was done is not known: everything is read anew.
+    InDoubt,
+    /// It was not tried, since something that it rests on had failed.
+    PutOff,
+}
+
+/// What was repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Repaired {
+    /// kube-ipvs0 itself.
+    Device,
+    /// A VIP on it, or its route.
+    Vip,
+    /// A table of ours.
+    Table,
+    /// An element of a set in it.
+    Element,
+    /// A virtual server.
+    VirtualServer,
+    /// A real server, or its weight.
+    RealServer,
+}
+
+/// TCP real servers that are no longer wanted and had connections when they were last looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drains {
+    /// How many began to drain.
+    pub started: usize,
+    /// How many no longer do: their connections have ended, their time was over, they are wanted again, or somebody else
+    /// has removed them.
+    pub ended: usize,
+    /// The connections of those whose time was over.
+    pub cut_off: u64,
+    /// How many drain now.
+    pub pending: usize,
+    /// Since when the first of these drains, as far as is known: a restart forgets it.
+    pub oldest: Option<Instant>,
+}
+
+impl Seam {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ipvs, Self::NfTables, Self::Links];
+
+    /// What it is called in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ipvs => "ipvs",
+            Self::NfTables => "nf_tables",
+            Self::Links => "links",
+        }
+    }
+
+    pub(crate) fn of(operation: &Operation) -> Self {
+        match operation {
+            Operation::Ipvs(_) => Self::Ipvs,
+            Operation::Netfilter(_) => Self::NfTables,
+            Operation::Link(_) => Self::Links,
+        }
+    }
+
+    pub(crate) fn unread(error: &ReadError) -> Self {
+        match error {
+            ReadError::Ipvs(_) => Self::Ipvs,
+            ReadError::Netfilter(_) => Self::NfTables,
+            ReadError::Links(_) => Self::Links,
+        }
+    }
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Unread, Self::Refused, Self::InDoubt, Self::PutOff];
+
+    /// What it is called in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::Refused => "refused",
+            Self::InDoubt => "in_doubt",
+            Self::PutOff => "put_off",
+        }
+    }
+}
+
+impl Repaired {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Device, Self::Vip, Self::Table, Self::Element, Self::VirtualServer, Self::RealServer];
+
+    /// What it is called in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Vip => "vip",
+            Self::Table => "table",
+            Self::Element => "element",
+            Self::VirtualServer => "virtual_server",
+            Self::RealServer => "real_server",
+        }
+    }
+
+    /// What an operation repairs.
+    pub(crate) fn by(operation: &Operation) -> Self {
+        use dummy_interface::Change::{Bind, EnsureDevice, Unbind};
+        use netfilter::Change::{AddElement, DeleteElement, InstallTable, PrepareTable};
+        match operation {
+            Operation::Link(EnsureDevice) => Self::Device,
+            Operation::Link(Bind(_) | Unbind(_)) => Self::Vip,
+            Operation::Netfilter(PrepareTable(_) | InstallTable(_)) => Self::Table,
+            Operation::Netfilter(AddElement(_) | DeleteElement(_)) => Self::Element,
+            Operation::Ipvs(
+                Command::AddVirtualServer(_)
+                | Command::EditVirtualServer(_)
+                | Command::DeleteVirtualServer(_),
+            ) => Self::VirtualServer,
+            Operation::Ipvs(
+                Command::AddRealServer(..) | Command::EditRealServer(..) | Command::DeleteRealServer(..),
+            ) => Self::RealServer,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What is asked of the kernel, counted where it is asked.
+
+use std::io;
+
+use dummy_interface::Links;
+use ipvs::{
+    Command, Id, Ipvs, ObservedRealServer, ObservedVirtualServer, Scheduler, survey::VirtualServerSummary,
+};
+use netfilter::Netfilter;
+use prometheus_client::registry::Registry;
+use reconciler::Seam;
+use watcher::Kernel;
+
+use super::text::{Labelled, Total};
+
+/// Counts what is read and what is written, at each seam. Clones count in the same metrics.
+#[derive(Clone, Debug)]
+pub struct KernelCalls {
+    ipvs: Calls,
+    nf_tables: Calls,
+    links: Calls,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Calls {
+    /// Readings: of all virtual servers, of one, of its real servers, of everything in short; of our tables; of kube-ipvs0.
+    reads: Total,
+    /// Operations that were sent, whether or not they were refused.
+    writes: Total,
+}
+
+impl KernelCalls {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let calls = Self { ipvs: Calls::default(), nf_tables: Calls::default(), links: Calls::default() };
+        let by_seam = |total: fn(&Calls) -> &Total| {
+            let labelled = Seam::ALL.map(|seam| ([("seam", seam.name())], total(calls.at(seam)).clone()));
+            Labelled::from_iter(labelled)
+        };
+        registry.register(
+            "kube_ipvs_kernel_reads_total",
+            "Readings of the kernel's state",
+            by_seam(|calls| &calls.reads),
+        );
+        registry.register(
+            "kube_ipvs_kernel_writes_total",
+            "Operations that were sent to the kernel",
+            by_seam(|calls| &calls.writes),
+        );
+        calls
+    }
+
+    /// The same kernel, counted.
+    pub fn counted(&self, Kernel { ipvs, netfilter, links }: Kernel) -> Kernel {
+        Kernel {
+            ipvs: Box::new(Counted { seam: ipvs, calls: self.ipvs.clone() }),
+            netfilter: Box::new(Counted { seam: netfilter, calls: self.nf_tables.clone() }),
+            links: Box::new(Counted { seam: links, calls: self.links.clone() }),
+        }
+    }
+
+    fn at(&self, seam: Seam) -> &Calls {
+        match seam {
+            Seam::Ipvs => &self.ipvs,
+            Seam::NfTables => &self.nf_tables,
+            Seam::Links => &self.links,
+        }
+    }
+}
+
+/// A seam, and what goes through it.
+struct Counted<T: ?Sized> {
+    calls: Calls,
+    seam: Box<T>,
+}
+
+impl Ipvs for Counted<dyn Ipvs + Send> {
+    fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, ipvs::Error> {
+        self.calls.reads.add(1);
+        self.seam.virtual_servers()
+    }
+
+    fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, ipvs::Error> {
+        self.calls.reads.add(1);
+        self.seam.virtual_server(id)
+    }
+
+    fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
+        self.calls.reads.add(1);
+        self.seam.real_servers(of)
+    }
+
+    fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+        self.calls.reads.add(1);
+        self.seam.survey(show)
+    }
+
+    fn may_load(&mut self, scheduler: Scheduler) -> bool {
+        self.seam.may_load(scheduler)
+    }
+
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {
+        self.calls.writes.add(commands.len());
+        self.seam.apply(commands)
+    }
+}
+
+impl Netfilter for Counted<dyn Netfilter + Send> {
+    fn observe(&mut self) -> Result<netfilter::Observed, netfilter::Error> {
+        self.calls.reads.add(1);
+        self.seam.observe()
+    }
+
+    fn apply(&mut self, changes: &[netfilter::Change]) -> Result<(), netfilter::Error> {
+        self.calls.writes.add(changes.len());
+        self.seam.apply(changes)
+    }
+}
+
+impl Links for Counted<dyn Links + Send> {
+    fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
+        self.calls.reads.add(1);
+        self.seam.observe()
+    }
+
+    fn apply(
+        &mut self,
+        changes: &[dummy_interface::Change],
+    ) -> Result<Vec<dummy_interface::Failed>, dummy_interface::Error> {
+        self.calls.writes.add(changes.len());
+        self.seam.apply(changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{Protocol, Scheduler, ServiceAddress, VirtualServer};
+    use testkit::FakeKernel;
+    use watcher::Observed;
+
+    use super::{super::text, *};
+
+    #[test]
+    fn what_is_read_and_written_is_counted_at_its_seam() {
+        let mut registry = Registry::default();
+        let calls = KernelCalls::register(&mut registry);
+        let (ipvs, netfilter, links) = FakeKernel::new().seams();
+        let mut kernel = calls.counted(Kernel { ipvs, netfilter, links });
+        kernel.links.apply(&[dummy_interface::Change::EnsureDevice]).unwrap();
+        let server = |port| {
+            let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port };
+            Command::AddVirtualServer(VirtualServer::new(address, Scheduler::RR))
+        };
+        kernel.ipvs.apply(&[server(80), server(81)]).unwrap();
+        // The virtual servers, and the real servers of each.
+        Observed::read(&mut kernel).unwrap();
+        let page = text::encode(&registry);
+        for line in [
+            r#"kube_ipvs_kernel_reads_total{seam="ipvs"} 3"#,
+            r#"kube_ipvs_kernel_reads_total{seam="nf_tables"} 1"#,
+            r#"kube_ipvs_kernel_reads_total{seam="links"} 1"#,
+            r#"kube_ipvs_kernel_writes_total{seam="ipvs"} 2"#,
+            r#"kube_ipvs_kernel_writes_total{seam="nf_tables"} 0"#,
+            r#"kube_ipvs_kernel_writes_total{seam="links"} 1"#,
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line} is not in\n{page}");
+        }
+    }
+}

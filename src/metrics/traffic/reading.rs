@@ -1,0 +1,83 @@
+//! The counters, and whose they are.
+
+use std::collections::HashMap;
+
+use ipvs::{Id, Ipvs, ObservedRealServer, Stats};
+use reconciler::Owned;
+
+use super::series;
+
+/// The most series that are shown: as many as ten thousand virtual servers have. What is beyond costs Prometheus more
+/// than it tells anybody.
+pub(super) const MOST_SERIES: usize = 100_000;
+
+/// What was read at one time.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// By Service, so that what is dropped is the same each time.
+    pub(super) virtual_servers: Vec<Counted>,
+    /// How many series there would be beside those.
+    pub(super) dropped: usize,
+}
+
+/// A virtual server of a Service.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub(super) owned: Owned,
+    pub(super) stats: Stats,
+    /// Its real servers, if they are asked for and there is room for them.
+    pub(super) real_servers: Vec<ObservedRealServer>,
+}
+
+impl Reading {
+    /// Reads the virtual servers that have an owner, and with `endpoints` their real servers. Virtual servers of others,
+    /// and those that balance a mark, are nobody's Service.
+    pub(super) fn take(
+        kernel: &mut impl Ipvs,
+        owned: Vec<Owned>,
+        endpoints: bool,
+    ) -> Result<Self, ipvs::Error> {
+        let mut owned: HashMap<_, _> = owned.into_iter().map(|owned| (owned.address, owned)).collect();
+        let mut virtual_servers: Vec<_> = kernel
+            .virtual_servers()?
+            .into_iter()
+            .filter_map(|server| {
+                let Id::Address(address) = server.config.id else { return None };
+                let owned = owned.remove(&address)?;
+                Some(Counted { owned, stats: server.stats, real_servers: Vec::new() })
+            })
+            .collect();
+        virtual_servers.sort_unstable_by(|Counted { owned: a, .. }, Counted { owned: b, .. }| {
+            (&a.service, a.address).cmp(&(&b.service, b.address))
+        });
+        let room = MOST_SERIES / series::OF_VIRTUAL_SERVER;
+        let beyond = virtual_servers.len().saturating_sub(room);
+        virtual_servers.truncate(room);
+        let mut reading = Self { virtual_servers, dropped: beyond * series::OF_VIRTUAL_SERVER };
+        if endpoints {
+            reading.take_real_servers(kernel)?;
+        }
+        Ok(reading)
+    }
+
+    /// All real servers of a virtual server or none: half of them would look as if they were all. Where there is no room
+    /// for those that are wanted, the kernel is not asked for them either.
+    fn take_real_servers(&mut self, kernel: &mut impl Ipvs) -> Result<(), ipvs::Error> {
+        let mut room = MOST_SERIES - self.virtual_servers.len() * series::OF_VIRTUAL_SERVER;
+        for server in &mut self.virtual_servers {
+            let mut series = server.owned.real_servers * series::OF_REAL_SERVER;
+            if series <= room {
+                server.real_servers = kernel.real_servers(server.owned.address.into())?;
+                series = server.real_servers.len() * series::OF_REAL_SERVER;
+            }
+            match room.checked_sub(series) {
+                Some(left) => room = left,
+                None => {
+                    server.real_servers.clear();
+                    self.dropped += series;
+                }
+            }
+        }
+        Ok(())
+    }
+}

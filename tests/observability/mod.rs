@@ -1,0 +1,124 @@
+//! manifests/monitoring, and a page of metrics with everything that kube-ipvs can show.
+#![allow(
+    dead_code,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "each test file uses a part of this; a test that cannot go on must stop"
+)]
+
+use std::{fs, path::PathBuf, sync::Arc, time::Duration, time::SystemTime};
+
+use ::http::Method;
+use ipvs::{Family, Protocol};
+use kube_ipvs::{
+    config::ServiceMetrics,
+    http::Pages as _,
+    metrics::{HealthAnswers, Metrics, MetricsPages, Traffic},
+};
+use reconciler::{Outlets, Timing};
+use serde_json::{Value, json};
+use service::{
+    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
+};
+use testkit::FakeKernel;
+use watcher::{Kernel, Ownership, api::Watches};
+
+fn monitoring() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests/monitoring")
+}
+
+/// What is below `spec` of the PrometheusRule: a file of rules.
+pub(crate) fn rules() -> Value {
+    let alerts = fs::read_to_string(monitoring().join("alerts.yaml")).unwrap();
+    let alerts: Value = serde_saphyr::from_str(&alerts).unwrap();
+    alerts["spec"].clone()
+}
+
+/// Every alert.
+pub(crate) fn alerts() -> Vec<Value> {
+    let groups = rules()["groups"].as_array().unwrap().clone();
+    groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+}
+
+pub(crate) fn dashboard() -> Value {
+    serde_json::from_str(&fs::read_to_string(monitoring().join("dashboard.json")).unwrap()).unwrap()
+}
+
+/// The panels that show something.
+pub(crate) fn panels() -> Vec<Value> {
+    let mut panels = dashboard()["panels"].as_array().unwrap().clone();
+    panels.retain(|panel| panel["type"] != "row");
+    panels
+}
+
+/// What a panel asks Prometheus for.
+pub(crate) fn expressions(panel: &Value) -> Vec<String> {
+    let targets = panel["targets"].as_array().unwrap().iter();
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The page of a daemon that serves one Service and shows all it can.
+pub(crate) fn page() -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let kernel = FakeKernel::new();
+    let traffic = Traffic::default();
+    let metrics = Metrics::new(
+        &Family::BOTH.into(),
+        SystemTime::now(),
+        &HealthAnswers::default(),
+        [("AllowServiceExternalIPs", true)],
+        Some(Watches::default()),
+    );
+    let (ipvs, netfilter, links) = kernel.seams();
+    let timing = Timing {
+        sync_period: Duration::from_secs(3600),
+        min_sync_period: Duration::ZERO,
+        drain_timeout: None,
+    };
+    let (handle, _) = reconciler::start(
+        State::new(Options::new("node")),
+        metrics.kernel_calls().counted(Kernel { ipvs, netfilter, links }),
+        Ownership { families: Family::BOTH.into(), exclude: Vec::new() },
+        timing,
+        Outlets { observers: metrics.observers().into(), ..Outlets::closed() },
+    )
+    .unwrap();
+    let (service, slice) = web();
+    handle.change(Change::ReplaceServices(vec![service])).unwrap();
+    handle.change(Change::ReplaceSlices(vec![slice])).unwrap();
+    handle.resync().unwrap();
+    traffic.start(ServiceMetrics::Endpoint, kernel, handle).unwrap();
+    let pages = MetricsPages::new(Arc::new(metrics), traffic, &json!({})).unwrap();
+    runtime.block_on(async {
+        pages.ready("/metrics").await;
+        pages.page(&Method::GET, "/metrics").into_body()
+    })
+}
+
+fn web() -> (Service, EndpointSlice) {
+    let name = ObjectName::new("shop", "web");
+    let service = Service {
+        cluster_ips: vec!["10.96.0.1".parse().unwrap()],
+        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
+        ..Service::new(name.clone())
+    };
+    let endpoint = Endpoint {
+        address: "10.244.0.1".parse().unwrap(),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: None,
+        zone_hints: Box::default(),
+        node_hints: Box::default(),
+    };
+    let slice = EndpointSlice {
+        name: name.clone(),
+        service: name,
+        family: Family::V4,
+        ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
+        endpoints: vec![endpoint],
+        triggered_at: None,
+        problems: Vec::new(),
+    };
+    (service, slice)
+}
