@@ -3,7 +3,9 @@
 use std::io;
 
 use dummy_interface::Links;
-use ipvs::{Command, Id, Ipvs, ObservedRealServer, ObservedVirtualServer, survey::VirtualServerSummary};
+use ipvs::{
+    Command, Id, Ipvs, ObservedRealServer, ObservedVirtualServer, Scheduler, survey::VirtualServerSummary,
+};
 use netfilter::Netfilter;
 use prometheus_client::registry::Registry;
 use reconciler::Seam;
@@ -90,6 +92,10 @@ impl Ipvs for Counted<dyn Ipvs + Send> {
     fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
         self.calls.reads.add(1);
         self.seam.survey(show)
+    }
+
+    fn may_load(&mut self, scheduler: Scheduler) -> bool {
+        self.seam.may_load(scheduler)
     }
 
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {
