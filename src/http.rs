@@ -18,7 +18,7 @@ use std::{
 use ::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{
-    body::{Bytes, Incoming},
+    body::{Buf as _, Bytes, Incoming},
     server::conn::http1,
     service::service_fn,
 };
@@ -48,9 +48,10 @@ pub type Page = Response<String>;
 
 /// What answers.
 pub trait Pages: Send + Sync + 'static {
-    /// Waits for whatever is to be on the page for this path. Mostly that is nothing.
-    fn ready(&self, _path: &str) -> impl Future<Output = ()> + Send {
-        async {}
+    /// What follows the page for this path, if that is to be waited for, or is large: all who ask share it, however long
+    /// they take to read it.
+    fn appendix(&self, _path: &str) -> impl Future<Output = Bytes> + Send {
+        async { Bytes::new() }
     }
 
     /// The answer to a request for this path. It must not block.
@@ -132,9 +133,9 @@ async fn attend(stream: TcpStream, pages: Arc<impl Pages>, asked: Asked) {
         let pages = Arc::clone(&pages);
         async move {
             let path = request.uri().path();
-            pages.ready(path).await;
+            let appendix = pages.appendix(path).await;
             let page = pages.page(request.method(), path);
-            Ok::<_, Infallible>(page.map(|text| Full::new(Bytes::from(text))))
+            Ok::<_, Infallible>(page.map(|text| Full::new(Bytes::from(text).chain(appendix))))
         }
     });
     let connection = http1::Builder::new()
@@ -165,6 +166,10 @@ mod tests {
         fn page(&self, method: &Method, path: &str) -> Page {
             page(StatusCode::OK, "text/plain", format!("{method} {path}"))
         }
+
+        async fn appendix(&self, path: &str) -> Bytes {
+            if path == "/long" { Bytes::from_static(b", and more") } else { Bytes::new() }
+        }
     }
 
     /// Asks, and returns the whole answer.
@@ -186,6 +191,17 @@ mod tests {
         assert!(answer.contains("content-type: text/plain\r\n"), "{answer}");
         assert!(answer.contains("x-content-type-options: nosniff\r\n"), "{answer}");
         assert!(answer.ends_with("\r\n\r\nPOST /a"), "{answer}");
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn what_follows_a_page_is_part_of_it() {
+        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = tokio::spawn(serve(listener, Arc::new(Echo)));
+        let answer = ask(at, "GET /long HTTP/1.0\r\n\r\n").await;
+        assert!(answer.contains("content-length: 19\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nGET /long, and more"), "{answer}");
         server.abort();
     }
 

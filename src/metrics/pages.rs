@@ -2,11 +2,13 @@
 //!
 //! Whoever reaches the address is answered: it is the node's own (127.0.0.1) unless the operator wants otherwise. So
 //! there is nothing here that costs much or changes anything: no profiles and no log level, whatever
-//! `enableProfiling` says.
+//! `enableProfiling` says. What Services carry, which does cost something, is read at most every few seconds, and there
+//! is one text of it for all.
 
 use std::sync::Arc;
 
 use ::http::{Method, StatusCode};
+use hyper::body::Bytes;
 use prometheus_client::{metrics::gauge::ConstGauge, registry::Registry};
 use serde::Serialize;
 
@@ -42,16 +44,14 @@ impl MetricsPages {
 }
 
 impl Pages for MetricsPages {
-    async fn ready(&self, path: &str) {
-        if path == "/metrics" {
-            self.traffic.refresh().await;
-        }
+    async fn appendix(&self, path: &str) -> Bytes {
+        if path == "/metrics" { self.traffic.text().await } else { Bytes::new() }
     }
 
     fn page(&self, _: &Method, path: &str) -> Page {
         let shown = |content_type, body| page(StatusCode::OK, content_type, body);
         match path {
-            "/metrics" => shown(text::CONTENT_TYPE, self.metrics.text() + &self.traffic.text()),
+            "/metrics" => shown(text::CONTENT_TYPE, self.metrics.text()),
             "/metrics/slis" => shown(text::CONTENT_TYPE, text::encode(&self.healthz.registry)),
             "/healthz" => {
                 self.healthz.answered.add(1);

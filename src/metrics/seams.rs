@@ -133,7 +133,7 @@ impl Links for Counted<dyn Links + Send> {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{Protocol, Scheduler, ServiceAddress, VirtualServer};
+    use ipvs::{Protocol, ServiceAddress, VirtualServer};
     use testkit::FakeKernel;
     use watcher::Observed;
 

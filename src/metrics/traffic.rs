@@ -18,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hyper::body::Bytes;
 use ipvs::Ipvs;
 use reconciler::Handle;
 use tokio::{sync::oneshot, time::timeout};
@@ -45,7 +46,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Shown {
-    text: Arc<str>,
+    text: Bytes,
     /// When it was read.
     at: Option<Instant>,
 }
@@ -78,8 +79,13 @@ impl Traffic {
         thread::Builder::new().name("traffic".into()).spawn(run).map(drop)
     }
 
-    /// Waits until the text is fresh; not for long.
-    pub(super) async fn refresh(&self) {
+    /// The series in Prometheus' text format, as fresh as they can be had without waiting for long.
+    pub(super) async fn text(&self) -> Bytes {
+        self.refresh().await;
+        self.0.shown().text.clone()
+    }
+
+    async fn refresh(&self) {
         let Some(thread) = self.0.thread.get() else { return };
         if self.0.shown().at.is_some_and(|at| at.elapsed() < FRESH) {
             return;
@@ -88,11 +94,6 @@ impl Traffic {
         if thread.send(done).is_ok() {
             _ = timeout(PATIENCE, read).await;
         }
-    }
-
-    /// The series as they were last read, in Prometheus' text format.
-    pub(super) fn text(&self) -> Arc<str> {
-        Arc::clone(&self.0.shown().text)
     }
 }
 

@@ -90,8 +90,8 @@ pub(crate) fn page() -> String {
     traffic.start(ServiceMetrics::Endpoint, kernel, handle).unwrap();
     let pages = MetricsPages::new(Arc::new(metrics), traffic, &json!({})).unwrap();
     runtime.block_on(async {
-        pages.ready("/metrics").await;
-        pages.page(&Method::GET, "/metrics").into_body()
+        let traffic = pages.appendix("/metrics").await;
+        pages.page(&Method::GET, "/metrics").into_body() + str::from_utf8(&traffic).unwrap()
     })
 }
 
@@ -108,6 +108,7 @@ fn web() -> (Service, EndpointSlice) {
         serving: true,
         terminating: false,
         node: None,
+        zone: None,
         zone_hints: Box::default(),
         node_hints: Box::default(),
     };
@@ -118,6 +119,7 @@ fn web() -> (Service, EndpointSlice) {
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: vec![endpoint],
         triggered_at: None,
+        weight: None,
         problems: Vec::new(),
     };
     (service, slice)

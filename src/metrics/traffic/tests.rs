@@ -158,13 +158,12 @@ fn writer(kernel: &FakeKernel) -> Handle {
 async fn a_page_has_what_was_read_for_it_and_one_reading_is_good_for_some_seconds() {
     let kernel = FakeKernel::new();
     let traffic = Traffic::default();
-    traffic.refresh().await;
-    assert_eq!(&*traffic.text(), "", "nobody reads yet");
+    assert_eq!(traffic.text().await, "", "nobody reads yet");
     traffic.start(ServiceMetrics::Service, kernel.clone(), writer(&kernel)).unwrap();
     kernel.heal();
     for _ in 0..3 {
-        traffic.refresh().await;
-        assert!(traffic.text().contains("\nkube_router_service_bytes_in{svc_namespace=\"shop\","));
+        let text = String::from_utf8(traffic.text().await.into()).unwrap();
+        assert!(text.contains("\nkube_router_service_bytes_in{svc_namespace=\"shop\","), "{text}");
     }
     assert_eq!(kernel.state().full_reads, 1);
 }
@@ -177,11 +176,10 @@ async fn what_cannot_be_read_is_not_shown_and_off_reads_nothing() {
     kernel.fail_call(0, Errno::ENOMEM);
     let traffic = Traffic::default();
     traffic.start(ServiceMetrics::Service, kernel.clone(), handle.clone()).unwrap();
-    traffic.refresh().await;
-    assert_eq!(&*traffic.text(), "");
+    assert_eq!(traffic.text().await, "");
     kernel.heal();
     let off = Traffic::default();
     off.start(ServiceMetrics::Off, kernel.clone(), handle).unwrap();
-    off.refresh().await;
-    assert_eq!((&*off.text(), kernel.state().full_reads), ("", 0));
+    assert_eq!(off.text().await, "");
+    assert_eq!(kernel.state().full_reads, 0);
 }
