@@ -42,6 +42,10 @@ vm *args:
 image *args:
     cargo xtask image "$@"
 
+# The manual pages, in target/man.
+man:
+    cargo xtask man
+
 # Format and lints, as the unit tier checks them.
 check:
     cargo fmt --all --check

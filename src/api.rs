@@ -12,10 +12,18 @@ use tracing::info;
 
 use crate::yaml;
 
-/// A client for the API server that a kubeconfig names, or for that of the cluster this pod runs in.
+/// An API server, and the way to it.
+pub struct Server {
+    /// Its host and port.
+    pub address: String,
+    /// Nothing has been sent yet.
+    pub client: Client,
+}
+
+/// The API server that a kubeconfig names, or that of the cluster this pod runs in.
 /// `master` goes before the kubeconfig's server; alone it is used without credentials, as kube-proxy
-/// does. Nothing is sent yet. Must be called within a tokio runtime.
-pub async fn client(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::Result<Client> {
+/// does. Must be called within a tokio runtime.
+pub async fn server(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::Result<Server> {
     let url = master.map(str::parse).transpose().context("--master")?;
     let config = match (kubeconfig, url) {
         (Some(path), url) => {
@@ -35,8 +43,11 @@ pub async fn client(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::
     );
     // Without a name and password that somebody may have put into the URL.
     let host = config.cluster_url.host().unwrap_or_default();
-    info!(host, port = config.cluster_url.port_u16(), "the API server");
-    Client::try_from(config).context("the API server cannot be talked to")
+    let port = config.cluster_url.port_u16();
+    info!(host, port, "the API server");
+    let address = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
+    let client = Client::try_from(config).context("the API server cannot be talked to")?;
+    Ok(Server { address, client })
 }
 
 /// The certificate authority that a pod is given.

@@ -1,7 +1,11 @@
 //! The command line.
 
+mod ago;
 mod cleanup;
+mod completion;
 mod diff;
+#[cfg(test)]
+mod documented;
 mod explain;
 mod flags;
 mod list;
@@ -11,10 +15,11 @@ mod question;
 mod resync;
 mod run;
 mod status;
+mod top;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use service::ObjectName;
 use watcher::one_line;
 
@@ -65,6 +70,10 @@ enum Command {
     Resync(Ask),
     /// Print how the daemon stands
     Status(Ask),
+    /// Show what goes through each Service and real server, as top does
+    Top(top::Top),
+    /// Print a script that completes this program's command lines in a shell
+    Completion(completion::Completion),
     /// Print what the daemon logs, or have it log something else until it ends
     LogLevel {
         /// A number as for `-v`, what RUST_LOG takes (`debug`, `info,reconciler=trace`), or `start`: as at its start
@@ -102,6 +111,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Explain { service, question }) => explain::explain(&service, &question),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
+        Some(Command::Top(asked)) => top::top(asked),
+        Some(Command::Completion(asked)) => completion::completion(asked),
         Some(Command::LogLevel { set, ask }) => {
             log_level::log_level(&ask.control_socket, set, ask.output.format)
         }
@@ -128,6 +139,11 @@ fn complain(error: &anyhow::Error) {
 /// Parses a command line, the program's name first.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
     CommandLine::try_parse_from(arguments.into_iter().map(hyphenated))
+}
+
+/// The definition of the command line, for what is made of it.
+pub fn command() -> clap::Command {
+    CommandLine::command()
 }
 
 impl CommandLine {

@@ -32,6 +32,7 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use ipvs::{Family, Scheduler, Timeouts};
 use netfilter::{HostFirewall, LocalTraffic, Policy};
+use serde::{Deserialize, Serialize};
 use service::{ExternalIps, NodePortAddresses, Options};
 use watcher::Ownership;
 
@@ -133,7 +134,8 @@ pub enum LocalMode {
 }
 
 /// How VIPs are made local.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum VipBinding {
     /// Each is an address on kube-ipvs0.
     #[default]

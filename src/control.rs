@@ -5,18 +5,20 @@
 mod alone;
 mod client;
 mod server;
+mod status;
 
 use serde::{Deserialize, Serialize};
 
-use reconciler::Report;
+use reconciler::{Owned, Report};
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
-use crate::{advice::Advice, logging::Level};
+use crate::logging::Level;
 
 pub use alone::{Alone, NotAlone};
 pub use client::{AskError, ask};
 pub use server::{Answers, NoSocket, Server};
+pub use status::{About, Kernel, Source, Status};
 
 /// Where the socket is unless the command line says otherwise.
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
@@ -38,6 +40,8 @@ pub enum Request {
         #[serde(default)]
         set: Option<Level>,
     },
+    /// Say whose each virtual server is.
+    Owners,
     /// Read everything, repair everything, and say what was done.
     Resync,
     /// Say how things stand.
@@ -49,17 +53,6 @@ impl Request {
     pub fn decode(line: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(line)
     }
-}
-
-/// How things stand.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// With what is programmed.
-    #[serde(flatten)]
-    pub programmed: reconciler::Status,
-    /// With the node: what hurts traffic to Services. It does not keep anything from being programmed.
-    #[serde(default)]
-    pub advice: Vec<Advice>,
 }
 
 /// What differs between the kernel and what is wanted.
@@ -81,6 +74,8 @@ pub enum Response {
     Explanation(Box<Explanation>),
     /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
     LogLevel(String),
+    /// To [`Request::Owners`], in no particular order.
+    Owners(Vec<Owned>),
     /// To [`Request::Resync`]: what was done.
     Report(Report),
     /// To [`Request::Status`]: how things stand.

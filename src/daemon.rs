@@ -1,5 +1,6 @@
 //! The daemon: what is around the writer thread.
 
+mod about;
 mod config_file;
 mod conntrack;
 mod credentials;
@@ -23,13 +24,14 @@ mod writer;
 use std::{
     pin::{Pin, pin},
     sync::Arc,
+    time::Instant,
 };
 
 use anyhow::{Context, bail};
-use ipvs::KernelIpvs;
+use ipvs::{Family, KernelIpvs};
 use tokio::{runtime::Builder, select};
 use tracing::info;
-use watcher::{api::Troubles, one_line};
+use watcher::{api::Watches, one_line};
 
 use crate::{
     advice::AnotherProxy,
@@ -42,6 +44,7 @@ use crate::{
     logging::Dial,
     preflight,
 };
+use about::About;
 use config_file::Unusable;
 use credentials::Credentials;
 use kernel::Opened;
@@ -98,8 +101,10 @@ async fn take_turn(
     if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
         outbox.post_about_node(NO_CONTROL_SOCKET, one_line(refused));
     }
-    let daemon =
-        Daemon { settings, source: &source, outbox: outbox.as_ref(), unusable: &unusable, control, dial };
+    let watches = Watches::default();
+    let about = About::new(&settings.node_name, Instant::now(), &source, &watches);
+    let (source, outbox, unusable) = (&source, outbox.as_ref(), &unusable);
+    let daemon = Daemon { settings, source, outbox, unusable, watches, about, control, dial };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
@@ -112,6 +117,8 @@ struct Daemon<'a> {
     source: &'a Source,
     outbox: Option<&'a Outbox>,
     unusable: &'a Unusable,
+    watches: Watches,
+    about: About,
     control: control::Server,
     dial: Dial,
 }
@@ -129,9 +136,8 @@ impl Daemon<'_> {
         node::serves(&families, settings.effective.bind_address())?;
 
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
-        let troubles = Troubles::default();
         let (listeners, metrics) =
-            Listeners::new(settings, &families, &health, self.outbox, self.source.api_server(&troubles))?;
+            Listeners::new(settings, &families, &health, self.outbox, self.source.api_server(&self.watches))?;
         // Whoever asks how the daemon is gets an answer also while it waits.
         let mut end = pin!(async {
             select! {
@@ -149,7 +155,7 @@ impl Daemon<'_> {
         oom::adjust(settings.oom_score_adj);
         self.announce(&opened);
         // Boxed: it is large, and moved into place once.
-        Box::pin(self.work(opened, listeners, guard, &health, troubles, end)).await
+        Box::pin(self.work(opened, listeners, guard, &health, end)).await
     }
 
     async fn show(&self, place: Place, pages: impl Pages) -> anyhow::Error {
@@ -158,7 +164,8 @@ impl Daemon<'_> {
 
     fn announce(&self, Opened { binding, families, .. }: &Opened) {
         let Settings { node_name, scheduler, .. } = self.settings;
-        info!(node = node_name, %scheduler, ?binding, ?families, "kube-ipvs starts");
+        let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
+        info!(node = node_name, %scheduler, %binding, families, "kube-ipvs starts");
         if let Some(outbox) = self.outbox {
             outbox
                 .post_of_proxy(Cause::STARTING, concat!("kube-ipvs ", env!("CARGO_PKG_VERSION")).to_owned());
@@ -172,11 +179,10 @@ impl Daemon<'_> {
         listeners: Listeners,
         guard: Guard,
         health: &Health,
-        troubles: Troubles,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, unusable, control, dial } = self;
-        let Opened { kernel, nf_tables_port, binding, families, policy } = opened;
+        let Self { settings, source, outbox, unusable, watches, about, control, dial } = self;
+        let Opened { kernel, nf_tables_port, binding, families, policy, found } = opened;
         let Listeners { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write } =
             listeners;
         let kernel = kernel_calls.counted(kernel);
@@ -196,8 +202,9 @@ impl Daemon<'_> {
         let leftovers =
             leftovers::remove(first_sync, advice.looked(), node, settings.sync_period, another_proxy);
         let operator = Operator {
+            about: about.clone().with(found),
             handle: handle.clone(),
-            troubles: troubles.clone(),
+            watches: watches.clone(),
             advice,
             unusable: Unusable::clone(unusable),
             dial: dial.clone(),
@@ -211,7 +218,7 @@ impl Daemon<'_> {
 
         let end = select! {
             end = end => end,
-            error = source.follow(&settings.node_name, &troubles, news) => Err(error),
+            error = source.follow(&settings.node_name, watches, news) => Err(error),
             error = guard.broken() => Err(error),
             error = links::follow(binding, &handle) => Err(error),
             never = nf_tables::follow(nf_tables_port, &handle, &doorbell, first_write) => match never {},

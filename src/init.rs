@@ -1,9 +1,9 @@
 //! The kernel's parameters: the only part that takes more rights than CAP_NET_ADMIN.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::{Family, KernelIpvs};
-use netfilter::{KernelNetfilter, LocalTraffic, Policy};
+use netfilter::{Feature, KernelNetfilter, LocalTraffic, Policy};
 
 use crate::{config::Settings, preflight, sysctl::Sysctl};
 
@@ -17,6 +17,14 @@ pub fn kernel_parameters(settings: &Settings) -> anyhow::Result<()> {
     prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4])).map(drop)
 }
 
+/// nf_tables, opened, and what it lacks.
+pub struct Prepared {
+    /// The way to it.
+    pub netfilter: KernelNetfilter,
+    /// What our table of a family can do without, and has to.
+    pub lacks: BTreeMap<Family, Vec<Feature>>,
+}
+
 /// Sets them, and finds out whether nf_tables can do what these families need. What has its value already is not
 /// written.
 pub fn prepare(
@@ -24,15 +32,18 @@ pub fn prepare(
     ipvs: &mut KernelIpvs,
     policy: &Policy,
     families: &BTreeSet<Family>,
-) -> anyhow::Result<KernelNetfilter> {
+) -> anyhow::Result<Prepared> {
     let sysctl = Sysctl::default();
     sysctl.prepare(settings.strict_arp)?;
     let netfilter = KernelNetfilter::open(policy)?;
+    let mut lacks = BTreeMap::new();
     for &family in families {
-        preflight::nf_tables(family, netfilter.missing_features(family))?;
+        let missing = netfilter.missing_features(family);
+        preflight::nf_tables(family, missing)?;
+        lacks.insert(family, missing.to_vec());
     }
     // Looking for that has made the kernel load conntrack: its parameters exist from then on.
     sysctl.set_conntrack(&settings.conntrack)?;
     preflight::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
-    Ok(netfilter)
+    Ok(Prepared { netfilter, lacks })
 }

@@ -26,7 +26,7 @@ use std::{collections::BTreeSet, path::Path, time::SystemTime};
 use ipvs::Family;
 use prometheus_client::registry::Registry;
 use reconciler::Observer;
-use watcher::api::Troubles;
+use watcher::api::Watches;
 
 use api_server::ApiServer;
 use connection_tracking::ConnectionTracking;
@@ -58,7 +58,7 @@ impl Metrics {
         started: SystemTime,
         health: &HealthAnswers,
         gates: impl IntoIterator<Item = (&'a str, bool)>,
-        api_server: Option<Troubles>,
+        api_server: Option<Watches>,
     ) -> Self {
         let mut registry = Registry::default();
         let syncs = Syncs::register(families, started, &mut registry);
@@ -67,8 +67,8 @@ impl Metrics {
         let tidying = Tidying::register(families, &mut registry);
         health.register(&mut registry);
         build::register(gates, &mut registry);
-        if let Some(troubles) = api_server {
-            registry.register_collector(Box::new(ApiServer(troubles)));
+        if let Some(watches) = api_server {
+            registry.register_collector(Box::new(ApiServer(watches)));
         }
         registry.register_collector(Box::new(ConnectionTracking::at(Path::new("/"))));
         registry.register_collector(Box::new(Process));

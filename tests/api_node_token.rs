@@ -3,7 +3,7 @@
 
 use std::{fs, net::IpAddr, path::Path, time::Duration};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{Secret, Service, ServiceAccount},
@@ -103,7 +103,7 @@ fn a_token_that_no_longer_counts_is_replaced_by_the_renewed_one_without_a_restar
     let daemon = Daemon::start(&lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy()]).unwrap();
     eventually("status tells what the API server says", || {
         let status = daemon.ask(&lab.node, "status")?;
-        ensure!(status.contains("Unauthorized"), "{status}");
+        ensure!(status.contains("Unauthorized") && status.contains("nodes NOT watched for "), "{status}");
         Ok(())
     })
     .unwrap();
@@ -115,6 +115,18 @@ fn a_token_that_no_longer_counts_is_replaced_by_the_renewed_one_without_a_restar
         Ok(())
     })
     .unwrap();
+    let status = eventually_within(PATIENCE, "everything is watched", || {
+        let status = daemon.status(&lab.node)?;
+        let watches = status["daemon"]["source"]["watches"].as_array().context("watches")?;
+        ensure!(watches.iter().all(|watch| watch["state"] == "watching"), "{status:#}");
+        Ok(status)
+    })
+    .unwrap();
+    let watches = status["daemon"]["source"]["watches"].as_array().unwrap();
+    let resources: Vec<_> = watches.iter().map(|watch| watch["resource"].as_str().unwrap()).collect();
+    assert_eq!(resources, ["endpointslices", "nodes", "services"]);
+    let past = watches[1]["last_failure"]["cause"].as_str().unwrap();
+    assert!(past.contains("Unauthorized"), "what went wrong is not forgotten: {status:#}");
     assert_eq!(daemon.log().matches("kube-ipvs starts").count(), 1, "{}", daemon.log());
     server.delete_node("node").unwrap();
 }

@@ -10,7 +10,7 @@ use std::{cell::Cell, time::Duration};
 use kube::Client;
 use testkit::control_plane::{ControlPlane, Options};
 use tokio::time::{sleep, timeout};
-use watcher::api::{Troubles, watch};
+use watcher::api::{Watches, watch};
 
 use rbac::{Right, account, kubeconfig, role};
 
@@ -38,19 +38,19 @@ fn watch_until(
     account(server, name, rights);
     let kubeconfigs = tempfile::tempdir().unwrap();
     let client: Client = server.client_for(&kubeconfig(server, name, kubeconfigs.path())).unwrap();
-    let (troubles, changes) = (Troubles::default(), Cell::new(0));
+    let (watches, changes) = (Watches::default(), Cell::new(0));
     let enough = async {
-        while !done(&troubles.lines(), changes.get()) {
+        while !done(&watches.troubles(), changes.get()) {
             sleep(Duration::from_millis(20)).await;
         }
     };
     server.block_on(async {
         tokio::select! {
-            never = watch(client, "node", &troubles, |_| changes.set(changes.get() + 1)) => match never {},
-            within = timeout(PATIENCE, enough) => assert!(within.is_ok(), "{name}: {:?}", troubles.lines()),
+            never = watch(client, "node", &watches, |_| changes.set(changes.get() + 1)) => match never {},
+            within = timeout(PATIENCE, enough) => assert!(within.is_ok(), "{name}: {:?}", watches.troubles()),
         }
     });
-    troubles.lines()
+    watches.troubles()
 }
 
 #[test]

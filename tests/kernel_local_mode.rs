@@ -153,7 +153,7 @@ fn nothing_is_programmed_before_the_node_has_pod_cidrs_and_other_ones_end_the_da
     })
     .unwrap();
     let status = daemon.ask(&lab.node, "status").unwrap();
-    assert!(status.contains("synced:          no\n") && status.contains(waiting), "{status}");
+    assert!(status.contains("synced:          no, ") && status.contains(waiting), "{status}");
     let refused = format!("{:#}", daemon.ask(&lab.node, "resync").unwrap_err());
     assert!(refused.contains(waiting), "{refused}");
     eventually("health and metrics are served", || {

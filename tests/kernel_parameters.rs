@@ -69,7 +69,7 @@ fn the_size_of_the_table_is_left_alone_where_the_kernel_lets_nobody_change_it() 
 }
 
 fn is_synced(status: &str) -> bool {
-    status.lines().any(|line| line.split_whitespace().eq(["synced:", "yes"]))
+    status.lines().any(|line| line.split_whitespace().take(2).eq(["synced:", "yes,"]))
 }
 
 /// Runs `kube-ipvs --init-only` on the node, with an API server that nobody reaches.

@@ -60,8 +60,57 @@ fn diff_says_nothing_where_all_is_well_and_else_what_a_resync_would_do_and_does_
     assert!(!cluster.lab.node.run("ipvsadm", &["-Ln"]).unwrap().contains(V4), "nothing was done");
 
     let (code, json) = ask_both(&cluster, &["diff", "-o", "json"]);
-    let plan: watcher::Plan = serde_json::from_str(&json).unwrap();
-    assert_eq!((code, plan.len()), (Some(1), 2));
+    let difference: Value = serde_json::from_str(&json).unwrap();
+    let operations = difference["operations"].as_array().unwrap();
+    let kinds: Vec<_> = operations.iter().map(|operation| operation["operation"].as_str().unwrap()).collect();
+    assert_eq!((code, kinds), (Some(1), vec!["add-virtual-server", "add-real-server"]));
+    assert_eq!(operations[1]["real_server"], json!({ "ip": pod.ip(), "port": pod.port() }));
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn status_says_since_when_what_was_done_last_what_drains_and_what_the_kernel_is() {
+    let cluster = Cluster::start(2, &[NO_PERIOD]);
+    let service = Service::tcp(V4);
+    cluster.apply(&service.clone().endpoints([1, 2]));
+    let mut connections: Vec<_> =
+        (0..2).map(|_| cluster.lab.client.connect(cluster::at(V4, 80)).unwrap()).collect();
+    cluster.write(&service.clone().endpoints([1]));
+    cluster.weighs(tcp(V4, 80), 2, Some(0));
+    for connection in &mut connections {
+        connection.still_works().unwrap();
+    }
+
+    let status = eventually("the sync has ended", || {
+        let status = cluster.daemon().status(&cluster.lab.node)?;
+        anyhow::ensure!(status["synced"] == true && status["draining"] == 1, "{status:#}");
+        Ok(status)
+    })
+    .unwrap();
+    let pod = cluster.pod_address(2, V4.parse().unwrap());
+    assert_eq!(status["standing"], "synced");
+    assert!(status["standing_for"].as_f64() <= status["daemon"]["uptime"].as_f64(), "{status:#}");
+    assert_eq!(status["drains"][0]["service"], format!("default/{}", service.name()));
+    assert_eq!(status["drains"][0]["real_server"], json!({ "ip": pod.ip(), "port": pod.port() }));
+    let done = &status["last_change"]["report"]["done_by_kind"];
+    assert_eq!(done["edit-real-server"], 1, "{done:#}");
+    let release = cluster.lab.node.run("uname", &["-r"]).unwrap();
+    assert_eq!(status["daemon"]["kernel"]["release"], release.trim());
+    assert_eq!(status["daemon"]["source"]["directory"], cluster.manifests.path().to_str().unwrap());
+
+    let (_, said) = ask_daemon(&cluster, &["status"]);
+    for words in [
+        "synced:          yes, for ",
+        "draining:        1, the first for ",
+        &format!("                 {pod} for "),
+        "last change:     ",
+        &format!(
+            "kernel:          {}, IPVS 1.2.1; IPv4 and IPv6; VIPs as addresses; scheduler rr\n",
+            release.trim()
+        ),
+    ] {
+        assert!(said.contains(words), "{words} in:\n{said}");
+    }
 }
 
 #[test]

@@ -86,7 +86,21 @@ fn text(cleaned: &Cleaned) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::documented::{assert_documented, pretty},
+        *,
+    };
+
+    #[test]
+    fn its_json_is_documented() {
+        let lines = |line: &str| vec![line.to_owned()];
+        let cleaned = Cleaned {
+            removed: lines("kube-ipvs0"),
+            stayed: lines("ipset KUBE-CLUSTER-IP: it is in use"),
+            unknown: lines("iptables-legacy, IPv4: no programs"),
+        };
+        assert_documented("cleanup", &pretty(&cleaned));
+    }
 
     #[test]
     fn what_was_done_is_told_one_line_each_and_that_there_was_nothing_too() {

@@ -1,7 +1,10 @@
 //! `kube-ipvs diff`.
 
+mod json;
+
 use std::process::ExitCode;
 
+use json::Shape;
 use watcher::Plan;
 
 use super::{
@@ -36,12 +39,12 @@ fn compare(question: &Question) -> anyhow::Result<Plan> {
         Ok(Difference { plan: node.compare()?, troubles: node.doubts().into_iter().collect() })
     };
     let Difference { plan, troubles } = question.answer(&Request::Diff, expected, look)?;
-    for trouble in troubles {
+    for trouble in &troubles {
         eprintln!("kube-ipvs: what is wanted may be out of date: {trouble}");
     }
     match question.ask.output.format {
         Format::Text => print(&plan.to_string())?,
-        Format::Json => print_json(&plan)?,
+        Format::Json => print_json(&Shape::of(&plan, &troubles))?,
     }
     Ok(plan)
 }

@@ -328,3 +328,72 @@ fn policy(at: &ExplainedAddress) -> String {
     };
     format!("{field} {value}")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZero;
+
+    use ipvs::{Family, Protocol, RealServer, Scheduler, Stats};
+    use service::{ExplainedEndpoint, HealthCheck, HintsIgnored, Refusal, Refused, Special};
+
+    use super::{
+        super::documented::{assert_documented, pretty},
+        *,
+    };
+
+    #[test]
+    fn its_json_is_documented() {
+        let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
+        let real_server = RealServer::masquerade([10, 244, 1, 7].into(), 8080);
+        let slice: ObjectName = "default/web-abc".parse().unwrap();
+        let part = Part {
+            port: "http".to_owned(),
+            protocol: Protocol::Tcp,
+            family: Family::V4,
+            choice: Choice::Ready(Reach::Cluster),
+            stands_in: false,
+            zone: Some("zone-a".to_owned()),
+            hints_ignored: Some(HintsIgnored::NotOnEveryEndpoint),
+            addresses: vec![ExplainedAddress {
+                address,
+                kind: AddressKind::LoadBalancer,
+                policy: TrafficPolicy::Cluster,
+                vip: true,
+                held_by: Some("default/older".parse().unwrap()),
+                allowed_sources: Some(vec![([192, 0, 2, 0].into(), [192, 0, 2, 255].into())]),
+            }],
+            endpoints: vec![ExplainedEndpoint {
+                address: real_server.address,
+                slice: slice.clone(),
+                verdict: Verdict::NotReady,
+                weight: NonZero::<u16>::MIN,
+            }],
+            slices_without_port: vec![slice.clone()],
+        };
+        let why = Refusal::Special(Special::Loopback);
+        let explanation = Explanation {
+            service: "default/web".parse().unwrap(),
+            not_served: None,
+            balancing: Some(ExplainedBalancing {
+                scheduler: Scheduler::MH,
+                scheduler_flags: vec!["mh-fallback".into()],
+                max_connections: Some(100),
+                resume_below: None,
+            }),
+            parts: vec![part],
+            unused_slices: vec![slice],
+            refused: vec![Refused { ip: [127, 0, 0, 1].into(), kind: AddressKind::ExternalIp, why }],
+            health_check: NonZero::new(32_000).map(|port| HealthCheck { port, ready_v4: 1, ready_v6: 0 }),
+            problems: vec!["spec.ports[1] is wrong".to_owned()],
+        };
+        let observed = ObservedRealServer {
+            config: real_server,
+            active_connections: 2,
+            inactive_connections: 1,
+            persistent_connections: 0,
+            stats: Stats::default(),
+        };
+        let kernel = Some(vec![VirtualServer { address, real_servers: Some(vec![observed]) }]);
+        assert_documented("explain", &pretty(&Answer { explanation, kernel }));
+    }
+}

@@ -116,3 +116,47 @@ fn json(info: Info, servers: &[(ObservedVirtualServer, Vec<ObservedRealServer>)]
     let rows = servers.iter().map(|(virtual_server, real_servers)| Row { virtual_server, real_servers });
     Table { info, virtual_servers: rows.collect() }
 }
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{Protocol, RealServer, Scheduler, ServiceAddress, Stats, VirtualServer};
+
+    use super::{
+        super::documented::{assert_documented, pretty},
+        *,
+    };
+
+    #[test]
+    fn its_json_is_documented() {
+        let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
+        let stats = Stats { connections: 7, packets_in: 42, bytes_in: 4200, ..Stats::default() };
+        let real_server = ObservedRealServer {
+            config: RealServer::masquerade([10, 244, 1, 7].into(), 8080),
+            active_connections: 2,
+            inactive_connections: 1,
+            persistent_connections: 1,
+            stats,
+        };
+        let virtual_server = ObservedVirtualServer {
+            config: VirtualServer::new(vip, Scheduler::RR).persistent(10_800),
+            stats,
+        };
+        let info = Info { version: (1, 2, 1), connection_table_size: 4096 };
+        assert_documented("list", &pretty(&json(info, &[(virtual_server, vec![real_server])])));
+    }
+
+    #[test]
+    fn its_lines_of_json_for_connections_are_documented() {
+        let at = |address: &str| address.parse().unwrap();
+        let connection = connections::Connection {
+            protocol: "TCP".into(),
+            state: "ESTABLISHED".into(),
+            expires: 899,
+            client: at("192.0.2.7:51000"),
+            virtual_server: at("10.96.0.10:80"),
+            real_server: at("[fd00::7]:8080"),
+        };
+        let line = serde_json::to_string(&connection).unwrap();
+        assert_documented("list -c", &format!("{line}\n"));
+    }
+}

@@ -32,3 +32,16 @@ pub(super) fn log_level(socket: &Path, set: Option<Level>, format: Format) -> an
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::documented::{assert_documented, pretty},
+        *,
+    };
+
+    #[test]
+    fn its_json_is_documented() {
+        assert_documented("log-level", &pretty(&Logged { level: "info,reconciler=trace".to_owned() }));
+    }
+}

@@ -19,12 +19,26 @@ pub(super) enum Format {
     Json,
 }
 
-/// Prints text. That nobody reads it to its end (`| head`) is no error.
+/// Who reads what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readers {
+    /// Somebody, as far as is known.
+    There,
+    /// Nobody any more (`| head`).
+    Gone,
+}
+
+/// Prints text. That nobody reads it to its end is no error.
 pub(super) fn print(text: &str) -> io::Result<()> {
+    print_to_readers(text).map(drop)
+}
+
+/// The same for those who have more to print.
+pub(super) fn print_to_readers(text: &str) -> io::Result<Readers> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Readers::Gone),
+        result => result.map(|()| Readers::There),
     }
 }
 

@@ -49,11 +49,15 @@ pub(super) fn summary(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{collections::BTreeMap, time::Duration};
 
     use reconciler::Trigger;
+    use watcher::OperationKind;
 
-    use super::*;
+    use super::{
+        super::documented::{assert_documented, pretty},
+        *,
+    };
 
     fn report(done: usize, failures: &[&str], failed: usize) -> Report {
         Report {
@@ -64,6 +68,16 @@ mod tests {
             took: Duration::from_millis(34),
             ..Report::of_nothing(Trigger::Forced)
         }
+    }
+
+    #[test]
+    fn its_json_is_documented() {
+        let report = Report {
+            done_by_kind: BTreeMap::from([(OperationKind::AddVirtualServer, 1), (OperationKind::Bind, 2)]),
+            repairs: vec!["bind 10.96.0.10".to_owned()],
+            ..report(3, &["add virtual server TCP 10.96.0.10:80 mh: no such scheduler (ENOENT)"], 1)
+        };
+        assert_documented("resync", &pretty(&report));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The operator's end.
 
 use std::{
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::Duration,
@@ -14,10 +14,16 @@ const RESYNC_PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take to say what it knows: after the sync that is running.
 const STATUS_PATIENCE: Duration = Duration::from_secs(20);
 
+/// The longest answer, in bytes. To clear a table of a hundred thousand Services is a plan of some 100 MB; what is
+/// longer comes from no daemon.
+const LONGEST_ANSWER: u64 = 256 << 20;
+
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Diff | Request::Resync => RESYNC_PATIENCE,
-        Request::Explain { .. } | Request::LogLevel { .. } | Request::Status => STATUS_PATIENCE,
+        Request::Explain { .. } | Request::LogLevel { .. } | Request::Owners | Request::Status => {
+            STATUS_PATIENCE
+        }
     }
 }
 
@@ -87,10 +93,29 @@ fn exchange(path: &Path, request: &Request) -> io::Result<String> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         written => written?,
     }
+    read_answer(stream, LONGEST_ANSWER)
+}
+
+/// Reads one line of fewer than so many bytes.
+fn read_answer(stream: impl Read, most: u64) -> io::Result<String> {
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
+    let length = BufReader::new(stream).take(most).read_line(&mut answer)?;
+    if u64::try_from(length).is_ok_and(|length| length == most) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end"));
+    }
     if answer.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up without an answer"));
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_an_end_is_given_up() {
+        let refused = read_answer(io::repeat(b' '), 1 << 20).unwrap_err();
+        assert_eq!(refused.to_string(), "its answer has no end");
+    }
 }

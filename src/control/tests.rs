@@ -19,7 +19,7 @@ use tokio::{
 use watcher::Plan;
 
 use super::*;
-use crate::advice::{Cause, Severity};
+use crate::advice::{Advice, Cause, Severity};
 
 /// Answers without a daemon behind it.
 struct Fixed;
@@ -39,7 +39,14 @@ fn status() -> Status {
         what: "it is off".to_owned(),
         remedy: "switch it on".to_owned(),
     };
-    Status { programmed, advice: vec![advice] }
+    let about = About {
+        version: "0.1.0".to_owned(),
+        node: "node".to_owned(),
+        uptime: Duration::from_secs(60),
+        source: Source::Manifests { directory: "/etc/services".into() },
+        kernel: None,
+    };
+    Status { daemon: about, programmed, advice: vec![advice] }
 }
 
 fn report() -> Report {
@@ -63,6 +70,7 @@ impl Answers for Fixed {
                 Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
             }
             Request::LogLevel { set } => Response::LogLevel(format!("{set:?}")),
+            Request::Owners => Response::Owners(Vec::new()),
             Request::Resync => Response::Report(report()),
             Request::Status => Response::Status(Box::new(status())),
         }

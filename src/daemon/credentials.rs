@@ -41,7 +41,7 @@ impl Credentials {
             let Some(path) = &changed else { continue };
             let path = path.display();
             // What it names may come later, and is not watched yet: so it is tried again each time.
-            match api::client(kubeconfig.as_deref(), master.as_deref()).await {
+            match api::server(kubeconfig.as_deref(), master.as_deref()).await {
                 Ok(_) => {
                     return anyhow!(
                         "{path}: what the API server is asked with has changed; ending, to be started again with it"

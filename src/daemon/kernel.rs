@@ -1,14 +1,21 @@
 //! The kernel, opened and prepared.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use dummy_interface::VipBinding;
-use ipvs::{Family, KernelIpvs};
-use netfilter::Policy;
+use ipvs::{Family, Info, KernelIpvs};
+use netfilter::{Feature, Policy};
 use watcher::Kernel;
 
 use super::links;
-use crate::{config::Settings, init};
+use crate::{
+    config::Settings,
+    control,
+    init::{self, Prepared},
+};
 
 /// The kernel as the writer thread needs it, and what others need to know of it.
 pub(super) struct Opened {
@@ -18,6 +25,8 @@ pub(super) struct Opened {
     pub(super) binding: VipBinding,
     pub(super) families: BTreeSet<Family>,
     pub(super) policy: Policy,
+    /// What is said of it.
+    pub(super) found: control::Kernel,
 }
 
 /// Sets the kernel's parameters and makes kube-ipvs0. No Service is touched yet.
@@ -27,7 +36,8 @@ pub(super) fn open(
     policy: Policy,
     families: BTreeSet<Family>,
 ) -> anyhow::Result<Opened> {
-    let netfilter = init::prepare(settings, &mut ipvs, &policy, &families)?;
+    let Prepared { netfilter, lacks } = init::prepare(settings, &mut ipvs, &policy, &families)?;
+    let found = found(settings, ipvs.info()?, &families, &lacks);
     let nf_tables_port = netfilter.port();
     let binding = links::vip_binding(settings.vip_binding)?;
     let kernel = Kernel {
@@ -35,5 +45,26 @@ pub(super) fn open(
         netfilter: Box::new(netfilter),
         links: Box::new(links::open(binding)?),
     };
-    Ok(Opened { kernel, nf_tables_port, binding, families, policy })
+    Ok(Opened { kernel, nf_tables_port, binding, families, policy, found })
+}
+
+fn found(
+    settings: &Settings,
+    info: Info,
+    families: &BTreeSet<Family>,
+    lacks: &BTreeMap<Family, Vec<Feature>>,
+) -> control::Kernel {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let (major, minor, patch) = info.version;
+    let of_family = |(family, features): (&Family, &Vec<Feature>)| {
+        features.iter().map(|it| format!("{it}, {family}")).collect()
+    };
+    control::Kernel {
+        release: release.trim().to_owned(),
+        ipvs: format!("{major}.{minor}.{patch}"),
+        families: families.clone(),
+        vip_binding: settings.vip_binding,
+        scheduler: settings.scheduler,
+        lacks: lacks.iter().flat_map::<Vec<_>, _>(of_family).collect(),
+    }
 }

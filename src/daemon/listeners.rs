@@ -6,7 +6,7 @@ use anyhow::Context;
 use ipvs::Family;
 use reconciler::Observer;
 use tokio::sync::oneshot;
-use watcher::api::Troubles;
+use watcher::api::Watches;
 
 use super::first_write::FirstWrite;
 use crate::{
@@ -42,7 +42,7 @@ impl Listeners {
         families: &BTreeSet<Family>,
         health: &Health,
         outbox: Option<&Outbox>,
-        api_server: Option<Troubles>,
+        api_server: Option<Watches>,
     ) -> anyhow::Result<(Self, MetricsPages)> {
         let (health_ports, ports) = HealthPorts::new(
             &settings.node_name,

@@ -2,9 +2,9 @@
 
 use reconciler::Handle;
 use tracing::warn;
-use watcher::{api::Troubles, one_line};
+use watcher::{api::Watches, one_line};
 
-use super::config_file::Unusable;
+use super::{about::About, config_file::Unusable};
 use crate::{
     advice::Held,
     control::{self, Answers, Difference, Request, Response},
@@ -13,8 +13,9 @@ use crate::{
 
 /// Answers the control socket.
 pub(super) struct Operator {
+    pub(super) about: About,
     pub(super) handle: Handle,
-    pub(super) troubles: Troubles,
+    pub(super) watches: Watches,
     pub(super) advice: Held,
     pub(super) unusable: Unusable,
     pub(super) dial: Dial,
@@ -27,16 +28,17 @@ impl Answers for Operator {
             Request::Diff => self
                 .handle
                 .compare()
-                .map(|plan| Response::Difference(Difference { plan, troubles: self.troubles.lines() })),
+                .map(|plan| Response::Difference(Difference { plan, troubles: self.watches.troubles() })),
             Request::Explain { service } => self.handle.explain(service).map(|mut explanation| {
-                explanation.problems.splice(0..0, self.troubles.lines());
+                explanation.problems.splice(0..0, self.watches.troubles());
                 Response::Explanation(Box::new(explanation))
             }),
+            Request::Owners => self.handle.owners().map(Response::Owners).map_err(Into::into),
             Request::Resync => self.handle.resync().map(Response::Report).map_err(Into::into),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
-                programmed.problems.splice(0..0, self.troubles.lines());
+                programmed.problems.splice(0..0, self.watches.troubles());
                 let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
-                Response::Status(Box::new(control::Status { programmed, advice }))
+                Response::Status(Box::new(control::Status { daemon: self.about.now(), programmed, advice }))
             }),
         };
         answer.unwrap_or_else(|unanswered| Response::Error(one_line(&unanswered)))

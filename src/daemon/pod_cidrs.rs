@@ -11,9 +11,9 @@ use tokio::{
     time::sleep,
 };
 use tracing::{info, warn};
-use watcher::api::Troubles;
+use watcher::api::Watches;
 
-use super::{Daemon, Source, config_file::Unusable, links, operator::log_level};
+use super::{Daemon, Source, about::About, config_file::Unusable, links, operator::log_level};
 use crate::{
     config::LocalMode,
     control::{Answers, Request, Response, Status},
@@ -73,22 +73,22 @@ impl fmt::Display for PodCidrs {
 /// How pods of this node are recognised, and what watches over it. Waits for the Node's pod CIDRs if it goes by
 /// them, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
-    Daemon { settings, source, outbox, unusable, control, dial }: &Daemon<'_>,
+    Daemon { settings, source, outbox, unusable, watches, about, control, dial }: &Daemon<'_>,
 ) -> anyhow::Result<(LocalTraffic, Guard)> {
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), Guard::new(None))),
         LocalMode::NodeCidr => {
             links::make_device()?;
-            let troubles = Troubles::default();
             let waiting = Waiting {
+                about: about.clone(),
                 node_name: settings.node_name.clone(),
-                troubles: troubles.clone(),
+                watches: watches.clone(),
                 unusable: Unusable::clone(unusable),
                 dial: dial.clone(),
             };
             let reason = waiting.reason();
             let cidrs = tokio::select! {
-                cidrs = first(source, &settings.node_name, &troubles) => cidrs?,
+                cidrs = first(source, &settings.node_name, watches) => cidrs?,
                 () = remind(&reason, *outbox) => future::pending().await,
                 () = control.serve(waiting) => future::pending().await,
             };
@@ -99,7 +99,7 @@ pub(super) async fn local_traffic(
 }
 
 /// The first pod CIDRs that the source tells of.
-async fn first(source: &Source, node_name: &str, troubles: &Troubles) -> anyhow::Result<PodCidrs> {
+async fn first(source: &Source, node_name: &str, watches: &Watches) -> anyhow::Result<PodCidrs> {
     let (found, mut cidrs) = mpsc::channel(1);
     let send = |change| {
         if let Some(cidrs) = PodCidrs::told_by(&change) {
@@ -108,7 +108,7 @@ async fn first(source: &Source, node_name: &str, troubles: &Troubles) -> anyhow:
         }
     };
     tokio::select! {
-        error = source.follow_node(node_name, troubles, send) => Err(error),
+        error = source.follow_node(node_name, watches, send) => Err(error),
         Some(cidrs) = cidrs.recv() => Ok(cidrs),
     }
 }
@@ -127,8 +127,9 @@ async fn remind(reason: &str, outbox: Option<&Outbox>) {
 
 /// Answers the control socket as long as there is nothing else to say.
 struct Waiting {
+    about: About,
     node_name: String,
-    troubles: Troubles,
+    watches: Watches,
     unusable: Unusable,
     dial: Dial,
 }
@@ -145,14 +146,20 @@ impl Waiting {
 
 impl Answers for Waiting {
     fn answer(&self, request: Request) -> Response {
-        let problems: Vec<_> = [self.reason()].into_iter().chain(self.troubles.lines()).collect();
+        let problems: Vec<_> = [self.reason()].into_iter().chain(self.watches.troubles()).collect();
         match request {
-            Request::Diff | Request::Explain { .. } | Request::Resync => Response::Error(problems.join("; ")),
             Request::LogLevel { set } => log_level(&self.dial, set.as_ref()),
-            Request::Status => Response::Status(Box::new(Status {
-                programmed: reconciler::Status { problems, ..reconciler::Status::default() },
-                advice: self.unusable.advice().into_iter().collect(),
-            })),
+            Request::Diff | Request::Explain { .. } | Request::Owners | Request::Resync => {
+                Response::Error(problems.join("; "))
+            }
+            Request::Status => {
+                let daemon = self.about.now();
+                let standing_for = daemon.uptime;
+                let programmed =
+                    reconciler::Status { standing_for, problems, ..reconciler::Status::default() };
+                let advice = self.unusable.advice().into_iter().collect();
+                Response::Status(Box::new(Status { daemon, programmed, advice }))
+            }
         }
     }
 }

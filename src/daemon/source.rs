@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use kube::Client;
 use service::Change;
-use watcher::{api::Troubles, directory};
+use watcher::{api::Watches, directory};
 
 use crate::{
     api,
@@ -16,7 +15,7 @@ use crate::{
 /// A source that is known to be usable.
 pub(super) enum Source {
     /// An API server, not asked yet.
-    Api(Box<Client>),
+    Api(Box<api::Server>),
     /// A directory whose manifests parse.
     Directory(PathBuf),
 }
@@ -26,8 +25,8 @@ impl Source {
     pub(super) async fn open(settings: &Settings) -> anyhow::Result<Self> {
         match &settings.source {
             config::Source::Api { kubeconfig, master } => {
-                let client = api::client(kubeconfig.as_deref(), master.as_deref()).await?;
-                Ok(Self::Api(Box::new(client)))
+                let server = api::server(kubeconfig.as_deref(), master.as_deref()).await?;
+                Ok(Self::Api(Box::new(server)))
             }
             config::Source::Directory(path) => {
                 directory::read_once(path, &settings.node_name)?;
@@ -39,8 +38,8 @@ impl Source {
     /// Where Events are posted. Without an API server there is nobody to tell; the log has them.
     pub(super) fn outbox(&self, node_name: &str) -> Option<events::Outbox> {
         match self {
-            Self::Api(client) => {
-                let (outbox, publisher) = events::queue(Client::clone(client), node_name);
+            Self::Api(server) => {
+                let (outbox, publisher) = events::queue(server.client.clone(), node_name);
                 tokio::spawn(publisher.run());
                 Some(outbox)
             }
@@ -49,9 +48,9 @@ impl Source {
     }
 
     /// What is told of the API server, if it is one.
-    pub(super) fn api_server(&self, troubles: &Troubles) -> Option<Troubles> {
+    pub(super) fn api_server(&self, watches: &Watches) -> Option<Watches> {
         match self {
-            Self::Api(_) => Some(troubles.clone()),
+            Self::Api(_) => Some(watches.clone()),
             Self::Directory(_) => None,
         }
     }
@@ -68,12 +67,12 @@ impl Source {
     pub(super) async fn follow(
         &self,
         node_name: &str,
-        troubles: &Troubles,
+        watches: &Watches,
         send: impl Fn(Change),
     ) -> anyhow::Error {
         match self {
-            Self::Api(client) => {
-                match watcher::api::watch(Client::clone(client), node_name, troubles, send).await {}
+            Self::Api(server) => {
+                match watcher::api::watch(server.client.clone(), node_name, watches, send).await {}
             }
             Self::Directory(path) => follow_directory(path, node_name, send).await,
         }
@@ -83,11 +82,13 @@ impl Source {
     pub(super) async fn follow_node(
         &self,
         node_name: &str,
-        troubles: &Troubles,
+        watches: &Watches,
         send: impl Fn(Change),
     ) -> anyhow::Error {
         match self {
-            Self::Api(client) => match watcher::api::watch_node(client, node_name, troubles, send).await {},
+            Self::Api(server) => {
+                match watcher::api::watch_node(&server.client, node_name, watches, send).await {}
+            }
             // A few local files.
             Self::Directory(path) => follow_directory(path, node_name, send).await,
         }

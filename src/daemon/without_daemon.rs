@@ -12,7 +12,7 @@ use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     time::sleep,
 };
-use watcher::{Kernel, Observed, Ownership, Plan, Scope, api::Troubles, diff};
+use watcher::{Kernel, Observed, Ownership, Plan, Scope, api::Watches, diff};
 
 use super::{links, node, pod_cidrs::PodCidrs, source::Source};
 use crate::{
@@ -96,14 +96,14 @@ impl Told {
     /// Hears the source until both lists have come to their end.
     async fn all(settings: &Settings) -> anyhow::Result<Self> {
         let source = Source::open(settings).await?;
-        let troubles = Troubles::default();
+        let watches = Watches::default();
         let (send, changes) = unbounded_channel();
         let news = |change| _ = send.send(change);
         select! {
             told = Self::heard(settings, changes) => Ok(told),
-            error = source.follow(&settings.node_name, &troubles, news) => Err(error),
+            error = source.follow(&settings.node_name, &watches, news) => Err(error),
             () = sleep(PATIENCE) => Err(anyhow!(
-                "the lists did not come within {} s: {}", PATIENCE.as_secs(), troubles.lines().join("; ")
+                "the lists did not come within {} s: {}", PATIENCE.as_secs(), watches.troubles().join("; ")
             )),
         }
     }

@@ -6,13 +6,13 @@ use std::{
 };
 
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
-use watcher::api::Troubles;
+use watcher::api::Watches;
 
 use super::text::write;
 
 /// As the watches tell it when somebody asks.
 #[derive(Debug)]
-pub(super) struct ApiServer(pub(super) Troubles);
+pub(super) struct ApiServer(pub(super) Watches);
 
 impl Collector for ApiServer {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -23,7 +23,7 @@ impl Collector for ApiServer {
             "When the API server last said something; 0: never",
         );
         write(&mut encoder, name, MetricType::Gauge, &heard)?;
-        let unwatched = u64::try_from(self.0.count()).unwrap_or(u64::MAX);
+        let unwatched = u64::try_from(self.0.failing()).unwrap_or(u64::MAX);
         let name = ("kube_ipvs_unwatched_resources", "Kinds of objects that cannot be watched now");
         write(&mut encoder, name, MetricType::Gauge, &unwatched)
     }

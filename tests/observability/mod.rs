@@ -21,7 +21,7 @@ use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
 use testkit::FakeKernel;
-use watcher::{Kernel, Ownership, api::Troubles};
+use watcher::{Kernel, Ownership, api::Watches};
 
 fn monitoring() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests/monitoring")
@@ -67,7 +67,7 @@ pub(crate) fn page() -> String {
         SystemTime::now(),
         &HealthAnswers::default(),
         [("AllowServiceExternalIPs", true)],
-        Some(Troubles::default()),
+        Some(Watches::default()),
     );
     let (ipvs, netfilter, links) = kernel.seams();
     let timing = Timing {

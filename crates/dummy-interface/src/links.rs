@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -26,6 +27,22 @@ pub enum VipBinding {
         /// The node's IPv6 address, likewise.
         source_v6: Option<Ipv6Addr>,
     },
+}
+
+impl fmt::Display for VipBinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address => f.write_str("address"),
+            Self::Route { source_v4, source_v6 } => {
+                f.write_str("route")?;
+                let sources = [source_v4.map(IpAddr::V4), source_v6.map(IpAddr::V6)];
+                for (number, source) in sources.into_iter().flatten().enumerate() {
+                    write!(f, "{}{source}", if number == 0 { " from " } else { ", " })?;
+                }
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Why the kernel could not be asked.

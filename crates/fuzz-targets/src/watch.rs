@@ -65,8 +65,8 @@ fn heard(asked: &'static str, answers: VecDeque<Bytes>, piece: usize) -> Option<
         };
         let client = Client::new(tower::service_fn(respond), "default");
         let changes = RefCell::new(Vec::new());
-        let troubles = api::Troubles::default();
-        let watching = api::watch(client, "node", &troubles, |change| changes.borrow_mut().push(change));
+        let watches = api::Watches::default();
+        let watching = api::watch(client, "node", &watches, |change| changes.borrow_mut().push(change));
         drop(timeout(long_enough, watching).await);
         Some(changes.into_inner())
     })

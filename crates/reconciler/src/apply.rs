@@ -12,15 +12,15 @@ use netfilter::{
 };
 use netlink::{Errno, Refusal};
 use tracing::debug_span;
-use watcher::{Batch, Kernel, Observed, Operation, Plan, ReadError, one_line};
+use watcher::{Batch, Kernel, Observed, Operation, OperationKind, Plan, ReadError, one_line};
 
 use crate::{Failure, Seam, closed::Closed, stale_flows::StaleFlows};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// How many operations were carried out.
-    pub(crate) done: usize,
+    /// How many operations were carried out, by kind.
+    pub(crate) done: BTreeMap<OperationKind, usize>,
     /// The operations that were not, with the cause, in words.
     pub(crate) failures: Vec<(Operation, String)>,
     /// The same in numbers, and what could not be read.
@@ -38,7 +38,9 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Adds what came of a second plan.
     pub(crate) fn extend(&mut self, other: Self) {
-        self.done += other.done;
+        for (kind, count) in other.done {
+            *self.done.entry(kind).or_default() += count;
+        }
         self.failures.extend(other.failures);
         for (kind, count) in other.failed {
             *self.failed.entry(kind).or_default() += count;
@@ -185,7 +187,7 @@ impl Run<'_> {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
                     self.outcome.stale_flows.take(&operation, self.observed);
                     self.observed.carried_out(&operation);
-                    self.outcome.done += 1;
+                    *self.outcome.done.entry(operation.kind()).or_default() += 1;
                 }
             }
         }

@@ -101,6 +101,18 @@ impl Draining {
         self.drains().count()
     }
 
+    /// Those that have been draining longest, first, at most so many, and for how long.
+    pub(crate) fn oldest(
+        &self,
+        most: usize,
+        now: Instant,
+    ) -> impl Iterator<Item = (ServiceAddress, RealServerAddress, Duration)> {
+        let mut all: Vec<_> = self.drains().map(|(of, server, drain)| (drain.since, of, server)).collect();
+        all.sort_unstable();
+        let aged = move |(since, of, server)| (of, server, now.saturating_duration_since(since));
+        all.into_iter().take(most).map(aged)
+    }
+
     /// What has come of it since this was last asked, and how it stands.
     pub(crate) fn tally(&mut self, cut_off: u64) -> Drains {
         Drains {
@@ -188,6 +200,14 @@ mod tests {
         assert_eq!(draining.longest(begin + seconds(21)), seconds(21));
         assert_eq!(draining.next(), Some(begin + seconds(21)), "that of the other virtual server");
         assert_eq!(draining.count(), 3);
+        let oldest: Vec<_> = draining.oldest(2, begin + seconds(21)).collect();
+        assert_eq!(
+            oldest,
+            [
+                (virtual_server(80), real_server(1), seconds(21)),
+                (virtual_server(80), real_server(2), seconds(1))
+            ]
+        );
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Whose virtual server is whose.
 
 use ipvs::ServiceAddress;
+use serde::{Deserialize, Serialize};
 use service::{ObjectName, State};
 
 /// A virtual server that a Service wants and has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owned {
     /// What names it.
     pub address: ServiceAddress,

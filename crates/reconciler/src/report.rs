@@ -1,10 +1,13 @@
 //! What a sync did, and how things stand.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use ipvs::{RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
+use service::ObjectName;
+use watcher::{OperationKind, seconds};
 
-use crate::apply::Outcome;
+use crate::{Standing, apply::Outcome};
 
 /// Why a sync ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +44,8 @@ pub struct Report {
     pub full: bool,
     /// How many operations the kernel carried out.
     pub done: usize,
+    /// The same by what they did.
+    pub done_by_kind: BTreeMap<OperationKind, usize>,
     /// The first operations that repaired what something else had changed, one line each; at most
     /// [`Report::MOST_REPAIRS`] of them.
     pub repairs: Vec<String>,
@@ -79,7 +84,8 @@ impl Report {
         Self {
             trigger,
             full,
-            done: outcome.done,
+            done: outcome.done.values().sum(),
+            done_by_kind: outcome.done.clone(),
             repairs,
             failures: outcome.unread.iter().cloned().chain(failures).take(Self::MOST_FAILURES).collect(),
             failed: outcome.failures.len() + outcome.unread.iter().len(),
@@ -98,6 +104,7 @@ impl Report {
             trigger,
             full: false,
             done: 0,
+            done_by_kind: BTreeMap::new(),
             repairs: Vec::new(),
             failures: Vec::new(),
             failed: 0,
@@ -129,9 +136,14 @@ impl Report {
 /// How things stand; by default before anything is wanted or known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Whether both lists have arrived, the last sync left nothing undone, and nothing is waiting for the
-    /// next.
+    /// Whether [`Status::standing`] is [`Standing::Synced`].
     pub synced: bool,
+    /// Whether what is wanted is programmed, and if not, why.
+    pub standing: Standing,
+    /// For how long it has stood so: in JSON, seconds. A change that is served at once does not end the time in which
+    /// it is synced.
+    #[serde(with = "seconds")]
+    pub standing_for: Duration,
     /// Virtual servers wanted.
     pub virtual_servers: usize,
     /// Real servers wanted.
@@ -144,6 +156,8 @@ pub struct Status {
     /// is. In JSON, seconds.
     #[serde(with = "seconds")]
     pub longest_drain: Duration,
+    /// Those that have been draining longest, first; at most [`Status::MOST_DRAINS`] of them.
+    pub drains: Vec<Drain>,
     /// Virtual servers that keep their scheduler for now: each sync changes a few.
     pub scheduler_changes: usize,
     /// What is wrong with the Services and EndpointSlices, one line each; at most
@@ -151,11 +165,16 @@ pub struct Status {
     pub problems: Vec<String>,
     /// The last sync, if there was one.
     pub last_sync: Option<LastSync>,
+    /// The last sync that changed something.
+    pub last_change: Option<LastSync>,
     /// The last sync that looked at the whole kernel: what something else changed since is not known.
     pub last_full_sync: Option<LastSync>,
 }
 
 impl Status {
+    /// How many draining real servers are listed.
+    pub const MOST_DRAINS: usize = 20;
+
     /// How many problems are listed.
     pub const MOST_PROBLEMS: usize = 20;
 }
@@ -170,17 +189,16 @@ pub struct LastSync {
     pub age: Duration,
 }
 
-/// Durations as seconds with a fraction: what scripts can read.
-mod seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(time.as_secs_f64())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
+/// A real server that gets no new connections and is removed when its last one ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// The Service that has the address, if one still has.
+    pub service: Option<ObjectName>,
+    /// The virtual server.
+    pub virtual_server: ServiceAddress,
+    /// The real server.
+    pub real_server: RealServerAddress,
+    /// For how long it has been draining, as far as is known: a restart forgets it. In JSON, seconds.
+    #[serde(with = "seconds")]
+    pub age: Duration,
 }

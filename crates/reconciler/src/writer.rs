@@ -13,14 +13,15 @@ use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
-    Handle, InUse, LastSync, News, Observation, Observer, Outlets, Owned, Report, StaleFlowOutlet, Status,
-    Tally, Timing, Trigger, Unanswered,
+    Drain, Handle, InUse, LastSync, News, Observation, Observer, Outlets, Owned, Report, StaleFlowOutlet,
+    Status, Tally, Timing, Trigger, Unanswered,
     draining::Draining,
     handle::{self, Input},
     journal::{Journal, NO_NODE_PORTS},
     owners::Owners,
     reconcile::{Reconciler, Synced},
     schedule::{Ended, Read, Schedule},
+    standing::{Course, Standing},
     waiting::Piece,
 };
 
@@ -48,7 +49,9 @@ pub fn start(
         comparing: Vec::new(),
         curious: Vec::new(),
         last: None,
+        last_change: None,
         last_full: None,
+        course: Course::begin(Instant::now()),
         journal: Journal::default(),
         owners: Owners::new(outlets.notices),
         stale_flows: outlets.stale_flows,
@@ -70,7 +73,9 @@ struct Writer {
     /// Who asked what is in use and waits for the first sync.
     curious: Vec<Sender<InUse>>,
     last: Option<(Report, Instant)>,
+    last_change: Option<(Report, Instant)>,
     last_full: Option<(Report, Instant)>,
+    course: Course,
     journal: Journal,
     owners: Owners,
     stale_flows: StaleFlowOutlet,
@@ -155,6 +160,9 @@ impl Writer {
         }
         let news = News { subject, objects, waits: self.is_listed() && (touches || !was_listed) };
         self.observers.iter_mut().for_each(|observer| observer.heard(news));
+        if news.waits {
+            self.course.waits(Instant::now());
+        }
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);
         } else if touches {
@@ -191,6 +199,10 @@ impl Writer {
             drop(answer.send(InUse::of(self.reconciler.state())));
         }
         let ended = (report, Instant::now());
+        self.course.synced(ended.0.failed == 0, self.reconciler.is_behind(), ended.1);
+        if ended.0.done > 0 {
+            self.last_change = Some(ended.clone());
+        }
         if full {
             self.last_full = Some(ended.clone());
         }
@@ -228,19 +240,30 @@ impl Writer {
 
     fn status(&self) -> Status {
         let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
-        let last = self.last.as_ref();
+        let now = Instant::now();
+        let (standing, standing_for) = self.course.standing(now);
+        let drains = draining.oldest(Status::MOST_DRAINS, now);
         Status {
-            synced: state.synced()
-                && !self.reconciler.is_behind()
-                && last.is_some_and(|(report, _)| report.failed == 0),
+            synced: standing == Standing::Synced,
+            standing,
+            standing_for,
             virtual_servers: state.virtual_servers().count(),
             real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: state.vips().count(),
             draining: draining.count(),
-            longest_drain: draining.longest(Instant::now()),
+            longest_drain: draining.longest(now),
+            drains: drains
+                .map(|(virtual_server, real_server, age)| Drain {
+                    service: state.owner(&virtual_server).cloned(),
+                    virtual_server,
+                    real_server,
+                    age,
+                })
+                .collect(),
             scheduler_changes: self.reconciler.scheduler_changes(),
             problems: problems(state, self.reconciler.ours(), self.last_full.is_some()),
-            last_sync: last.map(last_sync),
+            last_sync: self.last.as_ref().map(last_sync),
+            last_change: self.last_change.as_ref().map(last_sync),
             last_full_sync: self.last_full.as_ref().map(last_sync),
         }
     }

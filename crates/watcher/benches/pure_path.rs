@@ -158,8 +158,8 @@ impl Source {
         let news = Rc::new(RefCell::new(Vec::new()));
         let heard = Rc::clone(&news);
         let watching = Box::pin(async move {
-            let troubles = api::Troubles::default();
-            api::watch(client, "node", &troubles, |change| heard.borrow_mut().push(change)).await
+            let watches = api::Watches::default();
+            api::watch(client, "node", &watches, |change| heard.borrow_mut().push(change)).await
         });
         Ok(Self { runtime, watching, news, slices: slice, _others: [node, service] })
     }

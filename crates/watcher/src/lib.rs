@@ -11,8 +11,10 @@ pub mod directory;
 mod kernel;
 mod observed;
 mod one_line;
+mod operation_kind;
 mod plan;
 mod real_servers;
+pub mod seconds;
 mod verify;
 mod view;
 
@@ -20,6 +22,7 @@ pub use diff::{Ownership, Parts, Scope, departing_real_servers, diff};
 pub use kernel::Kernel;
 pub use observed::{Observed, ReadError, VirtualServerImage};
 pub use one_line::one_line;
+pub use operation_kind::OperationKind;
 pub use plan::{Batch, Operation, Plan};
 pub use real_servers::{RealServerImage, RealServerImages};
 pub use verify::{Drift, VerifyError};

@@ -54,7 +54,7 @@ impl News {
             runtime.block_on(watcher::api::watch(
                 client,
                 namespace,
-                &watcher::api::Troubles::default(),
+                &watcher::api::Watches::default(),
                 move |change| {
                     // Fails once the test is over.
                     _ = send.send(change);

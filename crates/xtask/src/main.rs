@@ -1,6 +1,6 @@
 //! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask bench`,
 //! `cargo xtask scale`, `cargo xtask chaos`, `cargo xtask soak`, `cargo xtask fuzz`, `cargo xtask vm -- CMD`,
-//! `cargo xtask image`.
+//! `cargo xtask image`, `cargo xtask man`.
 //!
 //! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on
 //! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
@@ -30,6 +30,7 @@ mod go;
 mod guest;
 mod image;
 mod least_squares;
+mod man;
 mod programs;
 mod prometheus;
 mod scale;
@@ -71,6 +72,8 @@ enum Command {
     Vm(vm::Args),
     /// Build the container image, and the list of what is in it.
     Image(image::Args),
+    /// Make the manual pages.
+    Man,
 }
 
 fn main() -> ExitCode {
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Test(args) => Ok(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
         Command::Image(args) => image::run(&args),
+        Command::Man => man::run(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

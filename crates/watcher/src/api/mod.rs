@@ -8,7 +8,7 @@ mod failure;
 mod listing;
 mod reflector;
 mod retry;
-mod troubles;
+mod watches;
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use service::{Change, EndpointSlice, Node, Service};
 use tokio::{sync::Notify, time::timeout};
 use tracing::warn;
 
-pub use self::troubles::Troubles;
+pub use self::watches::{PastFailure, Watch, WatchState, Watches};
 
 use self::reflector::{Reflector, Selectors};
 use crate::view::{Kind, News, View};
@@ -41,19 +41,14 @@ const NODE_PATIENCE: Duration = Duration::from_secs(30);
 /// Watches Services, EndpointSlices and the Node of this name, and sends what they say, for ever.
 ///
 /// `send` is called from one task, in the order of each kind's events; between the kinds there is no
-/// order, but that a Node with IPs comes first if the server tells of it within half a minute. What cannot be
-/// watched is in `troubles` as long as it lasts.
-pub async fn watch(
-    client: Client,
-    node_name: &str,
-    troubles: &Troubles,
-    send: impl Fn(Change),
-) -> Infallible {
+/// order, but that a Node with IPs comes first if the server tells of it within half a minute. How each
+/// watch stands is in `watches`.
+pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: impl Fn(Change)) -> Infallible {
     let services = Selectors { labels: Some(SERVICE_LABELS.into()), fields: Some(SERVICE_FIELDS.into()) };
     let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: None };
 
     let ips_known = Notify::new();
-    let node = watch_node(&client, node_name, troubles, |change| {
+    let node = watch_node(&client, node_name, watches, |change| {
         if matches!(&change, Change::ApplyNode(node) if !node.ips.is_empty()) {
             ips_known.notify_one();
         }
@@ -64,9 +59,9 @@ pub async fn watch(
             warn!("no Node with IPs of this node within {} s: going on without", NODE_PATIENCE.as_secs());
         }
         let services =
-            follow(&client, services, troubles, |news| Service::change(news).into_iter().for_each(&send));
+            follow(&client, services, watches, |news| Service::change(news).into_iter().for_each(&send));
         let slices =
-            follow(&client, slices, troubles, |news| EndpointSlice::change(news).into_iter().for_each(&send));
+            follow(&client, slices, watches, |news| EndpointSlice::change(news).into_iter().for_each(&send));
         tokio::join!(services, slices)
     };
     let (never, _) = tokio::join!(node, everything_else);
@@ -77,18 +72,18 @@ pub async fn watch(
 pub async fn watch_node(
     client: &Client,
     node_name: &str,
-    troubles: &Troubles,
+    watches: &Watches,
     send: impl Fn(Change),
 ) -> Infallible {
     let node = Selectors { labels: None, fields: Some(format!("metadata.name={node_name}")) };
-    follow::<Node>(client, node, troubles, |news| Node::change(news).into_iter().for_each(&send)).await
+    follow::<Node>(client, node, watches, |news| Node::change(news).into_iter().for_each(&send)).await
 }
 
 async fn follow<T: Kind>(
     client: &Client,
     selectors: Selectors,
-    troubles: &Troubles,
+    watches: &Watches,
     send: impl Fn(News<T>),
 ) -> Infallible {
-    Reflector::new(Api::<View<T>>::all(client.clone()), selectors, troubles.clone(), send).run().await
+    Reflector::new(Api::<View<T>>::all(client.clone()), selectors, watches.clone(), send).run().await
 }

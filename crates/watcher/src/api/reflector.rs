@@ -20,7 +20,7 @@ use service::ObjectName;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::{Troubles, failure::Failure, listing::Listing, retry::Retry};
+use super::{Watches, failure::Failure, listing::Listing, retry::Retry};
 use crate::view::{Complaints, Kind, News, View};
 
 /// How long the server keeps one watch open; then it is resumed.
@@ -77,12 +77,12 @@ pub(super) struct Reflector<T: Kind, F> {
 }
 
 impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
-    pub(super) fn new(api: Api<View<T>>, selectors: Selectors, troubles: Troubles, send: F) -> Self {
+    pub(super) fn new(api: Api<View<T>>, selectors: Selectors, watches: Watches, send: F) -> Self {
         Self {
             api,
             selectors,
             send,
-            retry: Retry::new(T::PLURAL, troubles),
+            retry: Retry::new(T::PLURAL, watches),
             complaints: Complaints::default(),
             recency: Recency::Any,
             was_empty: false,

@@ -4,7 +4,7 @@ use kube::runtime::watcher::DefaultBackoff;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-use super::{Troubles, failure::Failure};
+use super::{Watches, failure::Failure};
 
 /// The pauses between attempts for one resource.
 pub(super) struct Retry {
@@ -13,19 +13,20 @@ pub(super) struct Retry {
     pauses: DefaultBackoff,
     /// Since when nothing works, and what was said about it.
     trouble: Option<(Instant, String)>,
-    troubles: Troubles,
+    watches: Watches,
 }
 
 impl Retry {
-    pub(super) fn new(resource: &'static str, troubles: Troubles) -> Self {
-        Self { resource, pauses: DefaultBackoff::default(), trouble: None, troubles }
+    pub(super) fn new(resource: &'static str, watches: Watches) -> Self {
+        watches.listing(resource);
+        Self { resource, pauses: DefaultBackoff::default(), trouble: None, watches }
     }
 
     /// Waits before the next attempt. The log hears of each different cause once.
     pub(super) async fn pause(&mut self, failure: &Failure) {
         let resource = self.resource;
         let words = failure.to_string();
-        self.troubles.begin(resource, &words);
+        self.watches.failed(resource, &words);
         match &mut self.trouble {
             Some((_, said)) if *said == words => debug!("still cannot watch {resource}: {words}"),
             Some((_, said)) => {
@@ -44,7 +45,7 @@ impl Retry {
 
     /// The server answered as it should.
     pub(super) fn succeeded(&mut self) {
-        self.troubles.heard(self.resource);
+        self.watches.watching(self.resource);
         if let Some((since, _)) = self.trouble.take() {
             info!("watching {} again after {:.1} s", self.resource, since.elapsed().as_secs_f64());
         }

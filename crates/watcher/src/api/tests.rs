@@ -64,8 +64,8 @@ impl Script {
         let script = self.clone();
         let client = Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default");
         let changes = Mutex::new(Vec::new());
-        let troubles = Troubles::default();
-        let watching = watch(client, "n1", &troubles, |change| changes.lock().unwrap().push(change));
+        let watches = Watches::default();
+        let watching = watch(client, "n1", &watches, |change| changes.lock().unwrap().push(change));
         assert!(timeout(time, watching).await.is_err());
         changes.into_inner().unwrap()
     }

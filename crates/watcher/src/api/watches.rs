@@ -1,0 +1,176 @@
+//! How the watches stand, for whoever asks.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::seconds;
+
+/// The watches of the API server, by resource. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Watches(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    resources: BTreeMap<&'static str, Standing>,
+    last_heard: Option<SystemTime>,
+}
+
+/// How one resource is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// Its name in the API: `services`.
+    pub resource: String,
+    /// Whether it is watched.
+    pub state: WatchState,
+    /// For how long it has been in that state; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub age: Duration,
+    /// What went wrong last, also if it is over.
+    pub last_failure: Option<PastFailure>,
+}
+
+/// Whether a resource is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WatchState {
+    /// It was asked for, and is not all here yet.
+    Listing,
+    /// Everything is here, and changes are told of.
+    Watching,
+    /// The last attempt has failed; another one follows. What was heard before holds.
+    Failing,
+}
+
+/// What went wrong, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastFailure {
+    /// In words, without a full stop.
+    pub cause: String,
+    /// How long ago; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub age: Duration,
+}
+
+#[derive(Debug)]
+struct Standing {
+    state: WatchState,
+    since: Instant,
+    last_failure: Option<(Instant, String)>,
+}
+
+impl Watches {
+    /// How each stands, sorted by resource. None, before anything was asked for.
+    pub fn all(&self) -> Vec<Watch> {
+        let shown = |(resource, standing): (&&str, &Standing)| Watch {
+            resource: (*resource).to_owned(),
+            state: standing.state,
+            age: standing.since.elapsed(),
+            last_failure: standing
+                .last_failure
+                .as_ref()
+                .map(|(at, cause)| PastFailure { cause: cause.clone(), age: at.elapsed() }),
+        };
+        self.lock().resources.iter().map(shown).collect()
+    }
+
+    /// One line for each resource that cannot be watched now.
+    pub fn troubles(&self) -> Vec<String> {
+        let failing = |watch: Watch| {
+            let cause = watch.last_failure.filter(|_| watch.state == WatchState::Failing)?.cause;
+            let (resource, seconds) = (watch.resource, watch.age.as_secs_f64());
+            Some(format!(
+                "API server: {resource} not watched for {seconds:.0} s: {cause}; what is programmed stays"
+            ))
+        };
+        self.all().into_iter().filter_map(failing).collect()
+    }
+
+    /// How many resources cannot be watched now.
+    pub fn failing(&self) -> usize {
+        self.lock().resources.values().filter(|it| it.state == WatchState::Failing).count()
+    }
+
+    /// When the server last answered, or sent an event, as it should; a quiet watch has a bookmark about once a minute.
+    pub fn last_heard(&self) -> Option<SystemTime> {
+        self.lock().last_heard
+    }
+
+    pub(super) fn listing(&self, resource: &'static str) {
+        self.enter(resource, WatchState::Listing, None);
+    }
+
+    /// The server has answered as it should.
+    pub(super) fn watching(&self, resource: &'static str) {
+        self.lock().last_heard = Some(SystemTime::now());
+        self.enter(resource, WatchState::Watching, None);
+    }
+
+    pub(super) fn failed(&self, resource: &'static str, cause: &str) {
+        self.enter(resource, WatchState::Failing, Some(cause));
+    }
+
+    /// The age of a state is that of its begin.
+    fn enter(&self, resource: &'static str, state: WatchState, failure: Option<&str>) {
+        let (now, mut known) = (Instant::now(), self.lock());
+        let new = || Standing { state, since: now, last_failure: None };
+        let standing = known.resources.entry(resource).or_insert_with(new);
+        if standing.state != state {
+            (standing.state, standing.since) = (state, now);
+        }
+        if let Some(cause) = failure {
+            standing.last_failure = Some((now, cause.to_owned()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// State and last failure.
+    fn services(watches: &Watches) -> (WatchState, Option<String>) {
+        let all = watches.all();
+        let [watch] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(watch.resource, "services");
+        (watch.state, watch.last_failure.as_ref().map(|failure| failure.cause.clone()))
+    }
+
+    #[test]
+    fn a_failure_is_told_of_while_it_lasts_and_remembered_when_it_is_over() {
+        let watches = Watches::default();
+        assert!(watches.all().is_empty());
+        watches.listing("services");
+        assert_eq!(services(&watches), (WatchState::Listing, None));
+        assert!(watches.troubles().is_empty());
+
+        watches.failed("services", "forbidden");
+        watches.failed("services", "refused");
+        assert_eq!(services(&watches), (WatchState::Failing, Some("refused".to_owned())));
+        assert_eq!(
+            watches.troubles(),
+            ["API server: services not watched for 0 s: refused; what is programmed stays"]
+        );
+
+        watches.watching("services");
+        assert_eq!(services(&watches), (WatchState::Watching, Some("refused".to_owned())));
+        assert!(watches.troubles().is_empty());
+    }
+
+    #[test]
+    fn a_state_lasts_from_its_begin_whatever_repeats_it() {
+        let watches = Watches::default();
+        watches.watching("services");
+        let begin = watches.lock().resources.get("services").unwrap().since;
+        watches.watching("services");
+        assert_eq!(watches.lock().resources.get("services").unwrap().since, begin);
+    }
+}

@@ -1,0 +1,119 @@
+//! What an operation does, without to what: for counting.
+
+use std::fmt;
+
+use dummy_interface::Change as LinkChange;
+use ipvs::Command;
+use netfilter::Change as TableChange;
+use serde::{Deserialize, Serialize};
+
+use crate::Operation;
+
+/// What an [`Operation`] does, and to what kind of thing. `Display` has the words that the operation begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationKind {
+    /// See [`TableChange::PrepareTable`].
+    PrepareTable,
+    /// See [`TableChange::InstallTable`].
+    InstallTable,
+    /// See [`LinkChange::EnsureDevice`].
+    EnsureDevice,
+    /// See [`TableChange::AddElement`].
+    AddElement,
+    /// See [`TableChange::DeleteElement`].
+    DeleteElement,
+    /// See [`Command::AddVirtualServer`].
+    AddVirtualServer,
+    /// See [`Command::EditVirtualServer`].
+    EditVirtualServer,
+    /// See [`Command::DeleteVirtualServer`].
+    DeleteVirtualServer,
+    /// See [`Command::AddRealServer`].
+    AddRealServer,
+    /// See [`Command::EditRealServer`].
+    EditRealServer,
+    /// See [`Command::DeleteRealServer`].
+    DeleteRealServer,
+    /// See [`LinkChange::Bind`].
+    Bind,
+    /// See [`LinkChange::Unbind`].
+    Unbind,
+}
+
+impl Operation {
+    /// What it does, and to what kind of thing.
+    pub fn kind(&self) -> OperationKind {
+        match self {
+            Self::Ipvs(Command::AddVirtualServer(_)) => OperationKind::AddVirtualServer,
+            Self::Ipvs(Command::EditVirtualServer(_)) => OperationKind::EditVirtualServer,
+            Self::Ipvs(Command::DeleteVirtualServer(_)) => OperationKind::DeleteVirtualServer,
+            Self::Ipvs(Command::AddRealServer(..)) => OperationKind::AddRealServer,
+            Self::Ipvs(Command::EditRealServer(..)) => OperationKind::EditRealServer,
+            Self::Ipvs(Command::DeleteRealServer(..)) => OperationKind::DeleteRealServer,
+            Self::Netfilter(TableChange::PrepareTable(_)) => OperationKind::PrepareTable,
+            Self::Netfilter(TableChange::InstallTable(_)) => OperationKind::InstallTable,
+            Self::Netfilter(TableChange::AddElement(_)) => OperationKind::AddElement,
+            Self::Netfilter(TableChange::DeleteElement(_)) => OperationKind::DeleteElement,
+            Self::Link(LinkChange::EnsureDevice) => OperationKind::EnsureDevice,
+            Self::Link(LinkChange::Bind(_)) => OperationKind::Bind,
+            Self::Link(LinkChange::Unbind(_)) => OperationKind::Unbind,
+        }
+    }
+}
+
+impl fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PrepareTable => "prepare table",
+            Self::InstallTable => "install table",
+            Self::EnsureDevice => "ensure device",
+            Self::AddElement => "add element",
+            Self::DeleteElement => "delete element",
+            Self::AddVirtualServer => "add virtual server",
+            Self::EditVirtualServer => "edit virtual server",
+            Self::DeleteVirtualServer => "delete virtual server",
+            Self::AddRealServer => "add real server",
+            Self::EditRealServer => "edit real server",
+            Self::DeleteRealServer => "delete real server",
+            Self::Bind => "bind",
+            Self::Unbind => "unbind",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{Family, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
+    use netfilter::Element;
+
+    use super::*;
+
+    #[test]
+    fn an_operation_begins_with_the_words_of_its_kind() {
+        let of = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 80 };
+        let (server, real) = (VirtualServer::new(of, Scheduler::RR), RealServer::masquerade(of.ip, 8080));
+        let element = Element::Vip(of.ip);
+        let operations: Vec<Operation> = vec![
+            Command::AddVirtualServer(server.clone()).into(),
+            Command::EditVirtualServer(server).into(),
+            Command::DeleteVirtualServer(of.into()).into(),
+            Command::AddRealServer(of.into(), real).into(),
+            Command::EditRealServer(of.into(), real).into(),
+            Command::DeleteRealServer(of.into(), real.address).into(),
+            TableChange::PrepareTable(Family::V4).into(),
+            TableChange::InstallTable(Family::V4).into(),
+            TableChange::AddElement(element).into(),
+            TableChange::DeleteElement(element).into(),
+            LinkChange::EnsureDevice.into(),
+            LinkChange::Bind(of.ip).into(),
+            LinkChange::Unbind(of.ip).into(),
+        ];
+        for operation in operations {
+            let words = operation.kind().to_string();
+            assert!(operation.to_string().starts_with(&format!("{words} ")), "{operation}: {words}");
+            let json = serde_json::to_value(operation.kind()).unwrap();
+            assert_eq!(json, words.replace(' ', "-"));
+        }
+    }
+}

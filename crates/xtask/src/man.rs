@@ -1,0 +1,17 @@
+//! `cargo xtask man`: the manual pages, made from the definition of the command line.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+
+use crate::workspace;
+
+/// Writes them to `target/man`.
+pub(crate) fn run() -> Result<ExitCode> {
+    let directory = workspace::root().join("target/man");
+    let mut make = workspace::cargo();
+    make.args(["run", "--quiet", "--package", "kube-ipvs", "--example", "man", "--"]).arg(&directory);
+    ensure!(make.status()?.success(), "the manual pages cannot be made");
+    println!("man {}", directory.join("kube-ipvs.1").display());
+    Ok(ExitCode::SUCCESS)
+}

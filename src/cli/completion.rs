@@ -1,0 +1,28 @@
+//! `kube-ipvs completion`.
+
+use std::process::ExitCode;
+
+use clap_complete::aot::{Generator, Shell};
+
+use super::{command, output::print};
+
+/// For which shell.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(super) struct Completion {
+    /// The shell; `source <(kube-ipvs completion bash)` loads it
+    shell: Shell,
+}
+
+/// Prints the script.
+pub(super) fn completion(Completion { shell }: Completion) -> anyhow::Result<ExitCode> {
+    let mut command = command();
+    command.set_bin_name("kube-ipvs");
+    command.build();
+    let mut script = Vec::new();
+    shell.try_generate(&command, &mut script)?;
+    // clap_complete up to 4.6.11 spells the hyphen in two ways in a script for bash, and no command is completed then:
+    // https://github.com/clap-rs/clap/issues/6421. The other scripts have neither.
+    let script = String::from_utf8(script)?.replace("kube__subcmd__ipvs", "kube__ipvs");
+    print(&script)?;
+    Ok(ExitCode::SUCCESS)
+}

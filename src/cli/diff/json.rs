@@ -1,0 +1,136 @@
+//! The shape of `diff -o json`: one object for each operation, whatever a plan is made of inside.
+
+use std::net::IpAddr;
+
+use dummy_interface::Change as LinkChange;
+use ipvs::{Command, Family, Id, RealServer, RealServerAddress, ServiceAddress, VirtualServer};
+use netfilter::Change as TableChange;
+use serde::Serialize;
+use watcher::{Operation, OperationKind, Plan};
+
+/// What differs.
+#[derive(Serialize)]
+pub(super) struct Shape<'a> {
+    /// What would be done about it, in this order.
+    operations: Vec<Row>,
+    /// Why what is wanted may be out of date.
+    troubles: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Row {
+    operation: OperationKind,
+    /// As without `-o json`.
+    text: String,
+    #[serde(flatten)]
+    about: About,
+}
+
+/// What an operation is about. The rest is left out.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum About {
+    VirtualServer {
+        virtual_server: Option<ServiceAddress>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        wanted: Option<VirtualServer>,
+    },
+    RealServer {
+        virtual_server: Option<ServiceAddress>,
+        real_server: RealServerAddress,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        wanted: Option<RealServer>,
+    },
+    Element {
+        family: Family,
+        set: &'static str,
+    },
+    Table {
+        family: Family,
+    },
+    Device {
+        device: &'static str,
+    },
+    Vip {
+        vip: IpAddr,
+    },
+}
+
+impl<'a> Shape<'a> {
+    pub(super) fn of(plan: &Plan, troubles: &'a [String]) -> Self {
+        let row = |operation: Operation| Row {
+            operation: operation.kind(),
+            text: operation.to_string(),
+            about: About::of(operation),
+        };
+        Self { operations: plan.operations().map(row).collect(), troubles }
+    }
+}
+
+impl About {
+    fn of(operation: Operation) -> Self {
+        match operation {
+            Operation::Ipvs(command) => Self::ipvs(command),
+            Operation::Netfilter(TableChange::PrepareTable(family) | TableChange::InstallTable(family)) => {
+                Self::Table { family }
+            }
+            Operation::Netfilter(TableChange::AddElement(element) | TableChange::DeleteElement(element)) => {
+                Self::Element { family: element.family(), set: element.set() }
+            }
+            Operation::Link(LinkChange::EnsureDevice) => Self::Device { device: dummy_interface::DEVICE },
+            Operation::Link(LinkChange::Bind(vip) | LinkChange::Unbind(vip)) => Self::Vip { vip },
+        }
+    }
+
+    fn ipvs(command: Command) -> Self {
+        // A mark is nobody's Service, and in no plan.
+        let virtual_server = match command.virtual_server() {
+            Id::Address(address) => Some(address),
+            Id::Mark { .. } => None,
+        };
+        let real_server = |real_server, wanted| Self::RealServer { virtual_server, real_server, wanted };
+        match command {
+            Command::AddVirtualServer(wanted) | Command::EditVirtualServer(wanted) => {
+                Self::VirtualServer { virtual_server, wanted: Some(wanted) }
+            }
+            Command::DeleteVirtualServer(_) => Self::VirtualServer { virtual_server, wanted: None },
+            Command::AddRealServer(_, wanted) | Command::EditRealServer(_, wanted) => {
+                real_server(wanted.address, Some(wanted))
+            }
+            Command::DeleteRealServer(_, address) => real_server(address, None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{Protocol, Scheduler};
+    use netfilter::Element;
+
+    use super::{
+        super::super::documented::{assert_documented, pretty},
+        *,
+    };
+
+    #[test]
+    fn its_json_is_documented() {
+        let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
+        let real_server = RealServer::masquerade([10, 244, 1, 7].into(), 8080);
+        let gone = RealServerAddress { ip: [10, 244, 1, 8].into(), port: 8080 };
+        let plan: Plan = [
+            LinkChange::EnsureDevice.into(),
+            TableChange::InstallTable(Family::V4).into(),
+            TableChange::AddElement(Element::ClusterIp(vip)).into(),
+            Command::AddVirtualServer(VirtualServer::new(vip, Scheduler::RR)).into(),
+            Command::AddRealServer(vip.into(), real_server).into(),
+            LinkChange::Bind(vip.ip).into(),
+            Command::DeleteRealServer(vip.into(), gone).into(),
+            Command::DeleteVirtualServer(vip.into()).into(),
+        ]
+        .into_iter()
+        .collect();
+        let troubles =
+            ["API server: nodes not watched for 3 s: forbidden; what is programmed stays".to_owned()];
+        assert_documented("diff", &pretty(&Shape::of(&plan, &troubles)));
+    }
+}

@@ -1,0 +1,115 @@
+//! A status in which everything has something to say.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
+use reconciler::{Drain, LastSync, Report, Standing, Trigger};
+use watcher::{
+    OperationKind,
+    api::{PastFailure, Watch, WatchState},
+};
+
+use crate::{
+    advice::{Advice, Cause, Severity},
+    config::VipBinding,
+    control::{About, Kernel, Source, Status},
+};
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+/// All that can be.
+pub(in crate::cli) fn status() -> Status {
+    Status { daemon: daemon(), programmed: programmed(), advice: advice() }
+}
+
+fn daemon() -> About {
+    let watch = |resource: &str, state, age, last_failure| Watch {
+        resource: resource.to_owned(),
+        state,
+        age: seconds(age),
+        last_failure,
+    };
+    let failure = |age| {
+        let cause = "the server answered 503 Service Unavailable".to_owned();
+        Some(PastFailure { cause, age: seconds(age) })
+    };
+    About {
+        version: "0.1.0".to_owned(),
+        node: "node-1".to_owned(),
+        uptime: seconds(11_520.0),
+        source: Source::ApiServer {
+            address: "10.0.0.1:6443".to_owned(),
+            watches: vec![
+                watch("endpointslices", WatchState::Failing, 42.5, failure(3.25)),
+                watch("nodes", WatchState::Watching, 11_519.5, None),
+                watch("services", WatchState::Watching, 600.0, failure(601.5)),
+            ],
+        },
+        kernel: Some(Kernel {
+            release: "5.4.0-216-generic".to_owned(),
+            ipvs: "1.2.1".to_owned(),
+            families: Family::BOTH.into(),
+            vip_binding: VipBinding::Address,
+            scheduler: Scheduler::RR,
+            lacks: vec!["sets of intervals of concatenations (nft_set_pipapo, Linux 5.6), IPv4".to_owned()],
+        }),
+    }
+}
+
+fn programmed() -> reconciler::Status {
+    let draining = |last| Drain {
+        service: Some("default/web".parse().unwrap()),
+        virtual_server: ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 },
+        real_server: RealServerAddress { ip: [10, 244, 1, last].into(), port: 8080 },
+        age: seconds(61.5),
+    };
+    let changed = Report {
+        done: 4,
+        done_by_kind: BTreeMap::from([
+            (OperationKind::AddVirtualServer, 1),
+            (OperationKind::AddRealServer, 3),
+        ]),
+        took: seconds(0.002),
+        ..Report::of_nothing(Trigger::Change)
+    };
+    let failed = Report {
+        full: true,
+        repairs: (1..=6).map(|vip| format!("bind 10.96.0.{vip}")).collect(),
+        failures: vec!["add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)".to_owned()],
+        failed: 1,
+        took: seconds(0.25),
+        ..Report::of_nothing(Trigger::Period)
+    };
+    reconciler::Status {
+        synced: false,
+        standing: Standing::Failing,
+        standing_for: seconds(42.0),
+        virtual_servers: 12,
+        real_servers: 40,
+        vips: 6,
+        draining: 2,
+        longest_drain: seconds(61.5),
+        drains: vec![draining(7), Drain { service: None, ..draining(8) }],
+        scheduler_changes: 240,
+        problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
+        last_sync: Some(LastSync { report: failed.clone(), age: seconds(3.25) }),
+        last_change: Some(LastSync { report: changed, age: seconds(725.0) }),
+        last_full_sync: Some(LastSync { report: failed, age: seconds(3.25) }),
+    }
+}
+
+fn advice() -> Vec<Advice> {
+    let advice = |severity, cause, subject: &str, what: &str, remedy: &str| Advice {
+        severity,
+        cause,
+        subject: subject.to_owned(),
+        what: what.to_owned(),
+        remedy: remedy.to_owned(),
+    };
+    vec![
+        advice(Severity::Warning, Cause::HostFirewall, "ip filter INPUT", "it drops", "open it"),
+        advice(Severity::Note, Cause::Timeouts, "tcp", "IPVS forgets idle connections", "keepalives"),
+    ]
+}

@@ -1,0 +1,186 @@
+//! How the daemon stands, in the order in which one asks at night: is all well, since when, what was done last, and
+//! what is wrong with which remedy.
+
+use std::fmt::Write;
+
+use reconciler::{Drain, LastSync, Standing, Trigger};
+use watcher::api::{Watch, WatchState};
+
+use super::super::{ago::Time, resync::summary};
+use crate::{
+    advice::{Advice, Severity},
+    config::VipBinding,
+    control::{About, Kernel, Source, Status},
+};
+
+/// So many of the last sync's repairs are printed: a flushed ruleset is thousands of them.
+const FIRST_REPAIRS: usize = 5;
+/// So many draining real servers are printed: a rollout can have hundreds.
+const FIRST_DRAINS: usize = 5;
+
+pub(super) fn text(status: &Status) -> String {
+    let Status { daemon, programmed, advice } = status;
+    let mut lines = Lines::default();
+    lines.daemon(daemon);
+    lines.programmed(programmed);
+    lines.source(&daemon.source);
+    if let Some(kernel) = &daemon.kernel {
+        lines.kernel(kernel);
+    }
+    lines.troubles(programmed, advice);
+    lines.0
+}
+
+/// Each with what it is about before it, if that is not what the line before was about.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn line(&mut self, about: &str, words: &str) {
+        let about = if about.is_empty() { String::new() } else { format!("{about}:") };
+        let _ = writeln!(self.0, "{about:<16} {words}");
+    }
+
+    fn daemon(&mut self, About { version, node, uptime, .. }: &About) {
+        self.line("kube-ipvs", &format!("{version} on {node} for {}", Time(*uptime)));
+    }
+
+    fn programmed(&mut self, status: &reconciler::Status) {
+        self.line("synced", &synced(status));
+        self.line("virtual servers", &status.virtual_servers.to_string());
+        self.line("real servers", &status.real_servers.to_string());
+        self.line("VIPs", &status.vips.to_string());
+        self.draining(status);
+        let last_sync = status.last_sync.as_ref();
+        self.line("last sync", &last_sync.map_or("none yet".to_owned(), sync));
+        if let Some(changed) = &status.last_change {
+            self.line("last change", &change(changed));
+        }
+        let last_full = status.last_full_sync.as_ref().map_or("none yet".to_owned(), |last| {
+            format!("{} ago; `kube-ipvs resync` reads the kernel now", Time(last.age))
+        });
+        self.line("last full look", &last_full);
+        if status.scheduler_changes > 0 {
+            self.line("schedulers", &format!("{} still to be changed", status.scheduler_changes));
+        }
+    }
+
+    fn draining(&mut self, status: &reconciler::Status) {
+        if status.draining == 0 {
+            return self.line("draining", "0");
+        }
+        let longest = Time(status.longest_drain);
+        self.line("draining", &format!("{}, the first for {longest}", status.draining));
+        let listed = status.drains.iter().take(FIRST_DRAINS);
+        for Drain { service, virtual_server, real_server, age } in listed.clone() {
+            let service = service.as_ref().map_or("no Service any more".to_owned(), ToString::to_string);
+            self.line("", &format!("{real_server} for {}, of {virtual_server}, {service}", Time(*age)));
+        }
+        match status.draining.saturating_sub(listed.len()) {
+            0 => {}
+            more => self.line("", &format!("and {more} more")),
+        }
+    }
+
+    fn source(&mut self, source: &Source) {
+        match source {
+            Source::Manifests { directory } => self.line("manifests", &directory.display().to_string()),
+            Source::ApiServer { address, watches } => {
+                self.line("API server", address);
+                for watch in watches {
+                    self.watch(watch);
+                }
+            }
+        }
+    }
+
+    fn watch(&mut self, Watch { resource, state, age, last_failure }: &Watch) {
+        let state = match state {
+            WatchState::Listing => "being listed",
+            WatchState::Watching => "watched",
+            WatchState::Failing => "NOT watched",
+        };
+        let mut words = format!("{resource} {state} for {}", Time(*age));
+        if let Some(failure) = last_failure {
+            let _ = write!(words, "; last failure {} ago: {}", Time(failure.age), failure.cause);
+        }
+        self.line("", &words);
+    }
+
+    fn kernel(&mut self, kernel: &Kernel) {
+        let Kernel { release, ipvs, families, vip_binding, scheduler, lacks } = kernel;
+        let families: Vec<_> = families.iter().map(ToString::to_string).collect();
+        let binding = match vip_binding {
+            VipBinding::Address => "addresses",
+            VipBinding::Route => "routes",
+        };
+        let families = families.join(" and ");
+        self.line(
+            "kernel",
+            &format!("{release}, IPVS {ipvs}; {families}; VIPs as {binding}; scheduler {scheduler}"),
+        );
+        for feature in lacks {
+            self.line("kernel lacks", feature);
+        }
+    }
+
+    fn troubles(&mut self, status: &reconciler::Status, advice: &[Advice]) {
+        for repair in status.last_sync.iter().flat_map(|last| &last.report.repairs).take(FIRST_REPAIRS) {
+            self.line("repaired", repair);
+        }
+        for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
+            self.line("failed", failure);
+        }
+        for problem in &status.problems {
+            self.line("problem", problem);
+        }
+        for advice in advice {
+            let about = match advice.severity {
+                Severity::Warning => "warning",
+                Severity::Note => "note",
+            };
+            self.line(about, &advice.to_string());
+        }
+    }
+}
+
+/// Whether, since when, and if not, why not.
+fn synced(status: &reconciler::Status) -> String {
+    let time = Time(status.standing_for);
+    match status.standing {
+        Standing::Synced => format!("yes, for {time}"),
+        Standing::Behind => format!("no, a change waits for {time}"),
+        Standing::Failing => format!("no, something fails for {time}"),
+        Standing::NotListed => format!("no, Services and EndpointSlices are not listed yet, for {time}"),
+    }
+}
+
+fn sync(LastSync { report, age }: &LastSync) -> String {
+    format!("{} ago, {}: {}", Time(*age), cause(report.trigger), summary(report))
+}
+
+/// What the last sync that did something did.
+fn change(LastSync { report, age }: &LastSync) -> String {
+    let counts: Vec<_> =
+        report.done_by_kind.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
+    format!("{} ago, {}: {}", Time(*age), cause(report.trigger), counts.join(", "))
+}
+
+/// Why a sync ran.
+fn cause(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Start => "at the start",
+        Trigger::Change => "after a change",
+        Trigger::Period => "for the period",
+        Trigger::KernelEvent => "after a change of kube-ipvs0",
+        Trigger::TablesChanged => "after a change of our nf_tables tables",
+        Trigger::NodeAddresses => "after a change of the node's addresses",
+        Trigger::Retry => "after a failure",
+        Trigger::Forced => "on request",
+        Trigger::Drain => "for draining real servers",
+        Trigger::Continue => "for more schedulers",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+use std::time::Duration;
+
+use super::{super::sample, *};
+
+#[test]
+fn the_status_tells_first_whether_all_is_well_and_last_what_is_wrong_with_its_remedy() {
+    let mut status = sample::status();
+    let expected = "\
+kube-ipvs:       0.1.0 on node-1 for 3 h 12 min
+synced:          no, something fails for 42 s
+virtual servers: 12
+real servers:    40
+VIPs:            6
+draining:        2, the first for 61 s
+                 10.244.1.7:8080 for 61 s, of TCP 10.96.0.10:80, default/web
+                 10.244.1.8:8080 for 61 s, of TCP 10.96.0.10:80, no Service any more
+last sync:       3.2 s ago, for the period: 0 operations in 0.250 s, 1 failed
+last change:     12 min 5 s ago, after a change: add virtual server (1), add real server (3)
+last full look:  3.2 s ago; `kube-ipvs resync` reads the kernel now
+schedulers:      240 still to be changed
+API server:      10.0.0.1:6443
+                 endpointslices NOT watched for 42 s; last failure 3.2 s ago: the server answered 503 Service Unavailable
+                 nodes watched for 3 h 11 min
+                 services watched for 10 min 0 s; last failure 10 min 1 s ago: the server answered 503 Service Unavailable
+kernel:          5.4.0-216-generic, IPVS 1.2.1; IPv4 and IPv6; VIPs as addresses; scheduler rr
+kernel lacks:    sets of intervals of concatenations (nft_set_pipapo, Linux 5.6), IPv4
+repaired:        bind 10.96.0.1
+repaired:        bind 10.96.0.2
+repaired:        bind 10.96.0.3
+repaired:        bind 10.96.0.4
+repaired:        bind 10.96.0.5
+failed:          add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)
+problem:         default/web: spec.ports[1] is wrong
+warning:         it drops; remedy: open it
+note:            IPVS forgets idle connections; remedy: keepalives
+";
+    assert_eq!(text(&status), expected);
+
+    status.programmed = reconciler::Status::default();
+    status.advice.clear();
+    status.daemon.source = Source::Manifests { directory: "/etc/services".into() };
+    status.daemon.kernel = None;
+    let expected = "\
+kube-ipvs:       0.1.0 on node-1 for 3 h 12 min
+synced:          no, Services and EndpointSlices are not listed yet, for 0.0 s
+virtual servers: 0
+real servers:    0
+VIPs:            0
+draining:        0
+last sync:       none yet
+last full look:  none yet
+manifests:       /etc/services
+";
+    assert_eq!(text(&status), expected);
+}
+
+#[test]
+fn synced_has_the_answer_as_its_first_word() {
+    let said = |standing| {
+        let standing_for = Duration::from_secs(7_500);
+        synced(&reconciler::Status { standing, standing_for, ..reconciler::Status::default() })
+    };
+    assert_eq!(said(Standing::Synced), "yes, for 2 h 5 min");
+    assert_eq!(said(Standing::Behind), "no, a change waits for 2 h 5 min");
+}
+
+#[test]
+fn what_drains_is_listed_in_part_and_counted_as_a_whole() {
+    let mut status = sample::status().programmed;
+    let drain = status.drains[0].clone();
+    (status.draining, status.drains) = (100, vec![drain; 20]);
+    let mut lines = Lines::default();
+    lines.draining(&status);
+    assert_eq!(lines.0.lines().count(), 1 + FIRST_DRAINS + 1, "{}", lines.0);
+    assert!(lines.0.ends_with("and 95 more\n"), "{}", lines.0);
+}

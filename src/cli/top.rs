@@ -1,0 +1,140 @@
+//! `kube-ipvs top`: what goes through each Service and real server, again and again.
+//!
+//! A [`Sample`] is read from the kernel, a [`Meter`] makes a [`Frame`] of two of them, and a frame is drawn on the
+//! terminal or printed. The names of Services come from the daemon, if there is one.
+
+mod batch;
+mod column;
+mod counters;
+mod frame;
+#[cfg(test)]
+mod made_up;
+mod meter;
+mod names;
+mod sample;
+#[cfg(feature = "tui")]
+mod screen;
+mod table;
+
+use std::{
+    io::{self, IsTerminal},
+    num::NonZero,
+    path::PathBuf,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+use ipvs::KernelIpvs;
+
+use super::{
+    Format,
+    output::{self, Readers},
+};
+use crate::{control, preflight};
+use column::Column;
+use frame::Frame;
+use meter::Meter;
+use names::Names;
+use sample::Sample;
+
+/// The flags of the command.
+#[derive(clap::Args, Debug)]
+pub(super) struct Top {
+    /// Seconds from one look to the next; the kernel itself counts every two
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    delay: Duration,
+    /// Look so many times, then end
+    #[arg(short = 'n', long, value_name = "NUMBER")]
+    iterations: Option<NonZero<usize>>,
+    /// Print each look, as it does without a terminal
+    #[arg(short = 'b', long)]
+    batch: bool,
+    /// What comes first: the most of this, or names in their order
+    #[arg(long, value_name = "COLUMN", default_value = "bytes")]
+    sort: Column,
+    #[command(flatten)]
+    output: output::Args,
+    /// Where the daemon's control socket is
+    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
+    control_socket: PathBuf,
+}
+
+/// The shortest and the longest time between two looks, in seconds.
+const DELAYS: (f64, f64) = (0.1, 3600.0);
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let (shortest, longest) = DELAYS;
+    match text.parse::<f64>() {
+        Ok(seconds) if (shortest..=longest).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("from {shortest} to {longest}")),
+    }
+}
+
+/// Shows it until it is told to stop.
+pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
+    let Top { delay, iterations, batch, sort, output, control_socket } = top;
+    let looks = iterations.map_or(usize::MAX, NonZero::get);
+    let mut look =
+        Look { kernel: preflight::open_ipvs()?, names: Names::from(control_socket), meter: Meter::default() };
+    let draws = cfg!(feature = "tui") && !batch && output.format == Format::Text && is_terminal();
+    match draws {
+        #[cfg(feature = "tui")]
+        true => screen::show(&mut look, delay, looks, sort)?,
+        _ => print(&mut look, delay, looks, sort, output.format)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_terminal() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Looks at the kernel again and again.
+struct Look {
+    kernel: KernelIpvs,
+    names: Names,
+    meter: Meter,
+}
+
+impl Look {
+    /// What went through since the last look; `None` at the first.
+    fn take(&mut self) -> anyhow::Result<Option<Frame>> {
+        let sample = Sample::read(&mut self.kernel)?;
+        self.names.refresh(&sample, Instant::now());
+        Ok(self.meter.frame(&sample, &self.names))
+    }
+}
+
+fn print(look: &mut Look, delay: Duration, looks: usize, sort: Column, format: Format) -> anyhow::Result<()> {
+    look.take()?;
+    if let Some(why) = look.names.missing() {
+        eprintln!("kube-ipvs: addresses stand in place of Services: {why}");
+    }
+    for number in 0..looks {
+        thread::sleep(delay);
+        let Some(mut frame) = look.take()? else { continue };
+        frame.sort(sort);
+        let text = match format {
+            Format::Text => batch::text(&frame, number > 0),
+            Format::Json => batch::json(&frame)?,
+        };
+        if output::print_to_readers(&text)? == Readers::Gone {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_is_a_number_of_seconds_within_reason() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for odd in ["0", "-1", "nan", "inf", "1e9", "2s", ""] {
+            assert_eq!(seconds(odd), Err("from 0.1 to 3600".to_owned()), "{odd}");
+        }
+    }
+}

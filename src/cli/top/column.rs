@@ -1,0 +1,18 @@
+//! What rows are sorted by.
+
+/// What rows are sorted by: the most first, names in their order.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    /// The Service, or the address.
+    Name,
+    /// Connections that are established.
+    Active,
+    /// Connections in any other state.
+    Inactive,
+    /// New connections in a second.
+    Connections,
+    /// Packets in a second, both ways.
+    Packets,
+    /// Bytes in a second, both ways.
+    Bytes,
+}

@@ -1,0 +1,103 @@
+//! What one look shows.
+
+use std::{cmp::Ordering, time::Duration};
+
+use ipvs::{Id, Protocol, RealServerAddress};
+use serde::Serialize;
+use service::ObjectName;
+use watcher::seconds;
+
+use super::{
+    column::Column,
+    counters::{Counters, Rates},
+};
+
+/// What went through from one look to the next.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Frame {
+    /// The time between the two; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub(super) interval: Duration,
+    pub(super) services: Vec<ServiceRow>,
+}
+
+/// A Service with all its addresses and ports, or a virtual server that is no known Service's.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ServiceRow {
+    pub(super) service: Option<ObjectName>,
+    /// Sorted; more than one only of a Service.
+    pub(super) virtual_servers: Vec<Id>,
+    #[serde(flatten)]
+    pub(super) load: Load,
+    pub(super) real_servers: Vec<RealServerRow>,
+}
+
+/// A real server, at all virtual servers of its Service together.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct RealServerRow {
+    /// `None` of a firewall mark.
+    pub(super) protocol: Option<Protocol>,
+    pub(super) address: RealServerAddress,
+    #[serde(flatten)]
+    pub(super) load: Load,
+}
+
+/// What a server has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Load {
+    pub(super) active_connections: u64,
+    pub(super) inactive_connections: u64,
+    /// So far.
+    #[serde(flatten)]
+    pub(super) counters: Counters,
+    #[serde(flatten)]
+    pub(super) rates: Rates,
+}
+
+impl Frame {
+    /// Sorts Services, and the real servers of each.
+    pub(super) fn sort(&mut self, column: Column) {
+        self.services.sort_by(|a, b| a.load.compare(&b.load, column).then_with(|| a.name().cmp(&b.name())));
+        for row in &mut self.services {
+            let key = |server: &RealServerRow| (server.protocol, server.address);
+            row.real_servers
+                .sort_by(|a, b| a.load.compare(&b.load, column).then_with(|| key(a).cmp(&key(b))));
+        }
+    }
+}
+
+impl ServiceRow {
+    /// How it is called: the Service, or its address.
+    pub(super) fn name(&self) -> String {
+        match (&self.service, self.virtual_servers.first()) {
+            (Some(service), _) => service.to_string(),
+            (None, id) => id.map(Id::to_string).unwrap_or_default(),
+        }
+    }
+}
+
+impl RealServerRow {
+    /// Its address and protocol.
+    pub(super) fn name(&self) -> String {
+        match self.protocol {
+            Some(protocol) => format!("{protocol} {}", self.address),
+            None => self.address.to_string(),
+        }
+    }
+}
+
+impl Load {
+    /// The most first; names say nothing here.
+    fn compare(&self, other: &Self, column: Column) -> Ordering {
+        match column {
+            Column::Name => Ordering::Equal,
+            Column::Active => other.active_connections.cmp(&self.active_connections),
+            Column::Inactive => other.inactive_connections.cmp(&self.inactive_connections),
+            Column::Connections => {
+                other.rates.connections_per_second.total_cmp(&self.rates.connections_per_second)
+            }
+            Column::Packets => other.rates.packets().total_cmp(&self.rates.packets()),
+            Column::Bytes => other.rates.bytes().total_cmp(&self.rates.bytes()),
+        }
+    }
+}

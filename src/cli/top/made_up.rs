@@ -1,0 +1,91 @@
+//! Samples for tests.
+
+use std::time::{Duration, Instant};
+
+use ipvs::{
+    Id, ObservedRealServer, ObservedVirtualServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats,
+    VirtualServer,
+};
+
+use reconciler::Owned;
+
+use super::{frame::Frame, meter::Meter, names::Names, sample::Sample};
+
+/// `TCP 10.96.0.LAST:PORT`.
+pub(super) fn vip(last: u8, port: u16) -> ServiceAddress {
+    ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, last].into(), port }
+}
+
+/// So many packets both ways, of a hundred bytes in and a thousand out; a connection for each ten.
+pub(super) fn stats(packets: u64) -> Stats {
+    Stats {
+        connections: packets / 10,
+        packets_in: packets,
+        packets_out: packets,
+        bytes_in: 100 * packets,
+        bytes_out: 1000 * packets,
+        ..Stats::default()
+    }
+}
+
+/// With the packets of the virtual server, and of its real servers 10.244.0.LAST:8080 each the packets, which are its
+/// active connections too.
+pub(super) fn server(
+    id: impl Into<Id>,
+    packets: u64,
+    real_servers: &[(u8, u32)],
+) -> (ObservedVirtualServer, Vec<ObservedRealServer>) {
+    let config = VirtualServer::new(id, Scheduler::RR);
+    let real_server = |(last, packets): &(u8, u32)| ObservedRealServer {
+        config: RealServer::masquerade([10, 244, 0, *last].into(), 8080),
+        active_connections: *packets,
+        inactive_connections: 1,
+        persistent_connections: 0,
+        stats: stats(u64::from(*packets)),
+    };
+    let virtual_server = ObservedVirtualServer { config, stats: stats(packets) };
+    (virtual_server, real_servers.iter().map(real_server).collect())
+}
+
+/// Two addresses are of default/web, one of default/dns.
+pub(super) fn names() -> Names {
+    let owned =
+        |address, service: &str| Owned { address, service: service.parse().unwrap(), real_servers: 1 };
+    let mut names = Names::default();
+    names.learn(vec![
+        owned(vip(10, 80), "default/web"),
+        owned(vip(11, 80), "default/web"),
+        owned(vip(20, 53), "default/dns"),
+    ]);
+    names
+}
+
+/// What two samples, two seconds apart, make.
+pub(super) fn frame(
+    before: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
+    now: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
+) -> Frame {
+    let (begin, names, mut meter) = (Instant::now(), names(), Meter::default());
+    assert!(meter.frame(&Sample { at: begin, servers: before }, &names).is_none());
+    let later = Sample { at: begin + Duration::from_secs(2), servers: now };
+    meter.frame(&later, &names).unwrap()
+}
+
+/// The traffic of three Services, and of one that nobody knows.
+pub(super) fn traffic() -> Frame {
+    let mark = Id::Mark { family: ipvs::Family::V4, mark: 7 };
+    frame(
+        vec![
+            server(vip(10, 80), 100, &[(1, 60), (2, 40)]),
+            server(vip(11, 80), 0, &[(1, 0)]),
+            server(vip(20, 53), 0, &[]),
+            server(mark, 0, &[(9, 0)]),
+        ],
+        vec![
+            server(vip(10, 80), 300, &[(1, 160), (2, 140)]),
+            server(vip(11, 80), 100, &[(1, 100)]),
+            server(vip(20, 53), 3, &[(5, 3)]),
+            server(mark, 4_000_000, &[(9, 4_000_000)]),
+        ],
+    )
+}

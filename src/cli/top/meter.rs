@@ -1,0 +1,135 @@
+//! Two samples make a frame.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+
+use ipvs::{Id, ObservedRealServer, Protocol, RealServerAddress, Stats};
+use service::ObjectName;
+
+use super::{
+    counters::Counters,
+    frame::{Frame, Load, RealServerRow, ServiceRow},
+    names::Names,
+    sample::Sample,
+};
+
+/// Remembers the last sample. Each server is measured for itself before those of a Service are added up: one that goes
+/// takes its counters with it.
+#[derive(Default)]
+pub(super) struct Meter {
+    before: Option<Before>,
+}
+
+struct Before {
+    at: Instant,
+    counters: HashMap<Key, Counters>,
+}
+
+/// A virtual server, or one of its real servers.
+type Key = (Id, Option<RealServerAddress>);
+
+/// What is one row: a Service, or a virtual server that is no known Service's.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    Service(ObjectName),
+    VirtualServer(Id),
+}
+
+/// A row that is being added up.
+#[derive(Default)]
+struct Sum {
+    virtual_servers: Vec<Id>,
+    load: Tally,
+    real_servers: BTreeMap<(Option<Protocol>, RealServerAddress), Tally>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    active: u64,
+    inactive: u64,
+    counters: Counters,
+    /// Since the last sample.
+    news: Counters,
+}
+
+impl Meter {
+    /// Takes note of a sample, and says what went through since the one before; `None` for the first.
+    pub(super) fn frame(&mut self, sample: &Sample, names: &Names) -> Option<Frame> {
+        let mut now = HashMap::with_capacity(self.before.as_ref().map_or(0, |before| before.counters.len()));
+        let mut sums: BTreeMap<Group, Sum> = BTreeMap::new();
+        // One that was not there has counted all that it has since.
+        let mut measure = |key: Key, stats: &Stats| {
+            let counters = Counters::of(stats);
+            now.insert(key, counters);
+            let before = self.before.as_ref().and_then(|before| before.counters.get(&key));
+            (counters, counters.since(before.copied().unwrap_or_default()))
+        };
+        for (virtual_server, real_servers) in &sample.servers {
+            let id = virtual_server.config.id;
+            let (address, protocol) = match id {
+                Id::Address(address) => (Some(address), Some(address.protocol)),
+                Id::Mark { .. } => (None, None),
+            };
+            let service = address.and_then(|address| names.of(&address)).cloned();
+            let sum = sums.entry(service.map_or(Group::VirtualServer(id), Group::Service)).or_default();
+            sum.virtual_servers.push(id);
+            sum.load.count(measure((id, None), &virtual_server.stats));
+            for server in real_servers {
+                let address = server.config.address;
+                sum.load.connect(server);
+                let tally = sum.real_servers.entry((protocol, address)).or_default();
+                tally.connect(server);
+                tally.count(measure((id, Some(address)), &server.stats));
+            }
+        }
+        let before = self.before.replace(Before { at: sample.at, counters: now })?;
+        let interval = sample.at.saturating_duration_since(before.at);
+        let services = sums.into_iter().map(|(group, sum)| sum.row(group, interval)).collect();
+        Some(Frame { interval, services })
+    }
+}
+
+impl Tally {
+    fn count(&mut self, (counters, news): (Counters, Counters)) {
+        self.counters += counters;
+        self.news += news;
+    }
+
+    fn connect(&mut self, server: &ObservedRealServer) {
+        self.active += u64::from(server.active_connections);
+        self.inactive += u64::from(server.inactive_connections);
+    }
+
+    fn load(self, interval: Duration) -> Load {
+        let Self { active, inactive, counters, news } = self;
+        Load {
+            active_connections: active,
+            inactive_connections: inactive,
+            counters,
+            rates: news.in_a_second(interval),
+        }
+    }
+}
+
+impl Sum {
+    fn row(self, group: Group, interval: Duration) -> ServiceRow {
+        let Self { mut virtual_servers, load, real_servers } = self;
+        virtual_servers.sort_unstable();
+        let real_servers = real_servers.into_iter().map(|((protocol, address), tally)| RealServerRow {
+            protocol,
+            address,
+            load: tally.load(interval),
+        });
+        ServiceRow {
+            service: if let Group::Service(service) = group { Some(service) } else { None },
+            virtual_servers,
+            load: load.load(interval),
+            real_servers: real_servers.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

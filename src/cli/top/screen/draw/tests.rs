@@ -1,0 +1,143 @@
+use std::time::Duration;
+
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
+};
+
+use super::{
+    super::{super::made_up::traffic, view::Next},
+    *,
+};
+
+/// A view of the made-up traffic.
+fn view() -> View {
+    let mut view = View::new(Column::Bytes, Duration::from_secs(2));
+    view.see(traffic(), None);
+    view
+}
+
+fn press(view: &mut View, keys: &str) {
+    for key in keys.chars() {
+        let code = match key {
+            '\n' => KeyCode::Enter,
+            '\x1b' => KeyCode::Esc,
+            'v' => KeyCode::Down,
+            'V' => KeyCode::End,
+            letter => KeyCode::Char(letter),
+        };
+        assert_eq!(view.press(KeyEvent::new(code, KeyModifiers::NONE)), Next::Show);
+    }
+}
+
+/// What is on a terminal of this height, without the blanks at the ends of lines.
+fn drawn(view: &mut View, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(86, height)).unwrap();
+    terminal.draw(|frame| draw(view, frame)).unwrap();
+    let quoted = terminal.backend().to_string();
+    let lines: Vec<_> = quoted.lines().map(|line| line.trim_matches('"').trim_end()).collect();
+    lines.join("\n") + "\n"
+}
+
+/// The names of the rows that are on it.
+fn names(view: &mut View, height: u16) -> Vec<String> {
+    let text = drawn(view, height);
+    let rows: Vec<_> = text.lines().skip(2).collect();
+    let name = |row: &&str| row.get(..24).map(|name| name.trim_end().to_owned());
+    rows.iter().take(rows.len() - 1).filter_map(name).filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn services_are_a_table_with_a_title_above_and_the_keys_below() {
+    let expected = "\
+kube-ipvs top: 2.0 s, Services 3, real servers 4, active connections 4000403
+SERVICE                       ACTIVE   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT
+FWM 7                        4000000       1  200.0k     2.0M    2.0M   200.0M    2.0G
+default/web                      400       3      15      150     150    15.0k  150.0k
+default/dns                        3       1       0      1.5     1.5      150    1500
+
+q quit  h help  / filter  r real servers  sort: n a i c p b
+";
+    assert_eq!(drawn(&mut view(), 7), expected);
+}
+
+#[test]
+fn before_the_second_look_there_is_nothing_to_show_but_that_it_is_looked() {
+    let mut view = View::new(Column::Bytes, Duration::from_secs(2));
+    assert!(drawn(&mut view, 5).starts_with("kube-ipvs top: looking for 2.0 s\n"));
+}
+
+#[test]
+fn letters_sort_and_r_shows_the_real_servers() {
+    let mut view = view();
+    press(&mut view, "i");
+    assert_eq!(names(&mut view, 7), ["default/web", "FWM 7", "default/dns"]);
+    press(&mut view, "nr");
+    assert_eq!(
+        names(&mut view, 10),
+        [
+            "FWM 7",
+            "  -> 10.244.0.9:8080",
+            "default/dns",
+            "  -> TCP 10.244.0.5:8080",
+            "default/web",
+            "  -> TCP 10.244.0.1:8080",
+            "  -> TCP 10.244.0.2:8080"
+        ]
+    );
+}
+
+#[test]
+fn a_filter_is_typed_and_taken_away() {
+    let mut view = view();
+    press(&mut view, "/default/wq");
+    assert!(drawn(&mut view, 6).ends_with("/default/wq_\n"), "q is a letter here");
+    view.press(KeyEvent::new(KeyCode::Backspace, KeyModifiers::NONE));
+    press(&mut view, "\n");
+    assert_eq!(names(&mut view, 6), ["default/web"]);
+    assert!(drawn(&mut view, 6).ends_with("only with \"default/w\"; Esc shows all\n"));
+    press(&mut view, "\x1b");
+    assert_eq!(names(&mut view, 6).len(), 3);
+}
+
+#[test]
+fn what_does_not_fit_is_scrolled_to_and_no_further_than_its_end() {
+    let mut view = view();
+    press(&mut view, "r");
+    assert_eq!(names(&mut view, 6), ["FWM 7", "  -> 10.244.0.9:8080", "default/web"]);
+    press(&mut view, "v");
+    assert_eq!(names(&mut view, 6)[0], "  -> 10.244.0.9:8080");
+    press(&mut view, "Vv");
+    assert_eq!(names(&mut view, 6), ["  -> TCP 10.244.0.2:8080", "default/dns", "  -> TCP 10.244.0.5:8080"]);
+}
+
+#[test]
+fn a_terminal_of_any_size_is_drawn_on() {
+    let mut view = view();
+    for (width, height) in [(1, 1), (2, 2), (20, 3), (300, 100)] {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(&mut view, frame)).unwrap();
+    }
+}
+
+#[test]
+fn help_explains_every_key_and_q_and_control_c_quit() {
+    let mut view = view();
+    press(&mut view, "?");
+    let help = drawn(&mut view, 20);
+    for words in ["q, Ctrl-C", "n  ", "a, i", "c, p, b", "r  ", "/  ", "h, ?"] {
+        assert!(help.contains(words), "{words} in:\n{help}");
+    }
+    press(&mut view, "\x1b");
+    assert!(drawn(&mut view, 20).contains("default/web"));
+    assert_eq!(view.press(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE)), Next::Quit);
+    assert_eq!(view.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Next::Quit);
+}
+
+#[test]
+fn without_the_daemon_the_last_line_says_why_there_are_addresses() {
+    let mut view = view();
+    view.see(traffic(), Some("no daemon answers"));
+    assert!(drawn(&mut view, 6).ends_with("\naddresses stand in place of Services: no daemon answers\n"));
+}

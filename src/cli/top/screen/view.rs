@@ -1,0 +1,167 @@
+//! What is looked at, and what keys change of it. Knows no terminal.
+
+use std::time::Duration;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::super::{
+    column::Column,
+    frame::Frame,
+    table::{self, Cells},
+};
+
+/// What is looked at.
+pub(super) struct View {
+    frame: Option<Frame>,
+    delay: Duration,
+    sort: Column,
+    /// Whether they are shown below their Services.
+    real_servers: bool,
+    /// Only Services with this in their names.
+    filter: String,
+    typing: bool,
+    help: bool,
+    /// How many lines are above the first that is shown.
+    above: usize,
+    /// How many lines fit.
+    height: usize,
+    missing: Option<String>,
+}
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Show,
+    Quit,
+}
+
+impl View {
+    pub(super) fn new(sort: Column, delay: Duration) -> Self {
+        Self {
+            frame: None,
+            delay,
+            sort,
+            real_servers: false,
+            filter: String::new(),
+            typing: false,
+            help: false,
+            above: 0,
+            height: 0,
+            missing: None,
+        }
+    }
+
+    /// A new frame, and why the names of Services are not known if they are not.
+    pub(super) fn see(&mut self, mut frame: Frame, missing: Option<&str>) {
+        frame.sort(self.sort);
+        self.frame = Some(frame);
+        self.missing = missing.map(str::to_owned);
+    }
+
+    /// A key.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Next {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return if key.code == KeyCode::Char('c') { Next::Quit } else { Next::Show };
+        }
+        if self.typing {
+            self.type_filter(key.code);
+            return Next::Show;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Next::Quit,
+            KeyCode::Char('h' | '?') => self.help = !self.help,
+            KeyCode::Esc if self.help => self.help = false,
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Char('/') => self.typing = true,
+            KeyCode::Char('r') => self.real_servers = !self.real_servers,
+            KeyCode::Char(letter) => self.sort_by(letter),
+            KeyCode::Up => self.above = self.above.saturating_sub(1),
+            KeyCode::Down => self.above = self.above.saturating_add(1),
+            KeyCode::PageUp => self.above = self.above.saturating_sub(self.height),
+            KeyCode::PageDown => self.above = self.above.saturating_add(self.height),
+            KeyCode::Home => self.above = 0,
+            KeyCode::End => self.above = usize::MAX,
+            _ => {}
+        }
+        Next::Show
+    }
+
+    fn type_filter(&mut self, key: KeyCode) {
+        self.above = 0;
+        match key {
+            KeyCode::Char(letter) => self.filter.push(letter),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Enter => self.typing = false,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.typing = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn sort_by(&mut self, letter: char) {
+        self.sort = match letter {
+            'n' => Column::Name,
+            'a' => Column::Active,
+            'i' => Column::Inactive,
+            'c' => Column::Connections,
+            'p' => Column::Packets,
+            'b' => Column::Bytes,
+            _ => return,
+        };
+        if let Some(frame) = &mut self.frame {
+            frame.sort(self.sort);
+        }
+    }
+
+    /// The lines that fit into this height.
+    pub(super) fn lines(&mut self, height: usize) -> Vec<Cells<String>> {
+        let Some(frame) = &self.frame else { return Vec::new() };
+        let is_wanted = |name: &str| name.contains(&self.filter);
+        let count = frame.services.iter().filter(|row| is_wanted(&row.name()));
+        let count: usize =
+            count.map(|row| 1 + if self.real_servers { row.real_servers.len() } else { 0 }).sum();
+        self.height = height;
+        self.above = self.above.min(count.saturating_sub(height));
+        table::lines(frame, self.real_servers, is_wanted).skip(self.above).take(height).collect()
+    }
+
+    /// What stands above the table.
+    pub(super) fn title(&self) -> String {
+        let Some(frame) = &self.frame else {
+            return format!("kube-ipvs top: looking for {:.1} s", self.delay.as_secs_f64());
+        };
+        let active: u64 = frame.services.iter().map(|row| row.load.active_connections).sum();
+        let real_servers: usize = frame.services.iter().map(|row| row.real_servers.len()).sum();
+        format!(
+            "kube-ipvs top: {:.1} s, Services {}, real servers {real_servers}, active connections {active}",
+            frame.interval.as_secs_f64(),
+            frame.services.len(),
+        )
+    }
+
+    /// What stands below it.
+    pub(super) fn foot(&self) -> String {
+        let missing =
+            || self.missing.as_ref().map(|why| format!("addresses stand in place of Services: {why}"));
+        if self.typing {
+            format!("/{}_", self.filter)
+        } else if !self.filter.is_empty() {
+            format!("only with {:?}; Esc shows all", self.filter)
+        } else {
+            missing()
+                .unwrap_or_else(|| "q quit  h help  / filter  r real servers  sort: n a i c p b".to_owned())
+        }
+    }
+
+    /// Whether the keys are to be explained.
+    pub(super) fn help(&self) -> bool {
+        self.help
+    }
+
+    /// Which column is sorted by.
+    pub(super) fn sort(&self) -> Column {
+        self.sort
+    }
+}

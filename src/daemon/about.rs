@@ -1,0 +1,56 @@
+//! What the daemon says of itself, whoever it answers.
+
+use std::{path::PathBuf, time::Instant};
+
+use watcher::api::Watches;
+
+use super::source::Source;
+use crate::control;
+
+/// What it knows of itself.
+#[derive(Clone)]
+pub(super) struct About {
+    node_name: String,
+    begin: Instant,
+    source: Kind,
+    kernel: Option<control::Kernel>,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Api { address: String, watches: Watches },
+    Directory(PathBuf),
+}
+
+impl About {
+    /// Of a daemon that is the node's proxy since `begin`, and what it hears from its source is in `watches`.
+    pub(super) fn new(node_name: &str, begin: Instant, source: &Source, watches: &Watches) -> Self {
+        let source = match source {
+            Source::Api(server) => Kind::Api { address: server.address.clone(), watches: watches.clone() },
+            Source::Directory(path) => Kind::Directory(path.clone()),
+        };
+        Self { node_name: node_name.to_owned(), begin, source, kernel: None }
+    }
+
+    /// The same with the kernel that it writes to.
+    pub(super) fn with(self, kernel: control::Kernel) -> Self {
+        Self { kernel: Some(kernel), ..self }
+    }
+
+    /// As it stands now.
+    pub(super) fn now(&self) -> control::About {
+        let source = match &self.source {
+            Kind::Api { address, watches } => {
+                control::Source::ApiServer { address: address.clone(), watches: watches.all() }
+            }
+            Kind::Directory(path) => control::Source::Manifests { directory: path.clone() },
+        };
+        control::About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: self.node_name.clone(),
+            uptime: self.begin.elapsed(),
+            source,
+            kernel: self.kernel.clone(),
+        }
+    }
+}
