@@ -255,6 +255,23 @@ fn an_unknown_field_is_a_warning_and_what_has_no_effect_is_another() {
     assert!(lines[2].starts_with("kube-ipvs: kubeconfig "), "{said}");
 }
 
+/// docs/install.md says so of Kubermatic, whose addon writes these fields of former versions of kube-proxy.
+#[test]
+fn fields_of_former_versions_are_named_and_what_is_beside_them_counts() {
+    let content = KUBEADM_CONFIG.replace("  maxPerCore: null\n  min: null\n", "  max: null\n  min: 524288\n");
+    let content = format!("{content}resourceContainer: /kube-proxy\nudpIdleTimeout: 250ms\n");
+    let (directory, path) = file("config.conf", &content);
+    let written = directory.path().join("written");
+    let output =
+        kube_ipvs(&["--config", path.to_str().unwrap(), "--write-config-to", written.to_str().unwrap()]);
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    for field in ["conntrack.max", "resourceContainer", "udpIdleTimeout"] {
+        assert_eq!(said.matches(&format!("unknown field {field} is ignored")).count(), 1, "{field}: {said}");
+    }
+    assert!(fs::read_to_string(written).unwrap().contains("  min: 524288\n"));
+}
+
 /// Nothing is removed here: the last argument of each cannot be.
 #[test]
 fn a_cleanup_spares_what_file_and_flag_say_and_takes_the_file_of_any_mode() {

@@ -123,8 +123,9 @@ fn a_host_that_drops_what_it_does_not_know_is_told_once_until_somebody_writes_th
     let status = cluster.daemon().ask(node, "status").unwrap();
     assert!(status.contains("synced:          yes"), "what is programmed is as it should be: {status}");
 
-    // As the README has it.
-    let by_hand = include_str!("../README.md").lines().filter_map(|line| line.strip_prefix("$ nft insert "));
+    // As docs/node.md has it.
+    let by_hand =
+        include_str!("../docs/node.md").lines().filter_map(|line| line.strip_prefix("$ nft insert "));
     let by_hand: Vec<_> = by_hand.map(|rule| format!("nft insert {rule}")).collect();
     assert_eq!(by_hand.len(), 4, "{by_hand:?}");
     node.run("sh", &["-ec", &by_hand.join("\n")]).unwrap();

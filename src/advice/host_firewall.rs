@@ -97,7 +97,7 @@ fn warn(chains: &mut impl Chains) -> Result<Vec<Advice>, Error> {
 }
 
 /// Which packets a rule accepts cannot be told in general; that it is meant for ours, its comment says.
-const BY_HAND: &str = "rules of your own whose comment begins with kube-ipvs (the README has them)";
+const BY_HAND: &str = "rules of your own whose comment begins with kube-ipvs (docs/node.md has them)";
 
 fn drops(ClosedChain { chain, how, .. }: &ClosedChain) -> Advice {
     let ours = match chain.hook {
@@ -233,7 +233,7 @@ mod tests {
         let what = "the host's firewall may drop what is sent to VIPs and NodePorts, in its chain \
              ip filter INPUT: policy drop";
         let remedy = "--host-firewall=accept, or rules of your own whose comment begins with kube-ipvs \
-             (the README has them)";
+             (docs/node.md has them)";
         let expected = [(Severity::Warning, what.to_owned(), remedy.to_owned())];
         assert_eq!(said(&mut host, HostFirewall::Warn), expected);
         assert_eq!(host.chains[0].1, Accepts::Nothing);

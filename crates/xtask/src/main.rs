@@ -94,3 +94,36 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+    use super::*;
+
+    /// The words after `cargo xtask`, wherever a document shows such a command; quotes and comments cut off. What has
+    /// a colon names a fault of `chaos`, as docs/faults.md does.
+    fn shown(text: &str) -> impl Iterator<Item = Vec<&str>> {
+        let commands = text.split("cargo xtask ").skip(1);
+        let commands = commands.map(|rest| rest.split(['`', '#', '\n', '"']).next().unwrap_or_default());
+        let commands = commands.filter(|command| !command.contains(": "));
+        commands.map(|command| command.split_whitespace().map(|word| word.trim_matches('\'')).collect())
+    }
+
+    #[test]
+    fn every_command_that_a_document_shows_is_one_of_ours() {
+        let root = workspace::root();
+        let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
+        let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+        let mut seen = 0;
+        for page in pages.chain([root.join("README.md"), root.join("CONTRIBUTING.md")]) {
+            for words in shown(&std::fs::read_to_string(&page).unwrap()) {
+                seen += 1;
+                if let Err(error) = CommandLine::try_parse_from(["cargo xtask"].iter().chain(&words)) {
+                    assert!(!error.use_stderr(), "{}: {words:?}: {error}", page.display());
+                }
+            }
+        }
+        assert!(seen > 30, "{seen}");
+    }
+}

@@ -27,7 +27,7 @@ pub enum Error {
     /// The host forwards nothing else.
     #[error(
         "without it the host's chain FORWARD drops what pods answer; with --host-firewall=accept, or rules of your \
-         own (the README has them), it goes at the next start"
+         own (docs/node.md has them), it goes at the next start"
     )]
     Forwards,
     /// Some rule still looks into the set.

@@ -97,9 +97,11 @@ fn tier<T>(
     report
 }
 
-/// The binaries, and the directories they may read test data from.
+/// The binaries, and what they may read: test data, manifests, the documents whose commands are tried.
 fn files(tests: &[TestBinary], daemon: &Path) -> Vec<std::path::PathBuf> {
-    let mut files = vec![daemon.to_owned(), workspace::root().join("manifests")];
+    let read = ["manifests", "docs", "README.md"].map(|path| workspace::root().join(path));
+    let mut files = vec![daemon.to_owned()];
+    files.extend(read);
     for test in tests {
         files.extend([test.executable.clone(), test.directory.join("tests")]);
     }

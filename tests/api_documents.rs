@@ -1,0 +1,124 @@
+//! The commands of README.md and docs for a cluster, with the real kubectl and Helm, at a real kube-apiserver.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+mod documents;
+
+use std::{
+    path::PathBuf,
+    process::{Command as Process, Output},
+};
+
+use documents::Command;
+use testkit::{control_plane::ControlPlane, daemon::eventually};
+
+/// What an API server without nodes can do. `exec`, `logs` and `rollout` want pods that run.
+const WITHOUT_NODES: [&str; 5] = ["apply", "delete", "get", "patch", "set"];
+
+/// Of kinds that no API server has by itself: the Prometheus operator brings them. They are built, and not applied.
+const OF_OTHERS_KINDS: &str = "apply -k manifests/monitoring";
+
+/// What is on the cluster before a command: kubeadm's kube-proxy, and ours.
+const BEFORE: &str = "kubectl apply -k manifests/kubeadm && kubectl apply -k manifests &&
+    kubectl -n kube-system create configmap kube-proxy --from-literal=config.conf='mode: ipvs
+    ipvs: {excludeCIDRs: null}' --dry-run=client -o yaml | kubectl apply -f -";
+
+/// The programs that an operator has.
+struct Clients {
+    programs: PathBuf,
+    /// What they may write to, instead of the home directory.
+    home: tempfile::TempDir,
+}
+
+impl Clients {
+    /// `None`, said as a skip, where there are none.
+    fn new() -> Option<Self> {
+        let Some(programs) = std::env::var_os("KUBE_IPVS_TEST_CLIENTS") else {
+            println!("SKIP: no kubectl and helm: KUBE_IPVS_TEST_CLIENTS is not set");
+            return None;
+        };
+        Some(Self { programs: programs.into(), home: tempfile::tempdir().unwrap() })
+    }
+
+    /// A script in the root of the repository.
+    fn run(&self, script: &str, kubeconfig: &str) -> Output {
+        let path = std::env::var("PATH").unwrap_or_default();
+        Process::new("sh")
+            .args(["-c", script])
+            .current_dir(documents::root())
+            .env("PATH", format!("{}:{path}", self.programs.display()))
+            .env("HOME", self.home.path())
+            .env("KUBECONFIG", kubeconfig)
+            .output()
+            .unwrap()
+    }
+}
+
+/// The commands of these programs.
+fn commands(programs: &[&str]) -> Vec<Command> {
+    let documents = documents::for_operators();
+    let commands = documents.iter().flat_map(Command::all);
+    commands.filter(|command| programs.contains(&command.program())).collect()
+}
+
+/// The command, asked for its help: words and flags that it does not have are refused all the same.
+fn with_help(command: &str) -> String {
+    let end = [" -- ", " | "].iter().filter_map(|end| command.find(end)).min().unwrap_or(command.len());
+    format!("{} --help", &command.get(..end).unwrap())
+}
+
+#[test]
+#[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
+fn kubectl_and_helm_know_every_word_and_flag_of_the_documents() {
+    let Some(clients) = Clients::new() else { return };
+    let is_known = |script: &str| {
+        let output = clients.run(&with_help(script), "/nonexistent");
+        let help = String::from_utf8_lossy(&output.stdout).into_owned();
+        let usage = help.split("Usage:\n").nth(1).and_then(|rest| rest.lines().next()).unwrap_or_default();
+        let is_known = output.status.success() && !usage.is_empty() && !usage.contains("SUBCOMMAND");
+        is_known.then_some(()).ok_or_else(|| format!("{usage}{}", String::from_utf8_lossy(&output.stderr)))
+    };
+    let commands = commands(&["kubectl", "helm"]);
+    assert!(commands.len() > 20, "{}", commands.len());
+    for command in commands {
+        is_known(&command.text).unwrap_or_else(|why| panic!("{}: {}: {why}", command.at, command.text));
+    }
+    for wrong in
+        ["kubectl get pods --bogus", "kubectl set imag daemonset/kube-proxy", "helm instal kube-ipvs"]
+    {
+        assert!(is_known(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+#[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
+fn what_the_documents_do_to_a_cluster_can_be_done() {
+    let Some(clients) = Clients::new() else { return };
+    let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
+        println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
+        return;
+    };
+    let kubeconfig = server.admin_kubeconfig();
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let run = |script: &str| {
+        let output = clients.run(script, kubeconfig);
+        let said = [&output.stdout[..], &output.stderr[..]].concat();
+        anyhow::ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&said));
+        Ok(())
+    };
+    eventually("there is the namespace kube-system", || run("kubectl get namespace kube-system")).unwrap();
+
+    let of_kubectl = commands(&["kubectl"]).into_iter().filter(|command| {
+        let words: Vec<_> = command.text.split_whitespace().take_while(|word| *word != "--").collect();
+        WITHOUT_NODES.iter().any(|verb| words.contains(verb))
+    });
+    let of_kubectl: Vec<_> = of_kubectl.collect();
+    assert!(of_kubectl.len() > 15, "{}", of_kubectl.len());
+    for command in of_kubectl {
+        run(BEFORE).unwrap_or_else(|error| panic!("{}: {error}", command.at));
+        let script = command.text.replace(OF_OTHERS_KINDS, "kustomize manifests/monitoring");
+        run(&script).unwrap_or_else(|error| panic!("{}: {error}", command.at));
+    }
+    for command in commands(&["helm"]) {
+        run(&format!("{} --dry-run=client", command.text)).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
