@@ -166,6 +166,20 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_watched_is_counted_until_the_server_is_heard() {
+        let watches = Watches::default();
+        assert_eq!((watches.failing(), watches.last_heard()), (0, None));
+        watches.failed("services", "refused");
+        watches.failed("services", "still refused");
+        watches.failed("nodes", "refused");
+        assert_eq!((watches.failing(), watches.last_heard()), (2, None));
+        let before = SystemTime::now();
+        watches.watching("services");
+        assert_eq!(watches.failing(), 1);
+        assert!(watches.last_heard().is_some_and(|heard| heard >= before));
+    }
+
+    #[test]
     fn a_state_lasts_from_its_begin_whatever_repeats_it() {
         let watches = Watches::default();
         watches.watching("services");
