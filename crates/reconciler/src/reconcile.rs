@@ -356,7 +356,8 @@ impl Reconciler {
         let full = depth != Depth::Part;
         let mut plan = differences(&self.state, &compared);
         let usual = self.state.options().scheduler;
-        if self.schedulers.look_for_those_of(&plan, &image, usual, &mut *self.kernel.ipvs) {
+        let look = self.schedulers.look_for_those_of(&plan, &image, usual, &mut *self.kernel.ipvs);
+        if look.news {
             let concerned = self.state.apply(self.schedulers.news());
             touched.to_mut().merge(concerned.clone());
             compared.to_mut().merge(concerned);
@@ -367,6 +368,10 @@ impl Reconciler {
 
         debug!(?trigger, operations = plan.len(), "plan");
         let mut outcome = self.carry_out(image, &plan);
+        if look.doubtful {
+            outcome.doubtful = true;
+            self.image = None;
+        }
         let repairs = self.repairs(&plan, &touched, &outcome);
         self.adopted |= full;
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
@@ -374,6 +379,10 @@ impl Reconciler {
         let once_more = self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers));
         once_more.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
         outcome.extend(once_more);
+        if self.schedulers.refused(&outcome.lacking, usual) {
+            // What failed is tried again, with the usual one then.
+            self.touched.merge(self.state.apply(self.schedulers.news()));
+        }
         let foundations = outcome.failures.iter().map(|(operation, _)| operation);
         self.failed_foundations = foundations.filter(|failed| failed.is_foundation()).cloned().collect();
         if self
