@@ -26,7 +26,7 @@ pub(crate) struct Known {
 pub(crate) struct Look {
     /// One of them cannot be used, of which that was not known.
     pub(crate) news: bool,
-    /// An answer of the kernel was lost: the virtual server of an attempt may be there still.
+    /// An attempt went wrong: its virtual server may be there still.
     pub(crate) doubtful: bool,
 }
 
@@ -83,7 +83,10 @@ impl Known {
                 look.news |= self.cannot_be_used(scheduler, Absence::Lacking);
             }
             // Whatever this is about, the virtual servers themselves will show it.
-            Ok(Some(failed)) => warn!("{scheduler} could not be tried: {}", failed.cause()),
+            Ok(Some(failed)) => {
+                warn!("{scheduler} could not be tried: {}", failed.cause());
+                look.doubtful = true;
+            }
             Err(error) => {
                 warn!("{scheduler} could not be tried: {}", one_line(&error));
                 look.doubtful = true;

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, num::NonZero};
 
 use common::{Running, Setup, at, real, service, slice};
 use ipvs::{Command, Id, Ipvs, Protocol::Tcp, RealServer, Scheduler};
+use netlink::Errno;
 use reconciler::{Reason, Trigger};
 use service::{Balancing, Change, EndpointSlice, Options, Service};
 use testkit::FakeKernel;
@@ -182,6 +183,26 @@ fn a_scheduler_that_was_there_and_is_gone_is_missing() {
     assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR]));
     running.settled();
     assert!(running.handle.status().unwrap().problems[0].contains("lacks the scheduler sed"));
+}
+
+#[test]
+fn an_attempt_that_goes_wrong_leaves_nothing_behind() {
+    type Fault = fn(&FakeKernel);
+    let faults: [Fault; 2] = [|kernel| kernel.fail_call(1, Errno::ENOMEM), |kernel| kernel.lose_answer(0)];
+    for fault in faults {
+        let kernel = FakeKernel::new();
+        let running = Running::on(&kernel);
+        running.lists(vec![], vec![]);
+        kernel.heal();
+        fault(&kernel);
+        running.tell(Change::ApplyService(asking_for(Scheduler::SED)));
+        running.kernel_where(|state| {
+            state.virtual_servers.keys().eq([&Id::Address(at("10.96.1.1", Tcp))])
+                && state.virtual_servers.values().all(|(server, _)| server.scheduler == Scheduler::SED)
+        });
+        assert!(kernel.writes().contains("198.51.100.0"), "it was tried: {}", kernel.writes());
+        running.settled();
+    }
 }
 
 #[test]
