@@ -62,12 +62,18 @@ pub(crate) fn page() -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let kernel = FakeKernel::new();
     let traffic = Traffic::default();
+    let root = tempfile::tempdir().unwrap();
+    let conntrack = root.path().join("proc/sys/net/netfilter");
+    fs::create_dir_all(&conntrack).unwrap();
+    fs::write(conntrack.join("nf_conntrack_count"), "7\n").unwrap();
+    fs::write(conntrack.join("nf_conntrack_max"), "262144\n").unwrap();
     let metrics = Metrics::new(
         &Family::BOTH.into(),
         SystemTime::now(),
         &HealthAnswers::default(),
         [("AllowServiceExternalIPs", true)],
         Some(Watches::default()),
+        root.path(),
     );
     let (ipvs, netfilter, links) = kernel.seams();
     let timing = Timing {
