@@ -93,7 +93,7 @@ pub(crate) fn page() -> String {
     handle.change(Change::ReplaceServices(vec![service])).unwrap();
     handle.change(Change::ReplaceSlices(vec![slice])).unwrap();
     handle.resync().unwrap();
-    traffic.start(ServiceMetrics::Endpoint, kernel, handle).unwrap();
+    traffic.start(ServiceMetrics::Endpoint, || Ok(kernel), handle).unwrap();
     let pages = MetricsPages::new(Arc::new(metrics), traffic, &json!({})).unwrap();
     runtime.block_on(async {
         let traffic = pages.appendix("/metrics").await;
