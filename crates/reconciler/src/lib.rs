@@ -29,6 +29,7 @@ mod owned;
 mod owners;
 mod reconcile;
 mod refusals;
+mod repairs;
 mod report;
 mod rotation;
 mod sample;

@@ -105,6 +105,16 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
 }
 
 #[test]
+fn a_service_may_have_any_name_that_a_file_gives_it() {
+    let owned =
+        Owned { address: address(1, 80), service: ObjectName::new("a\nb", r#"c"d\e"#), real_servers: 0 };
+    let counted = Counted { owned, stats: Stats::default(), real_servers: Vec::new() };
+    let text = series::text(&Reading { virtual_servers: vec![counted], dropped: 0 }, Duration::ZERO);
+    let labels = r#"{svc_namespace="a\nb",service_name="c\"d\\e",service_vip="10.96.0.1","#;
+    assert!(text.contains(labels), "{text}");
+}
+
+#[test]
 fn what_is_nobodys_service_is_not_shown_and_real_servers_only_when_asked_for() {
     let (mut kernel, owners) = table(3);
     let reading = Reading::take(&mut kernel, owners.clone(), false).unwrap();
@@ -159,7 +169,7 @@ async fn a_page_has_what_was_read_for_it_and_one_reading_is_good_for_some_second
     let kernel = FakeKernel::new();
     let traffic = Traffic::default();
     assert_eq!(traffic.text().await, "", "nobody reads yet");
-    traffic.start(ServiceMetrics::Service, kernel.clone(), writer(&kernel)).unwrap();
+    traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), writer(&kernel)).unwrap();
     kernel.heal();
     for _ in 0..3 {
         let text = String::from_utf8(traffic.text().await.into()).unwrap();
@@ -172,14 +182,46 @@ async fn a_page_has_what_was_read_for_it_and_one_reading_is_good_for_some_second
 async fn what_cannot_be_read_is_not_shown_and_off_reads_nothing() {
     let kernel = FakeKernel::new();
     let handle = writer(&kernel);
+    let traffic = Traffic::default();
+    traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), handle.clone()).unwrap();
+    assert_ne!(traffic.text().await, "");
     kernel.heal();
     kernel.fail_call(0, Errno::ENOMEM);
-    let traffic = Traffic::default();
-    traffic.start(ServiceMetrics::Service, kernel.clone(), handle.clone()).unwrap();
-    assert_eq!(traffic.text().await, "");
+    grow_older(&traffic, FRESH);
+    assert_eq!(traffic.text().await, "", "nor what was read before");
     kernel.heal();
     let off = Traffic::default();
-    off.start(ServiceMetrics::Off, kernel.clone(), handle).unwrap();
+    let open = || -> Result<FakeKernel, _> { panic!("the kernel is opened for nobody") };
+    off.start(ServiceMetrics::Off, open, handle).unwrap();
     assert_eq!(off.text().await, "");
-    assert_eq!(kernel.state().full_reads, 0);
+}
+
+/// As if what is shown had been read that much earlier.
+fn grow_older(traffic: &Traffic, by: Duration) {
+    traffic.0.shown.send_modify(|shown| shown.at = shown.at.unwrap().checked_sub(by));
+}
+
+#[test]
+fn while_the_kernel_hangs_what_was_read_before_is_shown_for_half_a_minute_and_one_reading_is_asked_for() {
+    let kernel = FakeKernel::new();
+    let traffic = Traffic::default();
+    traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), writer(&kernel)).unwrap();
+    kernel.heal();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let page = || runtime.block_on(traffic.text());
+    let before = page();
+    assert_ne!(before, "");
+    let hangs = kernel.state();
+    // Nobody waits in earnest.
+    runtime.block_on(async { tokio::time::pause() });
+    grow_older(&traffic, FRESH);
+    for _ in 0..3 {
+        assert_eq!(page(), before);
+    }
+    grow_older(&traffic, STALE);
+    assert_eq!(page(), "");
+    drop(hangs);
+    runtime.block_on(async { tokio::time::resume() });
+    assert_ne!(page(), "", "it hangs no more");
+    assert!(kernel.state().full_reads <= 3, "not one for each that asked in vain");
 }
