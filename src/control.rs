@@ -53,6 +53,11 @@ impl Request {
     pub fn decode(line: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(line)
     }
+
+    /// Whether it has to wait for the writer thread.
+    pub(crate) fn needs_writer(&self) -> bool {
+        !matches!(self, Self::LogLevel { .. })
+    }
 }
 
 /// What differs between the kernel and what is wanted.
