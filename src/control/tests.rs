@@ -75,7 +75,7 @@ impl Answers for Fixed {
                 Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
             }
             Request::LogLevel { set } => Response::LogLevel(format!("{set:?}")),
-            Request::Owners => Response::Owners(Vec::new()),
+            Request::Holders => Response::Holders(Vec::new()),
             Request::Resync => Response::Report(report()),
             Request::Status => Response::Status(Box::new(status())),
         }

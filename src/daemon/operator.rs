@@ -32,7 +32,7 @@ impl Answers for Operator {
                 explanation.problems.splice(0..0, self.watches.troubles());
                 Response::Explanation(Box::new(explanation))
             }),
-            Request::Owners => self.handle.owners().map(Response::Owners).map_err(Into::into),
+            Request::Holders => self.handle.holders().map(Response::Holders).map_err(Into::into),
             Request::Resync => self.handle.resync().map(Response::Report).map_err(Into::into),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
                 programmed.problems.splice(0..0, self.watches.troubles());
