@@ -136,8 +136,8 @@ impl<I: Ipvs> Reader<I> {
     fn text(&mut self) -> String {
         let begin = Instant::now();
         // Without the writer the daemon is about to end.
-        let Ok(owned) = self.handle.owners() else { return String::new() };
-        match Reading::take(&mut self.kernel, owned, self.endpoints) {
+        let Ok(holders) = self.handle.holders() else { return String::new() };
+        match Reading::take(&mut self.kernel, holders, self.endpoints) {
             Ok(reading) => {
                 self.told.failed = false;
                 self.tell_of_dropped(reading.dropped);

@@ -128,9 +128,9 @@ impl Reconciler {
         self.postponed
     }
 
-    /// Whether something is waiting for the next sync.
+    /// Whether something is waiting for the next sync; at the first, all of it.
     pub(crate) fn is_behind(&self) -> bool {
-        !self.touched.is_empty()
+        self.state.synced() && !self.adopted || !self.touched.is_empty()
     }
 
     /// Takes in news. Whether something may have to be different now.

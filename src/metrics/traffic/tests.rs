@@ -2,7 +2,7 @@ use ipvs::{
     Command, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats, VirtualServer,
 };
 use netlink::Errno;
-use reconciler::{Outlets, Owned, Timing};
+use reconciler::{Holder, Outlets, Timing};
 use service::{Change, ObjectName, Options, Service, ServicePort, State};
 use testkit::FakeKernel;
 use watcher::{Kernel, Ownership};
@@ -18,7 +18,7 @@ fn address(number: u16, port: u16) -> ServiceAddress {
 }
 
 /// So many virtual servers with a real server each, and who owns them: the last one nobody.
-fn table(count: u16) -> (FakeKernel, Vec<Owned>) {
+fn table(count: u16) -> (FakeKernel, Vec<Holder>) {
     let kernel = FakeKernel::new();
     let addresses: Vec<_> = (0..count).map(|number| address(number, 80)).collect();
     let commands: Vec<_> = addresses
@@ -30,12 +30,12 @@ fn table(count: u16) -> (FakeKernel, Vec<Owned>) {
         })
         .collect();
     kernel.clone().apply(&commands).unwrap();
-    let owned = addresses.iter().take(usize::from(count) - 1).enumerate();
-    let owned = owned.map(|(number, &address)| {
+    let holders = addresses.iter().take(usize::from(count) - 1).enumerate();
+    let holders = holders.map(|(number, &address)| {
         let service = ObjectName::new("shop", format!("web-{number:05}"));
-        Owned { address, service, real_servers: 1 }
+        Holder { address, service, real_servers: 1 }
     });
-    (kernel, owned.collect())
+    (kernel, holders.collect())
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
         stats,
     };
     let counted = Counted {
-        owned: Owned { address: address(1, 80), service: ObjectName::new("shop", "web"), real_servers: 1 },
+        holder: Holder { address: address(1, 80), service: ObjectName::new("shop", "web"), real_servers: 1 },
         stats,
         real_servers: vec![real_server],
     };
@@ -116,26 +116,26 @@ fn a_service_may_have_any_name_that_a_file_gives_it() {
 
 #[test]
 fn what_is_nobodys_service_is_not_shown_and_real_servers_only_when_asked_for() {
-    let (mut kernel, owners) = table(3);
-    let reading = Reading::take(&mut kernel, owners.clone(), false).unwrap();
+    let (mut kernel, holders) = table(3);
+    let reading = Reading::take(&mut kernel, holders.clone(), false).unwrap();
     let shown: Vec<_> =
-        reading.virtual_servers.iter().map(|it| (&*it.owned.service.name, it.owned.address)).collect();
+        reading.virtual_servers.iter().map(|it| (&*it.holder.service.name, it.holder.address)).collect();
     assert_eq!(shown, [("web-00000", address(0, 80)), ("web-00001", address(1, 80))]);
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()), "{reading:?}");
     assert_eq!(kernel.state().real_server_reads, 0, "they cost a request for each virtual server");
-    let reading = Reading::take(&mut kernel, owners, true).unwrap();
+    let reading = Reading::take(&mut kernel, holders, true).unwrap();
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.len() == 1), "{reading:?}");
 }
 
 #[test]
 fn what_is_more_than_the_most_is_dropped_and_counted_the_last_services_first() {
     let most = u16::try_from(MOST_SERIES / series::OF_VIRTUAL_SERVER).unwrap();
-    let (mut kernel, owners) = table(most + 4);
-    let reading = Reading::take(&mut kernel, owners.clone(), false).unwrap();
+    let (mut kernel, holders) = table(most + 4);
+    let reading = Reading::take(&mut kernel, holders.clone(), false).unwrap();
     assert_eq!((reading.virtual_servers.len(), reading.dropped), (most.into(), 3 * 10));
-    assert_eq!(&*reading.virtual_servers.last().unwrap().owned.service.name, "web-09999");
+    assert_eq!(&*reading.virtual_servers.last().unwrap().holder.service.name, "web-09999");
     // No room for any endpoint.
-    let reading = Reading::take(&mut kernel, owners, true).unwrap();
+    let reading = Reading::take(&mut kernel, holders, true).unwrap();
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()));
     assert_eq!(reading.dropped, 3 * 10 + usize::from(most) * 6);
     assert_eq!(kernel.state().real_server_reads, 0, "what is not shown is not read");
