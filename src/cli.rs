@@ -76,7 +76,8 @@ enum Command {
     Completion(completion::Completion),
     /// Print what the daemon logs, or have it log something else until it ends
     LogLevel {
-        /// A number as for `-v`, what RUST_LOG takes (`debug`, `info,reconciler=trace`), or `start`: as at its start
+        /// A number as for `-v`, what RUST_LOG takes (`debug`, `info,reconciler=trace`), one part's level
+        /// (`reconciler=debug`), or `start`: as at its start
         #[arg(value_name = "LEVEL")]
         set: Option<Level>,
         #[command(flatten)]

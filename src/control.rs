@@ -9,7 +9,7 @@ mod status;
 
 use serde::{Deserialize, Serialize};
 
-use reconciler::{Owned, Report};
+use reconciler::{Holder, Report};
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
@@ -41,7 +41,7 @@ pub enum Request {
         set: Option<Level>,
     },
     /// Say whose each virtual server is.
-    Owners,
+    Holders,
     /// Read everything, repair everything, and say what was done.
     Resync,
     /// Say how things stand.
@@ -52,6 +52,11 @@ impl Request {
     /// Reads one line; its end may be missing.
     pub fn decode(line: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(line)
+    }
+
+    /// Whether it has to wait for the writer thread.
+    pub(crate) fn needs_writer(&self) -> bool {
+        !matches!(self, Self::LogLevel { .. })
     }
 }
 
@@ -74,8 +79,8 @@ pub enum Response {
     Explanation(Box<Explanation>),
     /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
     LogLevel(String),
-    /// To [`Request::Owners`], in no particular order.
-    Owners(Vec<Owned>),
+    /// To [`Request::Holders`], in no particular order.
+    Holders(Vec<Holder>),
     /// To [`Request::Resync`]: what was done.
     Report(Report),
     /// To [`Request::Status`]: how things stand.

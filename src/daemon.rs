@@ -186,10 +186,9 @@ impl Daemon<'_> {
         let Listeners { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write } =
             listeners;
         let kernel = kernel_calls.counted(kernel);
+        let counters = || Ok(kernel_calls.counted_ipvs(KernelIpvs::open()?));
         let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
-        traffic
-            .start(settings.service_metrics, KernelIpvs::open()?, handle.clone())
-            .context("cannot start the thread that reads traffic")?;
+        traffic.start(settings.service_metrics, counters, handle.clone())?;
         let another_proxy = AnotherProxy::default();
         let (advice, doorbell) = lookout::start(
             settings.sync_period,

@@ -71,8 +71,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts it. A second one logs nothing, and its dial moves nothing.
-    pub fn start(options: Options) -> Self {
+    /// Starts it, on the node of this name. A second one logs nothing, and its dial moves nothing.
+    pub fn start(
+        options: Options,
+        #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "lines do not name the node"))]
+        node_name: &str,
+    ) -> Self {
         let filter =
             EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.directives()));
         let (filter, handle) = reload::Layer::new(filter);
@@ -84,7 +88,7 @@ impl Log {
         let subscriber = registry().with(lines.with_filter(filter));
         #[cfg(feature = "otlp")]
         let (subscriber, spans) = {
-            let (layer, exporter) = otlp::Exporter::from_env().unzip();
+            let (layer, exporter) = otlp::Exporter::from_env(node_name).unzip();
             (subscriber.with(layer), exporter)
         };
         // A logger that is already there stays: a test's, say.

@@ -10,8 +10,7 @@ mod api_server;
 mod build;
 mod by_family;
 mod changes;
-mod connection_tracking;
-mod conntrack;
+mod conntrack_table;
 mod health;
 mod outcomes;
 mod pages;
@@ -19,9 +18,14 @@ mod process;
 mod seams;
 mod syncs;
 mod text;
+mod tidying;
 mod traffic;
 
-use std::{collections::BTreeSet, path::Path, time::SystemTime};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    time::{Instant, SystemTime},
+};
 
 use ipvs::Family;
 use prometheus_client::registry::Registry;
@@ -29,14 +33,14 @@ use reconciler::Observer;
 use watcher::api::Watches;
 
 use api_server::ApiServer;
-use connection_tracking::ConnectionTracking;
-pub use conntrack::Tidying;
+use conntrack_table::ConntrackTable;
 pub use health::{Answered, HealthAnswers};
 use outcomes::Outcomes;
 pub use pages::MetricsPages;
 use process::Process;
 pub use seams::KernelCalls;
 use syncs::Syncs;
+pub use tidying::Tidying;
 pub use traffic::Traffic;
 
 /// All metrics.
@@ -52,17 +56,19 @@ pub struct Metrics {
 impl Metrics {
     /// Nothing has happened yet. `started` is when the daemon did: what was asked for before that tells nothing of
     /// how long we take. `health` counts what health checks were answered, `gates` are the feature gates that were
-    /// given, `api_server` is what is known of the API server, if there is one.
+    /// given, `api_server` is what is known of the API server, if there is one. What the kernel says in `proc` is looked
+    /// for below `root`: `/` on a node.
     pub fn new<'a>(
         families: &BTreeSet<Family>,
         started: SystemTime,
         health: &HealthAnswers,
         gates: impl IntoIterator<Item = (&'a str, bool)>,
         api_server: Option<Watches>,
+        root: &Path,
     ) -> Self {
         let mut registry = Registry::default();
         let syncs = Syncs::register(families, started, &mut registry);
-        let outcomes = Outcomes::register(started, &mut registry);
+        let outcomes = Outcomes::register(Instant::now(), &mut registry);
         let calls = KernelCalls::register(&mut registry);
         let tidying = Tidying::register(families, &mut registry);
         health.register(&mut registry);
@@ -70,7 +76,7 @@ impl Metrics {
         if let Some(watches) = api_server {
             registry.register_collector(Box::new(ApiServer(watches)));
         }
-        registry.register_collector(Box::new(ConnectionTracking::at(Path::new("/"))));
+        registry.register_collector(Box::new(ConntrackTable::at(root)));
         registry.register_collector(Box::new(Process));
         Self { registry, syncs, outcomes, calls, tidying }
     }

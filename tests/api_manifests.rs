@@ -254,6 +254,34 @@ fn a_pod_monitor_asks_for_metrics_that_prometheus_can_reach() {
 }
 
 #[test]
+#[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
+fn whoever_asks_for_metrics_calls_a_daemon_by_its_node() {
+    let Some(clients) = Clients::new() else { return };
+    let chart = clients.chart(&["podMonitor.enabled=true", "config.metricsBindAddress=0.0.0.0:10249"]);
+    // The kustomization finds the port itself, which has no name where the installer's DaemonSet is kept.
+    let named = [read(&chart.unwrap()), read(&clients.kustomize("monitoring"))].map(|objects| {
+        let endpoint = &objects["PodMonitor/kube-ipvs"]["spec"]["podMetricsEndpoints"][0];
+        let mut relabelings = endpoint["relabelings"].as_array().unwrap().clone();
+        relabelings.retain(|it| it["targetLabel"] == "instance" || it["targetLabel"] == "job");
+        relabelings
+    });
+    assert_eq!(named[0].len(), 2);
+    assert_eq!(named[0], named[1]);
+}
+
+#[test]
+#[ignore = "needs helm: cargo xtask test --tier api"]
+fn a_dashboard_needs_no_labels() {
+    let Some(clients) = Clients::new() else { return };
+    let chart = clients.chart(&["dashboard.enabled=true", "dashboard.labels=null"]).unwrap();
+    let labels = &read(&chart)["ConfigMap/kube-ipvs-dashboard"]["metadata"]["labels"];
+    assert!(
+        labels["app.kubernetes.io/name"].is_string() && labels["grafana_dashboard"].is_null(),
+        "{labels}"
+    );
+}
+
+#[test]
 #[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
 fn the_chart_has_the_alerts_and_the_dashboard_of_the_kustomization() {
     let Some(cluster) = Cluster::new() else { return };

@@ -357,5 +357,8 @@ fn a_table_of_conntrack_that_is_full_is_a_warning_until_it_has_room() {
     let log = fs::read_to_string(files.path().join("log")).unwrap();
     told.context(log.clone()).unwrap();
     over.unwrap();
-    assert!(log.contains("--conntrack-min=2 for the next start") && log.contains("no longer so: "), "{log}");
+    assert!(
+        log.contains("for the next start conntrack.min: 2 in the") && log.contains("no longer so: "),
+        "{log}"
+    );
 }

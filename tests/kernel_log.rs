@@ -60,8 +60,26 @@ fn without_a_level_it_is_told_and_what_is_no_level_is_refused() {
     let (code, told) = log_level(&cluster, &[]);
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("kube_ipvs=info"), "{told}");
-    let (code, refused) = log_level(&cluster, &["reconciler=loud"]);
-    assert_eq!(code, Some(64), "{refused}");
-    assert!(refused.contains("reconciler=loud"), "{refused}");
+    for no_level in ["reconciler=loud", "verbose", "debgu"] {
+        let (code, refused) = log_level(&cluster, &[no_level]);
+        assert_eq!(code, Some(64), "{refused}");
+        assert!(refused.contains(&format!("{no_level:?} is no level")), "{refused}");
+    }
     assert_eq!(log_level(&cluster, &[]).1, told, "as before");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_level_of_one_part_leaves_the_others_and_a_log_that_is_switched_off_says_so_last() {
+    let cluster = Cluster::start(0, &[NO_PERIOD]);
+    let (code, level) = log_level(&cluster, &["reconciler=debug"]);
+    assert_eq!(code, Some(0), "{level}");
+    for part in ["reconciler=debug", "kube_ipvs=info", "warn"] {
+        assert!(level.contains(part), "{level}");
+    }
+
+    assert_eq!(log_level(&cluster, &["off"]), (Some(0), "off\n".to_owned()));
+    let log = cluster.daemon().log();
+    let last = log.lines().last().unwrap_or_default();
+    assert!(last.ends_with("an operator sets the log's level to off"), "{last}");
 }

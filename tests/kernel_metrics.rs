@@ -19,11 +19,22 @@ fn value(metrics: &str, metric: &str) -> anyhow::Result<f64> {
     Ok(value.with_context(|| format!("{metric} is not in\n{metrics}"))?.parse()?)
 }
 
-/// Waits until the metric has this value.
-fn shows(node: &Host, metric: &str, wanted: f64) {
+/// Waits until the metric has this value, and returns the page on which it has.
+fn shows(node: &Host, metric: &str, wanted: f64) -> String {
     eventually("the metric has its value", || {
-        let found = value(&page(node, "/metrics")?, metric)?;
+        let page = page(node, "/metrics")?;
+        let found = value(&page, metric)?;
         ensure!((found - wanted).abs() < f64::EPSILON, "{metric} is {found}, not {wanted}");
+        Ok(page)
+    })
+    .unwrap()
+}
+
+/// Waits until the metric, which may go on growing, is as large as this.
+fn grows_to(node: &Host, metric: &str, least: f64) {
+    eventually("the metric has grown", || {
+        let found = value(&page(node, "/metrics")?, metric)?;
+        ensure!(found >= least, "{metric} is {found}, not {least} or more");
         Ok(())
     })
     .unwrap();
@@ -172,8 +183,7 @@ fn a_real_server_that_drains_is_counted_until_its_last_connection_has_ended() {
     cluster.apply(&web.clone().endpoints([1]));
     let _connection = cluster.lab.client.connect(at(V4, 80)).unwrap();
     cluster.write(&web.endpoints([2]));
-    shows(node, "kube_ipvs_draining_real_servers", 1.0);
-    let metrics = page(node, "/metrics").unwrap();
+    let metrics = shows(node, "kube_ipvs_draining_real_servers", 1.0);
     let age = value(&metrics, "kube_ipvs_oldest_drain_seconds").unwrap();
     assert!(age > 0.0 && age < 20.0, "{age} s");
     shows(node, "kube_ipvs_drains_started_total", 1.0);
@@ -197,9 +207,9 @@ fn what_the_kernel_refuses_is_counted_as_a_failure_each_time() {
     ipv6("1");
     let web = Service::new("web6", &json!({ "clusterIPs": [V6], "ports": [{ "port": 80 }] })).endpoints([1]);
     cluster.write(&web);
-    shows(node, refused, 1.0);
+    grows_to(node, refused, 1.0);
     // It is tried again.
-    shows(node, refused, 2.0);
+    grows_to(node, refused, 2.0);
     ipv6("0");
     cluster.is_bound(V6.parse().unwrap(), true);
 }

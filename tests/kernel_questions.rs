@@ -94,6 +94,8 @@ fn status_says_since_when_what_was_done_last_what_drains_and_what_the_kernel_is(
     assert_eq!(status["drains"][0]["real_server"], json!({ "ip": pod.ip(), "port": pod.port() }));
     let done = &status["last_change"]["report"]["done_by_kind"];
     assert_eq!(done["edit-real-server"], 1, "{done:#}");
+    let drained = format!("edit real server TCP {V4}:80 -> {pod} weight 0");
+    assert_eq!(status["last_change"]["report"]["first_done"][0], json!(drained));
     let release = cluster.lab.node.run("uname", &["-r"]).unwrap();
     assert_eq!(status["daemon"]["kernel"]["release"], release.trim());
     assert_eq!(status["daemon"]["source"]["directory"], cluster.manifests.path().to_str().unwrap());
@@ -104,6 +106,8 @@ fn status_says_since_when_what_was_done_last_what_drains_and_what_the_kernel_is(
         "draining:        1, the first for ",
         &format!("                 {pod} for "),
         "last change:     ",
+        &format!("                 {drained}\n"),
+        "nf_tables:       all that is used of it is there",
         &format!(
             "kernel:          {}, IPVS 1.2.1; IPv4 and IPv6; VIPs as addresses; scheduler rr\n",
             release.trim()

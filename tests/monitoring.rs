@@ -57,6 +57,21 @@ fn every_metric_of_the_page_is_in_the_documentation() {
 }
 
 #[test]
+fn every_metric_of_the_documentation_is_on_the_page() {
+    let page = page();
+    let shown: BTreeSet<_> = shown(&page).into_iter().map(|(metric, _)| metric).collect();
+    // Its tables begin with the names, one or several.
+    let rows = include_str!("../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| "));
+    let names = rows.flat_map(|row| row.split(" |").next().unwrap().split('`'));
+    let named: Vec<_> =
+        names.filter(|name| !metrics(name).is_empty() || name.starts_with("kubernetes_")).collect();
+    assert!(named.len() > 50, "{named:?}");
+    for name in named {
+        assert!(shown.contains(name), "{name} of docs/metrics.md is not on the page");
+    }
+}
+
+#[test]
 fn every_alert_says_how_bad_it_is_and_what_to_do() {
     for alert in alerts() {
         let name = alert["alert"].as_str().unwrap();

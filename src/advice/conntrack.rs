@@ -21,7 +21,11 @@ pub(super) fn check(count: u32, most: u32) -> Option<Advice> {
         subject: MOST.to_owned(),
         what: "the table of conntrack is full, or nearly so: new connections are dropped, or will be"
             .to_owned(),
-        remedy: format!("sysctl -w {MOST}={twice}, and --conntrack-min={twice} for the next start"),
+        // With a file of configuration the flag has no effect.
+        remedy: format!(
+            "sysctl -w {MOST}={twice}, and for the next start conntrack.min: {twice} in the KubeProxyConfiguration, \
+             or --conntrack-min={twice} where there is no file"
+        ),
     })
 }
 
@@ -35,7 +39,8 @@ mod tests {
         assert_eq!(advice.severity, Severity::Warning);
         assert_eq!(
             advice.remedy,
-            "sysctl -w net.netfilter.nf_conntrack_max=524288, and --conntrack-min=524288 for the next start"
+            "sysctl -w net.netfilter.nf_conntrack_max=524288, and for the next start conntrack.min: 524288 in the \
+             KubeProxyConfiguration, or --conntrack-min=524288 where there is no file"
         );
         assert_eq!(check(250_000, 262_144), Some(advice), "told once, whatever the count");
     }

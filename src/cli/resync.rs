@@ -74,6 +74,7 @@ mod tests {
     fn its_json_is_documented() {
         let report = Report {
             done_by_kind: BTreeMap::from([(OperationKind::AddVirtualServer, 1), (OperationKind::Bind, 2)]),
+            first_done: vec!["bind 10.96.0.10".to_owned()],
             repairs: vec!["bind 10.96.0.10".to_owned()],
             ..report(3, &["add virtual server TCP 10.96.0.10:80 mh: no such scheduler (ENOENT)"], 1)
         };

@@ -21,7 +21,7 @@ const LONGEST_ANSWER: u64 = 256 << 20;
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Diff | Request::Resync => RESYNC_PATIENCE,
-        Request::Explain { .. } | Request::LogLevel { .. } | Request::Owners | Request::Status => {
+        Request::Explain { .. } | Request::LogLevel { .. } | Request::Holders | Request::Status => {
             STATUS_PATIENCE
         }
     }

@@ -3,13 +3,19 @@
 use std::{
     fs::{self, Permissions},
     future, io,
-    os::unix::fs::{FileTypeExt, PermissionsExt},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileTypeExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use nix::unistd::geteuid;
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    unistd::geteuid,
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
@@ -26,8 +32,12 @@ use super::{Alone, NotAlone, Request, Response, alone::make_directory};
 const LONGEST_REQUEST: u64 = 4096;
 /// How long a client may take to ask, and to take its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many clients are heard at a time; the others wait in the socket's queue.
-pub(super) const CLIENTS: usize = 8;
+/// How many clients are spoken with at a time; the others wait in the socket's queue.
+pub(super) const CLIENTS: usize = 32;
+/// How many answers are worked out at a time, each by a thread that may wait for the writer.
+const ANSWERS: usize = 8;
+/// How often a client that waits for its answer is looked at: it may have given up.
+const LOOK_AT_CLIENT: Duration = Duration::from_millis(500);
 /// How often a daemon that waits for another one looks whether that has ended.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often a socket that could not be made is tried again.
@@ -126,6 +136,7 @@ impl Server {
     pub async fn serve(&self, answers: impl Answers) {
         let answers = Arc::new(answers);
         let places = Arc::new(Semaphore::new(CLIENTS));
+        let threads = Arc::new(Semaphore::new(ANSWERS));
         let listener = self.listener().await;
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -140,9 +151,9 @@ impl Server {
                     continue;
                 }
             };
-            let answers = Arc::clone(&answers);
+            let (answers, threads) = (Arc::clone(&answers), Arc::clone(&threads));
             tokio::spawn(async move {
-                if let Err(error) = converse(stream, answers).await {
+                if let Err(error) = converse(stream, answers, threads).await {
                     debug!(%error, "a client of the control socket went away");
                 }
                 drop(place);
@@ -177,11 +188,18 @@ fn listen(path: &Path) -> Result<UnixListener, NoSocket> {
     Ok(listener)
 }
 
-/// Hears one request and answers it.
-async fn converse<A: Answers>(mut stream: UnixStream, answers: Arc<A>) -> io::Result<()> {
+/// Hears one request and answers it, unless the client gives up before.
+async fn converse<A: Answers>(
+    mut stream: UnixStream,
+    answers: Arc<A>,
+    threads: Arc<Semaphore>,
+) -> io::Result<()> {
     let response = if is_allowed(&stream)? {
         match timeout(PATIENCE, read_request(&mut stream)).await?? {
-            Ok(request) => spawn_blocking(move || answers.answer(request)).await?,
+            Ok(request) => tokio::select! {
+                response = answer(request, answers, threads) => response?,
+                gone = gone(&stream) => return Err(gone),
+            },
             Err(error) => Response::Error(format!("malformed request: {error}")),
         }
     } else {
@@ -190,6 +208,35 @@ async fn converse<A: Answers>(mut stream: UnixStream, answers: Arc<A>) -> io::Re
     let mut line = serde_json::to_vec(&response)?;
     line.push(b'\n');
     timeout(PATIENCE, stream.write_all(&line)).await?
+}
+
+/// Has a thread work out the answer. Where the writer hangs, its thread does too, whoever still waits for it: there are
+/// only so many of these, and what needs no writer is none of them.
+async fn answer<A: Answers>(
+    request: Request,
+    answers: Arc<A>,
+    threads: Arc<Semaphore>,
+) -> io::Result<Response> {
+    let thread = if request.needs_writer() { threads.acquire_owned().await.ok() } else { None };
+    let answered = spawn_blocking(move || {
+        let _thread = thread;
+        answers.answer(request)
+    });
+    Ok(answered.await?)
+}
+
+/// Returns when the client is gone. Whoever has only finished speaking still listens, so it is not enough that there is
+/// nothing more to read.
+async fn gone(stream: &UnixStream) -> io::Error {
+    loop {
+        sleep(LOOK_AT_CLIENT).await;
+        // Where nothing is asked for, the kernel tells of a socket that is closed at the other end (POLLHUP).
+        match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::empty())], PollTimeout::ZERO) {
+            Ok(0) => {}
+            Ok(_) => return io::ErrorKind::ConnectionAborted.into(),
+            Err(errno) => return errno.into(),
+        }
+    }
 }
 
 /// The socket's mode and its directory's keep others out already, unless somebody changed them.

@@ -1,9 +1,14 @@
 use std::{
     fs,
     io::{Read, Write},
+    net::Shutdown,
     os::unix::{fs::PermissionsExt, net::UnixStream},
     path::PathBuf,
     pin::pin,
+    sync::{
+        Mutex,
+        mpsc::{Receiver, channel},
+    },
     time::{Duration, Instant},
 };
 
@@ -70,7 +75,7 @@ impl Answers for Fixed {
                 Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
             }
             Request::LogLevel { set } => Response::LogLevel(format!("{set:?}")),
-            Request::Owners => Response::Owners(Vec::new()),
+            Request::Holders => Response::Holders(Vec::new()),
             Request::Resync => Response::Report(report()),
             Request::Status => Response::Status(Box::new(status())),
         }
@@ -197,6 +202,49 @@ async fn a_house_full_of_clients_that_never_finish_their_request_is_cleared() {
 async fn a_house_full_of_clients_that_never_read_their_answer_is_cleared() {
     let (_, waited) = a_full_house(b"{\"command\":\"status\"}\n").await;
     assert!(waited < ONCE_PATIENT, "{waited:?}");
+}
+
+/// A daemon whose writer hangs until there is something in the channel.
+struct Hanging(Mutex<Receiver<()>>);
+
+impl Answers for Hanging {
+    fn answer(&self, request: Request) -> Response {
+        if request.needs_writer() {
+            let _ = self.0.lock().unwrap().recv();
+        }
+        Response::LogLevel("info".to_owned())
+    }
+}
+
+#[test]
+fn beside_a_hanging_writer_the_level_of_the_log_can_be_set_and_who_gives_up_leaves_a_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let runtime = Runtime::new().unwrap();
+    let (writer, hangs) = channel();
+    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    runtime.spawn(async move { server.serve(Hanging(hangs.into())).await });
+    let asks_for_status = || {
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"{\"command\":\"status\"}\n").unwrap();
+        client
+    };
+
+    let waiting: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
+    ask(&path, &Request::LogLevel { set: None }).unwrap();
+    drop(waiting);
+    // As many again, which would wait in the queue for ever if those had kept their places.
+    let mut waiting: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
+    ask(&path, &Request::LogLevel { set: None }).unwrap();
+
+    // The writer goes on: whoever still waits is answered, also one that will say nothing more.
+    let mut last = waiting.pop().unwrap();
+    last.shutdown(Shutdown::Write).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    drop(writer);
+    let mut answer = String::new();
+    last.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("info"), "{answer}");
 }
 
 #[test]

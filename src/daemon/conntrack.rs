@@ -128,7 +128,7 @@ impl<C: Conntrack> Tidier<C> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::{path::Path, time::SystemTime};
 
     use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
     use netfilter::conntrack::{Deleted, Error};
@@ -164,7 +164,8 @@ mod tests {
     }
 
     fn tidying() -> Tidying {
-        Metrics::new(&[Family::V4].into(), SystemTime::now(), &HealthAnswers::default(), [], None).tidying()
+        let (started, health) = (SystemTime::now(), HealthAnswers::default());
+        Metrics::new(&[Family::V4].into(), started, &health, [], None, Path::new("/")).tidying()
     }
 
     fn flows(ports: &[u16]) -> BTreeSet<StaleFlow> {

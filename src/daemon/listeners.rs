@@ -1,6 +1,6 @@
 //! Who hears of each sync.
 
-use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::SystemTime};
 
 use anyhow::Context;
 use ipvs::Family;
@@ -52,8 +52,8 @@ impl Listeners {
             outbox.cloned(),
         );
         let gates = settings.effective.feature_gates();
-        let metrics =
-            Arc::new(Metrics::new(families, SystemTime::now(), health.answers(), gates, api_server));
+        let (started, root) = (SystemTime::now(), Path::new("/"));
+        let metrics = Arc::new(Metrics::new(families, started, health.answers(), gates, api_server, root));
         let (first, first_sync) = FirstSync::new();
         let (write, first_write) = FirstWrite::new();
         let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write)];

@@ -1,7 +1,6 @@
 //! What the control socket is answered.
 
 use reconciler::Handle;
-use tracing::warn;
 use watcher::{api::Watches, one_line};
 
 use super::{about::About, config_file::Unusable};
@@ -33,7 +32,7 @@ impl Answers for Operator {
                 explanation.problems.splice(0..0, self.watches.troubles());
                 Response::Explanation(Box::new(explanation))
             }),
-            Request::Owners => self.handle.owners().map(Response::Owners).map_err(Into::into),
+            Request::Holders => self.handle.holders().map(Response::Holders).map_err(Into::into),
             Request::Resync => self.handle.resync().map(Response::Report).map_err(Into::into),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
                 programmed.problems.splice(0..0, self.watches.troubles());
@@ -48,8 +47,5 @@ impl Answers for Operator {
 /// Changes what is logged, if it is to be changed, and says what it is.
 pub(super) fn log_level(dial: &Dial, set: Option<&Level>) -> Response {
     let level = set.map_or(Ok(()), |level| dial.set(level)).and_then(|()| dial.directives());
-    if let (Some(_), Ok(level)) = (set, &level) {
-        warn!("an operator has set the log's level to {level}");
-    }
     level.map_or_else(|error| Response::Error(one_line(&error)), Response::LogLevel)
 }

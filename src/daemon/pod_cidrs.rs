@@ -149,7 +149,7 @@ impl Answers for Waiting {
         let problems: Vec<_> = [self.reason()].into_iter().chain(self.watches.troubles()).collect();
         match request {
             Request::LogLevel { set } => log_level(&self.dial, set.as_ref()),
-            Request::Diff | Request::Explain { .. } | Request::Owners | Request::Resync => {
+            Request::Diff | Request::Explain { .. } | Request::Holders | Request::Resync => {
                 Response::Error(problems.join("; "))
             }
             Request::Status => {

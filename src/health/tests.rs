@@ -1,6 +1,6 @@
 //! Time is tokio's, and stands still but for `advance`.
 
-use std::time::SystemTime;
+use std::{path::Path, time::SystemTime};
 
 use ::http::header;
 use reconciler::{Report, Subject, Tally, Trigger};
@@ -206,7 +206,8 @@ async fn answers_are_counted_by_page_and_code_and_other_pages_do_not_exist() {
     assert_eq!(["/", "/healthz/", "/metrics"].map(ask), [404; 3]);
     proxy.0.hear(&node(false));
     assert_eq!(ask("/healthz"), 200);
-    let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), proxy.0.answers(), [], None).text();
+    let (started, root) = (SystemTime::now(), Path::new("/"));
+    let metrics = Metrics::new(&BTreeSet::new(), started, proxy.0.answers(), [], None, root).text();
     for (page, code, count) in
         [("healthz", 200, 1), ("healthz", 503, 2), ("livez", 200, 1), ("livez", 503, 0)]
     {

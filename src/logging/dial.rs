@@ -3,7 +3,12 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::{EnvFilter, Registry, reload};
+use tracing::warn;
+use tracing_subscriber::{
+    EnvFilter, Registry,
+    filter::{LevelFilter, ParseError},
+    reload,
+};
 
 use super::{Format, Options};
 
@@ -23,20 +28,26 @@ pub enum Level {
     Start,
     /// As `-v` with this number.
     Verbosity(i32),
-    /// What `RUST_LOG` would have it be, `debug` or `info,reconciler=trace`.
+    /// In `RUST_LOG`'s notation. With a level for everything, `debug` or `info,reconciler=trace`, it is what `RUST_LOG`
+    /// would have it be; without one, `reconciler=debug`, the rest is as at the start.
     Directives(String),
 }
 
 /// The level is as before.
 #[derive(Debug, thiserror::Error)]
 pub enum NoLevel {
+    /// A part of the text says nothing of how much. `RUST_LOG` would take it for a name, and log nothing else.
+    #[error(
+        "{0:?} is no level: it is a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
+    )]
+    Unknown(String),
     /// The text is none of `RUST_LOG`'s.
-    #[error("{directives:?} is no level")]
+    #[error("{directives:?} cannot be read")]
     Malformed {
         /// The text.
         directives: String,
         /// What is wrong with it.
-        source: tracing_subscriber::filter::ParseError,
+        source: ParseError,
     },
     /// The log is another's.
     #[error("the log cannot be changed")]
@@ -54,18 +65,30 @@ impl Dial {
         Ok(self.filter.with_current(ToString::to_string)?)
     }
 
-    /// Logs this from now on, until the daemon ends.
+    /// Logs this from now on, until the daemon ends. Where the old level shows warnings or the new one does, the log
+    /// says so.
     pub fn set(&self, level: &Level) -> Result<(), NoLevel> {
-        let directives = match level {
-            Level::Start => self.at_start.clone(),
-            Level::Verbosity(verbosity) => {
+        let directives = level.directives(&self.at_start)?;
+        let filter = read(&directives)?;
+        warn!("an operator sets the log's level to {directives}");
+        self.filter.reload(filter)?;
+        warn!("an operator has set the log's level to {directives}");
+        Ok(())
+    }
+}
+
+impl Level {
+    /// In `RUST_LOG`'s notation, where the log was `at_start` when it began.
+    fn directives(&self, at_start: &str) -> Result<String, NoLevel> {
+        Ok(match self {
+            Self::Start => at_start.to_owned(),
+            Self::Verbosity(verbosity) => {
                 Options { format: Format::default(), verbosity: *verbosity }.directives()
             }
-            Level::Directives(directives) => directives.clone(),
-        };
-        let filter = EnvFilter::try_new(&directives)
-            .map_err(|source| NoLevel::Malformed { directives: directives.clone(), source })?;
-        Ok(self.filter.reload(filter)?)
+            Self::Directives(directives) if are_about_everything(directives)? => directives.clone(),
+            // Of two that name the same, the second one counts.
+            Self::Directives(directives) => format!("{at_start},{directives}"),
+        })
     }
 }
 
@@ -79,44 +102,141 @@ impl FromStr for Level {
         if let Ok(verbosity) = text.parse() {
             return Ok(Self::Verbosity(verbosity));
         }
-        match EnvFilter::try_new(text) {
-            Ok(_) => Ok(Self::Directives(text.to_owned())),
-            Err(source) => Err(NoLevel::Malformed { directives: text.to_owned(), source }),
-        }
+        are_about_everything(text)?;
+        read(text)?;
+        Ok(Self::Directives(text.to_owned()))
     }
+}
+
+/// Whether these have a level for what they do not name.
+fn are_about_everything(directives: &str) -> Result<bool, NoLevel> {
+    let mut everything = false;
+    for directive in directives.split(',') {
+        let (name, level) =
+            directive.rsplit_once('=').map_or((None, directive), |(name, level)| (Some(name), level));
+        // Nothing at all would pass for `error`.
+        if level.is_empty() || level.parse::<LevelFilter>().is_err() {
+            return Err(NoLevel::Unknown(directive.to_owned()));
+        }
+        everything |= name.is_none();
+    }
+    Ok(everything)
+}
+
+fn read(directives: &str) -> Result<EnvFilter, NoLevel> {
+    EnvFilter::try_new(directives)
+        .map_err(|source| NoLevel::Malformed { directives: directives.to_owned(), source })
 }
 
 #[cfg(test)]
 mod tests {
-    use tracing_subscriber::layer::SubscriberExt as _;
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    use tracing::{Level as Of, enabled};
+    use tracing_subscriber::{fmt, layer::SubscriberExt as _};
 
     use super::*;
+
+    /// What is logged, for a test to read.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Lines {
+        fn take(&self) -> String {
+            String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+        }
+    }
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Runs with a log that is so at the start.
+    fn with_log(at_start: &str, run: impl FnOnce(&Dial, &Lines)) {
+        let (filter, handle) = reload::Layer::new(EnvFilter::new(at_start));
+        let (dial, lines) = (Dial::new(handle), Lines::default());
+        let writer = lines.clone();
+        let layer = fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+        let subscriber = tracing_subscriber::registry().with(filter).with(layer);
+        tracing::subscriber::with_default(subscriber, || run(&dial, &lines));
+    }
+
+    fn set(dial: &Dial, level: &str) {
+        dial.set(&level.parse().unwrap()).unwrap();
+    }
 
     #[test]
     fn a_level_is_a_verbosity_or_what_rust_log_has_or_that_of_the_start() {
         let level = |text: &str| text.parse::<Level>().unwrap();
         assert_eq!(level("4"), Level::Verbosity(4));
         assert_eq!(level("start"), Level::Start);
-        assert_eq!(level("info,reconciler=trace"), Level::Directives("info,reconciler=trace".into()));
-        let error = "reconciler=loud".parse::<Level>().unwrap_err();
-        assert_eq!(error.to_string(), r#""reconciler=loud" is no level"#);
+        for directives in ["debug", "off", "info,reconciler=trace", "watcher=warn", "[sync{full=true}]=debug"]
+        {
+            assert_eq!(level(directives), Level::Directives(directives.into()));
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused_and_not_taken_for_the_only_thing_to_log() {
+        for text in ["verbose", "debgu", "", "reconciler", "reconciler=", "reconciler=loud"] {
+            let error = text.parse::<Level>().unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{text:?} is no level: ")), "{error}");
+        }
+        let error = "reconciler=debug,verbose".parse::<Level>().unwrap_err();
+        assert!(error.to_string().starts_with(r#""verbose" is no level: "#), "{error}");
+        with_log("warn", |dial, lines| {
+            assert!(dial.set(&Level::Directives("verbose".into())).is_err(), "whoever asks");
+            assert!(enabled!(Of::WARN), "as before");
+            assert_eq!(lines.take(), "");
+        });
     }
 
     #[test]
     fn the_level_changes_what_is_logged_until_it_is_set_back() {
-        let (filter, handle) = reload::Layer::new(EnvFilter::new("warn"));
-        let dial = Dial::new(handle);
-        let subscriber = tracing_subscriber::registry().with(filter);
-        tracing::subscriber::with_default(subscriber, || {
-            let logs = || (tracing::enabled!(tracing::Level::INFO), tracing::enabled!(tracing::Level::DEBUG));
+        with_log("warn", |dial, _| {
+            let logs = || (enabled!(Of::INFO), enabled!(Of::DEBUG));
             assert_eq!(logs(), (false, false));
-            dial.set(&Level::Verbosity(4)).unwrap();
+            set(dial, "4");
             assert!(dial.directives().unwrap().contains("kube_ipvs=debug"));
             assert_eq!(logs(), (true, true));
-            assert!(dial.set(&Level::Directives("kube_ipvs=loud".into())).is_err());
-            assert_eq!(logs(), (true, true), "as before");
-            dial.set(&Level::Start).unwrap();
+            set(dial, "start");
             assert_eq!(logs(), (false, false));
+        });
+    }
+
+    #[test]
+    fn the_level_of_a_part_leaves_the_rest_as_at_the_start() {
+        with_log("warn,kube_ipvs=info,reconciler=info", |dial, _| {
+            let reconciler = || enabled!(target: "reconciler", Of::DEBUG);
+            set(dial, "trace");
+            set(dial, "reconciler=debug");
+            assert!(reconciler());
+            assert!(enabled!(Of::INFO) && !enabled!(Of::DEBUG), "not as it was last");
+            assert!(enabled!(target: "hyper", Of::WARN) && !enabled!(target: "hyper", Of::INFO));
+            set(dial, "watcher=debug");
+            assert!(!reconciler(), "as at the start");
+            assert_eq!(dial.directives().unwrap().matches("reconciler").count(), 1, "said once");
+        });
+    }
+
+    #[test]
+    fn a_change_is_logged_by_the_old_level_and_by_the_new_one() {
+        with_log("warn", |dial, lines| {
+            set(dial, "off");
+            let said = lines.take();
+            assert!(said.contains("an operator sets the log's level to off"), "{said}");
+            set(dial, "start");
+            let said = lines.take();
+            assert!(said.contains("an operator has set the log's level to warn"), "{said}");
         });
     }
 }

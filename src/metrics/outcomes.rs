@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
-    time::{Instant, SystemTime},
+    time::Instant,
 };
 
 use prometheus_client::{
@@ -19,7 +19,8 @@ use super::text::{Labelled, Total, write};
 /// Listens to the writer thread. Clones count in the same metrics.
 #[derive(Clone, Debug)]
 pub(super) struct Outcomes {
-    started: SystemTime,
+    /// The wall clock may be set meanwhile.
+    started: Instant,
     first_sync: Gauge<f64, AtomicU64>,
     failures: Vec<((Seam, Failure), Total)>,
     repairs: Vec<(Repaired, Total)>,
@@ -32,7 +33,7 @@ pub(super) struct Outcomes {
 
 impl Outcomes {
     /// Of a daemon that started then.
-    pub(super) fn register(started: SystemTime, registry: &mut Registry) -> Self {
+    pub(super) fn register(started: Instant, registry: &mut Registry) -> Self {
         let kinds = Seam::ALL.into_iter().flat_map(|seam| Failure::ALL.map(|failure| (seam, failure)));
         let outcomes = Self {
             started,
@@ -53,7 +54,7 @@ impl Outcomes {
     fn register_syncs(&self, registry: &mut Registry) {
         registry.register(
             "kube_ipvs_time_to_first_sync_seconds",
-            "From the start of the daemon to the end of the first sync that could read the kernel",
+            "From the start of the daemon to the end of the first complete sync: the kernel read, kube-ipvs0 and our tables there",
             self.first_sync.clone(),
         );
         let failures = self.failures.iter().map(|((seam, failure), total)| {
@@ -115,8 +116,7 @@ impl Observer for Outcomes {
         }
         self.drained(*drains);
         if sync.complete && self.first_sync.get() <= 0.0 {
-            let took = self.started.elapsed().unwrap_or_default();
-            self.first_sync.set(took.as_secs_f64());
+            self.first_sync.set(self.started.elapsed().as_secs_f64());
         }
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     /// The page after these syncs of a daemon that started ten seconds ago.
     fn page(syncs: &[(Tally, bool)]) -> String {
         let mut registry = Registry::default();
-        let started = SystemTime::now() - Duration::from_secs(10);
+        let started = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
         let mut outcomes = Outcomes::register(started, &mut registry);
         let (report, state) = (Report::of_nothing(Trigger::Change), State::new(Options::new("node")));
         for (tally, complete) in syncs {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_to_the_first_sync_is_that_of_the_first_that_could_read_the_kernel() {
+    fn the_time_to_the_first_sync_is_that_of_the_first_complete_one() {
         let name = "kube_ipvs_time_to_first_sync_seconds";
         assert!(page(&[(Tally::default(), false)]).contains(&format!("{name} 0.0\n")), "not yet");
         let took = value(&page(&[(Tally::default(), false), (Tally::default(), true)]), name);

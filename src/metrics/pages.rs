@@ -95,7 +95,7 @@ impl Healthz {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, time::SystemTime};
+    use std::{collections::BTreeSet, path::Path, time::SystemTime};
 
     use ::http::header;
     use serde_json::json;
@@ -103,7 +103,8 @@ mod tests {
     use super::{super::HealthAnswers, *};
 
     fn pages() -> MetricsPages {
-        let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), &HealthAnswers::default(), [], None);
+        let (started, health) = (SystemTime::now(), HealthAnswers::default());
+        let metrics = Metrics::new(&BTreeSet::new(), started, &health, [], None, Path::new("/"));
         let configuration = json!({ "kind": "KubeProxyConfiguration", "mode": "ipvs" });
         MetricsPages::new(Arc::new(metrics), Traffic::default(), &configuration).unwrap()
     }

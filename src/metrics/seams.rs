@@ -58,6 +58,11 @@ impl KernelCalls {
         }
     }
 
+    /// Another way to the same IPVS, counted.
+    pub fn counted_ipvs(&self, ipvs: impl Ipvs + Send + 'static) -> impl Ipvs + Send + 'static {
+        Counted::<dyn Ipvs + Send> { seam: Box::new(ipvs), calls: self.ipvs.clone() }
+    }
+
     fn at(&self, seam: Seam) -> &Calls {
         match seam {
             Seam::Ipvs => &self.ipvs,
@@ -153,9 +158,10 @@ mod tests {
         kernel.ipvs.apply(&[server(80), server(81)]).unwrap();
         // The virtual servers, and the real servers of each.
         Observed::read(&mut kernel).unwrap();
+        calls.counted_ipvs(FakeKernel::new()).virtual_servers().unwrap();
         let page = text::encode(&registry);
         for line in [
-            r#"kube_ipvs_kernel_reads_total{seam="ipvs"} 3"#,
+            r#"kube_ipvs_kernel_reads_total{seam="ipvs"} 4"#,
             r#"kube_ipvs_kernel_reads_total{seam="nf_tables"} 1"#,
             r#"kube_ipvs_kernel_reads_total{seam="links"} 1"#,
             r#"kube_ipvs_kernel_writes_total{seam="ipvs"} 2"#,

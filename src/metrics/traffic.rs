@@ -9,19 +9,20 @@ mod reading;
 mod series;
 
 use std::{
-    io, mem,
+    mem,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        mpsc::{Receiver, Sender, channel},
+        Arc, OnceLock,
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use hyper::body::Bytes;
 use ipvs::Ipvs;
 use reconciler::Handle;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{sync::watch, time::timeout};
 use tracing::warn;
 use watcher::one_line;
 
@@ -32,6 +33,8 @@ use reading::Reading;
 const FRESH: Duration = Duration::from_secs(5);
 /// How long a page waits for a new reading. Later it shows the one before.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What is older than this is not shown: while the writer or the kernel hangs, rates of 0 would be believed.
+const STALE: Duration = Duration::from_secs(30);
 
 /// The text that is shown. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -39,9 +42,9 @@ pub struct Traffic(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// The way to the thread, once it runs.
-    thread: OnceLock<Sender<oneshot::Sender<()>>>,
-    shown: Mutex<Shown>,
+    /// The way to the thread, once it runs. There is room for one who asks, since one reading serves all.
+    asks: OnceLock<SyncSender<()>>,
+    shown: watch::Sender<Shown>,
 }
 
 #[derive(Debug, Default)]
@@ -52,19 +55,20 @@ struct Shown {
 }
 
 impl Traffic {
-    /// Starts the thread. Without it nothing is shown.
-    pub fn start(
+    /// Opens the kernel and starts the thread, if that is asked for. Without it nothing is shown.
+    pub fn start<I: Ipvs + Send + 'static>(
         &self,
         of: ServiceMetrics,
-        kernel: impl Ipvs + Send + 'static,
+        open: impl FnOnce() -> Result<I, ipvs::Error>,
         handle: Handle,
-    ) -> io::Result<()> {
+    ) -> anyhow::Result<()> {
         if of == ServiceMetrics::Off {
             return Ok(());
         }
-        let (asks, asked) = channel();
+        let kernel = open()?;
+        let (asks, asked) = sync_channel(1);
         // Whoever starts it a second time has a thread that nobody asks, which ends at once.
-        _ = self.0.thread.set(asks);
+        _ = self.0.asks.set(asks);
         let reader =
             Reader { kernel, handle, endpoints: of == ServiceMetrics::Endpoint, told: Told::default() };
         // Weak, so that the thread ends with the page.
@@ -72,35 +76,34 @@ impl Traffic {
         let run = move || {
             reader.run(&asked, |shown| {
                 if let Some(shared) = shared.upgrade() {
-                    *shared.shown() = shown;
+                    shared.shown.send_replace(shown);
                 }
             });
         };
-        thread::Builder::new().name("traffic".into()).spawn(run).map(drop)
+        let started = thread::Builder::new().name("traffic".into()).spawn(run);
+        started.map(drop).context("cannot start the thread that reads traffic")
     }
 
     /// The series in Prometheus' text format, as fresh as they can be had without waiting for long.
     pub(super) async fn text(&self) -> Bytes {
-        self.refresh().await;
-        self.0.shown().text.clone()
+        let mut shown = self.0.shown.subscribe();
+        if !shown.borrow().is_younger_than(FRESH) && self.ask() {
+            _ = timeout(PATIENCE, shown.changed()).await;
+        }
+        let shown = shown.borrow();
+        if shown.is_younger_than(STALE) { shown.text.clone() } else { Bytes::new() }
     }
 
-    async fn refresh(&self) {
-        let Some(thread) = self.0.thread.get() else { return };
-        if self.0.shown().at.is_some_and(|at| at.elapsed() < FRESH) {
-            return;
-        }
-        let (done, read) = oneshot::channel();
-        if thread.send(done).is_ok() {
-            _ = timeout(PATIENCE, read).await;
-        }
+    /// Asks for a reading, if nobody has yet. Whether there will be one.
+    fn ask(&self) -> bool {
+        let asked = self.0.asks.get().map(|asks| asks.try_send(()));
+        matches!(asked, Some(Ok(()) | Err(TrySendError::Full(()))))
     }
 }
 
-impl Shared {
-    /// Nothing that holds the lock can panic.
-    fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shown {
+    fn is_younger_than(&self, age: Duration) -> bool {
+        self.at.is_some_and(|at| at.elapsed() < age)
     }
 }
 
@@ -120,14 +123,12 @@ struct Told {
 }
 
 impl<I: Ipvs> Reader<I> {
-    fn run(mut self, asked: &Receiver<oneshot::Sender<()>>, show: impl Fn(Shown)) {
-        while let Ok(first) = asked.recv() {
-            // One reading serves all who have asked.
-            let waiting: Vec<_> = asked.try_iter().chain([first]).collect();
-            show(Shown { text: self.text().into(), at: Some(Instant::now()) });
-            for done in waiting {
-                _ = done.send(());
-            }
+    fn run(mut self, asked: &Receiver<()>, show: impl Fn(Shown)) {
+        while asked.recv().is_ok() {
+            let text = self.text().into();
+            // Whoever has asked meanwhile is served by this.
+            _ = asked.try_recv();
+            show(Shown { text, at: Some(Instant::now()) });
         }
     }
 
@@ -135,8 +136,8 @@ impl<I: Ipvs> Reader<I> {
     fn text(&mut self) -> String {
         let begin = Instant::now();
         // Without the writer the daemon is about to end.
-        let Ok(owned) = self.handle.owners() else { return String::new() };
-        match Reading::take(&mut self.kernel, owned, self.endpoints) {
+        let Ok(holders) = self.handle.holders() else { return String::new() };
+        match Reading::take(&mut self.kernel, holders, self.endpoints) {
             Ok(reading) => {
                 self.told.failed = false;
                 self.tell_of_dropped(reading.dropped);

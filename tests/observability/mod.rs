@@ -62,12 +62,18 @@ pub(crate) fn page() -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let kernel = FakeKernel::new();
     let traffic = Traffic::default();
+    let root = tempfile::tempdir().unwrap();
+    let conntrack = root.path().join("proc/sys/net/netfilter");
+    fs::create_dir_all(&conntrack).unwrap();
+    fs::write(conntrack.join("nf_conntrack_count"), "7\n").unwrap();
+    fs::write(conntrack.join("nf_conntrack_max"), "262144\n").unwrap();
     let metrics = Metrics::new(
         &Family::BOTH.into(),
         SystemTime::now(),
         &HealthAnswers::default(),
         [("AllowServiceExternalIPs", true)],
         Some(Watches::default()),
+        root.path(),
     );
     let (ipvs, netfilter, links) = kernel.seams();
     let timing = Timing {
@@ -87,7 +93,7 @@ pub(crate) fn page() -> String {
     handle.change(Change::ReplaceServices(vec![service])).unwrap();
     handle.change(Change::ReplaceSlices(vec![slice])).unwrap();
     handle.resync().unwrap();
-    traffic.start(ServiceMetrics::Endpoint, kernel, handle).unwrap();
+    traffic.start(ServiceMetrics::Endpoint, || Ok(kernel), handle).unwrap();
     let pages = MetricsPages::new(Arc::new(metrics), traffic, &json!({})).unwrap();
     runtime.block_on(async {
         let traffic = pages.appendix("/metrics").await;

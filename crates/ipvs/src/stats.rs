@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Counters since creation or the last zeroing, and the kernel's two-second rate estimates.
 ///
 /// The kernel brings counters and rates up to date every two seconds; while
-/// `net.ipv4.vs.run_estimation` is 0, rates stay what they were, and on kernels since 6.2 the counters too.
+/// `net.ipv4.vs.run_estimation` is 0, both stay what they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Connections scheduled.

@@ -14,13 +14,15 @@ use netlink::{Errno, Refusal};
 use tracing::debug_span;
 use watcher::{Batch, Kernel, Observed, Operation, OperationKind, Plan, ReadError, one_line};
 
-use crate::{Failure, Seam, closed::Closed, schedulers::scheduler, stale_flows::StaleFlows};
+use crate::{Failure, Report, Seam, closed::Closed, schedulers::scheduler, stale_flows::StaleFlows};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// How many operations were carried out, by kind.
     pub(crate) done: BTreeMap<OperationKind, usize>,
+    /// The first of them, in words.
+    pub(crate) first_done: Vec<String>,
     /// The operations that were not, with the cause, in words.
     pub(crate) failures: Vec<(Operation, String)>,
     /// The same in numbers, and what could not be read.
@@ -43,6 +45,8 @@ impl Outcome {
         for (kind, count) in other.done {
             *self.done.entry(kind).or_default() += count;
         }
+        let room = Report::MOST_DONE.saturating_sub(self.first_done.len());
+        self.first_done.extend(other.first_done.into_iter().take(room));
         self.failures.extend(other.failures);
         for (kind, count) in other.failed {
             *self.failed.entry(kind).or_default() += count;
@@ -194,6 +198,9 @@ impl Run<'_> {
                     self.outcome.stale_flows.take(&operation, self.observed);
                     self.observed.carried_out(&operation);
                     *self.outcome.done.entry(operation.kind()).or_default() += 1;
+                    if self.outcome.first_done.len() < Report::MOST_DONE {
+                        self.outcome.first_done.push(operation.to_string());
+                    }
                 }
             }
         }

@@ -10,7 +10,7 @@ use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::{
-    InUse, Owned, Report, Status,
+    Holder, InUse, Report, Status,
     waiting::{Piece, Waiting},
 };
 
@@ -34,7 +34,7 @@ pub(crate) enum Input {
     /// Say what Services use of the node, once the first sync has ended.
     InUse(Sender<InUse>),
     /// Say whose each virtual server is.
-    Owners(Sender<Vec<Owned>>),
+    Holders(Sender<Vec<Holder>>),
     /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
     Stop,
 }
@@ -137,8 +137,8 @@ impl Handle {
     }
 
     /// The virtual servers that are wanted, and whose they are, in no particular order. Blocks while a sync is running.
-    pub fn owners(&self) -> Result<Vec<Owned>, Stopped> {
-        self.ask(Input::Owners)
+    pub fn holders(&self) -> Result<Vec<Holder>, Stopped> {
+        self.ask(Input::Holders)
     }
 
     /// Stops the writer thread after the sync that is running.

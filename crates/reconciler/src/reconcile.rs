@@ -1,11 +1,6 @@
 //! One sync: read what must be read, compare, carry out.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashSet},
-    net::IpAddr,
-    time::Instant,
-};
+use std::{borrow::Cow, collections::BTreeSet, net::IpAddr, time::Instant};
 
 use dummy_interface::Changed;
 use ipvs::{Protocol, ServiceAddress};
@@ -18,11 +13,12 @@ use watcher::{
 };
 
 use crate::{
-    Repaired, Report, Tally, Trigger,
-    about::{in_doubt, is_about, touch},
+    Tally, Trigger,
+    about::{in_doubt, touch},
     apply::{Outcome, apply},
     closed::Closed,
     draining::Draining,
+    repairs::Unrepaired,
     rotation::rotate,
     sample::Sample,
     schedulers,
@@ -37,8 +33,6 @@ pub(crate) struct Reconciler {
     image: Option<Observed>,
     /// Which virtual servers the next look at everything reads to the last detail.
     sample: Sample,
-    /// Whether the kernel was read before: what the first reading finds is what an earlier daemon left.
-    adopted: bool,
     /// What changed since the last sync, and what that one left undone.
     touched: Touched,
     /// Where the image may be wrong since the last sync.
@@ -47,8 +41,8 @@ pub(crate) struct Reconciler {
     schedulers: schedulers::Known,
     /// How many virtual servers keep their scheduler for now.
     postponed: usize,
-    /// Tables and kube-ipvs0, where the last sync failed to make them so: to do it now is no repair.
-    failed_foundations: Vec<Operation>,
+    /// What something else has changed, and is not yet as it should be again.
+    unrepaired: Unrepaired,
     /// In how many more syncs a new table waits until all is there that serves what it takes from others.
     patience: u32,
 }
@@ -84,14 +78,6 @@ enum Depth {
     Part,
 }
 
-/// What something else had changed.
-#[derive(Debug, Default)]
-struct Repairs {
-    /// The first ones, in words.
-    first: Vec<String>,
-    counts: BTreeMap<Repaired, usize>,
-}
-
 /// A sync that has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Synced {
@@ -115,13 +101,12 @@ impl Reconciler {
             ours,
             image: None,
             sample: Sample::default(),
-            adopted: false,
             touched: Touched::default(),
             reread: Reread::default(),
             draining,
             schedulers: schedulers::Known::default(),
             postponed: 0,
-            failed_foundations: Vec::new(),
+            unrepaired: Unrepaired::default(),
             patience: PATIENCE,
         }
     }
@@ -143,9 +128,9 @@ impl Reconciler {
         self.postponed
     }
 
-    /// Whether something is waiting for the next sync.
+    /// Whether something is waiting for the next sync; at the first, all of it.
     pub(crate) fn is_behind(&self) -> bool {
-        !self.touched.is_empty()
+        self.state.synced() && !self.unrepaired.has_adopted() || !self.touched.is_empty()
     }
 
     /// Takes in news. Whether something may have to be different now.
@@ -372,8 +357,10 @@ impl Reconciler {
             outcome.doubtful = true;
             self.image = None;
         }
-        let repairs = self.repairs(&plan, &touched, &outcome);
-        self.adopted |= full;
+        let repairs = self.unrepaired.settle(&plan, &touched, &outcome.failures);
+        if full {
+            self.unrepaired.adopted();
+        }
         outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
         // Where something was put off, it must not be made up for without what it waits for.
         let once_more = self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers));
@@ -383,13 +370,8 @@ impl Reconciler {
             // What failed is tried again, with the usual one then.
             self.touched.merge(self.state.apply(self.schedulers.news()));
         }
-        let foundations = outcome.failures.iter().map(|(operation, _)| operation);
-        self.failed_foundations = foundations.filter(|failed| failed.is_foundation()).cloned().collect();
-        if self
-            .failed_foundations
-            .iter()
-            .any(|failed| matches!(failed, Operation::Netfilter(InstallTable(_))))
-        {
+        let lacks_rules = |failed: &Operation| matches!(failed, Operation::Netfilter(InstallTable(_)));
+        if outcome.failures.iter().any(|(failed, _)| lacks_rules(failed)) {
             self.patience = self.patience.saturating_sub(1);
         }
         // Where one is refused the others would be too, and without an image everything is in doubt.
@@ -405,9 +387,8 @@ impl Reconciler {
         self.touched.virtual_servers.extend(postponed);
         self.note_draining(depth == Depth::Read, &compared.virtual_servers);
         let stale_flows = std::mem::take(&mut outcome.stale_flows).finish(self.image.as_ref());
-        let Repairs { first: repairs, counts } = repairs;
-        let tally = Tally { repairs: counts, ..Tally::default() };
-        Synced { full, outcome, stale_flows, repairs, tally, unfinished }
+        let tally = Tally { repairs: repairs.counts, ..Tally::default() };
+        Synced { full, outcome, stale_flows, repairs: repairs.first, tally, unfinished }
     }
 
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> Outcome {
@@ -437,28 +418,6 @@ impl Reconciler {
         // Those of this sync have been made, or refused.
         schedulers::put_off(&mut plan, &image, 0);
         self.carry_out(image, &plan)
-    }
-
-    /// What was done about nothing that is known to have changed. The first reading finds whatever an earlier
-    /// daemon left, and repairs nothing.
-    fn repairs(&self, plan: &Plan, touched: &Touched, outcome: &Outcome) -> Repairs {
-        let mut repairs = Repairs::default();
-        if !self.adopted {
-            return repairs;
-        }
-        let failed: HashSet<_> = outcome.failures.iter().map(|(operation, _)| operation).collect();
-        let unexpected = plan.operations().filter(|operation| {
-            !is_about(operation, touched)
-                && !self.failed_foundations.contains(operation)
-                && !failed.contains(operation)
-        });
-        for operation in unexpected {
-            *repairs.counts.entry(Repaired::by(&operation)).or_default() += 1;
-            if repairs.first.len() < Report::MOST_REPAIRS {
-                repairs.first.push(operation.to_string());
-            }
-        }
-        repairs
     }
 
     /// Remembers which real servers drain: of all virtual servers after everything was read, else of those that were

@@ -46,6 +46,8 @@ pub struct Report {
     pub done: usize,
     /// The same by what they did.
     pub done_by_kind: BTreeMap<OperationKind, usize>,
+    /// The first of them, one line each; at most [`Report::MOST_DONE`] of them.
+    pub first_done: Vec<String>,
     /// The first operations that repaired what something else had changed, one line each; at most
     /// [`Report::MOST_REPAIRS`] of them.
     pub repairs: Vec<String>,
@@ -86,6 +88,7 @@ impl Report {
             full,
             done: outcome.done.values().sum(),
             done_by_kind: outcome.done.clone(),
+            first_done: outcome.first_done.clone(),
             repairs,
             failures: outcome.unread.iter().cloned().chain(failures).take(Self::MOST_FAILURES).collect(),
             failed: outcome.failures.len() + outcome.unread.iter().len(),
@@ -105,6 +108,7 @@ impl Report {
             full: false,
             done: 0,
             done_by_kind: BTreeMap::new(),
+            first_done: Vec::new(),
             repairs: Vec::new(),
             failures: Vec::new(),
             failed: 0,
@@ -129,6 +133,9 @@ impl Report {
     /// How many failures are listed; a missing scheduler fails ten thousand operations alike.
     pub const MOST_FAILURES: usize = 20;
 
+    /// How many of the operations that were carried out are listed; the first sync has ten thousands.
+    pub const MOST_DONE: usize = 20;
+
     /// How many repairs are listed.
     pub const MOST_REPAIRS: usize = 20;
 }
@@ -140,8 +147,8 @@ pub struct Status {
     pub synced: bool,
     /// Whether what is wanted is programmed, and if not, why.
     pub standing: Standing,
-    /// For how long it has stood so: in JSON, seconds. A change that is served at once does not end the time in which
-    /// it is synced.
+    /// For how long it has stood so, as far as the kernel has been looked at: in JSON, seconds. A change that is served at
+    /// once does not end the time in which it is synced, and a repair does.
     #[serde(with = "seconds")]
     pub standing_for: Duration,
     /// Virtual servers wanted.

@@ -20,7 +20,8 @@ pub enum Standing {
 }
 
 /// Follows it. A change that waits for its sync does not end the time in which every sync has succeeded: where
-/// Services change all the time, that is what somebody wants to know.
+/// Services change all the time, that is what somebody wants to know. A repair does: until then something was not as
+/// wanted, for nobody knows how long.
 #[derive(Debug)]
 pub(crate) struct Course {
     /// Whether the last sync left nothing undone; `None` before the first.
@@ -36,17 +37,16 @@ impl Course {
         Self { succeeded: None, since: now, behind: None }
     }
 
-    /// Something waits for the next sync.
-    pub(crate) fn waits(&mut self, now: Instant) {
-        self.behind.get_or_insert(now);
+    /// Something waits for the next sync, or nothing does.
+    pub(crate) fn waits(&mut self, anything: bool, now: Instant) {
+        self.behind = anything.then(|| self.behind.unwrap_or(now));
     }
 
-    /// A sync has ended, and something still waits or not.
-    pub(crate) fn synced(&mut self, succeeded: bool, waits: bool, now: Instant) {
-        if self.succeeded != Some(succeeded) {
+    /// A sync has ended, which left nothing undone or not, and has repaired something or not.
+    pub(crate) fn synced(&mut self, succeeded: bool, repaired: bool, now: Instant) {
+        if self.succeeded != Some(succeeded) || succeeded && repaired {
             (self.succeeded, self.since) = (Some(succeeded), now);
         }
-        self.behind = waits.then(|| self.behind.unwrap_or(now));
     }
 
     /// How it stands, and for how long.
@@ -77,9 +77,10 @@ mod tests {
         let after = |seconds| begin + Duration::from_secs(seconds);
         let mut course = Course::begin(begin);
         assert_eq!(at(&course, begin, 3), (Standing::NotListed, 3));
-        course.waits(after(5));
+        course.waits(true, after(5));
         assert_eq!(at(&course, begin, 6), (Standing::Behind, 1));
         course.synced(true, false, after(7));
+        course.waits(false, after(7));
         assert_eq!(at(&course, begin, 9), (Standing::Synced, 2));
     }
 
@@ -89,11 +90,28 @@ mod tests {
         let after = |seconds| begin + Duration::from_secs(seconds);
         let mut course = Course::begin(begin);
         course.synced(true, false, begin);
-        course.waits(after(10));
-        course.waits(after(11));
+        course.waits(true, after(10));
+        course.waits(true, after(11));
         assert_eq!(at(&course, begin, 12), (Standing::Behind, 2));
         course.synced(true, false, after(12));
+        course.waits(false, after(12));
         assert_eq!(at(&course, begin, 20), (Standing::Synced, 20));
+    }
+
+    #[test]
+    fn a_repair_begins_the_time_anew_since_all_was_not_well_until_then() {
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let mut course = Course::begin(begin);
+        course.synced(true, false, begin);
+        course.synced(true, true, after(10));
+        assert_eq!(at(&course, begin, 12), (Standing::Synced, 2));
+        course.synced(true, false, after(20));
+        assert_eq!(at(&course, begin, 25), (Standing::Synced, 15));
+        for seconds in [30, 31] {
+            course.synced(false, true, after(seconds));
+        }
+        assert_eq!(at(&course, begin, 35), (Standing::Failing, 5), "a repair beside a failure ends nothing");
     }
 
     #[test]
@@ -103,10 +121,12 @@ mod tests {
         let mut course = Course::begin(begin);
         course.synced(true, false, begin);
         for seconds in [10, 11, 13] {
-            course.synced(false, true, after(seconds));
+            course.synced(false, false, after(seconds));
+            course.waits(true, after(seconds));
         }
         assert_eq!(at(&course, begin, 15), (Standing::Failing, 5));
         course.synced(true, false, after(17));
+        course.waits(false, after(17));
         assert_eq!(at(&course, begin, 18), (Standing::Synced, 1));
     }
 
@@ -116,9 +136,10 @@ mod tests {
         let after = |seconds| begin + Duration::from_secs(seconds);
         let mut course = Course::begin(begin);
         course.synced(true, false, begin);
-        course.waits(after(1));
+        course.waits(true, after(1));
         for seconds in [2, 3, 4] {
-            course.synced(true, true, after(seconds));
+            course.synced(true, false, after(seconds));
+            course.waits(true, after(seconds));
         }
         assert_eq!(at(&course, begin, 5), (Standing::Behind, 4));
     }

@@ -13,7 +13,7 @@ use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
-    Drain, Handle, InUse, LastSync, News, Observation, Observer, Outlets, Owned, Report, StaleFlowOutlet,
+    Drain, Handle, Holder, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet,
     Status, Tally, Timing, Trigger, Unanswered,
     draining::Draining,
     handle::{self, Input},
@@ -92,6 +92,7 @@ impl Writer {
                 self.owners.tell(self.reconciler.state());
             }
             let now = Instant::now();
+            self.course.waits(self.reconciler.is_behind(), now);
             let next = self.schedule.next(now).filter(|_| self.is_listed());
             let received = match next {
                 // Not after more inputs: those that never end must not put it off for ever.
@@ -146,7 +147,7 @@ impl Writer {
                 drop(answer.send(InUse::of(self.reconciler.state())));
             }
             Input::InUse(answer) => self.curious.push(answer),
-            Input::Owners(answer) => drop(answer.send(Owned::all(self.reconciler.state()))),
+            Input::Holders(answer) => drop(answer.send(Holder::all(self.reconciler.state()))),
             Input::Stop => {}
         }
     }
@@ -160,9 +161,6 @@ impl Writer {
         }
         let news = News { subject, objects, waits: self.is_listed() && (touches || !was_listed) };
         self.observers.iter_mut().for_each(|observer| observer.heard(news));
-        if news.waits {
-            self.course.waits(Instant::now());
-        }
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);
         } else if touches {
@@ -199,7 +197,7 @@ impl Writer {
             drop(answer.send(InUse::of(self.reconciler.state())));
         }
         let ended = (report, Instant::now());
-        self.course.synced(ended.0.failed == 0, self.reconciler.is_behind(), ended.1);
+        self.course.synced(ended.0.failed == 0, ended.0.first_repair().is_some(), ended.1);
         if ended.0.done > 0 {
             self.last_change = Some(ended.clone());
         }
@@ -238,9 +236,11 @@ impl Writer {
         if self.is_listed() { Ok(self.reconciler.explain(service)) } else { Err(Unanswered::NotListed) }
     }
 
-    fn status(&self) -> Status {
-        let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
+    fn status(&mut self) -> Status {
         let now = Instant::now();
+        // What was heard together with the question waits as well.
+        self.course.waits(self.reconciler.is_behind(), now);
+        let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
         let (standing, standing_for) = self.course.standing(now);
         let drains = draining.oldest(Status::MOST_DRAINS, now);
         Status {

@@ -9,7 +9,7 @@ use common::{Running, service, slice};
 use dummy_interface::Changed;
 use ipvs::{Id, Protocol::Tcp, ServiceAddress};
 use netlink::Errno;
-use reconciler::Trigger;
+use reconciler::{Standing, Trigger};
 use service::{Change, ObjectName, Service, ServiceKind};
 use testkit::{FakeKernel, fake_kernel::State};
 
@@ -78,6 +78,20 @@ fn node_ports_follow_the_nodes_addresses_at_once_and_are_there_from_the_first_sy
     move_to(&running, &["192.0.2.2"]);
     running.kernel_where(|state| node_ports(state) == ips(&["192.0.2.2"]));
     assert_eq!(kernel.state().full_reads, 0);
+}
+
+#[test]
+fn an_address_that_a_comparison_finds_first_is_told_of_as_what_waits_for_the_next_sync() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    assert_eq!(running.handle.status().unwrap().standing, Standing::Synced);
+    kernel.heal();
+    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
+    assert!(!running.handle.compare().unwrap().is_empty());
+    assert_eq!(running.handle.status().unwrap().standing, Standing::Behind);
+    move_to(&running, &["192.0.2.1"]);
+    running.status_where(|status| status.standing == Standing::Synced);
 }
 
 #[test]

@@ -9,7 +9,10 @@
 
 mod common;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use common::{AT_ONCE, Running, active_connections, at, real, service, slice};
 use ipvs::{
@@ -17,7 +20,7 @@ use ipvs::{
     Protocol::{Tcp, Udp},
     RealServer, Scheduler, ServiceFlags, Stats, VirtualServer,
 };
-use reconciler::{Report, Timing, Trigger};
+use reconciler::{Report, Standing, Timing, Trigger};
 use service::Change;
 use testkit::{FakeKernel, fake_kernel::State};
 
@@ -253,6 +256,17 @@ fn a_vip_an_element_and_a_table_that_are_missing_come_back() {
     assert_eq!(report.repairs.len(), 2, "{report:?}");
     let state = running.kernel.state();
     assert_eq!((&state.links, &state.elements), (&before, &elements));
+}
+
+#[test]
+fn what_is_repaired_was_not_as_wanted_until_then_and_the_status_says_so() {
+    let running = served();
+    let broken = Instant::now();
+    running.kernel.state().links.bound.remove(&"10.96.0.10".parse().unwrap());
+    repaired(&running);
+    let status = running.handle.status().unwrap();
+    assert_eq!(status.standing, Standing::Synced);
+    assert!(status.standing_for < broken.elapsed(), "{status:?}");
 }
 
 #[test]

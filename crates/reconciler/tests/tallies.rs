@@ -85,7 +85,7 @@ fn each_kind_of_foreign_change_is_counted_when_it_is_repaired() {
 }
 
 #[test]
-fn what_was_to_be_repaired_and_could_not_is_a_failure_and_no_repair() {
+fn what_could_not_be_repaired_is_a_failure_at_first_and_a_repair_once_it_is_done() {
     let kernel = FakeKernel::new();
     let (running, told) = served(&kernel);
     let vip = "10.96.0.1".parse().unwrap();
@@ -95,6 +95,49 @@ fn what_was_to_be_repaired_and_could_not_is_a_failure_and_no_repair() {
     assert_eq!((report.repairs.len(), report.failed), (0, 1));
     let Tally { failures, repairs, .. } = sum(&told);
     assert_eq!(failures, BTreeMap::from([((Seam::NfTables, Failure::Refused), 1)]));
+    assert_eq!(repairs, BTreeMap::new());
+    // Once more in vain, and then it can be done.
+    running.handle.resync().unwrap();
+    assert_eq!(sum(&told).repairs, BTreeMap::new());
+    kernel.state().refused_elements.clear();
+    let report = running.handle.resync().unwrap();
+    assert_eq!((report.repairs.len(), report.failed), (1, 0));
+    let one = BTreeMap::from([(Repaired::Element, 1)]);
+    assert_eq!(sum(&told).repairs, one);
+    running.handle.resync().unwrap();
+    assert_eq!(sum(&told).repairs, BTreeMap::new(), "once");
+}
+
+#[test]
+fn what_rests_on_a_failed_repair_is_repaired_with_it() {
+    let kernel = FakeKernel::new();
+    let (running, told) = served(&kernel);
+    kernel.state().links.device = false;
+    kernel.state().links.bound.clear();
+    let vip = Element::Vip("10.96.0.1".parse().unwrap());
+    kernel.state().elements.remove(&vip);
+    kernel.state().refused_elements.insert(vip);
+    running.handle.resync().unwrap();
+    let Tally { failures, repairs, .. } = sum(&told);
+    assert!(failures.contains_key(&(Seam::Links, Failure::PutOff)), "{failures:?}");
+    assert_eq!(repairs, BTreeMap::from([(Repaired::Device, 1)]));
+    kernel.state().refused_elements.clear();
+    running.handle.resync().unwrap();
+    let repaired = [(Repaired::Element, 1), (Repaired::Vip, 1)];
+    assert_eq!(sum(&told).repairs, BTreeMap::from(repaired));
+}
+
+#[test]
+fn what_a_change_asked_for_and_failed_at_first_is_no_repair() {
+    let kernel = FakeKernel::new();
+    let (running, told) = served(&kernel);
+    kernel.state().refused_elements.insert(Element::Vip("10.96.0.2".parse().unwrap()));
+    running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
+    running.handle.resync().unwrap();
+    kernel.state().refused_elements.clear();
+    running.handle.resync().unwrap();
+    let Tally { failures, repairs, .. } = sum(&told);
+    assert!(failures.contains_key(&(Seam::NfTables, Failure::Refused)), "{failures:?}");
     assert_eq!(repairs, BTreeMap::new());
 }
 

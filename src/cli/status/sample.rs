@@ -71,6 +71,10 @@ fn programmed() -> reconciler::Status {
             (OperationKind::AddVirtualServer, 1),
             (OperationKind::AddRealServer, 3),
         ]),
+        first_done: vec![
+            "add virtual server TCP 10.96.0.10:80 rr".to_owned(),
+            "add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1".to_owned(),
+        ],
         took: seconds(0.002),
         ..Report::of_nothing(Trigger::Change)
     };

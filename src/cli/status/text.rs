@@ -15,6 +15,8 @@ use crate::{
 
 /// So many of the last sync's repairs are printed: a flushed ruleset is thousands of them.
 const FIRST_REPAIRS: usize = 5;
+/// So many operations of the last sync that did something are printed: the first one of all does ten thousands.
+const FIRST_OPERATIONS: usize = 5;
 /// So many draining real servers are printed: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
@@ -54,7 +56,7 @@ impl Lines {
         let last_sync = status.last_sync.as_ref();
         self.line("last sync", &last_sync.map_or("none yet".to_owned(), sync));
         if let Some(changed) = &status.last_change {
-            self.line("last change", &change(changed));
+            self.change(changed);
         }
         let last_full = status.last_full_sync.as_ref().map_or("none yet".to_owned(), |last| {
             format!("{} ago; `kube-ipvs resync` reads the kernel now", Time(last.age))
@@ -76,7 +78,25 @@ impl Lines {
             let service = service.as_ref().map_or("no Service any more".to_owned(), ToString::to_string);
             self.line("", &format!("{real_server} for {}, of {virtual_server}, {service}", Time(*age)));
         }
-        match status.draining.saturating_sub(listed.len()) {
+        self.and_more(status.draining, listed.len());
+    }
+
+    /// What the last sync that did something did.
+    fn change(&mut self, LastSync { report, age }: &LastSync) {
+        let kinds: Vec<_> =
+            report.done_by_kind.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
+        let kinds = kinds.join(", ");
+        self.line("last change", &format!("{} ago, {}: {kinds}", Time(*age), cause(report.trigger)));
+        let listed = report.first_done.iter().take(FIRST_OPERATIONS);
+        for operation in listed.clone() {
+            self.line("", operation);
+        }
+        self.and_more(report.done, listed.len());
+    }
+
+    /// How many there are beside those that were printed.
+    fn and_more(&mut self, all: usize, printed: usize) {
+        match all.saturating_sub(printed) {
             0 => {}
             more => self.line("", &format!("and {more} more")),
         }
@@ -119,6 +139,9 @@ impl Lines {
             "kernel",
             &format!("{release}, IPVS {ipvs}; {families}; VIPs as {binding}; scheduler {scheduler}"),
         );
+        if lacks.is_empty() {
+            self.line("nf_tables", "all that is used of it is there, source ranges (nft_set_pipapo) too");
+        }
         for feature in lacks {
             self.line("kernel lacks", feature);
         }
@@ -148,7 +171,8 @@ impl Lines {
 fn synced(status: &reconciler::Status) -> String {
     let time = Time(status.standing_for);
     match status.standing {
-        Standing::Synced => format!("yes, for {time}"),
+        // Of IPVS nobody is told: what something else has changed since is found by the next look.
+        Standing::Synced => format!("yes, for {time} as of the last full look"),
         Standing::Behind => format!("no, a change waits for {time}"),
         Standing::Failing => format!("no, something fails for {time}"),
         Standing::NotListed => format!("no, Services and EndpointSlices are not listed yet, for {time}"),
@@ -157,13 +181,6 @@ fn synced(status: &reconciler::Status) -> String {
 
 fn sync(LastSync { report, age }: &LastSync) -> String {
     format!("{} ago, {}: {}", Time(*age), cause(report.trigger), summary(report))
-}
-
-/// What the last sync that did something did.
-fn change(LastSync { report, age }: &LastSync) -> String {
-    let counts: Vec<_> =
-        report.done_by_kind.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
-    format!("{} ago, {}: {}", Time(*age), cause(report.trigger), counts.join(", "))
 }
 
 /// Why a sync ran.

@@ -7,7 +7,7 @@ use ipvs::{
     VirtualServer,
 };
 
-use reconciler::Owned;
+use reconciler::Holder;
 
 use super::{frame::Frame, meter::Meter, names::Names, sample::Sample};
 
@@ -49,13 +49,13 @@ pub(super) fn server(
 
 /// Two addresses are of default/web, one of default/dns.
 pub(super) fn names() -> Names {
-    let owned =
-        |address, service: &str| Owned { address, service: service.parse().unwrap(), real_servers: 1 };
+    let holder =
+        |address, service: &str| Holder { address, service: service.parse().unwrap(), real_servers: 1 };
     let mut names = Names::default();
     names.learn(vec![
-        owned(vip(10, 80), "default/web"),
-        owned(vip(11, 80), "default/web"),
-        owned(vip(20, 53), "default/dns"),
+        holder(vip(10, 80), "default/web"),
+        holder(vip(11, 80), "default/web"),
+        holder(vip(20, 53), "default/dns"),
     ]);
     names
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipvs::{Id, ServiceAddress};
-use reconciler::Owned;
+use reconciler::Holder;
 use service::ObjectName;
 use watcher::one_line;
 
@@ -55,15 +55,15 @@ impl Names {
             return;
         }
         self.asked = Some(now);
-        match ask(&self.socket, &Request::Owners) {
-            Ok(Response::Owners(owners)) => self.learn(owners),
+        match ask(&self.socket, &Request::Holders) {
+            Ok(Response::Holders(holders)) => self.learn(holders),
             Ok(_) => self.missing = Some("the daemon answered another question".to_owned()),
             Err(error) => self.missing = Some(one_line(&error)),
         }
     }
 
-    pub(super) fn learn(&mut self, owners: Vec<Owned>) {
-        self.known = owners.into_iter().map(|owned| (owned.address, owned.service)).collect();
+    pub(super) fn learn(&mut self, holders: Vec<Holder>) {
+        self.known = holders.into_iter().map(|holder| (holder.address, holder.service)).collect();
         self.missing = None;
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ipvs::{Id, Ipvs, ObservedRealServer, Stats};
-use reconciler::Owned;
+use reconciler::Holder;
 
 use super::series;
 
@@ -23,7 +23,7 @@ pub(super) struct Reading {
 /// A virtual server of a Service.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    pub(super) owned: Owned,
+    pub(super) holder: Holder,
     pub(super) stats: Stats,
     /// Its real servers, if they are asked for and there is room for them.
     pub(super) real_servers: Vec<ObservedRealServer>,
@@ -34,20 +34,20 @@ impl Reading {
     /// and those that balance a mark, are nobody's Service.
     pub(super) fn take(
         kernel: &mut impl Ipvs,
-        owned: Vec<Owned>,
+        holders: Vec<Holder>,
         endpoints: bool,
     ) -> Result<Self, ipvs::Error> {
-        let mut owned: HashMap<_, _> = owned.into_iter().map(|owned| (owned.address, owned)).collect();
+        let mut holders: HashMap<_, _> = holders.into_iter().map(|holder| (holder.address, holder)).collect();
         let mut virtual_servers: Vec<_> = kernel
             .virtual_servers()?
             .into_iter()
             .filter_map(|server| {
                 let Id::Address(address) = server.config.id else { return None };
-                let owned = owned.remove(&address)?;
-                Some(Counted { owned, stats: server.stats, real_servers: Vec::new() })
+                let holder = holders.remove(&address)?;
+                Some(Counted { holder, stats: server.stats, real_servers: Vec::new() })
             })
             .collect();
-        virtual_servers.sort_unstable_by(|Counted { owned: a, .. }, Counted { owned: b, .. }| {
+        virtual_servers.sort_unstable_by(|Counted { holder: a, .. }, Counted { holder: b, .. }| {
             (&a.service, a.address).cmp(&(&b.service, b.address))
         });
         let room = MOST_SERIES / series::OF_VIRTUAL_SERVER;
@@ -65,9 +65,9 @@ impl Reading {
     fn take_real_servers(&mut self, kernel: &mut impl Ipvs) -> Result<(), ipvs::Error> {
         let mut room = MOST_SERIES - self.virtual_servers.len() * series::OF_VIRTUAL_SERVER;
         for server in &mut self.virtual_servers {
-            let mut series = server.owned.real_servers * series::OF_REAL_SERVER;
+            let mut series = server.holder.real_servers * series::OF_REAL_SERVER;
             if series <= room {
-                server.real_servers = kernel.real_servers(server.owned.address.into())?;
+                server.real_servers = kernel.real_servers(server.holder.address.into())?;
                 series = server.real_servers.len() * series::OF_REAL_SERVER;
             }
             match room.checked_sub(series) {

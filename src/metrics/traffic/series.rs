@@ -1,7 +1,7 @@
 //! The series, in Prometheus' text format 0.0.4.
 //!
-//! Written by hand and not by way of a registry: there are many, each is written once, and names of Kubernetes and
-//! addresses have nothing that would have to be escaped.
+//! Written by hand and not by way of a registry: there are many, each is written once, and of a label only the
+//! names of Services can have something to be escaped: a file of `--manifests` may call them anything.
 
 use std::{
     fmt::{self, Write as _},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use ipvs::{ObservedRealServer, Stats};
-use reconciler::Owned;
+use reconciler::Holder;
 
 use super::reading::{Counted, Reading};
 
@@ -119,10 +119,27 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
     writeln!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}")
 }
 
-fn labels(Counted { owned: Owned { service, address, .. }, .. }: &Counted) -> String {
+fn labels(Counted { holder: Holder { service, address, .. }, .. }: &Counted) -> String {
     let protocol = address.protocol.to_string().to_ascii_lowercase();
     format!(
         "svc_namespace=\"{}\",service_name=\"{}\",service_vip=\"{}\",protocol=\"{protocol}\",port=\"{}\"",
-        service.namespace, service.name, address.ip, address.port
+        Escaped(&service.namespace),
+        Escaped(&service.name),
+        address.ip,
+        address.port
     )
+}
+
+/// The value of a label.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|letter| match letter {
+            '\\' => f.write_str(r"\\"),
+            '"' => f.write_str("\\\""),
+            '\n' => f.write_str(r"\n"),
+            letter => f.write_char(letter),
+        })
+    }
 }

@@ -2,7 +2,7 @@ use ipvs::{
     Command, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats, VirtualServer,
 };
 use netlink::Errno;
-use reconciler::{Outlets, Owned, Timing};
+use reconciler::{Holder, Outlets, Timing};
 use service::{Change, ObjectName, Options, Service, ServicePort, State};
 use testkit::FakeKernel;
 use watcher::{Kernel, Ownership};
@@ -18,7 +18,7 @@ fn address(number: u16, port: u16) -> ServiceAddress {
 }
 
 /// So many virtual servers with a real server each, and who owns them: the last one nobody.
-fn table(count: u16) -> (FakeKernel, Vec<Owned>) {
+fn table(count: u16) -> (FakeKernel, Vec<Holder>) {
     let kernel = FakeKernel::new();
     let addresses: Vec<_> = (0..count).map(|number| address(number, 80)).collect();
     let commands: Vec<_> = addresses
@@ -30,12 +30,12 @@ fn table(count: u16) -> (FakeKernel, Vec<Owned>) {
         })
         .collect();
     kernel.clone().apply(&commands).unwrap();
-    let owned = addresses.iter().take(usize::from(count) - 1).enumerate();
-    let owned = owned.map(|(number, &address)| {
+    let holders = addresses.iter().take(usize::from(count) - 1).enumerate();
+    let holders = holders.map(|(number, &address)| {
         let service = ObjectName::new("shop", format!("web-{number:05}"));
-        Owned { address, service, real_servers: 1 }
+        Holder { address, service, real_servers: 1 }
     });
-    (kernel, owned.collect())
+    (kernel, holders.collect())
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
         stats,
     };
     let counted = Counted {
-        owned: Owned { address: address(1, 80), service: ObjectName::new("shop", "web"), real_servers: 1 },
+        holder: Holder { address: address(1, 80), service: ObjectName::new("shop", "web"), real_servers: 1 },
         stats,
         real_servers: vec![real_server],
     };
@@ -105,27 +105,37 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
 }
 
 #[test]
+fn a_service_may_have_any_name_that_a_file_gives_it() {
+    let owned =
+        Owned { address: address(1, 80), service: ObjectName::new("a\nb", r#"c"d\e"#), real_servers: 0 };
+    let counted = Counted { owned, stats: Stats::default(), real_servers: Vec::new() };
+    let text = series::text(&Reading { virtual_servers: vec![counted], dropped: 0 }, Duration::ZERO);
+    let labels = r#"{svc_namespace="a\nb",service_name="c\"d\\e",service_vip="10.96.0.1","#;
+    assert!(text.contains(labels), "{text}");
+}
+
+#[test]
 fn what_is_nobodys_service_is_not_shown_and_real_servers_only_when_asked_for() {
-    let (mut kernel, owners) = table(3);
-    let reading = Reading::take(&mut kernel, owners.clone(), false).unwrap();
+    let (mut kernel, holders) = table(3);
+    let reading = Reading::take(&mut kernel, holders.clone(), false).unwrap();
     let shown: Vec<_> =
-        reading.virtual_servers.iter().map(|it| (&*it.owned.service.name, it.owned.address)).collect();
+        reading.virtual_servers.iter().map(|it| (&*it.holder.service.name, it.holder.address)).collect();
     assert_eq!(shown, [("web-00000", address(0, 80)), ("web-00001", address(1, 80))]);
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()), "{reading:?}");
     assert_eq!(kernel.state().real_server_reads, 0, "they cost a request for each virtual server");
-    let reading = Reading::take(&mut kernel, owners, true).unwrap();
+    let reading = Reading::take(&mut kernel, holders, true).unwrap();
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.len() == 1), "{reading:?}");
 }
 
 #[test]
 fn what_is_more_than_the_most_is_dropped_and_counted_the_last_services_first() {
     let most = u16::try_from(MOST_SERIES / series::OF_VIRTUAL_SERVER).unwrap();
-    let (mut kernel, owners) = table(most + 4);
-    let reading = Reading::take(&mut kernel, owners.clone(), false).unwrap();
+    let (mut kernel, holders) = table(most + 4);
+    let reading = Reading::take(&mut kernel, holders.clone(), false).unwrap();
     assert_eq!((reading.virtual_servers.len(), reading.dropped), (most.into(), 3 * 10));
-    assert_eq!(&*reading.virtual_servers.last().unwrap().owned.service.name, "web-09999");
+    assert_eq!(&*reading.virtual_servers.last().unwrap().holder.service.name, "web-09999");
     // No room for any endpoint.
-    let reading = Reading::take(&mut kernel, owners, true).unwrap();
+    let reading = Reading::take(&mut kernel, holders, true).unwrap();
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()));
     assert_eq!(reading.dropped, 3 * 10 + usize::from(most) * 6);
     assert_eq!(kernel.state().real_server_reads, 0, "what is not shown is not read");
@@ -159,7 +169,7 @@ async fn a_page_has_what_was_read_for_it_and_one_reading_is_good_for_some_second
     let kernel = FakeKernel::new();
     let traffic = Traffic::default();
     assert_eq!(traffic.text().await, "", "nobody reads yet");
-    traffic.start(ServiceMetrics::Service, kernel.clone(), writer(&kernel)).unwrap();
+    traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), writer(&kernel)).unwrap();
     kernel.heal();
     for _ in 0..3 {
         let text = String::from_utf8(traffic.text().await.into()).unwrap();
@@ -172,14 +182,46 @@ async fn a_page_has_what_was_read_for_it_and_one_reading_is_good_for_some_second
 async fn what_cannot_be_read_is_not_shown_and_off_reads_nothing() {
     let kernel = FakeKernel::new();
     let handle = writer(&kernel);
+    let traffic = Traffic::default();
+    traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), handle.clone()).unwrap();
+    assert_ne!(traffic.text().await, "");
     kernel.heal();
     kernel.fail_call(0, Errno::ENOMEM);
-    let traffic = Traffic::default();
-    traffic.start(ServiceMetrics::Service, kernel.clone(), handle.clone()).unwrap();
-    assert_eq!(traffic.text().await, "");
+    grow_older(&traffic, FRESH);
+    assert_eq!(traffic.text().await, "", "nor what was read before");
     kernel.heal();
     let off = Traffic::default();
-    off.start(ServiceMetrics::Off, kernel.clone(), handle).unwrap();
+    let open = || -> Result<FakeKernel, _> { panic!("the kernel is opened for nobody") };
+    off.start(ServiceMetrics::Off, open, handle).unwrap();
     assert_eq!(off.text().await, "");
-    assert_eq!(kernel.state().full_reads, 0);
+}
+
+/// As if what is shown had been read that much earlier.
+fn grow_older(traffic: &Traffic, by: Duration) {
+    traffic.0.shown.send_modify(|shown| shown.at = shown.at.unwrap().checked_sub(by));
+}
+
+#[test]
+fn while_the_kernel_hangs_what_was_read_before_is_shown_for_half_a_minute_and_one_reading_is_asked_for() {
+    let kernel = FakeKernel::new();
+    let traffic = Traffic::default();
+    traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), writer(&kernel)).unwrap();
+    kernel.heal();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let page = || runtime.block_on(traffic.text());
+    let before = page();
+    assert_ne!(before, "");
+    let hangs = kernel.state();
+    // Nobody waits in earnest.
+    runtime.block_on(async { tokio::time::pause() });
+    grow_older(&traffic, FRESH);
+    for _ in 0..3 {
+        assert_eq!(page(), before);
+    }
+    grow_older(&traffic, STALE);
+    assert_eq!(page(), "");
+    drop(hangs);
+    runtime.block_on(async { tokio::time::resume() });
+    assert_ne!(page(), "", "it hangs no more");
+    assert!(kernel.state().full_reads <= 3, "not one for each that asked in vain");
 }

@@ -17,7 +17,7 @@ use kube::{
     api::{ListParams, VersionMatch, WatchEvent, WatchParams},
 };
 use service::ObjectName;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tracing::debug;
 
 use super::{Watches, failure::Failure, listing::Listing, retry::Retry};
@@ -31,7 +31,8 @@ const QUIET: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
 const ANSWER: Duration = Duration::from_secs(60);
 /// How long a WatchList may be quiet before it is complete.
 const WATCH_LIST_QUIET: Duration = Duration::from_secs(10);
-/// A watch that ends sooner and without an event has failed.
+/// A watch that ends sooner and without an event has failed. One that lasts is open, though nothing is heard: where
+/// nothing changes the server says its first word, a bookmark, after a minute.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// Objects in a page of a list.
 const PAGE: u32 = 500;
@@ -198,12 +199,18 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
 
     /// Passes on the events of one watch until the server ends it. `version` is that of the last.
     async fn pass_on(&mut self, mut events: Events<T>, version: &mut String) -> Result<(), Failure> {
-        let opened = Instant::now();
-        let mut heard = false;
+        let mut stands = false;
         loop {
-            let Some(event) = timeout(QUIET, events.next()).await.map_err(|_| Failure::Silent(QUIET))? else {
-                let closed_at_once = !heard && opened.elapsed() < SHORTEST_WATCH;
-                return if closed_at_once { Err(Failure::ClosedAtOnce) } else { Ok(()) };
+            let event = match timeout(if stands { QUIET } else { SHORTEST_WATCH }, events.next()).await {
+                Ok(Some(event)) => event,
+                Ok(None) if stands => return Ok(()),
+                Ok(None) => return Err(Failure::ClosedAtOnce),
+                Err(_) if stands => return Err(Failure::Silent(QUIET)),
+                Err(_) => {
+                    stands = true;
+                    self.retry.succeeded();
+                    continue;
+                }
             };
             match event.map_err(Failure::Request)? {
                 WatchEvent::Added(view) | WatchEvent::Modified(view) => {
@@ -217,7 +224,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
                 WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
                 WatchEvent::Error(status) => return Err(Failure::InStream(status)),
             }
-            heard = true;
+            stands = true;
             self.retry.succeeded();
         }
     }

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
+use futures::stream;
 use http::{Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
+use hyper::body::Bytes;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -18,6 +21,12 @@ use super::*;
 
 /// One answer: a status, and the body.
 type Answer = (u16, String);
+
+/// A body on its way.
+type Told = BoxBody<Bytes, Infallible>;
+
+/// A body in which nothing comes, and which does not end.
+const OPEN: &str = "open";
 
 /// A server that answers the requests for each resource in turn, and after the last not at all.
 #[derive(Clone, Default)]
@@ -39,7 +48,7 @@ impl Script {
         self
     }
 
-    async fn answer(self, request: Request<Body>) -> Result<Response<Body>, Infallible> {
+    async fn answer(self, request: Request<Body>) -> Result<Response<Told>, Infallible> {
         let resource = request.uri().path().rsplit('/').next().unwrap().to_owned();
         let answer = {
             let mut played = self.0.lock().unwrap();
@@ -47,8 +56,12 @@ impl Script {
             played.answers.get_mut(&*resource).and_then(VecDeque::pop_front)
         };
         match answer {
+            Some((status, body)) if body == OPEN => {
+                let nothing = StreamBody::new(stream::pending()).boxed();
+                Ok(Response::builder().status(status).body(nothing).unwrap())
+            }
             Some((status, body)) => {
-                Ok(Response::builder().status(status).body(Body::from(body.into_bytes())).unwrap())
+                Ok(Response::builder().status(status).body(Full::from(body).boxed()).unwrap())
             }
             None => future::pending().await,
         }
@@ -61,11 +74,15 @@ impl Script {
 
     /// What is sent within this time.
     async fn play_for(&self, time: Duration) -> Vec<Change> {
+        self.play_to(&Watches::default(), time).await
+    }
+
+    /// The same, and how the watches stand then.
+    async fn play_to(&self, watches: &Watches, time: Duration) -> Vec<Change> {
         let script = self.clone();
         let client = Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default");
         let changes = Mutex::new(Vec::new());
-        let watches = Watches::default();
-        let watching = watch(client, "n1", &watches, |change| changes.lock().unwrap().push(change));
+        let watching = watch(client, "n1", watches, |change| changes.lock().unwrap().push(change));
         assert!(timeout(time, watching).await.is_err());
         changes.into_inner().unwrap()
     }
@@ -351,6 +368,25 @@ async fn a_watch_that_is_closed_at_once_again_and_again_is_not_reopened_without_
     assert_eq!(short(&script.play_for(Duration::from_secs(20)).await), ["n1 in z1 at 192.0.2.1", "=a"]);
     let requests = script.requests("services");
     assert!((3..7).contains(&requests.len()), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_opened_again_counts_as_one_before_anything_changes_unless_it_is_closed_at_once() {
+    let open = || (200, OPEN.to_owned());
+    let then = async |answers: [Answer; 3]| {
+        let [first, second, third] = answers;
+        let script = Script::new("services", [events([added("a", 1), end_of_list(3)]), first, second, third])
+            .and("nodes", [events([event("ADDED", &node("z1", &["192.0.2.1"], 1)), end_of_list(2)])]);
+        let watches = Watches::default();
+        script.play_to(&watches, Duration::from_secs(30)).await;
+        watches.all().into_iter().find(|watch| watch.resource == "services").unwrap()
+    };
+    let watch = then([refusal(503), refusal(503), open()]).await;
+    assert_eq!(watch.state, WatchState::Watching, "{watch:?}");
+    assert!(watch.last_failure.is_some_and(|failure| failure.age > watch.age), "it is over");
+
+    let watch = then([events([]), events([]), events([])]).await;
+    assert_eq!(watch.state, WatchState::Failing, "{watch:?}");
 }
 
 #[tokio::test(start_paused = true)]

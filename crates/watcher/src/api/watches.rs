@@ -40,7 +40,7 @@ pub struct Watch {
 pub enum WatchState {
     /// It was asked for, and is not all here yet.
     Listing,
-    /// Everything is here, and changes are told of.
+    /// Everything is here, and changes are told of: a watch is open.
     Watching,
     /// The last attempt has failed; another one follows. What was heard before holds.
     Failing,

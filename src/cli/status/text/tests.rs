@@ -16,6 +16,9 @@ draining:        2, the first for 61 s
                  10.244.1.8:8080 for 61 s, of TCP 10.96.0.10:80, no Service any more
 last sync:       3.2 s ago, for the period: 0 operations in 0.250 s, 1 failed
 last change:     12 min 5 s ago, after a change: add virtual server (1), add real server (3)
+                 add virtual server TCP 10.96.0.10:80 rr
+                 add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1
+                 and 2 more
 last full look:  3.2 s ago; `kube-ipvs resync` reads the kernel now
 schedulers:      240 still to be changed
 API server:      10.0.0.1:6443
@@ -60,8 +63,21 @@ fn synced_has_the_answer_as_its_first_word() {
         let standing_for = Duration::from_secs(7_500);
         synced(&reconciler::Status { standing, standing_for, ..reconciler::Status::default() })
     };
-    assert_eq!(said(Standing::Synced), "yes, for 2 h 5 min");
+    assert_eq!(said(Standing::Synced), "yes, for 2 h 5 min as of the last full look");
     assert_eq!(said(Standing::Behind), "no, a change waits for 2 h 5 min");
+}
+
+#[test]
+fn a_kernel_that_lacks_nothing_is_said_to() {
+    let mut kernel = sample::status().daemon.kernel.unwrap();
+    kernel.lacks.clear();
+    let mut lines = Lines::default();
+    lines.kernel(&kernel);
+    assert!(
+        lines.0.ends_with(
+            "nf_tables:       all that is used of it is there, source ranges (nft_set_pipapo) too\n"
+        )
+    );
 }
 
 #[test]

@@ -4,10 +4,10 @@ use ipvs::ServiceAddress;
 use serde::{Deserialize, Serialize};
 use service::{ObjectName, State};
 
-/// A virtual server that a Service wants and has.
+/// A Service that has the address of a virtual server, which others may want too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owned {
-    /// What names it.
+pub struct Holder {
+    /// What names the virtual server.
     pub address: ServiceAddress,
     /// The Service.
     pub service: ObjectName,
@@ -15,12 +15,12 @@ pub struct Owned {
     pub real_servers: usize,
 }
 
-impl Owned {
+impl Holder {
     pub(crate) fn all(state: &State) -> Vec<Self> {
-        let owned = state.virtual_servers().filter_map(|server| {
+        let holders = state.virtual_servers().filter_map(|server| {
             let (address, real_servers) = (server.address, server.real_servers.len());
             Some(Self { address, service: state.owner(&address)?.clone(), real_servers })
         });
-        owned.collect()
+        holders.collect()
     }
 }

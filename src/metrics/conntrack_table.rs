@@ -11,9 +11,9 @@ use super::text::write;
 
 /// Read anew for each page: two numbers that the kernel keeps for this network namespace.
 #[derive(Debug)]
-pub(super) struct ConnectionTracking(PathBuf);
+pub(super) struct ConntrackTable(PathBuf);
 
-impl ConnectionTracking {
+impl ConntrackTable {
     /// Below a directory: `/` for the real ones.
     pub(super) fn at(root: &Path) -> Self {
         Self(root.join("proc/sys/net/netfilter"))
@@ -25,7 +25,7 @@ impl ConnectionTracking {
     }
 }
 
-impl Collector for ConnectionTracking {
+impl Collector for ConntrackTable {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (file, name) in [
             ("nf_conntrack_count", ("kube_ipvs_conntrack_entries", "Connections that conntrack knows")),
@@ -54,7 +54,7 @@ mod tests {
         let directory = root.path().join("proc/sys/net/netfilter");
         fs::create_dir_all(&directory).unwrap();
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(ConnectionTracking::at(root.path())));
+        registry.register_collector(Box::new(ConntrackTable::at(root.path())));
         assert_eq!(text::encode(&registry), "");
         fs::write(directory.join("nf_conntrack_count"), "7\n").unwrap();
         fs::write(directory.join("nf_conntrack_max"), "262144\n").unwrap();
