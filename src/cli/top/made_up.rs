@@ -52,11 +52,12 @@ pub(super) fn names() -> Names {
     let owned =
         |address, service: &str| Owned { address, service: service.parse().unwrap(), real_servers: 1 };
     let mut names = Names::default();
-    names.learn(vec![
+    let owners = vec![
         owned(vip(10, 80), "default/web"),
         owned(vip(11, 80), "default/web"),
         owned(vip(20, 53), "default/dns"),
-    ]);
+    ];
+    names.learn(owners, Instant::now());
     names
 }
 
