@@ -149,6 +149,9 @@ fn synced(status: &reconciler::Status) -> String {
     let time = Time(status.standing_for);
     match status.standing {
         Standing::Synced => format!("yes, for {time}"),
+        Standing::Behind if status.scheduler_changes > 0 => {
+            format!("no, schedulers are being changed for {time}")
+        }
         Standing::Behind => format!("no, a change waits for {time}"),
         Standing::Failing => format!("no, something fails for {time}"),
         Standing::NotListed => format!("no, Services and EndpointSlices are not listed yet, for {time}"),
