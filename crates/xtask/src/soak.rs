@@ -30,7 +30,7 @@ use crate::workspace;
 use churn::{Churn, PODS};
 use report::Report;
 use samples::{Sample, Trends};
-use tide::{Tide, UNTIL_KNOWN, VACANT};
+use tide::{Tide, VACANT};
 use used::Used;
 use witness::Witness;
 
@@ -167,7 +167,7 @@ impl Stage {
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         self.write(tide.end().map(|write| vec![write]).into_iter())?;
-        thread::sleep(UNTIL_KNOWN);
+        tide.settle();
         Ok((samples, changes))
     }
 }

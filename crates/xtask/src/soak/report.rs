@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::samples::{Sample, Trend, Trends};
+use super::tide::LATEST;
 use super::witness::Turn;
 use crate::stage::traffic::Counts;
 
@@ -53,6 +54,12 @@ impl Report {
             if counts.answered == 0 {
                 complaints.push(format!("{what}: none was answered"));
             }
+        }
+        let late = |turn: &&Turn| turn.until_programmed().is_none_or(|late| late > LATEST.as_secs_f64());
+        let late: Vec<_> = self.turns.iter().filter(late).collect();
+        if !late.is_empty() {
+            complaints
+                .push(format!("IPVS had endpoints or their end later than {LATEST:?}, or never: {late:?}"));
         }
         if !self.differences.is_empty() {
             complaints.push(format!("a fresh start makes something else: {:#?}", self.differences));

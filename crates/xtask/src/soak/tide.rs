@@ -1,17 +1,20 @@
 //! A Service whose endpoints come and go all at once.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::used::pods_that_stay;
-use super::witness::Witness;
+use super::witness::{LOOKS_EVERY, Witness};
 use crate::stage::objects::{Kind, Write, slice};
 use crate::stage::traffic::Vacancy;
 
 /// The Service.
 pub(super) const VACANT: &str = "vacant";
-/// A Service has no endpoint for this long, then endpoints for as long; some of that goes until all know.
-const VACANT_FOR: Duration = Duration::from_secs(8);
-pub(super) const UNTIL_KNOWN: Duration = Duration::from_secs(4);
+/// Between two turns, counted from when IPVS had the last.
+const LASTS: Duration = Duration::from_secs(6);
+/// IPVS must have what the API server has told of after so long. Where real servers come and go by the hundred each
+/// second, the kernel itself takes seconds to add one (docs/kernel.md).
+pub(super) const LATEST: Duration = Duration::from_secs(30);
 
 /// Takes the endpoints of a Service away and gives them back, again and again.
 pub(super) struct Tide<'a> {
@@ -25,18 +28,26 @@ impl<'a> Tide<'a> {
         Self { vacancy, witness, is_out: false }
     }
 
-    /// What is to be written now. Times count from when the API server has told of the last turn.
+    /// What is to be written now. As long as IPVS has not what was written last, there may be endpoints or none.
     pub(super) fn due(&mut self) -> Option<Write> {
-        let since = self.witness.told_since()?;
-        if !self.is_out && since > UNTIL_KNOWN {
+        let since = self.witness.settled_since()?;
+        if !self.is_out {
             self.vacancy.end();
         }
-        (since > VACANT_FOR).then(|| self.turn())
+        (since > LASTS).then(|| self.turn())
     }
 
     /// What is to be written at the end, that there are endpoints again.
     pub(super) fn end(&mut self) -> Option<Write> {
         self.is_out.then(|| self.turn())
+    }
+
+    /// Waits until IPVS has what was written last, if it ever has.
+    pub(super) fn settle(&self) {
+        let end = Instant::now() + LATEST;
+        while self.witness.settled_since().is_none() && Instant::now() < end {
+            thread::sleep(LOOKS_EVERY);
+        }
     }
 
     fn turn(&mut self) -> Write {

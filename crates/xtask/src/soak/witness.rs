@@ -1,7 +1,7 @@
 //! Who knew when that the endpoints of a Service had gone or come: the API server's watch, and IPVS.
 //!
-//! On a machine with other work the API server tells of a change late, and what is refused until then is not the
-//! daemon's doing. So somebody else watches, too.
+//! A connection that is refused before that is not lost: there was nobody yet to answer it. How long that may be is
+//! another question, so it is measured by itself, and what of it is the API server's.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ use crate::stage::Stage;
 use crate::stage::objects::NAMESPACE;
 
 /// Between two looks at what IPVS has: how exact the times are.
-const LOOKS_EVERY: Duration = Duration::from_millis(20);
+pub(super) const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 /// Sees each turn of the tide.
 #[derive(Clone, Debug)]
@@ -66,10 +66,11 @@ impl Witness {
         self.turns().push(Turn { out, asked, told: None, programmed: None });
     }
 
-    /// How long ago the API server has told of the last turn; of none at the beginning, when nothing has turned.
-    pub(super) fn told_since(&self) -> Option<Duration> {
-        let told = self.turns().last().map_or(Some(0.0), |turn| turn.told)?;
-        Some(Duration::from_secs_f64((self.now() - told).max(0.0)))
+    /// For how long everybody has known of the last turn; at the beginning, when nothing has turned, since then.
+    pub(super) fn settled_since(&self) -> Option<Duration> {
+        let last = self.turns().last().copied();
+        let settled = last.map_or(Some(0.0), |turn| Some(turn.told?.max(turn.programmed?)))?;
+        Some(Duration::from_secs_f64((self.now() - settled).max(0.0)))
     }
 
     pub(super) fn seen(&self) -> Vec<Turn> {
@@ -164,11 +165,13 @@ TCP  0A600003:0050 rr
         witness.expect(true);
         witness.note(false, |turn| &mut turn.programmed);
         assert!(witness.seen()[0].programmed.is_none(), "what was there before");
-        assert!(witness.told_since().is_none());
+        assert!(witness.settled_since().is_none());
         witness.note(true, |turn| &mut turn.told);
         let first = witness.seen()[0].told;
         witness.note(true, |turn| &mut turn.told);
         assert!(first.is_some() && witness.seen()[0].told == first, "the first time counts");
-        assert!(witness.told_since().is_some());
+        assert!(witness.settled_since().is_none(), "IPVS has not");
+        witness.note(true, |turn| &mut turn.programmed);
+        assert!(witness.settled_since().is_some());
     }
 }
