@@ -31,7 +31,7 @@ pub(super) fn lint() -> Report {
     let everything = ["--workspace", "--all-targets", "--all-features"];
     check("cargo clippy", &[&["clippy"], &everything[..], &["--", "--deny", "warnings"]].concat());
     // Not with `--all-features`, nor with the features of the other packages.
-    let without_features = ["clippy", "--package", "kube-ipvs", "--all-targets", "--no-default-features"];
+    let without_features = ["clippy", "--package", "kube-ipvs", "--no-default-features"];
     check("cargo clippy without features", &[&without_features[..], &["--", "--deny", "warnings"]].concat());
     match deny {
         Ok(deny) => {
