@@ -14,7 +14,7 @@ use tokio::{
 };
 use watcher::{Kernel, Observed, Ownership, Plan, Scope, api::Watches, diff};
 
-use super::{links, node, pod_cidrs::PodCidrs, source::Source};
+use super::{links, node, operator::say_first, pod_cidrs::PodCidrs, source::Source};
 use crate::{
     config::{self, LocalMode, Settings},
     preflight,
@@ -49,7 +49,7 @@ impl<'a> WithoutDaemon<'a> {
     /// Why a Service would be served as it would be.
     pub fn explain(&self, service: &ObjectName) -> Explanation {
         let mut explanation = self.ours.explain(&self.told.state, service);
-        explanation.problems.splice(0..0, self.doubts());
+        say_first(self.doubts(), &mut explanation.problems);
         explanation
     }
 

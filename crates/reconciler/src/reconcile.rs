@@ -130,7 +130,7 @@ impl Reconciler {
 
     /// Whether something is waiting for the next sync; at the first, all of it.
     pub(crate) fn is_behind(&self) -> bool {
-        self.state.synced() && !self.adopted || !self.touched.is_empty()
+        self.state.synced() && !self.unrepaired.has_adopted() || !self.touched.is_empty()
     }
 
     /// Takes in news. Whether something may have to be different now.
