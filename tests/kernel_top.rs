@@ -107,7 +107,7 @@ fn without_the_daemon_there_are_addresses_and_it_says_why() {
     assert!(text.starts_with("SERVICE "), "{text}");
     let names: Vec<_> = text.lines().skip(1).map(|line| line.split("  ").find(|it| !it.is_empty())).collect();
     let pod = cluster.pod_address(1, V4.parse().unwrap());
-    assert_eq!(names, [Some(&*format!("TCP {V4}:80")), Some(&*format!("-> TCP {pod}"))], "{text}");
+    assert_eq!(names, [Some(&*format!("TCP {V4}:80")), Some(&*format!("-> {pod}"))], "{text}");
 }
 
 #[test]
@@ -118,4 +118,35 @@ fn who_reads_no_more_ends_it() {
     let command = format!("timeout 30 {} top -d 0.1 | head -n 1", program.display());
     let head = cluster.lab.node.run("bash", &["-o", "pipefail", "-c", &command]).unwrap();
     assert!(head.starts_with("SERVICE "), "{head}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    let cluster = Cluster::start(0, &[NO_PERIOD]);
+    let program = binary().unwrap();
+    for (signal, status) in [("TERM", "143"), ("INT", "130"), ("HUP", "129")] {
+        let inside = format!(
+            "stty rows 24 cols 80; stty -g; timeout --foreground --preserve-status -s {signal} 5 {} top; status=$?; echo; \
+             echo $status; stty -g",
+            program.display()
+        );
+        let shown = cluster.lab.node.run("script", &["-qec", &inside, "/dev/null"]).unwrap();
+        let (entered, left) = ("\x1b[?1049h", "\x1b[?1049l");
+        assert!(shown.contains(entered) && shown.contains(left), "{signal}: the whole terminal:\n{shown}");
+        let lines: Vec<_> = shown.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+        let [before, .., ended, after] = &lines[..] else { panic!("{signal}:\n{shown}") };
+        assert_eq!((before, *ended), (after, status), "{signal}:\n{shown}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn so_many_looks_stay_on_the_terminal() {
+    let cluster = Cluster::start(0, &[NO_PERIOD]);
+    cluster.apply(&Service::tcp(V4));
+    let inside = format!("{} top -d 0.1 -n 1", binary().unwrap().display());
+    let shown = cluster.lab.node.run("script", &["-qec", &inside, "/dev/null"]).unwrap();
+    assert!(shown.contains("SERVICE ") && shown.contains(V4), "{shown}");
+    assert!(!shown.contains('\x1b'), "it is text alone: {shown:?}");
 }

@@ -9,7 +9,8 @@ use super::{command, output::print};
 /// For which shell.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(super) struct Completion {
-    /// The shell; `source <(kube-ipvs completion bash)` loads it
+    /// The shell. To load it: `source <(kube-ipvs completion bash)`, `source <(kube-ipvs completion zsh)` below
+    /// `compinit`, `kube-ipvs completion fish | source`
     shell: Shell,
 }
 

@@ -2,8 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-use serde_json::Value;
+use ipvs::{Forwarding, TunnelKind};
+use reconciler::{Standing, Trigger};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use service::{
+    AddressKind, Choice, HintsIgnored, NotServed, Reach, Refusal, Special, TrafficPolicy, Verdict,
+};
+use watcher::{OperationKind, api::WatchState};
+
+use crate::{
+    advice::{Cause, Severity},
+    config::VipBinding,
+};
 
 const DOCUMENT: &str = include_str!("../../docs/json.md");
 
@@ -45,5 +56,48 @@ fn names(value: &Value, found: &mut BTreeSet<String>) {
         }),
         Value::Array(items) => items.iter().for_each(|item| names(item, found)),
         _ => {}
+    }
+}
+
+/// The words that a field can have, as serde lists them to who has another one.
+fn words<T: DeserializeOwned>(as_field: impl Fn(&str) -> Value) -> Vec<String> {
+    let complaint = serde_json::from_value::<T>(as_field("?")).err().unwrap().to_string();
+    // unknown variant `?`, expected one of `a`, `b`
+    let words: Vec<_> = complaint.split('`').skip(3).step_by(2).map(str::to_owned).collect();
+    assert!(!words.is_empty(), "{complaint}");
+    words
+}
+
+fn word<T: DeserializeOwned>() -> Vec<String> {
+    words::<T>(|word| json!(word))
+}
+
+#[test]
+fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
+    let fields = [
+        ("operation", word::<OperationKind>()),
+        ("trigger", word::<Trigger>()),
+        ("forwarding", word::<Forwarding>()),
+        ("tunnel", word::<TunnelKind>()),
+        ("state", word::<WatchState>()),
+        ("kernel", word::<VipBinding>()),
+        ("standing", word::<Standing>()),
+        ("advice", word::<Severity>()),
+        ("advice", word::<Cause>()),
+        ("not_served", word::<NotServed>()),
+        ("choice", words::<Choice>(|word| json!({ "use": word, "reach": "local" }))),
+        ("choice", word::<Reach>()),
+        ("hints_ignored", word::<HintsIgnored>()),
+        ("kind", word::<AddressKind>()),
+        ("policy", word::<TrafficPolicy>()),
+        ("verdict", word::<Verdict>()),
+        ("refused", word::<Refusal>()),
+        ("refused", word::<Special>()),
+    ];
+    for (field, words) in fields {
+        let row = DOCUMENT.lines().find(|line| line.starts_with(&format!("| `{field}` |")));
+        let row = row.unwrap_or_else(|| panic!("docs/json.md has no row for `{field}`"));
+        let unlisted: Vec<_> = words.iter().filter(|word| !row.contains(&format!("`{word}`"))).collect();
+        assert!(unlisted.is_empty(), "docs/json.md does not list {unlisted:?} in the row of `{field}`");
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Top {
     /// Seconds from one look to the next; the kernel itself counts every two
     #[arg(short = 'd', long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     delay: Duration,
-    /// Look so many times, then end
+    /// Look so many times, print each look, then end
     #[arg(short = 'n', long, value_name = "NUMBER")]
     iterations: Option<NonZero<usize>>,
     /// Print each look, as it does without a terminal
@@ -77,10 +77,11 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     let looks = iterations.map_or(usize::MAX, NonZero::get);
     let mut look =
         Look { kernel: preflight::open_ipvs()?, names: Names::from(control_socket), meter: Meter::default() };
-    let draws = cfg!(feature = "tui") && !batch && output.format == Format::Text && is_terminal();
-    match draws {
+    // What was on the whole terminal is gone at the end: so many looks are to stay.
+    let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
+    match cfg!(feature = "tui") && !is_printed {
         #[cfg(feature = "tui")]
-        true => screen::show(&mut look, delay, looks, sort)?,
+        true => screen::show(&mut look, delay, sort)?,
         _ => print(&mut look, delay, looks, sort, output.format)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -108,8 +109,9 @@ impl Look {
 
 fn print(look: &mut Look, delay: Duration, looks: usize, sort: Column, format: Format) -> anyhow::Result<()> {
     look.take()?;
-    if let Some(why) = look.names.missing() {
-        eprintln!("kube-ipvs: addresses stand in place of Services: {why}");
+    look.names.wait();
+    if let Some(doubt) = look.names.doubt(Instant::now()) {
+        eprintln!("kube-ipvs: {doubt}");
     }
     for number in 0..looks {
         thread::sleep(delay);

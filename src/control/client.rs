@@ -13,6 +13,8 @@ use super::{Request, Response};
 const RESYNC_PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take to say what it knows: after the sync that is running.
 const STATUS_PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may take to name the Services of addresses: who asks can do without.
+const HOLDERS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The longest answer, in bytes. To clear a table of a hundred thousand Services is a plan of some 100 MB; what is
 /// longer comes from no daemon.
@@ -21,9 +23,8 @@ const LONGEST_ANSWER: u64 = 256 << 20;
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Diff | Request::Resync => RESYNC_PATIENCE,
-        Request::Explain { .. } | Request::LogLevel { .. } | Request::Holders | Request::Status => {
-            STATUS_PATIENCE
-        }
+        Request::Explain { .. } | Request::LogLevel { .. } | Request::Status => STATUS_PATIENCE,
+        Request::Holders => HOLDERS_PATIENCE,
     }
 }
 

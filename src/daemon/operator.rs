@@ -1,6 +1,6 @@
 //! What the control socket is answered.
 
-use reconciler::Handle;
+use reconciler::{Handle, Status};
 use watcher::{api::Watches, one_line};
 
 use super::{about::About, config_file::Unusable};
@@ -29,13 +29,13 @@ impl Answers for Operator {
                 .compare()
                 .map(|plan| Response::Difference(Difference { plan, troubles: self.watches.troubles() })),
             Request::Explain { service } => self.handle.explain(service).map(|mut explanation| {
-                explanation.problems.splice(0..0, self.watches.troubles());
+                say_first(self.watches.troubles(), &mut explanation.problems);
                 Response::Explanation(Box::new(explanation))
             }),
             Request::Holders => self.handle.holders().map(Response::Holders).map_err(Into::into),
             Request::Resync => self.handle.resync().map(Response::Report).map_err(Into::into),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
-                programmed.problems.splice(0..0, self.watches.troubles());
+                say_first(self.watches.troubles(), &mut programmed.problems);
                 let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
                 Response::Status(Box::new(control::Status { daemon: self.about.now(), programmed, advice }))
             }),
@@ -44,8 +44,28 @@ impl Answers for Operator {
     }
 }
 
+/// Puts what is wrong with the way to the objects before what is wrong with them, and leaves out what is too much.
+pub(super) fn say_first(troubles: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
+    problems.splice(0..0, troubles);
+    problems.truncate(Status::MOST_PROBLEMS);
+}
+
 /// Changes what is logged, if it is to be changed, and says what it is.
 pub(super) fn log_level(dial: &Dial, set: Option<&Level>) -> Response {
     let level = set.map_or(Ok(()), |level| dial.set(level)).and_then(|()| dial.directives());
     level.map_or_else(|error| Response::Error(one_line(&error)), Response::LogLevel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_so_many_problems_at_most_those_of_the_watches_first() {
+        let mut problems: Vec<_> =
+            (0..Status::MOST_PROBLEMS).map(|number| format!("object {number}")).collect();
+        say_first(["a watch".to_owned(), "another".to_owned()], &mut problems);
+        assert_eq!(problems.len(), Status::MOST_PROBLEMS);
+        assert_eq!(problems[..3], ["a watch", "another", "object 0"]);
+    }
 }

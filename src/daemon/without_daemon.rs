@@ -15,7 +15,7 @@ use tokio::{
 };
 use watcher::{Kernel, Observed, Ownership, Plan, Scope, api::Watches, diff};
 
-use super::{links, node, pod_cidrs::PodCidrs, source::Source};
+use super::{links, node, operator::say_first, pod_cidrs::PodCidrs, source::Source};
 use crate::{
     config::{self, LocalMode, Settings},
     preflight,
@@ -51,7 +51,7 @@ impl<'a> WithoutDaemon<'a> {
     pub fn explain(&self, service: &ObjectName) -> Explanation {
         let mut explanation = self.ours.explain(&self.told.state, service);
         let untried = self.untried(&explanation);
-        explanation.problems.splice(0..0, self.doubts().into_iter().chain(untried));
+        say_first(self.doubts().into_iter().chain(untried), &mut explanation.problems);
         explanation
     }
 

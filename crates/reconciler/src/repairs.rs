@@ -35,6 +35,11 @@ impl Unrepaired {
         self.adopted = true;
     }
 
+    /// Whether it was.
+    pub(crate) fn has_adopted(&self) -> bool {
+        self.adopted
+    }
+
     /// Takes in what came of a plan, but for what failed all of it: what it repaired.
     pub(crate) fn settle(
         &mut self,

@@ -273,6 +273,9 @@ fn last_sync((report, ended): &(Report, Instant)) -> LastSync {
     LastSync { report: report.clone(), age: ended.elapsed() }
 }
 
+/// So many of the Services that wait for an address are named: all of a namespace may want the same.
+const NAMED_WAITING: usize = 3;
+
 /// What is wrong with the inputs, or with the node for these inputs. Of its addresses, only once they were read.
 fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
     let without = Family::BOTH.into_iter().filter(|family| !ours.families.contains(family));
@@ -283,9 +286,13 @@ fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
     });
     let no_node_ports = (read && state.node_ports_are_nowhere()).then(|| NO_NODE_PORTS.to_owned());
     let conflicts = state.conflicts().map(|Conflict { address, holder, waiting }| {
-        let waiting: Vec<_> = waiting.iter().map(ToString::to_string).collect();
-        let waiting = waiting.join(", ");
-        format!("{address} belongs to {holder}, whose claim comes first; {waiting} cannot have it")
+        let named: Vec<_> = waiting.iter().take(NAMED_WAITING).map(ToString::to_string).collect();
+        let more = match waiting.len().saturating_sub(NAMED_WAITING) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let named = named.join(", ");
+        format!("{address} belongs to {holder}, whose claim comes first; {named}{more} cannot have it")
     });
     let refused = state
         .refused()

@@ -44,6 +44,20 @@ fn who_cannot_have_an_address_is_told_once_and_again_when_it_is_somebody_elses()
 }
 
 #[test]
+fn the_status_names_some_of_those_that_wait_for_an_address_and_counts_the_others() {
+    let running = Running::on(&FakeKernel::new());
+    let all = (0..500).map(|number| claimant(&format!("web-{number:03}"), number)).collect();
+    running.lists(all, vec![]);
+    assert_eq!(
+        running.handle.status().unwrap().problems,
+        [
+            "TCP 10.96.0.10:80 belongs to default/web-000, whose claim comes first; default/web-001, default/web-002, \
+          default/web-003 and 496 more cannot have it"
+        ]
+    );
+}
+
+#[test]
 fn who_asks_for_an_address_that_nobody_gets_is_told_once_and_the_status_says_so_as_long_as_it_holds() {
     let running = Running::on(&FakeKernel::new());
     let external_ips = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();

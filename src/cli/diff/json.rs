@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use dummy_interface::Change as LinkChange;
-use ipvs::{Command, Family, Id, RealServer, RealServerAddress, ServiceAddress, VirtualServer};
-use netfilter::Change as TableChange;
+use ipvs::{Command, Family, Id, Protocol, RealServer, RealServerAddress, ServiceAddress, VirtualServer};
+use netfilter::{AllowedSource, Change as TableChange, Element, HairpinFlow, HealthCheckPort};
 use serde::Serialize;
 use watcher::{Operation, OperationKind, Plan};
 
@@ -44,6 +44,7 @@ enum About {
     Element {
         family: Family,
         set: &'static str,
+        element: Fields,
     },
     Table {
         family: Family,
@@ -54,6 +55,17 @@ enum About {
     Vip {
         vip: IpAddr,
     },
+}
+
+/// What an element is made of; the set says which of these.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Fields {
+    Vip { ip: IpAddr },
+    Served { address: ServiceAddress },
+    AllowedSource { address: ServiceAddress, first: IpAddr, last: IpAddr },
+    Hairpin { protocol: Protocol, pod: RealServerAddress },
+    HealthCheckPort { protocol: Protocol, port: u16 },
 }
 
 impl<'a> Shape<'a> {
@@ -75,7 +87,7 @@ impl About {
                 Self::Table { family }
             }
             Operation::Netfilter(TableChange::AddElement(element) | TableChange::DeleteElement(element)) => {
-                Self::Element { family: element.family(), set: element.set() }
+                Self::Element { family: element.family(), set: element.set(), element: Fields::of(element) }
             }
             Operation::Link(LinkChange::EnsureDevice) => Self::Device { device: dummy_interface::DEVICE },
             Operation::Link(LinkChange::Bind(vip) | LinkChange::Unbind(vip)) => Self::Vip { vip },
@@ -102,10 +114,28 @@ impl About {
     }
 }
 
+impl Fields {
+    fn of(element: Element) -> Self {
+        match element {
+            Element::Vip(ip) => Self::Vip { ip },
+            Element::Restricted(address)
+            | Element::ClusterIp(address)
+            | Element::External(address)
+            | Element::ExternalLocal(address) => Self::Served { address },
+            Element::AllowedSource(AllowedSource { to, first, last }) => {
+                Self::AllowedSource { address: to, first, last }
+            }
+            Element::Hairpin(HairpinFlow { protocol, pod }) => Self::Hairpin { protocol, pod },
+            Element::HealthCheckPort(HealthCheckPort { port, .. }) => {
+                Self::HealthCheckPort { protocol: Protocol::Tcp, port }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use ipvs::{Protocol, Scheduler};
-    use netfilter::Element;
+    use ipvs::Scheduler;
 
     use super::{
         super::super::documented::{assert_documented, pretty},
@@ -117,10 +147,17 @@ mod tests {
         let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
         let real_server = RealServer::masquerade([10, 244, 1, 7].into(), 8080);
         let gone = RealServerAddress { ip: [10, 244, 1, 8].into(), port: 8080 };
+        let allowed = AllowedSource { to: vip, first: [192, 0, 2, 0].into(), last: [192, 0, 2, 255].into() };
+        let hairpin = HairpinFlow { protocol: Protocol::Tcp, pod: real_server.address };
+        let health_check = HealthCheckPort { family: Family::V4, port: 32_000 };
         let plan: Plan = [
             LinkChange::EnsureDevice.into(),
             TableChange::InstallTable(Family::V4).into(),
             TableChange::AddElement(Element::ClusterIp(vip)).into(),
+            TableChange::AddElement(Element::AllowedSource(allowed)).into(),
+            TableChange::AddElement(Element::Hairpin(hairpin)).into(),
+            TableChange::AddElement(Element::Vip(vip.ip)).into(),
+            TableChange::AddElement(Element::HealthCheckPort(health_check)).into(),
             Command::AddVirtualServer(VirtualServer::new(vip, Scheduler::RR)).into(),
             Command::AddRealServer(vip.into(), real_server).into(),
             LinkChange::Bind(vip.ip).into(),

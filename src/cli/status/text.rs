@@ -173,6 +173,9 @@ fn synced(status: &reconciler::Status) -> String {
     match status.standing {
         // Of IPVS nobody is told: what something else has changed since is found by the next look.
         Standing::Synced => format!("yes, for {time} as of the last full look"),
+        Standing::Behind if status.scheduler_changes > 0 => {
+            format!("no, schedulers are being changed for {time}")
+        }
         Standing::Behind => format!("no, a change waits for {time}"),
         Standing::Failing => format!("no, something fails for {time}"),
         Standing::NotListed => format!("no, Services and EndpointSlices are not listed yet, for {time}"),

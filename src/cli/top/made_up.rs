@@ -52,11 +52,12 @@ pub(super) fn names() -> Names {
     let holder =
         |address, service: &str| Holder { address, service: service.parse().unwrap(), real_servers: 1 };
     let mut names = Names::default();
-    names.learn(vec![
+    let holders = vec![
         holder(vip(10, 80), "default/web"),
         holder(vip(11, 80), "default/web"),
         holder(vip(20, 53), "default/dns"),
-    ]);
+    ];
+    names.learn(holders, Instant::now());
     names
 }
 

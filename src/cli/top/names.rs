@@ -3,6 +3,8 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -11,20 +13,30 @@ use reconciler::Holder;
 use service::ObjectName;
 use watcher::one_line;
 
-use super::sample::Sample;
-use crate::control::{Request, Response, ask};
+use super::{super::ago::Time, sample::Sample};
+use crate::control::{AskError, Request, Response, ask};
 
-/// How often the daemon is asked at most. It reads no kernel for the answer, but has to write no news meanwhile.
+/// How long after an answer, or after none, the daemon is asked again at the earliest. It reads no kernel for it, but
+/// can write no news meanwhile.
 const SELDOM: Duration = Duration::from_secs(10);
 /// How often it is asked although every address is known: one may have come to another Service.
 const ANYHOW: Duration = Duration::from_secs(60);
 
-/// The names that are known, and where to ask for more.
+/// How long [`Names::wait`] waits: a little longer than [`ask`] does.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The names that are known, and where to ask for more. The daemon is asked on a thread: one that hangs holds up nobody.
 #[derive(Default)]
 pub(super) struct Names {
     socket: PathBuf,
     known: HashMap<ServiceAddress, ObjectName>,
+    /// When the daemon told of those that are known.
+    learnt: Option<Instant>,
+    /// When the last question had come to its end.
     asked: Option<Instant>,
+    /// Where the answer to a question arrives, while there is one.
+    answer: Option<Receiver<Result<Response, AskError>>>,
+    /// Why the daemon has not answered when it was asked last.
     missing: Option<String>,
 }
 
@@ -39,31 +51,63 @@ impl Names {
         self.known.get(address)
     }
 
-    /// Why the daemon has not answered when it was asked last.
-    pub(super) fn missing(&self) -> Option<&str> {
-        self.missing.as_deref()
+    /// What is to be said of the names, if the daemon has not answered when it was asked last.
+    pub(super) fn doubt(&self, now: Instant) -> Option<String> {
+        let why = self.missing.as_ref()?;
+        Some(match self.learnt {
+            Some(learnt) => format!("names as of {} ago: {why}", Time(now.saturating_duration_since(learnt))),
+            None => format!("addresses stand in place of Services: {why}"),
+        })
     }
 
-    /// Asks the daemon, if it is time to. What it does not answer stays as it was.
+    /// Takes the answer that has come, and asks the daemon, if it is time to. What it does not answer stays as it was.
     pub(super) fn refresh(&mut self, sample: &Sample, now: Instant) {
+        self.hear(Duration::ZERO, now);
+        if self.answer.is_none() && self.is_due(sample, now) {
+            self.ask(now);
+        }
+    }
+
+    /// Waits for the answer, if the daemon was asked, but not for long.
+    pub(super) fn wait(&mut self) {
+        self.hear(PATIENCE, Instant::now());
+    }
+
+    fn is_due(&self, sample: &Sample, now: Instant) -> bool {
         let all_known = || sample.servers.iter().all(|(server, _)| self.knows(&server.config.id));
-        let is_due = self.asked.is_none_or(|asked| {
+        self.asked.is_none_or(|asked| {
             let past = now.saturating_duration_since(asked);
             past >= ANYHOW || (past >= SELDOM && !all_known())
-        });
-        if !is_due {
-            return;
-        }
-        self.asked = Some(now);
-        match ask(&self.socket, &Request::Holders) {
-            Ok(Response::Holders(holders)) => self.learn(holders),
-            Ok(_) => self.missing = Some("the daemon answered another question".to_owned()),
-            Err(error) => self.missing = Some(one_line(&error)),
+        })
+    }
+
+    fn ask(&mut self, now: Instant) {
+        let (socket, (answer, heard)) = (self.socket.clone(), channel());
+        let question = move || drop(answer.send(ask(&socket, &Request::Holders)));
+        match thread::Builder::new().name("names".to_owned()).spawn(question) {
+            Ok(_) => self.answer = Some(heard),
+            Err(error) => {
+                self.asked = Some(now);
+                self.missing = Some(one_line(&error));
+            }
         }
     }
 
-    pub(super) fn learn(&mut self, holders: Vec<Holder>) {
+    fn hear(&mut self, patience: Duration, now: Instant) {
+        let Some(answer) = &self.answer else { return };
+        match answer.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => return,
+            Ok(Ok(Response::Holders(holders))) => self.learn(holders, now),
+            Ok(Ok(_)) => self.missing = Some("the daemon answered another question".to_owned()),
+            Ok(Err(error)) => self.missing = Some(one_line(&error)),
+            Err(gone @ RecvTimeoutError::Disconnected) => self.missing = Some(one_line(&gone)),
+        }
+        (self.answer, self.asked) = (None, Some(now));
+    }
+
+    pub(super) fn learn(&mut self, holders: Vec<Holder>, now: Instant) {
         self.known = holders.into_iter().map(|holder| (holder.address, holder.service)).collect();
+        self.learnt = Some(now);
         self.missing = None;
     }
 
@@ -74,3 +118,6 @@ impl Names {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,42 +1,56 @@
 //! Frames on the whole terminal.
 
+mod columns;
 mod draw;
+mod interrupt;
 mod view;
 
 use std::time::{Duration, Instant};
 
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::{
+    DefaultTerminal,
+    crossterm::event::{Event, KeyEventKind},
+};
 
 use super::{Look, column::Column};
+use interrupt::{Interrupt, Waited};
 use view::{Next, View};
 
-/// Shows so many frames, or until it is told to quit. The terminal is as before then, whatever happens.
-pub(super) fn show(look: &mut Look, delay: Duration, looks: usize, sort: Column) -> anyhow::Result<()> {
-    let mut terminal = ratatui::try_init()?;
-    let shown = (|| -> anyhow::Result<()> {
-        let mut view = View::new(sort, delay);
-        let (mut next_look, mut left) = (Instant::now(), looks);
-        loop {
-            if Instant::now() >= next_look {
-                if let Some(frame) = look.take()? {
-                    left = left.saturating_sub(1);
-                    view.see(frame, look.names.missing());
-                }
-                next_look = Instant::now() + delay;
+/// Shows frames until it is told to quit, by a key or by a signal. The terminal is as before then, whatever happens.
+pub(super) fn show(look: &mut Look, delay: Duration, sort: Column) -> anyhow::Result<()> {
+    let interrupt = Interrupt::catch()?;
+    let shown = ratatui::try_init()
+        .map_err(Into::into)
+        .and_then(|terminal| show_on(terminal, look, &mut View::new(sort, delay), &interrupt));
+    let restored = ratatui::try_restore();
+    shown?;
+    restored?;
+    interrupt.obey()
+}
+
+fn show_on(
+    mut terminal: DefaultTerminal,
+    look: &mut Look,
+    view: &mut View,
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    let mut next_look = Instant::now();
+    loop {
+        if Instant::now() >= next_look {
+            if let Some(frame) = look.take()? {
+                view.see(frame, look.names.doubt(Instant::now()));
             }
-            terminal.draw(|area| draw::draw(&mut view, area))?;
-            if left == 0 {
-                return Ok(());
-            }
-            if event::poll(next_look.saturating_duration_since(Instant::now()))?
-                && let Event::Key(key) = event::read()?
-                && key.kind == KeyEventKind::Press
-                && view.press(key) == Next::Quit
+            next_look = Instant::now() + view.delay();
+        }
+        terminal.draw(|area| draw::draw(view, area))?;
+        match interrupt.wait(next_look)? {
+            Waited::Interrupted => return Ok(()),
+            Waited::Event(Event::Key(key))
+                if key.kind == KeyEventKind::Press && view.press(key) == Next::Quit =>
             {
                 return Ok(());
             }
+            Waited::Event(_) | Waited::Over => {}
         }
-    })();
-    ratatui::try_restore()?;
-    shown
+    }
 }

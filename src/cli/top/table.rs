@@ -52,7 +52,7 @@ fn cells(name: String, Load { active_connections, inactive_connections, rates, .
     Cells { name, numbers: [active, inactive, connections, packets_in, packets_out, bytes_in, bytes_out] }
 }
 
-/// A number in at most five characters: `0`, `0.5`, `9999`, `12.3k`, `45.6M`.
+/// A number in at most six characters, up to the thousand trillions: `0`, `0.5`, `9999`, `12.3k`, `999.9M`.
 fn short(number: f64) -> String {
     const UNITS: [&str; 4] = ["k", "M", "G", "T"];
     if number == 0.0 {

@@ -106,9 +106,9 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
 
 #[test]
 fn a_service_may_have_any_name_that_a_file_gives_it() {
-    let owned =
-        Owned { address: address(1, 80), service: ObjectName::new("a\nb", r#"c"d\e"#), real_servers: 0 };
-    let counted = Counted { owned, stats: Stats::default(), real_servers: Vec::new() };
+    let holder =
+        Holder { address: address(1, 80), service: ObjectName::new("a\nb", r#"c"d\e"#), real_servers: 0 };
+    let counted = Counted { holder, stats: Stats::default(), real_servers: Vec::new() };
     let text = series::text(&Reading { virtual_servers: vec![counted], dropped: 0 }, Duration::ZERO);
     let labels = r#"{svc_namespace="a\nb",service_name="c\"d\\e",service_vip="10.96.0.1","#;
     assert!(text.contains(labels), "{text}");

@@ -30,6 +30,9 @@ pub(super) fn lint() -> Report {
     check("cargo fmt", &["fmt", "--all", "--check"]);
     let everything = ["--workspace", "--all-targets", "--all-features"];
     check("cargo clippy", &[&["clippy"], &everything[..], &["--", "--deny", "warnings"]].concat());
+    // Not with `--all-features`, nor with the features of the other packages.
+    let without_features = ["clippy", "--package", "kube-ipvs", "--no-default-features"];
+    check("cargo clippy without features", &[&without_features[..], &["--", "--deny", "warnings"]].concat());
     match deny {
         Ok(deny) => {
             println!("--- cargo deny check bans licenses sources");

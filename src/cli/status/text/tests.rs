@@ -65,6 +65,13 @@ fn synced_has_the_answer_as_its_first_word() {
     };
     assert_eq!(said(Standing::Synced), "yes, for 2 h 5 min as of the last full look");
     assert_eq!(said(Standing::Behind), "no, a change waits for 2 h 5 min");
+    let step = reconciler::Status {
+        standing: Standing::Behind,
+        standing_for: Duration::from_secs(3),
+        scheduler_changes: 240,
+        ..reconciler::Status::default()
+    };
+    assert_eq!(synced(&step), "no, schedulers are being changed for 3.0 s");
 }
 
 #[test]

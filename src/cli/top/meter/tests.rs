@@ -26,7 +26,7 @@ fn a_service_is_what_all_its_virtual_servers_are_together() {
     );
 
     let [first, second] = &web.real_servers[..] else { panic!("{:?}", web.real_servers) };
-    assert_eq!((first.name(), second.name()), ("TCP 10.244.0.1:8080".into(), "TCP 10.244.0.2:8080".into()));
+    assert_eq!((first.name(), second.name()), ("10.244.0.1:8080".into(), "10.244.0.2:8080".into()));
     assert_eq!((first.load.active_connections, second.load.active_connections), (260, 140));
     assert_eq!(
         (first.load.rates.packets_in_per_second, second.load.rates.packets_in_per_second),
@@ -67,5 +67,5 @@ fn rows_are_sorted_by_what_is_asked_for_and_equal_ones_by_name() {
     let mut frame = traffic();
     frame.sort(Column::Name);
     let web = named(&frame, "default/web");
-    assert_eq!(web.real_servers[0].name(), "TCP 10.244.0.1:8080");
+    assert_eq!(web.real_servers[0].name(), "10.244.0.1:8080");
 }

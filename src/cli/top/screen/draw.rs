@@ -13,6 +13,7 @@ use super::{
         column::Column,
         table::{Cells, HEAD, WIDTHS},
     },
+    columns::{Columns, shortened},
     view::View,
 };
 
@@ -34,42 +35,39 @@ packets at the virtual server and at the real server.";
 pub(super) fn draw(view: &mut View, frame: &mut Frame<'_>) {
     let areas = Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]);
     let [title, middle, foot] = frame.area().layout(&areas);
-    frame.render_widget(Line::from(view.title()), title);
+    let width = usize::from(frame.area().width);
+    frame.render_widget(Line::from(shortened(&view.title(), width)), title);
     if view.help() {
         frame.render_widget(Paragraph::new(HELP), middle);
     } else {
+        let columns = Columns::fitting(width, view.longest_name(), view.sort());
         let lines = view.lines(usize::from(middle.height.saturating_sub(1)));
-        frame.render_widget(table(view.sort(), lines), middle);
+        frame.render_widget(table(&columns, view.sort(), lines), middle);
     }
-    frame.render_widget(Line::from(view.foot()).style(Modifier::DIM), foot);
+    frame.render_widget(Line::from(shortened(&view.foot(), width)).style(Modifier::DIM), foot);
 }
 
-fn table(sort: Column, lines: Vec<Cells<String>>) -> Table<'static> {
-    let widths = [Constraint::Fill(1)].into_iter().chain(WIDTHS.map(Constraint::Length));
-    let head =
-        cells(HEAD.name, HEAD.numbers).enumerate().map(|(number, cell)| match is_sorted(number, sort) {
-            true => cell.style(Modifier::BOLD | Modifier::UNDERLINED),
-            false => cell,
-        });
-    let rows = lines.into_iter().map(|Cells { name, numbers }| Row::new(cells(name, numbers)));
+fn table(columns: &Columns, sort: Column, lines: Vec<Cells<String>>) -> Table<'static> {
+    let widths = columns.of(WIDTHS).map(|(_, width)| Constraint::Length(width));
+    let widths = [Constraint::Fill(1)].into_iter().chain(widths);
+    let head = cells(columns, HEAD).map(|(column, cell)| match column == sort {
+        true => cell.style(Modifier::BOLD | Modifier::UNDERLINED),
+        false => cell,
+    });
+    let rows = lines.into_iter().map(|line| Row::new(cells(columns, line).map(|(_, cell)| cell)));
     Table::new(rows, widths).header(Row::new(head).style(Style::new().add_modifier(Modifier::REVERSED)))
 }
 
-fn cells<T: Into<String>>(name: T, numbers: [T; 7]) -> impl Iterator<Item = Cell<'static>> {
-    let numbers = numbers.into_iter().map(|number| Cell::from(Line::from(number.into()).right_aligned()));
-    [Cell::from(name.into())].into_iter().chain(numbers)
-}
-
-/// Whether it is the column, or one of the two, that is sorted by.
-fn is_sorted(number: usize, by: Column) -> bool {
-    match by {
-        Column::Name => number == 0,
-        Column::Active => number == 1,
-        Column::Inactive => number == 2,
-        Column::Connections => number == 3,
-        Column::Packets => number == 4 || number == 5,
-        Column::Bytes => number == 6 || number == 7,
-    }
+/// The cells of a line, each with what its column is sorted by.
+fn cells<T: AsRef<str>>(
+    columns: &Columns,
+    Cells { name, numbers }: Cells<T>,
+) -> impl Iterator<Item = (Column, Cell<'static>)> {
+    let name = Cell::from(shortened(name.as_ref(), columns.name));
+    let number = |(column, number): (_, T)| {
+        (column, Cell::from(Line::from(number.as_ref().to_owned()).right_aligned()))
+    };
+    [(Column::Name, name)].into_iter().chain(columns.of(numbers).map(number))
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use super::super::{
 /// What is looked at.
 pub(super) struct View {
     frame: Option<Frame>,
+    /// The length of the longest name in it, without real servers and with them.
+    longest: (usize, usize),
     delay: Duration,
     sort: Column,
     /// Whether they are shown below their Services.
@@ -25,7 +27,7 @@ pub(super) struct View {
     above: usize,
     /// How many lines fit.
     height: usize,
-    missing: Option<String>,
+    doubt: Option<String>,
 }
 
 /// What a key asks for.
@@ -39,6 +41,7 @@ impl View {
     pub(super) fn new(sort: Column, delay: Duration) -> Self {
         Self {
             frame: None,
+            longest: (0, 0),
             delay,
             sort,
             real_servers: false,
@@ -47,15 +50,19 @@ impl View {
             help: false,
             above: 0,
             height: 0,
-            missing: None,
+            doubt: None,
         }
     }
 
-    /// A new frame, and why the names of Services are not known if they are not.
-    pub(super) fn see(&mut self, mut frame: Frame, missing: Option<&str>) {
+    /// A new frame, and what is to be said of the names of Services if they may be out of date.
+    pub(super) fn see(&mut self, mut frame: Frame, doubt: Option<String>) {
         frame.sort(self.sort);
+        let longest = |real_servers| {
+            table::lines(&frame, real_servers, |_| true).map(|line| line.name.len()).max().unwrap_or_default()
+        };
+        self.longest = (longest(false), longest(true));
         self.frame = Some(frame);
-        self.missing = missing.map(str::to_owned);
+        self.doubt = doubt;
     }
 
     /// A key.
@@ -132,25 +139,24 @@ impl View {
         let Some(frame) = &self.frame else {
             return format!("kube-ipvs top: looking for {:.1} s", self.delay.as_secs_f64());
         };
+        let services = frame.services.iter().filter(|row| row.service.is_some()).count();
         let active: u64 = frame.services.iter().map(|row| row.load.active_connections).sum();
         let real_servers: usize = frame.services.iter().map(|row| row.real_servers.len()).sum();
         format!(
-            "kube-ipvs top: {:.1} s, Services {}, real servers {real_servers}, active connections {active}",
+            "kube-ipvs top: {:.1} s, Services {services}, real servers {real_servers}, active connections {active}",
             frame.interval.as_secs_f64(),
-            frame.services.len(),
         )
     }
 
     /// What stands below it.
     pub(super) fn foot(&self) -> String {
-        let missing =
-            || self.missing.as_ref().map(|why| format!("addresses stand in place of Services: {why}"));
         if self.typing {
             format!("/{}_", self.filter)
         } else if !self.filter.is_empty() {
             format!("only with {:?}; Esc shows all", self.filter)
         } else {
-            missing()
+            self.doubt
+                .clone()
                 .unwrap_or_else(|| "q quit  h help  / filter  r real servers  sort: n a i c p b".to_owned())
         }
     }
@@ -158,6 +164,17 @@ impl View {
     /// Whether the keys are to be explained.
     pub(super) fn help(&self) -> bool {
         self.help
+    }
+
+    /// How many characters the longest name has; those that a filter leaves out are counted, so that columns stay.
+    pub(super) fn longest_name(&self) -> usize {
+        let (services, all) = self.longest;
+        if self.real_servers { all } else { services }
+    }
+
+    /// The time from one look to the next.
+    pub(super) fn delay(&self) -> Duration {
+        self.delay
     }
 
     /// Which column is sorted by.

@@ -6,8 +6,13 @@ use ratatui::{
     crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
 };
 
+use ipvs::{Protocol, RealServer, ServiceAddress};
+
 use super::{
-    super::{super::made_up::traffic, view::Next},
+    super::{
+        super::made_up::{frame, server, traffic, vip},
+        view::Next,
+    },
     *,
 };
 
@@ -33,7 +38,11 @@ fn press(view: &mut View, keys: &str) {
 
 /// What is on a terminal of this height, without the blanks at the ends of lines.
 fn drawn(view: &mut View, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(86, height)).unwrap();
+    drawn_on(view, 86, height)
+}
+
+fn drawn_on(view: &mut View, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(view, frame)).unwrap();
     let quoted = terminal.backend().to_string();
     let lines: Vec<_> = quoted.lines().map(|line| line.trim_matches('"').trim_end()).collect();
@@ -51,7 +60,7 @@ fn names(view: &mut View, height: u16) -> Vec<String> {
 #[test]
 fn services_are_a_table_with_a_title_above_and_the_keys_below() {
     let expected = "\
-kube-ipvs top: 2.0 s, Services 3, real servers 4, active connections 4000403
+kube-ipvs top: 2.0 s, Services 2, real servers 4, active connections 4000403
 SERVICE                       ACTIVE   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT
 FWM 7                        4000000       1  200.0k     2.0M    2.0M   200.0M    2.0G
 default/web                      400       3      15      150     150    15.0k  150.0k
@@ -60,6 +69,54 @@ default/dns                        3       1       0      1.5     1.5      150  
 q quit  h help  / filter  r real servers  sort: n a i c p b
 ";
     assert_eq!(drawn(&mut view(), 7), expected);
+}
+
+#[test]
+fn on_eighty_columns_addresses_are_whole_and_what_is_cut_shows_it() {
+    let ipv6 = |last: u16, port| {
+        let ip = [0xfd00, 0x10, 0x244, 0x1234, 0x5678, 0x9abc, 0xdef0, last].into();
+        (ServiceAddress { protocol: Protocol::Udp, ip, port }, RealServer::masquerade(ip, port))
+    };
+    let (dns, pod) = (ipv6(0xa, 53), ipv6(0x1234, 65_535));
+    let seen = |packets| {
+        let (virtual_server, mut real_servers) = server(dns.0, packets, &[(1, 7)]);
+        real_servers[0].config = pod.1;
+        vec![(virtual_server, real_servers), server(vip(10, 80), packets, &[(2, 9)])]
+    };
+    let mut view = View::new(Column::Bytes, Duration::from_secs(2));
+    view.see(frame(seen(0), seen(300)), None);
+    let services = "\
+kube-ipvs top: 2.0 s, Services 1, real servers 2, active connections 16
+SERVICE                                          ACTIVE  CONN/S   B/S IN     OUT
+UDP [fd00:10:244:1234:5678:9abc:def0:a]:53            7      15    15.0k  150.0k
+default/web                                           9      15    15.0k  150.0k
+
+q quit  h help  / filter  r real servers  sort: n a i c p b
+";
+    let with_real_servers = "\
+kube-ipvs top: 2.0 s, Services 1, real servers 2, active connections 16
+SERVICE                                                  ACTIVE   B/S IN     OUT
+UDP [fd00:10:244:1234:5678:9abc:def0:a]:53                    7    15.0k  150.0k
+  -> UDP [fd00:10:244:1234:5678:9abc:def0:1234]:65535         7        0       0
+default/web                                                   9    15.0k  150.0k
+  -> 10.244.0.2:8080                                          9        0       0
+
+q quit  h help  / filter  r real servers  sort: n a i c p b
+";
+    let on_sixty = "\
+kube-ipvs top: 2.0 s, Services…vers 2, active connections 16
+SERVICE                                       B/S IN     OUT
+UDP [fd00:10:244:1234:5678:9abc:def0:a]:53     15.0k  150.0k
+  -> UDP [fd00:10:244…9abc:def0:1234]:65535        0       0
+default/web                                    15.0k  150.0k
+  -> 10.244.0.2:8080                               0       0
+
+q quit  h help  / filter  r real servers  sort: n a i c p b
+";
+    assert_eq!(drawn_on(&mut view, 80, 6), services);
+    press(&mut view, "r");
+    assert_eq!(drawn_on(&mut view, 80, 8), with_real_servers);
+    assert_eq!(drawn_on(&mut view, 60, 8), on_sixty);
 }
 
 #[test]
@@ -80,10 +137,10 @@ fn letters_sort_and_r_shows_the_real_servers() {
             "FWM 7",
             "  -> 10.244.0.9:8080",
             "default/dns",
-            "  -> TCP 10.244.0.5:8080",
+            "  -> 10.244.0.5:8080",
             "default/web",
-            "  -> TCP 10.244.0.1:8080",
-            "  -> TCP 10.244.0.2:8080"
+            "  -> 10.244.0.1:8080",
+            "  -> 10.244.0.2:8080"
         ]
     );
 }
@@ -109,7 +166,7 @@ fn what_does_not_fit_is_scrolled_to_and_no_further_than_its_end() {
     press(&mut view, "v");
     assert_eq!(names(&mut view, 6)[0], "  -> 10.244.0.9:8080");
     press(&mut view, "Vv");
-    assert_eq!(names(&mut view, 6), ["  -> TCP 10.244.0.2:8080", "default/dns", "  -> TCP 10.244.0.5:8080"]);
+    assert_eq!(names(&mut view, 6), ["  -> 10.244.0.2:8080", "default/dns", "  -> 10.244.0.5:8080"]);
 }
 
 #[test]
@@ -136,8 +193,8 @@ fn help_explains_every_key_and_q_and_control_c_quit() {
 }
 
 #[test]
-fn without_the_daemon_the_last_line_says_why_there_are_addresses() {
+fn of_names_that_may_be_out_of_date_the_last_line_says_so() {
     let mut view = view();
-    view.see(traffic(), Some("no daemon answers"));
-    assert!(drawn(&mut view, 6).ends_with("\naddresses stand in place of Services: no daemon answers\n"));
+    view.see(traffic(), Some("names as of 62 s ago: no daemon answers".to_owned()));
+    assert!(drawn(&mut view, 6).ends_with("\nnames as of 62 s ago: no daemon answers\n"));
 }

@@ -1,0 +1,72 @@
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixListener,
+};
+
+use super::{
+    super::{
+        made_up::{server, vip},
+        sample::Sample,
+    },
+    *,
+};
+
+/// One virtual server, whose name nobody has told yet.
+fn sample() -> Sample {
+    Sample { at: Instant::now(), servers: vec![server(vip(10, 80), 0, &[])] }
+}
+
+fn web() -> Holder {
+    Holder { address: vip(10, 80), service: "default/web".parse().unwrap(), real_servers: 1 }
+}
+
+/// Hears one question, and answers it.
+fn answer(daemon: &UnixListener, response: &Response) {
+    let (mut client, _) = daemon.accept().unwrap();
+    BufReader::new(&client).read_line(&mut String::new()).unwrap();
+    client.write_all(format!("{}\n", serde_json::to_string(response).unwrap()).as_bytes()).unwrap();
+}
+
+#[test]
+fn a_daemon_that_hangs_holds_up_nobody_and_is_asked_again_only_after_a_while() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("control.sock");
+    let hangs = UnixListener::bind(&socket).unwrap();
+    let mut names = Names::from(socket);
+    let begin = Instant::now();
+    names.refresh(&sample(), begin);
+    names.refresh(&sample(), begin + SELDOM);
+    assert!(begin.elapsed() < Duration::from_secs(1), "it was waited for: {:?}", begin.elapsed());
+    assert_eq!(names.doubt(begin), None, "it may still answer");
+
+    names.wait();
+    let doubt = names.doubt(Instant::now()).unwrap();
+    assert!(doubt.starts_with("addresses stand in place of Services: "), "{doubt}");
+    assert!(doubt.ends_with(" does not answer within 2 s"), "{doubt}");
+    hangs.set_nonblocking(true).unwrap();
+    assert!(hangs.accept().is_ok() && hangs.accept().is_err(), "it was asked once");
+    names.refresh(&sample(), Instant::now());
+    assert!(names.answer.is_none(), "and not at once again");
+    names.refresh(&sample(), Instant::now() + SELDOM);
+    assert!(names.answer.is_some());
+}
+
+#[test]
+fn names_stay_when_the_daemon_has_gone_and_how_old_they_are_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("control.sock");
+    let daemon = UnixListener::bind(&socket).unwrap();
+    let mut names = Names::from(socket);
+    names.refresh(&sample(), Instant::now());
+    answer(&daemon, &Response::Holders(vec![web()]));
+    names.wait();
+    assert_eq!((names.of(&vip(10, 80)), names.doubt(Instant::now())), (Some(&web().service), None));
+
+    drop(daemon);
+    let learnt = names.learnt.unwrap();
+    names.refresh(&sample(), learnt + ANYHOW);
+    names.wait();
+    assert_eq!(names.of(&vip(10, 80)), Some(&web().service));
+    let doubt = names.doubt(learnt + Duration::from_secs(62)).unwrap();
+    assert!(doubt.starts_with("names as of 62 s ago: no daemon answers at "), "{doubt}");
+}
