@@ -89,7 +89,7 @@ pub(crate) struct Synced {
     /// The first operations about nothing that is known to have changed: somebody else changed the kernel.
     pub(crate) repairs: Vec<String>,
     pub(crate) tally: Tally,
-    /// Something was put off that would succeed now.
+    /// Something was put off that would succeed now, or the kernel is to be read anew.
     pub(crate) unfinished: bool,
 }
 
@@ -383,6 +383,8 @@ impl Reconciler {
                 };
                 !outcome.failures.iter().any(|(operation, _)| refused(operation))
             });
+        // With failures the next sync comes later, by itself.
+        let unfinished = unfinished || look.doubtful && outcome.failures.is_empty();
         self.postponed = postponed.len();
         self.touched.virtual_servers.extend(postponed);
         self.note_draining(depth == Depth::Read, &compared.virtual_servers);
