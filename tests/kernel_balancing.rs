@@ -214,7 +214,7 @@ fn an_annotation_that_cannot_be_used_is_ignored_and_explained() {
     });
     cluster.write(&annotated(Service::tcp(V4), &asked).endpoints([here(1), elsewhere(2)]));
     cluster.weighs(tcp(V4, 80), 1, Some(3));
-    cluster.shows("rr", |table| table[&tcp(V4, 80)].how == "rr");
+    cluster.shows("lc", |table| table[&tcp(V4, 80)].how == "lc");
     let explain = || {
         let arguments = ["explain", "default/web4", "--control-socket"];
         let socket = cluster.daemon().socket().to_string_lossy();
@@ -222,7 +222,7 @@ fn an_annotation_that_cannot_be_used_is_ignored_and_explained() {
     };
     let said = explain();
     let line = |text: &str| assert!(said.lines().any(|line| line.trim() == text), "{text:?}\n{said}");
-    line("scheduler rr, at most 50 connections an endpoint");
+    line("scheduler lc, at most 50 connections an endpoint");
     let pod = |number| cluster.pod_address(number, V4.parse().unwrap());
     line(&format!("{}    used, default/web4-ipv4, weight 3, 0 active and 0 inactive connections", pod(1)));
     line(&format!("{}    used, default/web4-ipv4, 0 active and 0 inactive connections", pod(2)));
@@ -234,6 +234,7 @@ fn an_annotation_that_cannot_be_used_is_ignored_and_explained() {
     line(&format!(
         "{at}[kube-ipvs.io/weights-by-node]: \"heavy\" is not a weight, a number between 1 and 65535"
     ));
+    line(&format!("{at}: weights mean nothing to the scheduler lc"));
 }
 
 #[test]

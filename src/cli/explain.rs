@@ -1,12 +1,13 @@
 //! `kube-ipvs explain`.
 
 use std::{
+    collections::BTreeSet,
     fmt::{self, Write},
     net::IpAddr,
     process::ExitCode,
 };
 
-use ipvs::{Ipvs, ObservedRealServer, RealServerAddress, ServiceAddress};
+use ipvs::{Ipvs, ObservedRealServer, RealServerAddress, Scheduler, ServiceAddress};
 use serde::Serialize;
 use service::{
     AddressKind, Choice, ExplainedAddress, ExplainedBalancing, Explanation, NotServed, ObjectName, Part,
@@ -37,7 +38,9 @@ struct Answer {
 #[derive(Serialize)]
 struct VirtualServer {
     address: ServiceAddress,
-    /// `None`: there is none.
+    /// `None`: there is no virtual server.
+    scheduler: Option<Scheduler>,
+    /// `None`: there is no virtual server.
     real_servers: Option<Vec<ObservedRealServer>>,
 }
 
@@ -70,11 +73,13 @@ fn in_the_kernel(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>
     }
     let mut kernel = preflight::open_ipvs()?;
     for address in addresses {
-        let real_servers = match kernel.virtual_server(address.into())? {
+        let server = kernel.virtual_server(address.into())?;
+        let real_servers = match &server {
             Some(_) => Some(kernel.real_servers(address.into())?),
             None => None,
         };
-        found.push(VirtualServer { address, real_servers });
+        let scheduler = server.map(|server| server.config.scheduler);
+        found.push(VirtualServer { address, scheduler, real_servers });
     }
     Ok(found)
 }
@@ -147,12 +152,22 @@ impl Answer {
         if self.lacks(&at.address) {
             words.push_str(", MISSING in the kernel");
         }
+        if let Some(other) = self.other_scheduler(at) {
+            let _ = write!(words, ", but with scheduler {other} in the kernel");
+        }
         (at.address.to_string(), words)
     }
 
     /// Whether the kernel has no virtual server at an address.
     fn lacks(&self, at: &ServiceAddress) -> bool {
         self.kernel.is_some() && self.real_servers(at).is_none()
+    }
+
+    /// The scheduler of a virtual server, where it is not what annotations ask for.
+    fn other_scheduler(&self, at: &ExplainedAddress) -> Option<Scheduler> {
+        let wanted = self.explanation.balancing.as_ref().filter(|_| at.held_by.is_none())?.scheduler;
+        let server = self.kernel.iter().flatten().find(|server| server.address == at.address)?;
+        server.scheduler.filter(|scheduler| *scheduler != wanted)
     }
 
     /// What the kernel has at an address.
@@ -169,6 +184,8 @@ impl Answer {
                 all.map(|real_servers| real_servers.iter().find(|server| server.config.address == *address)),
             )
         };
+        let limits = self.explanation.balancing.as_ref();
+        let limits = limits.map(|it| [it.max_connections, it.resume_below]).unwrap_or_default();
         let mut rows = Vec::new();
         for endpoint in &part.endpoints {
             let (in_kernel, verdict) = (here(&endpoint.address), endpoint.verdict);
@@ -179,6 +196,9 @@ impl Answer {
             }
             if verdict == Verdict::Used && in_kernel.missing > 0 {
                 words.push_str(", MISSING in the kernel");
+            }
+            if verdict == Verdict::Used {
+                words.extend(in_kernel.other_limit(limits));
             }
             if verdict != Verdict::ListedAgain && in_kernel.found > 0 {
                 let _ = write!(words, ", {}", in_kernel.of_one((verdict == Verdict::Used).then_some(weight)));
@@ -204,13 +224,15 @@ struct InKernel {
     missing: usize,
     /// The least and the greatest weight.
     weights: Option<(u32, u32)>,
+    /// The upper and the lower threshold; 0: none.
+    limits: BTreeSet<[u32; 2]>,
     active: u32,
     inactive: u32,
 }
 
 impl InKernel {
     fn of<'a>(servers: impl Iterator<Item = Option<&'a ObservedRealServer>>) -> Self {
-        servers.fold(Self::default(), |sum, server| match server {
+        servers.fold(Self::default(), |mut sum, server| match server {
             None => Self { missing: sum.missing + 1, ..sum },
             Some(server) => Self {
                 found: sum.found + 1,
@@ -222,9 +244,25 @@ impl InKernel {
                             .map_or((weight, weight), |(least, most)| (least.min(weight), most.max(weight))),
                     )
                 },
+                limits: {
+                    sum.limits.insert([server.config.upper_threshold, server.config.lower_threshold]);
+                    sum.limits
+                },
                 active: sum.active.saturating_add(server.active_connections),
                 inactive: sum.inactive.saturating_add(server.inactive_connections),
             },
+        })
+    }
+
+    /// What there is to say where the thresholds are not these, `max-connections` and `resume-below`.
+    fn other_limit(&self, wanted: [Option<u32>; 2]) -> Option<String> {
+        let [most, below] = wanted.map(Option::unwrap_or_default);
+        let other = self.limits.iter().find(|it| **it != [most, below])?;
+        Some(match *other {
+            [0, _] => ", but without limit in the kernel".to_owned(),
+            [limit, _] if limit != most => format!(", but with limit {limit} in the kernel"),
+            [_, 0] => ", but without resume-below in the kernel".to_owned(),
+            [_, limit] => format!(", but with resume-below {limit} in the kernel"),
         })
     }
 
@@ -333,7 +371,7 @@ fn policy(at: &ExplainedAddress) -> String {
 mod tests {
     use std::num::NonZero;
 
-    use ipvs::{Family, Protocol, RealServer, Scheduler, Stats};
+    use ipvs::{Family, Protocol, RealServer, Stats};
     use service::{ExplainedEndpoint, HealthCheck, HintsIgnored, Refusal, Refused, Special};
 
     use super::{
@@ -393,7 +431,33 @@ mod tests {
             persistent_connections: 0,
             stats: Stats::default(),
         };
-        let kernel = Some(vec![VirtualServer { address, real_servers: Some(vec![observed]) }]);
-        assert_documented("explain", &pretty(&Answer { explanation, kernel }));
+        let server =
+            VirtualServer { address, scheduler: Some(Scheduler::MH), real_servers: Some(vec![observed]) };
+        assert_documented("explain", &pretty(&Answer { explanation, kernel: Some(vec![server]) }));
+    }
+
+    #[test]
+    fn another_limit_in_the_kernel_is_named() {
+        let told = |upper_threshold, lower_threshold, wanted| {
+            let config = RealServer {
+                upper_threshold,
+                lower_threshold,
+                ..RealServer::masquerade([10, 244, 1, 7].into(), 8080)
+            };
+            let observed = ObservedRealServer {
+                config,
+                active_connections: 0,
+                inactive_connections: 0,
+                persistent_connections: 0,
+                stats: Stats::default(),
+            };
+            InKernel::of([None, Some(&observed)].into_iter()).other_limit(wanted).unwrap_or_default()
+        };
+        assert_eq!(told(0, 0, [None, None]), "");
+        assert_eq!(told(9, 5, [Some(9), Some(5)]), "");
+        assert_eq!(told(0, 0, [Some(9), None]), ", but without limit in the kernel");
+        assert_eq!(told(7, 0, [None, None]), ", but with limit 7 in the kernel");
+        assert_eq!(told(9, 5, [Some(9), None]), ", but with resume-below 5 in the kernel");
+        assert_eq!(told(9, 0, [Some(9), Some(5)]), ", but without resume-below in the kernel");
     }
 }

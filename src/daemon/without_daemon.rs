@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use dummy_interface::{KernelLinks, Links, VipBinding};
+use ipvs::Ipvs;
 use netfilter::KernelNetfilter;
 use service::{Change, Explanation, ObjectName, State};
 use tokio::{
@@ -49,8 +50,24 @@ impl<'a> WithoutDaemon<'a> {
     /// Why a Service would be served as it would be.
     pub fn explain(&self, service: &ObjectName) -> Explanation {
         let mut explanation = self.ours.explain(&self.told.state, service);
-        say_first(self.doubts(), &mut explanation.problems);
+        let untried = self.untried(&explanation);
+        say_first(self.doubts().into_iter().chain(untried), &mut explanation.problems);
         explanation
+    }
+
+    /// Only a daemon tries whether the kernel has a scheduler that a Service asks for. One in use it has.
+    fn untried(&self, explanation: &Explanation) -> Option<String> {
+        let scheduler = explanation.balancing.as_ref()?.scheduler;
+        let usual = self.told.state.options().scheduler;
+        let in_use = || {
+            let all = preflight::open_ipvs().ok()?.virtual_servers().ok()?;
+            Some(all.iter().any(|server| server.config.scheduler == scheduler))
+        };
+        (scheduler != usual && in_use() != Some(true)).then(|| {
+            format!(
+                "whether the kernel has the scheduler {scheduler} was not tried: without it, {usual} is used"
+            )
+        })
     }
 
     /// What may be wrong with all that is seen so.

@@ -57,7 +57,7 @@ pub use virtual_server::{Id, ObservedVirtualServer, ServiceAddress, ServiceFlags
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
-pub use client::{Error, Failed, Ipvs, KernelIpvs, try_scheduler};
+pub use client::{Error, Failed, Ipvs, KernelIpvs, PROBED, try_scheduler};
 
 /// The README's example, compiled.
 #[cfg(all(doctest, feature = "client"))]

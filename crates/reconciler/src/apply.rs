@@ -2,10 +2,10 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
 };
 
-use ipvs::{Command, Id, Protocol, ServiceAddress};
+use ipvs::{Command, Id, Protocol, Scheduler, ServiceAddress};
 use netfilter::{
     Change::{self, AddElement, DeleteElement, InstallTable, PrepareTable},
     Element,
@@ -14,7 +14,7 @@ use netlink::{Errno, Refusal};
 use tracing::debug_span;
 use watcher::{Batch, Kernel, Observed, Operation, OperationKind, Plan, ReadError, one_line};
 
-use crate::{Failure, Report, Seam, closed::Closed, stale_flows::StaleFlows};
+use crate::{Failure, Report, Seam, closed::Closed, schedulers::scheduler, stale_flows::StaleFlows};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
@@ -31,6 +31,8 @@ pub(crate) struct Outcome {
     pub(crate) cut_off: Vec<(Operation, u64)>,
     /// UDP flows that conntrack may still hold to a way that is not right any more.
     pub(crate) stale_flows: StaleFlows,
+    /// Schedulers that the kernel does not have, of virtual servers that were to get them.
+    pub(crate) lacking: BTreeSet<Scheduler>,
     /// Why the kernel could not be read, if that is what happened.
     pub(crate) unread: Option<String>,
     /// An answer of the kernel was lost, or contradicts the image of it: it must be read anew.
@@ -51,6 +53,7 @@ impl Outcome {
         }
         self.cut_off.extend(other.cut_off);
         self.stale_flows.extend(other.stale_flows);
+        self.lacking.extend(other.lacking);
         self.unread = self.unread.take().or(other.unread);
         self.doubtful |= other.doubtful;
     }
@@ -105,6 +108,9 @@ impl Run<'_> {
             Ok(failed) => {
                 // Of a virtual server that the image has: somebody else removed it.
                 self.outcome.doubtful |= failed.iter().any(|failure| failure.errno == Errno::ESRCH);
+                let lacking = failed.iter().filter(|failure| failure.errno == Errno::ENOENT);
+                let lacking = lacking.filter_map(|failure| scheduler(commands.get(failure.index)?));
+                self.outcome.lacking.extend(lacking);
                 let failed = failed.into_iter().map(|failure| {
                     let refusal = Refusal { errno: failure.errno, message: failure.reason };
                     (failure.index, refusal.to_string())

@@ -89,7 +89,7 @@ pub(crate) struct Synced {
     /// The first operations about nothing that is known to have changed: somebody else changed the kernel.
     pub(crate) repairs: Vec<String>,
     pub(crate) tally: Tally,
-    /// Something was put off that would succeed now.
+    /// Something was put off that would succeed now, or the kernel is to be read anew.
     pub(crate) unfinished: bool,
 }
 
@@ -341,7 +341,8 @@ impl Reconciler {
         let full = depth != Depth::Part;
         let mut plan = differences(&self.state, &compared);
         let usual = self.state.options().scheduler;
-        if self.schedulers.look_for_those_of(&plan, &image, usual, &mut *self.kernel.ipvs) {
+        let look = self.schedulers.look_for_those_of(&plan, &image, usual, &mut *self.kernel.ipvs);
+        if look.news {
             let concerned = self.state.apply(self.schedulers.news());
             touched.to_mut().merge(concerned.clone());
             compared.to_mut().merge(concerned);
@@ -352,6 +353,10 @@ impl Reconciler {
 
         debug!(?trigger, operations = plan.len(), "plan");
         let mut outcome = self.carry_out(image, &plan);
+        if look.doubtful {
+            outcome.doubtful = true;
+            self.image = None;
+        }
         let repairs = self.unrepaired.settle(&plan, &touched, &outcome.failures);
         if full {
             self.unrepaired.adopted();
@@ -361,6 +366,10 @@ impl Reconciler {
         let once_more = self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers));
         once_more.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
         outcome.extend(once_more);
+        if self.schedulers.refused(&outcome.lacking, usual) {
+            // What failed is tried again, with the usual one then.
+            self.touched.merge(self.state.apply(self.schedulers.news()));
+        }
         let lacks_rules = |failed: &Operation| matches!(failed, Operation::Netfilter(InstallTable(_)));
         if outcome.failures.iter().any(|(failed, _)| lacks_rules(failed)) {
             self.patience = self.patience.saturating_sub(1);
@@ -374,6 +383,8 @@ impl Reconciler {
                 };
                 !outcome.failures.iter().any(|(operation, _)| refused(operation))
             });
+        // With failures the next sync comes later, by itself.
+        let unfinished = unfinished || look.doubtful && outcome.failures.is_empty();
         self.postponed = postponed.len();
         self.touched.virtual_servers.extend(postponed);
         self.note_draining(depth == Depth::Read, &compared.virtual_servers);

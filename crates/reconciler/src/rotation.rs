@@ -1,33 +1,60 @@
 //! Not every node begins with the same real server.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fmt::{self, Write};
 
-use ipvs::Command;
+use ipvs::{Command, Id};
 use watcher::{Batch, Plan};
 
-/// Rotates the real servers of each virtual server that a plan adds, by the name of this node and the virtual server.
+/// Rotates the real servers that a plan adds to each virtual server, by the name of this node and the virtual server.
 ///
 /// Round robin, and whatever has to choose among equals, begins with the first in the kernel's list: with the same
-/// order on all nodes, the first connections of all of them would go to one endpoint. What is there stays in its
-/// order, so after the first sync this costs nothing.
+/// order on all nodes, the first connections of all of them would go to one endpoint. Mostly a Service is there first and
+/// its endpoints come later, so whatever is added together is rotated; what is there stays in its order.
 pub(crate) fn rotate(plan: &mut Plan, node_name: &str) {
     let commands = plan.batches.iter_mut().filter_map(|batch| match batch {
         Batch::Ipvs(commands) => Some(commands),
         Batch::Netfilter(_) | Batch::Link(_) => None,
     });
-    for block in commands.flat_map(|commands| commands.chunk_by_mut(belongs)) {
-        if let [Command::AddVirtualServer(server), real_servers @ ..] = block {
-            let mut hasher = DefaultHasher::new();
-            (node_name, &server.id).hash(&mut hasher);
-            let turn = hasher.finish().checked_rem(real_servers.len() as u64).unwrap_or_default();
-            real_servers.rotate_left(usize::try_from(turn).unwrap_or_default());
+    for run in commands.flat_map(|commands| commands.chunk_by_mut(same_virtual_server)) {
+        if let [Command::AddRealServer(id, _), _, ..] = run {
+            let turn = turn(node_name, *id).checked_rem(run.len() as u64).unwrap_or_default();
+            run.rotate_left(usize::try_from(turn).unwrap_or_default());
         }
     }
 }
 
-/// Whether a command adds a real server to the virtual server of the one before.
-fn belongs(before: &Command, command: &Command) -> bool {
-    matches!(command, Command::AddRealServer(id, _) if *id == before.virtual_server())
+/// Whether both add a real server to one virtual server.
+fn same_virtual_server(before: &Command, command: &Command) -> bool {
+    match (before, command) {
+        (Command::AddRealServer(one, _), Command::AddRealServer(other, _)) => one == other,
+        _ => false,
+    }
+}
+
+/// The same in every release: a node that is upgraded goes on as before.
+fn turn(node_name: &str, id: Id) -> u64 {
+    let mut hash = Fnv::default();
+    // It takes all that is written to it.
+    let _ = write!(hash, "{node_name} {id}");
+    hash.0
+}
+
+/// FNV-1a of 64 bits. What the standard library hashes with may be another function in its next release.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Write for Fnv {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -99,11 +126,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_keeps_its_order() {
-        let more = |n: u8| {
-            Command::AddRealServer(at(80).into(), RealServer::masquerade([10, 244, 0, n].into(), 8080))
+    fn endpoints_that_come_after_their_service_are_rotated_too() {
+        let first = |node: String| {
+            let later = plan(addition(80, 3).skip(1));
+            rotated(&later, &node)[0].to_string()
         };
-        let plan = plan((1..9).map(more));
-        assert_eq!(rotated(&plan, "node"), plan.commands().cloned().collect::<Vec<_>>());
+        let all: BTreeSet<_> = (0..30).map(|number| first(format!("node-{number}"))).collect();
+        assert_eq!(all.len(), 3, "{all:?}");
+    }
+
+    #[test]
+    fn the_turn_is_the_same_in_every_release() {
+        let turn_of = |text| {
+            let mut hash = Fnv::default();
+            hash.write_str(text).unwrap();
+            hash.0
+        };
+        // The published values of FNV-1a.
+        assert_eq!(turn_of(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(turn_of("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(turn_of("foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(turn("node-1", at(80).into()), turn_of("node-1 TCP 10.96.0.1:80"));
     }
 }

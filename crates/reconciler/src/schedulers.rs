@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipvs::{Command, Id, Ipvs, Scheduler, ServiceAddress, try_scheduler};
+use ipvs::{Command, Id, Ipvs, PROBED, Scheduler, ServiceAddress, try_scheduler};
 use netlink::Errno;
-use service::Change;
+use service::{Absence, Change};
 use tracing::warn;
-use watcher::{Observed, Plan};
+use watcher::{Observed, Plan, one_line};
 
 /// How many schedulers one sync changes at most. For each, the kernel waits until no packet can be using
 /// the old one (`synchronize_rcu` in `ip_vs_edit_service`, net/netfilter/ipvs/ip_vs_ctl.c): 22 ms on Linux 6.1
@@ -18,61 +18,98 @@ pub(crate) const AT_ONCE: usize = 32;
 #[derive(Default)]
 pub(crate) struct Known {
     there: BTreeSet<Scheduler>,
-    missing: BTreeSet<Scheduler>,
+    missing: BTreeMap<Scheduler, Absence>,
+}
+
+/// What came of looking for schedulers.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Look {
+    /// One of them cannot be used, of which that was not known.
+    pub(crate) news: bool,
+    /// An attempt went wrong: its virtual server may be there still.
+    pub(crate) doubtful: bool,
 }
 
 impl Known {
-    /// Which of them the kernel lacks, as the desired state is told.
+    /// Which of them cannot be used, as the desired state is told.
     pub(crate) fn news(&self) -> Change {
         Change::MissingSchedulers(self.missing.clone())
     }
 
     /// Tries those that a plan asks for and of which nothing is known, each once: a Service must not be without virtual
-    /// servers because of a scheduler. Whether one of them is missing. The `usual` one was tried at the start.
+    /// servers because of a scheduler. The `usual` one was tried at the start.
     pub(crate) fn look_for_those_of(
         &mut self,
         plan: &Plan,
         image: &Observed,
         usual: Scheduler,
         kernel: &mut dyn Ipvs,
-    ) -> bool {
-        let unknown = |it: &Scheduler| *it != usual && !self.there.contains(it) && !self.missing.contains(it);
-        let unknown: BTreeSet<_> = plan.commands().filter_map(scheduler).filter(unknown).collect();
-        let known_before = self.missing.len();
-        for scheduler in unknown {
+    ) -> Look {
+        let asked: BTreeSet<_> = plan.commands().filter_map(scheduler).filter(|it| *it != usual).collect();
+        let mut look = Look::default();
+        for scheduler in asked {
+            // Somebody may have unloaded what must not be loaded on demand.
+            let may_load = kernel.may_load(scheduler);
+            if self.missing.contains_key(&scheduler) || may_load && self.there.contains(&scheduler) {
+                continue;
+            }
             if in_use(scheduler, image) {
                 self.there.insert(scheduler);
-                continue;
-            }
-            if !kernel.may_load(scheduler) {
+            } else if !may_load {
                 warn!(
                     "{scheduler} is not loaded, and to load it on demand can hang IPVS: Services that ask for it get \
-                     {usual}. Load the module ip_vs_{scheduler} at boot"
+                     {usual}. Load the module ip_vs_{scheduler} at boot; where it is loaded, kube-ipvs resync tries again"
                 );
-                self.missing.insert(scheduler);
-                continue;
-            }
-            match try_scheduler(kernel, scheduler) {
-                Ok(None) => {
-                    self.there.insert(scheduler);
-                }
-                Ok(Some(failed)) if failed.errno == Errno::ENOENT => {
-                    warn!(
-                        "{}: Services that ask for {scheduler} get {usual}; kube-ipvs resync tries again",
-                        failed.cause()
-                    );
-                    self.missing.insert(scheduler);
-                }
-                // Whatever this is about, the virtual server itself will show it.
-                Ok(Some(_)) | Err(_) => {}
+                look.news |= self.cannot_be_used(scheduler, Absence::NotLoaded);
+            } else if image.virtual_servers.contains_key(&PROBED) {
+                warn!("{scheduler} is not tried before it is used: {PROBED}, where that is done, is taken");
+            } else {
+                self.try_it(scheduler, usual, kernel, &mut look);
             }
         }
-        self.missing.len() > known_before
+        look
+    }
+
+    fn try_it(&mut self, scheduler: Scheduler, usual: Scheduler, kernel: &mut dyn Ipvs, look: &mut Look) {
+        match try_scheduler(kernel, scheduler) {
+            Ok(None) => {
+                self.there.insert(scheduler);
+            }
+            Ok(Some(failed)) if failed.errno == Errno::ENOENT => {
+                warn!(
+                    "{}: Services that ask for {scheduler} get {usual}; kube-ipvs resync tries again",
+                    failed.cause()
+                );
+                look.news |= self.cannot_be_used(scheduler, Absence::Lacking);
+            }
+            // Whatever this is about, the virtual servers themselves will show it.
+            Ok(Some(failed)) => {
+                warn!("{scheduler} could not be tried: {}", failed.cause());
+                look.doubtful = true;
+            }
+            Err(error) => {
+                warn!("{scheduler} could not be tried: {}", one_line(&error));
+                look.doubtful = true;
+            }
+        }
+    }
+
+    /// Takes in which schedulers the kernel refused in a plan: it had them once, or they could not be tried. Whether
+    /// that is news.
+    pub(crate) fn refused(&mut self, refused: &BTreeSet<Scheduler>, usual: Scheduler) -> bool {
+        let others = refused.iter().filter(|it| **it != usual);
+        others.fold(false, |news, it| news | self.cannot_be_used(*it, Absence::Lacking))
+    }
+
+    /// Whether that was not known.
+    fn cannot_be_used(&mut self, scheduler: Scheduler, why: Absence) -> bool {
+        self.there.remove(&scheduler);
+        self.missing.insert(scheduler, why).is_none()
     }
 }
 
 /// The scheduler that a virtual server gets.
-fn scheduler(command: &Command) -> Option<Scheduler> {
+pub(crate) fn scheduler(command: &Command) -> Option<Scheduler> {
     match command {
         Command::AddVirtualServer(server) | Command::EditVirtualServer(server) => Some(server.scheduler),
         _ => None,

@@ -168,8 +168,9 @@ fn a_missing_virtual_server_comes_back_with_its_real_servers() {
         |state| _ = state.virtual_servers.remove(&web()).unwrap(),
         &[
             "add virtual server TCP 10.96.0.10:80 rr",
-            "add real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1",
+            // The turn of this node.
             "add real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1",
+            "add real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1",
         ],
     );
 }

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, num::NonZero};
 
 use common::{Running, Setup, at, real, service, slice};
 use ipvs::{Command, Id, Ipvs, Protocol::Tcp, RealServer, Scheduler};
+use netlink::Errno;
 use reconciler::{Reason, Trigger};
 use service::{Balancing, Change, EndpointSlice, Options, Service};
 use testkit::FakeKernel;
@@ -151,7 +152,71 @@ fn a_scheduler_that_is_dangerous_to_load_is_never_asked_for_by_an_annotation() {
     running.lists(vec![asking_for(Scheduler::LBLC)], vec![]);
     assert!(!kernel.writes().contains("lblc"), "{}", kernel.writes());
     assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR]));
-    assert!(running.handle.status().unwrap().problems[0].contains("lacks the scheduler lblc"));
+    assert!(running.handle.status().unwrap().problems[0].contains("lblc is not loaded"));
+}
+
+#[test]
+fn a_dangerous_scheduler_that_was_unloaded_is_not_asked_for_either() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    running.lists(vec![asking_for(Scheduler::LBLC)], vec![]);
+    assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::LBLC]));
+    running.tell(Change::ReplaceServices(vec![]));
+    running.kernel_where(|state| state.virtual_servers.is_empty());
+    kernel.state().dangerous_schedulers.insert(Scheduler::LBLC);
+    kernel.heal();
+    running.tell(Change::ApplyService(asking_for(Scheduler::LBLC)));
+    running.kernel_where(|state| !state.virtual_servers.is_empty());
+    assert!(!kernel.writes().contains("lblc"), "{}", kernel.writes());
+}
+
+#[test]
+fn a_scheduler_that_was_there_and_is_gone_is_missing() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    running.lists(vec![asking_for(Scheduler::SED)], vec![]);
+    running.tell(Change::ReplaceServices(vec![]));
+    running.kernel_where(|state| state.virtual_servers.is_empty());
+    kernel.state().missing_schedulers.insert(Scheduler::SED);
+    running.tell(Change::ApplyService(asking_for(Scheduler::SED)));
+    running.kernel_where(|state| !state.virtual_servers.is_empty());
+    assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR]));
+    running.settled();
+    assert!(running.handle.status().unwrap().problems[0].contains("lacks the scheduler sed"));
+}
+
+#[test]
+fn an_attempt_that_goes_wrong_leaves_nothing_behind() {
+    type Fault = fn(&FakeKernel);
+    let faults: [Fault; 2] = [|kernel| kernel.fail_call(1, Errno::ENOMEM), |kernel| kernel.lose_answer(0)];
+    for fault in faults {
+        let kernel = FakeKernel::new();
+        let running = Running::on(&kernel);
+        running.lists(vec![], vec![]);
+        kernel.heal();
+        fault(&kernel);
+        running.tell(Change::ApplyService(asking_for(Scheduler::SED)));
+        running.kernel_where(|state| {
+            state.virtual_servers.keys().eq([&Id::Address(at("10.96.1.1", Tcp))])
+                && state.virtual_servers.values().all(|(server, _)| server.scheduler == Scheduler::SED)
+        });
+        assert!(kernel.writes().contains("198.51.100.0"), "it was tried: {}", kernel.writes());
+        running.settled();
+    }
+}
+
+#[test]
+fn where_schedulers_are_tried_may_be_a_service() {
+    let kernel = FakeKernel::new();
+    let running = Running::on(&kernel);
+    let mut there = service("there", "198.51.100.0", Tcp);
+    there.ports[0].port = 20_000;
+    running.lists(vec![there.clone()], vec![slice("there", Tcp, &["10.244.0.1"])]);
+    kernel.heal();
+    running.tell(Change::ApplyService(asking_for(Scheduler::SED)));
+    running.kernel_where(|state| state.virtual_servers.len() == 2);
+    assert!(!kernel.writes().contains("198.51.100.0"), "{}", kernel.writes());
+    assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR, Scheduler::SED]));
 }
 
 #[test]
@@ -166,7 +231,8 @@ fn the_owner_is_told_once_of_what_is_not_used() {
         assert!(notices.iter().all(|it| it.reason == Reason::FieldNotUsed && it.service == wrong.name));
         notices.into_iter().map(|notice| notice.text).collect::<BTreeSet<_>>()
     };
-    let lacks = "metadata.annotations: the kernel lacks the scheduler sed (module ip_vs_sed); rr is used";
+    let lacks = "metadata.annotations: the kernel of node node lacks the scheduler sed (module ip_vs_sed); rr is used \
+                 there. With the module loaded, kube-ipvs resync tries again";
     assert_eq!(told(&running), BTreeSet::from([lacks.to_owned(), "spec.x: not set".to_owned()]));
     running.tell(Change::ApplyService(Service { session_affinity: Some(60), ..wrong.clone() }));
     assert_eq!(told(&running), BTreeSet::new());

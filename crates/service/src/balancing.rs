@@ -5,7 +5,7 @@ use std::{num::NonZero, sync::Arc};
 use ipvs::{Scheduler, ServiceFlags};
 
 use crate::{
-    Options, Service,
+    Absence, Options, Service,
     slice::{KnownEndpoint, KnownSlice},
     this_node::ThisNode,
 };
@@ -83,41 +83,78 @@ pub(crate) struct Balance {
     pub(crate) upper_threshold: u32,
     /// 0: as the kernel has it.
     pub(crate) lower_threshold: u32,
-    /// What cannot be done, in words.
-    pub(crate) problem: Option<String>,
+    /// What cannot be done, or means nothing, in words.
+    pub(crate) problems: Vec<String>,
 }
 
 impl Balance {
-    pub(crate) fn of(service: &Service, node: &ThisNode, options: &Options) -> Self {
+    pub(crate) fn of(service: &Service, slices: &[KnownSlice], node: &ThisNode, options: &Options) -> Self {
         let mut balance = Self {
             scheduler: options.scheduler,
             scheduler_flags: usual_flags(options.scheduler),
             upper_threshold: 0,
             lower_threshold: 0,
-            problem: None,
+            problems: Vec::new(),
         };
         let Some(asked) = &service.balancing else { return balance };
-        match asked.scheduler {
+        if let Some(scheduler) = asked.scheduler {
             // The one of every Service is there, or the daemon would not be.
-            Some(scheduler) if node.lacks(scheduler) && scheduler != options.scheduler => {
-                let usual = options.scheduler;
-                balance.problem = Some(format!(
-                    "metadata.annotations: the kernel lacks the scheduler {scheduler} (module ip_vs_{scheduler}); {usual} is used"
-                ));
+            match node.lacks(scheduler).filter(|_| scheduler != options.scheduler) {
+                Some(why) => balance.problems.push(without(scheduler, why, options)),
+                None => {
+                    let flags = asked.scheduler_flags.map(|flags| flags & ServiceFlags::OF_SCHEDULER);
+                    balance.scheduler = scheduler;
+                    balance.scheduler_flags = flags.unwrap_or_else(|| usual_flags(scheduler));
+                }
             }
-            Some(scheduler) => {
-                let flags = asked.scheduler_flags.map(|flags| flags & ServiceFlags::OF_SCHEDULER);
-                balance.scheduler = scheduler;
-                balance.scheduler_flags = flags.unwrap_or_else(|| usual_flags(scheduler));
-            }
-            None => {}
         }
+        balance.problems.extend(useless_weights(asked, slices, balance.scheduler));
         if let Some(most) = asked.max_connections {
             balance.upper_threshold = most.get();
             // More than the upper one would be refused (ERANGE).
             balance.lower_threshold = asked.resume_below.map_or(0, |below| below.get().min(most.get()));
         }
         balance
+    }
+}
+
+/// What is said of a Service whose scheduler cannot be used on this node. On others it may be.
+fn without(
+    scheduler: Scheduler,
+    why: Absence,
+    Options { node_name, scheduler: usual, .. }: &Options,
+) -> String {
+    match why {
+        Absence::Lacking => format!(
+            "metadata.annotations: the kernel of node {node_name} lacks the scheduler {scheduler} (module ip_vs_{scheduler}); \
+             {usual} is used there. With the module loaded, kube-ipvs resync tries again"
+        ),
+        Absence::NotLoaded => format!(
+            "metadata.annotations: the scheduler {scheduler} is not loaded on node {node_name}, and to load it on demand \
+             can hang IPVS; {usual} is used there. Load the module ip_vs_{scheduler} at boot; where it is loaded, kube-ipvs \
+             resync tries again"
+        ),
+    }
+}
+
+/// Weights that its scheduler never looks at, or a scheduler that makes no sense without (net/netfilter/ipvs/ip_vs_*.c).
+fn useless_weights(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
+    let of_places = !asked.node_weights.is_empty() || !asked.zone_weights.is_empty();
+    // Without a slice it is too early to say.
+    let none = !of_places && !slices.is_empty() && slices.iter().all(|slice| slice.weight.is_none());
+    match scheduler {
+        Scheduler::RR | Scheduler::LC | Scheduler::DH if of_places => {
+            Some(format!("metadata.annotations: weights mean nothing to the scheduler {scheduler}"))
+        }
+        Scheduler::FO if none => Some(
+            "metadata.annotations: without weights the scheduler fo has no order of endpoints to keep to".to_owned(),
+        ),
+        Scheduler::OVF if none => Some(
+            "metadata.annotations: without weights the scheduler ovf gives an endpoint two connections and then refuses \
+             clients"
+                .to_owned(),
+        ),
+        _ => None,
     }
 }
 

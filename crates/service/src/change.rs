@@ -1,6 +1,9 @@
 //! News from the API server or the directory.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use ipvs::Scheduler;
 use rustc_hash::FxHashSet;
@@ -41,6 +44,15 @@ pub enum Change {
     /// link-local IPv6 addresses, which whoever reads them leaves out. To be told before the desired state
     /// is acted on: without, a node serves no NodePort, and binds what is its own already.
     NodeAddresses(BTreeSet<IpAddr>),
-    /// All schedulers that were tried in vain: the kernel lacks them.
-    MissingSchedulers(BTreeSet<Scheduler>),
+    /// All schedulers that were asked for and cannot be used.
+    MissingSchedulers(BTreeMap<Scheduler, Absence>),
+}
+
+/// Why a scheduler cannot be used on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// The kernel was asked, and lacks it.
+    Lacking,
+    /// Its module is not loaded, and the kernel was not asked: to load it on demand can hang IPVS.
+    NotLoaded,
 }

@@ -30,7 +30,7 @@ impl DesiredService {
             return None;
         }
         let external = ExternalAddresses::of(service, node, options, cluster_ips);
-        let mut parts = Parts::of(service, node, options);
+        let mut parts = Parts::of(service, slices, node, options);
         for siblings in
             frontends(service, &external, node).chunk_by(|a, b| a.endpoint_key() == b.endpoint_key())
         {
@@ -56,12 +56,12 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(service: &'a Service, node: &'a ThisNode, options: &'a Options) -> Self {
+    fn of(service: &'a Service, slices: &[KnownSlice], node: &'a ThisNode, options: &'a Options) -> Self {
         Self {
             service,
             node,
             options,
-            balance: Balance::of(service, node, options),
+            balance: Balance::of(service, slices, node, options),
             virtual_servers: Vec::new(),
             vips: Vec::new(),
             shared_elements: Vec::new(),
@@ -141,7 +141,7 @@ impl<'a> Parts<'a> {
             health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
             refused: sorted_once(refused),
-            problems: self.balance.problem.into_iter().collect(),
+            problems: self.balance.problems.into(),
         }
     }
 }

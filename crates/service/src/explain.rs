@@ -103,7 +103,7 @@ impl Known<'_> {
     /// How its connections are balanced, if its annotations ask for anything.
     pub(crate) fn balancing(&self) -> Option<ExplainedBalancing> {
         self.service.balancing.as_ref()?;
-        let balance = Balance::of(self.service, self.node, self.options);
+        let balance = Balance::of(self.service, self.slices, self.node, self.options);
         let unless_0 = |threshold| Some(threshold).filter(|it| *it != 0);
         Some(ExplainedBalancing {
             scheduler: balance.scheduler,

@@ -96,7 +96,13 @@ pub struct ExplainedEndpoint {
     /// Whether it is used.
     pub verdict: Verdict,
     /// Its share of new connections, if it is used.
+    // A daemon of an earlier release, which knows no weights, may be asked.
+    #[serde(default = "one")]
     pub weight: Weight,
+}
+
+fn one() -> Weight {
+    Weight::MIN
 }
 
 /// How the connections of a Service are balanced on this node.

@@ -57,7 +57,7 @@ mod traffic;
 mod urgency;
 
 pub use balancing::{Balancing, Weight, Weights};
-pub use change::Change;
+pub use change::{Absence, Change};
 pub use claims::Conflict;
 pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
 pub use explanation::{

@@ -1,10 +1,13 @@
 //! This node.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use ipvs::{Family, Scheduler};
 
-use crate::{Node, NodePortAddresses, Options};
+use crate::{Absence, Node, NodePortAddresses, Options};
 
 /// What is known of this node, as far as Services depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,8 +15,8 @@ pub(crate) struct ThisNode {
     node: Node,
     addresses: BTreeSet<IpAddr>,
     node_port_addresses: Box<[IpAddr]>,
-    /// Those that its kernel was found to lack.
-    missing_schedulers: BTreeSet<Scheduler>,
+    /// Those that cannot be used on it.
+    missing_schedulers: BTreeMap<Scheduler, Absence>,
 }
 
 impl ThisNode {
@@ -40,14 +43,14 @@ impl ThisNode {
         self.with(self.node.clone(), addresses, options)
     }
 
-    /// The same with a kernel that lacks these schedulers.
-    pub(crate) fn without_schedulers(&self, missing_schedulers: BTreeSet<Scheduler>) -> Self {
+    /// The same without these schedulers.
+    pub(crate) fn without_schedulers(&self, missing_schedulers: BTreeMap<Scheduler, Absence>) -> Self {
         Self { missing_schedulers, ..self.clone() }
     }
 
-    /// Whether its kernel was found to lack a scheduler.
-    pub(crate) fn lacks(&self, scheduler: Scheduler) -> bool {
-        self.missing_schedulers.contains(&scheduler)
+    /// Why a scheduler cannot be used on it; `None`: as far as is known, it can.
+    pub(crate) fn lacks(&self, scheduler: Scheduler) -> Option<Absence> {
+        self.missing_schedulers.get(&scheduler).copied()
     }
 
     /// The zone it is in.

@@ -15,14 +15,14 @@ use ipnet::IpNet;
 use ipvs::{Protocol, Scheduler, ServiceFlags};
 use netfilter::Element;
 use proptest::{
-    collection::vec,
+    collection::{btree_map, vec},
     option,
     prelude::*,
     sample::{select, subsequence},
 };
 use rustc_hash::FxHashSet;
 use service::{
-    AddressKind, Balancing, Change, Endpoint, EndpointSlice, ExternalIps, Node, NodePortAddresses,
+    Absence, AddressKind, Balancing, Change, Endpoint, EndpointSlice, ExternalIps, Node, NodePortAddresses,
     ObjectName, Options, Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy, Verdict, Weight,
 };
 
@@ -33,7 +33,7 @@ struct Inputs {
     slices: BTreeMap<ObjectName, EndpointSlice>,
     node: Node,
     addresses: BTreeSet<IpAddr>,
-    missing_schedulers: BTreeSet<Scheduler>,
+    missing_schedulers: BTreeMap<Scheduler, Absence>,
 }
 
 impl Inputs {
@@ -279,7 +279,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|(zone, ips)| Change::ApplyNode(Node { zone: zone.map(Into::into), ips, ..Node::default() })),
         1 => Just(Change::DeleteNode),
         2 => any_ips(4).prop_map(|ips| Change::NodeAddresses(ips.into_iter().collect())),
-        1 => vec(any_scheduler(), 0..2).prop_map(|missing| Change::MissingSchedulers(missing.into_iter().collect())),
+        1 => btree_map(any_scheduler(), select(&[Absence::Lacking, Absence::NotLoaded][..]), 0..2).prop_map(Change::MissingSchedulers),
     ]
 }
 

@@ -3,11 +3,14 @@
 
 mod common;
 
-use std::{collections::BTreeSet, num::NonZero};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZero,
+};
 
 use common::*;
 use ipvs::{Scheduler, ServiceFlags};
-use service::{Balancing, Change, Endpoint, EndpointSlice, Service, State, Weight, Weights};
+use service::{Absence, Balancing, Change, Endpoint, EndpointSlice, Service, State, Weight, Weights};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -129,28 +132,73 @@ fn where_the_kernel_lacks_the_scheduler_that_of_every_service_serves_and_the_own
     assert_eq!(state.complaints().count(), 0);
     let before = state.complaints_revision();
 
-    let touched = state.apply(Change::MissingSchedulers(BTreeSet::from([Scheduler::MH])));
+    let touched = state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::MH, Absence::Lacking)])));
     assert_eq!(touched.virtual_servers, BTreeSet::from([tcp(AT)]), "the other does not ask for it");
     let fallen_back = config(&state, AT);
     assert_eq!((fallen_back.scheduler, fallen_back.flags), (Scheduler::RR, ServiceFlags::empty()));
     assert_eq!(weights_in(&state), [3]);
-    let complaint = "metadata.annotations: the kernel lacks the scheduler mh (module ip_vs_mh); rr is used";
+    let complaints = [
+        "metadata.annotations: the kernel of node node-a lacks the scheduler mh (module ip_vs_mh); rr is used there. \
+         With the module loaded, kube-ipvs resync tries again",
+        "metadata.annotations: weights mean nothing to the scheduler rr",
+    ];
     let told: Vec<_> = state.complaints().map(|(service, told)| (service.clone(), told.to_vec())).collect();
-    assert_eq!(told, [(name("web"), vec![complaint.to_owned()])]);
+    assert_eq!(told, [(name("web"), complaints.map(str::to_owned).into())]);
     assert_ne!(state.complaints_revision(), before);
     let explanation = state.explain(&name("web"));
     assert_eq!(explanation.balancing.unwrap().scheduler, Scheduler::RR);
-    assert_eq!(explanation.problems, [format!("default/web: {complaint}")]);
+    assert_eq!(explanation.problems, complaints.map(|it| format!("default/web: {it}")));
 
-    state.apply(Change::MissingSchedulers(BTreeSet::new()));
+    state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::MH, Absence::NotLoaded)])));
+    let told = state.explain(&name("web")).problems;
+    assert!(told[0].contains("mh is not loaded on node node-a"), "{told:?}");
+
+    state.apply(Change::MissingSchedulers(BTreeMap::new()));
     assert_eq!(config(&state, AT).scheduler, Scheduler::MH);
     assert_eq!(state.complaints().count(), 0);
 }
 
 #[test]
+fn weights_that_the_scheduler_never_looks_at_are_named() {
+    let told = |scheduler, node_weights| {
+        let balancing = Balancing { scheduler, node_weights, ..Balancing::default() };
+        state_of(&[web(balancing)], &[]).explain(&name("web")).problems
+    };
+    for scheduler in Scheduler::ALL {
+        let ignored = [Scheduler::RR, Scheduler::LC, Scheduler::DH].contains(&scheduler);
+        let expected =
+            format!("default/web: metadata.annotations: weights mean nothing to the scheduler {scheduler}");
+        let expected: Vec<_> = ignored.then_some(expected).into_iter().collect();
+        assert_eq!(told(Some(scheduler), weights(&[("n1", 5)])), expected);
+        assert_eq!(told(Some(scheduler), Weights::default()), [""; 0]);
+    }
+    assert_eq!(told(None, weights(&[("n1", 5)])).len(), 1, "that of every Service is rr");
+}
+
+#[test]
+fn a_scheduler_that_needs_weights_and_has_none_is_named() {
+    for scheduler in [Scheduler::FO, Scheduler::OVF] {
+        let plain = slice("web-1", "web", &[ready("10.1.0.1")]);
+        let told = |balancing: Balancing, slices: &[EndpointSlice]| {
+            state_of(&[web(balancing)], slices).explain(&name("web")).problems
+        };
+        let problems = told(with_scheduler(scheduler), std::slice::from_ref(&plain));
+        assert!(
+            matches!(&problems[..], [one] if one.contains(&format!("without weights the scheduler {scheduler}"))),
+            "{problems:?}"
+        );
+        let heavy = EndpointSlice { weight: Some(weight(10)), ..plain.clone() };
+        assert_eq!(told(with_scheduler(scheduler), &[heavy]), [""; 0]);
+        assert_eq!(told(with_scheduler(scheduler), &[]), [""; 0], "too early to say");
+        let weighed = Balancing { zone_weights: weights(&[("a", 3)]), ..with_scheduler(scheduler) };
+        assert_eq!(told(weighed, &[plain]), [""; 0]);
+    }
+}
+
+#[test]
 fn a_scheduler_that_is_everybodys_is_never_missing() {
     let mut state = state_of(&[web(with_scheduler(Scheduler::RR))], &[]);
-    state.apply(Change::MissingSchedulers(BTreeSet::from([Scheduler::RR])));
+    state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::RR, Absence::Lacking)])));
     assert_eq!(config(&state, AT).scheduler, Scheduler::RR);
     assert_eq!(state.complaints().count(), 0);
 }

@@ -10,7 +10,7 @@ mod uapi;
 
 pub use errors::{Error, Failed};
 pub use kernel::KernelIpvs;
-pub use probe::try_scheduler;
+pub use probe::{PROBED, try_scheduler};
 
 use std::io;
 

@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use service::Special;
 
-use super::Problems;
+use super::{Problems, field::Quoted};
 
 /// The address that the text means.
 ///
@@ -58,7 +58,7 @@ pub(super) fn read(text: &str, at: impl Display, problems: &mut Problems) -> Opt
     }
     let ip = parse(text);
     if ip.is_none() {
-        problems.add(at, format_args!("{text:?} is not an IP address"));
+        problems.add(at, format_args!("{} is not an IP address", Quoted(text)));
     }
     ip
 }

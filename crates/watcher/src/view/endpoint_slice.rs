@@ -9,7 +9,7 @@ use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight}
 
 use super::{
     Decoded, Kind, News, Problems, address,
-    field::{Field, List, Object},
+    field::{Field, List, Object, Quoted},
     metadata::{Metadata, RawMetadata, nameless, time},
     port,
     weight::weight,
@@ -130,7 +130,7 @@ fn family(field: Field<Box<str>>, problems: &mut Problems) -> Result<Family, Add
         Some("IPv6") => Ok(Family::V6),
         Some("FQDN") => Err(AddressType::Fqdn),
         Some(other) => {
-            problems.add("addressType", format_args!("{other:?} is not IPv4, IPv6 or FQDN"));
+            problems.add("addressType", format_args!("{} is not IPv4, IPv6 or FQDN", Quoted(other)));
             Err(AddressType::Unknown)
         }
         None => {
@@ -202,7 +202,7 @@ fn endpoint(
     };
     let text = first.read(at_address, problems)?;
     let Some(ip) = address::parse(&text) else {
-        problems.add(at_address, format_args!("{text:?} is not an IP address"));
+        problems.add(at_address, format_args!("{} is not an IP address", Quoted(&text)));
         return None;
     };
     if Family::of(ip) != family {

@@ -75,13 +75,34 @@ impl<T: Shape> List<T> {
 /// At most this many characters of a wrong value are repeated in its report.
 const LONGEST_REPORT: usize = 80;
 
-/// The value as JSON, shortened.
+/// The value as JSON, shortened. What would move a terminal's cursor is escaped, of which JSON itself escapes only a part.
 fn brief(value: &Value) -> String {
     let text = value.to_string();
-    match text.char_indices().nth(LONGEST_REPORT) {
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-        None => text,
+    let (text, dots) = shortened(&text);
+    let mut brief = String::with_capacity(text.len() + dots.len());
+    for character in text.chars() {
+        match character {
+            '"' | '\'' | '\\' => brief.push(character),
+            _ => brief.extend(character.escape_debug()),
+        }
     }
+    brief + dots
+}
+
+/// Text that somebody wrote, in quotation marks, shortened and escaped.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (text, dots) = shortened(self.0);
+        write!(f, "{text:?}{dots}")
+    }
+}
+
+/// The beginning of a text, and dots where that is not all.
+fn shortened(text: &str) -> (&str, &'static str) {
+    let end = text.char_indices().nth(LONGEST_REPORT);
+    end.and_then(|(end, _)| text.get(..end)).map_or((text, ""), |beginning| (beginning, "..."))
 }
 
 /// What a [`Field`] can hold: how a value is made from each kind of JSON, `None` where it cannot be.
@@ -289,5 +310,22 @@ mod tests {
         let mut problems = Problems::default();
         Field::<i64>::Wrong("é".repeat(5000).into()).read("legs", &mut problems);
         assert!(problems.into_vec()[0].len() < 250);
+    }
+
+    #[test]
+    fn what_somebody_wrote_forges_no_line_and_moves_no_cursor() {
+        let text = "a\nb\u{1b}[2J\u{9b}2J\u{202e}\"";
+        assert_eq!(Quoted(text).to_string(), r#""a\nb\u{1b}[2J\u{9b}2J\u{202e}\"""#);
+        assert_eq!(brief(&text.into()), r#""a\nb\u001b[2J\u{9b}2J\u{202e}\"""#);
+        assert_eq!(Quoted(&"é".repeat(5000)).to_string(), format!("\"{}\"...", "é".repeat(80)));
+    }
+
+    #[test]
+    fn of_many_problems_the_first_are_told_and_the_others_counted() {
+        let mut problems = Problems::default();
+        (0..100_000).for_each(|number| problems.add(number, "wrong"));
+        let problems = problems.into_vec();
+        assert_eq!(problems.len(), 17);
+        assert_eq!(problems.last().unwrap(), "and 99984 more problems");
     }
 }

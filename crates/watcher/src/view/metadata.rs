@@ -9,7 +9,7 @@ use service::ObjectName;
 
 use super::{
     Problems,
-    field::{Field, Object},
+    field::{Field, Object, Quoted},
 };
 
 /// `metadata` as it comes.
@@ -122,7 +122,7 @@ pub(super) fn time(field: Field<Box<str>>, at: &str, problems: &mut Problems) ->
     let text = field.read(at, problems)?;
     let time = Timestamp::from_str(&text).ok();
     if time.is_none() {
-        problems.add(at, format_args!("{text:?} is not a time"));
+        problems.add(at, format_args!("{} is not a time", Quoted(&text)));
     }
     time
 }

@@ -141,15 +141,28 @@ impl<T: Kind> Resource for View<T> {
 
 /// What was wrong with an object, in words.
 #[derive(Debug, Default)]
-pub(crate) struct Problems(Vec<String>);
+pub(crate) struct Problems {
+    first: Vec<String>,
+    more: usize,
+}
+
+/// So many problems of an object are told in words. Each goes into the log and an Event, and there is room in an
+/// annotation for a hundred thousand.
+const MOST_PROBLEMS: usize = 16;
 
 impl Problems {
     /// Notes a problem of the field at this path.
     fn add(&mut self, at: impl Display, what: impl Display) {
-        self.0.push(format!("{at}: {what}"));
+        if self.first.len() < MOST_PROBLEMS {
+            self.first.push(format!("{at}: {what}"));
+        } else {
+            self.more += 1;
+        }
     }
 
     fn into_vec(self) -> Vec<String> {
-        self.0
+        let Self { first: mut problems, more } = self;
+        problems.extend((more > 0).then(|| format!("and {more} more problems")));
+        problems
     }
 }

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::{
     Decoded, Kind, News, Problems, address,
-    field::{Field, List, Object},
+    field::{Field, List, Object, Quoted},
     metadata::{Metadata, RawMetadata},
 };
 
@@ -166,7 +166,7 @@ fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
 fn range(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpNet> {
     let range = address::parse_range(text);
     if range.is_none() {
-        problems.add(at, format_args!("{text:?} is not a CIDR"));
+        problems.add(at, format_args!("{} is not a CIDR", Quoted(text)));
     }
     range
 }

@@ -4,7 +4,10 @@ use std::{fmt::Display, num::NonZero};
 
 use ipvs::Protocol;
 
-use super::{Problems, field::Field};
+use super::{
+    Problems,
+    field::{Field, Quoted},
+};
 
 /// A port number: 1 to 65535. 0 is what Kubernetes writes for "not set".
 pub(super) fn number(field: Field<i64>, at: impl Display + Copy, problems: &mut Problems) -> Option<u16> {
@@ -47,7 +50,7 @@ pub(super) fn protocol(
     let name = field.read(at, problems)?;
     let protocol = name.parse().ok();
     if protocol.is_none() {
-        problems.add(at, format_args!("{name:?} is not TCP, UDP or SCTP"));
+        problems.add(at, format_args!("{} is not TCP, UDP or SCTP", Quoted(&name)));
     }
     protocol
 }

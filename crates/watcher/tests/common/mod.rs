@@ -19,7 +19,7 @@ use ipvs::{
 use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
-    Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectName, Options, Service,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectName, Options, Service,
     ServiceKind, ServicePort, State, TrafficPolicy, Weight,
 };
 use testkit::FakeKernel;
@@ -304,7 +304,7 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
         4 => any_slice().prop_map(Change::ApplySlice),
         1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
         2 => any_node_addresses().prop_map(Change::NodeAddresses),
-        1 => any::<bool>().prop_map(|mh| Change::MissingSchedulers(mh.then_some(Scheduler::MH).into_iter().collect())),
+        1 => any::<bool>().prop_map(|mh| Change::MissingSchedulers(mh.then_some((Scheduler::MH, Absence::Lacking)).into_iter().collect())),
         1 => any_node(),
     ]
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::view::{
     Problems, address,
-    field::{Field, List, Object},
+    field::{Field, List, Object, Quoted},
 };
 
 /// `status` as it comes.
@@ -111,7 +111,7 @@ fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Prob
             // So does this one (KEP-1860).
             "Proxy" => return None,
             other => {
-                problems.add(at, format_args!("{other:?} is not VIP or Proxy"));
+                problems.add(at, format_args!("{} is not VIP or Proxy", Quoted(other)));
                 return None;
             }
         }

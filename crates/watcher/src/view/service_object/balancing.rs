@@ -5,7 +5,12 @@ use std::{fmt::Display, num::NonZero, sync::Arc};
 use ipvs::{Scheduler, ServiceFlags};
 use service::{Balancing, Weight, Weights};
 
-use crate::view::{Problems, field::Field, metadata::Annotations, weight::weight};
+use crate::view::{
+    Problems,
+    field::{Field, Quoted},
+    metadata::Annotations,
+    weight::weight,
+};
 
 /// An annotation: its place in the object, and what it says.
 struct Annotation {
@@ -15,24 +20,28 @@ struct Annotation {
 
 /// `None`: nothing is asked for that can be used. What cannot be used counts as not there.
 pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Option<Box<Balancing>> {
+    // kube-router's names count where nothing of ours can be used.
+    let scheduler = [
+        (annotations.scheduler, "metadata.annotations[kube-ipvs.io/scheduler]"),
+        (annotations.kube_router_scheduler, "metadata.annotations[kube-router.io/service.scheduler]"),
+    ];
+    let flags = [
+        (annotations.scheduler_flags, "metadata.annotations[kube-ipvs.io/scheduler-flags]"),
+        (annotations.kube_router_scheduler_flags, "metadata.annotations[kube-router.io/service.schedflags]"),
+    ];
     let mut read = |field: Field<Box<str>>, at| Some(Annotation { at, text: field.read(at, problems)? });
-    // kube-router's names count where ours are not there.
-    let scheduler = read(annotations.scheduler, "metadata.annotations[kube-ipvs.io/scheduler]");
-    let theirs = "metadata.annotations[kube-router.io/service.scheduler]";
-    let scheduler = scheduler.or_else(|| read(annotations.kube_router_scheduler, theirs));
-    let flags = read(annotations.scheduler_flags, "metadata.annotations[kube-ipvs.io/scheduler-flags]");
-    let theirs = "metadata.annotations[kube-router.io/service.schedflags]";
-    let flags = flags.or_else(|| read(annotations.kube_router_scheduler_flags, theirs));
     let by_node = read(annotations.weights_by_node, "metadata.annotations[kube-ipvs.io/weights-by-node]");
     let by_zone = read(annotations.weights_by_zone, "metadata.annotations[kube-ipvs.io/weights-by-zone]");
     let most = read(annotations.max_connections, "metadata.annotations[kube-ipvs.io/max-connections]");
     let below = read(annotations.resume_below, "metadata.annotations[kube-ipvs.io/resume-below]");
 
-    let scheduler = scheduler.and_then(|it| self::scheduler(&it, problems));
+    let scheduler = first_usable(scheduler, problems, self::scheduler);
     let max_connections = most.and_then(|it| connections(&it, problems));
     let balancing = Balancing {
         scheduler,
-        scheduler_flags: flags.and_then(|it| scheduler_flags(&it, scheduler, problems)),
+        scheduler_flags: first_usable(flags, problems, |it, problems| {
+            scheduler_flags(it, scheduler, problems)
+        }),
         node_weights: by_node.map(|it| weights(&it, problems)).unwrap_or_default(),
         zone_weights: by_zone.map(|it| weights(&it, problems)).unwrap_or_default(),
         max_connections,
@@ -41,12 +50,25 @@ pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Op
     (balancing != Balancing::default()).then(|| balancing.into())
 }
 
+/// What the first annotation says that can be used; those behind it are not looked at.
+fn first_usable<T>(
+    candidates: [(Field<Box<str>>, &'static str); 2],
+    problems: &mut Problems,
+    usable: impl Fn(&Annotation, &mut Problems) -> Option<T>,
+) -> Option<T> {
+    let mut candidates = candidates.into_iter();
+    candidates.find_map(|(field, at)| {
+        let text = field.read(at, problems)?;
+        usable(&Annotation { at, text }, problems)
+    })
+}
+
 /// One of the mainline kernel, so that a slip of the pen is told of before a kernel is asked.
 fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<Scheduler> {
     let found = Scheduler::ALL.into_iter().find(|known| known.as_str() == text.trim());
     if found.is_none() {
         let known: Vec<_> = Scheduler::ALL.iter().map(Scheduler::as_str).collect();
-        problems.add(at, format_args!("{text:?} is no scheduler; there are {}", known.join(", ")));
+        problems.add(at, format_args!("{} is no scheduler; there are {}", Quoted(text), known.join(", ")));
     }
     found
 }
@@ -64,7 +86,7 @@ fn scheduler_flags(
     let mut flags = ServiceFlags::empty();
     for name in elements(text) {
         let Some(flag) = of.flag(name) else {
-            problems.add(at, format_args!("{name:?} is no flag of the scheduler {of}"));
+            problems.add(at, format_args!("{} is no flag of the scheduler {of}", Quoted(name)));
             return None;
         };
         flags |= flag;
@@ -77,7 +99,7 @@ fn weights(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Wei
     let mut found: Vec<(Arc<str>, Weight)> = Vec::new();
     for element in elements(text) {
         let Some((name, number)) = element.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
-            problems.add(at, format_args!("{element:?} is not NAME=WEIGHT"));
+            problems.add(at, format_args!("{} is not NAME=WEIGHT", Quoted(element)));
             continue;
         };
         let name = name.trim();
@@ -88,7 +110,7 @@ fn weights(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Wei
         if let [(one, _), (other, _)] = twice
             && one == other
         {
-            problems.add(at, format_args!("{one} is named twice; the first counts"));
+            problems.add(at, format_args!("{} is named twice; the first counts", Quoted(one)));
         }
     }
     found.into_iter().collect()
@@ -100,7 +122,7 @@ const MOST_CONNECTIONS: u32 = 1_000_000_000;
 fn connections(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<NonZero<u32>> {
     let number = text.trim().parse().ok().filter(|number: &NonZero<u32>| number.get() <= MOST_CONNECTIONS);
     if number.is_none() {
-        problems.add(at, format_args!("{text:?} is not a number between 1 and {MOST_CONNECTIONS}"));
+        problems.add(at, format_args!("{} is not a number between 1 and {MOST_CONNECTIONS}", Quoted(text)));
     }
     number
 }
@@ -207,6 +229,30 @@ mod tests {
     }
 
     #[test]
+    fn kube_routers_names_count_where_ours_cannot_be_used() {
+        let service = with(&json!({
+            "kube-ipvs.io/scheduler": "fastest",
+            "kube-ipvs.io/scheduler-flags": "sh-port",
+            "kube-router.io/service.scheduler": "mh",
+            "kube-router.io/service.schedflags": "flag-1",
+        }));
+        let balancing = service.balancing.unwrap();
+        assert_eq!(balancing.scheduler, Some(Scheduler::MH));
+        assert_eq!(balancing.scheduler_flags, Some(ServiceFlags::SCHEDULER_1));
+        assert_eq!(service.problems.len(), 2, "{:?}", service.problems);
+    }
+
+    #[test]
+    fn an_annotation_of_faults_alone_is_told_of_in_a_few_lines() {
+        let service = with(&json!({"kube-ipvs.io/weights-by-node": "x\u{1b},".repeat(80_000)}));
+        assert_eq!(service.problems.len(), 17);
+        assert!(service.problems.iter().map(String::len).sum::<usize>() < 2000, "{:?}", service.problems);
+        let long = format!("{0}=1,{0}=2", "x".repeat(100_000));
+        let service = with(&json!({"kube-ipvs.io/weights-by-node": long, "kube-ipvs.io/scheduler": long}));
+        assert!(service.problems.iter().all(|it| it.len() < 300), "{:?}", service.problems);
+    }
+
+    #[test]
     fn an_unknown_scheduler_is_not_used_and_named() {
         let all = "rr, wrr, lc, wlc, lblc, lblcr, sh, dh, sed, nq, fo, ovf, mh, twos";
         assert_eq!(
@@ -247,7 +293,7 @@ mod tests {
                 format!("{at}: \"=3\" is not NAME=WEIGHT"),
                 format!("{at}: \"x\" is not a weight, a number between 1 and 65535"),
                 format!("{at}: \"65536\" is not a weight, a number between 1 and 65535"),
-                format!("{at}: b is named twice; the first counts"),
+                format!("{at}: \"b\" is named twice; the first counts"),
             ]
         );
     }

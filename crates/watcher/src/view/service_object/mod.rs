@@ -14,7 +14,7 @@ use service::{Change, ObjectName, Service, ServiceKind};
 use self::{addresses::RawStatus, policies::RawAffinityConfig, ports::RawPort};
 use super::{
     Decoded, Kind, News, Problems,
-    field::{Field, List, Object},
+    field::{Field, List, Object, Quoted},
     metadata::{Metadata, RawMetadata, nameless},
     port,
 };
@@ -149,7 +149,7 @@ fn kind(field: Field<Box<str>>, problems: &mut Problems) -> ServiceKind {
         Some("LoadBalancer") => ServiceKind::LoadBalancer,
         Some("ExternalName") => ServiceKind::ExternalName,
         Some(other) => {
-            problems.add("spec.type", format_args!("{other:?} is unknown; taken as ClusterIP"));
+            problems.add("spec.type", format_args!("{} is unknown; taken as ClusterIP", Quoted(other)));
             ServiceKind::ClusterIp
         }
     }

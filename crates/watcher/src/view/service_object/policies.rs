@@ -5,7 +5,7 @@ use service::TrafficPolicy;
 
 use crate::view::{
     Problems,
-    field::{Field, Object},
+    field::{Field, Object, Quoted},
 };
 
 /// `spec.sessionAffinityConfig` as it comes.
@@ -41,7 +41,7 @@ pub(super) fn affinity(
         None | Some("None") => return None,
         Some("ClientIP") => {}
         Some(other) => {
-            problems.add("spec.sessionAffinity", format_args!("{other:?} is not None or ClientIP"));
+            problems.add("spec.sessionAffinity", format_args!("{} is not None or ClientIP", Quoted(other)));
             return None;
         }
     }
@@ -67,7 +67,7 @@ pub(super) fn traffic(field: Field<Box<str>>, at: &'static str, problems: &mut P
         None | Some("Cluster") => TrafficPolicy::Cluster,
         Some("Local") => TrafficPolicy::Local,
         Some(other) => {
-            problems.add(at, format_args!("{other:?} is not Cluster or Local; taken as Cluster"));
+            problems.add(at, format_args!("{} is not Cluster or Local; taken as Cluster", Quoted(other)));
             TrafficPolicy::Cluster
         }
     }

@@ -7,7 +7,7 @@ use service::ServicePort;
 
 use crate::view::{
     Problems,
-    field::{Field, List, Object},
+    field::{Field, List, Object, Quoted},
     port,
 };
 
@@ -39,8 +39,10 @@ pub(super) fn ports(list: List<RawPort>, problems: &mut Problems) -> Vec<Service
             Some(other) if other.port == port.port => {
                 problems.add(at, format_args!("{} {} is there before", port.protocol, port.port));
             }
-            Some(_) => problems
-                .add(at, format_args!("a {} port named {:?} is there before", port.protocol, &*port.name)),
+            Some(_) => problems.add(
+                at,
+                format_args!("a {} port named {} is there before", port.protocol, Quoted(&port.name)),
+            ),
             None => ports.push(port),
         }
     }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::view::{
     Problems, address,
-    field::{Field, List},
+    field::{Field, List, Quoted},
 };
 
 const AT: &str = "spec.loadBalancerSourceRanges";
@@ -33,7 +33,7 @@ pub(super) fn source_ranges(list: List<Box<str>>, problems: &mut Problems) -> Op
 fn range(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpNet> {
     let range = address::parse_range(text.trim());
     if range.is_none() {
-        problems.add(at, format_args!("{text:?} is not a CIDR"));
+        problems.add(at, format_args!("{} is not a CIDR", Quoted(text)));
     }
     range
 }
