@@ -286,13 +286,16 @@ fn of_two_services_that_claim_one_address_and_port_the_older_has_it_and_then_the
     cluster.apply(&older);
     cluster.serves(tcp(CLAIMED, 80), &[2]);
     assert_eq!(client.ask(at(CLAIMED, 80)).unwrap().from, "pod-2");
-    let status = || cluster.daemon().ask(&cluster.lab.node, "status");
+    let problem = || {
+        let status = cluster.daemon().ask(&cluster.lab.node, "status")?;
+        let is_problem = |line: &&str| line.starts_with("problem:") && line.contains(CLAIMED);
+        anyhow::Ok(status.lines().find(is_problem).map(str::to_owned))
+    };
     eventually("the status names both", || {
-        let status = status()?;
-        let problem = status.lines().find(|line| line.contains(CLAIMED)).unwrap_or_default();
+        let problem = problem()?.unwrap_or_default();
         anyhow::ensure!(
             problem.contains("default/b-older") && problem.contains("default/a-younger"),
-            "{status}"
+            "{problem}"
         );
         Ok(())
     })
@@ -302,8 +305,8 @@ fn of_two_services_that_claim_one_address_and_port_the_older_has_it_and_then_the
     cluster.serves(tcp(CLAIMED, 80), &[1]);
     assert_eq!(client.ask(at(CLAIMED, 80)).unwrap().from, "pod-1");
     eventually("no conflict is left", || {
-        let status = status()?;
-        anyhow::ensure!(!status.contains(CLAIMED), "{status}");
+        let problem = problem()?;
+        anyhow::ensure!(problem.is_none(), "{problem:?}");
         Ok(())
     })
     .unwrap();
