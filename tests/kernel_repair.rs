@@ -408,7 +408,10 @@ fn a_firewall_that_is_loaded_anew_makes_no_work_and_is_not_touched() {
     assert_eq!(node.run("nft", &["-a", "list", "table", "inet", "firewall"]).unwrap(), firewall);
     resync().unwrap();
     let log = cluster.daemon().log();
-    let syncs: Vec<_> = log[so_far..].lines().filter(|line| line.contains("trigger=TablesChanged")).collect();
+    let of_a_sync = |line: &&str| {
+        line.contains(": plan trigger=TablesChanged") || line.contains("reconciler::journal: repaired")
+    };
+    let syncs: Vec<_> = log[so_far..].lines().filter(of_a_sync).collect();
     assert!(
         matches!(syncs.as_slice(), [plan, done] if plan.contains("operations=1") && done.contains("done=1 ")),
         "{syncs:#?}"
