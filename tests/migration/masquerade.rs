@@ -127,7 +127,15 @@ fn by_kube_proxy([cluster_ip, load_balancer]: [IpAddr; 2]) -> Result<bool> {
             return Ok(false);
         }
     }
-    let rules = Command::new(save).args(["-t", "nat"]).output().context(save)?;
+    // It gives up where the rules change while it lists them, as they do at a takeover.
+    let list = || Command::new(save).args(["-t", "nat"]).output().context(save);
+    let mut rules = list()?;
+    for _ in 0..10 {
+        if rules.status.success() {
+            break;
+        }
+        rules = list()?;
+    }
     ensure!(rules.status.success(), "{save}: {rules:?}");
     let rules = String::from_utf8(rules.stdout)?;
     let has = |chain: &str, words: [&str; 2]| {

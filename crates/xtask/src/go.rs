@@ -225,7 +225,12 @@ mod tests {
 
     #[test]
     fn the_modules_in_the_tree_pin_every_program() {
-        for module in [crate::control_plane::MODULE, crate::clients::MODULE, crate::prometheus::MODULE] {
+        for module in [
+            crate::control_plane::MODULE,
+            crate::clients::MODULE,
+            crate::prometheus::MODULE,
+            crate::prometheus::PARSER,
+        ] {
             let sources = module.sources().unwrap();
             for (name, package, module) in module.programs {
                 assert!(sources.version(module).is_ok(), "{name}");

@@ -8,18 +8,31 @@ use crate::go::Module;
 const PROM2JSON: &str = "prom2json";
 const PROMTOOL: &str = "promtool";
 
+/// promtool's.
 pub(crate) const MODULE: Module = Module {
     name: "prometheus",
     tags: "remove_all_sd",
-    programs: &[
-        (PROM2JSON, "github.com/prometheus/prom2json/cmd/prom2json", "github.com/prometheus/prom2json"),
-        (PROMTOOL, "github.com/prometheus/prometheus/cmd/promtool", "github.com/prometheus/prometheus"),
-    ],
+    programs: &[(
+        PROMTOOL,
+        "github.com/prometheus/prometheus/cmd/promtool",
+        "github.com/prometheus/prometheus",
+    )],
+};
+
+/// prom2json's, by itself: with the parser that promtool needs, prom2json 1.4 panics.
+pub(crate) const PARSER: Module = Module {
+    name: "prom2json",
+    tags: "",
+    programs: &[(
+        PROM2JSON,
+        "github.com/prometheus/prom2json/cmd/prom2json",
+        "github.com/prometheus/prom2json",
+    )],
 };
 
 /// Where prom2json is.
 pub(crate) fn prom2json() -> anyhow::Result<PathBuf> {
-    Ok(MODULE.built()?.join(PROM2JSON))
+    Ok(PARSER.built()?.join(PROM2JSON))
 }
 
 /// Where promtool is.
