@@ -2,13 +2,13 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod documents;
+mod operator;
 
-use std::{
-    path::PathBuf,
-    process::{Command as Process, Output},
-};
+use std::process::Command as Process;
 
+use anyhow::{Result, ensure};
 use documents::Command;
+use operator::Clients;
 use testkit::{control_plane::ControlPlane, daemon::eventually};
 
 /// What an API server without nodes can do. `exec`, `logs` and `rollout` want pods that run.
@@ -22,35 +22,10 @@ const BEFORE: &str = "kubectl apply -k manifests/kubeadm && kubectl apply -k man
     kubectl -n kube-system create configmap kube-proxy --from-literal=config.conf='mode: ipvs
     ipvs: {excludeCIDRs: null}' --dry-run=client -o yaml | kubectl apply -f -";
 
-/// The programs that an operator has.
-struct Clients {
-    programs: PathBuf,
-    /// What they may write to, instead of the home directory.
-    home: tempfile::TempDir,
-}
-
-impl Clients {
-    /// `None`, said as a skip, where there are none.
-    fn new() -> Option<Self> {
-        let Some(programs) = std::env::var_os("KUBE_IPVS_TEST_CLIENTS") else {
-            println!("SKIP: no kubectl and helm: KUBE_IPVS_TEST_CLIENTS is not set");
-            return None;
-        };
-        Some(Self { programs: programs.into(), home: tempfile::tempdir().unwrap() })
-    }
-
-    /// A script in the root of the repository.
-    fn run(&self, script: &str, kubeconfig: &str) -> Output {
-        let path = std::env::var("PATH").unwrap_or_default();
-        Process::new("sh")
-            .args(["-c", script])
-            .current_dir(documents::root())
-            .env("PATH", format!("{}:{path}", self.programs.display()))
-            .env("HOME", self.home.path())
-            .env("KUBECONFIG", kubeconfig)
-            .output()
-            .unwrap()
-    }
+/// Runs a script in the root of the repository, and returns what it printed.
+fn run(clients: &Clients, script: &str, kubeconfig: &str) -> Result<String> {
+    let mut shell = Process::new("sh");
+    clients.run(shell.args(["-c", script]).current_dir(documents::root()).env("KUBECONFIG", kubeconfig), "")
 }
 
 /// The commands of these programs.
@@ -69,18 +44,17 @@ fn with_help(command: &str) -> String {
 #[test]
 #[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
 fn kubectl_and_helm_know_every_word_and_flag_of_the_documents() {
-    let Some(clients) = Clients::new() else { return };
+    let Some(clients) = Clients::from_env_or_skip() else { return };
     let is_known = |script: &str| {
-        let output = clients.run(&with_help(script), "/nonexistent");
-        let help = String::from_utf8_lossy(&output.stdout).into_owned();
+        let help = run(&clients, &with_help(script), "/nonexistent")?;
         let usage = help.split("Usage:\n").nth(1).and_then(|rest| rest.lines().next()).unwrap_or_default();
-        let is_known = output.status.success() && !usage.is_empty() && !usage.contains("SUBCOMMAND");
-        is_known.then_some(()).ok_or_else(|| format!("{usage}{}", String::from_utf8_lossy(&output.stderr)))
+        ensure!(!usage.is_empty() && !usage.contains("SUBCOMMAND"), "{usage}");
+        Ok(())
     };
     let commands = commands(&["kubectl", "helm"]);
     assert!(commands.len() > 20, "{}", commands.len());
     for command in commands {
-        is_known(&command.text).unwrap_or_else(|why| panic!("{}: {}: {why}", command.at, command.text));
+        is_known(&command.text).unwrap_or_else(|why| panic!("{}: {why:#}", command.at));
     }
     for wrong in
         ["kubectl get pods --bogus", "kubectl set imag daemonset/kube-proxy", "helm instal kube-ipvs"]
@@ -92,19 +66,11 @@ fn kubectl_and_helm_know_every_word_and_flag_of_the_documents() {
 #[test]
 #[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
 fn what_the_documents_do_to_a_cluster_can_be_done() {
-    let Some(clients) = Clients::new() else { return };
-    let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
-        println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
-        return;
-    };
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     let kubeconfig = server.admin_kubeconfig();
     let kubeconfig = kubeconfig.to_str().unwrap();
-    let run = |script: &str| {
-        let output = clients.run(script, kubeconfig);
-        let said = [&output.stdout[..], &output.stderr[..]].concat();
-        anyhow::ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&said));
-        Ok(())
-    };
+    let run = |script: &str| run(&clients, script, kubeconfig);
     eventually("there is the namespace kube-system", || run("kubectl get namespace kube-system")).unwrap();
 
     let of_kubectl = commands(&["kubectl"]).into_iter().filter(|command| {

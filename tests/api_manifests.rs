@@ -6,72 +6,41 @@
     reason = "a test that cannot go on must stop"
 )]
 
+mod operator;
+
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
+use operator::Clients;
 use serde_json::{Value, json};
 use testkit::{control_plane::ControlPlane, daemon::eventually};
 
 /// The image, where no registry has been chosen.
 const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
 
-/// The programs that an operator has.
-struct Clients {
-    programs: PathBuf,
-    /// What they may write to, instead of the home directory.
-    home: tempfile::TempDir,
+/// Runs a program in manifests/, and returns what it printed.
+fn run(clients: &Clients, program: &str, arguments: &[impl AsRef<OsStr>], input: &str) -> Result<String> {
+    clients.run(Command::new(program).args(arguments).current_dir(manifests()), input)
 }
 
-impl Clients {
-    /// `None`, said as a skip, where there are none.
-    fn new() -> Option<Self> {
-        let Some(programs) = std::env::var_os("KUBE_IPVS_TEST_CLIENTS") else {
-            println!("SKIP: no kubectl, kubeadm and helm: KUBE_IPVS_TEST_CLIENTS is not set");
-            return None;
-        };
-        Some(Self { programs: programs.into(), home: tempfile::tempdir().unwrap() })
-    }
+fn kustomize(clients: &Clients, directory: &str) -> String {
+    run(clients, "kubectl", &["kustomize", directory], "").unwrap()
+}
 
-    /// Runs one of them in manifests/, and returns what it printed.
-    fn run(&self, program: &str, arguments: &[impl AsRef<OsStr>], input: &str) -> Result<String> {
-        let mut child = Command::new(self.programs.join(program))
-            .args(arguments)
-            .current_dir(manifests())
-            .env("HOME", self.home.path())
-            .env_remove("KUBECONFIG")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| program.to_owned())?;
-        child.stdin.take().context("no stdin")?.write_all(input.as_bytes())?;
-        let output = child.wait_with_output()?;
-        if !output.status.success() {
-            bail!("{program}: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(String::from_utf8(output.stdout)?)
-    }
-
-    fn kustomize(&self, directory: &str) -> String {
-        self.run("kubectl", &["kustomize", directory], "").unwrap()
-    }
-
-    /// The chart with these settings, as `helm install` would send it.
-    fn chart(&self, settings: &[&str]) -> Result<String> {
-        let mut arguments =
-            vec!["template", "kube-ipvs", "helm/kube-ipvs", "--namespace", "kube-system", "--skip-tests"];
-        arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
-        self.run("helm", &arguments, "")
-    }
+/// The chart with these settings, as `helm install` would send it.
+fn chart(clients: &Clients, settings: &[&str]) -> Result<String> {
+    let mut arguments =
+        vec!["template", "kube-ipvs", "helm/kube-ipvs", "--namespace", "kube-system", "--skip-tests"];
+    arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    run(clients, "helm", &arguments, "")
 }
 
 /// An API server, and the administrator's kubectl.
@@ -83,11 +52,8 @@ struct Cluster {
 impl Cluster {
     /// `None`, said as a skip, where something for it is missing.
     fn new() -> Option<Self> {
-        let clients = Clients::new()?;
-        let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
-            println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
-            return None;
-        };
+        let clients = Clients::from_env_or_skip()?;
+        let server = ControlPlane::from_env_or_skip().unwrap()?;
         let namespaces: Api<Namespace> = Api::all(server.admin_client());
         let kube_system = || Ok(server.block_on(namespaces.get("kube-system"))?);
         eventually("there is the namespace kube-system", kube_system).unwrap();
@@ -105,7 +71,7 @@ impl Cluster {
             "--output=json".as_ref(),
             "--filename=-".as_ref(),
         ];
-        let printed = self.clients.run("kubectl", &arguments, manifest).unwrap();
+        let printed = run(&self.clients, "kubectl", &arguments, manifest).unwrap();
         let list: Value = serde_json::from_str(&printed).unwrap();
         // One object is printed without a list around it.
         let items = list["items"].as_array().cloned().unwrap_or_else(|| vec![list]);
@@ -147,7 +113,7 @@ fn an_api_server_accepts_every_kustomization() {
     let kustomizations = kustomizations();
     assert!(kustomizations.len() > 5, "{kustomizations:?}");
     for directory in kustomizations {
-        let objects = cluster.dry_run(&cluster.clients.kustomize(&directory));
+        let objects = cluster.dry_run(&kustomize(&cluster.clients, &directory));
         let name = if directory == "kubeadm" { "DaemonSet/kube-proxy" } else { "DaemonSet/kube-ipvs" };
         let image = &objects[name]["spec"]["template"]["spec"]["containers"][0]["image"];
         assert_eq!(image, IMAGE, "{directory}");
@@ -158,8 +124,8 @@ fn an_api_server_accepts_every_kustomization() {
 #[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
 fn the_chart_installs_what_the_kustomization_does() {
     let Some(cluster) = Cluster::new() else { return };
-    let chart = cluster.dry_run(&cluster.clients.chart(&[]).unwrap());
-    let kustomization = cluster.dry_run(&cluster.clients.kustomize("."));
+    let chart = cluster.dry_run(&chart(&cluster.clients, &[]).unwrap());
+    let kustomization = cluster.dry_run(&kustomize(&cluster.clients, "."));
     let essence = |objects: BTreeMap<String, Value>| objects.into_iter().map(essence).collect::<Vec<_>>();
     assert_eq!(essence(chart), essence(kustomization));
 }
@@ -168,10 +134,11 @@ fn the_chart_installs_what_the_kustomization_does() {
 #[test]
 #[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
 fn every_daemon_may_lock_the_file_that_all_of_a_node_see() {
-    let Some(clients) = Clients::new() else { return };
-    let kustomized = kustomizations().into_iter().map(|directory| (clients.kustomize(&directory), directory));
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let kustomized =
+        kustomizations().into_iter().map(|directory| (kustomize(&clients, &directory), directory));
     let charts =
-        ["hardened=true", "hardened=false"].map(|set| (clients.chart(&[set]).unwrap(), set.to_owned()));
+        ["hardened=true", "hardened=false"].map(|set| (chart(&clients, &[set]).unwrap(), set.to_owned()));
     let file = json!({"path": "/run/xtables.lock", "type": "FileOrCreate"});
     for (yaml, name) in kustomized.chain(charts) {
         let objects = read(&yaml);
@@ -201,7 +168,7 @@ fn essence((key, mut object): (String, Value)) -> (String, Value) {
 #[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
 fn an_api_server_accepts_the_chart_with_every_setting() {
     let Some(cluster) = Cluster::new() else { return };
-    let privileged = cluster.dry_run(&cluster.clients.chart(&["hardened=false"]).unwrap());
+    let privileged = cluster.dry_run(&chart(&cluster.clients, &["hardened=false"]).unwrap());
     let pod = &privileged["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
     assert_eq!(pod["initContainers"], Value::Null);
     assert_eq!(pod["containers"][0]["securityContext"]["privileged"], true);
@@ -217,7 +184,7 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
         "nodeSelector.disk=ssd",
         "resources.limits.memory=256Mi",
     ];
-    let set = cluster.dry_run(&cluster.clients.chart(&settings).unwrap());
+    let set = cluster.dry_run(&chart(&cluster.clients, &settings).unwrap());
     let pod = &set["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
     for container in [&pod["initContainers"][0], &pod["containers"][0]] {
         assert_eq!(container["image"], "mirror.example/kube-ipvs:1.2.3");
@@ -239,11 +206,11 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
 #[test]
 #[ignore = "needs helm: cargo xtask test --tier api"]
 fn a_pod_monitor_asks_for_metrics_that_prometheus_can_reach() {
-    let Some(clients) = Clients::new() else { return };
-    let refused = clients.chart(&["podMonitor.enabled=true"]).unwrap_err().to_string();
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let refused = chart(&clients, &["podMonitor.enabled=true"]).unwrap_err().to_string();
     assert!(refused.contains("set config.metricsBindAddress"), "{refused}");
 
-    let chart = clients.chart(&["podMonitor.enabled=true", "config.metricsBindAddress=0.0.0.0:10249"]);
+    let chart = chart(&clients, &["podMonitor.enabled=true", "config.metricsBindAddress=0.0.0.0:10249"]);
     let objects = read(&chart.unwrap());
     let monitored = &objects["PodMonitor/kube-ipvs"]["spec"];
     let daemon_set = &objects["DaemonSet/kube-ipvs"]["spec"];
@@ -256,10 +223,10 @@ fn a_pod_monitor_asks_for_metrics_that_prometheus_can_reach() {
 #[test]
 #[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
 fn whoever_asks_for_metrics_calls_a_daemon_by_its_node() {
-    let Some(clients) = Clients::new() else { return };
-    let chart = clients.chart(&["podMonitor.enabled=true", "config.metricsBindAddress=0.0.0.0:10249"]);
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let chart = chart(&clients, &["podMonitor.enabled=true", "config.metricsBindAddress=0.0.0.0:10249"]);
     // The kustomization finds the port itself, which has no name where the installer's DaemonSet is kept.
-    let named = [read(&chart.unwrap()), read(&clients.kustomize("monitoring"))].map(|objects| {
+    let named = [read(&chart.unwrap()), read(&kustomize(&clients, "monitoring"))].map(|objects| {
         let endpoint = &objects["PodMonitor/kube-ipvs"]["spec"]["podMetricsEndpoints"][0];
         let mut relabelings = endpoint["relabelings"].as_array().unwrap().clone();
         relabelings.retain(|it| it["targetLabel"] == "instance" || it["targetLabel"] == "job");
@@ -272,8 +239,8 @@ fn whoever_asks_for_metrics_calls_a_daemon_by_its_node() {
 #[test]
 #[ignore = "needs helm: cargo xtask test --tier api"]
 fn a_dashboard_needs_no_labels() {
-    let Some(clients) = Clients::new() else { return };
-    let chart = clients.chart(&["dashboard.enabled=true", "dashboard.labels=null"]).unwrap();
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let chart = chart(&clients, &["dashboard.enabled=true", "dashboard.labels=null"]).unwrap();
     let labels = &read(&chart)["ConfigMap/kube-ipvs-dashboard"]["metadata"]["labels"];
     assert!(
         labels["app.kubernetes.io/name"].is_string() && labels["grafana_dashboard"].is_null(),
@@ -285,8 +252,8 @@ fn a_dashboard_needs_no_labels() {
 #[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
 fn the_chart_has_the_alerts_and_the_dashboard_of_the_kustomization() {
     let Some(cluster) = Cluster::new() else { return };
-    let kustomized = read(&cluster.clients.kustomize("monitoring"));
-    let chart = cluster.clients.chart(&["prometheusRule.enabled=true", "dashboard.enabled=true"]).unwrap();
+    let kustomized = read(&kustomize(&cluster.clients, "monitoring"));
+    let chart = chart(&cluster.clients, &["prometheusRule.enabled=true", "dashboard.enabled=true"]).unwrap();
     let chart = read(&chart);
     let rule = "PrometheusRule/kube-ipvs";
     assert_eq!(chart[rule]["spec"], kustomized[rule]["spec"]);
@@ -307,9 +274,9 @@ fn the_chart_has_the_alerts_and_the_dashboard_of_the_kustomization() {
 #[test]
 #[ignore = "needs kubectl and kubeadm: cargo xtask test --tier api"]
 fn on_a_kubeadm_cluster_the_image_is_all_that_changes() {
-    let Some(clients) = Clients::new() else { return };
-    let printed = clients.run("kubeadm", &KUBEADM, "").unwrap();
-    let (mut theirs, ours) = (read(&printed), read(&clients.kustomize("kubeadm")));
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let printed = run(&clients, "kubeadm", &KUBEADM, "").unwrap();
+    let (mut theirs, ours) = (read(&printed), read(&kustomize(&clients, "kubeadm")));
 
     // Its ConfigMap leaves nearly every field empty, null or zero, and is taken as it is.
     let configuration = theirs["ConfigMap/kube-proxy"]["data"]["config.conf"].as_str().unwrap();

@@ -37,10 +37,7 @@ struct Cluster {
 impl Cluster {
     /// `None`, said as a skip, where there is no API server.
     fn new(namespace: &'static str) -> Option<Self> {
-        let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
-            println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
-            return None;
-        };
+        let server = ControlPlane::from_env_or_skip().unwrap()?;
         let lab = Lab::new(3, 8080).unwrap();
         lab.node.reach(server.address().unwrap()).unwrap();
         server.create_node("node", &[lab.node.ipv4.into(), lab.node.ipv6.into()], Some("z1"), &[]).unwrap();

@@ -22,10 +22,7 @@ const HOST_FIREWALL: &str = "
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
 fn a_node_whose_firewall_drops_what_it_does_not_know_has_an_event_that_says_so() {
-    let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
-        println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
-        return;
-    };
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     let lab = Lab::new(1, 8080).unwrap();
     lab.node.reach(server.address().unwrap()).unwrap();
     server.create_node("node", &[lab.node.ipv4.into(), lab.node.ipv6.into()], None, &[]).unwrap();

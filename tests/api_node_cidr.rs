@@ -17,10 +17,7 @@ const NAME: &str = "with-pod-cidrs";
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
 fn the_daemon_waits_for_the_pod_cidrs_of_its_node_and_ends_when_it_has_others() {
-    let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
-        println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
-        return;
-    };
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     let lab = Lab::new(0, 8080).unwrap();
     lab.node.reach(server.address().unwrap()).unwrap();
     let ips: [IpAddr; 2] = [lab.node.ipv4.into(), lab.node.ipv6.into()];

@@ -46,16 +46,7 @@ fn main() -> ExitCode {
 
 /// Plays them and returns how many passed and how many failed.
 fn play(scripts: &[Script]) -> (usize, usize) {
-    let lacks = |what: &str| {
-        println!("SKIP: no {what}");
-        (0, 0)
-    };
-    if testkit::kube_proxy::binary().is_none() {
-        return lacks("kube-proxy: KUBE_PROXY_BIN is not set");
-    }
-    let Some(mut stage) = Stage::new().unwrap() else {
-        return lacks("kube-apiserver: KUBEBUILDER_ASSETS is not set");
-    };
+    let Some(mut stage) = Stage::new().unwrap() else { return (0, 0) };
     let mut failed = 0;
     for script in scripts {
         println!("{} {}", script.name, script.flags.join(" "));

@@ -16,7 +16,10 @@ use dummy_interface::Ways;
 use ipnet::IpNet;
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress};
 use netfilter::{Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter as _, Observed, Policy};
-use testkit::lab::{CLUSTER_CIDR, Host};
+use testkit::{
+    daemon::eventually,
+    lab::{CLUSTER_CIDR, Host},
+};
 
 use super::SERVICE;
 
@@ -128,16 +131,11 @@ fn by_kube_proxy([cluster_ip, load_balancer]: [IpAddr; 2]) -> Result<bool> {
         }
     }
     // It gives up where the rules change while it lists them, as they do at a takeover.
-    let list = || Command::new(save).args(["-t", "nat"]).output().context(save);
-    let mut rules = list()?;
-    for _ in 0..10 {
-        if rules.status.success() {
-            break;
-        }
-        rules = list()?;
-    }
-    ensure!(rules.status.success(), "{save}: {rules:?}");
-    let rules = String::from_utf8(rules.stdout)?;
+    let rules = eventually(save, || {
+        let rules = Command::new(save).args(["-t", "nat"]).output()?;
+        ensure!(rules.status.success(), "{rules:?}");
+        Ok(String::from_utf8(rules.stdout)?)
+    })?;
     let has = |chain: &str, words: [&str; 2]| {
         let chain = format!("-A {chain} ");
         rules.lines().any(|rule| rule.starts_with(&chain) && words.iter().all(|word| rule.contains(word)))

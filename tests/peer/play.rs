@@ -26,9 +26,9 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Sets it up. `None` where there is no API server.
+    /// Sets it up. `None`, said as a skip, where there is no API server or no kube-proxy.
     pub(crate) fn new() -> Result<Option<Self>> {
-        let Some(server) = ControlPlane::from_env_or_start()? else { return Ok(None) };
+        let Some(server) = testkit::kube_proxy::control_plane()? else { return Ok(None) };
         Ok(Some(Self { server, marker: Marker::default(), nodes: None }))
     }
 

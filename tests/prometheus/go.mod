@@ -1,6 +1,6 @@
-// What reads metrics and alerts as Prometheus does, for tests/peer_node_metrics.rs and tests/api_monitoring.rs. There
-// is no Go code here: the commands are the `tool` lines, and crates/xtask/src/prometheus.rs builds them. It is a module of
-// its own, so that a new one does not make everybody build a new control plane.
+// What reads metrics and alerts as Prometheus does, for tests/api_monitoring.rs. There is no Go code here: the command
+// is the `tool` line, and crates/xtask/src/prometheus.rs builds it. It is a module of its own, so that a new one does not
+// make everybody build a new control plane.
 //
 // For another release: GOFLAGS=-tags=remove_all_sd go get -tool github.com/prometheus/prometheus/cmd/promtool@VERSION.
 // The tag leaves out what finds targets in a dozen clouds. Not `go mod tidy`, which wants the modules of all tags.
@@ -8,10 +8,7 @@ module kube-ipvs/tests/prometheus
 
 go 1.26.7
 
-tool (
-	github.com/prometheus/prom2json/cmd/prom2json
-	github.com/prometheus/prometheus/cmd/promtool
-)
+tool github.com/prometheus/prometheus/cmd/promtool
 
 require (
 	cloud.google.com/go/auth v0.24.1-0.20261001053825-dbc26066f70a // indirect
@@ -164,7 +161,6 @@ require (
 	github.com/prometheus/exporter-toolkit v0.20.0 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
-	github.com/prometheus/prom2json v1.4.2 // indirect
 	github.com/prometheus/prometheus v0.316.0 // indirect
 	github.com/prometheus/sigv4 v0.5.0 // indirect
 	github.com/scaleway/scaleway-sdk-go v1.39.0 // indirect

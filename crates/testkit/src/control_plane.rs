@@ -96,13 +96,22 @@ impl ControlPlane {
     ///   as it is, other objects in it included.
     /// - `KUBEBUILDER_ASSETS`: a directory with kube-apiserver and etcd, which are started with the
     ///   default [`Options`].
-    /// - Neither: `None`. The test should print `SKIP: ` and a reason.
+    /// - Neither: `None`.
     pub fn from_env_or_start() -> anyhow::Result<Option<Self>> {
         if let Some(directory) = std::env::var_os("KUBE_IPVS_TEST_API") {
             return Self::connect(directory.into()).map(Some);
         }
         let assets = std::env::var_os("KUBEBUILDER_ASSETS");
         assets.map(|assets| Self::start(&Options::new(assets))).transpose()
+    }
+
+    /// The same for a test, which cannot do its work without: says `None` as a skip.
+    pub fn from_env_or_skip() -> anyhow::Result<Option<Self>> {
+        let found = Self::from_env_or_start()?;
+        if found.is_none() {
+            println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
+        }
+        Ok(found)
     }
 
     /// Uses the API server that the kubeconfigs in `directory` name, and leaves it running.

@@ -187,16 +187,11 @@ fn populate(server: &ControlPlane, namespace: &str) -> anyhow::Result<()> {
     server.apply(&slice(namespace, "headless-1", &headless, &["10.244.0.7"]))
 }
 
-const SKIP: &str = "SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set";
-
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
 fn what_the_administrator_changes_is_told() {
     const NAMESPACE: &str = "watch-changes";
-    let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
-        println!("{SKIP}");
-        return;
-    };
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     populate(&server, NAMESPACE).unwrap();
     let news = News::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
     let lists = news.expect_lists().unwrap();
@@ -252,7 +247,7 @@ fn what_the_administrator_changes_is_told() {
 fn a_server_without_watch_list_is_asked_for_a_list() {
     const NAMESPACE: &str = "watch-listed";
     let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") else {
-        println!("{SKIP}");
+        println!("SKIP: no kube-apiserver of its own: KUBEBUILDER_ASSETS is not set");
         return;
     };
     let mut options = Options::new(assets);
@@ -273,10 +268,7 @@ fn a_server_without_watch_list_is_asked_for_a_list() {
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
 fn what_changes_while_the_server_is_out_of_reach_is_told_afterwards() {
     const NAMESPACE: &str = "watch-outage";
-    let Some(server) = ControlPlane::from_env_or_start().unwrap() else {
-        println!("{SKIP}");
-        return;
-    };
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     populate(&server, NAMESPACE).unwrap();
     let mut relay = None;
     let news = News::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| {

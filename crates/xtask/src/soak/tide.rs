@@ -1,10 +1,12 @@
 //! A Service whose endpoints come and go all at once.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use testkit::daemon::eventually_within;
 
 use super::used::pods_that_stay;
-use super::witness::{LOOKS_EVERY, Witness};
+use super::witness::Witness;
 use crate::stage::objects::{Kind, Write, slice};
 use crate::stage::traffic::Vacancy;
 
@@ -44,10 +46,8 @@ impl<'a> Tide<'a> {
 
     /// Waits until IPVS has what was written last, if it ever has.
     pub(super) fn settle(&self) {
-        let end = Instant::now() + LATEST;
-        while self.witness.settled_since().is_none() && Instant::now() < end {
-            thread::sleep(LOOKS_EVERY);
-        }
+        let settled = || self.witness.settled_since().context("IPVS has not what was written last");
+        drop(eventually_within(LATEST, "IPVS settles", settled));
     }
 
     fn turn(&mut self) -> Write {

@@ -21,7 +21,7 @@ use crate::stage::Stage;
 use crate::stage::objects::NAMESPACE;
 
 /// Between two looks at what IPVS has: how exact the times are.
-pub(super) const LOOKS_EVERY: Duration = Duration::from_millis(20);
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 /// Sees each turn of the tide.
 #[derive(Clone, Debug)]
