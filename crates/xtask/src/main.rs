@@ -10,8 +10,8 @@
 //! - in QEMU with the distribution's own kernel package, or that of another of its suites, which is
 //!   downloaded and unpacked but not installed, and an initramfs made on the spot (`--kernel qemu`,
 //!   `--kernel qemu:SUITE`),
-//! - in User Mode Linux, built from the distribution's newest kernel source (`--kernel uml`), or a binary that is
-//!   there (`--kernel uml:PATH`).
+//! - in User Mode Linux, built from the distribution's newest kernel source (`--kernel uml`), or a binary
+//!   that is there (`--kernel uml:PATH`).
 //!
 //! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo,
 //! after saying so. Downloads go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`),
@@ -101,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    /// The words after `cargo xtask`, wherever a document shows such a command; quotes and comments cut off. What has
-    /// a colon names a fault of `chaos`, as docs/faults.md does.
+    /// The words after `cargo xtask`, wherever a document shows such a command; quotes and comments cut off.
+    /// What has a colon names a fault of `chaos`, as docs/faults.md does.
     fn shown(text: &str) -> impl Iterator<Item = Vec<&str>> {
         let commands = text.split("cargo xtask ").skip(1);
         let commands = commands.map(|rest| rest.split(['`', '#', '\n', '"']).next().unwrap_or_default());
