@@ -39,7 +39,7 @@ impl Host {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let name = name.clone();
-                // A client that has gone is no concern of the server.
+                // The server ignores clients that have gone.
                 thread::spawn(move || drop(converse(&stream, &name)));
             }
         });
