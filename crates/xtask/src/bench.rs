@@ -53,20 +53,21 @@ const MEMORY: u32 = 4096;
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
-    /// A tiny size of everything, with debug builds, to see that it runs; docs/performance.md stays as it is
+    /// Measure everything in a tiny size, with debug builds, to see that it works; docs/performance.md is not
+    /// changed
     #[arg(long)]
     small: bool,
-    /// No measurements: count the instructions of what kube-ipvs computes, and fail if they have grown by
-    /// more than a tenth
+    /// Instead of measuring, count the instructions of kube-ipvs's own computation, and fail if they have
+    /// grown by more than a tenth
     #[arg(long, conflicts_with_all = ["small", "names"])]
     check: bool,
-    /// With --check: write down what is counted as what is compared with from now on
+    /// With --check: record the counts as the new baseline
     #[arg(long, requires = "check")]
     bless: bool,
     /// Only the measurements whose line in the progress contains one of these
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// One measurement, here and now: what the test kernel runs
+    /// Make one measurement here: what the test kernel runs
     #[arg(long, hide = true, value_name = "JSON")]
     inside: Option<String>,
 }

@@ -51,7 +51,7 @@ const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
-    /// From which the order of the faults, their moments and their victims follow
+    /// The seed for the order of the faults, their moments and their victims
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How often each fault happens; killing the daemon happens forty times as often
@@ -60,12 +60,12 @@ pub(crate) struct Args {
     /// Only the faults whose name contains one of these
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Here and now: what the test kernel runs
+    /// Run the plan here: what the test kernel runs
     #[arg(long, hide = true, value_name = "JSON")]
     inside: Option<String>,
 }
 
-/// What the guest is to do.
+/// The plan for the guest.
 #[derive(Debug, Serialize, Deserialize)]
 struct Plan {
     seed: u64,
@@ -74,7 +74,7 @@ struct Plan {
     most: u32,
     others: u16,
     names: Vec<String>,
-    /// Where the report goes.
+    /// The directory of the report.
     directory: PathBuf,
 }
 

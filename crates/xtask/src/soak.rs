@@ -52,24 +52,24 @@ const AROUND: Duration = Duration::from_secs(600);
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
-    /// How long
+    /// How many minutes to run
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     minutes: u32,
-    /// From which the changes follow
+    /// The seed for the changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Here and now: what the test kernel runs
+    /// Run the plan here: what the test kernel runs
     #[arg(long, hide = true, value_name = "JSON")]
     inside: Option<String>,
 }
 
-/// What the guest is to do.
+/// The plan for the guest.
 #[derive(Debug, Serialize, Deserialize)]
 struct Plan {
     seed: u64,
     seconds: u32,
     services: u32,
-    /// Where the report goes.
+    /// The directory of the report.
     directory: PathBuf,
 }
 
