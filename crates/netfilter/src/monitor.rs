@@ -18,7 +18,7 @@ const GROUP: u32 = 7;
 /// the rest alike (include/uapi/linux/netfilter/nf_tables.h).
 const TABLE_NAME: u16 = 1;
 
-/// What tells of rules, and of what they are in.
+/// The messages about rules, chains and tables.
 const RULES: [Message; 6] = [
     Message::NewTable,
     Message::DelTable,

@@ -41,7 +41,7 @@ pub(super) enum Effect {
     Other,
 }
 
-/// What becomes of the packets.
+/// The end of the packets that reach a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Accept,
