@@ -16,6 +16,7 @@ use testkit::{
     daemon::{Daemon, eventually_within},
     kube_proxy::KubeProxy,
     lab::Lab,
+    patience::is_emulated,
 };
 
 use super::{
@@ -90,9 +91,7 @@ impl Nodes {
         let pause = format!("--ipvs-min-sync-period={}ms", self.pause.as_millis());
         let kube_proxy: Vec<&str> = both().chain([pause.as_str(), KUBE_PROXY_PERIOD]).collect();
         let kube_ipvs: Vec<&str> = both().chain(["--ipvs-min-sync-period=0s", KUBE_IPVS_PERIOD]).collect();
-        // Set by xtask.
-        let emulated = std::env::var_os("KUBE_IPVS_EMULATED").is_some();
-        let start = if emulated { KubeProxy::start_without_filter } else { KubeProxy::start };
+        let start = if is_emulated() { KubeProxy::start_without_filter } else { KubeProxy::start };
         self.kube_proxy.proxy = Some(start(&self.kube_proxy.lab.node, &kube_proxy)?);
         self.kube_ipvs.proxy = Some(Daemon::start(&self.kube_ipvs.lab.node, &kube_ipvs)?);
         Ok(())

@@ -10,9 +10,12 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::lab::{CLUSTER_CIDR, Host};
+use crate::{
+    lab::{CLUSTER_CIDR, Host},
+    patience::{is_emulated, patience},
+};
 
-/// How long the kernel may take to look as expected. Software emulation is slow.
+/// How long the kernel may take to look as expected.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running `kube-ipvs`. It is killed when dropped; what it programmed stays, as on a real node.
@@ -114,7 +117,7 @@ impl Daemon {
 
     /// Waits for it to end by itself, and returns its exit code with what it logged.
     pub fn ended(mut self) -> Result<(Option<i32>, String)> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience(PATIENCE);
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
                 return Ok((status.code(), self.log()));
@@ -155,14 +158,17 @@ pub fn eventually<T>(what: &str, check: impl FnMut() -> Result<T>) -> Result<T> 
     eventually_within(PATIENCE, what, check)
 }
 
-/// Tries until `check` succeeds, for at most this time.
+/// Tries until `check` succeeds, for at most this time, or four times as long in software
+/// emulation.
 pub fn eventually_within<T>(limit: Duration, what: &str, mut check: impl FnMut() -> Result<T>) -> Result<T> {
+    let limit = patience(limit);
     let deadline = Instant::now() + limit;
     loop {
         match check() {
             Ok(found) => return Ok(found),
             Err(error) if Instant::now() > deadline => {
-                return Err(error.context(format!("not within {limit:?}: {what}")));
+                let place = if is_emulated() { " (software emulation)" } else { "" };
+                return Err(error.context(format!("not within {limit:?}{place}: {what}")));
             }
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }

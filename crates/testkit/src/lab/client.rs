@@ -25,9 +25,15 @@ use super::{
     Host,
     server::{GOODBYE, WHO},
 };
+use crate::patience::patience;
 
 /// How long a client waits for an answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The same, where the lab is.
+pub(super) fn for_an_answer() -> Duration {
+    patience(PATIENCE)
+}
 
 /// A line that the server gives back.
 const ECHO: &str = "are you there?\n";
@@ -43,7 +49,7 @@ pub struct Manner {
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { source: None, patience: PATIENCE }
+        Self { source: None, patience: for_an_answer() }
     }
 }
 

@@ -20,7 +20,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::{Host, client, server::WHO};
-use crate::daemon::eventually_within;
+use crate::{daemon::eventually_within, patience::patience};
 
 /// How many connections to each target stay open.
 const LONG_LIVED: usize = 2;
@@ -205,9 +205,9 @@ fn calm_second(aim: &Aim) -> Result<u32> {
 
 fn connect(to: SocketAddr) -> impl FnOnce() -> Result<TcpStream> + Send + 'static {
     move || {
-        let stream = TcpStream::connect_timeout(&to, PATIENCE).context("connecting")?;
+        let stream = TcpStream::connect_timeout(&to, patience(PATIENCE)).context("connecting")?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience(PATIENCE)))?;
         Ok(stream)
     }
 }

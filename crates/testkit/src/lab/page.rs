@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{Host, client::PATIENCE};
+use super::{Host, client::for_an_answer};
 
 /// An answer by HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl Host {
 }
 
 fn fetch(server: SocketAddr, path: &str) -> Result<Page> {
-    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&server, for_an_answer())?;
+    stream.set_read_timeout(Some(for_an_answer()))?;
     // With HTTP/1.0 the answer ends with the connection.
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();

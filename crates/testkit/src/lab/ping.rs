@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
-use super::{Host, client::PATIENCE};
+use super::{Host, client::for_an_answer};
 
 /// Types of ICMP messages: request and reply.
 const ECHO_V4: (u8, u8) = (8, 0);
@@ -31,7 +31,7 @@ fn exchange(ip: IpAddr) -> Result<()> {
         IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6, ECHO_V6),
     };
     let socket = UdpSocket::from(socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, protocol)?);
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(for_an_answer()))?;
     socket.connect(SocketAddr::new(ip, 0))?;
     socket.send(&[request, 0, 0, 0, 0, 0, 0, 1])?;
     let mut buffer = [0; 128];

@@ -54,7 +54,7 @@ impl Host {
         let listener = self.inside(move || TcpListener::bind(service))??;
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
-                if let Ok(far) = TcpStream::connect_timeout(&service, client::PATIENCE) {
+                if let Ok(far) = TcpStream::connect_timeout(&service, client::for_an_answer()) {
                     hand_on(&near, &far);
                     hand_on(&far, &near);
                 }
