@@ -31,6 +31,11 @@ const MACHINE: (&str, &str) =
 /// corrupted lists of the slab allocator, and none without that instruction.
 const EMULATED_CPU: &str = if cfg!(target_arch = "x86_64") { "max,-cx16" } else { "max" };
 
+/// Kernel parameters for it. The kernel counts ticks of the timer to see whether its interrupt arrives; if
+/// the host is busy too few come, and it panics: "IO-APIC + timer doesn't work!" (`check_timer` in
+/// `arch/x86/kernel/apic/io_apic.c`).
+const EMULATED_PARAMETERS: &str = if cfg!(target_arch = "x86_64") { " no_timer_check" } else { "" };
+
 /// How QEMU runs the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Accelerator {
@@ -133,7 +138,7 @@ fn tree(
     let directory = std::env::current_dir().context("the current directory")?;
     let mut environment = guest.environment();
     if accelerator == Accelerator::Tcg {
-        // For tests that do less when each program start takes a tenth of a second.
+        // What testkit's `patience` looks at.
         environment.push(("KUBE_IPVS_EMULATED".into(), "1".into()));
     }
     tree.text("/xtask/command", 0o644, script::command(&environment, &directory, command))?;
@@ -176,13 +181,13 @@ fn settings(guest: &Guest) -> anyhow::Result<OsString> {
 /// QEMU's command line.
 fn machine(guest: &Guest, kernel: &KernelPackage, accelerator: Accelerator, job: &Path) -> Command {
     let (machine, console) = MACHINE;
-    let (accelerator, cpu) = match accelerator {
-        Accelerator::Kvm => ("kvm", "host"),
-        Accelerator::Tcg => ("tcg,thread=multi", EMULATED_CPU),
+    let (accelerator, cpu, parameters) = match accelerator {
+        Accelerator::Kvm => ("kvm", "host", ""),
+        Accelerator::Tcg => ("tcg,thread=multi", EMULATED_CPU, EMULATED_PARAMETERS),
     };
     // Without printk's timing and with warnings only: each character on an emulated serial line
     // costs thousands of instructions.
-    let boot = format!("console={console} loglevel=4 panic=-1 random.trust_cpu=on rdinit=/init");
+    let boot = format!("console={console} loglevel=4 panic=-1 random.trust_cpu=on rdinit=/init{parameters}");
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(4));
     let file = |name: &str| job.join(name).into_os_string().to_string_lossy().replace(',', ",,");
 
