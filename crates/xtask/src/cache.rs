@@ -1,9 +1,10 @@
 //! Where downloads and builds are kept between runs: outside the repository, so that a fresh
 //! clone finds them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use tempfile::TempDir;
 
 /// The directory `name` in the user's cache, made if it is not there:
 /// `$XDG_CACHE_HOME/kube-ipvs/NAME`, or `~/.cache/kube-ipvs/NAME`.
@@ -16,6 +17,22 @@ pub(crate) fn directory(name: &str) -> anyhow::Result<PathBuf> {
     let directory = base.join("kube-ipvs").join(name);
     std::fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
     Ok(directory)
+}
+
+/// A place to unpack or build in, which is gone when dropped, below `directory`, whose lock the caller has. A
+/// run that was stopped leaves its own behind, with gigabytes in it: those are removed first.
+pub(crate) fn workplace(directory: &Path) -> anyhow::Result<TempDir> {
+    for entry in std::fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            let path = entry.path();
+            std::fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
+    tempfile::Builder::new()
+        .prefix(".unfinished-")
+        .tempdir_in(directory)
+        .with_context(|| format!("making a directory in {}", directory.display()))
 }
 
 /// A name for what is made from these texts; other texts give another name.
@@ -31,7 +48,21 @@ fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
     use super::*;
+
+    #[test]
+    fn what_a_stopped_run_left_is_removed_and_what_is_finished_stays() {
+        let cache = tempfile::tempdir().unwrap();
+        let place = |name: &str| cache.path().join(name);
+        for name in [".unfinished-old", "finished"] {
+            std::fs::create_dir(place(name)).unwrap();
+        }
+        let fresh = workplace(cache.path()).unwrap();
+        assert!(fresh.path().is_dir() && place("finished").is_dir());
+        assert!(!place(".unfinished-old").exists());
+    }
 
     #[test]
     fn the_hash_is_fnv_1a() {

@@ -82,9 +82,9 @@ pub(super) fn ensure(wanted: &Packaged) -> anyhow::Result<KernelPackage> {
 
 /// Downloads and unpacks what the package `name` stands for. Returns the name of the directory in
 /// the cache, which is that of the package with its version.
-fn download(apt: &Apt, name: &str, cache: &Path) -> anyhow::Result<PathBuf> {
+fn download(apt: &Apt, name: &str, kept: &Path) -> anyhow::Result<PathBuf> {
     // Unpacked under another name first: what has its final name is whole.
-    let fresh = tempfile::Builder::new().prefix(".unpacking-").tempdir_in(cache)?;
+    let fresh = cache::workplace(kept)?;
     let packages = apt.download(name, fresh.path())?;
     let archives: Vec<PathBuf> = entries(fresh.path())?;
     for archive in &archives {
@@ -106,7 +106,7 @@ fn download(apt: &Apt, name: &str, cache: &Path) -> anyhow::Result<PathBuf> {
         .filter_map(|archive| archive.file_stem().and_then(OsStr::to_str))
         .find(|stem| stem.split('_').next() == Some(image))
         .with_context(|| format!("{image} was not downloaded"))?;
-    let place = cache.join(stem);
+    let place = kept.join(stem);
     if !place.exists() {
         fs::rename(fresh.path(), &place).with_context(|| format!("creating {}", place.display()))?;
     }
