@@ -93,6 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return instructions::run(args.bless);
     }
     let kernel = args.kernel.choose_for_tests();
+    kernel.prepare()?;
     let report = if args.small { small(kernel, &args.names)? } else { full(kernel, &args.names)? };
     report.write(!args.small && args.names.is_empty())?;
     print!("{}", tables::all(&report));
@@ -119,7 +120,7 @@ fn full(kernel: Kernel, names: &[String]) -> Result<Report> {
         kube_proxy: control_plane::kube_proxy()?,
         times: REPEATED,
     };
-    equipment.measure_all(plan::full(), names)
+    Ok(equipment.measure_all(plan::full(), names))
 }
 
 fn small(kernel: Kernel, names: &[String]) -> Result<Report> {
@@ -130,13 +131,12 @@ fn small(kernel: Kernel, names: &[String]) -> Result<Report> {
         kube_proxy: control_plane::kube_proxy()?,
         times: 1,
     };
-    equipment.measure_all(plan::small(), names)
+    Ok(equipment.measure_all(plan::small(), names))
 }
 
 impl Equipment {
     /// Makes the measurements whose name contains one of these, or all if there are none.
-    fn measure_all(&self, mut cases: Vec<Case>, names: &[String]) -> Result<Report> {
-        self.kernel.prepare()?;
+    fn measure_all(&self, mut cases: Vec<Case>, names: &[String]) -> Report {
         cases.retain(|case| names.is_empty() || names.iter().any(|name| case.to_string().contains(name)));
         let mut machine = Machine::now(&self.kernel);
         let mut measured = Vec::new();
@@ -149,7 +149,7 @@ impl Equipment {
             measured.push(Measured { case, outcome });
             machine.note_load();
         }
-        Ok(Report { machine, measured })
+        Report { machine, measured }
     }
 
     /// The fastest of several runs: whatever else the machine does makes one slower.

@@ -94,7 +94,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         names: args.names.clone(),
         directory: directory(),
     };
-    Programs::of_image()?.boot(&args.kernel.choose_for_tests(), "chaos", &plan, &plan.directory, TIMEOUT)?;
+    let kernel = args.kernel.choose_for_tests();
+    kernel.prepare()?;
+    Programs::of_image()?.boot(&kernel, "chaos", &plan, &plan.directory, TIMEOUT)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,5 +1,6 @@
 //! The programs xtask and the tests call, and getting those that are missing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -94,8 +95,8 @@ pub(crate) fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
         return Ok(());
     }
     let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
-    let mut packages: Vec<&str> = missing.iter().map(|program| program.package).collect();
-    packages.dedup();
+    let packages: BTreeSet<&str> = missing.iter().map(|program| program.package).collect();
+    let packages = Vec::from_iter(packages);
     if find("apt-get").is_none() {
         bail!(
             "missing programs: {}. Install them with this machine's package manager (Debian has them in {})",
@@ -103,10 +104,17 @@ pub(crate) fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
             packages.join(", ")
         );
     }
+    let by_hand = || {
+        let (names, packages) = (names.join(", "), packages.join(" "));
+        format!("missing programs: {names}. As root: apt-get update && apt-get install {packages}")
+    };
+    if !may_install() {
+        bail!(by_hand());
+    }
     eprintln!("xtask: installing {} for {} (apt-get install)", packages.join(" "), names.join(", "));
     let mut install = vec!["install", "--yes", "--quiet=2", "--no-install-recommends"];
     install.extend(&packages);
-    with_package_lists(|| apt_get(&install)).with_context(|| format!("installing {}", packages.join(" ")))?;
+    with_package_lists(|| apt_get(&install)).with_context(by_hand)?;
     match names.iter().find(|name| find(name).is_none()) {
         None => Ok(()),
         Some(name) => bail!("{name} is still missing after its package was installed"),
@@ -123,15 +131,26 @@ pub(crate) fn with_package_lists<T>(mut attempt: impl FnMut() -> anyhow::Result<
         update()?;
         return attempt();
     }
-    attempt().or_else(|_| {
+    attempt().or_else(|error| {
+        if !may_install() {
+            return Err(error);
+        }
         update()?;
         attempt()
     })
 }
 
 fn update() -> anyhow::Result<()> {
+    if !may_install() {
+        bail!("apt has no package lists. As root: apt-get update");
+    }
     eprintln!("xtask: fetching the package lists (apt-get update)");
     apt_get(&["update", "--quiet=2"])
+}
+
+/// Whether this process is root or can become it.
+fn may_install() -> bool {
+    is_root() || find("sudo").is_some()
 }
 
 /// `apt-get`, as root or through sudo, asking nothing.

@@ -82,7 +82,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let plan =
         Plan { seed: args.seed, seconds: args.minutes * 60, services: SERVICES, directory: directory() };
-    boot(&Programs::of_image()?, &args.kernel.choose_for_tests(), &plan)?;
+    let kernel = args.kernel.choose_for_tests();
+    kernel.prepare()?;
+    boot(&Programs::of_image()?, &kernel, &plan)?;
     Ok(ExitCode::SUCCESS)
 }
 

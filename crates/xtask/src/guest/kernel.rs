@@ -12,7 +12,8 @@ use super::kernel_package::{self, Packaged};
 use super::qemu;
 use super::suite::Suite;
 use super::uml;
-use crate::programs;
+use super::uml_build;
+use crate::programs::{self, Program};
 
 /// A kernel with IPVS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,22 +31,34 @@ impl Kernel {
     /// Installs what running on this kernel needs: programs, and the kernel itself. [`super::Guest::run`]
     /// does this too; calling it first distinguishes "cannot run here" from "failed".
     pub(crate) fn prepare(&self) -> anyhow::Result<()> {
-        programs::ensure(programs::CROSS_CHECKS)?;
+        if *self == Self::Host && !programs::is_root() {
+            bail!("--kernel host needs root: use sudo, or --kernel qemu");
+        }
+        programs::ensure(&self.programs()?)?;
         match self {
-            Self::Host if !programs::is_root() => {
-                bail!("--kernel host needs root: use sudo, or --kernel qemu")
-            }
             Self::Host => Ok(()),
-            Self::Qemu(package) => {
-                programs::ensure(programs::GUEST_TOOLS)?;
-                programs::ensure(&[programs::QEMU])?;
-                kernel_package::ensure(package).map(drop)
+            Self::Qemu(package) => kernel_package::ensure(package).map(drop),
+            Self::Uml(linux) => uml::binary(linux.as_deref()).map(drop),
+        }
+    }
+
+    /// Every program that running on this kernel takes. One list, so that one command installs them.
+    fn programs(&self) -> anyhow::Result<Vec<Program>> {
+        let mut programs = programs::CROSS_CHECKS.to_vec();
+        match self {
+            Self::Host => {}
+            Self::Qemu(_) => {
+                programs.extend(programs::GUEST_TOOLS);
+                programs.push(programs::QEMU);
             }
             Self::Uml(linux) => {
-                programs::ensure(programs::GUEST_TOOLS)?;
-                uml::binary(linux.as_deref()).map(drop)
+                programs.extend(programs::GUEST_TOOLS);
+                if linux.is_none() {
+                    programs.extend(uml_build::tools()?);
+                }
             }
         }
+        Ok(programs)
     }
 }
 

@@ -7,9 +7,10 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
@@ -17,7 +18,7 @@ use super::apt::Apt;
 use super::kernel_package::{entries, run};
 use super::suite::Suite;
 use crate::cache;
-use crate::programs::{self, Program};
+use crate::programs::Program;
 
 /// The package that depends on the source of the distribution's kernel, in Debian and Ubuntu.
 const SOURCE: &str = "linux-source";
@@ -27,6 +28,12 @@ const CONFIG: &str = include_str!("uml.config");
 
 /// The options that a test kernel must have.
 const NEEDED: [&str; 4] = ["IP_VS", "NF_TABLES", "DUMMY", "VETH"];
+
+/// How many lines `make` prints, roughly: it differs between versions.
+const STEPS: usize = 1400;
+
+/// How often the progress is printed.
+const PAUSE: Duration = Duration::from_secs(30);
 
 /// What building takes.
 const TOOLS: &[Program] = &[
@@ -52,25 +59,37 @@ pub(super) fn ensure() -> anyhow::Result<PathBuf> {
         eprintln!("xtask: waiting for another xtask that builds User Mode Linux");
         lock.lock().context("waiting for another xtask's build of a kernel")?;
     }
-    let finished = cache.join(cache::fingerprint(&[CONFIG])).join("linux");
+    let finished = finished(&cache);
     if finished.is_file() {
         return Ok(finished);
     }
-    programs::ensure(TOOLS)?;
+    eprintln!(
+        "xtask: building User Mode Linux once: this takes 5 to 30 minutes, and 2 GB of disk meanwhile."
+    );
+    eprintln!("xtask: --kernel qemu does without, but without KVM tests then take ten times as long");
     let started = Instant::now();
-    let building = tempfile::tempdir_in(&cache).context("making a directory to build in")?;
+    let building = cache::workplace(&cache)?;
     let tree = unpacked(&Apt::new(Some(&Suite::Newest))?, building.path())?;
-    eprintln!("xtask: building User Mode Linux from {}: some minutes, once", tree.display());
     fs::write(tree.join("options"), options())?;
-    make(&tree, &["KCONFIG_ALLCONFIG=options", "allnoconfig"])?;
+    run(&mut make(&tree, &["--silent", "KCONFIG_ALLCONFIG=options", "allnoconfig"]))?;
     check(&fs::read_to_string(tree.join(".config")).context("what the kernel's tree makes of the options")?)?;
     let jobs = std::thread::available_parallelism().context("how many processors there are")?;
-    make(&tree, &[&format!("--jobs={jobs}"), "linux"])?;
+    told(&mut make(&tree, &[&format!("--jobs={jobs}"), "linux"]))?;
     let directory = finished.parent().context("a file has a directory")?;
     fs::create_dir_all(directory)?;
     fs::rename(tree.join("linux"), &finished).context("moving the kernel to the cache")?;
     eprintln!("xtask: built in {} s", started.elapsed().as_secs());
     Ok(finished)
+}
+
+/// Where the kernel is when it has been built.
+fn finished(cache: &Path) -> PathBuf {
+    cache.join(cache::fingerprint(&[CONFIG])).join("linux")
+}
+
+/// The programs that building takes: none if it has been built.
+pub(super) fn tools() -> anyhow::Result<&'static [Program]> {
+    Ok(if finished(&cache::directory("uml")?).is_file() { &[] } else { TOOLS })
 }
 
 /// Downloads the source package and unpacks what is in it. Returns the directory with the kernel's tree.
@@ -84,6 +103,7 @@ fn unpacked(apt: &Apt, directory: &Path) -> anyhow::Result<PathBuf> {
     let archive = |place: &Path| only(place, |name| name.starts_with(SOURCE) && name.contains(".tar."));
     let archive = archive(&sources)
         .or_else(|_| archive(&only(&sources, |name| name.starts_with(SOURCE) && !name.contains(".tar."))?))?;
+    eprintln!("xtask: unpacking {}", archive.display());
     run(Command::new("tar").arg("--extract").arg("--file").arg(&archive).arg("--directory").arg(directory))?;
     only(directory, |name| name.starts_with(SOURCE) && !is_package(name))
 }
@@ -127,8 +147,28 @@ fn missing(config: &str) -> Vec<&'static str> {
     wanted().filter(|&name| !built_in.contains(name)).collect()
 }
 
-fn make(tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
-    run(Command::new("make").args(["--silent", "ARCH=um"]).args(arguments).current_dir(tree))
+fn make(tree: &Path, arguments: &[&str]) -> Command {
+    let mut make = Command::new("make");
+    make.arg("ARCH=um").args(arguments).current_dir(tree);
+    make
+}
+
+/// Runs `make`, which prints a line for each step, and says now and then how far it is.
+fn told(make: &mut Command) -> anyhow::Result<()> {
+    let mut child = make.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting make")?;
+    let mut last = Instant::now();
+    let lines = child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
+    for (number, _) in lines.map_while(Result::ok).enumerate() {
+        if last.elapsed() > PAUSE {
+            eprintln!("xtask: {number} of about {STEPS} steps are done");
+            last = Instant::now();
+        }
+    }
+    let status = child.wait().context("waiting for make")?;
+    if !status.success() {
+        bail!("make failed ({status})");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
