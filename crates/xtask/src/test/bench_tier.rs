@@ -4,9 +4,18 @@ use super::tally::Report;
 use crate::bench::{self, Check};
 use crate::guest::Kernel;
 
+/// Every measurement, and the instructions of each phase; or the measurements of these names.
+pub(super) fn all(kernel: &Kernel, names: &[String]) -> Report {
+    let mut report = small(kernel, names);
+    if names.is_empty() {
+        report.extend(instructions());
+    }
+    report
+}
+
 /// Every measurement in a tiny size. A failure of the real kube-proxy is one here, too: what is tested is the
 /// measuring.
-pub(super) fn small(kernel: &Kernel, names: &[String]) -> Report {
+fn small(kernel: &Kernel, names: &[String]) -> Report {
     if let Err(error) = kernel.prepare() {
         return Report::skip(format!("{error:#}"));
     }
@@ -17,7 +26,7 @@ pub(super) fn small(kernel: &Kernel, names: &[String]) -> Report {
 }
 
 /// The instructions of each phase.
-pub(super) fn instructions() -> Report {
+fn instructions() -> Report {
     match bench::check() {
         Ok(Check::Compared { good, complaints }) => {
             Report { passed: good, failed: complaints, ..Report::default() }

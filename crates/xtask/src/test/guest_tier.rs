@@ -6,6 +6,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use anyhow::Context as _;
+
 use super::libtest::{ENDED, Results, STARTS};
 use super::tally::Report;
 use super::unit;
@@ -46,6 +48,7 @@ fn without_node(names: &[String]) -> Report {
     let run = || {
         let mut tests = workspace::test_binaries("api_")?;
         tests.retain(|test| !test.name.contains("/api_node"));
+        let tests = with_tests_named(tests, names)?;
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(script(&tests, names));
         shell.env("KUBEBUILDER_ASSETS", control_plane::ensure()?);
@@ -64,18 +67,25 @@ fn tier<T>(
     names: &[String],
     equip: impl FnOnce(&mut Guest) -> anyhow::Result<T>,
 ) -> Report {
-    let built = workspace::test_binaries(prefix).and_then(|tests| Ok((tests, workspace::daemon()?)));
-    let (tests, daemon) = match built {
+    // What is missing is told before anything is built.
+    if let Err(error) = kernel.prepare() {
+        return Report::skip(format!("{error:#}"));
+    }
+    let built = || {
+        let tests = with_tests_named(workspace::test_binaries(prefix)?, names)?;
+        anyhow::Ok((tests, workspace::daemon()?))
+    };
+    let (tests, daemon) = match built() {
         Ok(built) => built,
         Err(error) => return Report::failure(format!("{error:#}")),
     };
     if tests.is_empty() {
-        return Report::skip(format!("no test target is named {prefix}…"));
+        return Report::default();
     }
     let mut guest = Guest { timeout: TIMEOUT, ..Guest::new(kernel.clone()) };
     guest.env.push(("KUBE_IPVS_BIN".into(), daemon.clone().into()));
     guest.files = files(&tests, &daemon);
-    let _equipment = match kernel.prepare().and_then(|()| equip(&mut guest)) {
+    let _equipment = match equip(&mut guest) {
         Ok(equipment) => equipment,
         Err(error) => return Report::skip(format!("{error:#}")),
     };
@@ -95,6 +105,21 @@ fn tier<T>(
         Err(error) => report.failed.push(format!("{error:#}")),
     }
     report
+}
+
+/// Those of the binaries that have a test whose name contains one of `names`, or all if there are none. The
+/// others would only print that they run nothing.
+fn with_tests_named(tests: Vec<TestBinary>, names: &[String]) -> anyhow::Result<Vec<TestBinary>> {
+    let mut found = Vec::new();
+    for test in tests {
+        let mut list = Command::new(&test.executable);
+        list.args(["--list", "--format=terse", "--include-ignored"]).args(names);
+        let output = list.output().with_context(|| format!("starting {}", test.executable.display()))?;
+        if !output.stdout.is_empty() {
+            found.push(test);
+        }
+    }
+    Ok(found)
 }
 
 /// The binaries, and what they may read: test data, manifests, the documents whose commands are tried.

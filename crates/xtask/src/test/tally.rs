@@ -48,9 +48,13 @@ impl Tally {
         self.0.push((tier, report, elapsed));
     }
 
-    /// Whether nothing failed and, if `strict`, nothing was skipped.
-    pub(super) fn succeeded(&self, strict: bool) -> bool {
-        self.0.iter().all(|(_, report, _)| report.failed.is_empty() && (report.skipped.is_empty() || !strict))
+    /// Whether nothing failed and, if `strict`, nothing was skipped; if the tiers were `named`, something must
+    /// have passed where something was skipped.
+    pub(super) fn succeeded(&self, strict: bool, named: bool) -> bool {
+        self.0.iter().all(|(_, report, _)| {
+            let needs_all = strict || (named && report.passed == 0);
+            report.failed.is_empty() && (report.skipped.is_empty() || !needs_all)
+        })
     }
 }
 
@@ -116,9 +120,19 @@ mod tests {
     fn a_skip_fails_the_run_only_when_everything_is_required() {
         let mut tally = Tally::default();
         tally.add("api", Report::skip("no etcd"), Duration::ZERO);
-        assert!(tally.succeeded(false));
-        assert!(!tally.succeeded(true));
+        assert!(tally.succeeded(false, false));
+        assert!(!tally.succeeded(true, false));
         tally.add("unit", Report::failure("x"), Duration::ZERO);
-        assert!(!tally.succeeded(false));
+        assert!(!tally.succeeded(false, false));
+    }
+
+    #[test]
+    fn a_named_tier_of_which_everything_is_skipped_fails_and_one_with_a_skip_among_others_does_not() {
+        let mut tally = Tally::default();
+        let skip = Report::skip("no sctp");
+        tally.add("api", Report { passed: 1, ..skip.clone() }, Duration::ZERO);
+        assert!(tally.succeeded(false, true));
+        tally.add("kernel", skip, Duration::ZERO);
+        assert!(!tally.succeeded(false, true));
     }
 }
