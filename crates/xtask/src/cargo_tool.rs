@@ -20,9 +20,9 @@ impl CargoTool {
         let directory = cache::directory(&format!("{name}-{version}"))?;
         let program = directory.join("bin").join(name);
         if !program.is_file() {
-            eprintln!("xtask: installing {name} {version} to {} (once)", directory.display());
+            eprintln!("xtask: compiling {name} {version} to {}: some minutes, once", directory.display());
             let mut install = cargo();
-            install.args(["install", "--quiet", "--debug", "--locked", name, "--version", version]);
+            install.args(["install", "--debug", "--locked", name, "--version", version]);
             let status = install.arg("--root").arg(&directory).status().context("starting cargo install")?;
             ensure!(status.success(), "cargo install {name} failed");
         }

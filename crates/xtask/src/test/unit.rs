@@ -67,8 +67,9 @@ pub(super) fn tests(names: &[String]) -> Report {
         run(&mut cargo).unwrap_or_else(|error| Report::failure(format!("{error:#}")))
     };
     let mut report = cargo_test(&["--workspace"]);
-    // What nobody has who does not ask for it.
-    report.extend(cargo_test(&["--lib", "--features", "otlp", "logging::otlp"]));
+    // What nobody has who does not ask for it. As a part of the whole workspace, so that most dependencies
+    // keep their features and are not compiled again.
+    report.extend(cargo_test(&["--workspace", "--lib", "--features", "kube-ipvs/otlp", "logging::otlp"]));
     report
 }
 
