@@ -12,11 +12,12 @@ pub(crate) enum Place {
 }
 
 /// The programs that are not run on the node of the examples, and why. What no line is for is run there.
-pub(crate) const ELSEWHERE: [(&str, &str); 7] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 8] = [
     (
         "cargo",
         "builds, or takes a kernel of its own; crates/xtask/src/main.rs has a test that xtask takes it",
     ),
+    ("git", "fetches this repository"),
     ("kubectl", "asks an API server: tests/api_documents.rs"),
     ("helm", "asks an API server: tests/api_documents.rs"),
     ("skopeo", "writes to a registry"),

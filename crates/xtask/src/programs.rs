@@ -176,3 +176,24 @@ fn apt_get(args: &[&str]) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+    use super::*;
+
+    /// What every Debian has, and what build-essential brings.
+    const GIVEN: [&str; 4] = ["coreutils", "findutils", "util-linux", "binutils"];
+
+    #[test]
+    fn the_line_to_paste_in_the_readme_has_every_package_and_no_other() {
+        let readme = std::fs::read_to_string(crate::workspace::root().join("README.md")).unwrap();
+        let (_, line) = readme.split_once("`apt-get install ").unwrap();
+        let (line, _) = line.split_once('`').unwrap();
+        let mut named: BTreeSet<&str> = line.split(' ').collect();
+        assert!(named.remove("build-essential") && named.remove("qemu-system-x86"), "{line}");
+        let ours = CROSS_CHECKS.iter().chain(GUEST_TOOLS).map(|program| program.package);
+        assert_eq!(named, ours.filter(|package| !GIVEN.contains(package)).collect());
+    }
+}
