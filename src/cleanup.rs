@@ -106,7 +106,7 @@ impl Cleaned {
                 self.stayed.push(format!(
                     "virtual server {}: {}",
                     server.unwrap_or_default(),
-                    failed.cause()
+                    failed.refusal.cause()
                 ));
             }
             Ok(())

@@ -26,7 +26,7 @@ pub(super) fn open(binding: VipBinding) -> anyhow::Result<KernelLinks> {
     if !links.observe()?.device
         && let Some(failed) = links.apply(&[Change::EnsureDevice])?.first()
     {
-        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.errno);
+        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.refusal);
     }
     Ok(links)
 }

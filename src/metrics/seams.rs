@@ -103,7 +103,7 @@ impl Ipvs for Counted<dyn Ipvs + Send> {
         self.seam.may_load(scheduler)
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failure>, ipvs::Error> {
         self.calls.writes.add(commands.len());
         self.seam.apply(commands)
     }
@@ -130,7 +130,7 @@ impl Links for Counted<dyn Links + Send> {
     fn apply(
         &mut self,
         changes: &[dummy_interface::Change],
-    ) -> Result<Vec<dummy_interface::Failed>, dummy_interface::Error> {
+    ) -> Result<Vec<dummy_interface::Failure>, dummy_interface::Error> {
         self.calls.writes.add(changes.len());
         self.seam.apply(changes)
     }

@@ -14,8 +14,9 @@ use nix::{
 };
 
 use super::{
-    Error, Failed, Ipvs, decode,
+    Error, Ipvs, decode,
     encode::{Requests, Verb},
+    errors::explained,
     follow_up,
     uapi::{FAMILY, command},
 };
@@ -208,7 +209,7 @@ impl Ipvs for KernelIpvs {
         !waits_for_namespaces || Path::new(&format!("/proc/sys/net/ipv4/vs/{scheduler}_expiration")).exists()
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failed>, Error> {
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failure>, Error> {
         let mut refused = Vec::new();
         for (number, chunk) in commands.chunks(CHUNK).enumerate() {
             let first = number * CHUNK;
@@ -226,7 +227,8 @@ impl Ipvs for KernelIpvs {
         for chunk in again.chunks(CHUNK) {
             let failures = self.change(chunk.iter().map(|step| (step.command, step.verb)))?;
             failed.extend(failures.into_iter().filter_map(|Failure { index, refusal }| {
-                chunk.get(index).map(|step| Failed::new(step.index, step.command, refusal))
+                let step = chunk.get(index)?;
+                Some(Failure { index: step.index, refusal: explained(step.command, refusal) })
             }));
         }
         failed.sort_by_key(|failed| failed.index);

@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::{Command, Error, Failed, Ipvs, Protocol, Scheduler, ServiceAddress, VirtualServer};
+use netlink::Refusal;
+
+use crate::{Command, Error, Ipvs, Protocol, Scheduler, ServiceAddress, VirtualServer};
 
 /// Where [`try_scheduler`] has its virtual server: an address that nobody should have (RFC 5737). kube-proxy probes
 /// with the same.
@@ -14,9 +16,9 @@ pub const PROBED: ServiceAddress =
 pub fn try_scheduler(
     kernel: &mut (impl Ipvs + ?Sized),
     scheduler: Scheduler,
-) -> Result<Option<Failed>, Error> {
+) -> Result<Option<Refusal>, Error> {
     let server = VirtualServer::new(PROBED, scheduler);
     let id = server.id;
     let failed = kernel.apply(&[Command::AddVirtualServer(server), Command::DeleteVirtualServer(id)])?;
-    Ok(failed.into_iter().next())
+    Ok(failed.into_iter().next().map(|failed| failed.refusal))
 }
