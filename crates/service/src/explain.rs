@@ -6,7 +6,7 @@ use ipvs::{Family, RealServerAddress};
 
 use crate::{
     Choice, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExternalIps, NotServed, ObjectName,
-    Options, Part, Reach, Service, ServiceKind, TrafficPolicy, Verdict,
+    Options, Part, Problem, Reach, Service, ServiceKind, TrafficPolicy, Verdict,
     balancing::Balance,
     cluster_ips::ClusterIps,
     endpoints::{PortEndpoint, belongs, endpoints_of},
@@ -175,17 +175,15 @@ impl Known<'_> {
     }
 
     /// What it asks for and this node gives nobody.
-    pub(crate) fn not_given(&self) -> impl Iterator<Item = String> {
-        let name = &self.service.name;
+    pub(crate) fn not_given(&self) -> impl Iterator<Item = Problem<'_>> {
         let has_node_port = self.service.ports.iter().any(|port| port.node_port.is_some());
         let nowhere = has_node_port && self.node.node_port_addresses().is_empty();
         let no_external_ips =
             self.options.external_ips == ExternalIps::Off && !self.service.external_ips.is_empty();
-        let node_ports = nowhere
-            .then(|| format!("{name}: spec.ports[].nodePort: no address of this node serves NodePorts"));
-        let external_ips = no_external_ips
-            .then(|| format!("{name}: spec.externalIPs: the gate AllowServiceExternalIPs is off"));
-        node_ports.into_iter().chain(external_ips)
+        let node_ports = "spec.ports[].nodePort: no address of this node serves NodePorts";
+        let external_ips = "spec.externalIPs: the gate AllowServiceExternalIPs is off";
+        let not_given = [nowhere.then_some(node_ports), no_external_ips.then_some(external_ips)];
+        not_given.into_iter().flatten().map(|what| Problem::Service(&self.service.name, what))
     }
 }
 

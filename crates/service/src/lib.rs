@@ -43,6 +43,7 @@ mod health;
 mod input;
 mod name;
 mod options;
+mod problem;
 mod record;
 mod records;
 mod reports;
@@ -71,6 +72,7 @@ pub use input::{
 };
 pub use name::{InvalidName, ObjectName};
 pub use options::{ExternalIps, NodePortAddresses, Options};
+pub use problem::Problem;
 pub use state::State;
 pub use touched::Touched;
 pub use traffic::Traffic;

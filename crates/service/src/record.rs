@@ -3,8 +3,8 @@
 use ipvs::ServiceAddress;
 
 use crate::{
-    DesiredService, DesiredVirtualServer, Explanation, NotServed, ObjectName, Options, Service, Urgency,
-    claims::Claim, cluster_ips::ClusterIps, explain::Known, frontend::Frontend, slice::KnownSlice,
+    DesiredService, DesiredVirtualServer, Explanation, NotServed, ObjectName, Options, Problem, Service,
+    Urgency, claims::Claim, cluster_ips::ClusterIps, explain::Known, frontend::Frontend, slice::KnownSlice,
     this_node::ThisNode,
 };
 
@@ -59,9 +59,6 @@ impl Record {
             demand,
         });
         let desired = self.demand.as_ref().map(|demand| &demand.desired);
-        let in_words = |(object, problems): (&ObjectName, &[String])| {
-            problems.iter().map(|problem| format!("{object}: {problem}")).collect::<Vec<_>>()
-        };
         let not_given = known.iter().flat_map(Known::not_given);
         Explanation {
             service: name.clone(),
@@ -71,7 +68,7 @@ impl Record {
             unused_slices: known.as_ref().map(Known::unused_slices).unwrap_or_default(),
             refused: desired.map(|it| it.refused.to_vec()).unwrap_or_default(),
             health_check: desired.and_then(|it| it.health_check),
-            problems: not_given.chain(self.problems().flat_map(in_words)).collect(),
+            problems: not_given.chain(self.problems()).map(|problem| problem.to_string()).collect(),
         }
     }
 
@@ -131,12 +128,16 @@ impl Record {
     }
 
     /// What was wrong with the Service and its slices, and what of it this node cannot do.
-    pub(crate) fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
-        let service = self.service.iter().map(|service| (&service.name, &service.problems[..]));
-        let slices = self.slices.iter().map(|slice| (&slice.name, &slice.problems[..]));
-        let here = self.service.iter().zip(&self.demand);
-        let here = here.map(|(service, demand)| (&service.name, &demand.desired.problems[..]));
-        service.chain(here).chain(slices).filter(|(_, problems)| !problems.is_empty())
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
+        let here = self.demand.iter().flat_map(|demand| &demand.desired.problems);
+        let service = self.service.iter().flat_map(move |service| {
+            service.problems.iter().chain(here.clone()).map(|what| Problem::Service(&service.name, what))
+        });
+        let slices = self
+            .slices
+            .iter()
+            .flat_map(|slice| slice.problems.iter().map(|what| Problem::EndpointSlice(&slice.name, what)));
+        service.chain(slices)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, mem};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    Change, EndpointSlice, Explanation, ObjectName, Options, Service,
+    Change, EndpointSlice, Explanation, ObjectName, Options, Problem, Service,
     cluster_ips::ClusterIps,
     frontend::Frontend,
     record::{Demand, Record},
@@ -234,20 +234,14 @@ impl Records {
         served.any(|record| record.has_node_ports())
     }
 
-    /// What is wrong with a Service and its slices, as its owner is told: of a slice with its name.
+    /// What is wrong with a Service and its slices, as its owner is told.
     pub(crate) fn complaints(&self, service: &ObjectName) -> Vec<String> {
         let problems = self.services.get(service).into_iter().flat_map(|record| record.problems());
-        problems
-            .flat_map(|(object, problems)| problems.iter().map(move |problem| (object, problem)))
-            .map(|(object, problem)| match object == service {
-                true => problem.clone(),
-                false => format!("EndpointSlice {object}: {problem}"),
-            })
-            .collect()
+        problems.map(Problem::to_its_owner).collect()
     }
 
     /// What was wrong with the inputs.
-    pub(crate) fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
         self.services.values().flat_map(|record| record.problems())
     }
 }

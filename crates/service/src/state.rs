@@ -7,8 +7,8 @@ use netfilter::Element;
 
 use crate::{
     Change, Conflict, DesiredService, DesiredVirtualServer, Explanation, HealthCheck, ObjectName, Options,
-    Refused, Touched, Urgency, WithoutLocalEndpoint, claims::Claims, record::Demand, records::Records,
-    reports::Reports, shared::Shared,
+    Problem, Refused, Touched, Urgency, WithoutLocalEndpoint, claims::Claims, record::Demand,
+    records::Records, reports::Reports, shared::Shared,
 };
 
 /// The inputs as last told, and what they ask of the kernel.
@@ -154,9 +154,8 @@ impl State {
         self.reports.complaints_revision
     }
 
-    /// What was wrong with the inputs: the Service or EndpointSlice, and its problems in words. Those
-    /// without problems are left out. In no particular order.
-    pub fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+    /// What was wrong with the inputs, in no particular order.
+    pub fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
         self.records.problems()
     }
 
