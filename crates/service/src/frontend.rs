@@ -36,6 +36,16 @@ pub enum AddressKind {
     ExternalIp,
 }
 
+impl AddressKind {
+    /// Where traffic comes in at such an address.
+    pub fn traffic(self) -> Traffic {
+        match self {
+            Self::ClusterIp => Traffic::Internal,
+            Self::NodePort | Self::LoadBalancer | Self::ExternalIp => Traffic::External,
+        }
+    }
+}
+
 /// Every address at which a Service is served, each once: those with the same endpoints in a row, and
 /// among them those where the same policy counts.
 pub(crate) fn frontends<'a>(
