@@ -17,6 +17,7 @@ mod pages;
 mod pod_cidrs;
 mod source;
 mod stop;
+mod subscription;
 mod watched_file;
 mod without_daemon;
 mod writer;
