@@ -10,6 +10,7 @@ mod encode;
 mod excluded;
 mod feature_gates;
 mod from_flags;
+mod idle;
 mod kernel;
 mod listen;
 mod names;
@@ -18,7 +19,6 @@ mod switch;
 mod v1alpha1;
 mod validate;
 mod vmodule;
-mod without_effect;
 
 use std::{
     collections::BTreeSet,

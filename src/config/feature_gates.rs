@@ -51,7 +51,7 @@ impl FeatureGates {
     }
 
     /// The gates that do nothing here.
-    pub(super) fn without_effect(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn idle(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str).filter(|name| *name != EXTERNAL_IPS)
     }
 }
