@@ -36,6 +36,7 @@ use tracing::{debug, info};
 
 use self::topics::{About, Topics};
 pub use self::{event::Cause, repairs::Repairs};
+use crate::advice::Advice;
 
 /// How many notices may wait while Events are sent.
 const QUEUE: usize = 10_000;
@@ -108,13 +109,13 @@ impl Outbox {
         self.post_about_service(service, Cause::of(reason), text);
     }
 
-    /// The same of what is wrong with this node, for a reason in Kubernetes' spelling.
-    pub fn post_about_node(&self, reason: &'static str, text: String) {
-        self.post_of_proxy(Cause::of_node(reason), text);
+    /// The same of what is wrong with this node, with the remedy.
+    pub fn advise(&self, advice: &Advice) {
+        self.post_about_node(advice.cause.into(), advice.to_string());
     }
 
-    /// The same of the proxy itself, which is said of this node.
-    pub fn post_of_proxy(&self, cause: Cause, text: String) {
+    /// The same about this node, or about the proxy itself, which is said of its node.
+    pub fn post_about_node(&self, cause: Cause, text: String) {
         self.send((Regarding::Node, cause), text);
     }
 

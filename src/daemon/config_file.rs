@@ -7,7 +7,6 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep},
 };
-use tracing::{info, warn};
 use watcher::one_line;
 
 use super::watched_file::{LOOK, WatchedFile};
@@ -53,7 +52,7 @@ pub(super) async fn changed(
         if let (Some(advice), Some(outbox)) = (unusable.advice(), &outbox)
             && next_event <= Instant::now()
         {
-            outbox.post_about_node(advice.cause.reason(), advice.to_string());
+            outbox.advise(&advice);
             next_event += REMINDER;
         }
         sleep(LOOK).await;
@@ -79,13 +78,13 @@ impl Unusable {
             remedy: "put it right before anything starts the daemon anew, which would end with this"
                 .to_owned(),
         };
-        warn!(remedy = advice.remedy, "{}", advice.what);
+        advice.log_begin();
         self.0.send_replace(Some(advice));
     }
 
     fn is_over(&self) {
         if let Some(advice) = self.0.send_replace(None) {
-            info!("no longer so: {}", advice.what);
+            advice.log_end();
         }
     }
 }

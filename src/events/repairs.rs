@@ -18,7 +18,7 @@ impl Observer for Repairs {
             "something else has changed what kube-ipvs programmed; repaired: {first}{others}. ipvsadm --clear, nft \
              flush ruleset and other proxies do that"
         );
-        self.0.post_of_proxy(Cause::FOREIGN_CHANGE, text);
+        self.0.post_about_node(Cause::FOREIGN_CHANGE, text);
     }
 }
 
