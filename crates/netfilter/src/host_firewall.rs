@@ -56,14 +56,14 @@ pub(crate) use legacy::tables_in_use;
 use crate::{
     Policy,
     nft::message::{self, Message, Nfproto},
+    ruleset::{MARK_CLEARED, MARK_SET},
     table,
 };
 use chain::{BaseChain, Table};
 use rule::Rule;
 
-/// Where packets bear our mark: behind the chains of our table that set it, before those that clear it
-/// (`ruleset/chains.rs`).
-const MARKED: Range<i32> = -148..90;
+/// Where packets bear our mark: behind the chains of our table that set it, before those that clear it.
+const MARKED: Range<i32> = MARK_SET + 1..MARK_CLEARED;
 
 /// A read, or a transaction that builds on one, starts over when others changed nf_tables meanwhile: so often.
 const ATTEMPTS: u32 = 5;
