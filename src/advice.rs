@@ -28,7 +28,7 @@ pub use rounds::{Doorbell, Rounds};
 
 /// Something of this node that hurts traffic to Services, or may, and what can be done about it.
 ///
-/// Its `Display` is both in one line.
+/// Its `Display` has what and remedy in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advice {
     /// How bad it is.
@@ -114,7 +114,7 @@ impl fmt::Display for Advice {
 pub struct Held(watch::Sender<Option<Vec<Advice>>>);
 
 impl Held {
-    /// All of it, as it was when the node was last looked at.
+    /// All advice, as of the last look at the node.
     pub fn advice(&self) -> Vec<Advice> {
         self.0.borrow().clone().unwrap_or_default()
     }

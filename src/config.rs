@@ -240,7 +240,7 @@ impl Settings {
         }
     }
 
-    /// What of the kernel is ours, where these families are served.
+    /// The part of the kernel that is ours, where these families are served.
     pub fn ownership(&self, families: BTreeSet<Family>) -> Ownership {
         Ownership { families, exclude: self.exclude_cidrs.clone() }
     }

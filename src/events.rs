@@ -109,17 +109,17 @@ impl Outbox {
         self.post_about_service(service, Cause::of(reason), text);
     }
 
-    /// The same of what is wrong with this node, with the remedy.
+    /// Leaves what is wrong with this node, with the remedy.
     pub fn advise(&self, advice: &Advice) {
         self.post_about_node(advice.cause.into(), advice.to_string());
     }
 
-    /// The same about this node, or about the proxy itself, which is said of its node.
+    /// Leaves a sentence about this node, or about the proxy itself, which is said of its node.
     pub fn post_about_node(&self, cause: Cause, text: String) {
         self.send((Regarding::Node, cause), text);
     }
 
-    /// The same about a Service.
+    /// Leaves a sentence about a Service.
     pub fn post_about_service(&self, service: ObjectName, cause: Cause, text: String) {
         self.send((Regarding::Service(service), cause), text);
     }
@@ -187,7 +187,8 @@ impl Publisher {
         }
     }
 
-    /// Says all that is due then, until something cannot be said: the rest would hardly fare better.
+    /// Publishes all that is due at `then`, until something cannot be published: the rest would hardly fare
+    /// better.
     async fn round(&mut self, then: Instant) {
         while let Some((about, texts)) = self.topics.due(then) {
             if self.say(&about, texts).await {
@@ -204,7 +205,7 @@ impl Publisher {
         }
     }
 
-    /// Whether it is said now, by whomever.
+    /// Publishes one Event. Returns whether it is there now, be it ours or another node's.
     async fn say(&self, about: &About, texts: &BTreeSet<String>) -> bool {
         match timeout(PATIENCE, self.publish(about, texts)).await {
             Ok(Ok(())) => return true,

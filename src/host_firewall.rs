@@ -38,7 +38,7 @@ impl Chains for HostChains {
     }
 }
 
-/// What of the host's chains hurts, or is not as it was asked for.
+/// A chain of the host that hurts, or is not as it was asked for.
 #[derive(Debug)]
 pub(crate) enum Finding {
     /// A chain that drops, and nobody asked for our rule in it.
@@ -49,7 +49,8 @@ pub(crate) enum Finding {
     KeepsRule(HostChain, Error),
 }
 
-/// Does what is wanted, and finds what is left. `opened` is where we have put our rule so far.
+/// Puts our rule into the chains that drop, or takes it out of all, and returns what is left to be told.
+/// `opened` is where we have put our rule so far.
 pub(crate) fn tend(
     chains: &mut impl Chains,
     wanted: HostFirewall,

@@ -54,7 +54,7 @@ pub fn open_ipvs() -> Result<KernelIpvs, Error> {
     Ok(kernel)
 }
 
-/// Tells what the kernel lacks for our table of a family, and whether that can be done without.
+/// Refuses a kernel that lacks what our table of a family cannot do without, and warns of what else it lacks.
 pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
     for &feature in missing {
         if feature.is_essential() {
@@ -86,7 +86,7 @@ pub fn ipvs_timeouts(kernel: &mut KernelIpvs, wanted: Timeouts) -> Result<(), Er
     Ok(())
 }
 
-/// What of the wanted timeouts has to be written.
+/// The wanted timeouts that have to be written; the others are 0.
 fn different(found: Timeouts, wanted: Timeouts) -> Option<Timeouts> {
     let unless_right = |found, wanted| if found == wanted { 0 } else { wanted };
     let different = Timeouts {

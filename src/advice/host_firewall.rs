@@ -9,7 +9,7 @@ use watcher::one_line;
 use super::{Advice, Cause, Severity};
 use crate::host_firewall::Finding;
 
-/// What to say of the host's chains, after all was done that was asked for.
+/// The advice about the host's chains, after all was done that was asked for.
 pub(crate) fn check(found: Result<Vec<Finding>, Error>) -> Vec<Advice> {
     match found {
         Ok(found) => found.iter().map(advice).collect(),

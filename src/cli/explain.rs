@@ -17,7 +17,7 @@ use super::{
 };
 use crate::control::{Request, Response};
 
-/// What is to be, and what is.
+/// The answer: what is wanted, with the reasons, and what the kernel has.
 #[derive(Serialize)]
 struct Answer {
     #[serde(flatten)]

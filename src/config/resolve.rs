@@ -61,7 +61,7 @@ impl Settings {
         Self::with_text(flags, path, &decode::read(path)?)
     }
 
-    /// The same with this text in the configuration file at `path`, which is not looked at.
+    /// Resolves the flags with this text in the configuration file at `path`, which is not looked at.
     pub fn with_text(flags: &Flags, path: &Path, text: &str) -> Result<Self, Error> {
         let File { mut configuration, mut warnings } = decode::decode(path, text)?;
         let said_by_flags = from_flags::configuration(flags).tree();

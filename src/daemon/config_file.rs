@@ -59,12 +59,12 @@ pub(super) async fn changed(
     }
 }
 
-/// That the file cannot be used as it is now, for whoever asks how things stand. Clones share it.
+/// A mark that the file cannot be used as it is now, for whoever asks how things stand. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unusable(watch::Sender<Option<Advice>>);
 
 impl Unusable {
-    /// What to say of it, if it is so.
+    /// The advice, as long as the file cannot be used.
     pub(super) fn advice(&self) -> Option<Advice> {
         self.0.borrow().clone()
     }

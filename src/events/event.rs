@@ -15,12 +15,12 @@ use service::ObjectName;
 
 use crate::advice;
 
-/// Who says it.
+/// The controller that Events name as their reporter.
 const CONTROLLER: &str = "kube-ipvs";
 /// The limits of the API server: pkg/apis/core/validation/events.go.
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_INSTANCE: usize = 128;
-/// Of an object's name; a dot and the digest follow.
+/// How much of an object's name goes into an Event's name; a dot and the digest follow.
 const LONGEST_NAME: usize = 253 - 17;
 
 /// Why there is an Event, in Kubernetes' spelling.
@@ -52,7 +52,7 @@ impl Cause {
         Self { reason, action, kind: "Warning" }
     }
 
-    /// Of what is found out about a Service while it is served.
+    /// The cause of a notice: something found out about a Service while it is served.
     pub(super) const fn of(reason: Reason) -> Self {
         match reason {
             Reason::AddressTaken => Self::warning("AddressTaken", "ServeAddress"),
@@ -148,7 +148,7 @@ fn beginning(text: &str, most: usize) -> &str {
     (0..=most.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// The same on every node that runs the same version.
+/// A number for a value, the same on every node that runs the same version.
 pub(super) fn digest(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

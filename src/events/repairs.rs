@@ -4,7 +4,7 @@ use reconciler::{News, Observation, Observer};
 
 use super::{Cause, Outbox};
 
-/// Says it of the node, where whoever did it may look.
+/// An observer that makes an Event of the node of each repair: whoever made it necessary may look there.
 pub struct Repairs(pub Outbox);
 
 impl Observer for Repairs {

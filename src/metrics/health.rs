@@ -7,9 +7,9 @@ use super::text::{Labelled, Total};
 /// How many answers were given. Clones count in the same metrics.
 #[derive(Clone, Debug, Default)]
 pub struct HealthAnswers {
-    /// By `/healthz`.
+    /// Answers by `/healthz`.
     pub healthz: Answered,
-    /// By `/livez`.
+    /// Answers by `/livez`.
     pub livez: Answered,
 }
 

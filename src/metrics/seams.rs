@@ -23,7 +23,8 @@ pub struct KernelCalls {
 
 #[derive(Clone, Debug, Default)]
 struct Calls {
-    /// Readings: of all virtual servers, of one, of its real servers, of everything in short; of our tables; of kube-ipvs0.
+    /// Readings: of all virtual servers, of one, of its real servers, of everything in short; of our tables;
+    /// of kube-ipvs0.
     reads: Total,
     /// Operations that were sent, whether or not they were refused.
     writes: Total,
@@ -49,7 +50,7 @@ impl KernelCalls {
         calls
     }
 
-    /// The same kernel, counted.
+    /// The same kernel, with its calls counted.
     pub fn counted(&self, Kernel { ipvs, netfilter, links }: Kernel) -> Kernel {
         Kernel {
             ipvs: Box::new(Counted { seam: ipvs, calls: self.ipvs.clone() }),

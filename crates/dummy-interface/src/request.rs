@@ -22,10 +22,10 @@ pub const ROUTE_PROTOCOL: u8 = 73;
 /// `RT_TABLE_LOCAL`.
 pub(crate) const TABLE_LOCAL: u8 = 255;
 
-/// Answers that mean: it is bound already.
+/// Errnos that mean that the VIP is bound already.
 const BOUND: &[Errno] = &[Errno::EEXIST];
 
-/// Answers that mean: it is not bound. For an address: IPv4, IPv6 on a device that never had an IPv6
+/// Errnos that mean that the VIP is not bound. For an address: IPv4, IPv6 on a device that never had an IPv6
 /// address, the device gone. For a route: the last.
 const UNBOUND: &[Errno] = &[Errno::EADDRNOTAVAIL, Errno::ENXIO, Errno::ENODEV, Errno::ESRCH];
 
@@ -82,7 +82,7 @@ impl Requests {
         self.add(message, 0, MadeFor { change, as_good_as_done: UNBOUND });
     }
 
-    /// Sends them all and returns the changes whose request was refused, with what the kernel said.
+    /// Sends all requests and returns the changes whose request was refused, with what the kernel said.
     pub(crate) fn send(mut self, socket: &mut Socket) -> Result<BTreeMap<usize, Refusal>, Error> {
         let operation = "bind and unbind VIPs";
         let failures = socket.pipeline(&mut self.batch).map_err(Error::of(operation))?;

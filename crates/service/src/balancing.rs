@@ -18,8 +18,8 @@ pub type Weight = NonZero<u16>;
 pub struct Balancing {
     /// What picks the real server of a new connection; `None`: the scheduler of every Service.
     pub scheduler: Option<Scheduler>,
-    /// The flags of that scheduler, of which only those for schedulers count; `None`: those by which it suits Kubernetes.
-    /// They mean nothing without a scheduler of its own.
+    /// The flags of that scheduler, of which only those for schedulers count; `None`: those by which it suits
+    /// Kubernetes. They mean nothing without a scheduler of its own.
     pub scheduler_flags: Option<ServiceFlags>,
     /// The weights of the endpoints on a node.
     pub node_weights: Weights,
@@ -64,7 +64,8 @@ impl Service {
         self.balancing.as_ref()?.scheduler
     }
 
-    /// The weight of an endpoint: what is said most precisely counts, of its node, then of its zone, then of its slice.
+    /// The weight of an endpoint: what is said most precisely counts, of its node, then of its zone, then of
+    /// its slice.
     pub(crate) fn weight_of(&self, slice: &KnownSlice, endpoint: &KnownEndpoint) -> Weight {
         let by_place =
             self.balancing.as_ref().zip(slice.place_of(endpoint)).and_then(|(balancing, place)| {
@@ -75,7 +76,7 @@ impl Service {
     }
 }
 
-/// What becomes of [`Balancing`] on this node.
+/// The [`Balancing`] of a Service as this node can do it.
 pub(crate) struct Balance {
     pub(crate) scheduler: Scheduler,
     pub(crate) scheduler_flags: ServiceFlags,
@@ -118,7 +119,7 @@ impl Balance {
     }
 }
 
-/// What is said of a Service whose scheduler cannot be used on this node. On others it may be.
+/// The problem of a Service whose scheduler cannot be used on this node. On others it may be.
 fn without(
     scheduler: Scheduler,
     why: Absence,
@@ -137,7 +138,8 @@ fn without(
     }
 }
 
-/// Weights that its scheduler never looks at, or a scheduler that makes no sense without (net/netfilter/ipvs/ip_vs_*.c).
+/// The problem of a Service with weights that its scheduler never looks at, or a scheduler that makes no
+/// sense without (net/netfilter/ipvs/ip_vs_*.c).
 fn useless_weights(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
     let of_places = !asked.node_weights.is_empty() || !asked.zone_weights.is_empty();
     // Without a slice it is too early to say.

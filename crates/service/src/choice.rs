@@ -56,7 +56,7 @@ impl Choice {
         !any(TrafficPolicy::Local) && any(TrafficPolicy::Cluster)
     }
 
-    /// Whether it takes this endpoint.
+    /// Whether the choice falls on this endpoint.
     pub(crate) fn uses(self, endpoint: &PortEndpoint) -> bool {
         let (needed, reach) = match self {
             Self::Ready(reach) => (Traits::READY, reach),

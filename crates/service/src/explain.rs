@@ -18,7 +18,7 @@ use crate::{
     this_node::ThisNode,
 };
 
-/// What is known where a Service is explained that is served.
+/// Everything that explains a Service that is served.
 pub(crate) struct Known<'a> {
     pub(crate) service: &'a Service,
     pub(crate) slices: &'a [KnownSlice],

@@ -60,7 +60,7 @@ pub struct Part {
 /// An address at which a port is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedAddress {
-    /// Where.
+    /// The address and port at which clients connect.
     pub address: ServiceAddress,
     /// What it is to the Service.
     pub kind: AddressKind,
@@ -102,6 +102,7 @@ pub struct ExplainedBalancing {
     pub scheduler_flags: Vec<Box<str>>,
     /// With so many connections an endpoint gets no new ones; `None`: there is no limit.
     pub max_connections: Option<u32>,
-    /// With fewer than so many it gets new ones again; `None`: as the kernel has it, below three quarters of the limit.
+    /// With fewer than so many it gets new ones again; `None`: as the kernel has it, below three quarters of
+    /// the limit.
     pub resume_below: Option<u32>,
 }

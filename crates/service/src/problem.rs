@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::ObjectName;
 
-/// Something that is wrong with a Service or with one of its slices. It reads as the object and what is wrong; a slice
-/// comes with its kind, since a Service could have the same name.
+/// Something that is wrong with a Service or with one of its slices. It reads as the object and what is
+/// wrong; a slice comes with its kind, since a Service could have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem<'a> {
     /// With a Service, or with what it asks of this node.
@@ -15,7 +15,7 @@ pub enum Problem<'a> {
 }
 
 impl Problem<'_> {
-    /// The same for whoever knows of which Service it is.
+    /// The text for the Service's own Event, which does not repeat the Service's name.
     pub(crate) fn to_its_owner(self) -> String {
         match self {
             Self::Service(_, what) => what.to_owned(),

@@ -29,7 +29,7 @@ pub(crate) struct Demand {
 }
 
 impl Record {
-    /// What it asks for now.
+    /// What the Service asks for now.
     pub(crate) fn compute(
         &self,
         node: &ThisNode,
@@ -41,7 +41,7 @@ impl Record {
         Some(Demand { desired, urgency: Urgency::of(service), created: service.created })
     }
 
-    /// Why it is served as it is. Who holds an address is known elsewhere.
+    /// Why the Service is served as it is. Who holds an address is known elsewhere.
     pub(crate) fn explain<'a>(
         &self,
         name: &ObjectName,
@@ -72,7 +72,7 @@ impl Record {
         }
     }
 
-    /// Puts a slice in. Whether that changes anything.
+    /// Puts a slice in. Returns whether that changes anything.
     pub(crate) fn put_slice(&mut self, slice: KnownSlice) -> bool {
         match self.slices.binary_search_by(|known| known.name.cmp(&slice.name)) {
             Ok(at) => match self.slices.get_mut(at) {
@@ -95,8 +95,8 @@ impl Record {
         self.slices.retain(|slice| slice.name != *name);
     }
 
-    /// Whether it can ask for something else when this node changes like this. Most Services have neither
-    /// hints for zones, nor any address but the ClusterIP, nor source ranges.
+    /// Whether the Service can ask for something else when this node changes like this. Most Services have
+    /// neither hints for zones, nor any address but the ClusterIP, nor source ranges.
     pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode) -> bool {
         let Some(service) = &self.service else { return false };
         let zone = before.zone() != now.zone();
@@ -111,23 +111,23 @@ impl Record {
             || service.scheduler().is_some_and(|it| before.lacks(it) != now.lacks(it))
     }
 
-    /// Whether one of its ports has a NodePort.
+    /// Whether one of the Service's ports has a NodePort.
     pub(crate) fn has_node_ports(&self) -> bool {
         let mut ports = self.service.iter().flat_map(|service| &service.ports);
         ports.any(|port| port.node_port.is_some())
     }
 
-    /// Whether no slice of it is known.
+    /// Whether no slice of the Service is known.
     pub(crate) fn has_no_slices(&self) -> bool {
         self.slices.is_empty()
     }
 
-    /// Whether nothing is known of it any more.
+    /// Whether neither the Service nor a slice of it is known any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.service.is_none() && self.slices.is_empty()
     }
 
-    /// What was wrong with the Service and its slices, and what of it this node cannot do.
+    /// The problems of the Service and its slices, and what of it this node cannot do.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
         let here = self.demand.iter().flat_map(|demand| &demand.desired.problems);
         let service = self.service.iter().flat_map(move |service| {

@@ -43,7 +43,7 @@ pub enum HintsIgnored {
 }
 
 impl Choice {
-    /// Whether it takes this endpoint, and why not.
+    /// Whether the choice falls on this endpoint, and if not, why.
     pub(crate) fn verdict(self, endpoint: &PortEndpoint) -> Verdict {
         if self.uses(endpoint) {
             return Verdict::Used;

@@ -94,7 +94,8 @@ impl InKernel {
         })
     }
 
-    /// What there is to say where the thresholds are not these, `max-connections` and `resume-below`.
+    /// The words for thresholds in the kernel that are not the wanted ones, `max-connections` and
+    /// `resume-below`.
     pub(super) fn other_limit(&self, wanted: [Option<u32>; 2]) -> Option<String> {
         let [most, below] = wanted.map(Option::unwrap_or_default);
         let other = self.limits.iter().find(|it| **it != [most, below])?;
@@ -106,7 +107,7 @@ impl InKernel {
         })
     }
 
-    /// What there is to say of one that is wanted with a weight, or is not.
+    /// The words for a real server in the kernel that is wanted with this weight, or is not wanted at all.
     pub(super) fn of_one(&self, wanted: Option<u16>) -> String {
         let Self { weights, active, inactive, .. } = self;
         let (least, most) = weights.unwrap_or_default();

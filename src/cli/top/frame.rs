@@ -47,7 +47,7 @@ pub(super) struct RealServerRow {
 pub(super) struct Load {
     pub(super) active_connections: u64,
     pub(super) inactive_connections: u64,
-    /// So far.
+    /// The counters as they stand.
     #[serde(flatten)]
     pub(super) counters: Counters,
     #[serde(flatten)]

@@ -27,7 +27,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// How to turn what the transport says while it does `operation` into this type.
+    /// A function that turns an error of netlink during `operation` into this type.
     pub(super) fn during(operation: &'static str) -> impl Fn(netlink::Error) -> Self {
         move |source| match source {
             netlink::Error::NoSuchFamily(_) => Self::NoIpvs,

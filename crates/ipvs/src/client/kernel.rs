@@ -66,8 +66,8 @@ impl KernelIpvs {
         Self::over(bulk, short_dumps)
     }
 
-    /// The same over two generic netlink sockets that are open already, in the calling thread's network namespace.
-    /// The second is for very many short dumps.
+    /// Opens IPVS over two generic netlink sockets that are open already, in the calling thread's network
+    /// namespace. The second is for very many short dumps.
     pub fn over(mut bulk: Socket, short_dumps: Socket) -> Result<Self, Error> {
         let family = bulk.generic_family(FAMILY).map_err(Error::during("open IPVS"))?;
         // Not before the module has been loaded, which the line before sees to.
@@ -120,8 +120,8 @@ impl KernelIpvs {
         Self::encode_for(self.requests.family, commands, batch);
     }
 
-    /// The same without a kernel: `family` is the number that it has given IPVS among the families of
-    /// generic netlink.
+    /// Appends the same requests without a kernel: `family` is the number that it has given IPVS among the
+    /// families of generic netlink.
     pub fn encode_for(family: u16, commands: &[Command], batch: &mut Batch) {
         for command in commands {
             Requests { family }.change(batch, command, Verb::of(command));

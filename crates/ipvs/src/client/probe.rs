@@ -6,13 +6,14 @@ use netlink::Refusal;
 
 use crate::{Command, Error, Ipvs, Protocol, Scheduler, ServiceAddress, VirtualServer};
 
-/// Where [`try_scheduler`] has its virtual server: an address that nobody should have (RFC 5737). kube-proxy probes
-/// with the same.
+/// The address of the virtual server of [`try_scheduler`]: an address that nobody should have (RFC 5737).
+/// kube-proxy probes with the same.
 pub const PROBED: ServiceAddress =
     ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(198, 51, 100, 0)), port: 20_000 };
 
 /// Finds out whether the kernel has a scheduler, which it loads when it is first used: by a virtual server at
-/// [`PROBED`] that lives for a moment, and must not be there before. `Some`: the kernel's answer if it does not take it.
+/// [`PROBED`] that lives for a moment, and must not be there before. `Some`: the kernel's answer if it does
+/// not take it.
 pub fn try_scheduler(
     kernel: &mut (impl Ipvs + ?Sized),
     scheduler: Scheduler,

@@ -19,7 +19,7 @@ use signal_hook::{
 /// How often it is looked whether a signal has come: crossterm goes on waiting for keys when one has.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What has come of waiting.
+/// Why the waiting has ended.
 pub(super) enum Waited {
     /// A key, most likely.
     Event(Event),
