@@ -1,4 +1,4 @@
-//! What was told, so that it is told once.
+//! The advice that was told, so that each piece is told once.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! What the configuration file would say if it said what the flags say.
+//! From the flags to the configuration that a file with the same settings would have.
 
 use super::{
     FeatureGates, KubeProxyConfiguration, defaults, listen,

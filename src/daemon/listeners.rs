@@ -1,4 +1,4 @@
-//! Who hears of each sync.
+//! The observers of syncs: health, metrics, Events.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::SystemTime};
 

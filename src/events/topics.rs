@@ -1,4 +1,4 @@
-//! What is still to be said of what, and when.
+//! Texts that wait to be published as Events, by what they are about, and when each is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What is to be answered, and at which addresses.
+//! The answers that are wanted, and the addresses to give them at.
 
 use std::{
     collections::BTreeSet,

@@ -1,4 +1,4 @@
-//! What this program is.
+//! The program's version and platform, as metrics.
 
 use std::env::consts::{ARCH, OS};
 

@@ -1,4 +1,4 @@
-//! Numbers of a server, and what has become of them from one look to the next.
+//! The counters of a server, and their growth from one look to the next.
 
 use std::{ops::AddAssign, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What one look shows.
+//! A frame: what one look at the table shows.
 
 use std::{cmp::Ordering, time::Duration};
 

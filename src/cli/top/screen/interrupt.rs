@@ -1,4 +1,4 @@
-//! Signals that end the program, while the terminal is not as it is to be left.
+//! Signals that end the program while it has the terminal, which is put back first.
 
 use std::{
     io,
