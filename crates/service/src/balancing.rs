@@ -147,10 +147,10 @@ fn without(
 /// The heaviest endpoint that `wrr` may find full.
 const HEAVIEST_IN_WRR: u16 = 256;
 
-/// The problem of a Service with a limit that makes `wrr` slow. Where its heavy endpoints are full, it counts down from the largest weight for each
-/// new connection, past all endpoints each time, under a lock (`ip_vs_wrr_schedule` in net/netfilter/ipvs/ip_vs_wrr.c).
-/// With a thousand endpoints and a weight of 65535 that took 198 ms (Linux 7.2), by which any client could keep a
-/// processor of the node busy.
+/// The problem of a Service with a limit that makes `wrr` slow. Where its heavy endpoints are full, it counts
+/// down from the largest weight for each new connection, past all endpoints each time, under a lock
+/// (`ip_vs_wrr_schedule` in net/netfilter/ipvs/ip_vs_wrr.c). With a thousand endpoints and a weight of 65535
+/// that took 198 ms (Linux 7.2), by which any client could keep a processor of the node busy.
 fn walks_for_long(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
     asked.max_connections.filter(|_| scheduler == Scheduler::WRR)?;
     let of_slices = slices.iter().filter_map(|slice| slice.weight);
