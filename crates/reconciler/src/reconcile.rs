@@ -387,7 +387,7 @@ impl Reconciler {
         let unfinished = unfinished || look.doubtful && outcome.failures.is_empty();
         self.postponed = postponed.len();
         self.touched.virtual_servers.extend(postponed);
-        self.note_draining(depth == Depth::Read, &compared.virtual_servers);
+        self.note_draining(everything, &compared.virtual_servers);
         let stale_flows = std::mem::take(&mut outcome.stale_flows).finish(self.image.as_ref());
         let tally = Tally { repairs: repairs.counts, ..Tally::default() };
         Synced { full, outcome, stale_flows, repairs: repairs.first, tally, unfinished }
@@ -422,8 +422,8 @@ impl Reconciler {
         self.carry_out(image, &plan)
     }
 
-    /// Remembers which real servers drain: of all virtual servers after everything was read, else of those that were
-    /// compared.
+    /// Remembers which real servers drain: of all virtual servers if everything was compared, else of those that
+    /// were.
     fn note_draining(&mut self, everything: bool, compared: &BTreeSet<ServiceAddress>) {
         let now = Instant::now();
         let Some(image) = &self.image else { return self.draining.unseen(now) };
@@ -435,5 +435,101 @@ impl Reconciler {
                 .filter(|server| of.protocol == Protocol::Tcp && server.config.weight == 0);
             self.draining.seen(of, draining.map(|server| server.config.address), now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::Ipv4Addr, time::Duration};
+
+    use ipvs::{Family, RealServerAddress};
+    use service::{Endpoint, EndpointPort, EndpointSlice, Options, Service, ServicePort};
+    use testkit::FakeKernel;
+
+    use super::*;
+
+    const VIP: ServiceAddress =
+        ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10)), port: 80 };
+
+    fn real_server(pod: u8) -> RealServerAddress {
+        RealServerAddress { ip: [10, 244, 0, pod].into(), port: 8080 }
+    }
+
+    fn web() -> Service {
+        Service {
+            cluster_ips: vec![VIP.ip],
+            ports: vec![ServicePort {
+                name: "".into(),
+                protocol: VIP.protocol,
+                port: VIP.port,
+                node_port: None,
+            }],
+            ..Service::new(ObjectName::new("default", "web"))
+        }
+    }
+
+    fn slice(pods: &[u8]) -> EndpointSlice {
+        let endpoint = |pod: &u8| Endpoint {
+            address: real_server(*pod).ip,
+            ready: true,
+            serving: true,
+            terminating: false,
+            node: None,
+            zone: None,
+            zone_hints: Box::default(),
+            node_hints: Box::default(),
+        };
+        EndpointSlice {
+            name: ObjectName::new("default", "web-1"),
+            service: ObjectName::new("default", "web"),
+            family: Family::V4,
+            ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
+            endpoints: pods.iter().map(endpoint).collect(),
+            weight: None,
+            triggered_at: None,
+            problems: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_only_the_rare_comparison_of_everything_finds_to_drain_is_looked_at_until_it_is_gone() {
+        let fake = FakeKernel::new();
+        let (ipvs, netfilter, links) = fake.seams();
+        let ours = Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() };
+        let state = State::new(Options::new("node"));
+        let draining = Draining::new(Some(Duration::ZERO));
+        let mut reconciler = Reconciler::new(state, Kernel { ipvs, netfilter, links }, ours, draining);
+        reconciler.take(Change::ReplaceServices(vec![web()]));
+        reconciler.take(Change::ReplaceSlices(vec![slice(&[1, 2])]));
+        assert!(reconciler.sync(Trigger::Start).outcome.failures.is_empty());
+        let id = VIP.into();
+        let real_servers = |count: u32| {
+            let mut state = fake.state();
+            let (_, servers) = state.virtual_servers.get_mut(&id).unwrap();
+            for server in servers.values_mut() {
+                server.active_connections = count;
+            }
+            servers.len()
+        };
+        assert_eq!(real_servers(3), 2);
+
+        // A fault in what is kept: nobody knows that a real server is not wanted any more.
+        reconciler.take(Change::ApplySlice(slice(&[1])));
+        reconciler.touched = Touched::default();
+        let mut next = reconciler.sample;
+        while !next.next().begins_anew() {
+            reconciler.sample = next;
+        }
+        assert!(!next.contains(&VIP), "it is found although it is not its turn");
+        reconciler.sync(Trigger::Period);
+        assert_eq!(
+            fake.writes().lines().last(),
+            Some("edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 0")
+        );
+        assert_eq!(reconciler.draining().virtual_servers().collect::<Vec<_>>(), [VIP]);
+        // The timeout is over at once, so the next look at what drains removes it.
+        reconciler.sync(Trigger::Period);
+        assert_eq!(real_servers(3), 1);
+        assert_eq!(reconciler.draining().count(), 0);
     }
 }
