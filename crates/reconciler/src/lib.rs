@@ -16,8 +16,6 @@
 mod about;
 mod apply;
 mod closed;
-mod complaints;
-mod conflicts;
 mod draining;
 mod handle;
 mod holder;
@@ -28,7 +26,6 @@ mod observer;
 mod outlets;
 mod owners;
 mod reconcile;
-mod refusals;
 mod repairs;
 mod report;
 mod rotation;
@@ -38,6 +35,7 @@ mod schedulers;
 mod stale_flows;
 mod standing;
 mod tally;
+mod told;
 mod waiting;
 mod writer;
 
