@@ -25,6 +25,7 @@ mod notice;
 mod observer;
 mod outlets;
 mod owners;
+mod problems;
 mod reconcile;
 mod repairs;
 mod report;
