@@ -15,9 +15,10 @@ use watcher::{
 use crate::{
     Tally, Trigger,
     about::{in_doubt, touch},
-    apply::{Outcome, apply},
+    apply::apply,
     closed::Closed,
     draining::Draining,
+    outcome::Outcome,
     repairs::Unrepaired,
     rotation::rotate,
     sample::Sample,
@@ -214,7 +215,7 @@ impl Reconciler {
             }
         };
         let cut_off = synced.outcome.cut_off.iter().map(|(_, connections)| connections).sum();
-        synced.tally.failures = std::mem::take(&mut synced.outcome.failed);
+        synced.tally.failures = std::mem::take(&mut synced.outcome.failure_counts);
         synced.tally.drains = self.draining.tally(cut_off);
         // What could not be compared is still to be.
         if synced.outcome.unread.is_some() {
