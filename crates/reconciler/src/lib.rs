@@ -13,7 +13,6 @@
 //! What is not the writer's own work is left in [`Outlets`]: notices for the owners of Services, and UDP flows
 //! that conntrack is to forget. [`Observer`]s hear of each sync.
 
-mod about;
 mod apply;
 mod closed;
 mod draining;
@@ -22,6 +21,7 @@ mod handle;
 mod holder;
 mod in_use;
 mod journal;
+mod key;
 mod notice;
 mod observer;
 mod outcome;

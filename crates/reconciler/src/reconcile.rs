@@ -14,10 +14,10 @@ use watcher::{
 
 use crate::{
     Tally, Trigger,
-    about::{in_doubt, touch},
     apply::apply,
     closed::Closed,
     draining::Draining,
+    key::{Key, in_doubt},
     outcome::Outcome,
     repairs::Unrepaired,
     rotation::rotate,
@@ -362,10 +362,12 @@ impl Reconciler {
         if full {
             self.unrepaired.adopted();
         }
-        outcome.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
+        let failed = outcome.failures.iter().filter_map(|(operation, _)| Key::of(operation));
+        failed.for_each(|key| key.touch(&mut self.touched));
         // Where something was put off, it must not be made up for without what it waits for.
         let once_more = self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers));
-        once_more.failures.iter().for_each(|(operation, _)| touch(&mut self.touched, operation));
+        let failed = once_more.failures.iter().filter_map(|(operation, _)| Key::of(operation));
+        failed.for_each(|key| key.touch(&mut self.touched));
         outcome.extend(once_more);
         if self.schedulers.refused(&outcome.lacking, usual) {
             // What failed is tried again, with the usual one then.
