@@ -102,7 +102,7 @@ impl Reconciler {
         let differs = |(vip, bound): (&IpAddr, &bool)| image.links.bound.contains(vip) != *bound;
         self.reread.node_addresses |= changed.node_addresses;
         if changed.everything || changed.vips.iter().any(differs) {
-            self.reread.parts.links = true;
+            self.reread.whole.links = true;
             Some(Trigger::KernelEvent)
         } else {
             changed.node_addresses.then_some(Trigger::NodeAddresses)
@@ -112,7 +112,7 @@ impl Reconciler {
     /// Takes in that somebody else has changed our tables, which is a reason to sync.
     pub(crate) fn hear_of_tables(&mut self) -> Option<Trigger> {
         self.image.as_ref()?;
-        self.reread.parts.tables = true;
+        self.reread.whole.tables = true;
         Some(Trigger::TablesChanged)
     }
 

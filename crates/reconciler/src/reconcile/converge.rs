@@ -6,7 +6,7 @@ use ipvs::{Protocol, ServiceAddress};
 use netfilter::{Change::InstallTable, conntrack::StaleFlow};
 use service::Touched;
 use tracing::{Level, debug, debug_span, enabled};
-use watcher::{Observed, Operation, Parts, Plan, Scope, departing_real_servers, diff};
+use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
 
 use super::{Reconciler, reading::Reading};
 use crate::{
@@ -91,7 +91,7 @@ impl Reconciler {
     fn differences(&self, reading: &Reading, touched: &Touched) -> Plan {
         let compared = reading.compared(touched);
         let scope =
-            if reading.everything { Scope::All } else { Scope::Touched(&compared, reading.drift.parts) };
+            if reading.everything { Scope::All } else { Scope::Touched(&compared, reading.drift.whole) };
         debug_span!("compare").in_scope(|| diff(&self.state, &reading.image, scope, &self.ours))
     }
 
@@ -122,7 +122,7 @@ impl Reconciler {
             }
         }
         let touched = Touched { virtual_servers: at.clone(), ..Touched::default() };
-        let mut plan = diff(&self.state, &image, Scope::Touched(&touched, Parts::NONE), &self.ours);
+        let mut plan = diff(&self.state, &image, Scope::Touched(&touched, Whole::NONE), &self.ours);
         // The changes of schedulers that belong to this sync have been made, or refused.
         schedulers::put_off(&mut plan, &image, 0);
         self.carry_out(image, &plan)

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ipvs::ServiceAddress;
 use service::{Change, Touched};
 use tracing::debug;
-use watcher::{Drift, Observed, Parts, ReadError, VerifyError, departing_real_servers, one_line};
+use watcher::{AdoptError, Drift, Observed, ReadError, VerifyError, Whole, departing_real_servers, one_line};
 
 use super::Reconciler;
 use crate::Trigger;
@@ -14,7 +14,7 @@ use crate::Trigger;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reread {
     /// The parts that are compared as a whole then.
-    pub(super) parts: Parts,
+    pub(super) whole: Whole,
     /// Whether the node's own addresses are among them.
     pub(super) node_addresses: bool,
 }
@@ -66,17 +66,17 @@ impl Reconciler {
                 }
             }
         } else {
-            if reread.parts.tables {
+            if reread.whole.tables {
                 image.refresh_tables(&mut self.kernel)?;
             }
-            if reread.parts.links {
+            if reread.whole.links {
                 image.refresh_links(&mut self.kernel)?;
             } else if reread.node_addresses {
                 image.refresh_node_addresses(&mut self.kernel)?;
             }
-            Drift { parts: reread.parts, ..Drift::default() }
+            Drift { whole: reread.whole, ..Drift::default() }
         };
-        if full || reread.parts.links || reread.node_addresses {
+        if full || reread.whole.links || reread.node_addresses {
             // Mostly a lease was renewed, and nothing has changed at all.
             touched.merge(self.hear_node_addresses(&image));
         }
@@ -105,8 +105,8 @@ impl Reconciler {
     fn adopt(&mut self) -> Result<Option<Observed>, ReadError> {
         match Observed::adopt(&mut self.kernel) {
             Ok(image) => Ok(Some(image)),
-            Err(VerifyError::Unread(error)) => Err(error),
-            Err(error) => {
+            Err(AdoptError::Unread(error)) => Err(error),
+            Err(error @ AdoptError::NoSurvey(_)) => {
                 debug!("{}: everything is read by netlink", one_line(&error));
                 Ok(None)
             }
