@@ -1,4 +1,4 @@
-//! EndpointSlice.
+//! EndpointSlices.
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
@@ -15,7 +15,7 @@ use super::{
     weight::weight,
 };
 
-/// An EndpointSlice as it comes.
+/// An EndpointSlice as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RawSlice {
@@ -245,7 +245,7 @@ mod tests {
         serde_json::from_value::<View<EndpointSlice>>(value).unwrap().decoded
     }
 
-    /// A slice of shop/web with these fields besides.
+    /// A slice of shop/web with these fields added.
     fn slice_with(address_type: &str, ports: Value, endpoints: Value) -> EndpointSlice {
         let labels = json!({"kubernetes.io/service-name": "web"});
         let object = Value::from_iter([
