@@ -23,6 +23,9 @@ pub struct News {
     /// The number of objects. A list is one piece of news; but the first list comes in parts, and its end has
     /// no objects.
     pub objects: usize,
+    /// How many pieces the source told, of which only the last counts: several of one object that wait are
+    /// put together.
+    pub pieces: usize,
     /// Whether the next sync has to act on it: both lists are here, and the news changes what is wanted or
     /// completes the lists.
     pub waits: bool,

@@ -73,7 +73,7 @@ pub(super) struct Reflector<T: Kind, F> {
     retry: Retry,
     problem_log: ProblemLog,
     recency: Recency,
-    /// Whether the last list was empty, so that another empty one is believed.
+    /// Whether the last list was empty and nothing is known since, so that another empty one is believed.
     was_empty: bool,
 }
 
@@ -257,6 +257,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
 
     /// Passes on an object. One that has become useless counts as gone.
     fn apply(&mut self, view: View<T>) {
+        self.was_empty = false;
         let name = view.name();
         let nameless = name.name.is_empty();
         match self.problem_log.usable(&name, view.decoded) {
