@@ -76,7 +76,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn halves_are_smaller_keep_the_order_and_split_no_virtual_server(changes in vec(any_change(), 0..20)) {
+        fn halves_are_smaller_keep_the_order_and_split_no_virtual_server(
+            changes in vec(any_change(), 0..20),
+        ) {
             let units = |changes: &[Change]| changes.iter().map(Unit::of).collect::<HashSet<_>>();
             let Some([left, right]) = halves(&changes) else {
                 prop_assert!(units(&changes).len() < 2, "more than one unit can be split");
