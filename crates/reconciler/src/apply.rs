@@ -91,7 +91,7 @@ impl Run<'_> {
                     self.netfilter(&right);
                     return;
                 }
-                // Clients of one address that the image does not have are in the way of others.
+                // The address has clients in the kernel that the image lacks, and that are in the way.
                 self.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
                 let cause = one_line(&error);
                 let (restrictions, rest): (Vec<Change>, Vec<_>) =
@@ -101,11 +101,11 @@ impl Run<'_> {
                 for change in refused {
                     self.fail(&change.into(), Failure::Refused, cause.clone());
                 }
-                // Whom an address lets in may be unknown to the kernel; that it is not everybody still holds.
+                // Even if the kernel refuses the clients that an address lets in, the address must be restricted.
                 self.netfilter(&still);
             }
-            // Among others where the table that all of it builds on is not there: then the image is wrong,
-            // and trying the parts will not help.
+            // For example, the table on which all of it rests is missing (ENOENT): then the image is wrong,
+            // and to try the halves does not help.
             Err(error) => self.give_up(&changes, &error),
         }
     }
@@ -163,7 +163,7 @@ impl Run<'_> {
         self.outcome.doubtful = true;
         let cause = one_line(error);
         for operation in batch.iter().cloned().map(Into::into) {
-            // It may have been done. The next full reading would not show that it was.
+            // The operation may have been done, and the next full reading would not show that it was.
             self.outcome.stale_flows.take(&operation, self.observed);
             self.fail(&operation, Failure::InDoubt, cause.clone());
         }

@@ -74,7 +74,7 @@ impl Closed {
             Operation::Link(Unbind(vip)) => {
                 self.lingering_vips.insert(*vip);
             }
-            // What is already there serves without it, or somebody else does.
+            // Without these, what is already there goes on serving, or the rules of somebody else do.
             Operation::Netfilter(InstallTable(_)) | Operation::Ipvs(_) | Operation::Link(_) => {}
         }
     }
@@ -113,7 +113,8 @@ impl Closed {
             Command::AddRealServer(..) | Command::EditRealServer(..) if self.missing.contains(&of) => {
                 Some("put off: its virtual server is missing")
             }
-            // It may be on another node, and would answer past this one; and it may be for others.
+            // It may be on another node, and would answer its clients past this one; and it may be meant for
+            // other clients.
             Command::AddRealServer(_, server) | Command::EditRealServer(_, server)
                 if self.unguarded.contains(&of) && server.weight != 0 =>
             {

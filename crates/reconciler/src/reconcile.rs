@@ -167,7 +167,7 @@ impl Reconciler {
         let cut_off = synced.outcome.cut_off.iter().map(|(_, connections)| connections).sum();
         synced.tally.failures = std::mem::take(&mut synced.outcome.failure_counts);
         synced.tally.drains = self.draining.tally(cut_off);
-        // What could not be compared is still to be.
+        // The keys that could not be compared are still to be compared.
         if synced.outcome.unread.is_some() {
             self.touched.merge(touched);
         }

@@ -60,7 +60,7 @@ impl Reconciler {
         if full {
             self.unrepaired.adopted();
         }
-        // Where something was put off, it must not be made up for without what it waits for.
+        // Not where something was put off: it must not be done before what it waits for.
         outcome.extend(self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers)));
         self.learn_from(&outcome);
         // After a failure the next sync comes by itself, though later.
