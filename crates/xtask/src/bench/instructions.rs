@@ -1,8 +1,8 @@
-//! How many instructions kube-ipvs' own computing takes, phase by phase, beside what was counted before.
+//! How many instructions kube-ipvs's own computation takes, phase by phase, compared with earlier counts.
 //!
-//! Times of a loaded machine say little; a count under valgrind is the same on every run. It depends on the compiler, and
-//! a little on the C library and the processor, so what is compared with says which compiler it was, and only growth by
-//! more than a tenth is a failure.
+//! Times on a loaded machine say little; a count under valgrind is the same on every run. It depends on the
+//! compiler, and a little on the C library and the processor, so the baseline names its compiler, and only
+//! growth by more than a tenth is a failure.
 
 use std::env::consts::ARCH;
 use std::fmt;
@@ -14,11 +14,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use testkit::pure_path::Phase;
 
+use crate::compiler;
 use crate::programs::{self, Program};
 use crate::workspace;
 
 const VALGRIND: Program = Program { name: "valgrind", package: "valgrind" };
-/// What may be added, in percent.
+/// The accepted growth, in percent.
 const TOLERANCE: u64 = 10;
 
 /// What was counted.
@@ -38,17 +39,17 @@ struct Count {
     instructions: u64,
 }
 
-/// A phase beside what it took before, if that is known.
+/// A phase compared with its earlier count, if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Compared {
     now: Count,
     before: Option<u64>,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug)]
 pub(crate) enum Check {
-    /// How many phases are as they should be, and what is to be said of the others.
+    /// How many phases are good, and the complaints about the others.
     Compared { good: usize, complaints: Vec<String> },
     /// Nothing can be counted here, for this reason.
     Unavailable(String),
@@ -86,8 +87,9 @@ pub(crate) fn check() -> Result<Check> {
         return Ok(Check::Unavailable(format!("{error:#}")));
     }
     let counts = Counts::here()?;
-    if counts.compiler != baseline.compiler {
-        println!("before: {}; now: {}", baseline.compiler, counts.compiler);
+    let same_compiler = counts.compiler == baseline.compiler;
+    if !same_compiler {
+        println!("before: {}; now: {}: shown, and not judged", baseline.compiler, counts.compiler);
     }
     let compared = counts.beside(&baseline);
     println!("{:<13}{:>15}{:>15}{:>9}", "phase", "before", "now", "change");
@@ -95,7 +97,7 @@ pub(crate) fn check() -> Result<Check> {
         println!("{compared}");
     }
     let (bad, good): (Vec<&Compared>, Vec<&Compared>) =
-        compared.iter().partition(|compared| compared.is_worse());
+        compared.iter().partition(|compared| same_compiler && compared.is_worse());
     Ok(Check::Compared { good: good.len(), complaints: bad.iter().map(|bad| bad.complaint()).collect() })
 }
 
@@ -117,7 +119,7 @@ impl Counts {
             _ => None,
         });
         let architecture = ARCH.to_owned();
-        Ok(Self { architecture, compiler: compiler()?, phases: phases.collect() })
+        Ok(Self { architecture, compiler: compiler::version()?, phases: phases.collect() })
     }
 
     /// Each phase beside what it was in `baseline`.
@@ -131,7 +133,7 @@ impl Counts {
 }
 
 impl Compared {
-    /// Whether it has grown by more than may be, or cannot be compared.
+    /// Whether it has grown by more than the tolerance, or cannot be compared.
     fn is_worse(&self) -> bool {
         self.before.is_none_or(|before| self.now.instructions * 100 > before * (100 + TOLERANCE))
     }
@@ -164,13 +166,6 @@ impl fmt::Display for Compared {
 
 fn baseline_path() -> PathBuf {
     workspace::root().join("crates/watcher/benches/instructions.json")
-}
-
-/// The compiler that builds the workspace.
-fn compiler() -> Result<String> {
-    let mut rustc = Command::new("rustc");
-    let output = rustc.arg("--version").current_dir(workspace::root()).output().context("starting rustc")?;
-    Ok(String::from_utf8(output.stdout).context("what rustc prints")?.trim().to_owned())
 }
 
 /// The instructions of a run as far as this phase.
@@ -224,7 +219,7 @@ mod tests {
         assert_eq!(collected("valgrind: no such file\n"), None);
     }
 
-    /// What is committed has every phase, so that --check compares all that it counts.
+    /// The committed baseline has every phase, so that --check compares all that it counts.
     #[test]
     fn the_committed_counts_have_every_phase() {
         let committed: Counts = serde_json::from_str(&fs::read_to_string(baseline_path()).unwrap()).unwrap();
