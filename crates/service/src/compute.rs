@@ -10,9 +10,10 @@ use crate::{
     ServicePort, TrafficPolicy, WithoutLocalEndpoint,
     balancing::Balance,
     cluster_ips::ClusterIps,
-    endpoints::{PortEndpoint, endpoints_of},
+    endpoints::PortEndpoint,
     external_addresses::ExternalAddresses,
     frontend::{Frontend, frontends},
+    sides::{Siblings, Side, siblings},
     slice::{KnownSlice, Traits},
     this_node::ThisNode,
 };
@@ -30,20 +31,17 @@ impl DesiredService {
             return None;
         }
         let external = ExternalAddresses::of(service, node, options, cluster_ips);
-        let mut parts = Parts::of(service, slices, node, options);
-        for siblings in
-            frontends(service, &external, node).chunk_by(|a, b| a.endpoint_key() == b.endpoint_key())
-        {
-            let [one, ..] = siblings else { continue };
-            let endpoints = endpoints_of(service, one.port, one.family(), slices, node.zone());
-            parts.add(siblings, &endpoints);
+        let frontends = frontends(service, &external, node);
+        let mut collected = Collector::of(service, slices, node, options);
+        for siblings in siblings(service, &frontends, slices, node) {
+            collected.add(&siblings);
         }
-        Some(parts.finish(external.refused))
+        Some(collected.finish(external.refused))
     }
 }
 
 /// What a Service asks for, while it is collected.
-struct Parts<'a> {
+struct Collector<'a> {
     service: &'a Service,
     node: &'a ThisNode,
     options: &'a Options,
@@ -55,7 +53,7 @@ struct Parts<'a> {
     ready_here: Vec<IpAddr>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> Collector<'a> {
     fn of(service: &'a Service, slices: &[KnownSlice], node: &'a ThisNode, options: &'a Options) -> Self {
         Self {
             service,
@@ -70,28 +68,25 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Adds the addresses that have these endpoints.
-    fn add(&mut self, siblings: &[Frontend<'_>], endpoints: &[PortEndpoint]) {
+    /// Adds the addresses of one port in one family.
+    fn add(&mut self, siblings: &Siblings<'_>) {
+        let Siblings { port, family, endpoints, .. } = siblings;
         let ready_here = endpoints.iter().filter(|it| it.traits.contains(Traits::READY | Traits::LOCAL));
         self.ready_here.extend(ready_here.map(|endpoint| endpoint.address.ip));
 
         let mut shared: Arc<[RealServer]> = Arc::default();
-        for side in siblings.chunk_by(|a, b| a.traffic() == b.traffic()) {
-            let [one, ..] = side else { continue };
-            let policy = self.service.policy(one.traffic(), self.options);
+        for Side { traffic, policy, choice, frontends } in siblings.sides(self.service, self.options) {
             if policy == TrafficPolicy::Local && Choice::misses_local(endpoints) {
-                let (traffic, family) = (one.traffic(), one.family());
-                self.without_local_endpoint.push(WithoutLocalEndpoint { traffic, family });
+                self.without_local_endpoint.push(WithoutLocalEndpoint { traffic, family: *family });
             }
-            let choice = Choice::decide(endpoints, one.traffic(), policy);
             let used: Vec<_> = endpoints.iter().filter(|endpoint| choice.uses(endpoint)).collect();
-            self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(one.port, endpoint)));
+            self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(port, endpoint)));
 
             let real_servers: Vec<_> = used.into_iter().map(|it| self.real_server(it)).collect();
             if *real_servers != *shared {
                 shared = real_servers.into();
             }
-            for frontend in side {
+            for frontend in frontends {
                 self.serve(frontend, policy, shared.clone());
             }
         }

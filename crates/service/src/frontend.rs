@@ -36,6 +36,16 @@ pub enum AddressKind {
     ExternalIp,
 }
 
+impl AddressKind {
+    /// Where traffic comes in at such an address.
+    pub fn traffic(self) -> Traffic {
+        match self {
+            Self::ClusterIp => Traffic::Internal,
+            Self::NodePort | Self::LoadBalancer | Self::ExternalIp => Traffic::External,
+        }
+    }
+}
+
 /// Every address at which a Service is served, each once: those with the same endpoints in a row, and
 /// among them those where the same policy counts.
 pub(crate) fn frontends<'a>(
@@ -106,12 +116,12 @@ impl Service {
         if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
     }
 
-    /// Those in a family in which it is served at all.
+    /// Those of `ips` whose family the Service has a ClusterIP of.
     pub(crate) fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
         ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::of(*ip)))
     }
 
-    /// Whether it is served in a family at all.
+    /// Whether the Service has a ClusterIP of this family, without which nothing of it is served there.
     fn has_cluster_ip_of(&self, family: Family) -> bool {
         self.cluster_ips.iter().any(|ip| Family::of(*ip) == family)
     }

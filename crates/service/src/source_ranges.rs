@@ -34,7 +34,7 @@ impl Frontend<'_> {
     }
 }
 
-/// The same clients, sorted, each of them once. All are clients of one address.
+/// Merges ranges that overlap: the same clients, sorted, each of them once. All are clients of one address.
 fn without_overlaps(mut sources: Vec<AllowedSource>) -> Box<[AllowedSource]> {
     sources.sort_unstable();
     sources.dedup_by(|next, kept| {
