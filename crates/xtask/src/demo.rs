@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     eprintln!("xtask: building kube-ipvs");
     let daemon = workspace::daemon()?;
     let myself = std::env::current_exe().context("this program has no file")?;
-    let mut guest = Guest { timeout: Duration::from_secs(300), ..Guest::new(kernel) };
+    let mut guest = Guest { timeout: Duration::from_secs(600), ..Guest::new(kernel) };
     guest.env.push(("KUBE_IPVS_BIN".into(), daemon.clone().into()));
     guest.files = vec![daemon, myself.clone(), workspace::root().join("manifests")];
     let mut command: Vec<OsString> = vec![myself.into(), "demo".into(), "--inside".into()];
