@@ -157,8 +157,13 @@ fn a_port_that_another_program_has_is_waited_for_and_traffic_is_not() {
         Ok(())
     })
     .unwrap();
+    let problem =
+        "problem:         cannot listen at 0.0.0.0:10256 for health checks (is kube-proxy still running?): ";
+    let status = || cluster.daemon().ask(&cluster.lab.node, "status").unwrap();
+    assert!(status().contains(problem), "{}", status());
     drop(taken);
     answers(&cluster.lab.client, at(NODE[0], 10_256), "/healthz", 200);
+    assert!(!status().contains("problem:"), "{}", status());
     let log = cluster.daemon().log();
     assert_eq!(log.matches("is kube-proxy still running?").count(), 1, "{log}");
 }
