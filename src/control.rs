@@ -16,7 +16,7 @@ use watcher::Plan;
 use crate::logging::Level;
 
 pub use alone::{Alone, NotAlone};
-pub use client::{AskError, ask};
+pub use client::{AskError, ask, ask_aloud};
 pub use server::{Answers, NoSocket, Server};
 pub use status::{About, Kernel, Source, Status};
 

@@ -7,9 +7,10 @@ use reconciler::Report;
 
 use super::{
     Format,
-    output::{print, print_json},
+    output::{doubt, print, print_json},
+    question::ask,
 };
-use crate::control::{Request, Response, ask};
+use crate::control::{Request, Response};
 
 /// Has the daemon compare and repair everything. What failed makes the exit code 1.
 pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {

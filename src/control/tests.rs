@@ -274,6 +274,25 @@ fn an_answer_that_comes_before_the_question_is_heard() {
 }
 
 #[test]
+fn of_a_daemon_that_does_not_answer_for_some_seconds_it_is_said_how_long_it_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (said, heard) = channel();
+    let slow = std::thread::spawn(move || {
+        let mut client = listener.accept().unwrap().0;
+        let waits: Duration = heard.recv().unwrap();
+        client.write_all(b"{\"loglevel\":\"info\"}\n").unwrap();
+        waits
+    });
+    let asked = Instant::now();
+    let answer = ask_aloud(&path, &Request::Resync, |waits| said.send(waits).unwrap()).unwrap();
+    assert_eq!(answer, Response::LogLevel("info".to_owned()));
+    assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert_eq!(slow.join().unwrap(), Duration::from_secs(120));
+}
+
+#[test]
 fn nobody_but_the_owner_can_reach_the_socket() {
     let daemon = daemon();
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
