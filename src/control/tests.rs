@@ -54,15 +54,16 @@ fn status() -> Status {
     Status { daemon: about, programmed, advice: vec![advice] }
 }
 
-fn report() -> Report {
-    Report {
+fn resynced() -> Resynced {
+    let report = Report {
         full: true,
         done: 12,
         failures: vec!["a\nb".to_owned()],
         failed: 1,
         took: Duration::from_millis(34),
         ..Report::of_nothing(Trigger::Forced)
-    }
+    };
+    Resynced { report, troubles: vec!["a".to_owned()] }
 }
 
 impl Answers for Fixed {
@@ -76,7 +77,7 @@ impl Answers for Fixed {
             }
             Request::LogLevel { set } => Response::LogLevel(format!("{set:?}")),
             Request::Holders => Response::Holders(Vec::new()),
-            Request::Resync => Response::Report(report()),
+            Request::Resync => Response::Resynced(resynced()),
             Request::Status => Response::Status(Box::new(status())),
         }
     }
@@ -111,7 +112,7 @@ fn say(daemon: &Daemon, bytes: &[u8]) -> String {
 fn each_request_gets_its_answer() {
     let daemon = daemon();
     assert_eq!(ask(&daemon.path, &Request::Status).unwrap(), Response::Status(Box::new(status())));
-    assert_eq!(ask(&daemon.path, &Request::Resync).unwrap(), Response::Report(report()));
+    assert_eq!(ask(&daemon.path, &Request::Resync).unwrap(), Response::Resynced(resynced()));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use watcher::one_line;
 use super::{about::About, config_file::Unusable, troubles::Troubles};
 use crate::{
     advice::Held,
-    control::{self, Answers, Difference, Request, Response},
+    control::{self, Answers, Difference, Request, Response, Resynced},
     logging::{Dial, Level},
 };
 
@@ -32,7 +32,9 @@ impl Answers for Operator {
                 Response::Explanation(Box::new(explanation))
             }),
             Request::Holders => self.handle.holders().map(Response::Holders).map_err(Into::into),
-            Request::Resync => self.handle.resync().map(Response::Report).map_err(Into::into),
+            Request::Resync => self.handle.resync().map_err(Into::into).map(|report| {
+                Response::Resynced(Resynced { report, troubles: self.troubles.of_the_source() })
+            }),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
                 say_first(self.troubles.all(), &mut programmed.problems);
                 let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
