@@ -24,7 +24,7 @@ pub(super) fn text(status: &Status) -> String {
     let Status { daemon, programmed, advice } = status;
     let mut lines = Lines::default();
     lines.daemon(daemon);
-    lines.programmed(programmed);
+    lines.programmed(programmed, daemon);
     lines.source(&daemon.source);
     if let Some(kernel) = &daemon.kernel {
         lines.kernel(kernel);
@@ -47,12 +47,9 @@ impl Lines {
         self.line("kube-ipvs", &format!("{version} on {node} for {}", Time(*uptime)));
     }
 
-    fn programmed(&mut self, status: &reconciler::Status) {
-        self.line("synced", &synced(status));
-        self.line("virtual servers", &status.virtual_servers.to_string());
-        self.line("real servers", &status.real_servers.to_string());
-        self.line("VIPs", &status.vips.to_string());
-        self.draining(status);
+    fn programmed(&mut self, status: &reconciler::Status, daemon: &About) {
+        self.line("synced", &synced(status, daemon));
+        self.wanted(status);
         let last_sync = status.last_sync.as_ref();
         self.line("last sync", &last_sync.map_or("none yet".to_owned(), sync));
         if let Some(changed) = &status.last_change {
@@ -65,6 +62,18 @@ impl Lines {
         if status.scheduler_changes > 0 {
             self.line("schedulers", &format!("{} still to be changed", status.scheduler_changes));
         }
+    }
+
+    /// How much there is to be. Zeros would be taken for what the kernel has.
+    fn wanted(&mut self, status: &reconciler::Status) {
+        if status.standing == Standing::NotListed {
+            let words = "not known yet; what was programmed before stays: `kube-ipvs list` shows it";
+            return self.line("virtual servers", words);
+        }
+        self.line("virtual servers", &status.virtual_servers.to_string());
+        self.line("real servers", &status.real_servers.to_string());
+        self.line("VIPs", &status.vips.to_string());
+        self.draining(status);
     }
 
     fn draining(&mut self, status: &reconciler::Status) {
@@ -168,7 +177,7 @@ impl Lines {
 }
 
 /// Whether, since when, and if not, why not.
-fn synced(status: &reconciler::Status) -> String {
+fn synced(status: &reconciler::Status, daemon: &About) -> String {
     let time = Time(status.standing_for);
     match status.standing {
         // Of IPVS nobody is told: what something else has changed since is found by the next look.
@@ -178,7 +187,18 @@ fn synced(status: &reconciler::Status) -> String {
         }
         Standing::Behind => format!("no, a change waits for {time}"),
         Standing::Failing => format!("no, something fails for {time}"),
+        Standing::NotListed if waits_for_node(&daemon.source) => {
+            format!("no, waiting for the Node {} and its IPs for {time}", daemon.node)
+        }
         Standing::NotListed => format!("no, Services and EndpointSlices are not listed yet, for {time}"),
+    }
+}
+
+/// Services are not asked for before the Node is known, or has not been for half a minute.
+fn waits_for_node(source: &Source) -> bool {
+    match source {
+        Source::ApiServer { watches, .. } => !watches.iter().any(|watch| watch.resource == "services"),
+        Source::Manifests { .. } => false,
     }
 }
 

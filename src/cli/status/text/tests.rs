@@ -46,10 +46,7 @@ note:            IPVS forgets idle connections; remedy: keepalives
     let expected = "\
 kube-ipvs:       0.1.0 on node-1 for 3 h 12 min
 synced:          no, Services and EndpointSlices are not listed yet, for 0.0 s
-virtual servers: 0
-real servers:    0
-VIPs:            0
-draining:        0
+virtual servers: not known yet; what was programmed before stays: `kube-ipvs list` shows it
 last sync:       none yet
 last full look:  none yet
 manifests:       /etc/services
@@ -59,9 +56,10 @@ manifests:       /etc/services
 
 #[test]
 fn synced_has_the_answer_as_its_first_word() {
+    let daemon = sample::status().daemon;
     let said = |standing| {
         let standing_for = Duration::from_secs(7_500);
-        synced(&reconciler::Status { standing, standing_for, ..reconciler::Status::default() })
+        synced(&reconciler::Status { standing, standing_for, ..reconciler::Status::default() }, &daemon)
     };
     assert_eq!(said(Standing::Synced), "yes, for 2 h 5 min as of the last full look");
     assert_eq!(said(Standing::Behind), "no, a change waits for 2 h 5 min");
@@ -71,7 +69,19 @@ fn synced_has_the_answer_as_its_first_word() {
         scheduler_changes: 240,
         ..reconciler::Status::default()
     };
-    assert_eq!(synced(&step), "no, schedulers are being changed for 3.0 s");
+    assert_eq!(synced(&step, &daemon), "no, schedulers are being changed for 3.0 s");
+}
+
+#[test]
+fn before_services_are_asked_for_it_is_the_node_that_is_waited_for() {
+    let mut daemon = sample::status().daemon;
+    let Source::ApiServer { watches, .. } = &mut daemon.source else { panic!("{:?}", daemon.source) };
+    watches.retain(|watch| watch.resource == "nodes");
+    let status =
+        reconciler::Status { standing_for: Duration::from_secs(12), ..reconciler::Status::default() };
+    assert_eq!(synced(&status, &daemon), "no, waiting for the Node node-1 and its IPs for 12 s");
+    let daemon = sample::status().daemon;
+    assert_eq!(synced(&status, &daemon), "no, Services and EndpointSlices are not listed yet, for 12 s");
 }
 
 #[test]
