@@ -13,9 +13,8 @@ use crate::{
     control::{About, Kernel, Source, Status},
 };
 
-/// So many of the last sync's repairs are printed: a flushed ruleset is thousands of them.
-const FIRST_REPAIRS: usize = 5;
-/// So many operations of the last sync that did something are printed: the first one of all does ten thousands.
+/// So many operations of the last sync that did or repaired something are printed: the first one of all does ten
+/// thousands.
 const FIRST_OPERATIONS: usize = 5;
 /// So many draining real servers are printed: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
@@ -54,6 +53,9 @@ impl Lines {
         self.line("last sync", &last_sync.map_or("none yet".to_owned(), sync));
         if let Some(changed) = &status.last_change {
             self.change(changed);
+        }
+        if let Some(repaired) = &status.last_repair {
+            self.repair(repaired, status.repaired);
         }
         let last_full = status.last_full_sync.as_ref().map_or("none yet".to_owned(), |last| {
             format!("{} ago; `kube-ipvs resync` reads the kernel now", Time(last.age))
@@ -101,6 +103,23 @@ impl Lines {
             self.line("", operation);
         }
         self.and_more(report.done, listed.len());
+    }
+
+    /// What the last sync that repaired something repaired, and how much there was since the start.
+    fn repair(&mut self, LastSync { report, age }: &LastSync, all: usize) {
+        let noun = if all == 1 { "operation" } else { "operations" };
+        let when = format!("{} ago, {}", Time(*age), cause(report.trigger));
+        self.line(
+            "last repair",
+            &format!("{when}; since the start {all} {noun} on what something else had changed"),
+        );
+        let listed = report.repairs.iter().take(FIRST_OPERATIONS);
+        for repair in listed.clone() {
+            self.line("", repair);
+        }
+        if report.repairs.len() > listed.len() {
+            self.line("", "and more");
+        }
     }
 
     /// How many there are beside those that were printed.
@@ -157,9 +176,6 @@ impl Lines {
     }
 
     fn troubles(&mut self, status: &reconciler::Status, advice: &[Advice]) {
-        for repair in status.last_sync.iter().flat_map(|last| &last.report.repairs).take(FIRST_REPAIRS) {
-            self.line("repaired", repair);
-        }
         for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
             self.line("failed", failure);
         }

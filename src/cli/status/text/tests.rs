@@ -19,6 +19,13 @@ last change:     12 min 5 s ago, after a change: add virtual server (1), add rea
                  add virtual server TCP 10.96.0.10:80 rr
                  add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1
                  and 2 more
+last repair:     3.2 s ago, for the period; since the start 9 operations on what something else had changed
+                 bind 10.96.0.1
+                 bind 10.96.0.2
+                 bind 10.96.0.3
+                 bind 10.96.0.4
+                 bind 10.96.0.5
+                 and more
 last full look:  3.2 s ago; `kube-ipvs resync` reads the kernel now
 schedulers:      240 still to be changed
 API server:      10.0.0.1:6443
@@ -27,11 +34,6 @@ API server:      10.0.0.1:6443
                  services watched for 10 min 0 s; last failure 10 min 1 s ago: the server answered 503 Service Unavailable
 kernel:          5.4.0-216-generic, IPVS 1.2.1; IPv4 and IPv6; VIPs as addresses; scheduler rr
 kernel lacks:    sets of intervals of concatenations (nft_set_pipapo, Linux 5.6), IPv4
-repaired:        bind 10.96.0.1
-repaired:        bind 10.96.0.2
-repaired:        bind 10.96.0.3
-repaired:        bind 10.96.0.4
-repaired:        bind 10.96.0.5
 failed:          add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)
 problem:         default/web: spec.ports[1] is wrong
 warning:         it drops; remedy: open it
