@@ -16,7 +16,7 @@ use watcher::Plan;
 use crate::logging::Level;
 
 pub use alone::{Alone, NotAlone};
-pub use client::{AskError, ask};
+pub use client::{AskError, ask, ask_aloud};
 pub use server::{Answers, NoSocket, Server};
 pub use status::{About, Kernel, Source, Status};
 
@@ -69,6 +69,16 @@ pub struct Difference {
     pub troubles: Vec<String>,
 }
 
+/// What a sync on request has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resynced {
+    /// What it did.
+    #[serde(flatten)]
+    pub report: Report,
+    /// Why what was wanted may have been out of date: what cannot be watched.
+    pub troubles: Vec<String>,
+}
+
 /// What it answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -82,7 +92,7 @@ pub enum Response {
     /// To [`Request::Holders`], in no particular order.
     Holders(Vec<Holder>),
     /// To [`Request::Resync`]: what was done.
-    Report(Report),
+    Resynced(Resynced),
     /// To [`Request::Status`]: how things stand.
     Status(Box<Status>),
     /// The request was not understood or could not be carried out.

@@ -6,6 +6,7 @@ mod conntrack;
 mod credentials;
 mod first_write;
 mod kernel;
+mod known_node;
 mod links;
 mod listeners;
 mod lookout;
@@ -18,6 +19,7 @@ mod pod_cidrs;
 mod source;
 mod stop;
 mod subscription;
+mod troubles;
 mod watched_file;
 mod without_daemon;
 mod writer;
@@ -49,12 +51,14 @@ use about::About;
 use config_file::Unusable;
 use credentials::Credentials;
 use kernel::Opened;
+use known_node::KnownNode;
 use listeners::Listeners;
 use operator::Operator;
-use pages::Place;
+use pages::{NotShown, Place};
 use pod_cidrs::Guard;
 use source::Source;
 use stop::Stop;
+use troubles::Troubles;
 pub use without_daemon::WithoutDaemon;
 use writer::Writer;
 
@@ -101,8 +105,10 @@ async fn take_turn(
     }
     let watches = Watches::default();
     let about = About::new(&settings.node_name, Instant::now(), &source, &watches);
+    let node = KnownNode::new(&settings.node_name, source.unknown_node());
+    let troubles = Troubles { watches, node, not_shown: NotShown::default() };
     let (source, outbox, unusable) = (&source, outbox.as_ref(), &unusable);
-    let daemon = Daemon { settings, source, outbox, unusable, watches, about, control, dial };
+    let daemon = Daemon { settings, source, outbox, unusable, troubles, about, control, dial };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
@@ -115,7 +121,7 @@ struct Daemon<'a> {
     source: &'a Source,
     outbox: Option<&'a Outbox>,
     unusable: &'a Unusable,
-    watches: Watches,
+    troubles: Troubles,
     about: About,
     control: control::Server,
     dial: Dial,
@@ -134,8 +140,8 @@ impl Daemon<'_> {
         node::serves(&families, settings.effective.bind_address())?;
 
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
-        let (listeners, metrics) =
-            Listeners::new(settings, &families, &health, self.outbox, self.source.api_server(&self.watches))?;
+        let api_server = self.source.api_server(&self.troubles.watches);
+        let (listeners, metrics) = Listeners::new(settings, &families, &health, self.outbox, api_server)?;
         // Whoever asks how the daemon is gets an answer also while it waits.
         let mut end = pin!(async {
             select! {
@@ -157,7 +163,8 @@ impl Daemon<'_> {
     }
 
     async fn show(&self, place: Place, pages: impl Pages) -> anyhow::Error {
-        pages::show(place, self.settings.bind_address_hard_fail, Arc::new(pages), self.outbox).await
+        let (hard_fail, not_shown) = (self.settings.bind_address_hard_fail, &self.troubles.not_shown);
+        pages::show(place, hard_fail, Arc::new(pages), not_shown, self.outbox).await
     }
 
     fn announce(&self, Opened { binding, families, .. }: &Opened) {
@@ -181,7 +188,7 @@ impl Daemon<'_> {
         health: &Health,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, unusable, watches, about, control, dial } = self;
+        let Self { settings, source, outbox, unusable, troubles, about, control, dial } = self;
         let Opened { kernel, nf_tables_port, binding, families, policy, found } = opened;
         let Listeners { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write } =
             listeners;
@@ -203,7 +210,7 @@ impl Daemon<'_> {
         let operator = Operator {
             about: about.clone().with(found),
             handle: handle.clone(),
-            watches: watches.clone(),
+            troubles: troubles.clone(),
             advice,
             unusable: Unusable::clone(unusable),
             dial: dial.clone(),
@@ -212,13 +219,15 @@ impl Daemon<'_> {
         let news = |change| {
             guard.hear(&change);
             health.hear(&change);
+            troubles.node.hear(&change);
             _ = handle.change(change);
         };
 
         let end = select! {
             end = end => end,
-            error = source.follow(&settings.node_name, watches, news) => Err(error),
+            error = source.follow(&settings.node_name, &troubles.watches, news) => Err(error),
             error = guard.broken() => Err(error),
+            never = troubles.node.tell(*outbox) => match never {},
             error = links::follow(binding, &handle) => Err(error),
             never = nf_tables::follow(nf_tables_port, &handle, &doorbell, first_write) => match never {},
             never = health_ports.run() => match never {},

@@ -1,4 +1,5 @@
-//! `/healthz` and `/livez`: whether traffic should come to this node, and whether the proxy works.
+//! `/healthz`, `/livez` and `/readyz`: whether traffic should come to this node, whether the proxy works, and whether
+//! it works and has programmed all that is wanted at least once. kube-proxy has the first two.
 //!
 //! The proxy works unless something has been waiting for it for twice the sync period. What a sync could do is all
 //! that counts, not what became of it: where the kernel refuses one operation, of one Service perhaps, the node would
@@ -100,7 +101,8 @@ impl Health {
 
     fn answer(&self, question: Question) -> Page {
         let now = GoTime(Some(Timestamp::now()));
-        let healthy = self.is_healthy();
+        let ready = question != Question::Readyz || self.progress().has_completed();
+        let healthy = ready && self.is_healthy();
         let updated = self.progress().updated();
         let node_eligible =
             (question == Question::Healthz).then(|| self.0.node_eligible.load(Ordering::Relaxed));
@@ -114,11 +116,12 @@ impl Health {
             healthy,
             status: self.0.families.iter().filter_map(|family| Some((*family, status?))).collect(),
         };
-        let answered = match question {
-            Question::Healthz => &self.0.answers.healthz,
-            Question::Livez => &self.0.answers.livez,
-        };
-        answered.count(ok);
+        match question {
+            Question::Healthz => self.0.answers.healthz.count(ok),
+            Question::Livez => self.0.answers.livez.count(ok),
+            // kube-proxy's metrics have no name for it.
+            Question::Readyz => {}
+        }
         let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         page(status, "application/json", serde_json::to_string(&answer).unwrap_or_default())
     }
@@ -140,6 +143,7 @@ impl Pages for Health {
         match path {
             "/healthz" => self.answer(Question::Healthz),
             "/livez" => self.answer(Question::Livez),
+            "/readyz" => self.answer(Question::Readyz),
             _ => not_found(),
         }
     }

@@ -4,7 +4,7 @@
 //! the configuration file ([`cli`], [`config`]), what is checked and set up before anything is written
 //! ([`preflight`], [`sysctl`], [`init`]), what of the node should be otherwise ([`advice`]), where Services come from
 //! ([`api`]), how an operator talks to the running daemon ([`control`]), what it tells of itself in numbers
-//! ([`metrics`]), and what becomes of that which proxies have left on the node ([`cleanup`], [`leftovers`]).
+//! ([`metrics`]), and what becomes of that which proxies have left on the node ([`cleanup`], [`live_proxy`], [`leftovers`]).
 //! [`daemon`] puts them together.
 
 pub mod advice;
@@ -22,6 +22,7 @@ pub mod http;
 pub mod init;
 pub mod leftovers;
 pub mod limits;
+pub mod live_proxy;
 pub mod logging;
 pub mod metrics;
 pub mod preflight;

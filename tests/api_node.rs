@@ -389,7 +389,10 @@ fn why_an_endpoint_is_used_is_answered_by_the_daemon_and_without_it_by_the_api_s
     let from_the_server = |node| run(&[&["explain", "explained/web"], &flags[..], &[node]].concat()).unwrap();
     assert_eq!(from_the_server("node"), from_the_daemon);
     let elsewhere = from_the_server("nowhere");
-    assert!(elsewhere.contains("problem: there is no Node nowhere, without which"), "{elsewhere}");
+    assert!(
+        elsewhere.contains("problem: there is no Node nowhere: is --hostname-override right?"),
+        "{elsewhere}"
+    );
     cluster.server.delete::<Service>(cluster.namespace, "web").unwrap();
 }
 

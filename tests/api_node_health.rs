@@ -103,13 +103,22 @@ fn occupy(node: &Host, port: u16) -> TcpListener {
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
 fn load_balancers_are_sent_elsewhere_when_the_node_is_about_to_go_and_when_it_is_gone() {
     let Some(cluster) = Cluster::new("health-node") else { return };
-    let _daemon = cluster.daemon(&[]);
+    let daemon = cluster.daemon(&[]);
     let said = cluster.answers(10_256, "/healthz", 503);
     assert!(said.body.contains("\"nodeEligible\":false"), "there is no Node yet: {said:?}");
     cluster.answers(10_256, "/livez", 200);
+    let status = || daemon.ask(&cluster.lab.node, "status");
+    eventually("the status says that there is no Node", || {
+        let status = status()?;
+        ensure!(status.contains("no, waiting for the Node health-node and its IPs for "), "{status}");
+        ensure!(status.contains("problem:         there is no Node health-node: is --hostname"), "{status}");
+        Ok(())
+    })
+    .unwrap();
 
     cluster.create_node();
     cluster.answers(10_256, "/healthz", 200);
+    assert!(!status().unwrap().contains("there is no Node"), "{}", status().unwrap());
     cluster.taint(&json!([{"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}]));
     let said = cluster.answers(10_256, "/healthz", 503);
     assert!(said.body.contains("\"nodeEligible\":false,\"healthy\":true"), "{said:?}");

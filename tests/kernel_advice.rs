@@ -358,7 +358,8 @@ fn a_table_of_conntrack_that_is_full_is_a_warning_until_it_has_room() {
     told.context(log.clone()).unwrap();
     over.unwrap();
     assert!(
-        log.contains("for the next start conntrack.min: 2 in the") && log.contains("no longer so: "),
+        log.contains("first conntrack.min: 2 in the KubeProxyConfiguration")
+            && log.contains("no longer so: "),
         "{log}"
     );
 }

@@ -8,7 +8,15 @@
 
 mod cluster;
 
-use std::{fmt::Write as _, fs, process::Output, thread, time::Duration};
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::{Ipv4Addr, TcpListener},
+    process::Output,
+    thread,
+    time::Duration,
+};
 
 use anyhow::ensure;
 use cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
@@ -378,6 +386,23 @@ fn a_kube_proxy_that_runs_again_keeps_its_virtual_servers_its_vips_and_its_rules
     let (rules, [servers, device, ..]) = (filter(node), ours(node));
     assert_eq!(servers.matches("-A ").count(), 2, "{servers}");
 
+    let kube_proxy = node.inside(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 10_249))).unwrap().unwrap();
+    thread::spawn(move || {
+        for client in kube_proxy.incoming() {
+            let mut client = client.unwrap();
+            let head = BufReader::new(&client).lines().map_while(Result::ok);
+            head.take_while(|line| !line.is_empty()).for_each(drop);
+            client.write_all(b"HTTP/1.0 200 OK\r\n\r\nipvs").unwrap();
+        }
+    });
+    let (said, code) = cleanup(node, &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("a proxy in ipvs mode runs on this node") && said.contains(" --keep-ipvs`"),
+        "{said}"
+    );
+    assert_eq!((filter(node), &ours(node)[..2]), (rules.clone(), &[servers.clone(), device.clone()][..]));
+
     let (said, code) = cleanup(node, &["--keep-ipvs", "-o", "json"]);
     assert_eq!(code, Some(0), "{said}");
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -388,6 +413,8 @@ fn a_kube_proxy_that_runs_again_keeps_its_virtual_servers_its_vips_and_its_rules
     assert_eq!((servers_after, device_after), (servers, device));
     assert!(!tables.contains("kube-ipvs"), "{tables}");
     assert_eq!(cleanup(node, &["--keep-ipvs"]), (NOTHING.to_owned(), Some(0)));
+    let (said, code) = cleanup(node, &["--force"]);
+    assert!(code == Some(0) && said.contains("removed: 2 virtual servers\n"), "{code:?} {said}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use anyhow::ensure;
 use cluster::{Cluster, NO_PERIOD, Service, at, elsewhere, here};
 use serde_json::{Value, json};
 use testkit::{
-    daemon::{Daemon, eventually},
+    daemon::{Daemon, binary, eventually},
     lab::{Connection, Host, Page},
 };
 
@@ -116,6 +116,41 @@ fn healthz_and_livez_answer_at_every_address_of_the_node() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_daemon_that_has_heard_of_no_service_lives_and_is_not_ready_and_status_shows_no_zeros() {
+    let mut cluster = Cluster::start(1, &[]);
+    let service = Service::tcp(cluster::V4).endpoints([1]);
+    cluster.apply(&service);
+    answers(&cluster.lab.client, at(NODE[0], 10_256), "/readyz", 200);
+    cluster.stop();
+
+    // Nobody listens there.
+    let daemon = Daemon::start(&cluster.lab.node, &["--master=http://127.0.0.1:1"]).unwrap();
+    answers(&cluster.lab.client, at(NODE[0], 10_256), "/readyz", 503);
+    answers(&cluster.lab.client, at(NODE[0], 10_256), "/livez", 200);
+    let status = eventually("the API server was asked", || {
+        let status = daemon.ask(&cluster.lab.node, "status")?;
+        ensure!(status.contains("problem:         API server: nodes not watched for "), "{status}");
+        Ok(status)
+    })
+    .unwrap();
+    for line in [
+        "synced:          no, waiting for the Node node and its IPs for ",
+        "virtual servers: not known yet; what was programmed before stays: `kube-ipvs list` shows it\n",
+    ] {
+        assert!(status.contains(line), "{line} in:\n{status}");
+    }
+    assert!(!status.contains("real servers:") && !status.contains("VIPs:"), "{status}");
+    cluster.lab.client.ask(service.address()).unwrap();
+
+    let mut resync = cluster.lab.node.command(&binary().unwrap().to_string_lossy());
+    let resync = resync.arg("resync").arg("--control-socket").arg(daemon.socket()).output().unwrap();
+    let said = String::from_utf8(resync.stderr).unwrap();
+    assert!(said.contains("what is wanted may be out of date: API server: nodes not watched for "), "{said}");
+    assert_eq!(resync.status.code(), Some(1), "there is nothing to sync to");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_node_that_is_about_to_go_says_so_first_and_forwards_to_the_last() {
     let mut cluster = Cluster::start(1, &[]);
     let web = web(32_000).endpoints([1]);
@@ -157,8 +192,13 @@ fn a_port_that_another_program_has_is_waited_for_and_traffic_is_not() {
         Ok(())
     })
     .unwrap();
+    let problem =
+        "problem:         cannot listen at 0.0.0.0:10256 for health checks (is kube-proxy still running?): ";
+    let status = || cluster.daemon().ask(&cluster.lab.node, "status").unwrap();
+    assert!(status().contains(problem), "{}", status());
     drop(taken);
     answers(&cluster.lab.client, at(NODE[0], 10_256), "/healthz", 200);
+    assert!(!status().contains("problem:"), "{}", status());
     let log = cluster.daemon().log();
     assert_eq!(log.matches("is kube-proxy still running?").count(), 1, "{log}");
 }

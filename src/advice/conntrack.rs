@@ -21,10 +21,11 @@ pub(super) fn check(count: u32, most: u32) -> Option<Advice> {
         subject: MOST.to_owned(),
         what: "the table of conntrack is full, or nearly so: new connections are dropped, or will be"
             .to_owned(),
-        // With a file of configuration the flag has no effect.
+        // With a file of configuration the flag has no effect. A daemon that starts first would lower it again.
         remedy: format!(
-            "sysctl -w {MOST}={twice}, and for the next start conntrack.min: {twice} in the KubeProxyConfiguration, \
-             or --conntrack-min={twice} where there is no file"
+            "first conntrack.min: {twice} in the KubeProxyConfiguration, or --conntrack-min={twice} where there is no \
+             file; at once also sysctl -w {MOST}={twice} on the node; then, where an init container sets it, delete \
+             the pod"
         ),
     })
 }
@@ -39,8 +40,9 @@ mod tests {
         assert_eq!(advice.severity, Severity::Warning);
         assert_eq!(
             advice.remedy,
-            "sysctl -w net.netfilter.nf_conntrack_max=524288, and for the next start conntrack.min: 524288 in the \
-             KubeProxyConfiguration, or --conntrack-min=524288 where there is no file"
+            "first conntrack.min: 524288 in the KubeProxyConfiguration, or --conntrack-min=524288 where there is no \
+             file; at once also sysctl -w net.netfilter.nf_conntrack_max=524288 on the node; then, where an init \
+             container sets it, delete the pod"
         );
         assert_eq!(check(250_000, 262_144), Some(advice), "told once, whatever the count");
     }

@@ -6,6 +6,8 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::bail;
+
 use super::{
     Flags, Format,
     output::{self, print, print_json},
@@ -14,6 +16,7 @@ use crate::{
     cleanup::{Cleaned, Extent, clean},
     config::Excluded,
     control::{self, Alone},
+    live_proxy::LiveProxy,
     preflight,
 };
 
@@ -29,6 +32,9 @@ pub(super) struct Cleanup {
     /// Leave virtual servers, kube-ipvs0 and kube-proxy's rules to a kube-proxy that runs again in ipvs mode
     #[arg(long, conflicts_with = "kube_proxy_nftables")]
     keep_ipvs: bool,
+    /// Also beside a proxy that runs: what it serves is gone until it syncs again
+    #[arg(long)]
+    force: bool,
     /// Remove the tables of kube-proxy's nftables mode too
     #[arg(long)]
     kube_proxy_nftables: bool,
@@ -39,23 +45,24 @@ pub(super) struct Cleanup {
     control_socket: PathBuf,
 }
 
-/// Removes what proxies have left on this node, unless a daemon runs here.
+/// Removes what proxies have left on this node, unless a daemon or kube-proxy runs here.
 pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
-    let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, kube_proxy_nftables, output, control_socket } =
+    let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, output, control_socket } =
         asked;
     let excluded = Excluded::read(config.as_deref(), &ipvs_exclude_cidrs)?;
-    clean_up(&excluded, Extent { keep_ipvs, kube_proxy_nftables }, &control_socket, output.format)
+    clean_up(&excluded, Extent { keep_ipvs, kube_proxy_nftables }, force, &control_socket, output.format)
 }
 
 /// The same by kube-proxy's `--cleanup`.
 pub(super) fn by_flag(flags: &Flags) -> anyhow::Result<ExitCode> {
     let excluded = Excluded::read(flags.config.as_deref(), &flags.ipvs_exclude_cidrs)?;
-    clean_up(&excluded, Extent::default(), &flags.control_socket, Format::Text)
+    clean_up(&excluded, Extent::default(), false, &flags.control_socket, Format::Text)
 }
 
 fn clean_up(
     excluded: &Excluded,
     extent: Extent,
+    force: bool,
     control_socket: &Path,
     format: Format,
 ) -> anyhow::Result<ExitCode> {
@@ -64,6 +71,14 @@ fn clean_up(
     }
     preflight::net_admin()?;
     let alone = Alone::on_node(control_socket)?;
+    if !(extent.keep_ipvs || force)
+        && let Some(proxy) = LiveProxy::find()
+    {
+        bail!(
+            "{proxy}, and would have nothing to serve with. `kube-ipvs cleanup --keep-ipvs` leaves virtual servers, \
+             kube-ipvs0 and its rules to it; `kube-ipvs cleanup --force` removes them all the same"
+        );
+    }
     let cleaned = clean(excluded, extent);
     drop(alone);
     match format {

@@ -9,7 +9,7 @@ use watcher::Plan;
 
 use super::{
     Format, complain,
-    output::{print, print_json},
+    output::{doubt, print, print_json},
     question::Question,
 };
 use crate::{
@@ -39,9 +39,7 @@ fn compare(question: &Question) -> anyhow::Result<Plan> {
         Ok(Difference { plan: node.compare()?, troubles: node.doubts().into_iter().collect() })
     };
     let Difference { plan, troubles } = question.answer(&Request::Diff, expected, look)?;
-    for trouble in &troubles {
-        eprintln!("kube-ipvs: what is wanted may be out of date: {trouble}");
-    }
+    doubt(&troubles);
     match question.ask.output.format {
         Format::Text => print(&plan.to_string())?,
         Format::Json => print_json(&Shape::of(&plan, &troubles))?,

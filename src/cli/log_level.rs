@@ -8,9 +8,10 @@ use serde::Serialize;
 use super::{
     Format,
     output::{print, print_json},
+    question::ask,
 };
 use crate::{
-    control::{Request, Response, ask},
+    control::{Request, Response},
     logging::Level,
 };
 

@@ -42,6 +42,13 @@ pub(super) fn print_to_readers(text: &str) -> io::Result<Readers> {
     }
 }
 
+/// Says why what is wanted may be out of date, or wrong.
+pub(super) fn doubt(troubles: &[String]) {
+    for trouble in troubles {
+        eprintln!("kube-ipvs: what is wanted may be out of date: {trouble}");
+    }
+}
+
 /// Prints a value as JSON.
 pub(super) fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?))

@@ -1,13 +1,13 @@
 //! A question that the daemon answers, or the node itself where none runs.
 
-use std::{ffi::OsString, iter};
+use std::{ffi::OsString, iter, path::Path};
 
 use anyhow::{Context, bail};
 
 use super::{Ask, parse};
 use crate::{
     config::Settings,
-    control::{AskError, Request, Response, ask},
+    control::{self, AskError, Request, Response},
     daemon::WithoutDaemon,
 };
 
@@ -20,6 +20,15 @@ pub(super) struct Question {
     /// the API server and the kernel are, as root
     #[arg(last = true, value_name = "FLAGS")]
     daemon_flags: Vec<OsString>,
+}
+
+const WITHOUT: &str = "To do without it, give its own flags after --";
+
+/// Asks the daemon, and says so where that takes long: one that hangs looks like one that is busy.
+pub(super) fn ask(socket: &Path, request: &Request) -> Result<Response, AskError> {
+    control::ask_aloud(socket, request, |patience| {
+        eprintln!("kube-ipvs: the daemon is busy, or hangs: waiting for it up to {} s", patience.as_secs());
+    })
 }
 
 impl Question {
@@ -40,9 +49,9 @@ impl Question {
         }
         match ask(&self.ask.control_socket, request) {
             Ok(response) => expected(response).context("the daemon answered another question"),
-            Err(error @ (AskError::NoDaemon { .. } | AskError::TimedOut { .. })) => {
-                bail!("{error} To do without it, give its own flags after --")
-            }
+            // This one ends as a question does.
+            Err(error @ AskError::NoDaemon { .. }) => bail!("{error} {WITHOUT}"),
+            Err(error @ AskError::TimedOut { .. }) => bail!("{error}. {WITHOUT}"),
             Err(error) => Err(error.into()),
         }
     }

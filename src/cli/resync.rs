@@ -7,20 +7,22 @@ use reconciler::Report;
 
 use super::{
     Format,
-    output::{print, print_json},
+    output::{doubt, print, print_json},
+    question::ask,
 };
-use crate::control::{Request, Response, ask};
+use crate::control::{Request, Response};
 
 /// Has the daemon compare and repair everything. What failed makes the exit code 1.
 pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
-    let Response::Report(report) = ask(socket, &Request::Resync)? else {
+    let Response::Resynced(resynced) = ask(socket, &Request::Resync)? else {
         bail!("the daemon answered another question");
     };
+    doubt(&resynced.troubles);
     match format {
-        Format::Text => print(&text(&report))?,
-        Format::Json => print_json(&report)?,
+        Format::Text => print(&text(&resynced.report))?,
+        Format::Json => print_json(&resynced)?,
     }
-    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if resynced.report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn text(report: &Report) -> String {
@@ -58,6 +60,7 @@ mod tests {
         super::documented::{assert_documented, pretty},
         *,
     };
+    use crate::control::Resynced;
 
     fn report(done: usize, failures: &[&str], failed: usize) -> Report {
         Report {
@@ -78,7 +81,9 @@ mod tests {
             repairs: vec!["bind 10.96.0.10".to_owned()],
             ..report(3, &["add virtual server TCP 10.96.0.10:80 mh: no such scheduler (ENOENT)"], 1)
         };
-        assert_documented("resync", &pretty(&report));
+        let troubles =
+            vec!["API server: services not watched for 42 s: the server is out of reach".to_owned()];
+        assert_documented("resync", &pretty(&Resynced { report, troubles }));
     }
 
     #[test]

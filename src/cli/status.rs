@@ -11,8 +11,9 @@ use anyhow::bail;
 use super::{
     Format,
     output::{print, print_json},
+    question::ask,
 };
-use crate::control::{Request, Response, ask};
+use crate::control::{Request, Response};
 
 /// Prints how the daemon stands.
 pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {

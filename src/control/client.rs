@@ -2,9 +2,14 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    os::unix::net::UnixStream,
+    os::{fd::AsFd as _, unix::net::UnixStream},
     path::{Path, PathBuf},
     time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
 use super::{Request, Response};
@@ -15,6 +20,9 @@ const RESYNC_PATIENCE: Duration = Duration::from_secs(120);
 const STATUS_PATIENCE: Duration = Duration::from_secs(20);
 /// How long it may take to name the Services of addresses: who asks can do without.
 const HOLDERS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long nothing is said of a daemon that does not answer yet.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// The longest answer, in bytes. To clear a table of a hundred thousand Services is a plan of some 100 MB; what is
 /// longer comes from no daemon.
@@ -68,8 +76,13 @@ pub enum AskError {
 
 /// Asks the daemon and waits for its answer, which is never [`Response::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Response, AskError> {
+    ask_aloud(path, request, |_| {})
+}
+
+/// The same; where the answer does not come within some seconds, `waits` is told how long it is waited for at most.
+pub fn ask_aloud(path: &Path, request: &Request, waits: impl FnOnce(Duration)) -> Result<Response, AskError> {
     let path = path.to_owned();
-    match exchange(&path, request) {
+    match exchange(&path, request, waits) {
         Ok(line) => match Response::decode(line.as_bytes()) {
             Ok(Response::Error(reason)) => Err(AskError::Refused(reason)),
             Ok(response) => Ok(response),
@@ -83,10 +96,10 @@ pub fn ask(path: &Path, request: &Request) -> Result<Response, AskError> {
     }
 }
 
-fn exchange(path: &Path, request: &Request) -> io::Result<String> {
+fn exchange(path: &Path, request: &Request, waits: impl FnOnce(Duration)) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(patience(request)))?;
-    stream.set_write_timeout(Some(patience(request)))?;
+    let patience = patience(request);
+    stream.set_write_timeout(Some(patience))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     match stream.write_all(&line) {
@@ -94,7 +107,22 @@ fn exchange(path: &Path, request: &Request) -> io::Result<String> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         written => written?,
     }
+    let silence = SILENCE.min(patience);
+    if patience > silence && !has_begun(&stream, silence)? {
+        waits(patience);
+    }
+    stream.set_read_timeout(Some(patience.saturating_sub(silence).max(silence)))?;
     read_answer(stream, LONGEST_ANSWER)
+}
+
+/// Whether anything of the answer comes within this time.
+fn has_begun(stream: &UnixStream, within: Duration) -> io::Result<bool> {
+    let within = PollTimeout::try_from(within).unwrap_or(PollTimeout::MAX);
+    match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], within) {
+        Ok(0) | Err(Errno::EINTR) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Reads one line of fewer than so many bytes.

@@ -54,15 +54,16 @@ fn status() -> Status {
     Status { daemon: about, programmed, advice: vec![advice] }
 }
 
-fn report() -> Report {
-    Report {
+fn resynced() -> Resynced {
+    let report = Report {
         full: true,
         done: 12,
         failures: vec!["a\nb".to_owned()],
         failed: 1,
         took: Duration::from_millis(34),
         ..Report::of_nothing(Trigger::Forced)
-    }
+    };
+    Resynced { report, troubles: vec!["a".to_owned()] }
 }
 
 impl Answers for Fixed {
@@ -76,7 +77,7 @@ impl Answers for Fixed {
             }
             Request::LogLevel { set } => Response::LogLevel(format!("{set:?}")),
             Request::Holders => Response::Holders(Vec::new()),
-            Request::Resync => Response::Report(report()),
+            Request::Resync => Response::Resynced(resynced()),
             Request::Status => Response::Status(Box::new(status())),
         }
     }
@@ -111,7 +112,7 @@ fn say(daemon: &Daemon, bytes: &[u8]) -> String {
 fn each_request_gets_its_answer() {
     let daemon = daemon();
     assert_eq!(ask(&daemon.path, &Request::Status).unwrap(), Response::Status(Box::new(status())));
-    assert_eq!(ask(&daemon.path, &Request::Resync).unwrap(), Response::Report(report()));
+    assert_eq!(ask(&daemon.path, &Request::Resync).unwrap(), Response::Resynced(resynced()));
 }
 
 #[test]
@@ -271,6 +272,25 @@ fn an_answer_that_comes_before_the_question_is_heard() {
         assert!(matches!(&refused, AskError::Refused(reason) if reason == "no"), "{refused:?}");
     }
     refuses.join().unwrap();
+}
+
+#[test]
+fn of_a_daemon_that_does_not_answer_for_some_seconds_it_is_said_how_long_it_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (said, heard) = channel();
+    let slow = std::thread::spawn(move || {
+        let mut client = listener.accept().unwrap().0;
+        let waits: Duration = heard.recv().unwrap();
+        client.write_all(b"{\"loglevel\":\"info\"}\n").unwrap();
+        waits
+    });
+    let asked = Instant::now();
+    let answer = ask_aloud(&path, &Request::Resync, |waits| said.send(waits).unwrap()).unwrap();
+    assert_eq!(answer, Response::LogLevel("info".to_owned()));
+    assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert_eq!(slow.join().unwrap(), Duration::from_secs(120));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! What the control socket is answered.
 
 use reconciler::{Handle, Status};
-use watcher::{api::Watches, one_line};
+use watcher::one_line;
 
-use super::{about::About, config_file::Unusable};
+use super::{about::About, config_file::Unusable, troubles::Troubles};
 use crate::{
     advice::Held,
-    control::{self, Answers, Difference, Request, Response},
+    control::{self, Answers, Difference, Request, Response, Resynced},
     logging::{Dial, Level},
 };
 
@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Operator {
     pub(super) about: About,
     pub(super) handle: Handle,
-    pub(super) watches: Watches,
+    pub(super) troubles: Troubles,
     pub(super) advice: Held,
     pub(super) unusable: Unusable,
     pub(super) dial: Dial,
@@ -24,18 +24,19 @@ impl Answers for Operator {
     fn answer(&self, request: Request) -> Response {
         let answer = match request {
             Request::LogLevel { set } => return log_level(&self.dial, set.as_ref()),
-            Request::Diff => self
-                .handle
-                .compare()
-                .map(|plan| Response::Difference(Difference { plan, troubles: self.watches.troubles() })),
+            Request::Diff => self.handle.compare().map(|plan| {
+                Response::Difference(Difference { plan, troubles: self.troubles.of_the_source() })
+            }),
             Request::Explain { service } => self.handle.explain(service).map(|mut explanation| {
-                say_first(self.watches.troubles(), &mut explanation.problems);
+                say_first(self.troubles.of_the_source(), &mut explanation.problems);
                 Response::Explanation(Box::new(explanation))
             }),
             Request::Holders => self.handle.holders().map(Response::Holders).map_err(Into::into),
-            Request::Resync => self.handle.resync().map(Response::Report).map_err(Into::into),
+            Request::Resync => self.handle.resync().map_err(Into::into).map(|report| {
+                Response::Resynced(Resynced { report, troubles: self.troubles.of_the_source() })
+            }),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
-                say_first(self.watches.troubles(), &mut programmed.problems);
+                say_first(self.troubles.all(), &mut programmed.problems);
                 let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
                 Response::Status(Box::new(control::Status { daemon: self.about.now(), programmed, advice }))
             }),

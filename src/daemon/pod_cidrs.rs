@@ -11,9 +11,10 @@ use tokio::{
     time::sleep,
 };
 use tracing::{info, warn};
-use watcher::api::Watches;
 
-use super::{Daemon, Source, about::About, config_file::Unusable, links, operator::log_level};
+use super::{
+    Daemon, Source, about::About, config_file::Unusable, links, operator::log_level, troubles::Troubles,
+};
 use crate::{
     config::LocalMode,
     control::{Answers, Request, Response, Status},
@@ -73,7 +74,7 @@ impl fmt::Display for PodCidrs {
 /// How pods of this node are recognised, and what watches over it. Waits for the Node's pod CIDRs if it goes by
 /// them, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
-    Daemon { settings, source, outbox, unusable, watches, about, control, dial }: &Daemon<'_>,
+    Daemon { settings, source, outbox, unusable, troubles, about, control, dial }: &Daemon<'_>,
 ) -> anyhow::Result<(LocalTraffic, Guard)> {
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), Guard::new(None))),
@@ -82,13 +83,13 @@ pub(super) async fn local_traffic(
             let waiting = Waiting {
                 about: about.clone(),
                 node_name: settings.node_name.clone(),
-                watches: watches.clone(),
+                troubles: troubles.clone(),
                 unusable: Unusable::clone(unusable),
                 dial: dial.clone(),
             };
             let reason = waiting.reason();
             let cidrs = tokio::select! {
-                cidrs = first(source, &settings.node_name, watches) => cidrs?,
+                cidrs = first(source, &settings.node_name, troubles) => cidrs?,
                 () = remind(&reason, *outbox) => future::pending().await,
                 () = control.serve(waiting) => future::pending().await,
             };
@@ -99,16 +100,17 @@ pub(super) async fn local_traffic(
 }
 
 /// The first pod CIDRs that the source tells of.
-async fn first(source: &Source, node_name: &str, watches: &Watches) -> anyhow::Result<PodCidrs> {
+async fn first(source: &Source, node_name: &str, troubles: &Troubles) -> anyhow::Result<PodCidrs> {
     let (found, mut cidrs) = mpsc::channel(1);
     let send = |change| {
+        troubles.node.hear(&change);
         if let Some(cidrs) = PodCidrs::told_by(&change) {
             // Full: there are some already.
             _ = found.try_send(cidrs);
         }
     };
     tokio::select! {
-        error = source.follow_node(node_name, watches, send) => Err(error),
+        error = source.follow_node(node_name, &troubles.watches, send) => Err(error),
         Some(cidrs) = cidrs.recv() => Ok(cidrs),
     }
 }
@@ -129,7 +131,7 @@ async fn remind(reason: &str, outbox: Option<&Outbox>) {
 struct Waiting {
     about: About,
     node_name: String,
-    watches: Watches,
+    troubles: Troubles,
     unusable: Unusable,
     dial: Dial,
 }
@@ -146,7 +148,7 @@ impl Waiting {
 
 impl Answers for Waiting {
     fn answer(&self, request: Request) -> Response {
-        let problems: Vec<_> = [self.reason()].into_iter().chain(self.watches.troubles()).collect();
+        let problems: Vec<_> = [self.reason()].into_iter().chain(self.troubles.all()).collect();
         match request {
             Request::LogLevel { set } => log_level(&self.dial, set.as_ref()),
             Request::Diff | Request::Explain { .. } | Request::Holders | Request::Resync => {

@@ -15,7 +15,7 @@ use tokio::{
 };
 use watcher::{Kernel, Observed, Ownership, Plan, Scope, api::Watches, diff};
 
-use super::{links, node, operator::say_first, pod_cidrs::PodCidrs, source::Source};
+use super::{known_node::no_node, links, node, operator::say_first, pod_cidrs::PodCidrs, source::Source};
 use crate::{
     config::{self, LocalMode, Settings},
     preflight,
@@ -74,13 +74,7 @@ impl<'a> WithoutDaemon<'a> {
     pub fn doubts(&self) -> Option<String> {
         // Manifests need no Node.
         let has_none = !self.told.node && matches!(self.settings.source, config::Source::Api { .. });
-        let node_name = &self.settings.node_name;
-        has_none.then(|| {
-            format!(
-                "there is no Node {node_name}, without which NodePorts and zones may be wrong: is \
-                     --hostname-override right?"
-            )
-        })
+        has_none.then(|| no_node(&self.settings.node_name))
     }
 
     fn kernel(&self) -> anyhow::Result<Kernel> {

@@ -43,6 +43,8 @@ impl Cause {
     pub const NO_CONTROL_SOCKET: Self = Self::warning("NoControlSocket", "LookAtNode");
     /// The Node has no pod CIDRs, and the proxy waits for them.
     pub const NO_POD_CIDRS: Self = Self::warning("NoPodCIDRs", "StartKubeProxy");
+    /// There is no Node of the name that the proxy goes by.
+    pub const NO_SUCH_NODE: Self = Self::warning("NoSuchNode", "LookAtNode");
     /// Something else had changed what was programmed, and it was repaired.
     pub const FOREIGN_CHANGE: Self = Self::warning("ForeignChangeRepaired", "SyncProxyRules");
     /// A Service's health check port cannot be opened.

@@ -13,6 +13,8 @@ pub(super) enum Question {
     Healthz,
     /// Does the proxy work?
     Livez,
+    /// Does it, and has it come so far that it can replace another one?
+    Readyz,
 }
 
 /// The answer.

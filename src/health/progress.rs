@@ -67,6 +67,11 @@ impl Progress {
         [self.unsynced, self.deaf].into_iter().flatten().min().filter(|_| self.started)
     }
 
+    /// Whether a sync could once be compared and carried out.
+    pub(super) fn has_completed(&self) -> bool {
+        self.updated.is_some()
+    }
+
     /// When a sync last could be compared, if any has ended at all.
     pub(super) fn updated(&self) -> Option<GoTime> {
         self.started.then_some(GoTime(self.updated))

@@ -139,6 +139,26 @@ async fn a_first_sync_may_take_as_long_as_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_proxy_is_ready_from_its_first_sync_on_that_could_be_carried_out_for_as_long_as_it_works() {
+    let proxy = Proxy::new(UnknownNode::NotEligible);
+    let ready = || proxy.ask("/readyz").0;
+    assert_eq!(ready(), 503, "the API server has said nothing");
+    proxy.changes();
+    assert_eq!(ready(), 503, "nothing is programmed");
+    proxy.syncs(false);
+    assert_eq!(ready(), 503, "the kernel could not be read");
+    proxy.syncs(true);
+    assert_eq!(ready(), 200, "whatever becomes of the Node: load balancers ask /healthz");
+    advance(TOO_LONG * 10).await;
+    assert_eq!(ready(), 200, "nothing has changed");
+    proxy.changes();
+    advance(TOO_LONG).await;
+    assert_eq!((ready(), proxy.answers()), (503, (503, 503)));
+    let (_, said) = Proxy::new(UnknownNode::Eligible).ask("/readyz");
+    assert_eq!((&said["healthy"], &said["lastUpdated"]), (&false.into(), &"0001-01-01T00:00:00Z".into()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kernel_that_could_never_be_read_makes_the_proxy_unhealthy() {
     let proxy = Proxy::new(UnknownNode::Eligible);
     proxy.changes();

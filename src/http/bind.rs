@@ -36,7 +36,7 @@ pub(crate) fn is_taken(error: &io::Error) -> bool {
 }
 
 /// Shows pages at an address, until the future is dropped. As long as the address cannot be had it is tried again
-/// every five seconds; `tell` hears of it once, and so does the log. Returns only with `hard_fail`
+/// every five seconds; `tell` hears of it once, and when it is over, and so does the log. Returns only with `hard_fail`
 /// (`bindAddressHardFail`), at the first failure. Without an address nothing is shown.
 ///
 /// A kube-proxy whose pod is on its way out has the port for some seconds yet, and traffic must not wait for that.
@@ -45,30 +45,31 @@ pub async fn keep_listening(
     address: Option<SocketAddr>,
     hard_fail: bool,
     pages: Arc<impl Pages>,
-    tell: impl FnOnce(&CannotListen),
+    mut tell: impl FnMut(Result<(), &CannotListen>),
 ) -> CannotListen {
     let Some(address) = address else { return future::pending().await };
-    let mut tell = Some(tell);
+    let mut told = false;
     let listener = loop {
         let source = match listen(address) {
             Ok(listener) => break listener,
             Err(source) => source,
         };
         let failure = CannotListen { what, address, source };
-        match tell.take() {
-            Some(tell) => {
-                tell(&failure);
-                if hard_fail {
-                    return failure;
-                }
-                let reason = &failure.source;
-                warn!(%reason, "{failure}; it is tried again every {} seconds", RETRY.as_secs());
+        let reason = &failure.source;
+        if told {
+            debug!(%reason, "{failure}");
+        } else {
+            told = true;
+            tell(Err(&failure));
+            if hard_fail {
+                return failure;
             }
-            None => debug!(reason = %failure.source, "{failure}"),
+            warn!(%reason, "{failure}; it is tried again every {} seconds", RETRY.as_secs());
         }
         sleep(RETRY).await;
     };
-    if tell.is_none() {
+    if told {
+        tell(Ok(()));
         info!(%address, "listening for {what} at last");
     }
     // On a task of its own: who waits for this may be busy with ten thousand Services, and a probe waits a second.
@@ -112,10 +113,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_port_that_is_taken_is_told_of_once_and_had_when_it_is_free() {
+    async fn a_port_that_is_taken_is_told_of_once_and_had_when_it_is_free_and_that_is_told_too() {
         let (taken, address) = taken();
         let told = RefCell::new(Vec::new());
-        let tell = |failure: &CannotListen| told.borrow_mut().push(failure.to_string());
+        let tell = |had: Result<(), &CannotListen>| told.borrow_mut().push(had.map_err(ToString::to_string));
         let serving = keep_listening("health checks", Some(address), false, Arc::new(Nothing), tell);
         let client = async {
             sleep(RETRY * 10).await;
@@ -132,7 +133,7 @@ mod tests {
         };
         assert!(waited <= RETRY * 2, "{waited:?}");
         let expected = format!("cannot listen at {address} for health checks (is kube-proxy still running?)");
-        assert_eq!(*told.borrow(), [expected]);
+        assert_eq!(*told.borrow(), [Err(expected), Ok(())]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 //! How many connections conntrack may hold, and for how long.
 
+use tracing::warn;
+
 use super::{Error, Sysctl};
 use crate::config::ConntrackSettings;
 
@@ -41,7 +43,12 @@ impl Sysctl {
     }
 
     fn set_size(&self, entries: u32) -> Result<(), Error> {
+        let found = self.read(MAX)?;
         self.set_if_allowed(MAX, &entries.to_string())?;
+        // As upstream does it. Whoever has raised it by hand, for want of room perhaps, is to know.
+        if found.parse().is_ok_and(|found: u32| found > entries) && self.read(MAX)? != found {
+            warn!("{MAX} was lowered from {found} to {entries}: by conntrack.min it stays larger");
+        }
         let buckets = entries / ENTRIES_PER_BUCKET;
         if self.read(BUCKETS)?.parse().is_ok_and(|found: u32| found >= buckets) {
             return Ok(());
@@ -141,6 +148,29 @@ mod tests {
         Sysctl::at(root.path()).set_conntrack(&ConntrackSettings { min: 131_072, ..settings }).unwrap();
         let now = values(root.path());
         assert_eq!([&now[0], &now[1]], ["131072", "65536\n"], "the maximum is lowered, as upstream does it");
+    }
+
+    /// What is logged where the table has room for so many, and is to have it for 131072.
+    fn logged(found: &str) -> String {
+        let root = tree("0-3\n");
+        fs::write(root.path().join("proc/sys/net/netfilter/nf_conntrack_max"), found).unwrap();
+        let settings = ConntrackSettings { max_per_core: 32_768, min: 131_072, ..NOTHING };
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.reopen().unwrap());
+        tracing::subscriber::with_default(subscriber.finish(), || {
+            Sysctl::at(root.path()).set_conntrack(&settings).unwrap();
+        });
+        fs::read_to_string(log.path()).unwrap()
+    }
+
+    #[test]
+    fn a_table_that_becomes_smaller_is_a_warning() {
+        let log = logged("300000\n");
+        assert!(log.contains(" WARN "), "{log}");
+        let lowered = "net.netfilter.nf_conntrack_max was lowered from 300000 to 131072";
+        assert!(log.contains(lowered), "{log}");
+        let log = logged("100000\n");
+        assert!(log.contains(" INFO ") && !log.contains(" WARN "), "{log}");
     }
 
     #[test]

@@ -177,6 +177,10 @@ pub struct Status {
     pub last_sync: Option<LastSync>,
     /// The last sync that changed something.
     pub last_change: Option<LastSync>,
+    /// The last sync that repaired what something else had changed.
+    pub last_repair: Option<LastSync>,
+    /// How many operations have repaired something, in all syncs.
+    pub repaired: usize,
     /// The last sync that looked at the whole kernel. What something else has changed since is not known.
     pub last_full_sync: Option<LastSync>,
 }

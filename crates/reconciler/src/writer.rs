@@ -50,6 +50,8 @@ pub fn start(
         awaiting_in_use: Vec::new(),
         last: None,
         last_change: None,
+        last_repair: None,
+        repaired: 0,
         last_full: None,
         course: Course::begin(Instant::now()),
         journal: Journal::default(),
@@ -74,6 +76,9 @@ struct Writer {
     awaiting_in_use: Vec<Sender<InUse>>,
     last: Option<(Report, Instant)>,
     last_change: Option<(Report, Instant)>,
+    last_repair: Option<(Report, Instant)>,
+    /// How many operations have repaired something.
+    repaired: usize,
     last_full: Option<(Report, Instant)>,
     course: Course,
     journal: Journal,
@@ -201,6 +206,10 @@ impl Writer {
         if ended.0.done > 0 {
             self.last_change = Some(ended.clone());
         }
+        self.repaired += tally.repairs.values().sum::<usize>();
+        if ended.0.first_repair().is_some() {
+            self.last_repair = Some(ended.clone());
+        }
         if full {
             self.last_full = Some(ended.clone());
         }
@@ -264,6 +273,8 @@ impl Writer {
             problems: problems(state, self.reconciler.ours(), self.last_full.is_some()),
             last_sync: self.last.as_ref().map(last_sync),
             last_change: self.last_change.as_ref().map(last_sync),
+            last_repair: self.last_repair.as_ref().map(last_sync),
+            repaired: self.repaired,
             last_full_sync: self.last_full.as_ref().map(last_sync),
         }
     }

@@ -28,6 +28,9 @@ pub(crate) struct Records {
     interned: Interned,
 }
 
+/// How many Services of the same name in other namespaces are named.
+const MOST_NAMESAKES: usize = 5;
+
 impl Records {
     /// No Service, no slice, an unknown node.
     pub(crate) fn new(options: Options) -> Self {
@@ -204,7 +207,26 @@ impl Records {
     ) -> Explanation {
         let unknown = Record::default();
         let record = self.services.get(service).map_or(&unknown, |record| record);
-        record.explain(service, &self.node, &self.options, &self.cluster_ips, holder)
+        let mut explanation = record.explain(service, &self.node, &self.options, &self.cluster_ips, holder);
+        if record.service.is_none() {
+            explanation.problems.extend(self.mistaken(service));
+        }
+        explanation
+    }
+
+    /// What of the name of a Service that is not known is wrong, perhaps: `svc/web` is easily typed.
+    fn mistaken(&self, unknown: &ObjectName) -> Vec<String> {
+        let services = self.services.iter().filter(|(_, record)| record.service.is_some());
+        let known = || services.clone().map(|(name, _)| name);
+        let ObjectName { namespace, name } = unknown;
+        let mut namesakes: Vec<_> = known().filter(|it| it.name == *name).map(ToString::to_string).collect();
+        namesakes.sort_unstable();
+        namesakes.truncate(MOST_NAMESAKES);
+        let namespace = (!known().any(|it| it.namespace == *namespace))
+            .then(|| format!("no Service of the namespace {namespace} is known"));
+        let namesakes =
+            (!namesakes.is_empty()).then(|| format!("Services of this name: {}", namesakes.join(", ")));
+        namespace.into_iter().chain(namesakes).collect()
     }
 
     /// The configuration that is the same for every Service.

@@ -222,6 +222,21 @@ fn a_service_that_is_not_served_says_why() {
 }
 
 #[test]
+fn a_name_that_is_not_known_is_told_apart_from_a_namespace_that_is_not_and_namesakes_are_named() {
+    let mut state = state();
+    for namespace in ["default", "shop", "b", "c", "d", "e"] {
+        let name = format!("{namespace}/web").parse().unwrap();
+        state.apply(Change::ApplyService(Service { name, ..web() }));
+    }
+    let problems = |name: &str| state.explain(&name.parse().unwrap()).problems;
+    let namesakes = "Services of this name: b/web, c/web, d/web, default/web, e/web";
+    assert_eq!(problems("svc/web"), ["no Service of the namespace svc is known", namesakes]);
+    assert_eq!(problems("svc/other"), ["no Service of the namespace svc is known"]);
+    assert_eq!(problems("default/other"), [""; 0]);
+    assert_eq!(problems("shop/web"), [""; 0]);
+}
+
+#[test]
 fn what_is_wrong_with_a_service_and_its_slices_is_told_with_the_object() {
     let bad = Service {
         external_ips: ips(&["127.0.0.1"]),

@@ -100,6 +100,8 @@ fn programmed() -> reconciler::Status {
         problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
         last_sync: Some(LastSync { report: failed.clone(), age: seconds(3.25) }),
         last_change: Some(LastSync { report: changed, age: seconds(725.0) }),
+        last_repair: Some(LastSync { report: failed.clone(), age: seconds(3.25) }),
+        repaired: 9,
         last_full_sync: Some(LastSync { report: failed, age: seconds(3.25) }),
     }
 }

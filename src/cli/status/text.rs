@@ -13,9 +13,7 @@ use crate::{
     control::{About, Kernel, Source, Status},
 };
 
-/// The most repairs of the last sync that are printed: a flushed ruleset is thousands of them.
-const FIRST_REPAIRS: usize = 5;
-/// The most operations that are printed of the last sync that did something: the first one of all does ten
+/// The most operations that are printed of the last sync that did or repaired something: the first one of all does ten
 /// thousands.
 const FIRST_OPERATIONS: usize = 5;
 /// The most draining real servers that are printed: a rollout can have hundreds.
@@ -25,7 +23,7 @@ pub(super) fn text(status: &Status) -> String {
     let Status { daemon, programmed, advice } = status;
     let mut lines = Lines::default();
     lines.daemon(daemon);
-    lines.programmed(programmed);
+    lines.programmed(programmed, daemon);
     lines.source(&daemon.source);
     if let Some(kernel) = &daemon.kernel {
         lines.kernel(kernel);
@@ -48,16 +46,16 @@ impl Lines {
         self.line("kube-ipvs", &format!("{version} on {node} for {}", Time(*uptime)));
     }
 
-    fn programmed(&mut self, status: &reconciler::Status) {
-        self.line("synced", &synced(status));
-        self.line("virtual servers", &status.virtual_servers.to_string());
-        self.line("real servers", &status.real_servers.to_string());
-        self.line("VIPs", &status.vips.to_string());
-        self.draining(status);
+    fn programmed(&mut self, status: &reconciler::Status, daemon: &About) {
+        self.line("synced", &synced(status, daemon));
+        self.wanted(status);
         let last_sync = status.last_sync.as_ref();
         self.line("last sync", &last_sync.map_or("none yet".to_owned(), sync));
         if let Some(changed) = &status.last_change {
             self.change(changed);
+        }
+        if let Some(repaired) = &status.last_repair {
+            self.repair(repaired, status.repaired);
         }
         let last_full = status.last_full_sync.as_ref().map_or("none yet".to_owned(), |last| {
             format!("{} ago; `kube-ipvs resync` reads the kernel now", Time(last.age))
@@ -66,6 +64,18 @@ impl Lines {
         if status.scheduler_changes > 0 {
             self.line("schedulers", &format!("{} still to be changed", status.scheduler_changes));
         }
+    }
+
+    /// How much there is to be. Zeros would be taken for what the kernel has.
+    fn wanted(&mut self, status: &reconciler::Status) {
+        if status.standing == Standing::NotListed {
+            let words = "not known yet; what was programmed before stays: `kube-ipvs list` shows it";
+            return self.line("virtual servers", words);
+        }
+        self.line("virtual servers", &status.virtual_servers.to_string());
+        self.line("real servers", &status.real_servers.to_string());
+        self.line("VIPs", &status.vips.to_string());
+        self.draining(status);
     }
 
     fn draining(&mut self, status: &reconciler::Status) {
@@ -93,6 +103,23 @@ impl Lines {
             self.line("", operation);
         }
         self.and_more(report.done, listed.len());
+    }
+
+    /// What the last sync that repaired something repaired, and how much there was since the start.
+    fn repair(&mut self, LastSync { report, age }: &LastSync, all: usize) {
+        let noun = if all == 1 { "operation" } else { "operations" };
+        let when = format!("{} ago, {}", Time(*age), cause(report.trigger));
+        self.line(
+            "last repair",
+            &format!("{when}; since the start {all} {noun} on what something else had changed"),
+        );
+        let listed = report.repairs.iter().take(FIRST_OPERATIONS);
+        for repair in listed.clone() {
+            self.line("", repair);
+        }
+        if report.repairs.len() > listed.len() {
+            self.line("", "and more");
+        }
     }
 
     /// How many there are beside those that were printed.
@@ -149,9 +176,6 @@ impl Lines {
     }
 
     fn troubles(&mut self, status: &reconciler::Status, advice: &[Advice]) {
-        for repair in status.last_sync.iter().flat_map(|last| &last.report.repairs).take(FIRST_REPAIRS) {
-            self.line("repaired", repair);
-        }
         for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
             self.line("failed", failure);
         }
@@ -169,7 +193,7 @@ impl Lines {
 }
 
 /// Whether, since when, and if not, why not.
-fn synced(status: &reconciler::Status) -> String {
+fn synced(status: &reconciler::Status, daemon: &About) -> String {
     let time = Time(status.standing_for);
     match status.standing {
         // Of IPVS nobody is told: what something else has changed since is found by the next look.
@@ -179,7 +203,18 @@ fn synced(status: &reconciler::Status) -> String {
         }
         Standing::Behind => format!("no, a change waits for {time}"),
         Standing::Failing => format!("no, something fails for {time}"),
+        Standing::NotListed if waits_for_node(&daemon.source) => {
+            format!("no, waiting for the Node {} and its IPs for {time}", daemon.node)
+        }
         Standing::NotListed => format!("no, Services and EndpointSlices are not listed yet, for {time}"),
+    }
+}
+
+/// Services are not asked for before the Node is known, or has not been for half a minute.
+fn waits_for_node(source: &Source) -> bool {
+    match source {
+        Source::ApiServer { watches, .. } => !watches.iter().any(|watch| watch.resource == "services"),
+        Source::Manifests { .. } => false,
     }
 }
 

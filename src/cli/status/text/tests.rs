@@ -19,6 +19,13 @@ last change:     12 min 5 s ago, after a change: add virtual server (1), add rea
                  add virtual server TCP 10.96.0.10:80 rr
                  add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1
                  and 2 more
+last repair:     3.2 s ago, for the period; since the start 9 operations on what something else had changed
+                 bind 10.96.0.1
+                 bind 10.96.0.2
+                 bind 10.96.0.3
+                 bind 10.96.0.4
+                 bind 10.96.0.5
+                 and more
 last full look:  3.2 s ago; `kube-ipvs resync` reads the kernel now
 schedulers:      240 still to be changed
 API server:      10.0.0.1:6443
@@ -27,11 +34,6 @@ API server:      10.0.0.1:6443
                  services watched for 10 min 0 s; last failure 10 min 1 s ago: the server answered 503 Service Unavailable
 kernel:          5.4.0-216-generic, IPVS 1.2.1; IPv4 and IPv6; VIPs as addresses; scheduler rr
 kernel lacks:    sets of intervals of concatenations (nft_set_pipapo, Linux 5.6), IPv4
-repaired:        bind 10.96.0.1
-repaired:        bind 10.96.0.2
-repaired:        bind 10.96.0.3
-repaired:        bind 10.96.0.4
-repaired:        bind 10.96.0.5
 failed:          add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)
 problem:         default/web: spec.ports[1] is wrong
 warning:         it drops; remedy: open it
@@ -46,10 +48,7 @@ note:            IPVS forgets idle connections; remedy: keepalives
     let expected = "\
 kube-ipvs:       0.1.0 on node-1 for 3 h 12 min
 synced:          no, Services and EndpointSlices are not listed yet, for 0.0 s
-virtual servers: 0
-real servers:    0
-VIPs:            0
-draining:        0
+virtual servers: not known yet; what was programmed before stays: `kube-ipvs list` shows it
 last sync:       none yet
 last full look:  none yet
 manifests:       /etc/services
@@ -59,9 +58,10 @@ manifests:       /etc/services
 
 #[test]
 fn synced_has_the_answer_as_its_first_word() {
+    let daemon = sample::status().daemon;
     let said = |standing| {
         let standing_for = Duration::from_secs(7_500);
-        synced(&reconciler::Status { standing, standing_for, ..reconciler::Status::default() })
+        synced(&reconciler::Status { standing, standing_for, ..reconciler::Status::default() }, &daemon)
     };
     assert_eq!(said(Standing::Synced), "yes, for 2 h 5 min as of the last full look");
     assert_eq!(said(Standing::Behind), "no, a change waits for 2 h 5 min");
@@ -71,7 +71,19 @@ fn synced_has_the_answer_as_its_first_word() {
         scheduler_changes: 240,
         ..reconciler::Status::default()
     };
-    assert_eq!(synced(&step), "no, schedulers are being changed for 3.0 s");
+    assert_eq!(synced(&step, &daemon), "no, schedulers are being changed for 3.0 s");
+}
+
+#[test]
+fn before_services_are_asked_for_it_is_the_node_that_is_waited_for() {
+    let mut daemon = sample::status().daemon;
+    let Source::ApiServer { watches, .. } = &mut daemon.source else { panic!("{:?}", daemon.source) };
+    watches.retain(|watch| watch.resource == "nodes");
+    let status =
+        reconciler::Status { standing_for: Duration::from_secs(12), ..reconciler::Status::default() };
+    assert_eq!(synced(&status, &daemon), "no, waiting for the Node node-1 and its IPs for 12 s");
+    let daemon = sample::status().daemon;
+    assert_eq!(synced(&status, &daemon), "no, Services and EndpointSlices are not listed yet, for 12 s");
 }
 
 #[test]
