@@ -61,16 +61,13 @@ fn cargo_deny() -> anyhow::Result<PathBuf> {
 
 /// `cargo test`: all tests that are not ignored, documentation examples among them.
 pub(super) fn tests(names: &[String]) -> Report {
-    let cargo_test = |which: &[&str]| {
-        let mut cargo = cargo();
-        cargo.arg("test").args(which).args(["--no-fail-fast", "--", "--show-output"]).args(names);
-        run(&mut cargo).unwrap_or_else(|error| Report::failure(format!("{error:#}")))
-    };
-    let mut report = cargo_test(&["--workspace"]);
-    // What nobody has who does not ask for it. As a part of the whole workspace, so that most dependencies
-    // keep their features and are not compiled again.
-    report.extend(cargo_test(&["--workspace", "--lib", "--features", "kube-ipvs/otlp", "logging::otlp"]));
-    report
+    let mut cargo = cargo();
+    // With the feature `otlp`, which is off by default and only adds to the log: a second run without it would
+    // compile most dependencies again. The programs of the other tiers are without it.
+    cargo
+        .args(["test", "--workspace", "--all-features", "--no-fail-fast", "--", "--show-output"])
+        .args(names);
+    run(&mut cargo).unwrap_or_else(|error| Report::failure(format!("{error:#}")))
 }
 
 /// Runs a command that runs test binaries, and reads their results out of what it prints.
