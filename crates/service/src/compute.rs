@@ -13,7 +13,9 @@ use crate::{
     endpoints::{PortEndpoint, endpoints_of},
     external_addresses::ExternalAddresses,
     frontend::{Frontend, frontends},
+    limits::{MOST_OF_A_VIRTUAL_SERVER, Room},
     slice::{KnownSlice, Traits},
+    source_ranges::SourceRanges,
     this_node::ThisNode,
 };
 
@@ -30,15 +32,17 @@ impl DesiredService {
             return None;
         }
         let external = ExternalAddresses::of(service, node, options, cluster_ips);
-        let mut parts = Parts::of(service, slices, node, options);
-        for siblings in
-            frontends(service, &external, node).chunk_by(|a, b| a.endpoint_key() == b.endpoint_key())
-        {
+        let balance = Balance::of(service, slices, node, options);
+        let mut room = Room::of(slices, balance.scheduler);
+        let frontends = frontends(service, &external, node, &mut room);
+        let sources = SourceRanges::of(service, node, &frontends);
+        let mut parts = Parts::of(service, node, options, balance, sources);
+        for siblings in frontends.chunk_by(|a, b| a.endpoint_key() == b.endpoint_key()) {
             let [one, ..] = siblings else { continue };
             let endpoints = endpoints_of(service, one.port, one.family(), slices, node.zone());
             parts.add(siblings, &endpoints);
         }
-        Some(parts.finish(external.refused))
+        Some(parts.finish(external.refused, room.problems))
     }
 }
 
@@ -48,6 +52,7 @@ struct Parts<'a> {
     node: &'a ThisNode,
     options: &'a Options,
     balance: Balance,
+    sources: SourceRanges,
     virtual_servers: Vec<DesiredVirtualServer>,
     vips: Vec<IpAddr>,
     shared_elements: Vec<Element>,
@@ -56,12 +61,19 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(service: &'a Service, slices: &[KnownSlice], node: &'a ThisNode, options: &'a Options) -> Self {
+    fn of(
+        service: &'a Service,
+        node: &'a ThisNode,
+        options: &'a Options,
+        balance: Balance,
+        sources: SourceRanges,
+    ) -> Self {
         Self {
             service,
             node,
             options,
-            balance: Balance::of(service, slices, node, options),
+            balance,
+            sources,
             virtual_servers: Vec::new(),
             vips: Vec::new(),
             shared_elements: Vec::new(),
@@ -84,7 +96,8 @@ impl<'a> Parts<'a> {
                 self.without_local_endpoint.push(WithoutLocalEndpoint { traffic, family });
             }
             let choice = Choice::decide(endpoints, one.traffic(), policy);
-            let used: Vec<_> = endpoints.iter().filter(|endpoint| choice.uses(endpoint)).collect();
+            let used = endpoints.iter().filter(|endpoint| choice.uses(endpoint));
+            let used: Vec<_> = used.take(MOST_OF_A_VIRTUAL_SERVER).collect();
             self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(one.port, endpoint)));
 
             let real_servers: Vec<_> = used.into_iter().map(|it| self.real_server(it)).collect();
@@ -105,7 +118,7 @@ impl<'a> Parts<'a> {
             config: self.configuration(frontend.address),
             real_servers,
             element: frontend.element(policy),
-            allowed_sources: frontend.allowed_sources(self.service, self.node),
+            allowed_sources: self.sources.allowed(frontend),
             kind: frontend.kind,
         });
     }
@@ -129,7 +142,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    fn finish(mut self, refused: Vec<Refused>) -> DesiredService {
+    fn finish(mut self, refused: Vec<Refused>, too_much: Vec<String>) -> DesiredService {
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
         let health_check = HealthCheck::of(self.service, self.options, self.ready_here);
         self.shared_elements
@@ -141,7 +154,7 @@ impl<'a> Parts<'a> {
             health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
             refused: sorted_once(refused),
-            problems: self.balance.problems.into(),
+            problems: self.balance.problems.into_iter().chain(too_much).chain(self.sources.problem).collect(),
         }
     }
 }

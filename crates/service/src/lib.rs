@@ -41,6 +41,7 @@ mod external_addresses;
 mod frontend;
 mod health;
 mod input;
+mod limits;
 mod name;
 mod options;
 mod record;
@@ -68,6 +69,10 @@ pub use external_addresses::{Refusal, Refused, Special};
 pub use frontend::AddressKind;
 pub use input::{
     Endpoint, EndpointPort, EndpointSlice, Node, Service, ServiceKind, ServicePort, TrafficPolicy,
+};
+pub use limits::{
+    MOST_ALLOWED_SOURCES, MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH,
+    MOST_VIRTUAL_SERVERS,
 };
 pub use name::{InvalidName, ObjectName};
 pub use options::{ExternalIps, NodePortAddresses, Options};
