@@ -42,6 +42,7 @@ mod frontend;
 mod health;
 mod input;
 mod limits;
+mod lost;
 mod name;
 mod options;
 mod record;
@@ -74,6 +75,7 @@ pub use limits::{
     MOST_ALLOWED_SOURCES, MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH,
     MOST_VIRTUAL_SERVERS,
 };
+pub use lost::Lost;
 pub use name::{InvalidName, ObjectName};
 pub use options::{ExternalIps, NodePortAddresses, Options};
 pub use state::State;
