@@ -30,8 +30,14 @@ impl Owners {
         if let Some(more @ 1..) = news.len().checked_sub(MOST_LOGGED) {
             warn!("and {more} more addresses that Services ask for and do not get");
         }
-        // Whoever read the objects has logged what is wrong with them.
-        news.extend(self.complaints.news(state));
+        let complaints = self.complaints.news(state);
+        // Whoever read the objects has logged what is wrong with them, but not what cannot be done here.
+        let is_of_state = |Notice { service, text, .. }: &&Notice| {
+            state.desired(service).is_some_and(|desired| desired.problems.contains(text))
+        };
+        let unlogged = complaints.iter().filter(is_of_state).take(MOST_LOGGED);
+        unlogged.for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
+        news.extend(complaints);
         news.into_iter().for_each(&self.notices);
     }
 }
