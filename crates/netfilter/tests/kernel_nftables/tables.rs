@@ -661,6 +661,20 @@ fn a_hundred_thousand_elements_fit_into_one_transaction() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
+fn one_set_takes_more_than_sixty_thousand_elements() {
+    in_fresh_namespace(|| {
+        let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
+        // ipset's limit is 65,536, if nobody has set another.
+        let elements: Vec<Element> = (0..66_000u32)
+            .map(|n| cluster_ip(&Ipv4Addr::from_bits(0x0a60_0000 + n).to_string(), 80))
+            .collect();
+        netfilter.apply(&[&INSTALL[..], &add(&elements)].concat()).unwrap();
+        assert_eq!(netfilter.observe().unwrap(), both(&elements));
+    });
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
 fn five_thousand_source_ranges_fit_and_one_more_is_one_small_transaction() {
     in_fresh_namespace(|| {
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
