@@ -186,15 +186,16 @@ impl Publisher {
         }
     }
 
-    /// Says all that is due then, until something cannot be said: the rest would hardly fare better.
+    /// Says all that is due then, until the API server does not listen: the rest would hardly fare better.
     async fn round(&mut self, then: Instant) {
         while let Some((about, texts)) = self.topics.due(then) {
-            if self.say(&about, texts).await {
-                self.topics.said(&about);
-            } else {
-                self.topics.failed(&about);
-                self.resume = Instant::now() + PAUSE;
-                break;
+            match self.say(&about, texts).await {
+                Hearing::Done => self.topics.said(&about),
+                Hearing::Later => {
+                    self.topics.failed(&about);
+                    self.resume = Instant::now() + PAUSE;
+                    break;
+                }
             }
         }
         match self.dropped.swap(0, Ordering::Relaxed) {
@@ -203,14 +204,18 @@ impl Publisher {
         }
     }
 
-    /// Whether it is said now, by whomever.
-    async fn say(&self, about: &About, texts: &BTreeSet<String>) -> bool {
+    async fn say(&self, about: &About, texts: &BTreeSet<String>) -> Hearing {
         match timeout(PATIENCE, self.publish(about, texts)).await {
-            Ok(Ok(())) => return true,
-            Ok(Err(error)) => debug!(?about, %error, "no Event"),
-            Err(_) => debug!(?about, "no Event: the API server does not answer"),
+            Ok(Ok(())) => Hearing::Done,
+            Ok(Err(error)) => {
+                debug!(?about, %error, "no Event");
+                Hearing::after(&error)
+            }
+            Err(_) => {
+                debug!(?about, "no Event: the API server does not answer");
+                Hearing::Later
+            }
         }
-        false
     }
 
     async fn publish(&self, (regarding, cause): &About, texts: &BTreeSet<String>) -> kube::Result<()> {
@@ -237,6 +242,29 @@ impl Publisher {
         let only = ListParams::default().fields(&format!("metadata.name={}", service.name)).match_any();
         let found = services.list_metadata(&only).await?;
         Ok(found.items.into_iter().find_map(|object| object.metadata.uid))
+    }
+}
+
+/// What came of saying something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearing {
+    /// It is said now, by whomever; or it is refused, and would be again: as long as a namespace is being deleted, or
+    /// its quota is used up, it takes no Event. That must not keep others from having theirs.
+    Done,
+    /// Nothing is said now: the API server is away, too busy, or does not know who asks.
+    Later,
+}
+
+impl Hearing {
+    fn after(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status)
+                if (400..500).contains(&status.code) && !matches!(status.code, 401 | 408 | 429) =>
+            {
+                Self::Done
+            }
+            _ => Self::Later,
+        }
     }
 }
 

@@ -125,7 +125,7 @@ impl Health {
 
 impl Observer for Health {
     fn heard(&mut self, news: News) {
-        self.progress().heard(news.waits, Instant::now());
+        self.progress().heard(news.pieces, news.waits, Instant::now());
     }
 
     fn synced(&mut self, sync: &Observation<'_>) {

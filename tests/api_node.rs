@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
     core::v1::{Event, Service},
     discovery::v1::EndpointSlice,
@@ -45,6 +45,13 @@ impl Cluster {
             .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
             .unwrap();
         Some(Self { lab, server, namespace })
+    }
+
+    /// The value of a metric.
+    fn metric(&self, name: &str) -> Result<f64> {
+        let page = self.lab.node.get("127.0.0.1:10249".parse()?, "/metrics")?.body;
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(value.with_context(|| format!("{name} is not in\n{page}"))?.parse()?)
     }
 
     fn daemon(&self) -> Daemon {
@@ -280,6 +287,14 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     assert!(refused.contains("have not arrived"), "{refused}");
     cluster.answered_by(&web, &[1, 2]);
     assert_eq!(cluster.table(), before);
+    let [unwatched, heard] =
+        ["kube_ipvs_unwatched_resources", "kube_ipvs_api_server_last_heard_timestamp_seconds"];
+    eventually("watches count as failed", || {
+        ensure!(cluster.metric(unwatched)? > 0.0);
+        Ok(())
+    })
+    .unwrap();
+    assert!(cluster.metric(heard).unwrap() < 1.0, "it was never heard");
 
     // What changed meanwhile is seen afterwards, and nothing else is changed.
     cluster.heal();
@@ -295,6 +310,11 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     let v4 = format!("{}:80", web[0].ip());
     let of_v4 = |table: Vec<String>| table.into_iter().filter(|line| line.contains(&v4)).collect::<Vec<_>>();
     assert_eq!(of_v4(cluster.table()), of_v4(before));
+    eventually("no watch counts as failed", || {
+        ensure!(cluster.metric(unwatched)? < 1.0 && cluster.metric(heard)? > 1.0);
+        Ok(())
+    })
+    .unwrap();
     cluster.server.delete::<Service>(cluster.namespace, "web").unwrap();
 }
 

@@ -18,6 +18,7 @@ enum Mood {
     Takes,
     HasIt,
     Refuses,
+    IsBusy,
     KeepsSilent,
 }
 
@@ -74,6 +75,7 @@ impl Server {
             Mood::Takes => response(StatusCode::CREATED, &event),
             Mood::HasIt => response(StatusCode::CONFLICT, &refusal(409, "AlreadyExists")),
             Mood::Refuses => response(StatusCode::FORBIDDEN, &refusal(403, "Forbidden")),
+            Mood::IsBusy => response(StatusCode::TOO_MANY_REQUESTS, &refusal(429, "TooManyRequests")),
             Mood::KeepsSilent => future::pending().await,
         })
     }
@@ -182,7 +184,7 @@ async fn what_is_found_out_about_the_node_is_one_event_for_each_reason_and_no_mo
 
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_said_is_tried_again_until_it_is() {
-    for mood in [Mood::Refuses, Mood::KeepsSilent] {
+    for mood in [Mood::IsBusy, Mood::KeepsSilent] {
         let server = Server::new(mood);
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
@@ -196,6 +198,19 @@ async fn what_could_not_be_said_is_tried_again_until_it_is() {
         sleep(QUIET * 2).await;
         assert_eq!(server.notes(), [""; 0], "{mood:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_for_good_keeps_nothing_else_from_being_said() {
+    let server = Server::new(Mood::Refuses);
+    let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
+    outbox.post(notice("web", "first"));
+    outbox.post(notice("www", "second"));
+    sleep(SOON).await;
+    assert_eq!(server.notes(), ["first", "second"]);
+    sleep(PAUSE * 2).await;
+    assert_eq!(server.notes(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,9 +33,9 @@ impl Progress {
         self.underway += 1;
     }
 
-    /// News has arrived there. Whether the next sync has to act on it.
-    pub(super) fn heard(&mut self, waits: bool, now: Instant) {
-        self.underway = self.underway.saturating_sub(1);
+    /// So many pieces of news have arrived there. Whether the next sync has to act on them.
+    pub(super) fn heard(&mut self, pieces: usize, waits: bool, now: Instant) {
+        self.underway = self.underway.saturating_sub(pieces);
         self.listens(now);
         if waits {
             self.unsynced.get_or_insert(now);

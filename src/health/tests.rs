@@ -34,7 +34,12 @@ impl Proxy {
 
     /// The writer thread takes in what was sent.
     fn takes_in(&self, waits: bool) {
-        self.0.clone().heard(News { subject: Subject::Services, objects: 1, waits });
+        self.takes_in_together(1, waits);
+    }
+
+    /// So many pieces of it became one while they waited.
+    fn takes_in_together(&self, pieces: usize, waits: bool) {
+        self.0.clone().heard(News { subject: Subject::Services, objects: 1, pieces, waits });
     }
 
     /// A sync ends, of which one operation was refused.
@@ -158,6 +163,17 @@ async fn a_writer_thread_that_hangs_is_noticed_by_the_news_that_it_does_not_take
     advance(TOO_LONG).await;
     assert_eq!(proxy.answers(), (503, 503));
     proxy.takes_in(false);
+    assert_eq!(proxy.answers(), (200, 200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_that_takes_long_is_no_fault_where_all_news_was_taken_in_before_it() {
+    let proxy = Proxy::running();
+    for _ in 0..3 {
+        proxy.0.hear(&node(false));
+    }
+    proxy.takes_in_together(3, false);
+    advance(TOO_LONG).await;
     assert_eq!(proxy.answers(), (200, 200));
 }
 

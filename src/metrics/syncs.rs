@@ -106,7 +106,7 @@ impl Syncs {
 }
 
 impl Observer for Syncs {
-    fn heard(&mut self, News { subject, objects, waits }: News) {
+    fn heard(&mut self, News { subject, objects, waits, .. }: News) {
         match subject {
             Subject::Services => self.services.heard(objects, waits || !self.synced),
             Subject::EndpointSlices => self.endpoints.heard(objects, waits || !self.synced),

@@ -22,6 +22,8 @@ pub struct News {
     pub subject: Subject,
     /// Of how many objects. A list is one piece of news, but the first one comes in parts, and its end is of none.
     pub objects: usize,
+    /// How many pieces the source told, of which only the last counts: what waits for a sync is put together.
+    pub pieces: usize,
     /// Whether both lists are here and the news changes what is wanted, or completes them: the next sync has to act on
     /// it.
     pub waits: bool,

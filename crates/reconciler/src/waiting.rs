@@ -27,6 +27,8 @@ pub(crate) struct Piece {
     pub(crate) subject: Subject,
     /// How many objects were told of, in it and in what it replaced.
     pub(crate) objects: usize,
+    /// How many pieces of news that were, it and what it replaced.
+    pub(crate) pieces: usize,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -61,6 +63,7 @@ impl Waiting {
         if matches!(piece.change, Change::ReplaceServices(_) | Change::ReplaceSlices(_)) {
             for outdated in self.news.extract_if(.., |earlier| earlier.subject == piece.subject) {
                 piece.objects += outdated.objects;
+                piece.pieces += outdated.pieces;
             }
         }
         self.news.push(piece);
@@ -80,7 +83,7 @@ impl Waiting {
 impl Piece {
     fn of(change: Change) -> Self {
         let (subject, objects) = Subject::of(&change);
-        Self { change, subject, objects }
+        Self { change, subject, objects, pieces: 1 }
     }
 
     fn replace(&mut self, mut later: Change) {
@@ -88,9 +91,10 @@ impl Piece {
         if let (Change::ApplySlice(earlier), Change::ApplySlice(later)) = (&self.change, &mut later) {
             later.triggered_at = later.triggered_at.into_iter().chain(earlier.triggered_at).min();
         }
-        let objects = self.objects;
+        let (objects, pieces) = (self.objects, self.pieces);
         *self = Self::of(later);
         self.objects += objects;
+        self.pieces += pieces;
     }
 }
 

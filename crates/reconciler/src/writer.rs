@@ -152,14 +152,14 @@ impl Writer {
         }
     }
 
-    fn change(&mut self, Piece { change, subject, objects }: Piece) {
+    fn change(&mut self, Piece { change, subject, objects, pieces }: Piece) {
         let was_listed = self.is_listed();
         let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
         let touches = self.reconciler.take(change);
         if touches && self.triggered_at.len() < MOST_TRIGGERS {
             self.triggered_at.extend(triggered_at);
         }
-        let news = News { subject, objects, waits: self.is_listed() && (touches || !was_listed) };
+        let news = News { subject, objects, pieces, waits: self.is_listed() && (touches || !was_listed) };
         self.observers.iter_mut().for_each(|observer| observer.heard(news));
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);

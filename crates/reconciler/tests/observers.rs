@@ -75,7 +75,7 @@ fn news_is_counted_and_waits_once_both_lists_are_here() {
     running.tell(Change::ApplySlice(slice_of(1, &["10.244.0.1"])));
     running.tell(Change::ApplyService(web));
     running.settled();
-    let heard = |subject, objects, waits| News { subject, objects, waits };
+    let heard = |subject, objects, waits| News { subject, objects, pieces: 1, waits };
     assert_eq!(
         news.try_iter().collect::<Vec<_>>(),
         [

@@ -42,6 +42,10 @@ impl Weights {
         self.0.is_empty()
     }
 
+    fn iter(&self) -> impl Iterator<Item = Weight> {
+        self.0.iter().map(|(_, weight)| *weight)
+    }
+
     fn of(&self, name: &str) -> Option<Weight> {
         let at = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
         self.0.get(at).map(|(_, weight)| *weight)
@@ -109,11 +113,13 @@ impl Balance {
             }
         }
         balance.problems.extend(useless_weights(asked, slices, balance.scheduler));
-        if let Some(most) = asked.max_connections {
+        let walks = walks_for_long(asked, slices, balance.scheduler);
+        if let Some(most) = asked.max_connections.filter(|_| walks.is_none()) {
             balance.upper_threshold = most.get();
             // More than the upper one would be refused (ERANGE).
             balance.lower_threshold = asked.resume_below.map_or(0, |below| below.get().min(most.get()));
         }
+        balance.problems.extend(walks);
         balance
     }
 }
@@ -135,6 +141,25 @@ fn without(
              resync tries again"
         ),
     }
+}
+
+/// The heaviest endpoint that `wrr` may find full.
+const HEAVIEST_IN_WRR: u16 = 256;
+
+/// A limit that makes `wrr` slow. Where its heavy endpoints are full, it counts down from the largest weight for each
+/// new connection, past all endpoints each time, under a lock (`ip_vs_wrr_schedule` in net/netfilter/ipvs/ip_vs_wrr.c).
+/// With a thousand endpoints and a weight of 65535 that took 198 ms (Linux 7.2), by which any client could keep a
+/// processor of the node busy.
+fn walks_for_long(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
+    asked.max_connections.filter(|_| scheduler == Scheduler::WRR)?;
+    let of_slices = slices.iter().filter_map(|slice| slice.weight);
+    let heaviest = asked.node_weights.iter().chain(asked.zone_weights.iter()).chain(of_slices).max()?;
+    (heaviest.get() > HEAVIEST_IN_WRR).then(|| {
+        format!(
+            "metadata.annotations[kube-ipvs.io/max-connections]: not with the scheduler wrr and a weight of {heaviest}, \
+             only up to {HEAVIEST_IN_WRR}: it would look for an endpoint that is not full for too long"
+        )
+    })
 }
 
 /// Weights that its scheduler never looks at, or a scheduler that makes no sense without (net/netfilter/ipvs/ip_vs_*.c).

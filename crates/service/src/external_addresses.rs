@@ -48,7 +48,7 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Special {
-    /// `0.0.0.0` and `::`.
+    /// `0.0.0.0/8`, "this network" (RFC 1122, section 3.2.1.3), and `::`.
     Unspecified,
     /// `127.0.0.0/8` and `::1`.
     Loopback,
@@ -108,6 +108,7 @@ impl Special {
     /// What an address is to every host, if it is special.
     pub fn of(ip: IpAddr) -> Option<Self> {
         match ip.to_canonical() {
+            IpAddr::V4(v4) if v4.octets()[0] == 0 => Some(Self::Unspecified),
             ip if ip.is_unspecified() => Some(Self::Unspecified),
             ip if ip.is_loopback() => Some(Self::Loopback),
             ip if ip.is_multicast() => Some(Self::Multicast),

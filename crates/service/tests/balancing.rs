@@ -159,6 +159,39 @@ fn where_the_kernel_lacks_the_scheduler_that_of_every_service_serves_and_the_own
 }
 
 #[test]
+fn wrr_has_no_limit_beside_weights_by_which_it_would_look_for_an_endpoint_too_long() {
+    let asked = |scheduler, weight, of_slice: u16| {
+        let balancing = Balancing {
+            node_weights: weights(&[("n1", weight)]),
+            max_connections: NonZero::new(10),
+            resume_below: NonZero::new(5),
+            ..with_scheduler(scheduler)
+        };
+        let slice = EndpointSlice {
+            weight: NonZero::new(of_slice),
+            ..slice("web-1", "web", &[located("10.1.0.1", "n1", "a")])
+        };
+        let state = state_of(&[web(balancing)], &[slice]);
+        let config = config(&state, AT);
+        let real_servers = &state.virtual_server(&tcp(AT)).unwrap().real_servers;
+        let thresholds: Vec<_> =
+            real_servers.iter().map(|it| (it.upper_threshold, it.lower_threshold)).collect();
+        (config.scheduler, thresholds, state.explain(&name("web")).problems)
+    };
+    let limited = vec![(10, 5)];
+    for (weight, of_slice) in [(256, 1), (1, 256)] {
+        assert_eq!(asked(Scheduler::WRR, weight, of_slice), (Scheduler::WRR, limited.clone(), vec![]));
+    }
+    assert_eq!(asked(Scheduler::WLC, 65_535, 1), (Scheduler::WLC, limited, vec![]));
+    for (weight, of_slice) in [(257, 1), (1, 257)] {
+        let (scheduler, thresholds, problems) = asked(Scheduler::WRR, weight, of_slice);
+        assert_eq!((scheduler, thresholds), (Scheduler::WRR, vec![(0, 0)]));
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].contains("not with the scheduler wrr and a weight of 257, only up to 256"));
+    }
+}
+
+#[test]
 fn weights_that_the_scheduler_never_looks_at_are_named() {
     let told = |scheduler, node_weights| {
         let balancing = Balancing { scheduler, node_weights, ..Balancing::default() };

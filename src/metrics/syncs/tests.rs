@@ -26,7 +26,7 @@ impl Told {
     }
 
     fn heard(&mut self, subject: Subject, objects: usize, waits: bool) {
-        self.syncs.heard(News { subject, objects, waits });
+        self.syncs.heard(News { subject, objects, pieces: 1, waits });
     }
 
     fn synced(&mut self, report: &Report, complete: bool, triggered_at: &[SystemTime]) {

@@ -73,7 +73,7 @@ pub(super) struct Reflector<T: Kind, F> {
     retry: Retry,
     complaints: Complaints,
     recency: Recency,
-    /// The last list was empty, so another empty one is believed.
+    /// The last list was empty, and nothing is known since, so another empty one is believed.
     was_empty: bool,
 }
 
@@ -257,6 +257,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
 
     /// An object that has become useless counts as gone.
     fn apply(&mut self, view: View<T>) {
+        self.was_empty = false;
         let name = view.name();
         let nameless = name.name.is_empty();
         match self.complaints.usable(&name, view.decoded) {

@@ -458,6 +458,19 @@ async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
         ],
     );
     assert_eq!(short(&once.play().await), ["=a", "=a"]);
+
+    // The first lists were empty as well; what has come since is not forgotten for one that is.
+    let since = Script::new(
+        "services",
+        [
+            events([end_of_list(1)]),
+            events([end_of_list(2), added("a", 3)]),
+            refusal(410),
+            events([end_of_list(4)]),
+            events([added("a", 3), end_of_list(5)]),
+        ],
+    );
+    assert_eq!(short(&since.play().await), ["=", "+a:3", "=a"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::SystemTime};
 use ipvs::Family;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight};
+use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Special, Weight};
 
 use super::{
     Decoded, Kind, News, Problems, address,
@@ -209,6 +209,12 @@ fn endpoint(
         problems.add(at_address, format_args!("{ip} is not an {family} address, as addressType says"));
         return None;
     }
+    // The API server takes some of these. The kernel refuses a real server at most of them, and a loopback address would
+    // lead to what the node keeps to itself.
+    if let Some(special) = Special::of(ip) {
+        problems.add(at_address, format_args!("{ip} is {special}, which no pod has"));
+        return None;
+    }
     let conditions = raw.conditions.read(format_args!("{at}.conditions"), problems).unwrap_or_default();
     let hints = raw.hints.read(format_args!("{at}.hints"), problems).unwrap_or_default();
     let mut condition = |field: Field<bool>, name: &str, absent: bool| {
@@ -394,6 +400,19 @@ mod tests {
                 "endpoints[4]: \"fd00::2\" is not an object",
                 "endpoints[5].conditions.ready: \"yes\" is not true or false",
             ]
+        );
+    }
+
+    #[test]
+    fn an_address_that_no_pod_has_is_left_out_and_named() {
+        let special = ["0.1.2.3", "127.0.0.1", "169.254.1.1", "239.1.1.1", "255.255.255.255"];
+        let endpoints = special.iter().chain(&["10.0.0.1"]).map(|ip| json!({"addresses": [ip]})).collect();
+        let slice = slice_with("IPv4", json!([]), endpoints);
+        assert_eq!(addresses(&slice), ["10.0.0.1"]);
+        assert_eq!(slice.problems.len(), special.len());
+        assert_eq!(
+            slice.problems[1],
+            "endpoints[1].addresses[0]: 127.0.0.1 is a loopback address, which no pod has"
         );
     }
 

@@ -119,6 +119,7 @@ proptest! {
                 prop_assert!(address.port != 0);
                 for RealServer { address: endpoint, weight, .. } in real_servers.iter() {
                     prop_assert!(endpoint.ip.is_ipv4() == address.ip.is_ipv4() && endpoint.port != 0 && *weight != 0);
+                    prop_assert_eq!(Special::of(endpoint.ip), None, "{} is an endpoint of {}", endpoint, address);
                 }
             }
             prop_assert!(state.vips().all(|vip| state.virtual_servers().any(|server| server.address.ip == *vip)));
