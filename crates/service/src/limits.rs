@@ -23,14 +23,14 @@ pub const MOST_REAL_SERVERS_OF_MH: usize = 16_384;
 pub const MOST_OF_A_VIRTUAL_SERVER: usize = 10_000;
 
 /// How many elements the source ranges of one Service become: ranges by load-balancer addresses by ports. The more
-/// the kernel has, the longer it takes to add one (`nft_pipapo_insert` in net/netfilter/nft_set_pipapo.c): four thousand
-/// take a second, forty thousand a minute.
+/// the kernel has of one address, the longer it takes to add one (`pipapo_refill` in net/netfilter/nft_set_pipapo.c): four
+/// thousand take a second, forty thousand a minute.
 pub const MOST_ALLOWED_SOURCES: usize = 4_096;
 
 /// The room that one Service has for its virtual servers. It is given away in the order in which they matter.
 ///
-/// A virtual server counts with all endpoints of its family, ready or not, here or elsewhere. So what fits is the same on
-/// every node, and does not change when a pod becomes ready.
+/// A virtual server counts with all endpoints of its family, ready or not, here or elsewhere: what fits does not change
+/// when a pod becomes ready, and is nearly the same on every node.
 pub(crate) struct Room {
     virtual_servers: usize,
     real_servers: usize,
