@@ -231,7 +231,7 @@ pub(crate) struct Wanted {
     pub(crate) refused: Vec<(ObjectName, Vec<Refused>)>,
     pub(crate) complaints: Vec<(ObjectName, Vec<String>)>,
     /// Who has lost which addresses to whom, as far as named, and how many more.
-    pub(crate) lost: Vec<(ObjectName, Vec<(ServiceAddress, ObjectName)>, usize)>,
+    pub(crate) lost: Vec<(ObjectName, String)>,
 }
 
 pub(crate) fn wanted(state: &State) -> Wanted {
@@ -252,13 +252,7 @@ pub(crate) fn wanted(state: &State) -> Wanted {
             .map(|traffic| without_local_endpoint(state, traffic)),
         refused: state.refused().map(|(service, refused)| (service.clone(), refused.to_vec())).collect(),
         complaints: state.complaints().map(|(service, told)| (service.clone(), told.to_vec())).collect(),
-        lost: state
-            .lost()
-            .map(|(service, lost)| {
-                let named = lost.named.into_iter().map(|(address, holder)| (address, holder.clone()));
-                (service.clone(), named.collect(), lost.more)
-            })
-            .collect(),
+        lost: state.lost().map(|(service, lost)| (service.clone(), format!("{lost:?}"))).collect(),
     }
 }
 
