@@ -16,6 +16,8 @@
 //! - A port is served at the ClusterIP, at external IPs and load balancers' addresses, and as NodePort
 //!   at the node's own addresses. Where traffic comes in decides which policy counts, whether the address
 //!   is made local to the node, who is masqueraded, and who is let in.
+//! - Of all that, each Service has room for so much, whatever others ask for: a few kilobytes of it multiply to more
+//!   than a kernel takes in a minute.
 //! - Its real servers come out of three steps: the slices are merged into one list of endpoints per
 //!   port and family, one decision is taken for the list (ready or draining; everywhere, in this zone,
 //!   on this node), and the decision picks from the list.

@@ -28,7 +28,7 @@ enum Clients {
 }
 
 impl SourceRanges {
-    /// Those that a Service asks for, if it has no more virtual servers than these.
+    /// Those that a Service asks for, where it is served at these.
     pub(crate) fn of(service: &Service, node: &ThisNode, frontends: &[Frontend<'_>]) -> Self {
         let [v4, v6] = Family::BOTH.map(|family| Clients::of(service, node, family));
         let mut sources = Self { v4, v6, problem: None };
