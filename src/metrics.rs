@@ -32,8 +32,10 @@ use prometheus_client::registry::Registry;
 use reconciler::Observer;
 use watcher::api::Watches;
 
+use crate::health::Health;
 use api_server::ApiServer;
 use conntrack_table::ConntrackTable;
+use health::Healthy;
 pub use health::{Answered, HealthAnswers};
 use outcomes::Outcomes;
 pub use pages::MetricsPages;
@@ -55,13 +57,13 @@ pub struct Metrics {
 
 impl Metrics {
     /// Nothing has happened yet. `started` is when the daemon did: what was asked for before that tells nothing of
-    /// how long we take. `health` counts what health checks were answered, `gates` are the feature gates that were
+    /// how long we take. `health` is what health checks ask, and counts what they were answered, `gates` are the feature gates that were
     /// given, `api_server` is what is known of the API server, if there is one. What the kernel says in `proc` is looked
     /// for below `root`: `/` on a node.
     pub fn new<'a>(
         families: &BTreeSet<Family>,
         started: SystemTime,
-        health: &HealthAnswers,
+        health: &Health,
         gates: impl IntoIterator<Item = (&'a str, bool)>,
         api_server: Option<Watches>,
         root: &Path,
@@ -71,7 +73,8 @@ impl Metrics {
         let outcomes = Outcomes::register(Instant::now(), &mut registry);
         let calls = KernelCalls::register(&mut registry);
         let tidying = Tidying::register(families, &mut registry);
-        health.register(&mut registry);
+        health.answers().register(&mut registry);
+        registry.register_collector(Box::new(Healthy(health.clone())));
         build::register(gates, &mut registry);
         if let Some(watches) = api_server {
             registry.register_collector(Box::new(ApiServer(watches)));

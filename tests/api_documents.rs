@@ -11,7 +11,7 @@ use documents::Command;
 use operator::Clients;
 use testkit::{control_plane::ControlPlane, daemon::eventually};
 
-/// What an API server without nodes can do. `exec`, `logs` and `rollout` want pods that run.
+/// What an API server without nodes can do. `debug`, `exec`, `logs` and `rollout` want pods that run.
 const WITHOUT_NODES: [&str; 5] = ["apply", "delete", "get", "patch", "set"];
 
 /// Of kinds that no API server has by itself: the Prometheus operator brings them. They are built, and not applied.

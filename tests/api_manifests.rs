@@ -99,7 +99,9 @@ fn kustomizations() -> Vec<String> {
     let mut found = vec![".".to_owned()];
     for entry in fs::read_dir(manifests()).unwrap() {
         let entry = entry.unwrap();
-        if entry.file_name() != "monitoring" && entry.path().join("kustomization.yaml").is_file() {
+        if !["monitoring", "cleanup"].contains(&entry.file_name().to_str().unwrap())
+            && entry.path().join("kustomization.yaml").is_file()
+        {
             found.push(entry.file_name().into_string().unwrap());
         }
     }
@@ -153,6 +155,30 @@ fn every_daemon_may_lock_the_file_that_all_of_a_node_see() {
         assert_eq!(mount["mountPath"], file["path"], "{name}");
         assert_ne!(mount["readOnly"], true, "{name}");
     }
+}
+
+#[test]
+#[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
+fn the_tables_are_removed_from_one_node_with_the_rights_of_the_daemon_and_not_tried_again() {
+    let Some(cluster) = Cluster::new() else { return };
+    // As long as names of nodes are on the clouds.
+    let node = "ip-255-255-255-255.ap-southeast-1.compute.internal";
+    let objects = cluster.dry_run(&kustomize(&cluster.clients, "cleanup").replace("NODE", node));
+    let job = &objects[&format!("Job/ipvs-cleanup-{node}")];
+    assert_eq!(job["spec"]["backoffLimit"], 0);
+    let pod = &job["spec"]["template"]["spec"];
+    assert_eq!((&pod["nodeName"], &pod["restartPolicy"]), (&json!(node), &json!("Never")));
+    let container = &pod["containers"][0];
+    assert_eq!(
+        (&container["image"], &container["args"]),
+        (&json!(IMAGE), &json!(["cleanup", "--keep-ipvs"]))
+    );
+    let daemon = cluster.dry_run(&kustomize(&cluster.clients, "."))["DaemonSet/kube-ipvs"].clone();
+    let daemon = &daemon["spec"]["template"]["spec"];
+    assert_eq!(container["securityContext"], daemon["containers"][0]["securityContext"]);
+    let file = json!({"path": "/run/xtables.lock", "type": "FileOrCreate"});
+    assert_eq!(pod["volumes"][0]["hostPath"], file);
+    assert_eq!(container["volumeMounts"][0]["mountPath"], file["path"]);
 }
 
 /// What an object does, whoever made it: without its metadata, and configuration read.

@@ -20,11 +20,12 @@ use testkit::daemon::{eventually, eventually_within};
 const GREEDY: &str = "10.96.0.66";
 const BALANCER: &str = "203.0.113.66";
 
-/// How long either Service may take, on a machine that does other work as well. Without limits, what is asked for here
-/// takes minutes.
+/// How long either Service may take, on a machine that does other work as well. Without limits, what is asked
+/// for here takes minutes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Writes the Service, which is to be served as far as it may be, and then another one, which is to be served too.
+/// Writes the Service, which is to be served as far as it may be, and then another one, which is to be served
+/// too.
 fn beside_another(cluster: &Cluster, greedy: &Service) {
     let web = Service::tcp(V4).endpoints([1]);
     for service in [greedy, &web] {

@@ -85,6 +85,20 @@ fn every_alert_says_how_bad_it_is_and_what_to_do() {
     }
 }
 
+/// A kube-proxy is no business of theirs, and a pod that two jobs scrape is told of once.
+#[test]
+fn every_alert_asks_for_the_job_of_kube_ipvs_alone() {
+    for alert in alerts() {
+        let expression = alert["expr"].as_str().unwrap();
+        for metric in metrics(expression).into_iter().chain(["up"]) {
+            for rest in expression.split(metric).skip(1).filter(|rest| rest.starts_with('{')) {
+                assert!(rest.starts_with(r#"{job=~"(.+/)?kube-ipvs""#), "{metric} of {expression}");
+            }
+        }
+        assert!(expression.contains(r#"{job=~"(.+/)?kube-ipvs""#), "{expression}");
+    }
+}
+
 /// What is chosen above the panels.
 const CHOSEN: &str = r#"job=~"$job", instance=~"$instance""#;
 

@@ -128,14 +128,20 @@ impl<C: Conntrack> Tidier<C> {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, time::SystemTime};
+    use std::{
+        path::Path,
+        time::{Duration, SystemTime},
+    };
 
     use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
     use netfilter::conntrack::{Deleted, Error};
     use netlink::Errno;
 
     use super::*;
-    use crate::metrics::{HealthAnswers, Metrics};
+    use crate::{
+        health::{Health, UnknownNode},
+        metrics::Metrics,
+    };
 
     /// Says what it was asked for, and answers as it is told to.
     struct Fake {
@@ -164,8 +170,8 @@ mod tests {
     }
 
     fn tidying() -> Tidying {
-        let (started, health) = (SystemTime::now(), HealthAnswers::default());
-        Metrics::new(&[Family::V4].into(), started, &health, [], None, Path::new("/")).tidying()
+        let health = Health::new(BTreeSet::new(), Duration::ZERO, UnknownNode::Eligible);
+        Metrics::new(&[Family::V4].into(), SystemTime::now(), &health, [], None, Path::new("/")).tidying()
     }
 
     fn flows(ports: &[u16]) -> BTreeSet<StaleFlow> {

@@ -53,7 +53,7 @@ impl Listeners {
         );
         let gates = settings.effective.feature_gates();
         let (started, root) = (SystemTime::now(), Path::new("/"));
-        let metrics = Arc::new(Metrics::new(families, started, health.answers(), gates, api_server, root));
+        let metrics = Arc::new(Metrics::new(families, started, health, gates, api_server, root));
         let (first, first_sync) = FirstSync::new();
         let (write, first_write) = FirstWrite::new();
         let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write)];

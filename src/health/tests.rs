@@ -71,6 +71,10 @@ impl Proxy {
         (page.status().as_u16(), serde_json::from_str(page.body()).unwrap_or_default())
     }
 
+    fn metrics(&self) -> Metrics {
+        Metrics::new(&BTreeSet::new(), SystemTime::now(), &self.0, [], None, Path::new("/"))
+    }
+
     /// The answers of `/healthz` and of `/livez`.
     fn answers(&self) -> (u16, u16) {
         (self.ask("/healthz").0, self.ask("/livez").0)
@@ -222,12 +226,25 @@ async fn answers_are_counted_by_page_and_code_and_other_pages_do_not_exist() {
     assert_eq!(["/", "/healthz/", "/metrics"].map(ask), [404; 3]);
     proxy.0.hear(&node(false));
     assert_eq!(ask("/healthz"), 200);
-    let (started, root) = (SystemTime::now(), Path::new("/"));
-    let metrics = Metrics::new(&BTreeSet::new(), started, proxy.0.answers(), [], None, root).text();
+    let metrics = proxy.metrics().text();
     for (page, code, count) in
         [("healthz", 200, 1), ("healthz", 503, 2), ("livez", 200, 1), ("livez", 503, 0)]
     {
         let line = format!("kubeproxy_proxy_{page}_total{{code=\"{code}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metric_says_what_livez_would_though_nobody_asks_it() {
+    let proxy = Proxy::running();
+    let metrics = proxy.metrics();
+    let says = |value| metrics.text().contains(&format!("\nkube_ipvs_healthy {value}\n"));
+    proxy.changes();
+    assert!(says(1));
+    advance(TOO_LONG).await;
+    assert!(says(0));
+    proxy.syncs(true);
+    assert!(says(1));
+    assert!(metrics.text().contains("kubeproxy_proxy_livez_total{code=\"503\"} 0\n"));
 }

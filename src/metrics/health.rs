@@ -1,8 +1,24 @@
-//! What `/healthz` and `/livez` have answered.
+//! What `/healthz` and `/livez` have answered, and whether the proxy works, whoever asks.
 
-use prometheus_client::registry::Registry;
+use std::fmt;
 
-use super::text::{Labelled, Total};
+use prometheus_client::{
+    collector::Collector, encoding::DescriptorEncoder, metrics::MetricType, registry::Registry,
+};
+
+use super::text::{Labelled, Total, write};
+use crate::health::Health;
+
+/// What `/livez` would answer now: where no probe asks it, as in kubeadm's DaemonSet, its answers are never counted.
+#[derive(Debug)]
+pub(super) struct Healthy(pub(super) Health);
+
+impl Collector for Healthy {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let name = ("kube_ipvs_healthy", "Whether /livez answers 200 now (1) or 503 (0)");
+        write(&mut encoder, name, MetricType::Gauge, &u64::from(self.0.is_healthy()))
+    }
+}
 
 /// How many answers were given. Clones count in the same metrics.
 #[derive(Clone, Debug, Default)]

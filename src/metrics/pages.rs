@@ -95,16 +95,21 @@ impl Healthz {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, path::Path, time::SystemTime};
+    use std::{
+        collections::BTreeSet,
+        path::Path,
+        time::{Duration, SystemTime},
+    };
 
     use ::http::header;
     use serde_json::json;
 
-    use super::{super::HealthAnswers, *};
+    use super::*;
+    use crate::health::{Health, UnknownNode};
 
     fn pages() -> MetricsPages {
-        let (started, health) = (SystemTime::now(), HealthAnswers::default());
-        let metrics = Metrics::new(&BTreeSet::new(), started, &health, [], None, Path::new("/"));
+        let health = Health::new(BTreeSet::new(), Duration::ZERO, UnknownNode::Eligible);
+        let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), &health, [], None, Path::new("/"));
         let configuration = json!({ "kind": "KubeProxyConfiguration", "mode": "ipvs" });
         MetricsPages::new(Arc::new(metrics), Traffic::default(), &configuration).unwrap()
     }

@@ -12,7 +12,7 @@ pub(crate) enum Place {
 }
 
 /// The programs that are not run on the node of the examples, and why. What no line is for is run there.
-pub(crate) const ELSEWHERE: [(&str, &str); 5] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 7] = [
     (
         "cargo",
         "builds, or takes a kernel of its own; crates/xtask/src/main.rs has a test that xtask takes it",
@@ -21,6 +21,8 @@ pub(crate) const ELSEWHERE: [(&str, &str); 5] = [
     ("helm", "asks an API server: tests/api_documents.rs"),
     ("skopeo", "writes to a registry"),
     ("podman", "pulls images from a registry"),
+    ("crictl", "asks a container runtime"),
+    ("nsenter", "enters the container of the daemon, which has none on the node of the examples"),
 ];
 
 /// What is run in the test kernel is run on the node: that is one.

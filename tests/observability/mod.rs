@@ -12,8 +12,9 @@ use ::http::Method;
 use ipvs::{Family, Protocol};
 use kube_ipvs::{
     config::ServiceMetrics,
+    health::{Health, UnknownNode},
     http::Pages as _,
-    metrics::{HealthAnswers, Metrics, MetricsPages, Traffic},
+    metrics::{Metrics, MetricsPages, Traffic},
 };
 use reconciler::{Outlets, Timing};
 use serde_json::{Value, json};
@@ -70,7 +71,7 @@ pub(crate) fn page() -> String {
     let metrics = Metrics::new(
         &Family::BOTH.into(),
         SystemTime::now(),
-        &HealthAnswers::default(),
+        &Health::new(Family::BOTH.into(), Duration::from_secs(30), UnknownNode::Eligible),
         [("AllowServiceExternalIPs", true)],
         Some(Watches::default()),
         root.path(),

@@ -11,12 +11,12 @@ use crate::Element;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// Create the family's table if there is none, but for the rules by which it takes new flows from the
-    /// destination NAT of other tables; one that is there in another state is installed.
+    /// Create the family's table if there is none, without the rules that take new flows from the destination
+    /// NAT of other tables; an existing table in any other state is brought to the installed state.
     PrepareTable(Family),
-    /// Create the family's table with its sets, chains and rules, or make them so; the elements stay.
+    /// Create the family's table with its sets, chains and rules, or repair them; the elements stay.
     InstallTable(Family),
-    /// Add an element; if it exists, nothing.
+    /// Add an element; do nothing if it exists.
     AddElement(Element),
     /// Remove an element.
     DeleteElement(Element),

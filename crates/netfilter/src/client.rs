@@ -15,8 +15,7 @@ use crate::{
     table::{self, Elements, ObservedTable},
 };
 
-/// A read, or a transaction that builds on one, starts over when others changed nf_tables meanwhile:
-/// so often.
+/// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
 
 /// Why a read or a transaction failed.
@@ -31,7 +30,7 @@ pub enum Error {
     /// The transaction was rolled back because of this object; nothing of it took effect.
     #[error("nf_tables transaction rolled back: cannot {operation}")]
     RolledBack {
-        /// What the failing request was to do, in nft's words.
+        /// What the failed request should have done, in nft's words.
         operation: String,
         /// The kernel's answer.
         source: netlink::Error,
@@ -60,7 +59,7 @@ impl Error {
 pub struct Observed {
     /// The families whose table exists with exactly our sets, chains and rules.
     pub installed: BTreeSet<Family>,
-    /// The families whose table lacks nothing but the rules that take new flows from the destination NAT of others.
+    /// The families whose table only lacks the rules that take new flows from the destination NAT of others.
     pub prepared: BTreeSet<Family>,
     /// The elements in our sets.
     pub elements: HashSet<Element>,
@@ -74,16 +73,16 @@ pub trait Netfilter {
     /// Applies the changes in one atomic transaction; on `Err` nothing took effect, unless the answer
     /// was lost ([`netlink::Error::StateUnknown`], [`netlink::Error::TimedOut`]).
     ///
-    /// Tables are installed first, then elements change in the order given; intervals that go make room for
-    /// those that come, in whatever order. Deleting an element that does not exist, or adding one that does,
-    /// is no error; changing an element of a table that does not exist is.
+    /// Tables are installed first, then elements change in the order given, except that all intervals are
+    /// deleted before others are added. Deleting an element that does not exist, or adding one that does, is
+    /// not an error; changing an element of a table that does not exist is.
     fn apply(&mut self, changes: &[Change]) -> Result<(), Error>;
 }
 
 /// The real kernel, in the network namespace of the thread that opened it.
 ///
-/// A transaction costs what it changes. Reading back costs more than the elements it returns: for
-/// each 32 KiB of a dump the kernel walks the set from its beginning (`nf_tables_dump_set`), so that
+/// The cost of a transaction is that of its changes. Reading back costs more than the elements it returns:
+/// for each 32 KiB of a dump the kernel walks the set from its beginning (`nf_tables_dump_set`), so that
 /// 100,000 elements take longer to read than to write.
 #[derive(Debug)]
 pub struct KernelNetfilter {
@@ -100,14 +99,14 @@ struct Stages {
 }
 
 impl KernelNetfilter {
-    /// Opens a netlink socket and finds out what the kernel is capable of. Nothing is changed.
+    /// Opens a netlink socket and probes what the kernel supports. Nothing is changed.
     pub fn open(policy: &Policy) -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to nf_tables", source))?;
         Self::over(socket, policy)
     }
 
-    /// The same over a netfilter socket that is open already.
+    /// Probes the kernel over an open netfilter socket.
     pub fn over(mut socket: Socket, policy: &Policy) -> Result<Self, Error> {
         let (mut rulesets, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for family in Family::BOTH {
@@ -124,20 +123,21 @@ impl KernelNetfilter {
         Ok(Self { socket, rulesets, missing })
     }
 
-    /// What the kernel lacked, when this was opened, for the table of a family. If that is essential,
-    /// installing the table fails. Without sets of intervals the table goes without `allowed-sources`:
-    /// nobody reaches a restricted address, and adding an allowed source fails.
+    /// What the kernel lacked for the table of a family when this was opened. If it is essential, installing
+    /// the table fails. Without interval sets the table has no `allowed-sources`: nobody reaches a restricted
+    /// address, and adding an allowed source fails.
     pub fn missing_features(&self, family: Family) -> &[Feature] {
         self.missing.get(&family).map_or(&[], Vec::as_slice)
     }
 
-    /// The port of its socket, by which a [`Monitor`](crate::Monitor) knows the changes that it has made.
+    /// The port of the socket, by which a [`Monitor`](crate::Monitor) recognises our own changes.
     pub fn port(&self) -> u32 {
         self.socket.port()
     }
 
-    /// The transaction that [`apply`](Netfilter::apply) sends for changes of elements alone, so that it
-    /// can be inspected, or sent without what it does besides. Intervals that are deleted must exist. Needs no kernel.
+    /// Encodes the transaction that [`apply`](Netfilter::apply) sends for changes of elements, to be
+    /// inspected, or sent without the other work of `apply`. Intervals that are deleted must exist. Needs no
+    /// kernel.
     pub fn encode(changes: &[Change]) -> Batch {
         let mut transaction = Transaction::default();
         change_elements(&mut transaction, changes);
@@ -160,8 +160,8 @@ impl KernelNetfilter {
         Ok(observed)
     }
 
-    /// One attempt at the whole. Unless `whatever_others_do`, the kernel refuses it if anybody has changed anything
-    /// since what it builds on was read.
+    /// One attempt to apply all changes. Unless `whatever_others_do`, the kernel refuses it if anybody has
+    /// changed nf_tables since the tables were read.
     fn write(&mut self, changes: &[Change], whatever_others_do: bool) -> Result<(), Error> {
         let cannot = |source| Error::new("read our nf_tables table", source);
         refuse_unsupported(changes, &self.missing)?;
@@ -219,8 +219,8 @@ impl Netfilter for KernelNetfilter {
         if table::generation(&mut self.socket).map_err(cannot)? == before {
             return observed.map_err(cannot);
         }
-        // Somebody has changed something, mostly in a table of their own. If they do so all the time, that is no
-        // reason to know nothing: should our own be concerned, we are told and read again.
+        // Somebody keeps changing nf_tables, mostly their own table. That must not keep us from reading ours:
+        // if ours is changed, a notification says so and we read it again.
         self.read().map_err(cannot)
     }
 
@@ -231,13 +231,13 @@ impl Netfilter for KernelNetfilter {
                 outcome => return outcome,
             }
         }
-        // Somebody commits all the time, hardly to our table: of that we are told. What is written then is right
-        // all the same, or the kernel refuses it.
+        // Somebody commits all the time, hardly to our table: notifications would tell us. What we write is
+        // still right, or the kernel refuses it.
         self.write(changes, true)
     }
 }
 
-/// Refuses, in the kernel's place, an element of a set that it cannot have.
+/// Refuses an element of a set that this kernel does not support, before it is sent.
 fn refuse_unsupported(changes: &[Change], missing: &BTreeMap<Family, Vec<Feature>>) -> Result<(), Error> {
     let unsupported = |change: &&Change| match change {
         Change::AddElement(element) if intervals::contain(element) => {
@@ -262,7 +262,7 @@ fn is_stale(error: &Error) -> bool {
     }
 }
 
-/// The elements of the sets that are ours by name and type, and of interest, set by set.
+/// The elements of interest, set by set, in the sets that have our names and types.
 fn known_elements(
     socket: &mut Socket,
     family: Family,
@@ -278,7 +278,7 @@ fn known_elements(
     Ok(elements)
 }
 
-/// Puts neighbours that do the same to the same set into common requests.
+/// Combines neighbouring changes of the same kind to the same set into one request.
 fn change_elements(transaction: &mut Transaction<'_>, changes: &[Change]) {
     let kind = |change: &Change| match change {
         Change::PrepareTable(_) | Change::InstallTable(_) => None,

@@ -1,20 +1,19 @@
-//! UDP flows that conntrack holds to a way which is no longer right.
+//! Stale UDP flows: conntrack sends them a way that is no longer right.
 //!
-//! Conntrack remembers for each flow who answers it, from the first packet on. A UDP flow has no end, and its
-//! entry lives as long as somebody goes on sending: whoever asks again and again from the same port is never
-//! looked at anew. IPVS deletes the entries of a real server that is removed, but only those that it has made
-//! itself, and only in conntrack's default zone (`ip_vs_conn_drop_conntrack` in
-//! net/netfilter/ipvs/ip_vs_nfct.c). These it leaves, and then their senders get no answer, or talk to a pod
-//! that is gone:
+//! From the first packet on, conntrack remembers for each flow who answers it. A UDP flow has no end, and its
+//! entry lives as long as the client keeps sending: a client that always uses the same port is never routed
+//! anew. IPVS deletes the entries of a removed real server, but only those that it has made itself, and only
+//! in conntrack's default zone (`ip_vs_conn_drop_conntrack` in net/netfilter/ipvs/ip_vs_nfct.c). It leaves
+//! the following entries, whose senders then get no answer, or send to a removed pod:
 //!
 //! - entries in a zone, which some networks give their pods;
-//! - entries from before there was a virtual server: they lead to the address itself, and IPVS does not change
-//!   the entry of a flow that is known (`ip_vs_update_conntrack`);
+//! - entries older than the virtual server: they lead to the address itself, and IPVS does not change the
+//!   entry of a known flow (`ip_vs_update_conntrack`);
 //! - entries that another proxy has made, with its own address translation: IPVS never sees those packets.
 //!
-//! An entry is named by its whole original tuple, its zone and its number, so that nothing but the entry that
-//! was seen is deleted: not one with the same port at an address of somebody else, nor one that has taken its
-//! place meanwhile.
+//! An entry is identified by its complete original tuple, its zone and its id, so that exactly the entry that
+//! was seen is deleted: not one with the same port at another address, nor one that has replaced it
+//! meanwhile.
 
 mod entry;
 mod kernel;
@@ -25,7 +24,7 @@ use ipvs::{Family, RealServerAddress, ServiceAddress};
 
 pub use kernel::{Error, KernelConntrack};
 
-/// The flows to one address that are answered by one other, whoever sends them.
+/// All clients' flows to one address that are answered by one other address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StaleFlow {
     /// Where they were sent to. The protocol is UDP: flows of any other are never deleted.
@@ -60,9 +59,9 @@ impl Deleted {
 
 /// The seam to conntrack in one network namespace.
 pub trait Conntrack: Send {
-    /// Deletes the entries of these flows, and says how many there were in each family.
+    /// Deletes the entries of these flows, and returns how many it deleted in each family.
     ///
-    /// An entry that is gone by itself meanwhile is no error. On `Err` some may have been deleted: what is asked
-    /// for can be asked for again.
+    /// An entry that has ended by itself meanwhile is not an error. On `Err` some may have been deleted; the
+    /// call can be repeated.
     fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<Deleted, Error>;
 }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Element {
-    /// `vips`: an address that is bound to this node for its Services' sake. New flows to it are rejected on
-    /// every port that is not served.
+    /// `vips`: an address that is bound to this node for Services. New flows to it are rejected on every port
+    /// that is not served.
     Vip(IpAddr),
     /// `restricted`: a load balancer's address, with protocol and port, that only some clients may reach.
     Restricted(ServiceAddress),
@@ -27,7 +27,7 @@ pub enum Element {
     /// `hairpin`: a local pod as real server. A flow from that pod that IPVS sent back to the same pod
     /// must be masqueraded, or the pod would answer itself directly.
     Hairpin(HairpinFlow),
-    /// `health-check-ports`: a port at which load balancers ask, by TCP, after the health of a Service. It stays
+    /// `health-check-ports`: a TCP port at which load balancers check the health of a Service. It stays
     /// reachable at the VIPs.
     HealthCheckPort(HealthCheckPort),
 }

@@ -1,20 +1,20 @@
-//! The host's own firewall, where it stands in the way of what IPVS forwards.
+//! The host's own firewall, where it blocks what IPVS forwards.
 //!
-//! A request to a VIP comes through the hook input, with the VIP as destination, since that is an address of
-//! the node; forward sees the answers of pods only. A host that drops what it does not know in either of them
-//! cuts Services off. `accept` in our own table does not help: it ends one base chain, and a drop in another
-//! one is final.
+//! A request to a VIP passes the hook input, with the VIP as destination, because that is an address of the
+//! node; forward only sees the answers of pods. A host that drops unknown traffic in either of them cuts
+//! Services off. `accept` in our own table does not help: it ends one base chain, and a drop in another one
+//! is final.
 //!
 //! [`HostChains::closed_chains`] finds the chains that drop, and [`HostChains::accept_in`] puts one rule at
 //! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`]. Our table sets that
-//! mark before the host's chains and clears it behind them. Apart from that one rule nothing of the host's is
-//! ever changed.
+//! mark before the host's chains and clears it behind them. Apart from that one rule nothing of the host's
+//! firewall is ever changed.
 //!
 //! # Rules by hand
 //!
-//! Instead an operator can write the rules: in input they let pass what is sent to VIPs and NodePorts, and
-//! answers to connections of the node itself; in forward, answers. With iptables, for Services in 10.96.0.0/12
-//! and load balancers in 203.0.113.0/24 (and the like with ip6tables):
+//! Instead an operator can write the rules: in input they accept what is sent to VIPs and NodePorts, and
+//! answers to connections of the node itself; in forward, answers. With iptables, for Services in
+//! 10.96.0.0/12 and load balancers in 203.0.113.0/24 (and the like with ip6tables):
 //!
 //! ```text
 //! iptables -I INPUT -d 10.96.0.0/12,203.0.113.0/24 -m comment --comment kube-ipvs -j ACCEPT
@@ -33,9 +33,9 @@
 //! nft insert rule inet filter forward ct state established,related accept comment kube-ipvs
 //! ```
 //!
-//! A comment that begins with `kube-ipvs` says that a chain was seen to ([`Accepts::ByHand`]), since what a
-//! rule accepts cannot be told in general. What is sent to a VIP at a port that is not served our own table
-//! rejects, whatever the host accepts.
+//! A comment that begins with `kube-ipvs` says that somebody has taken care of a chain ([`Accepts::ByHand`]),
+//! because what a rule accepts cannot be determined in general. Our own table rejects traffic to a port of a
+//! VIP that is not served, whatever the host accepts.
 
 mod accept;
 mod chain;
@@ -61,11 +61,11 @@ use crate::{
 use chain::{BaseChain, Table};
 use rule::Rule;
 
-/// Where packets bear our mark: behind the chains of our table that set it, before those that clear it
-/// (`ruleset/chains.rs`).
+/// The priorities at which packets have our mark: after the chains of our table that set it, before those
+/// that clear it (`ruleset/chains.rs`).
 const MARKED: Range<i32> = -148..90;
 
-/// A read, or a transaction that builds on one, starts over when others changed nf_tables meanwhile: so often.
+/// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
 
 /// Why the host's firewall could not be read or changed.
@@ -130,10 +130,10 @@ impl HostChains {
         Self { socket, mark: policy.accept_mark() }
     }
 
-    /// The chains that drop what none of their rules accepts.
+    /// Returns the chains that drop what none of their rules accepts.
     ///
-    /// It costs a list of all chains, and the rules of the base chains at input and forward. Tables that
-    /// are dormant filter nothing and are left out, and so is our own.
+    /// It reads the list of all chains, and the rules of the base chains at input and forward. Dormant tables
+    /// filter nothing and are left out, and so is our own.
     pub fn closed_chains(&mut self) -> Result<Vec<ClosedChain>, Error> {
         let mark = self.mark;
         let chains = self.read()?;
@@ -147,8 +147,8 @@ impl HostChains {
         Ok(chains.into_iter().map(|(base, _)| base.chain).collect())
     }
 
-    /// Makes sure that our rule is in the chain, once and where packets reach it; if another does the same
-    /// already, nothing. Says whether that took a change.
+    /// Makes sure that our rule is in the chain, once and where packets reach it, unless another rule does
+    /// the same. Returns whether that took a change.
     pub fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error> {
         if !MARKED.contains(&chain.priority) {
             return Err(Error::OutOfReach(chain.clone()));
@@ -156,7 +156,7 @@ impl HostChains {
         self.change(chain, true)
     }
 
-    /// Makes sure that no rule of ours is in the chain. Says whether that took a change.
+    /// Makes sure that no rule of ours is in the chain. Returns whether that took a change.
     pub fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
         self.change(chain, false)
     }
@@ -202,7 +202,7 @@ impl HostChains {
         Ok(true)
     }
 
-    /// All chains with their rules, as of one moment if others leave one.
+    /// All chains with their rules, as a consistent snapshot if others leave time for one.
     fn read(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let cannot = |source| Error::new("read the host's chains".to_owned(), source);
         for _ in 0..ATTEMPTS {

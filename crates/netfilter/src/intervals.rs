@@ -1,10 +1,10 @@
-//! Changes to intervals, of which the kernel does not see everything that is wrong.
+//! Changes to intervals, which the kernel does not check completely.
 //!
 //! As seen on 5.10, 6.18 and 7.2 (`nft_pipapo_insert` and `nft_pipapo_deactivate` in
-//! net/netfilter/nft_set_pipapo.c), deleting an interval deletes whichever holds its *start*, though it may
-//! be another one. Adding one is refused if one of its ends lies in another (5.10 says nothing and does
-//! nothing), but not if it covers another whole. So before intervals are deleted those that are there are
-//! read, and nothing is deleted that is not.
+//! net/netfilter/nft_set_pipapo.c), deleting an interval deletes whichever one contains its *start*, even
+//! another one. Adding one is refused if one of its ends lies in another (5.10 does nothing and reports no
+//! error), but not if it fully covers another. So the existing intervals are read before some are deleted,
+//! and only existing ones are deleted.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -25,8 +25,8 @@ pub(crate) fn are_deleted(changes: &[Change], family: Family) -> bool {
     })
 }
 
-/// The changes, with those of a family's intervals at the end: what is there and is to go, and then, when
-/// nothing is left for it to overlap, what is not there and is to come.
+/// The changes, with those of a family's intervals at the end: first existing intervals are deleted, and
+/// then, when nothing is left to overlap, missing ones are added.
 pub(crate) fn settle(changes: &[Change], family: Family, there: &HashSet<Element>) -> Vec<Change> {
     let mut settled = Vec::with_capacity(changes.len());
     let mut wanted = BTreeMap::new();

@@ -13,8 +13,8 @@ pub(crate) struct Bytes {
     length: usize,
 }
 
-/// A key. In a set of intervals it has two ends, both included; fields that are no interval are the same
-/// in both.
+/// A key. In an interval set it has two ends, both included; fields that are not intervals are the same in
+/// both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     pub(crate) start: Bytes,
@@ -84,9 +84,9 @@ impl From<&Element> for Key {
     }
 }
 
-/// The element with this key in this set; `None` if it cannot be ours: an unknown set or protocol,
-/// another length, an interval where there is none or in another field than the last, a hairpin whose two
-/// ends differ.
+/// The element with this key in this set; `None` if it cannot be ours: an unknown set or protocol, a wrong
+/// length, an interval where none is allowed or in another field than the last, a hairpin whose two ends
+/// differ.
 pub(crate) fn element(set: &str, family: Family, start: &[u8], end: Option<&[u8]>) -> Option<Element> {
     match (set, end) {
         (Element::ALLOWED_SOURCES, Some(end)) => {

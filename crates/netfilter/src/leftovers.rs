@@ -1,16 +1,16 @@
 //! What kube-proxy leaves behind on a node, and removing it.
 //!
 //! In its modes ipvs and iptables kube-proxy leaves rules in the tables of iptables, and ipsets; in its mode
-//! nftables, a table of its own in each family. None of it goes away when kube-proxy ends, and some of it does harm
-//! later: KUBE-IPVS-FILTER rejects what is sent to VIPs that kube-proxy did not know, and source ranges that were
-//! lifted long ago still drop.
+//! nftables, its own table in each family. None of it goes away when kube-proxy ends, and some of it does
+//! harm later: KUBE-IPVS-FILTER rejects what is sent to VIPs that kube-proxy did not know, and source ranges
+//! that were removed long ago still drop.
 //!
-//! `leftovers/names.rs` says what is kube-proxy's: chains and sets by their whole names, since others have chains
-//! that begin with `KUBE-` too. Of everybody else's rules only the jumps that lead into those chains go. A chain
-//! that somebody else uses stays, and is told.
+//! `leftovers/names.rs` says what is kube-proxy's: chains and sets by their full names, because others have
+//! chains that begin with `KUBE-` too. Of other programs' rules only the jumps into those chains are removed.
+//! A chain that somebody else uses stays, and is reported.
 //!
-//! Rules of iptables are either in nf_tables, and are deleted by netlink, or in the tables of the old iptables, for
-//! which the host's own programs are run if they are there.
+//! Rules of iptables are either in nf_tables, and are deleted by netlink, or in the tables of the old
+//! iptables, for which the host's own programs are run if they are there.
 
 mod chains;
 mod error;
@@ -30,14 +30,14 @@ use legacy::Programs;
 pub use legacy::removal as legacy_removal;
 use names::{FORWARD, NFTABLES_TABLE, TABLES};
 
-/// What is to be removed beside ipsets and rules of iptables.
+/// What is removed in addition to ipsets and rules of iptables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// The tables of the nftables mode too.
+    /// Whether the tables of the nftables mode are removed too.
     pub nftables_tables: bool,
-    /// KUBE-FORWARD accepts what pods answer. Where the host's chain FORWARD drops the rest it is what lets Services
-    /// be reached, and stays: in nf_tables in these families, and in the old iptables where FORWARD has the policy
-    /// drop. With `None` it goes in any case.
+    /// The families in which KUBE-FORWARD stays. It accepts the answers of pods: if the host's chain FORWARD
+    /// drops the rest, Services need it. In the old iptables it stays if FORWARD has the policy drop. With
+    /// `None` it is always removed.
     pub forwarding_needed_in: Option<Vec<Family>>,
 }
 
@@ -68,12 +68,12 @@ impl Leftovers {
         Self { socket, scope }
     }
 
-    /// Everything of kube-proxy's that is there. Writes nothing.
+    /// Finds everything of kube-proxy's. Writes nothing.
     pub fn find(&mut self) -> Outcome {
         self.work(Mode::Find)
     }
 
-    /// The same but for the tables of the old iptables, which only programs can read.
+    /// Finds everything except the tables of the old iptables, which only programs can read.
     pub fn find_without_programs(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
         self.rules(Mode::Find, &mut outcome);
@@ -82,7 +82,8 @@ impl Leftovers {
         outcome
     }
 
-    /// Removes it: first the rules, table by table, each in one transaction, then the sets that they looked into.
+    /// Removes what it finds: first the rules, table by table, each in one transaction, then the sets that
+    /// they used.
     pub fn remove(&mut self) -> Outcome {
         self.work(Mode::Remove)
     }

@@ -2,40 +2,40 @@
 //! `ip6 kube-ipvs`. No other table is read or written, except by `host_firewall` and `leftovers`.
 //!
 //! IPVS chooses the real server and rewrites the destination. Our table does the rest. It masquerades flows
-//! whose answers would otherwise not come back through this node; it lets only some clients to a load
-//! balancer's address with source ranges; it rejects what goes to a VIP, which is an address of this node,
-//! and to no Service; it keeps other tables' hostPorts away from what a Service serves; and it marks, if the
-//! policy says so, what the host's own firewall is to accept. `ruleset/chains.rs` has every chain and every
-//! rule. What changes with the Services is in sets, so the number of rules is constant:
+//! whose answers would otherwise not come back through this node; it only lets some clients reach a load
+//! balancer's address with source ranges; it rejects traffic to ports of a VIP, which is an address of this
+//! node, that no Service has; it keeps other tables' hostPorts away from what a Service serves; and it marks,
+//! if the policy says so, what the host's own firewall shall accept. `ruleset/chains.rs` has every chain and
+//! every rule. What changes with the Services is in sets, so the number of rules is constant:
 //!
-//! - `cluster-ips`: VIP, protocol and port of each ClusterIP. What goes there is masqueraded, unless a pod of
-//!   this node sends it, if there is a way to tell;
-//! - `external`: the same of each NodePort, external and load-balancer address whose flows may be sent to
-//!   another node. What goes there is masqueraded, whoever sends it;
-//! - `external-local`: the same of those with the external policy Local. What goes there is masqueraded only
+//! - `cluster-ips`: VIP, protocol and port of each ClusterIP. Traffic to it is masqueraded, unless a pod of
+//!   this node sends it, if pods can be recognised;
+//! - `external`: the same for each NodePort, external and load-balancer address whose flows may be sent to
+//!   another node. Traffic to it is masqueraded, whoever sends it;
+//! - `external-local`: the same for those with the external policy Local. Traffic to it is only masqueraded
 //!   if this node itself sends it;
-//! - `hairpin`: each pod of this node as real server. It is masqueraded where it is its own client;
-//! - `restricted`: load balancers' addresses with source ranges. What goes there is dropped, packet by
-//!   packet, unless it comes from an allowed source;
+//! - `hairpin`: each pod of this node as real server. It is masqueraded when it is its own client;
+//! - `restricted`: load balancers' addresses with source ranges. Packets to them are dropped unless they come
+//!   from an allowed source;
 //! - `allowed-sources`: the same addresses, each with a range of clients;
-//! - `vips`: the addresses that are bound to this node for Services. What goes there and is new is rejected,
-//!   unless it is served (the first three sets), an echo request, or a health check;
-//! - `health-check-ports`: TCP ports at which load balancers ask after health.
+//! - `vips`: the addresses that are bound to this node for Services. New flows to them are rejected, unless
+//!   they are served (the first three sets), an echo request, or a health check;
+//! - `health-check-ports`: TCP ports of health checks.
 //!
 //! `Ruleset` (feature `client`) prints the tables as `nft list ruleset` does.
 //!
-//! Beside the tables there is `conntrack` (feature `client`): what it remembers of UDP flows can outlive the
-//! Service that it was true for.
+//! Beside the tables there is `conntrack` (feature `client`), whose entries of UDP flows can outlive their
+//! Service.
 //!
 //! # The hooks that a request passes
 //!
-//! The first packet of a connection, from the top to the bottom. IPVS re-routes it and sends it
-//! through the whole output hook (once more); FORWARD never sees a request.
+//! The table shows the first packet of a connection, from top to bottom. IPVS re-routes it and sends it
+//! through the whole output hook (again); FORWARD never sees a request.
 //!
 //! | hook, priority | pod or client → VIP | this node → VIP |
 //! |---|---|---|
 //! | prerouting -100, nat chain -101: mark, keep the destination | to the VIP | |
-//! | prerouting -100, nat chains of others: hostPorts | not asked about what is served | |
+//! | prerouting -100, nat chains of others: hostPorts | not consulted about what is served | |
 //! | input -149: may set the mark for the host's firewall | to the VIP | |
 //! | input 0: source ranges, unserved ports; the host's firewall | to the VIP | |
 //! | input 90: clears that mark | to the VIP | |
@@ -51,15 +51,15 @@
 //! again, at 100 IPVS makes it come from the VIP. An answer to this node itself is seen in input, and if the
 //! node had connected from the VIP it goes to the VIP: hence only new flows are rejected there.
 //!
-//! A NodePort, which is served at addresses of the node itself, is reached in the same ways. A connection
-//! of the node to its own NodePort has one of its addresses at both ends and is masqueraded like others. A
-//! real server that is itself an address of this node gets what comes from elsewhere out of the input
-//! hook: postrouting does not see that, so nothing masquerades it.
+//! A NodePort, which is served at addresses of the node itself, is reached in the same ways. A connection of
+//! the node to its own NodePort has one of the node's addresses at both ends and is masqueraded like others.
+//! If the real server is itself an address of this node, requests from elsewhere are delivered from the input
+//! hook: postrouting does not see them, so nothing masquerades them.
 //!
-//! Chains of type nat all run at -100 or 100; their own priority is their order among themselves. They see
-//! the first packet of a connection only, and so does the mark for masquerading; conntrack does the rest.
-//! IPVS takes part in conntrack only with `net.ipv4.vs.conntrack=1`, and conntrack is active in a network
-//! namespace only while some nat chain, such as ours, is there.
+//! All chains of type nat run at -100 or 100; their own priority only orders them among themselves. They only
+//! see the first packet of a connection, so only that packet is marked for masquerading; conntrack does the
+//! rest. IPVS takes part in conntrack only with `net.ipv4.vs.conntrack=1`, and conntrack is active in a
+//! network namespace only while some nat chain, such as ours, is there.
 
 mod change;
 mod element;

@@ -18,7 +18,7 @@ const GROUP: u32 = 7;
 /// the rest alike (include/uapi/linux/netfilter/nf_tables.h).
 const TABLE_NAME: u16 = 1;
 
-/// What tells of rules, and of what they are in.
+/// The messages about rules, chains and tables.
 const RULES: [Message; 6] = [
     Message::NewTable,
     Message::DelTable,
@@ -44,14 +44,14 @@ impl Changed {
         Self { ours: true, others: true }
     }
 
-    /// What one datagram of notifications tells, but for what comes from the socket with this port.
+    /// What one datagram of notifications reports, except for changes by the socket with this port.
     pub fn told(datagram: &[u8], own_port: u32) -> Self {
         let mut changed = Self::default();
         netlink::each_notification(datagram, |notification| changed.take(&notification, own_port));
         changed
     }
 
-    /// Folds in what a notification is about. What cannot be read is not about us.
+    /// Adds what a notification is about. What cannot be parsed is not about us.
     fn take(&mut self, notification: &Notification<'_>, own_port: u32) {
         let [family, _version, _, _, body @ ..] = notification.payload else { return };
         if notification.port == own_port {
@@ -77,18 +77,17 @@ impl Changed {
 
 /// A subscription to the kernel's notifications about nf_tables.
 ///
-/// Notifications wait in the socket until they are asked for, and then come as one [`Changed`]: a firewall
-/// that is loaded with thousands of rules is one piece of news, or a few.
+/// Notifications wait in the socket until [`changed`](Self::changed) is called, and are then combined into
+/// one [`Changed`]: loading a firewall with thousands of rules is one event, or a few.
 pub struct Monitor {
     notifications: Notifications,
     own_port: u32,
 }
 
 impl Monitor {
-    /// Subscribes in the calling thread's network namespace. What happens from here on is reported, but for
-    /// what comes from the socket with this port
-    /// ([`KernelNetfilter::port`](crate::KernelNetfilter::port)): the kernel names in each notification the
-    /// socket whose request it was (`nf_tables_fill_rule_info` and its like in
+    /// Subscribes in the calling thread's network namespace. Changes are reported from now on, except those
+    /// by the socket with this port ([`KernelNetfilter::port`](crate::KernelNetfilter::port)): each
+    /// notification names the socket that made the request (`nf_tables_fill_rule_info` and its like in
     /// net/netfilter/nf_tables_api.c).
     ///
     /// # Panics
@@ -100,8 +99,7 @@ impl Monitor {
         Ok(Self { notifications, own_port })
     }
 
-    /// Waits until somebody else has changed something since the last call. Safe to cancel: nothing is
-    /// forgotten.
+    /// Waits until somebody else has changed something since the last call. Safe to cancel: nothing is lost.
     pub async fn changed(&mut self) -> Result<Changed, Error> {
         let mut changed = Changed::default();
         while !changed.anything() {

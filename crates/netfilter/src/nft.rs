@@ -16,8 +16,8 @@ pub(crate) mod verdict;
 
 use ipvs::Family;
 
-/// The table, in each family. Not `kube-proxy`: that is the name which upstream's nftables mode uses
-/// and its cleanup deletes.
+/// The name of our table, in each family. It is not `kube-proxy`, which upstream's nftables mode uses and its
+/// cleanup deletes.
 pub(crate) const TABLE: &str = "kube-ipvs";
 
 /// The family's name in nft's language.

@@ -12,25 +12,25 @@ pub struct Policy {
     pub mark: u32,
     /// How pods of this node are recognised.
     pub local_traffic: LocalTraffic,
-    /// What becomes of our traffic in the host's own firewall.
+    /// What is done about the host's own firewall.
     pub host_firewall: HostFirewall,
 }
 
 impl Policy {
-    /// The packet mark that asks the host's own firewall to accept: 0x2000, or 0x1000 where the first is the
-    /// one for masquerading. With [`HostFirewall::Accept`] our table sets it before the host's chains
-    /// and clears it behind them, in the same hook. (0x8000 is kubelet's: drop.)
+    /// The packet mark that makes the host's own firewall accept: 0x2000, or 0x1000 if the first is used for
+    /// masquerading. With [`HostFirewall::Accept`] our table sets it before the host's chains and clears it
+    /// after them, in the same hook. (0x8000 is kubelet's: drop.)
     pub const fn accept_mark(&self) -> u32 {
         const USUAL: u32 = 0x2000;
         if self.mark == USUAL { USUAL >> 1 } else { USUAL }
     }
 }
 
-/// What is done where the host's own chains drop what they do not know (`--host-firewall`).
+/// What is done if the host's own chains drop unknown traffic (`--host-firewall`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostFirewall {
-    /// It is told.
+    /// It is reported.
     #[default]
     Warn,
     /// A rule in such a chain accepts what is sent to our VIPs and NodePorts, and what comes back.
@@ -41,8 +41,8 @@ pub enum HostFirewall {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LocalTraffic {
-    /// By its source address: the cluster's or the node's pod range, per family. Where a family has
-    /// no range nothing is known: only flows whose source is itself a VIP are masqueraded.
+    /// By its source address: the cluster's or the node's pod range, per family. In a family without a range
+    /// nothing is known: only flows whose source is itself a VIP are masqueraded.
     Source {
         /// The IPv4 range.
         ipv4: Option<Ipv4Net>,

@@ -1,4 +1,4 @@
-//! What our tables need of a kernel, and whether it has that.
+//! The kernel features that our tables need, and which of them are missing.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ use crate::{
     table,
 };
 
-/// What the kernel says to a family, a chain type, a set flag or an expression that it does not know.
+/// The kernel's answers to an unknown family, chain type, set flag or expression.
 const UNKNOWN: [Errno; 4] = [Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP, Errno::ENOENT, Errno::EINVAL];
 
-/// A part of the kernel that our tables need and that can be missing. What nf_tables is never without,
-/// such as sets without intervals, is none.
+/// A part of the kernel that our tables need and that can be missing. What nf_tables always has, such as sets
+/// without intervals, is not listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
     /// nf_tables itself, with tables of the family.
@@ -64,10 +64,10 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The features that the kernel lacks for a table of `family`, by a rehearsal: nothing is changed, but
-/// modules are loaded that can be.
+/// The features that the kernel lacks for a table of `family`. They are found by a rehearsal: nothing is
+/// changed, but available modules are loaded.
 pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Vec<Feature>, Error> {
-    // A kernel without nf_tables knows nobody to hand the message to (`nfnetlink_rcv_msg`).
+    // Without nf_tables nobody in the kernel takes the message (`nfnetlink_rcv_msg`).
     match table::generation(socket) {
         Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(vec![Feature::Tables]),
         generation => generation?,
@@ -103,9 +103,8 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
     Ok(not_understood(&tried, &failures))
 }
 
-/// The features whose trial the kernel does not understand. Without tables nothing can be said of the others.
-/// What goes wrong for another reason, such as a table that belongs to somebody, is told when a table is
-/// installed.
+/// The features whose trial the kernel does not understand. Without tables nothing is known of the others.
+/// Other failures, such as a table with another owner, are reported when a table is installed.
 fn not_understood(tried: &[Feature], failures: &[Failure]) -> Vec<Feature> {
     let mut missing: Vec<_> = failures
         .iter()

@@ -20,8 +20,8 @@ use crate::{
     table::{Elements, ObservedTable},
 };
 
-/// The table of one family that a policy asks for. The number of rules does not depend on the number
-/// of services: what changes with them is in the sets.
+/// The table of one family that a policy asks for. The number of rules does not depend on the number of
+/// Services: what changes with them is in the sets.
 ///
 /// `Display` prints it, without elements, exactly as `nft list ruleset` does (except that nft 1.0.6
 /// prints the test of mark bit 31 as a prefix).
@@ -38,7 +38,7 @@ impl Ruleset {
         Self { family, sets: SETS.iter().collect(), chains: chains::chains(policy, family) }
     }
 
-    /// The same without a set and the rules that look into it.
+    /// The table without a set and the rules that use it.
     pub(crate) fn without(mut self, set: &str) -> Self {
         self.sets.retain(|known| known.name != set);
         for chain in &mut self.chains {
@@ -47,7 +47,8 @@ impl Ruleset {
         self
     }
 
-    /// The same as long as it takes nothing from others: flows that another table gives a new destination go there.
+    /// The table without the rules that take flows from others: another table's destination NAT still
+    /// applies.
     pub(crate) fn prepared(&self) -> Self {
         let mut prepared = self.clone();
         for chain in &mut prepared.chains {
@@ -56,7 +57,7 @@ impl Ruleset {
         prepared
     }
 
-    /// Every set that such a table can have.
+    /// Every set that the table can have.
     pub(crate) fn known_sets() -> &'static [Set] {
         &SETS
     }
@@ -69,10 +70,10 @@ impl Ruleset {
             && self.chains.iter().all(|chain| self.rules_match(chain, table))
     }
 
-    /// Adds to `transaction` what makes the kernel's `table` this one; nothing if it is.
+    /// Adds to `transaction` what turns the kernel's `table` into this one; nothing if it is.
     ///
-    /// Sets that are right stay, with their elements. If one is not, or holds what cannot be ours, the table is
-    /// built anew, and our elements are put back.
+    /// Correct sets stay, with their elements. If one is wrong, or holds what cannot be ours, the table is
+    /// rebuilt and our elements are put back.
     pub(crate) fn install<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,
@@ -101,15 +102,15 @@ impl Ruleset {
         }
     }
 
-    /// Whether there are our sets, no others, and no table flag such as `dormant`.
+    /// Whether the table has exactly our sets, and no table flag such as `dormant`.
     pub(crate) fn sets_match(&self, table: &ObservedTable) -> bool {
         table.flags == 0
             && table.sets.len() == self.sets.len()
             && self.sets.iter().all(|set| table.sets.iter().any(|observed| set.is(self.family, observed)))
     }
 
-    /// Fills the chains anew. A base chain's hook, priority and type are fixed at its creation, so a
-    /// chain that differs is deleted first. Packets see the old rules or the new, nothing between.
+    /// Refills the chains. A base chain's hook, priority and type are fixed at its creation, so a chain that
+    /// differs is deleted first. Packets see either the old rules or the new ones.
     fn repair<'a>(&'a self, transaction: &mut Transaction<'a>, table: &ObservedTable) {
         transaction.push(Operation::FlushRules(self.family));
         for observed in &table.chains {

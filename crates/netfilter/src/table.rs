@@ -31,7 +31,7 @@ pub(crate) struct ObservedTable {
 }
 
 impl ObservedTable {
-    /// Reads the table; `None` if there is none. ENOENT means that it went away meanwhile.
+    /// Reads the table; `None` if there is none. ENOENT means that it was deleted meanwhile.
     pub(crate) fn read(socket: &mut Socket, family: Family) -> Result<Option<Self>, Error> {
         let mut request =
             message::request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, TABLE));
@@ -54,16 +54,16 @@ impl ObservedTable {
 pub(crate) struct Elements {
     /// Set by set.
     pub(crate) ours: Vec<Vec<Element>>,
-    /// Somebody else put something there that cannot be ours, and that can match packets all the same: a range
-    /// of ports, another protocol.
+    /// Whether somebody else has put something there that cannot be ours, but can match packets: a range of
+    /// ports, another protocol.
     pub(crate) strange: bool,
 }
 
 /// Reads the elements of a set and adds them to `elements`.
 ///
 /// The kernel calls the dump interrupted whenever anybody commits to any table in the meantime
-/// (`nft_base_seq`), which with large sets can be always. Our sets are changed by our own thread, and by
-/// strangers of whom the [`Monitor`](crate::Monitor) tells.
+/// (`nft_base_seq`), which with large sets can be always. Our sets are only changed by our own thread, and by
+/// others whom the [`Monitor`](crate::Monitor) reports.
 pub(crate) fn read_elements(
     socket: &mut Socket,
     family: Family,
@@ -81,7 +81,7 @@ pub(crate) fn read_elements(
     Ok(())
 }
 
-/// The number of the last transaction of anybody in this network namespace.
+/// The number of the last transaction in this network namespace, by anybody.
 pub(crate) fn generation(socket: &mut Socket) -> Result<u32, Error> {
     let mut request = message::request(Message::GetGeneration, Family::V4, |_| {});
     let found = socket.get(&mut request, |reply| {

@@ -5,7 +5,7 @@ use netlink::{Protocol, Socket};
 
 use crate::{Error, leftovers::nf_tables::delete_table, nft::TABLE};
 
-/// Deletes our table of a family, with all that is in it. Says whether there was one.
+/// Deletes our table of a family, with everything in it. Returns whether it existed.
 pub fn uninstall(family: Family) -> Result<bool, Error> {
     let mut socket = Socket::open(Protocol::Netfilter)
         .map_err(|source| Error::new("open a socket to nf_tables", source))?;

@@ -1,4 +1,4 @@
-//! What the monitor tells of nf_tables on a real kernel, each test in a network namespace of its own.
+//! What the monitor reports about nf_tables on a real kernel, each test in its own network namespace.
 
 #![expect(clippy::unwrap_used, reason = "a test's functions fail as the test itself does")]
 

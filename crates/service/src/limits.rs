@@ -1,8 +1,9 @@
 //! What one Service may cost every node.
 //!
-//! A few kilobytes of Service multiply: ports by addresses, and these by endpoints or source ranges. All Services have
-//! one writer and one kernel in common, and a cluster limits how many of them a tenant has, not how large they are. So
-//! each has room for so much, well above what anybody is known to need. What does not fit is not served, and told of.
+//! A few kilobytes of Service multiply: ports by addresses, and these by endpoints or source ranges. All
+//! Services have one writer and one kernel in common, and a cluster limits how many of them a tenant has, not
+//! how large they are. So each has room for so much, well above what anybody is known to need. What does not
+//! fit is not served, and told of.
 
 use ipvs::{Family, Scheduler};
 
@@ -19,18 +20,19 @@ pub const MOST_REAL_SERVERS: usize = 131_072;
 pub const MOST_REAL_SERVERS_OF_MH: usize = 16_384;
 
 /// How many real servers one virtual server has. To add one, the kernel goes through all that are there
-/// (`ip_vs_lookup_dest` in net/netfilter/ipvs/ip_vs_ctl.c): ten thousand take a second, sixty thousand a minute.
+/// (`ip_vs_lookup_dest` in net/netfilter/ipvs/ip_vs_ctl.c): ten thousand take a second, sixty thousand a
+/// minute.
 pub const MOST_OF_A_VIRTUAL_SERVER: usize = 10_000;
 
-/// How many elements the source ranges of one Service become: ranges by load-balancer addresses by ports. The more
-/// the kernel has of one address, the longer it takes to add one (`pipapo_refill` in net/netfilter/nft_set_pipapo.c): four
-/// thousand take a second, forty thousand a minute.
+/// How many elements the source ranges of one Service become: ranges by load-balancer addresses by ports. The
+/// more the kernel has of one address, the longer it takes to add one (`pipapo_refill` in
+/// net/netfilter/nft_set_pipapo.c): four thousand take a second, forty thousand a minute.
 pub const MOST_ALLOWED_SOURCES: usize = 4_096;
 
 /// The room that one Service has for its virtual servers. It is given away in the order in which they matter.
 ///
-/// A virtual server counts with all endpoints of its family, ready or not, here or elsewhere: what fits does not change
-/// when a pod becomes ready, and is nearly the same on every node.
+/// A virtual server counts with all endpoints of its family, ready or not, here or elsewhere: what fits does
+/// not change when a pod becomes ready, and is nearly the same on every node.
 pub(crate) struct Room {
     virtual_servers: usize,
     real_servers: usize,

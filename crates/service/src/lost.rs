@@ -1,4 +1,5 @@
-//! Which Services have lost addresses and ports to others, in short: two of them can want the same ten thousand.
+//! Which Services have lost addresses and ports to others, in short: two of them can want the same ten
+//! thousand.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ impl Lost<'_> {
     pub const MOST_NAMED: usize = 5;
 }
 
-/// The Services that have lost any. Who has an address is not kept here: it can change where nothing else does.
+/// The Services that have lost any. Who has an address is not kept here: it can change where nothing else
+/// does.
 #[derive(Debug, Default)]
 pub(crate) struct Losers(BTreeMap<ObjectName, Losses>);
 

@@ -40,8 +40,8 @@ impl SourceRanges {
         sources
     }
 
-    /// The clients that may reach a frontend, sorted, without overlaps; `None`: everybody. Only a load balancer's address
-    /// is restricted.
+    /// The clients that may reach a frontend, sorted, without overlaps; `None`: everybody. Only a load
+    /// balancer's address is restricted.
     pub(crate) fn allowed(&self, frontend: &Frontend<'_>) -> Option<Box<[AllowedSource]>> {
         if frontend.kind != AddressKind::LoadBalancer {
             return None;
@@ -66,7 +66,8 @@ impl SourceRanges {
         }
     }
 
-    /// Lets nobody in where not everybody is: to leave some of them out would be as wrong for these, and harder to see.
+    /// Lets nobody in where not everybody is: to leave some of them out would be as wrong for these, and
+    /// harder to see.
     fn close(&mut self, elements: usize) {
         self.problem = Some(format!(
             "spec.loadBalancerSourceRanges: nobody is let in: once for each load-balancer address and port, and merged where \
@@ -82,8 +83,9 @@ impl SourceRanges {
 }
 
 impl Clients {
-    /// As upstream has it, a range of all addresses lifts the restriction, and ranges of the other family alone say nothing
-    /// about this one. Where no range is left at all, since none could be read, nobody is let in.
+    /// As upstream has it, a range of all addresses lifts the restriction, and ranges of the other family
+    /// alone say nothing about this one. Where no range is left at all, since none could be read, nobody is
+    /// let in.
     fn of(service: &Service, node: &ThisNode, family: Family) -> Self {
         let Some(all) = &service.load_balancer_source_ranges else { return Self::Everybody };
         let of_family = || all.iter().filter(|range| Family::of(range.addr()) == family);

@@ -34,13 +34,13 @@ use server::Server;
 /// How long the API server may take. It needs two to five seconds on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// What a control plane is started with.
+/// The options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The directory with the executables `kube-apiserver` and `etcd`.
     pub assets: PathBuf,
-    /// Where the API server listens, and what it advertises. With a loopback address, which cannot
-    /// be an endpoint, the Service `default/kubernetes` has none. etcd listens on 127.0.0.1 always.
+    /// Where the API server listens, and what it advertises. With a loopback address, which cannot be an
+    /// endpoint, the Service `default/kubernetes` has no endpoint. etcd always listens on 127.0.0.1.
     pub bind: IpAddr,
     /// More names and addresses for the serving certificate.
     pub extra_sans: Vec<String>,
@@ -51,7 +51,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Loopback, dual stack, and the executables in `assets`.
+    /// The default options: loopback, dual stack, and the executables in `assets`.
     pub fn new(assets: impl Into<PathBuf>) -> Self {
         Self {
             assets: assets.into(),
@@ -71,17 +71,17 @@ impl Options {
 /// The methods block. They, and the drop, panic inside an async runtime; a test that is async
 /// itself makes its own [`Client`] from a kubeconfig.
 ///
-/// What this one started is killed on drop, and its directory removed. A `static` is never dropped:
-/// keep it in the test.
+/// The servers that it started are killed on drop, and its directory is removed. A `static` is never dropped,
+/// so keep it in the test.
 pub struct ControlPlane {
-    // The order of the fields is the order of their end: connections, servers, their files.
+    // The fields are dropped in this order: connections, servers, their files.
     admin: Client,
     runtime: Runtime,
     directory: PathBuf,
     own: Option<Own>,
 }
 
-/// What has to be cleaned up: nothing, if the API server was running already.
+/// What has to be cleaned up; nothing if the API server was already running.
 struct Own {
     apiserver: Server,
     _etcd: Server,
@@ -92,8 +92,8 @@ struct Own {
 impl ControlPlane {
     /// The control plane that the environment names.
     ///
-    /// - `KUBE_IPVS_TEST_API`: a directory with the two kubeconfigs of one that runs, which is used
-    ///   as it is, other objects in it included.
+    /// - `KUBE_IPVS_TEST_API`: a directory with the two kubeconfigs of a running one, which is used as it is,
+    ///   including other objects in it.
     /// - `KUBEBUILDER_ASSETS`: a directory with kube-apiserver and etcd, which are started with the
     ///   default [`Options`].
     /// - Neither: `None`.
@@ -105,7 +105,7 @@ impl ControlPlane {
         assets.map(|assets| Self::start(&Options::new(assets))).transpose()
     }
 
-    /// The same for a test, which cannot do its work without: says `None` as a skip.
+    /// The control plane that the environment names, for a test that needs one: prints `None` as a skip.
     pub fn from_env_or_skip() -> anyhow::Result<Option<Self>> {
         let found = Self::from_env_or_start()?;
         if found.is_none() {
@@ -154,23 +154,24 @@ impl ControlPlane {
         Ok(Self { admin, runtime, directory: path, own: Some(own) })
     }
 
-    /// Kills the API server and starts it anew at the same address, over the same etcd. It is not waited for.
+    /// Kills the API server and restarts it at the same address, with the same etcd. Does not wait until it
+    /// serves.
     pub fn restart_api_server(&mut self) -> anyhow::Result<()> {
         self.own.as_mut().context("somebody else's API server")?.apiserver.restart()
     }
 
-    /// Lets etcd forget all but the last version of everything.
+    /// Compacts etcd: it forgets all versions but the last.
     pub fn compact(&self) -> anyhow::Result<()> {
         let etcd = self.own.as_ref().context("somebody else's API server")?.etcd_address;
         self.block_on(compact(etcd)).context("compacting etcd")
     }
 
-    /// The number of the API server's process.
+    /// The process id of the API server.
     pub fn api_server_process(&self) -> anyhow::Result<u32> {
         Ok(self.own.as_ref().context("somebody else's API server")?.apiserver.process())
     }
 
-    /// Where the kubeconfigs are, and for one that was started the servers' logs. To let other
+    /// The directory of the kubeconfigs and, if the servers were started here, of their logs. To let other
     /// processes use this control plane, pass them this as `KUBE_IPVS_TEST_API`.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -197,7 +198,7 @@ impl ControlPlane {
         client(&self.runtime, kubeconfig)
     }
 
-    /// Waits for something asked of a client.
+    /// Waits for a future, such as a request of a client.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
@@ -205,11 +206,11 @@ impl ControlPlane {
     /// Creates the object, or replaces the one of that name, and then writes its `status` if it has
     /// one: the API server takes the two in separate requests.
     ///
-    /// What the API server allocated before (ClusterIPs, node ports) stays if the object leaves it
-    /// out; so does the status. An object of a namespaced kind must say its namespace.
+    /// What the API server allocated before (ClusterIPs, NodePorts) stays if the object leaves it out; so
+    /// does the status. An object of a namespaced kind must have a namespace.
     ///
-    /// This is no server-side apply, which refuses a Node with two addresses of one type: the key
-    /// of that list is the type alone.
+    /// This is not server-side apply, which refuses a Node with two addresses of one type, because the key of
+    /// that list is only the type.
     pub fn apply(&self, object: &Value) -> anyhow::Result<()> {
         let object: DynamicObject = serde_json::from_value(object.clone()).context("reading the object")?;
         let (Some(types), Some(name)) = (&object.types, &object.metadata.name) else {
@@ -283,8 +284,8 @@ impl ControlPlane {
 
 async fn write(api: &Api<DynamicObject>, name: &str, object: &DynamicObject) -> kube::Result<()> {
     let params = PostParams::default();
-    // Not the other way round: creating a Service with a fixed ClusterIP again is not "already exists"
-    // but "invalid", since its own address is taken.
+    // The order matters: creating an existing Service with a fixed ClusterIP is not "already exists" but
+    // "invalid", because its own address is taken.
     if api.get_opt(name).await?.is_some() {
         api.replace(name, &params, object).await?;
     } else {
@@ -296,7 +297,7 @@ async fn write(api: &Api<DynamicObject>, name: &str, object: &DynamicObject) -> 
     Ok(())
 }
 
-/// One worker, so that what a client left in flight goes on between two blocking calls.
+/// One worker, so that a client's unfinished work continues between two blocking calls.
 fn runtime() -> anyhow::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(1).enable_all().build().context("starting an async runtime")
@@ -320,7 +321,7 @@ async fn is_ready(admin: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By etcd's gateway for JSON. What is asked for does not matter: the answer says what the last version is.
+/// Uses etcd's gateway for JSON. Any key will do: the answer contains the last version.
 async fn compact(etcd: SocketAddr) -> anyhow::Result<()> {
     let client = Client::try_from(kube::Config::new(format!("http://{etcd}").parse()?))?;
     let ask = async |what: &str, question: Value| {
@@ -335,14 +336,14 @@ async fn compact(etcd: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A port that nobody listens on. It stays free until the server takes it, as Linux prefers odd ports
-/// here and even ones for outgoing connections (`inet_csk_find_open_port`).
+/// A free port. It stays free until the server takes it, because Linux prefers odd ports here and even ones
+/// for outgoing connections (`inet_csk_find_open_port`).
 fn free_port(address: IpAddr) -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
     listener.with_context(|| format!("looking for a free port on {address}"))
 }
 
-/// Every name a client may know the API server by.
+/// Every name by which a client may call the API server.
 fn subject_names(options: &Options) -> Vec<String> {
     let fixed = ["127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc"];
     // The first address of each range is the Service default/kubernetes.
@@ -363,7 +364,7 @@ fn etcd_arguments(client: SocketAddr, peer: SocketAddr) -> Vec<String> {
         format!("--listen-peer-urls=http://{peer}"),
         format!("--initial-advertise-peer-urls=http://{peer}"),
         format!("--initial-cluster=test=http://{peer}"),
-        // It is thrown away: nothing has to reach a disk.
+        // Its data is thrown away, so nothing has to reach a disk.
         "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
     ]
@@ -384,7 +385,7 @@ fn apiserver_arguments(options: &Options, address: SocketAddr, etcd: SocketAddr)
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         format!("--token-auth-file={}", identity::TOKENS),
         "--authorization-mode=RBAC".into(),
-        // It would refuse every pod, for want of the controller that creates the accounts.
+        // It would refuse every pod, because no controller creates the accounts.
         "--disable-admission-plugins=ServiceAccount".into(),
         "--allow-privileged=true".into(),
     ];

@@ -15,7 +15,7 @@ use crate::lab::{CLUSTER_CIDR, Host};
 /// How long the kernel may take to look as expected. Software emulation is slow.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running `kube-ipvs`. It is killed when dropped; what it programmed stays, as in life.
+/// A running `kube-ipvs`. It is killed when dropped; what it programmed stays, as on a real node.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -25,24 +25,24 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it on `node` with these arguments, beside the cluster's range and a control socket.
+    /// Starts it on `node` with these arguments, plus the cluster's range and a control socket.
     pub fn start(node: &Host, arguments: &[&str]) -> Result<Self> {
         let files = tempfile::tempdir()?;
         let socket = files.path().join("control.sock");
         Self::start_at(node, arguments, files, socket)
     }
 
-    /// The same, with the control socket at this place.
+    /// Starts it with the control socket at this path.
     pub fn with_socket(node: &Host, arguments: &[&str], socket: &Path) -> Result<Self> {
         Self::start_at(node, arguments, tempfile::tempdir()?, socket.to_owned())
     }
 
-    /// Starts a second one with the control socket of this one.
+    /// Starts a second daemon with the control socket of this one.
     pub fn another(&self, node: &Host, manifests: &Path) -> Result<Self> {
         self.another_with(node, &["--manifests", &manifests.to_string_lossy()])
     }
 
-    /// The same with these arguments.
+    /// Starts a second daemon with these arguments.
     pub fn another_with(&self, node: &Host, arguments: &[&str]) -> Result<Self> {
         Self::start_at(node, arguments, tempfile::tempdir()?, self.socket.clone())
     }
@@ -83,7 +83,7 @@ impl Daemon {
         &self.socket
     }
 
-    /// How it stands, as `kube-ipvs status -o json` has it.
+    /// Its status, as `kube-ipvs status -o json` prints it.
     pub fn status(&self, node: &Host) -> Result<serde_json::Value> {
         let socket = self.socket.to_string_lossy();
         let arguments = ["status", "-o", "json", "--control-socket", &socket];
@@ -100,7 +100,7 @@ impl Daemon {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 
-    /// Where it logs, as long as this lives.
+    /// The file that it logs to, which exists as long as this value.
     pub fn log_file(&self) -> PathBuf {
         self.files.path().join("log")
     }
@@ -124,7 +124,7 @@ impl Daemon {
         bail!("kube-ipvs still runs:\n{}", self.log())
     }
 
-    /// Its process number.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -150,12 +150,12 @@ pub fn binary() -> Result<PathBuf> {
     found.context("no kube-ipvs beside the test: set KUBE_IPVS_BIN")
 }
 
-/// Tries until `check` is content; then returns what it found. Fails with its last complaint.
+/// Tries until `check` succeeds; then returns its result. Fails with its last error.
 pub fn eventually<T>(what: &str, check: impl FnMut() -> Result<T>) -> Result<T> {
     eventually_within(PATIENCE, what, check)
 }
 
-/// The same with a limit of its own.
+/// Tries until `check` succeeds, for at most this time.
 pub fn eventually_within<T>(limit: Duration, what: &str, mut check: impl FnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {

@@ -16,13 +16,13 @@ use ipvs::{
 use netfilter::{Element, Netfilter};
 use netlink::{Errno, Failure, Refusal};
 
-/// The fake. Clones share one state, so that a test keeps one and gives the others away.
+/// The fake kernel. Clones share one state, so that a test can keep one and give the others away.
 #[derive(Clone, Debug, Default)]
 pub struct FakeKernel {
     state: Arc<Mutex<State>>,
 }
 
-/// What the fake holds. Tests read and change it as another program would.
+/// The state of the fake. Tests read and change it as another program would.
 #[derive(Debug, Default)]
 pub struct State {
     /// Virtual servers with their real servers.
@@ -31,7 +31,7 @@ pub struct State {
     pub links: dummy_interface::Observed,
     /// The families whose table is as it should be.
     pub tables: BTreeSet<Family>,
-    /// The families whose table is there without the rules that take flows from others.
+    /// The families whose table exists without the rules that take flows from others.
     pub prepared_tables: BTreeSet<Family>,
     /// The elements in our sets.
     pub elements: HashSet<Element>,
@@ -45,13 +45,13 @@ pub struct State {
     pub writes: Vec<String>,
     /// How many full reads of virtual servers there were.
     pub full_reads: usize,
-    /// How often everything was looked at in short.
+    /// How often everything was read as text (`Ipvs::survey`).
     pub surveys: usize,
     /// How often the real servers of one virtual server were read.
     pub real_server_reads: usize,
-    /// The short way to everything is not open: `Ipvs::survey` fails.
+    /// Whether `Ipvs::survey` fails.
     pub no_survey: bool,
-    /// How often kube-ipvs0 or the node's addresses were read or changed: what takes the lock of rtnetlink.
+    /// How often kube-ipvs0 or the node's addresses were read or changed, which takes the lock of rtnetlink.
     pub link_calls: usize,
     /// How many calls there were: reads, and each command of a batch.
     pub calls: usize,
@@ -64,10 +64,10 @@ struct Injected {
     fault: Fault,
 }
 
-/// What becomes of one call.
+/// The outcome of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The kernel refuses it. Other calls of a batch are carried out all the same, but none of a transaction.
+    /// The kernel refuses it. Other calls of a batch are still carried out, but none of a transaction.
     Refused(Errno),
     /// It is carried out, and so is the rest of its batch, but the answers are lost (ENOBUFS).
     Unheard,
@@ -86,24 +86,24 @@ impl FakeKernel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the call number `call`, counted from 0 from now on, fail with `errno`.
+    /// Makes call number `call`, counted from 0 from now on, fail with `errno`.
     pub fn fail_call(&self, call: usize, errno: Errno) {
         self.inject(call, Fault::Refused(errno));
     }
 
-    /// Lets the answer to call number `call` be lost (ENOBUFS) although it is carried out.
+    /// Makes the answer to call number `call` get lost (ENOBUFS) although it is carried out.
     pub fn lose_answer(&self, call: usize) {
         self.inject(call, Fault::Unheard);
     }
 
-    /// Lets this become of call number `call`, counted from 0 from now on.
+    /// Sets the outcome of call number `call`, counted from 0 from now on.
     pub fn inject(&self, call: usize, fault: Fault) {
         let mut state = self.state();
         state.calls = 0;
         state.failure = Some(Injected { call, fault });
     }
 
-    /// Lets every call succeed again, and forgets the writes so far.
+    /// Makes every call succeed again, and forgets the writes so far.
     pub fn heal(&self) {
         let mut state = self.state();
         state.failure = None;
@@ -115,7 +115,7 @@ impl FakeKernel {
         state.link_calls = 0;
     }
 
-    /// The writes since the last [`FakeKernel::heal`], one a line, each line ended.
+    /// The writes since the last [`FakeKernel::heal`], one per line, each ended by a newline.
     pub fn writes(&self) -> String {
         let state = self.state();
         state.writes.iter().flat_map(|write| [write.as_str(), "\n"]).collect()
@@ -129,11 +129,11 @@ impl FakeKernel {
     }
 }
 
-/// What is said where a call is broken off.
+/// The error of a call that is broken off.
 const NO_ANSWER: netlink::Error = netlink::Error::TimedOut { seconds: 10 };
 
 impl State {
-    /// Counts a call. What becomes of it, unless it works.
+    /// Counts a call, and returns its outcome unless it works.
     fn call(&mut self) -> Option<Fault> {
         let number = self.calls;
         self.calls += 1;
@@ -149,8 +149,8 @@ impl State {
         }
     }
 
-    /// Carries out a batch, each of it by itself. The answers of those that fail, by position; none at all where they
-    /// are lost.
+    /// Carries out a batch, each command separately. Returns the answers of those that fail, by position;
+    /// none if they are lost.
     fn batch<T, F>(
         &mut self,
         batch: &[T],
@@ -235,7 +235,7 @@ impl State {
     }
 }
 
-/// As the kernel shows it in short.
+/// A virtual server as the kernel's text shows it.
 fn summary(
     (config, real_servers): &(VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>),
 ) -> Option<VirtualServerSummary> {
@@ -412,7 +412,7 @@ impl Tables {
                 }
                 self.elements.insert(*element);
             }
-            // One that is not there is as wanted: the real client asks in that way.
+            // A missing element is as wanted: the real client's deletions behave like that.
             netfilter::Change::DeleteElement(element) => {
                 self.elements.remove(element);
             }

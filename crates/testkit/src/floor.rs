@@ -1,9 +1,9 @@
-//! The least that the kernel needs for so many Services: the same operations, encoded beforehand and sent in one
-//! batch each, and nothing else.
+//! The least that the kernel needs for a number of Services: the same operations, encoded beforehand and sent
+//! in one batch each, and nothing else.
 //!
-//! Every Service has one VIP and one TCP port. The functions work in the calling thread's network namespace, whose `lo`
-//! must be up: until the first address there is no local table, and then every address counts as broadcast, which IPVS
-//! refuses as a real server (`inet_addr_type` in net/ipv4/fib_frontend.c).
+//! Every Service has one VIP and one TCP port. The functions work in the calling thread's network namespace,
+//! whose `lo` must be up: until the first address there is no local table, and then every address counts as
+//! broadcast, which IPVS refuses as a real server (`inet_addr_type` in net/ipv4/fib_frontend.c).
 
 use std::{
     fs,
@@ -36,18 +36,18 @@ pub struct Size {
 }
 
 impl Size {
-    /// The numbers of a Service's endpoints among all.
+    /// The numbers of a Service's endpoints among all endpoints.
     pub fn endpoints_of(self, service: u32) -> std::ops::Range<u32> {
         service * self.endpoints..(service + 1) * self.endpoints
     }
 }
 
-/// What a complete reading of the kernel takes.
+/// How long a complete read of the kernel takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     /// Virtual and real servers by netlink: one dump, and one for each virtual server.
     pub ipvs_by_netlink: Duration,
-    /// Of that, the one dump: the virtual servers without their real servers.
+    /// The part of that for the one dump: the virtual servers without their real servers.
     pub virtual_servers: Duration,
     /// Virtual and real servers as text, `/proc/net/ip_vs`, not parsed.
     pub ipvs_as_text: Duration,
@@ -70,13 +70,13 @@ pub fn address(number: u32) -> ServiceAddress {
     ServiceAddress { protocol: Protocol::Tcp, ip: vip(number).into(), port: PORT }
 }
 
-/// As the daemon has it with `--cluster-cidr`.
+/// The policy of the daemon with `--cluster-cidr`.
 pub fn policy() -> Policy {
     let local_traffic = LocalTraffic::Source { ipv4: "10.244.0.0/16".parse().ok(), ipv6: None };
     Policy { masquerade_all: false, mark: 1 << 14, local_traffic, host_firewall: HostFirewall::Warn }
 }
 
-/// Writes everything: elements, virtual and real servers, VIPs. The clock starts when all is encoded.
+/// Writes everything: elements, virtual and real servers, VIPs. The clock starts after the encoding.
 pub fn write(size: Size, binding: VipBinding) -> Result<Duration> {
     let mut ipvs = KernelIpvs::open()?;
     let mut servers = Batch::default();

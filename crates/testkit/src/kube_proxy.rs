@@ -1,4 +1,4 @@
-//! The real kube-proxy on a lab's node: what kube-ipvs is compared with, and what it takes over from.
+//! The real kube-proxy on a lab's node: kube-ipvs is compared with it, and takes over from it.
 
 use std::{
     env,
@@ -17,7 +17,7 @@ use crate::{
     lab::{CLUSTER_CIDR, Host},
 };
 
-/// What a node's own network namespace cannot set, or does not need.
+/// Flags for what a node's network namespace cannot set, or does not need.
 const LEAVE_CONNTRACK: [&str; 4] = [
     "--conntrack-max-per-core=0",
     "--conntrack-min=0",
@@ -25,21 +25,21 @@ const LEAVE_CONNTRACK: [&str; 4] = [
     "--conntrack-tcp-timeout-close-wait=0s",
 ];
 
-/// What it starts for its packet filter.
+/// The programs that it starts for its packet filter.
 const FILTER_PROGRAMS: [&str; 5] =
     ["ipset", "iptables", "iptables-restore", "ip6tables", "ip6tables-restore"];
 
-/// It wants to know how new they are. BusyBox is linked statically and starts in a fifth of the time.
+/// It asks for their versions. BusyBox is linked statically and starts in a fifth of the time.
 const STAND_IN: &str = "#!/bin/busybox sh\n[ \"$1\" != --version ] || echo v7.17\n";
 
-/// How it has the kernel do the work.
+/// Its proxy mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// IPVS, ipsets, and iptables.
     Ipvs,
     /// iptables alone.
     Iptables,
-    /// nf_tables alone, in tables of its own.
+    /// nf_tables alone, in its own tables.
     Nftables,
 }
 
@@ -55,7 +55,7 @@ impl Mode {
 
 /// A running kube-proxy. It is killed when dropped; what it programmed stays.
 ///
-/// It looks its own Node up when it starts, and only then: create that before.
+/// It only looks up its own Node when it starts: create that before.
 #[derive(Debug)]
 pub struct KubeProxy {
     child: Child,
@@ -63,18 +63,18 @@ pub struct KubeProxy {
 }
 
 impl KubeProxy {
-    /// Starts it on `node` in ipvs mode with these arguments, beside the cluster's range and the name
-    /// that [`crate::daemon::Daemon`] has too.
+    /// Starts it on `node` in ipvs mode with these arguments, plus the same cluster range and name as
+    /// [`crate::daemon::Daemon`].
     pub fn start(node: &Host, arguments: &[&str]) -> Result<Self> {
         Self::start_in_mode(Mode::Ipvs, node, arguments)
     }
 
-    /// The same in any mode.
+    /// Starts it in any mode.
     pub fn start_in_mode(mode: Mode, node: &Host, arguments: &[&str]) -> Result<Self> {
         Self::start_in(tempfile::tempdir()?, mode, node, arguments, &[])
     }
 
-    /// The same, with programs in the place of ipset and iptables that do nothing and succeed.
+    /// Starts it with stand-ins for ipset and iptables that do nothing and succeed.
     ///
     /// IPVS and kube-ipvs0 look the same: it programs them by netlink. But it starts some 50 programs for
     /// each family in each sync, which takes 5 s in software emulation.
@@ -118,13 +118,13 @@ impl KubeProxy {
         fs::read_to_string(self.files.path().join("log")).unwrap_or_default()
     }
 
-    /// Its process number.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills it with SIGKILL and waits until it is gone. For kube-proxy SIGTERM is the same: it does nothing
-    /// about either.
+    /// Kills it with SIGKILL and waits until it has ended. SIGTERM would be the same: kube-proxy handles
+    /// neither.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -147,7 +147,7 @@ pub fn binary() -> Option<PathBuf> {
     env::var_os("KUBE_PROXY_BIN").map(PathBuf::from)
 }
 
-/// The API server for a test beside kube-proxy. `None`, said as a skip, where either of them is missing.
+/// The API server for a test beside kube-proxy. `None`, printed as a skip, if either of them is missing.
 pub fn control_plane() -> Result<Option<ControlPlane>> {
     if binary().is_none() {
         println!("SKIP: no kube-proxy: KUBE_PROXY_BIN is not set");

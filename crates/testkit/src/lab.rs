@@ -6,8 +6,8 @@
 //!                  kube-ipvs0, IPVS, nf_tables
 //! ```
 //!
-//! Every pod has a link of its own to the node, so that all its traffic is routed. Addresses exist in
-//! both families. Everything stays in namespaces that the lab made, and goes when it is dropped.
+//! Every pod has its own link to the node, so all its traffic is routed. Addresses exist in both families.
+//! Everything is in namespaces that the lab has made, and disappears when it is dropped.
 
 mod client;
 mod host;
@@ -26,7 +26,7 @@ pub use host::Host;
 pub use load::{Count, Load, Tally, Target};
 pub use page::Page;
 
-/// The pods' range: what `--cluster-cidr` is to be set to.
+/// The pods' range, for `--cluster-cidr`.
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16,fd00:10:244::/48";
 
 /// The networks of pods on another node are numbered from here: `10.244.0.0/17` and `fd00:10:244::/56` hold
@@ -47,7 +47,7 @@ pub struct Lab {
     pub client: Host,
     /// The pods.
     pub pods: Vec<Host>,
-    /// With this the names of its namespaces begin.
+    /// The prefix of the names of its namespaces.
     prefix: String,
 }
 
@@ -59,7 +59,7 @@ impl Lab {
         let prefix = format!("ki{}-{lab}", std::process::id());
         let node = Host::new(&prefix, "node", [192, 168, 50, 1], "fd00:50::1")?;
         node.run("sysctl", &["-qw", FORWARD_V4, FORWARD_V6])?;
-        // Whoever asks in vain several times in a row is told so each time.
+        // Each of several failed attempts in a row gets an ICMP answer.
         node.run("sysctl", &["-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"])?;
         let client = Host::new(&prefix, "client", [192, 168, 50, 2], "fd00:50::2")?;
         node.link("eth0", &client)?;
@@ -71,15 +71,15 @@ impl Lab {
         Ok(lab)
     }
 
-    /// One more host outside the cluster, on a network of its own that the node's `device` leads to.
+    /// Adds a host outside the cluster, on its own network behind the node's `device`.
     pub fn neighbour(&self, device: &str, name: &str, ipv4: [u8; 4], ipv6: &str) -> Result<Host> {
         let host = Host::new(&self.prefix, name, ipv4, ipv6)?;
         self.node.link(device, &host)?;
         Ok(host)
     }
 
-    /// Another node, which is a neighbour of this one, with one more pod, the last of the pods. What pods of
-    /// that node send goes through this one.
+    /// Adds another node, a neighbour of this one, with one more pod, the last of the pods. What pods of that
+    /// node send goes through this one.
     pub fn add_pod_on_another_node(&mut self, device: &str, name: &str, port: u16) -> Result<Host> {
         let other = self.neighbour(device, name, [192, 168, 70, 2], "fd00:70::2")?;
         other.run("sysctl", &["-qw", FORWARD_V4, FORWARD_V6])?;

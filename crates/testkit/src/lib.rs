@@ -2,10 +2,11 @@
 //!
 //! - [`control_plane`]: a real kube-apiserver and etcd, thrown away after the test.
 //! - [`fake_kernel`]: a kernel in memory that can fail with any errno at any call.
-//! - [`floor`]: the least that the kernel needs for so many Services.
-//! - [`objects`]: the same Services as objects of the API; [`pure_path`]: what is counted of their way to the kernel.
+//! - [`floor`]: the least that the kernel needs for a number of Services.
+//! - [`objects`]: the same Services as objects of the API; [`pure_path`]: what is counted of their way to the
+//!   kernel.
 //! - [`lab`]: a node, pods and a client in network namespaces; [`daemon`]: the real binary on that node;
-//!   [`kube_proxy`]: the program it takes the place of.
+//!   [`kube_proxy`]: the program that it replaces.
 
 pub mod control_plane;
 pub mod daemon;

@@ -1,5 +1,5 @@
-//! A cluster as the API server tells it: a Node, and Services of one TCP port with their endpoints elsewhere. For
-//! measurements: everything follows from numbers.
+//! A cluster as the API server sends it: a Node, and Services of one TCP port with their endpoints elsewhere.
+//! For measurements: everything follows from numbers.
 
 use std::{fmt::Write as _, net::Ipv4Addr, ops::Range};
 
@@ -20,7 +20,7 @@ pub fn added(objects: impl Iterator<Item = Value>) -> String {
     objects.fold(String::new(), |lines, object| lines + &event("ADDED", &object))
 }
 
-/// The line that says that all objects there were have been told of.
+/// The line that ends the initial list of objects.
 pub fn end_of_list(version: &str, kind: &str) -> String {
     let annotations = json!({"k8s.io/initial-events-end": "true"});
     let metadata = json!({"resourceVersion": "1", "annotations": annotations});
@@ -109,7 +109,7 @@ pub fn slice_of(number: u32, endpoints: impl Iterator<Item = u32>) -> Value {
     })
 }
 
-/// The first is the API server's own, which a proxy is to serve before all others.
+/// The first is the API server's own, which a proxy should serve before all others.
 fn name(number: u32) -> String {
     if number == 0 { "kubernetes".to_owned() } else { format!("service-{number}") }
 }

@@ -1,13 +1,13 @@
-//! The phases of the way from JSON to the kernel: `crates/watcher/benches/pure_path.rs` goes through them, and
+//! The phases of the way from JSON to the kernel: `crates/watcher/benches/pure_path.rs` runs them, and
 //! `cargo xtask bench --check` counts their instructions.
 
 use serde::{Deserialize, Serialize};
 
-/// A phase. Each needs what those before have made.
+/// A phase. Each needs the results of the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Makes what the API server sends. No work of kube-ipvs.
+    /// Makes what the API server sends. This is not work of kube-ipvs.
     Inputs,
     /// Both lists: from bytes to Services and EndpointSlices.
     Decode,

@@ -1,4 +1,4 @@
-//! Gives a guest an API server: inside it where that is quick, else beside it.
+//! Gives a guest an API server: inside the guest if that is fast, otherwise on the host.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -23,10 +23,10 @@ pub(crate) struct ApiServer {
 
 /// Lets `testkit`'s `ControlPlane::from_env_or_start` work in the guest.
 ///
-/// The host and User Mode Linux run the servers themselves, at the processor's speed, from the
-/// binaries that `KUBEBUILDER_ASSETS` then names. In an emulated guest they would take minutes to
-/// start: there the API server runs on the host's loopback, the guest gets one forwarded port, and
-/// `KUBE_IPVS_TEST_API` names its kubeconfigs. What is returned must live as long as the guest.
+/// The host and User Mode Linux run the servers themselves, at the processor's speed, from the binaries that
+/// `KUBEBUILDER_ASSETS` then names. In an emulated guest they would take minutes to start: then the API
+/// server runs on the host's loopback, the guest gets one forwarded port, and `KUBE_IPVS_TEST_API` names its
+/// kubeconfigs. The returned value must live as long as the guest.
 pub(crate) fn equip(guest: &mut Guest) -> anyhow::Result<Option<ApiServer>> {
     let assets = control_plane::ensure()?;
     if !matches!(guest.kernel, Kernel::Qemu(_)) {
@@ -50,7 +50,7 @@ pub(crate) fn equip(guest: &mut Guest) -> anyhow::Result<Option<ApiServer>> {
     Ok(Some(ApiServer { _control_plane: control_plane, _kubeconfigs: kubeconfigs }))
 }
 
-/// In the guest: the API server that [`equip`] provided, or made it possible to start.
+/// In the guest: the API server that [`equip`] has provided, or a new one.
 pub(crate) fn inside() -> anyhow::Result<ControlPlane> {
     ControlPlane::from_env_or_start()?.context("neither KUBE_IPVS_TEST_API nor KUBEBUILDER_ASSETS is set")
 }

@@ -1,10 +1,11 @@
 //! `cargo xtask bench`: kube-ipvs, what the kernel itself needs, and the real kube-proxy, side by side.
 //!
-//! Each measurement is a boot of the test kernel of its own, in which this same program, as a release build, is run
-//! again for one [`case::Case`]. kube-ipvs is the program of the container image. The API server is [`api`], so that
-//! what is measured is the proxy. In a tiny size, to see that it works, all are the debug builds that there are anyway.
+//! Each measurement boots the test kernel anew, and there runs this same program, as a release build, for one
+//! [`case::Case`]. kube-ipvs is the program of the container image. The API server is [`api`], so that the
+//! proxy is what is measured. The tiny size, which only shows that everything works, uses the existing debug
+//! builds.
 //!
-//! What needs no kernel is not timed but counted, in [`instructions`].
+//! For code that needs no kernel, [`instructions`] are counted instead.
 
 mod api;
 mod case;
@@ -40,11 +41,11 @@ use report::{Machine, Report};
 
 /// How long one measurement may take, boot included.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// A measurement is made as often as this, but not again after [`LONG_ENOUGH`].
+/// How often a measurement is made, unless one takes [`LONG_ENOUGH`].
 const REPEATED: u32 = 3;
-/// What takes longer is not the worse for what else the machine does for a moment.
+/// A longer measurement is hardly affected by short disturbances.
 const LONG_ENOUGH: Duration = Duration::from_secs(30);
-/// Guest memory in MiB: the API server keeps all it says, and the largest cluster is said in 150 MB.
+/// Guest memory in MiB: the API server keeps all its answers, 150 MB for the largest cluster.
 const MEMORY: u32 = 4096;
 
 /// The command line of `cargo xtask bench`.
@@ -52,20 +53,21 @@ const MEMORY: u32 = 4096;
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
-    /// A tiny size of everything, with debug builds, to see that it runs; docs/performance.md stays as it is
+    /// Measure everything in a tiny size, with debug builds, to see that it works; docs/performance.md is not
+    /// changed
     #[arg(long)]
     small: bool,
-    /// No measurements: count the instructions of what kube-ipvs computes, and fail if they have grown by more than a
-    /// tenth
+    /// Instead of measuring, count the instructions of kube-ipvs's own computation, and fail if they have
+    /// grown by more than a tenth
     #[arg(long, conflicts_with_all = ["small", "names"])]
     check: bool,
-    /// With --check: write down what is counted as what is compared with from now on
+    /// With --check: record the counts as the new baseline
     #[arg(long, requires = "check")]
     bless: bool,
     /// Only the measurements whose line in the progress contains one of these
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// One measurement, here and now: what the test kernel runs
+    /// Make one measurement here: what the test kernel runs
     #[arg(long, hide = true, value_name = "JSON")]
     inside: Option<String>,
 }
@@ -97,7 +99,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if report.is_ours_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs all of it in a tiny size, with the programs of the other tests; what has worked, and what has not.
+/// Runs everything in a tiny size, with the programs of the other tests; returns what worked and what did
+/// not.
 pub(crate) fn try_out(kernel: Kernel, names: &[String]) -> Result<(usize, Vec<String>)> {
     let report = small(kernel, names)?;
     let failed: Vec<_> = report

@@ -18,7 +18,7 @@ pub(crate) fn directory(name: &str) -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
-/// A name for what is made from these texts: others have another.
+/// A name for what is made from these texts; other texts give another name.
 pub(crate) fn fingerprint(texts: &[&str]) -> String {
     format!("{:016x}", fnv_1a(texts.iter().flat_map(|text| text.bytes())))
 }

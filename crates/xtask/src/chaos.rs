@@ -1,9 +1,10 @@
-//! `cargo xtask chaos`: what can go wrong around a node proxy is made to happen, on a real kernel with a real API server.
+//! `cargo xtask chaos` injects what can go wrong around a node proxy, on a real kernel with a real API
+//! server.
 //!
-//! A node with some Services, a daemon, and traffic; then, in an order and at moments that follow from a seed, one fault
-//! after the other of [`catalogue`], each several times. After each the kernel must become what it was before, and the
-//! daemon must live. How long that took, when the daemon told of it, and which connections broke is the table at the
-//! end.
+//! There is a node with some Services, a daemon, and traffic. Then come the faults of [`catalogue`], one
+//! after the other, each several times, in an order and at moments that follow from a seed. After each the
+//! kernel must become what it was before, and the daemon must be alive. The table at the end shows how long
+//! that took, when the daemon reported it, and which connections broke.
 
 mod catalogue;
 mod report;
@@ -34,7 +35,7 @@ const PODS: u8 = 3;
 /// Services with traffic, and without.
 const USED: u16 = 2;
 const OTHERS: u16 = 100;
-/// What the names of faults contain that are tried out as a test: some of each kind.
+/// Parts of the names of the faults that are tried out as a test: some of each kind.
 const TRIED_OUT: [&str; 5] = [
     "ipvsadm -C",
     "kube-ipvs0 deleted",
@@ -42,7 +43,7 @@ const TRIED_OUT: [&str; 5] = [
     "daemon killed",
     "way to the API server closed",
 ];
-/// What a run may take.
+/// How long a run may take.
 const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 
 /// The command line of `cargo xtask chaos`.
@@ -50,7 +51,7 @@ const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
-    /// From which the order of the faults, their moments and their victims follow
+    /// The seed for the order of the faults, their moments and their victims
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How often each fault happens; killing the daemon happens forty times as often
@@ -59,12 +60,12 @@ pub(crate) struct Args {
     /// Only the faults whose name contains one of these
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Here and now: what the test kernel runs
+    /// Run the plan here: what the test kernel runs
     #[arg(long, hide = true, value_name = "JSON")]
     inside: Option<String>,
 }
 
-/// What the guest is to do.
+/// The plan for the guest.
 #[derive(Debug, Serialize, Deserialize)]
 struct Plan {
     seed: u64,
@@ -73,11 +74,12 @@ struct Plan {
     most: u32,
     others: u16,
     names: Vec<String>,
-    /// Where the report goes.
+    /// The directory of the report.
     directory: PathBuf,
 }
 
-/// Runs it, and writes target/chaos/report.json. Fails if something did not heal, or the daemon died by itself.
+/// Runs it, and writes target/chaos/report.json. Fails if something did not heal, or the daemon died by
+/// itself.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(plan) = &args.inside {
         let plan: Plan = serde_json::from_str(plan)?;

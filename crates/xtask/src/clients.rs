@@ -1,6 +1,7 @@
-//! The programs that an operator installs kube-ipvs with: kubectl, kubeadm and Helm, for `tests/api_manifests.rs`.
+//! The programs that an operator installs kube-ipvs with: kubectl, kubeadm and Helm, for
+//! `tests/api_manifests.rs`.
 //!
-//! They are a Go module of their own, so that a new Helm does not make everybody build a new control plane.
+//! They are a separate Go module, so that a new Helm does not rebuild the control plane.
 
 use crate::go::Module;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the main job, seen.
+//! `cargo xtask demo`: shows the main job.
 //!
 //! This half runs on the host: it builds the daemon and runs this same program again in the test
 //! kernel, where [`story`] tells what kube-ipvs does, step by step.

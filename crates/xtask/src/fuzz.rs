@@ -1,8 +1,8 @@
-//! `cargo xtask fuzz`: looks for bytes that some decoder does not read as it should.
+//! `cargo xtask fuzz`: searches for bytes that some decoder does not handle correctly.
 //!
-//! What is fuzzed, and what must hold, is in crates/fuzz-targets. cargo-fuzz builds the programs of fuzz/ around it, and
-//! libFuzzer changes the inputs of the corpus, again and again, towards code that none has reached. There is no `unsafe`
-//! for a sanitizer to watch, and without one the stable compiler does.
+//! What is fuzzed, and what must hold, is in crates/fuzz-targets. cargo-fuzz builds the programs of fuzz/
+//! around it, and libFuzzer mutates the inputs of the corpus to reach new code. There is no `unsafe` for a
+//! sanitizer to check, and without a sanitizer the stable compiler is enough.
 
 mod outcome;
 
@@ -19,9 +19,9 @@ use outcome::Outcome;
 
 /// What is installed once.
 const CARGO_FUZZ: CargoTool = CargoTool { name: "cargo-fuzz", version: "0.13.1" };
-/// An input that takes longer is a fault, in seconds: a daemon that decodes does nothing else meanwhile.
+/// An input that takes more seconds is a fault: a daemon does nothing else while it decodes.
 const LONGEST_INPUT: u32 = 10;
-/// More memory is a fault, in MiB: what little input becomes must not depend on what is written in it.
+/// More MiB of memory are a fault: the memory for a small input must not depend on its content.
 const MOST_MEMORY: u32 = 1024;
 
 /// The command line of `cargo xtask fuzz`.
@@ -67,7 +67,8 @@ fn chosen(names: &[String]) -> Result<Vec<String>> {
     Ok(if names.is_empty() { all } else { names.to_vec() })
 }
 
-/// Fuzzes one target. What libFuzzer says goes to a file; inputs that have reached new code stay for the next time.
+/// Fuzzes one target. libFuzzer's output goes to a file; inputs that reached new code are kept for the next
+/// run.
 fn fuzz(program: &PathBuf, target: &str, seconds: u32) -> Result<Outcome> {
     let root = workspace::root();
     let found = root.join("target/fuzz/corpus").join(target);

@@ -1,9 +1,9 @@
 //! Programs for the tests, built from the Go module proxy.
 //!
-//! Kubernetes and Helm publish container images and tarballs, but the Go module proxy has the sources of every
-//! release, and most networks that build software reach it. So what the tests need is built from there, once, as a
-//! `go.mod` and a `go.sum` in `tests/` pin it, and kept in the user's cache. It is linked statically: it runs in
-//! the test kernel, whatever that is made of.
+//! Kubernetes and Helm publish container images and tarballs, but the Go module proxy has the sources of
+//! every release, and most networks that build software reach it. So what the tests need is built from there
+//! once, pinned by a `go.mod` and a `go.sum` in `tests/`, and kept in the user's cache. It is linked
+//! statically, so that it runs in any guest.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::{cache, programs, workspace};
 
 /// A Go module of ours that has no code: its `tool` lines are the programs.
 pub(crate) struct Module {
-    /// Its directory below `tests/`, and that of what it builds in the user's cache.
+    /// The name of its directory below `tests/`, and of that for its programs in the user's cache.
     pub(crate) name: &'static str,
     /// Go's build tags, with commas between them.
     pub(crate) tags: &'static str,
@@ -234,7 +234,7 @@ mod tests {
             let sources = module.sources().unwrap();
             for (name, package, module) in module.programs {
                 assert!(sources.version(module).is_ok(), "{name}");
-                // A single one stands in the line of the word `tool`.
+                // A single one is on the line of the word `tool`.
                 let is_tool = |line: &str| line.trim_start_matches("tool ").trim() == *package;
                 assert!(sources.go_mod.lines().any(is_tool), "{name} is no tool of the module");
             }

@@ -1,10 +1,11 @@
 //! `cargo xtask image`: the container image, without a container engine and without a registry.
 //!
-//! The image is one program, linked statically with musl, under two names: there is nothing to take from a base
-//! image. No CA certificates: the one to trust is in the kubeconfig. No /etc/passwd, time zones or shell: nothing
-//! reads them. The same sources and tools give the same image, byte for byte.
+//! The image is one program, linked statically with musl, under two names: there is nothing to take from a
+//! base image. No CA certificates: the one to trust is in the kubeconfig. No /etc/passwd, time zones or
+//! shell: nothing reads them. The same sources and tools give the same image, byte for byte.
 //!
-//! What is written: an OCI archive for all platforms, and beside it the SBOM of each, read back from the program.
+//! What is written: an OCI archive for all platforms, and beside it the SBOM of each, read back from the
+//! program.
 
 mod layout;
 mod program;

@@ -6,12 +6,12 @@
 //! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
 //! here that touches the kernel goes through a [`guest::Guest`], which runs a command as root
 //!
-//! - on this machine's kernel, if it has what it takes (`--kernel host`),
+//! - on this machine's kernel, if it has both (`--kernel host`),
 //! - in QEMU with the distribution's own kernel package, or that of another of its suites, which is
 //!   downloaded and unpacked but not installed, and an initramfs made on the spot (`--kernel qemu`,
 //!   `--kernel qemu:SUITE`),
-//! - in User Mode Linux, built from the distribution's newest kernel source (`--kernel uml`), or a binary that is
-//!   there (`--kernel uml:PATH`).
+//! - in User Mode Linux, built from the distribution's newest kernel source (`--kernel uml`), or a binary
+//!   that is there (`--kernel uml:PATH`).
 //!
 //! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo,
 //! after saying so. Downloads go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`),
@@ -60,17 +60,17 @@ enum Command {
     Bench(bench::Args),
     /// Measure what many nodes cost a real API server.
     Scale(scale::Args),
-    /// Make happen what can go wrong, and look at what comes of it.
+    /// Inject faults under load, and check that everything heals.
     Chaos(chaos::Args),
-    /// An hour of churn under load, in which nothing is lost and nothing grows.
+    /// Run an hour of churn under load, in which nothing may be lost or grow.
     Soak(soak::Args),
-    /// Give every decoder bytes that nobody has thought of.
+    /// Fuzz every decoder.
     Fuzz(fuzz::Args),
     /// Run the tests, tier by tier, and print the counts.
     Test(test::Args),
     /// Run a command as root in the test kernel.
     Vm(vm::Args),
-    /// Build the container image, and the list of what is in it.
+    /// Build the container image and its SBOM.
     Image(image::Args),
     /// Make the manual pages.
     Man,
@@ -101,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    /// The words after `cargo xtask`, wherever a document shows such a command; quotes and comments cut off. What has
-    /// a colon names a fault of `chaos`, as docs/faults.md does.
+    /// The words after `cargo xtask` in each such command of a document, without quotes and comments. A word
+    /// with a colon names a fault of `chaos`, as in docs/faults.md.
     fn shown(text: &str) -> impl Iterator<Item = Vec<&str>> {
         let commands = text.split("cargo xtask ").skip(1);
         let commands = commands.map(|rest| rest.split(['`', '#', '\n', '"']).next().unwrap_or_default());

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use crate::workspace;
 
-/// Writes them to `target/man`.
+/// Writes the manual pages to `target/man`.
 pub(crate) fn run() -> Result<ExitCode> {
     let directory = workspace::root().join("target/man");
     let mut make = workspace::cargo();

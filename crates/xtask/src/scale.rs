@@ -1,8 +1,8 @@
 //! `cargo xtask scale`: what many nodes cost a real API server, for docs/scale.md.
 //!
-//! etcd and kube-apiserver run on this machine's loopback, without a guest: nothing here touches the kernel. A node is
-//! the three requests that kube-ipvs makes, as the service account of manifests/base, over connections of their own. Its
-//! events are counted and not decoded, so that many nodes fit beside the server.
+//! etcd and kube-apiserver run on this machine's loopback, without a guest: nothing here touches the kernel.
+//! A node is the three requests that kube-ipvs makes, as the service account of manifests/base, each over its
+//! own connection. Its events are counted, not decoded, so that many nodes fit beside the server.
 
 mod changes;
 mod cluster;

@@ -1,9 +1,11 @@
-//! `cargo xtask soak`: an hour of random churn with a real API server, with traffic, and nothing may be lost or grow.
+//! `cargo xtask soak`: an hour of random churn with a real API server and traffic, in which nothing may be
+//! lost or grow.
 //!
-//! A few hundred Services are created, deleted and changed, some twenty times a second, as a seed says. Connections stay
-//! open to Services that nobody changes and to Services whose endpoints come, go and drain; new ones are made all the
-//! time, also to a Service that now and then has no endpoint. At the end the daemon must not have grown, what is in the
-//! kernel must be what another daemon makes of the same Services on a fresh node, and no connection may be lost.
+//! A few hundred Services are created, deleted and changed, about twenty times a second, as a seed
+//! determines. Connections stay open to Services that nobody changes and to Services whose endpoints come, go
+//! and drain; new ones are made all the time, also to a Service that sometimes has no endpoint. At the end
+//! the daemon must not have grown, what is in the kernel must be what another daemon makes of the same
+//! Services on a fresh node, and no connection may be lost.
 
 mod churn;
 mod report;
@@ -36,13 +38,13 @@ use witness::Witness;
 
 /// Services that change.
 const SERVICES: u32 = 300;
-/// So many changes are made at a time, this far apart if the API server is quick enough.
+/// How many changes are made at a time, this far apart if the API server is fast enough.
 const CHANGES: usize = 8;
 const PACE: Duration = Duration::from_millis(320);
-/// Between two looks at the daemon, but for so short a time that there were fewer than this.
+/// The time between two samples of the daemon, unless a run is too short for enough of them.
 const SAMPLED_EVERY: Duration = Duration::from_secs(10);
 const FEWEST_SAMPLES: u32 = 10;
-/// What a run may take beside its time.
+/// How much longer a run may take than its set time.
 const AROUND: Duration = Duration::from_secs(600);
 
 /// The command line of `cargo xtask soak`.
@@ -50,24 +52,24 @@ const AROUND: Duration = Duration::from_secs(600);
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
-    /// How long
+    /// How many minutes to run
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     minutes: u32,
-    /// From which the changes follow
+    /// The seed for the changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Here and now: what the test kernel runs
+    /// Run the plan here: what the test kernel runs
     #[arg(long, hide = true, value_name = "JSON")]
     inside: Option<String>,
 }
 
-/// What the guest is to do.
+/// The plan for the guest.
 #[derive(Debug, Serialize, Deserialize)]
 struct Plan {
     seed: u64,
     seconds: u32,
     services: u32,
-    /// Where the report goes.
+    /// The directory of the report.
     directory: PathBuf,
 }
 

@@ -143,8 +143,8 @@ impl Stage {
         start(&self.lab, &self.server, arguments)
     }
 
-    /// Starts the program on a node like this one, of which its kernel knows nothing yet. What comes of it when all
-    /// has been programmed.
+    /// Starts the program on a node like this one, of which its kernel knows nothing yet. What comes of it
+    /// when all has been programmed.
     pub(crate) fn of_a_fresh_start(&self, arguments: &[&str]) -> Result<KernelState> {
         let lab = connected_lab(&self.server, u8::try_from(self.lab.pods.len())?)?;
         let daemon = start(&lab, &self.server, arguments)?;

@@ -10,10 +10,10 @@
 //! - **faults** runs a little of `cargo xtask chaos` and of `cargo xtask soak`.
 //!
 //! The tests of all but the first are `#[ignore]`d, with a reason that names the tier, so that a plain
-//! `cargo test` works everywhere. A test that cannot do its work prints `SKIP: ` and the reason;
-//! skips are counted and shown, and are failures when `REQUIRE_ALL=1` is set. What the kernel itself
-//! does not have, such as a scheduler, a test prints as `ABSENT: `: shown, and no failure, since there
-//! is nothing to test.
+//! `cargo test` works everywhere. A test that cannot do its work prints `SKIP: ` and the reason; skips are
+//! counted and shown, and are failures when `REQUIRE_ALL=1` is set. What the kernel itself does not have,
+//! such as a scheduler, a test prints as `ABSENT: `; this is shown, and is not a failure, because there is
+//! nothing to test.
 
 mod bench_tier;
 mod faults_tier;

@@ -51,11 +51,11 @@ pub(super) struct Entry<'a> {
 
 /// Asks for every entry of both families.
 ///
-/// The kernel could leave out what does not match (`CTA_FILTER`, since 5.8). It must not: it would then walk the
-/// whole table in one go, with softirqs off, so that for as long no packet gets through on that processor
+/// The kernel could leave out what does not match (`CTA_FILTER`, since 5.8). It must not: it would walk the
+/// whole table in one go, with softirqs off, and meanwhile no packet gets through on that processor
 /// (`ctnetlink_dump_table` in net/netfilter/nf_conntrack_netlink.c; 0.2 s with a million entries). Without a
-/// filter it stops at each 32 KiB. Nor would it be right: of an IPv6 address it takes those that are different
-/// (`ctnetlink_filter_match_tuple`, still so in 7.2).
+/// filter it pauses at each 32 KiB. The filter is also wrong: for an IPv6 address it matches those that
+/// differ (`ctnetlink_filter_match_tuple`, still so in 7.2).
 pub(super) fn list() -> Batch {
     const ANY_FAMILY: u8 = 0;
     let mut batch = Batch::default();
@@ -87,9 +87,9 @@ impl<'a> Entry<'a> {
         Some(Self { flow, family, original, zone, id: id? })
     }
 
-    /// Appends the request to delete this entry and no other.
+    /// Appends the request to delete exactly this entry.
     ///
-    /// Never without a tuple: that would delete all entries (`ctnetlink_del_conntrack`).
+    /// The request always has a tuple: without one it would delete all entries (`ctnetlink_del_conntrack`).
     pub(super) fn delete(&self, batch: &mut Batch) {
         batch.add(SUBSYSTEM << 8 | DELETE, 0, |encoder| {
             encoder.raw(&header(self.family));

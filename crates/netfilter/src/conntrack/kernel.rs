@@ -19,10 +19,10 @@ pub enum Error {
         /// What was asked.
         operation: &'static str,
     },
-    /// Nobody in the kernel understands the request.
+    /// The kernel does not know the request: the module is missing.
     #[error("the kernel cannot list conntrack's entries: the module nf_conntrack_netlink is missing")]
     NotSupported,
-    /// Some entries were refused to be deleted.
+    /// The kernel refused to delete some entries.
     #[error("{failed} of {found} stale conntrack entries could not be deleted")]
     NotDeleted {
         /// How many.
@@ -53,8 +53,8 @@ impl Error {
 
 /// The real kernel, in the network namespace of the thread that opened it.
 ///
-/// Each call reads the table once, whatever its size and however many flows are asked for: a million entries
-/// take about a second, of which no packet waits for more than the part that fits one message.
+/// Each call reads the whole table once, for any number of flows: a million entries take about a second, but
+/// a packet waits at most for the part that fits one message.
 #[derive(Debug)]
 pub struct KernelConntrack {
     socket: Socket,
@@ -99,8 +99,8 @@ impl Conntrack for KernelConntrack {
     }
 }
 
-/// What a listing is worth. One that others kept disturbing has shown some entries twice and may lack some;
-/// to delete those that it has shown is right all the same, and a flow that goes on is found the next time.
+/// Accepts a dump that others kept interrupting. It has shown some entries twice and may lack some, but
+/// deleting those that it has shown is still right, and a flow that continues is found the next time.
 fn finished(listed: Result<(), netlink::Error>) -> Result<(), Error> {
     match listed {
         Err(netlink::Error::DumpInterrupted { .. }) => Ok(()),
@@ -110,8 +110,8 @@ fn finished(listed: Result<(), netlink::Error>) -> Result<(), Error> {
     }
 }
 
-/// How many of the entries that were found were deleted, by family. Those that are not there any more have ended by
-/// themselves, or were listed twice.
+/// Counts the deleted entries by family. Entries that no longer exist have ended by themselves, or were
+/// listed twice.
 fn deleted(found: &[Family], failures: Vec<Failure>) -> Result<Deleted, Error> {
     let failed: BTreeSet<_> = failures.iter().map(|failure| failure.index).collect();
     let mut refused = failures.into_iter().filter(|failure| failure.refusal.errno != Errno::ENOENT);

@@ -1,4 +1,4 @@
-//! The rule that lets pass what IPVS forwards.
+//! The rule that accepts what IPVS forwards.
 
 use ipvs::Family;
 use netlink::{Batch, Encoder};
@@ -21,16 +21,16 @@ use crate::nft::{
 /// What our rule says about itself.
 pub(super) const COMMENT: &str = "kube-ipvs: what it forwards";
 
-/// How the comment of a rule begins that an operator has written for our sake.
+/// How the comment begins of a rule that an operator has written for kube-ipvs.
 pub(super) const BY_HAND: &str = "kube-ipvs";
 
-/// Whether we have put this rule there. Its comment says so, which `iptables-save` keeps too. A rule that does
-/// the same without it may be somebody else's, who uses the same bit: it is never removed.
+/// Whether this rule is ours. Its comment says so, which `iptables-save` keeps. A rule that does the same
+/// without the comment may belong to somebody else who uses the same bit: it is never removed.
 pub(super) fn is_ours(rule: &Rule) -> bool {
     *rule.comment == *COMMENT
 }
 
-/// Whether packets with the mark are accepted, and no rule of ours is too many.
+/// Whether packets with the mark are accepted, by at most one rule of ours.
 pub(super) fn is_settled(rules: &[Rule], mark: u32) -> bool {
     let (reached, _) = reached(rules);
     let accepting = |rule: &&Rule| rule.effect == Effect::AcceptsMarked(mark);
@@ -74,9 +74,10 @@ fn name(encoder: &mut Encoder<'_>, chain: &HostChain) {
 /// Appends iptables' `-m mark --mark MARK/MARK`: the match `mark`, revision 1, with its
 /// `struct xt_mark_mtinfo1`.
 ///
-/// iptables before 1.8.8 does not read the test that nf_tables itself has for marks: it shows the rule without
-/// it, and `iptables-save | iptables-restore` would make of it one that accepts everything. Every version
-/// reads the match. Where the kernel lacks it (`nft_compat`, `xt_mark`) the rule is better refused.
+/// iptables before 1.8.8 does not understand nf_tables' own test of marks: it shows the rule without it, and
+/// `iptables-save | iptables-restore` would turn it into one that accepts everything. Every version
+/// understands the match. If the kernel lacks the match (`nft_compat`, `xt_mark`) it is better that the rule
+/// is refused.
 fn match_as_iptables(list: &mut Encoder<'_>, mark: u32) {
     const NAME: u16 = 1;
     const DATA: u16 = 2;

@@ -56,7 +56,7 @@ pub enum Hook {
     Forward,
 }
 
-/// A base chain, and what becomes of a packet that leaves it by its end.
+/// A base chain, and what happens to a packet that reaches its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BaseChain {
     pub(super) chain: HostChain,
@@ -144,8 +144,8 @@ impl fmt::Display for Hook {
     }
 }
 
-/// Reads one table; `None` if it is ours, or of another kind. A name that is not UTF-8, which the kernel
-/// allows and nft does not, is of no table that we could speak about.
+/// Reads one table; `None` if it is ours, or of another kind, or if its name is not UTF-8, which the kernel
+/// allows and nft does not.
 pub(super) fn decode_table(reply: &Reply<'_>) -> Result<Option<Table>, Error> {
     const NFT_TABLE_F_DORMANT: u32 = 1;
     const NFT_TABLE_F_OWNER: u32 = 2;

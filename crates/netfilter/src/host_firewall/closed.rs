@@ -1,4 +1,4 @@
-//! Which chains drop what no rule of theirs knows, and whether something was done about it.
+//! Which chains drop what none of their rules accepts, and whether something was done about it.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use super::{
     rule::{Effect, End, Rule},
 };
 
-/// A chain of the host's that drops what none of its rules accepts.
+/// A chain of the host that drops what none of its rules accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct ClosedChain {
     /// The chain.
     pub chain: HostChain,
     /// How it is closed.
     pub how: How,
-    /// Whether it lets pass what IPVS forwards all the same.
+    /// Whether it accepts what IPVS forwards nevertheless.
     pub accepts: Accepts,
 }
 
@@ -31,11 +31,11 @@ pub enum How {
     LastRule,
 }
 
-/// What a closed chain accepts for our sake, before it drops.
+/// What a closed chain accepts for kube-ipvs, before it drops the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accepts {
-    /// Nothing that could be told.
+    /// Nothing that could be recognised.
     Nothing,
     /// Somebody has written rules by hand and says so in a comment that begins with `kube-ipvs`.
     ByHand,
@@ -58,8 +58,8 @@ impl fmt::Display for How {
     }
 }
 
-/// Whether the chain with these rules is closed, and how. Rules that jump to other chains are not followed:
-/// what closes or opens a chain only there is not seen.
+/// Whether the chain with these rules is closed, and how. Jumps to other chains are not followed: what those
+/// chains drop or accept is not seen.
 pub(super) fn judge(base: BaseChain, rules: &[Rule], mark: u32) -> Option<ClosedChain> {
     let (reached, end) = reached(rules);
     let how = match end {
@@ -79,7 +79,7 @@ pub(super) fn judge(base: BaseChain, rules: &[Rule], mark: u32) -> Option<Closed
     Some(ClosedChain { chain: base.chain, how, accepts })
 }
 
-/// The rules up to the first that lets no packet go on, and what becomes of the packets there.
+/// The rules up to the first that no packet passes, and what happens to the packets there.
 pub(super) fn reached(rules: &[Rule]) -> (&[Rule], End) {
     let last = rules.iter().enumerate().find_map(|(position, rule)| match rule.effect {
         Effect::Ends(end) => Some((position, end)),

@@ -1,4 +1,4 @@
-//! As much of somebody else's expressions as tells whether a rule ends its chain, and whether it accepts
+//! The part of other programs' expressions that shows whether a rule ends its chain, and whether it accepts
 //! by a mark.
 
 use crate::nft::{
@@ -47,7 +47,7 @@ pub(super) fn decode(entry: &[u8]) -> Expression {
     known.unwrap_or(Expression::Other)
 }
 
-/// A counter that has a name of its own; other objects, such as quotas, end a rule.
+/// A named counter; other objects, such as quotas, may end a rule.
 fn counter_object(data: &[u8]) -> Option<Expression> {
     const NFTA_OBJREF_IMM_TYPE: u16 = 1;
     const NFT_OBJECT_COUNTER: u32 = 1;

@@ -8,8 +8,8 @@ use super::Error;
 
 /// The families in which the old iptables (`iptables-legacy`) has a filter table.
 ///
-/// Such tables are no part of nf_tables. Their rules and policies can be read by `getsockopt` only, which
-/// this crate does not do: whether they let pass what IPVS forwards is not known.
+/// Such tables are not part of nf_tables. Their rules and policies can only be read by `getsockopt`, which
+/// this crate does not do: whether they accept what IPVS forwards is unknown.
 pub fn legacy_tables() -> Result<Vec<Family>, Error> {
     let mut found = Vec::new();
     for family in Family::BOTH {
@@ -18,7 +18,7 @@ pub fn legacy_tables() -> Result<Vec<Family>, Error> {
     Ok(found)
 }
 
-/// The names of the old iptables' tables of a family, one a line; none without a kernel that has them.
+/// The names of the old iptables' tables of a family, one per line; empty if the kernel has none.
 pub(crate) fn tables_in_use(family: Family) -> Result<String, Error> {
     // Of the calling thread's network namespace. `/proc/net` would be that of the process.
     let path = match family {
@@ -31,7 +31,7 @@ pub(crate) fn tables_in_use(family: Family) -> Result<String, Error> {
     }
 }
 
-/// One name a line, of those that are in use.
+/// `names` has one name per line, of the tables in use.
 fn has_filter(names: &str) -> bool {
     names.lines().any(|name| name == "filter")
 }

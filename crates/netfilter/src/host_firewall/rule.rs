@@ -1,4 +1,4 @@
-//! What a rule of a host's chain does, as far as that can be told from its own expressions.
+//! What a rule of a host's chain does, as far as its own expressions show.
 
 use netlink::{Batch, Error, Reply, attributes};
 
@@ -35,20 +35,20 @@ pub(super) struct Rule {
 pub(super) enum Effect {
     /// No packet that reaches it goes on to the next rule.
     Ends(End),
-    /// It accepts packets whose mark has these bits; others go on.
+    /// It accepts packets whose mark has these bits; others go on to the next rule.
     AcceptsMarked(u32),
     /// Something else: other packets go on, or all of them.
     Other,
 }
 
-/// What becomes of the packets.
+/// The end of the packets that reach a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Accept,
     /// Also with an answer to the sender.
     Drop,
-    /// What the chain's policy says: in a base chain that is where `return` leads. So does `goto`, as far as
-    /// can be told without reading the other chain.
+    /// What the chain's policy says: in a base chain `return` leads there. So does `goto`, unless the other
+    /// chain decides otherwise, which is not read.
     Policy,
 }
 

@@ -1,11 +1,11 @@
-//! What of a table of iptables goes, and what has to stay: decided on plain values, the same for tables in
-//! nf_tables and for those of the old iptables.
+//! What is removed from a table of iptables, and what has to stay: decided on plain values, the same for
+//! tables in nf_tables and for those of the old iptables.
 
 use std::collections::BTreeMap;
 
 use super::names;
 
-/// One table, as far as it matters. `R` is what a rule is deleted by.
+/// One table, as far as it matters. `R` identifies a rule for deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table<R> {
     /// The chains that packets enter by a hook.
@@ -32,7 +32,7 @@ pub(super) struct Plan<R> {
     pub(super) jumps: Vec<(Box<str>, R)>,
     /// The chains, with all that is in them.
     pub(super) chains: Vec<Box<str>>,
-    /// The chains of kube-proxy's that stay, each with who needs it.
+    /// Chains of kube-proxy that stay, each with its user.
     pub(super) kept: BTreeMap<Box<str>, Box<str>>,
     /// The chain that was to be spared, if it is there.
     pub(super) spared: Option<Box<str>>,
@@ -45,15 +45,15 @@ impl<R> Default for Table<R> {
 }
 
 impl<R: Clone> Table<R> {
-    /// Whether a chain of kube-proxy's is there.
+    /// Whether the table has a chain of kube-proxy.
     pub(super) fn is_concerned(&self, name: &str) -> bool {
         self.chains.iter().any(|chain| names::is_chain(name, chain))
     }
 
-    /// Decides about the table of this name. `held` are chains that cannot be deleted, each with who needs it;
-    /// `spared` is a chain that is treated as somebody else's: it stays as it is, and its jumps too.
+    /// Decides about the table of this name. `held` are chains that cannot be deleted, each with its user;
+    /// `spared` is a chain that is treated as somebody else's: it stays as it is, with the jumps to it.
     ///
-    /// A chain that a rule of somebody else leads to stays, and so does what it leads to itself.
+    /// A chain that somebody else's rule jumps to stays, and so do the chains that it jumps to itself.
     pub(super) fn plan(
         &self,
         name: &str,
@@ -108,8 +108,8 @@ impl<R> Plan<R> {
 mod tests {
     use super::*;
 
-    /// A table with these rules, each `CHAIN TARGET…` and known by its position; of the chains those in capitals
-    /// without a hyphen are built in.
+    /// A table with these rules, each `CHAIN TARGET…` and known by its position; of the chains those in
+    /// capitals without a hyphen are built in.
     fn table(rules: &[&str]) -> Table<usize> {
         let mut table = Table::default();
         for (id, rule) in rules.iter().enumerate() {

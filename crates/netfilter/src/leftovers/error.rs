@@ -30,10 +30,10 @@ pub enum Error {
          own (docs/node.md has them), it goes at the next start"
     )]
     Forwards,
-    /// Some rule still looks into the set.
+    /// Some rule still uses the set.
     #[error("it is in use")]
     InUse,
-    /// The old iptables has tables, which nothing here can read.
+    /// The old iptables has tables, and no program here can read them.
     #[error(
         "its programs are not here to read its tables; if kube-proxy's rules are in them, this removes them on the \
          host: {by_hand}"
@@ -63,7 +63,7 @@ pub enum Error {
         program: String,
         /// How it ended.
         status: String,
-        /// What it complained of.
+        /// What it printed to standard error.
         said: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What was found of kube-proxy's, and how it is told.
+//! What was found of kube-proxy's, and its words for a person.
 
 use std::fmt;
 
@@ -62,7 +62,7 @@ pub struct Outcome {
     pub leftovers: Vec<Leftover>,
     /// What stays.
     pub stayed: Vec<Stayed>,
-    /// What could not be looked into: whether something stays there is not known.
+    /// What could not be read: whether something stays there is unknown.
     pub unknown: Vec<Stayed>,
 }
 
@@ -91,8 +91,9 @@ impl Outcome {
         self.stayed.push(Stayed { what: what.into(), why });
     }
 
-    /// Whether a kube-proxy is at work, if this was found after everything had been removed. What the kubelet writes
-    /// again by itself does not count: up to Kubernetes 1.26 KUBE-POSTROUTING and KUBE-MARK-MASQ (KEP-3178).
+    /// Whether a kube-proxy is running, if this was found after everything had been removed. What the kubelet
+    /// writes again by itself does not count: up to Kubernetes 1.26 KUBE-POSTROUTING and KUBE-MARK-MASQ
+    /// (KEP-3178).
     pub fn shows_a_proxy(&self) -> bool {
         self.leftovers.iter().any(|leftover| match leftover {
             Leftover::Rules(rules) => rules.chains.iter().any(|chain| **chain == *SERVICES),
@@ -114,7 +115,7 @@ pub(super) fn name_of(backend: Backend, family: Family, table: &str) -> String {
     }
 }
 
-/// So many chains are named: in iptables mode there are some for each Service.
+/// How many chains are named at most: in iptables mode there are some for each Service.
 const NAMED: usize = 12;
 
 impl fmt::Display for Leftover {

@@ -18,27 +18,27 @@ const IPSET_ATTR_PROTOCOL: u16 = 1;
 const IPSET_ATTR_SETNAME: u16 = 2;
 const IPSET_ATTR_FLAGS: u16 = 6;
 
-/// Every kernel takes this one; those before 4.20 no later one.
+/// Every kernel accepts this version; those before 4.20 accept no later one.
 const PROTOCOL: u8 = 6;
 /// Names alone, without what is in the sets.
 const IPSET_FLAG_LIST_SETNAME: u32 = 1 << 1;
 
-/// How long a set may still be in use after the last rule with it is gone: the kernel takes rules apart later, on a
-/// queue of its own (`nf_tables_commit_release` in net/netfilter/nf_tables_api.c), and tells nobody.
+/// How long a set may still be in use after the last rule with it is gone: the kernel destroys rules later,
+/// on its own queue (`nf_tables_commit_release` in net/netfilter/nf_tables_api.c), without a notification.
 const PATIENCE: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
-/// The names of all sets, whosever they are.
+/// The names of all sets, of any owner.
 pub(super) fn names(socket: &mut Socket) -> Result<Vec<Box<str>>, Error> {
     match socket.dump(&mut list(), decode) {
         Ok(names) => Ok(names.into_iter().flatten().collect()),
-        // No module, so no sets: nobody is there to hand the message to (`nfnetlink_rcv_msg`).
+        // Without the module there are no sets, and nobody takes the message (`nfnetlink_rcv_msg`).
         Err(error) if error.errno() == Some(Errno::EINVAL) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
-/// Deletes sets, and returns those that are in use all the same.
+/// Deletes sets, and returns those that are still in use.
 pub(super) fn destroy(socket: &mut Socket, names: &[Box<str>]) -> Result<Vec<Box<str>>, Error> {
     let began = Instant::now();
     let mut pause = FIRST_PAUSE;

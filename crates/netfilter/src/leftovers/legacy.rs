@@ -1,7 +1,7 @@
-//! The tables of the old iptables (`iptables-legacy`), which are no part of nf_tables.
+//! The tables of the old iptables (`iptables-legacy`), which are not part of nf_tables.
 //!
-//! The kernel takes them as a whole, by `setsockopt` with a structure of their own, so this is left to the host's
-//! own programs. It is the one place where kube-ipvs runs a program.
+//! The kernel only accepts a whole table, by `setsockopt` with a special structure, so this is left to the
+//! host's own programs. It is the only place where kube-ipvs runs a program.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ pub(super) fn tables(family: Family) -> Result<Vec<&'static str>, Error> {
     Ok(names::TABLES.into_iter().filter(|table| in_use.lines().any(|line| line == *table)).collect())
 }
 
-/// The command by which somebody who has the programs does it by hand.
+/// The command that does this by hand, where the programs are installed.
 pub(super) fn by_hand(families: &[Family]) -> String {
     let pattern = names::pattern();
     let command = |family: &Family| {
@@ -42,39 +42,40 @@ pub(super) fn by_hand(families: &[Family]) -> String {
 }
 
 impl Programs {
-    /// Looks for them in PATH. `None` if those for the old tables are not there.
+    /// Looks for the programs in PATH. `None` if those for the old tables are missing.
     pub(super) fn find(family: Family) -> Option<Self> {
         let stem = stem(family);
-        // Under the second name there is either kind; before 1.8 neither said which, and there was no other.
+        // The second name may be either kind; before 1.8 it did not say which, and the old kind was the only
+        // one.
         [format!("{stem}-legacy"), stem.to_owned()]
             .into_iter()
             .map(|name| Self { save: format!("{name}-save"), restore: format!("{name}-restore") })
             .find(|programs| says_legacy(&programs.save) && says_legacy(&programs.restore))
     }
 
-    /// What of kube-proxy's is in a table, and what of that has to stay.
+    /// What a table has of kube-proxy's, and what of that has to stay.
     ///
-    /// With `spares_forwarding`, KUBE-FORWARD is left alone where FORWARD drops what it does not know.
+    /// With `spares_forwarding`, KUBE-FORWARD is left alone if FORWARD drops unknown traffic.
     pub(super) fn plan(&self, table: &str, spares_forwarding: bool) -> Result<Plan<String>, Error> {
         run(&self.save, &["-t", table], "").map(|saved| plan(table, &saved, spares_forwarding))
     }
 
-    /// Deletes what is planned: all of it, or nothing.
+    /// Deletes everything in the plan, or nothing.
     pub(super) fn remove(&self, table: &str, plan: &Plan<String>) -> Result<(), Error> {
-        // The lock of the other iptables programs is waited for, but not for ever.
+        // Waits for the lock of other iptables programs, but not for ever.
         run(&self.restore, &["-w", "5", "--noflush"], &script(table, plan)).map(drop)
     }
 }
 
-/// The same of what `iptables-save -t TABLE` has printed.
+/// The plan for the output of `iptables-save -t TABLE`.
 fn plan(table: &str, saved: &str, spares_forwarding: bool) -> Plan<String> {
     let spared =
         (spares_forwarding && saved.lines().any(|line| line.starts_with(":FORWARD DROP"))).then_some(FORWARD);
     parse(saved).plan(table, &BTreeMap::new(), spared)
 }
 
-/// The input of `iptables-restore --noflush` that removes what is kube-proxy's of what `iptables-save -t TABLE` has
-/// printed; `None` if there is nothing of it.
+/// The input of `iptables-restore --noflush` that removes what is kube-proxy's of what
+/// `iptables-save -t TABLE` has printed; `None` if there is nothing of it.
 pub fn removal(table: &str, saved: &str) -> Option<String> {
     let plan = plan(table, saved, false);
     (!plan.is_empty()).then(|| script(table, &plan))
@@ -87,7 +88,7 @@ fn stem(family: Family) -> &'static str {
     }
 }
 
-/// Whether the program is there and says that it is of the old kind: `iptables-save v1.8.9 (legacy)`.
+/// Whether the program exists and says that it is of the old kind: `iptables-save v1.8.9 (legacy)`.
 fn says_legacy(program: &str) -> bool {
     run(program, &["--version"], "").is_ok_and(|version| version.contains("(legacy)"))
 }
@@ -98,7 +99,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> 
     let started = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = started.spawn().map_err(cannot)?;
     if let Some(mut stdin) = running.stdin.take() {
-        // One that ends before it has read everything says why by itself.
+        // A program that ends before it has read everything prints the reason itself.
         drop(stdin.write_all(input.as_bytes()));
     }
     let output = running.wait_with_output().map_err(cannot)?;
@@ -156,8 +157,8 @@ fn words(rule: &str) -> Vec<&str> {
     words
 }
 
-/// What `iptables-restore --noflush` is to do: a table is replaced as a whole or not at all. A chain that is
-/// declared though it exists loses its rules.
+/// The input of `iptables-restore --noflush`, which replaces a table as a whole or not at all. Declaring an
+/// existing chain removes its rules.
 fn script(table: &str, plan: &Plan<String>) -> String {
     let flush = plan.chains.iter().map(|chain| format!(":{chain} - [0:0]\n"));
     let jumps = plan.jumps.iter().map(|(_, rule)| format!("-D {rule}\n"));

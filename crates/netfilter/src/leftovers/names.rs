@@ -1,26 +1,27 @@
-//! What kube-proxy calls its own, and nobody else.
+//! The names that only kube-proxy uses.
 //!
-//! `KUBE-` alone says nothing: the kubelet (KUBE-KUBELET-CANARY, KUBE-IPTABLES-HINT, KUBE-MARK-DROP, KUBE-FIREWALL
-//! in the table filter), kube-router (KUBE-ROUTER-…, KUBE-NWPLCY-…, KUBE-POD-FW-…) and container runtimes
-//! (KUBE-HOSTPORTS, KUBE-HP-…) have chains of that kind too.
+//! The prefix `KUBE-` alone is not enough: the kubelet (KUBE-KUBELET-CANARY, KUBE-IPTABLES-HINT,
+//! KUBE-MARK-DROP, KUBE-FIREWALL in the table filter), kube-router (KUBE-ROUTER-…, KUBE-NWPLCY-…,
+//! KUBE-POD-FW-…) and container runtimes (KUBE-HOSTPORTS, KUBE-HP-…) have such chains too.
 
 use std::collections::BTreeSet;
 
 use ipvs::Family;
 
-/// The tables of iptables that kube-proxy writes to. In raw and security it has never had anything.
+/// The tables of iptables that kube-proxy writes to. It has never used raw and security.
 pub(super) const TABLES: [&str; 3] = ["nat", "filter", "mangle"];
 
 /// The chains of one table.
 struct Chains {
     /// Those that built-in chains jump to.
     entered: &'static [&'static str],
-    /// Those that only others of its chains jump to. Programs of others use KUBE-MARK-MASQ too, such as the CNI
+    /// Those that only its other chains jump to. Other programs use KUBE-MARK-MASQ too, such as the CNI
     /// plugin portmap, if its configuration says so.
     inner: &'static [&'static str],
 }
 
-/// Of ipvs and iptables mode. Up to Kubernetes 1.24 ipvs mode has a KUBE-FIREWALL of its own, in the table nat.
+/// Of ipvs and iptables mode. Up to Kubernetes 1.24 ipvs mode has a KUBE-FIREWALL of its own, in the table
+/// nat.
 const NAT: Chains = Chains {
     entered: &["KUBE-SERVICES", "KUBE-POSTROUTING"],
     inner: &[
@@ -52,10 +53,10 @@ const MANGLE: Chains = Chains { entered: &[], inner: &["KUBE-PROXY-CANARY"] };
 /// The chain that accepts answers of pods where the host forwards nothing else.
 pub(super) const FORWARD: &str = "KUBE-FORWARD";
 
-/// The chain that every kube-proxy has, whose mode is ipvs or iptables, and nobody else.
+/// The chain that every kube-proxy in ipvs or iptables mode has, and nobody else.
 pub(super) const SERVICES: &str = "KUBE-SERVICES";
 
-/// How the names of chains begin of which each Service and each endpoint has its own in iptables mode.
+/// The prefixes of the chains that iptables mode makes for each Service and endpoint.
 const PREFIXES: [&str; 6] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-FW-", "KUBE-XLB-", "KUBE-EXT-"];
 
 /// The table of kube-proxy's nftables mode, one in each family.
@@ -69,7 +70,7 @@ pub(super) fn is_chain(table: &str, chain: &str) -> bool {
         || PREFIXES.iter().any(|prefix| is_hashed(chain, prefix))
 }
 
-/// Whether built-in chains jump to that chain of kube-proxy's, by rules of kube-proxy's.
+/// Whether kube-proxy's own rules jump to this chain of its from built-in chains.
 pub(super) fn is_entered(table: &str, chain: &str) -> bool {
     of(table).entered.contains(&chain)
 }
@@ -82,9 +83,9 @@ fn of(table: &str) -> &'static Chains {
     }
 }
 
-/// An extended regular expression for the lines of `iptables-save` that declare the chains, are in them, or lead
-/// there from a built-in chain, whatever the table. The target ends such a line: the same words in a comment are not
-/// meant.
+/// An extended regular expression for the lines of `iptables-save` that declare the chains, are in them, or
+/// lead there from a built-in chain, whatever the table. The target ends such a line, so the same words in a
+/// comment do not match.
 pub(super) fn pattern() -> String {
     let certain =
         |chains: &'static [&'static str]| chains.iter().copied().filter(|chain| !UNCERTAIN.contains(chain));
@@ -97,15 +98,16 @@ pub(super) fn pattern() -> String {
     format!("^(:|-A )({chains}) |^-A ({BUILT_IN}) (.* )?-j ({entered})$")
 }
 
-/// What one line of text cannot tell: KUBE-FIREWALL is the kubelet's in the table filter; rules of others may lead to
-/// KUBE-MARK-MASQ, without which their table could not be restored; and where the host's chain FORWARD drops what it
-/// does not know, KUBE-FORWARD lets pods' answers through. Left where they are they do no harm.
+/// Chains whose owner one line of text does not show: KUBE-FIREWALL is the kubelet's in the table filter;
+/// others' rules may jump to KUBE-MARK-MASQ, without which their table could not be restored; and if the
+/// host's chain FORWARD drops unknown traffic, KUBE-FORWARD lets pods' answers through. They do no harm if
+/// they stay.
 const UNCERTAIN: [&str; 3] = ["KUBE-FIREWALL", "KUBE-FORWARD", "KUBE-MARK-MASQ"];
 
 /// Where kube-proxy puts its jumps.
 const BUILT_IN: &str = "PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING";
 
-/// Whether behind the prefix there are 16 characters of base32, the beginning of a hash.
+/// Whether the prefix is followed by 16 characters of base32, the beginning of a hash.
 fn is_hashed(chain: &str, prefix: &str) -> bool {
     let hash = chain.strip_prefix(prefix);
     hash.is_some_and(|hash| {
@@ -142,7 +144,8 @@ pub(super) fn is_set(name: &str) -> bool {
     Family::BOTH.into_iter().any(|family| SETS.iter().any(|set| set_of(family, set) == name))
 }
 
-/// In IPv6 the names begin with `KUBE-6-`, and end where an ipset's name has to.
+/// The name of a set in this family. In IPv6 it begins with `KUBE-6-` and is cut to the longest name of an
+/// ipset.
 fn set_of(family: Family, set: &str) -> String {
     match family {
         Family::V4 => set.to_owned(),

@@ -1,7 +1,7 @@
 //! The tables of iptables that are in nf_tables (`iptables-nft`): read and changed by netlink.
 //!
-//! iptables wraps its matches in expressions of their own, which need not be read: a rule is deleted by its number,
-//! and where it leads to is an nf_tables verdict as in any rule.
+//! iptables wraps its matches in special expressions, which need not be read: a rule is deleted by its
+//! handle, and its target is an nf_tables verdict as in any rule.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ use crate::{
     table::{self, NFTA_TABLE_NAME},
 };
 
-/// A transaction starts over when others changed nf_tables since what it builds on was read: so often. The last
-/// attempt does not ask: what is deleted by its number is what was read, or the kernel refuses it.
+/// How often a transaction is tried if others change nf_tables after the read that it builds on. The last
+/// attempt does not check: a deletion by handle removes what was read, or the kernel refuses it.
 const ATTEMPTS: u32 = 5;
 
-/// Who keeps a chain that the kernel does not let go, when none of the rules that were read does.
+/// The user of a chain that the kernel refuses to delete although none of the rules read uses it.
 const UNKNOWN_USER: &str = "something that is no rule of the table";
 
-/// What of kube-proxy's is in a table, and what of that has to stay. Changes nothing.
+/// What a table has of kube-proxy's, and what of that has to stay. Changes nothing.
 pub(super) fn plan(
     socket: &mut Socket,
     family: Family,
@@ -37,8 +37,8 @@ pub(super) fn plan(
     Ok(read(socket, family, name)?.plan(name, &BTreeMap::new(), spared))
 }
 
-/// Deletes what of kube-proxy's is in a table: all of it in one transaction, or nothing. Returns what was deleted,
-/// and what had to stay.
+/// Deletes what a table has of kube-proxy's, in one transaction: everything or nothing. Returns what was
+/// deleted, and what had to stay.
 pub(super) fn remove(
     socket: &mut Socket,
     family: Family,
@@ -58,7 +58,7 @@ pub(super) fn remove(
     }
 }
 
-/// What became of one transaction.
+/// The outcome of one transaction.
 enum Attempt {
     Done(Plan<u64>),
     /// Nothing was done, because of this chain.
@@ -91,7 +91,7 @@ fn attempt(
     }
 }
 
-/// Deletes a table with all that is in it; says whether there was one.
+/// Deletes a table with everything in it; returns whether it existed.
 pub(crate) fn delete_table(socket: &mut Socket, family: Family, name: &str) -> Result<bool, Error> {
     let mut batch = Batch::default();
     message::begin(&mut batch, None);
@@ -104,7 +104,7 @@ pub(crate) fn delete_table(socket: &mut Socket, family: Family, name: &str) -> R
     }
 }
 
-/// Whether there is a table of that name.
+/// Whether a table of that name exists.
 pub(super) fn has_table(socket: &mut Socket, family: Family, name: &str) -> Result<bool, Error> {
     let mut request =
         message::request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, name));
@@ -115,7 +115,7 @@ pub(super) fn has_table(socket: &mut Socket, family: Family, name: &str) -> Resu
     }
 }
 
-/// Whether somebody has changed what the transaction builds on, between reading it and now.
+/// Whether somebody has changed what the transaction builds on since it was read.
 fn is_stale(error: &Error) -> bool {
     match error {
         Error::RolledBack(failure) => matches!(failure.refusal.errno, Errno::ERESTART | Errno::ENOENT),
@@ -124,7 +124,7 @@ fn is_stale(error: &Error) -> bool {
     }
 }
 
-/// The rules are read only where there is a chain of kube-proxy's: mostly there is none.
+/// Reads the table. Its rules are only read if it has a chain of kube-proxy's: mostly it has none.
 fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, Error> {
     let mut table = Table::default();
     let request = message::request(Message::GetChain, family, |_| {});
@@ -143,7 +143,8 @@ fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, E
     Ok(table)
 }
 
-/// First the jumps, then all rules of the chains, for they lead to each other, then the chains.
+/// Encodes the plan: first the jumps, then all rules of the chains, because these jump to each other, then
+/// the chains.
 fn encode(family: Family, table: &str, plan: &Plan<u64>, generation: Option<u32>) -> Batch {
     let mut batch = Batch::default();
     message::begin(&mut batch, generation);
@@ -176,8 +177,8 @@ fn deleted_by(plan: &Plan<u64>, request: usize) -> Option<&str> {
     plan.chains.get(request.checked_sub(1 + plan.jumps.len() + plan.chains.len())?).map(|chain| &**chain)
 }
 
-/// Reads one chain, and whether packets enter it by a hook; `None` if it is another table's. A name that is not
-/// UTF-8 is not kube-proxy's.
+/// Reads one chain, and whether packets enter it by a hook; `None` if it is another table's. A name that is
+/// not UTF-8 is not kube-proxy's.
 fn decode_chain(reply: &Reply<'_>, family: Family, of: &str) -> Result<Option<(Box<str>, bool)>, Error> {
     let (mut table, mut name, mut is_base) = ("", "", false);
     for attribute in message::body(reply)? {

@@ -32,12 +32,12 @@ pub(crate) struct Chain {
     pub(crate) rules: Vec<Rule>,
 }
 
-/// Where packets enter a base chain. Those that leave it by its end go on (policy accept).
+/// Where packets enter a base chain. Packets that reach its end go on (policy accept).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hook {
     pub(crate) kind: Kind,
     pub(crate) point: Point,
-    /// Among the chains, and what else is hooked there, from the lowest to the highest.
+    /// The order among chains and other functions of the hook, from the lowest to the highest.
     pub(crate) priority: i32,
 }
 
@@ -132,8 +132,8 @@ impl fmt::Display for Hook {
 }
 
 impl Chain {
-    /// Whether the kernel's chain is this one, rules aside. What differs cannot be changed in place:
-    /// such a chain is deleted and created again in one transaction.
+    /// Whether the kernel's chain is this one, rules aside. A chain cannot be changed in place: if it differs
+    /// it is deleted and created again in one transaction.
     pub(crate) fn is(&self, observed: &ObservedChain) -> bool {
         self.observed() == *observed
     }
@@ -180,7 +180,7 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedChain>, Error> 
     for attribute in message::body(reply)? {
         let attribute = attribute?;
         match attribute.kind {
-            // Others may name theirs in whatever bytes.
+            // Others' names may be any bytes.
             NFTA_CHAIN_TABLE => table = attribute.string().unwrap_or_default(),
             NFTA_CHAIN_NAME => name = attribute.string().unwrap_or_default(),
             NFTA_CHAIN_TYPE => kind = attribute.string()?,

@@ -69,9 +69,9 @@ pub(crate) enum Comparison {
 pub(crate) enum Verdict {
     Jump(&'static str),
     Return,
-    /// As far as this base chain goes; others may still drop it.
+    /// Accepted in this base chain; others may still drop it.
     Accept,
-    /// For good, whatever other chains say.
+    /// Dropped for good, whatever other chains say.
     Drop,
 }
 

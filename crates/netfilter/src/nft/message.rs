@@ -10,7 +10,7 @@ const BATCH_END: u16 = 0x11;
 /// `NFNL_BATCH_GENID`.
 const BATCH_GENERATION: u16 = 1;
 
-/// `NLM_F_CREATE`: without `NLM_F_EXCL`, what exists already is no error.
+/// `NLM_F_CREATE`: without `NLM_F_EXCL`, creating what exists is not an error.
 pub(crate) const CREATE: u16 = 0x400;
 /// `NLM_F_APPEND`: a rule goes to the end of its chain.
 pub(crate) const APPEND: u16 = 0x800;

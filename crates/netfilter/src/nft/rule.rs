@@ -18,8 +18,8 @@ pub(crate) const NFTA_RULE_HANDLE: u16 = 3;
 pub(crate) const NFTA_RULE_EXPRESSIONS: u16 = 4;
 pub(crate) const NFTA_RULE_USERDATA: u16 = 7;
 
-/// `NFTNL_UDATA_RULE_COMMENT`: the type of a comment in a rule's user data, which the kernel keeps
-/// without looking at it, as bytes of type, length, and text with its NUL.
+/// `NFTNL_UDATA_RULE_COMMENT`: the type of a comment in a rule's user data, which the kernel stores unread,
+/// as bytes of type, length, and text with its NUL.
 const UDATA_COMMENT: u8 = 0;
 
 /// A rule: what it does, and why in a few words.
@@ -54,11 +54,11 @@ impl Rule {
         self.statements.contains(&Statement::KeepDestination)
     }
 
-    /// The comment it is installed with: what it is about, and a fingerprint of its instructions.
+    /// The comment that it is installed with: its purpose, and a fingerprint of its instructions.
     ///
-    /// The kernel reorders and rewrites expressions as it likes when it dumps them. Comparing
-    /// comments tells exactly our rules from others without reading expressions back; an upgrade that
-    /// changes what a rule does changes its comment.
+    /// The kernel may reorder and rewrite expressions when it dumps them. Comparing comments distinguishes
+    /// exactly our rules from others without reading expressions back; an upgrade that changes what a rule
+    /// does changes its comment.
     pub(crate) fn comment(&self, family: Family) -> String {
         let mut batch = Batch::default();
         batch.add(0, 0, |encoder| self.encode_expressions(family, encoder));

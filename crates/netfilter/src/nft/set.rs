@@ -33,7 +33,7 @@ const NFTA_SET_DESC_CONCAT: u16 = 2;
 const NFTA_SET_FIELD_LEN: u16 = 1;
 
 const NFT_SET_INTERVAL: u32 = 0x4;
-/// Since Linux 5.6, with the sets of intervals that it is needed for (`nft_set_pipapo.c`).
+/// Exists since Linux 5.6, like the interval sets that need it (`nft_set_pipapo.c`).
 const NFT_SET_CONCAT: u32 = 0x80;
 
 /// A part of a set's key.
@@ -232,7 +232,8 @@ pub(crate) fn list_elements(family: Family, set: &str) -> Batch {
 }
 
 /// Calls `take` with the key of each element in one message of a dump, and with its other end if it is an
-/// interval. What has no key, since it matches everything (nft's `*`, Linux 5.13), has an empty one here.
+/// interval. An element without a key, which matches everything (nft's `*`, Linux 5.13), has an empty one
+/// here.
 pub(crate) fn decode_elements(
     reply: &Reply<'_>,
     mut take: impl FnMut(&[u8], Option<&[u8]>),

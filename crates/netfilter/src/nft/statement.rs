@@ -29,7 +29,7 @@ pub(crate) enum Connection {
     /// This is the first packet, or nobody has answered yet. Neighbour discovery is not tracked and so not
     /// new (`nf_conntrack_icmpv6.c`).
     New,
-    /// Both sides were heard, or an error message speaks of such a connection.
+    /// Packets in both directions were seen, or this is an error message about such a connection.
     Known,
 }
 
@@ -54,8 +54,8 @@ pub(crate) enum Statement {
     SetMark(u32),
     /// Clears this bit of the mark.
     ClearMark(u32),
-    /// Makes the destination that the connection has the one it keeps: the first destination NAT of a
-    /// connection, by whatever table, is the only one (`nf_nat_inet_fn` in net/netfilter/nf_nat_core.c).
+    /// Fixes the connection's destination as it is: the first destination NAT of a connection, by any table,
+    /// is the only one (`nf_nat_inet_fn` in net/netfilter/nf_nat_core.c).
     KeepDestination,
     /// Replaces the source by the node's own address.
     Masquerade { fully_random: bool },
@@ -63,7 +63,7 @@ pub(crate) enum Statement {
     Jump(&'static str),
     /// Leaves this chain.
     Return,
-    /// Drops the packet without a word.
+    /// Drops the packet silently.
     Drop,
     /// Drops the packet and answers that the port is unreachable.
     Reject,

@@ -23,12 +23,12 @@ use crate::{
 const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_TABLE_FLAGS: u16 = 2;
 
-/// So many elements go into one request. The longest, intervals of IPv6 clients, have two ends of 40 bytes
+/// How many elements go into one request. The longest, intervals of IPv6 clients, have two ends of 40 bytes
 /// with 8 of headers each; the attribute holds 65,531.
 const ELEMENTS_PER_REQUEST: usize = 600;
 const _: () = assert!(ELEMENTS_PER_REQUEST * (4 + 2 * (8 + 40)) < 65_531);
 
-/// So many elements are named in the text of a request.
+/// How many elements are named in the text of a request.
 const ELEMENTS_SHOWN: usize = 4;
 
 /// One request to the kernel.
@@ -50,8 +50,7 @@ pub(crate) enum Operation<'a> {
     DeleteElements(Vec<Element>),
 }
 
-/// Requests in order, which the kernel executes whole or not at all. Prints one request a line, in
-/// nft's syntax.
+/// Requests in order, of which the kernel executes all or none. Prints one request per line, in nft's syntax.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Transaction<'a> {
     operations: Vec<Operation<'a>>,
@@ -75,9 +74,9 @@ impl<'a> Transaction<'a> {
 
     /// Removes elements of one set, whether they exist or not. Intervals must exist.
     ///
-    /// The kernel refuses to delete what does not exist, and knows `NFT_MSG_DESTROYSETELEM` since 6.3
-    /// only. Adding first makes sure, on any kernel, within the same transaction. Not so with intervals: one
-    /// that does not exist cannot be added beside another that it overlaps.
+    /// The kernel refuses to delete what does not exist, and knows `NFT_MSG_DESTROYSETELEM` since 6.3 only.
+    /// Adding them first, in the same transaction, makes the deletion safe on any kernel. This does not work
+    /// for intervals: a missing one cannot be added beside another that it overlaps.
     pub(crate) fn delete_elements(&mut self, elements: &[Element]) {
         for some in elements.chunks(ELEMENTS_PER_REQUEST) {
             if !some.iter().any(intervals::contain) {
@@ -87,15 +86,15 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The requests between begin and end. Request 0 is the begin, so request `i + 1` is operation
-    /// `i`. With a generation the kernel refuses the whole if nf_tables has changed since.
+    /// The requests between begin and end. Request 0 is the begin, so request `i + 1` is operation `i`. With
+    /// a generation the kernel refuses the transaction if nf_tables has changed since.
     pub(crate) fn encode(&self, generation: Option<u32>) -> Batch {
         let mut batch = self.encode_without_end(generation);
         message::end(&mut batch);
         batch
     }
 
-    /// The same without the end: the kernel tries each request, answers, and undoes them all
+    /// The batch without its end: the kernel tries each request, answers, and undoes them all
     /// (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c).
     pub(crate) fn encode_rehearsal(&self) -> Batch {
         self.encode_without_end(None)
@@ -110,7 +109,7 @@ impl<'a> Transaction<'a> {
         batch
     }
 
-    /// What request `index` of the encoded batch was to do.
+    /// What request `index` of the encoded batch does.
     pub(crate) fn describe(&self, index: usize) -> String {
         match index.checked_sub(1).and_then(|position| self.operations.get(position)) {
             Some(operation) => operation.to_string(),

@@ -1,8 +1,8 @@
 //! Every chain of our table and every rule in it.
 //!
-//! What else is hooked where ours are, by priority: conntrack -200, destination NAT of other tables -100,
-//! filters of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS, for replies at 98 in input, -99
-//! in output and 100 in forward, for requests at 99 in input and -98 in output (`ip_vs_ops4` in
+//! Priorities of the others at the same hooks: conntrack -200, destination NAT of other tables -100, filters
+//! of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS, for replies at 98 in input, -99 in
+//! output and 100 in forward, for requests at 99 in input and -98 in output (`ip_vs_ops4` in
 //! net/netfilter/ipvs/ip_vs_core.c).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -33,7 +33,7 @@ const SERVICES: &str = "services";
 const SOURCE_RANGES: &str = "source-ranges";
 const VIP_PORTS: &str = "vip-ports";
 
-/// All of them. How many there are depends on the policy, never on the Services.
+/// All chains. Their number depends on the policy, never on the Services.
 pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
     let mut chains = vec![
         // Jumped to from below.
@@ -46,28 +46,28 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             hook: Some(Hook { kind: Nat, point: Prerouting, priority: -101 }),
             rules: [new_connections(), kept_destinations()].concat(),
         },
-        // Never of type route: setting the mark there would route the packet once more.
+        // This chain must not be of type route: setting the mark would then route the packet again.
         Chain {
             name: "nat-output",
             hook: Some(Hook { kind: Nat, point: Output, priority: -101 }),
             rules: [new_connections(), from_this_node(policy.mark, family), kept_destinations()].concat(),
         },
-        // Behind all of IPVS: the destination is the real server already. One step before the source NAT of
-        // others, for only the first nat chain that decides is asked: after it no other could take our mark off,
-        // and a tunnel's packets, which inherit it, would be masqueraded too.
+        // After all of IPVS: the destination is already the real server. One step before the source NAT of
+        // others, because only the first nat chain that decides is run: after it no other could clear our
+        // mark, and a tunnel's packets, which inherit it, would be masqueraded too.
         Chain {
             name: "nat-postrouting",
             hook: Some(Hook { kind: Nat, point: Postrouting, priority: 99 }),
             rules: masqueraded(policy.mark),
         },
-        // Before IPVS: the destination is the VIP still.
+        // Before IPVS: the destination is still the VIP.
         Chain {
             name: "filter-input",
             hook: Some(Hook { kind: Filter, point: Input, priority: 0 }),
             rules: [no_vip_as_source(), restricted(), unserved()].concat(),
         },
-        // The same for what this node sends, which never comes to input. What IPVS sends through output
-        // again, to the real server, passes.
+        // The same for what this node sends, which never reaches input. What IPVS sends through output again,
+        // to the real server, passes.
         Chain {
             name: "filter-output",
             hook: Some(Hook { kind: Filter, point: Output, priority: -102 }),
@@ -76,7 +76,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
     ];
     if policy.host_firewall == HostFirewall::Accept {
         let mark = policy.accept_mark();
-        // Before the chains of the host, which accept what is marked, and behind them; but not before those at
+        // Before the chains of the host, which accept marked packets, and after them; but not before those at
         // -150, where hosts save packet marks for later.
         chains.extend([
             Chain {
@@ -108,10 +108,10 @@ fn new_connections() -> Vec<Rule> {
     vec![Rule::new("new connections", [Jump(SERVICES)])]
 }
 
-/// Who is marked for masquerading: everybody who connects to an external address, and everybody who
-/// connects to a ClusterIP except pods of this node, which get their answers back through this node anyway.
+/// Marks for masquerading: all connections to an external address, and all connections to a ClusterIP except
+/// those from pods of this node, which get their answers through this node anyway.
 ///
-/// A pod that connects to an external address is masqueraded all the same, as upstream does it.
+/// A pod that connects to an external address is masqueraded too, as upstream does.
 fn services(policy: &Policy, family: Family) -> Vec<Rule> {
     let mark = SetMark(policy.mark);
     let mut rules = vec![
@@ -124,13 +124,13 @@ fn services(policy: &Policy, family: Family) -> Vec<Rule> {
     }
     match local_traffic(&policy.local_traffic, family) {
         Some(local) => {
-            // Not a negated match and a mark: kernels older than mid-2019 never match
+            // This is not one negated match with a mark: kernels older than mid-2019 never match
             // `iifname != "cbr0"` in output, where there is no input interface.
             rules.push(Rule::new("who is local keeps its address", [local, Return]));
             rules.push(Rule::new("flows to a ClusterIP from elsewhere", [to(Element::CLUSTER_IPS), mark]));
         }
         None => {
-            // The node's own connections: it takes the VIP, one of its addresses, for the source.
+            // The node's own connections, whose source is the VIP, one of the node's addresses.
             let fields = &[Field::SourceAddress, Field::L4Protocol, Field::DestinationPort];
             let from_cluster_ip = Statement::InSet { fields, set: Element::CLUSTER_IPS };
             rules.push(Rule::new("flows from a ClusterIP", [from_cluster_ip, mark]));
@@ -139,15 +139,15 @@ fn services(policy: &Policy, family: Family) -> Vec<Rule> {
     rules
 }
 
-/// The external policy Local keeps the client's address. The node's own is the VIP, to which no other node
-/// can answer, so it has nothing to lose.
+/// The external policy Local keeps the client's address. The node's own connections are masqueraded: their
+/// source is the VIP, which no other node could answer.
 fn from_this_node(mark: u32, family: Family) -> Vec<Rule> {
     let statements = [NotFrom(loopback(family)), to(Element::EXTERNAL_LOCAL), SetMark(mark)];
     vec![Rule::new("this node's own flows to an external address with the policy Local", statements)]
 }
 
-/// A VIP, and what a Service serves elsewhere, belongs to Services, though another table has a hostPort there,
-/// which for the kernel is any local address, a VIP too. An `accept` here would not stop that table.
+/// Protects VIPs, and what a Service serves elsewhere, from the hostPorts of another table, which apply to
+/// any local address and so to VIPs. An `accept` here would not stop that table.
 fn kept_destinations() -> Vec<Rule> {
     [to_vip(), to(Element::EXTERNAL), to(Element::EXTERNAL_LOCAL)]
         .map(|ours| Rule::new("no hostPort of another table takes this", [ours, KeepDestination]))
@@ -165,15 +165,15 @@ fn masqueraded(mark: u32) -> Vec<Rule> {
     ]
 }
 
-/// The node's own flows, which have the VIP for source, are let in in output and never come this way. Whoever
-/// else has it is somebody in disguise: in IPv6 the kernel does not look at sources.
+/// Drops packets whose source is a VIP. The node's own flows have such a source, but are let in by output and
+/// never come this way, so any other is forged: in IPv6 the kernel does not check sources.
 fn no_vip_as_source() -> Vec<Rule> {
     let fields = &[Field::SourceAddress];
     let from_vip = Statement::InSet { fields, set: Element::VIPS };
     vec![Rule::new("nobody comes from a VIP", [to(Element::RESTRICTED), from_vip, Statement::Drop])]
 }
 
-/// Every packet, not only a connection's first: a client that may no longer come is cut off.
+/// Checks every packet, not only a connection's first: a client that is no longer allowed is cut off.
 fn restricted() -> Vec<Rule> {
     vec![Rule::new("only some clients may reach this", [to(Element::RESTRICTED), Jump(SOURCE_RANGES)])]
 }
@@ -185,8 +185,8 @@ fn source_ranges() -> Vec<Rule> {
     vec![Rule::new("these may", [allowed, Return]), Rule::new("others may not", [Statement::Drop])]
 }
 
-/// A VIP is an address of this node: what no Service serves there would reach the node's own programs. Only
-/// new flows, since the node itself may have connected from the VIP.
+/// Rejects new flows to ports of a VIP that no Service has: a VIP is an address of this node, so they would
+/// reach the node's own programs. Other flows may be answers to connections of the node from the VIP.
 fn unserved() -> Vec<Rule> {
     vec![Rule::new("new flows to a VIP", [Is(Connection::New), to_vip(), Jump(VIP_PORTS)])]
 }
@@ -211,17 +211,17 @@ fn accepted_in_input(mark: u32) -> Vec<Rule> {
     ]
 }
 
-/// IPVS sends requests through output. Only the answers are forwarded.
+/// Marks answers. IPVS sends requests through output; only answers are forwarded.
 fn accepted_in_forward(mark: u32) -> Vec<Rule> {
     vec![Rule::new("what comes back", [Is(Connection::Known), SetMark(mark)])]
 }
 
-/// The mark means something in this hook only.
+/// Clears the mark, which is only used in this hook.
 fn no_longer_marked(mark: u32) -> Vec<Rule> {
     vec![Rule::new("the host has decided", [HasMark(mark), ClearMark(mark)])]
 }
 
-/// Matches what goes to a VIP, at whatever port.
+/// Matches what goes to a VIP, at any port.
 fn to_vip() -> Statement {
     let fields = &[Field::DestinationAddress];
     Statement::InSet { fields, set: Element::VIPS }

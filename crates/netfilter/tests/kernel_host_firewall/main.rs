@@ -1,5 +1,5 @@
-//! The host's own firewall on the real kernel: which chains are found to be closed, what is put into them, and
-//! what packets make of it.
+//! The host's own firewall on the real kernel: which chains are found to be closed, what is put into them,
+//! and the effect on packets.
 
 #![allow(
     clippy::expect_used,

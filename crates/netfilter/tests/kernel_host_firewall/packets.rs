@@ -1,4 +1,4 @@
-//! A node that drops what it does not know: what comes through with our rule, and with rules by hand.
+//! A node that drops unknown traffic: what passes with our rule, and with rules written by hand.
 
 use std::net::SocketAddr;
 
@@ -19,8 +19,8 @@ use crate::{
 const SSH: u16 = 22;
 const NODE_PORT: u16 = 30080;
 
-/// A node with our tables, which serves a ClusterIP and a NodePort, and has a program of its own that is not
-/// for everybody.
+/// A node with our tables, which serves a ClusterIP and a NodePort, and has its own program that must not be
+/// reachable.
 fn cluster() -> Cluster {
     let cluster = Cluster::new();
     cluster.node.echo_peers(SSH);

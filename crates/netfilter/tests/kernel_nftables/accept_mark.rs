@@ -1,4 +1,4 @@
-//! A host whose own firewall drops what it does not know, and our mark that tells it what to accept.
+//! A host whose own firewall drops unknown traffic, and our mark that makes it accept Services.
 
 use std::net::SocketAddr;
 
@@ -29,7 +29,7 @@ fn servers(at: &Addresses) -> [SocketAddr; 4] {
     ]
 }
 
-/// A cluster behind a firewall that knows neighbours and `rule` only.
+/// A cluster behind a firewall that only accepts neighbour discovery and `rule`.
 fn cluster(rule: &str) -> Cluster {
     let cluster = Cluster::new();
     cluster.node.echo_peers(HEALTH_CHECKS);

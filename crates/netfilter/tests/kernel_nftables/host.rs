@@ -33,7 +33,7 @@ pub(crate) fn in_fresh_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T 
     })
 }
 
-/// What becomes of a connection.
+/// The outcome of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The server said this.
@@ -44,9 +44,9 @@ pub(crate) enum Outcome {
     Silence,
 }
 
-/// How long somebody waits for an answer who expects none.
+/// How long to wait for an answer that is not expected.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(400);
-/// How long somebody waits who expects one.
+/// How long to wait for an expected answer.
 pub(crate) const PATIENTLY: Duration = Duration::from_secs(10);
 
 /// A network namespace that lives as long as this value.

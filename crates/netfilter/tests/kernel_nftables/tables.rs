@@ -8,7 +8,7 @@ use std::{
         mpsc,
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
@@ -669,7 +669,16 @@ fn one_set_takes_more_than_sixty_thousand_elements() {
             .map(|n| cluster_ip(&Ipv4Addr::from_bits(0x0a60_0000 + n).to_string(), 80))
             .collect();
         netfilter.apply(&[&INSTALL[..], &add(&elements)].concat()).unwrap();
-        assert_eq!(netfilter.observe().unwrap(), both(&elements));
+        // The kernel goes on enlarging the hash table for a moment, and a dump misses some of them meanwhile.
+        let expected = both(&elements);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut observed = netfilter.observe().unwrap();
+        while observed != expected && Instant::now() < deadline {
+            eprintln!("{} of {}", observed.elements.len(), elements.len());
+            thread::sleep(Duration::from_millis(100));
+            observed = netfilter.observe().unwrap();
+        }
+        assert!(observed == expected, "{} of {}", observed.elements.len(), elements.len());
     });
 }
 

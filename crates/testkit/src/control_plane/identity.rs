@@ -37,7 +37,7 @@ impl Identity {
         }
     }
 
-    /// A secret to nobody: the server listens on loopback, for the time of a test.
+    /// Not secret: the server listens on loopback, during a test.
     const fn token(self) -> &'static str {
         match self {
             Self::Admin => "admin-token",

@@ -40,14 +40,14 @@ impl Server {
         Ok(Self { name, command, child, log })
     }
 
-    /// Kills it, and starts it anew with the same arguments.
+    /// Kills it, and restarts it with the same arguments.
     pub(super) fn restart(&mut self) -> anyhow::Result<()> {
         self.kill();
         self.child = self.command.spawn().with_context(|| format!("starting {} again", self.name))?;
         Ok(())
     }
 
-    /// The number of its process.
+    /// Its process id.
     pub(super) fn process(&self) -> u32 {
         self.child.id()
     }
@@ -68,8 +68,8 @@ impl Server {
         lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("\n")
     }
 
-    /// Nothing it holds outlives the test, so there is nothing to shut down in order. Both calls fail only if it is
-    /// gone already.
+    /// Nothing that it holds outlives the test, so it need not shut down in order. Both calls only fail if it
+    /// has already ended.
     fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! What hosts ask.
+//! Clients: how a host asks a server.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -35,7 +35,7 @@ const ECHO: &str = "are you there?\n";
 /// How a client asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// From which of its addresses and ports; the kernel chooses what is not said, or unspecified.
+    /// Its source address and port; the kernel chooses what is missing or unspecified.
     pub source: Option<SocketAddr>,
     /// How long it waits for an answer.
     pub patience: Duration,
@@ -57,12 +57,12 @@ pub struct Answer {
 }
 
 impl Host {
-    /// Asks a TCP service who it is. Each call is a connection of its own.
+    /// Asks a TCP service who it is. Each call makes a new connection.
     pub fn ask(&self, service: SocketAddr) -> Result<Answer> {
         self.connect(service)?.reset()
     }
 
-    /// Asks a UDP service who it is, from a port of its own.
+    /// Asks a UDP service who it is, from a new port.
     pub fn ask_udp(&self, service: SocketAddr) -> Result<Answer> {
         self.flow(service)?.ask()
     }
@@ -72,7 +72,7 @@ impl Host {
         self.ask_in(Manner::default(), service)
     }
 
-    /// The same in a manner of one's own.
+    /// Asks a service who it is, with these settings.
     pub fn ask_in(&self, manner: Manner, service: ServiceAddress) -> Result<Answer> {
         let address = SocketAddr::new(service.ip, service.port);
         match service.protocol {
@@ -92,13 +92,14 @@ impl Host {
         self.connect_in(Manner { source: Some(source), ..Manner::default() }, service)
     }
 
-    /// The same in a manner of one's own. As long as it waits for the connection, later it waits for each answer.
+    /// Opens a TCP connection with these settings. The time limit for the connection also applies to each
+    /// later answer.
     pub fn connect_in(&self, manner: Manner, service: SocketAddr) -> Result<Connection> {
         self.open(SockProtocol::Tcp, manner, service)
     }
 
-    /// Opens an SCTP association that stays, from this host's own address: with more than one address
-    /// an association has ways past IPVS.
+    /// Opens an SCTP association that stays, from this host's own address: with several addresses an
+    /// association could bypass IPVS.
     pub fn associate(&self, service: SocketAddr) -> Result<Connection> {
         self.associate_in(Manner::default(), service)
     }
@@ -116,7 +117,7 @@ impl Host {
             .with_context(|| format!("{} connects to {service} by {protocol:?}", self.name))
     }
 
-    /// Opens a UDP socket that goes on asking from one port.
+    /// Opens a UDP socket that keeps asking from one port.
     pub fn flow(&self, service: SocketAddr) -> Result<Flow> {
         self.flow_in(Manner::default(), service)
     }
@@ -151,7 +152,7 @@ impl Connection {
         }
         connect(socket.as_raw_fd(), &SockaddrStorage::from(service))
             .map_err(|error| cause(&socket, error))?;
-        // To SCTP's own calls those for TCP are equal, as long as there is one stream.
+        // The calls for TCP also work for SCTP, as long as there is one stream.
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(manner.patience))?;
         let mut stream = BufReader::new(stream);
@@ -165,12 +166,12 @@ impl Connection {
         self.expect_echo()
     }
 
-    /// Sends a line; more connections can do so before the answer is waited for.
+    /// Sends a line without waiting for the answer, so that other connections can send too.
     pub fn ask_for_echo(&mut self) -> Result<()> {
         Ok(self.stream.get_mut().write_all(ECHO.as_bytes())?)
     }
 
-    /// Expects back what [`Connection::ask_for_echo`] sent.
+    /// Receives what [`Connection::ask_for_echo`] sent.
     pub fn expect_echo(&mut self) -> Result<()> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
@@ -212,7 +213,7 @@ impl Flow {
 
     fn exchange(&self) -> Result<Answer> {
         match self.socket.send(WHO.as_bytes()) {
-            // A rule dropped it on its way out. Whether somebody says why, by ICMP, is heard next.
+            // A rule dropped it on its way out. An ICMP message with the reason would be received next.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             sent => drop(sent?),
         }
@@ -247,8 +248,8 @@ pub(super) fn socket(protocol: SockProtocol, address: SocketAddr) -> nix::Result
     Ok(socket)
 }
 
-/// Why a connection came to nothing in time, if somebody said so: SCTP, and TCP as long as it tries, only
-/// make a note of an unreachable port (`sk_err_soft`, in `sctp_v4_err` and `tcp_v4_err`).
+/// Why a connection was not made in time, if the kernel was told: SCTP, and TCP as long as it tries, only
+/// record an unreachable port (`sk_err_soft`, in `sctp_v4_err` and `tcp_v4_err`).
 fn cause(socket: &OwnedFd, error: Errno) -> Errno {
     match (error, getsockopt(socket, sockopt::SocketError)) {
         (Errno::EINPROGRESS, Ok(noted)) if noted != 0 => Errno::from_raw(noted),

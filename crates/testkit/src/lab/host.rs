@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, setns};
 /// One network namespace with an address in each family.
 #[derive(Debug)]
 pub struct Host {
-    /// What it answers to: `node`, `client`, `pod-1`.
+    /// Its name: `node`, `client`, `pod-1`.
     pub name: String,
     /// Its IPv4 address.
     pub ipv4: Ipv4Addr,
@@ -35,7 +35,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Links the node to another host, whose way to everywhere it becomes: `device` here, `eth0` there.
+    /// Links the node to another host, and becomes its default gateway: `device` here, `eth0` there.
     pub(super) fn link(&self, device: &str, other: &Self) -> Result<()> {
         let (gateway_v4, gateway_v6) = other.gateways();
         // Without duplicate address detection an IPv6 address can be used at once.
@@ -73,8 +73,8 @@ impl Host {
         }
     }
 
-    /// The node's address on its link to this host, of the same family as `like`: whom this host sees in
-    /// what the node sends by itself or masquerades. To a pod on another node that one is the node.
+    /// The node's address on its link to this host, of the same family as `like`: the source that this host
+    /// sees if the node sends or masquerades. For a pod on another node, that node is meant.
     pub fn gateway(&self, like: IpAddr) -> IpAddr {
         let (ipv4, ipv6) = self.gateways();
         match like {
@@ -90,24 +90,24 @@ impl Host {
         command
     }
 
-    /// Runs a program on this host and returns what it printed; an exit code other than 0 is an error
-    /// that holds what it complained of.
+    /// Runs a program on this host and returns its output; an exit code other than 0 is an error with what it
+    /// printed to standard error.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         run(self.command(program).args(arguments), "")
     }
 
-    /// Runs commands of `ip` on this host, one a line, in one process.
+    /// Runs commands of `ip` on this host, one per line, in one process.
     pub fn ip(&self, commands: &str) -> Result<()> {
         run(Command::new("ip").args(["-n", &self.namespace, "-batch", "-"]), commands).map(drop)
     }
 
-    /// Calls `work` in a thread that lives on this host.
+    /// Calls `work` in a thread in this host's namespace.
     pub fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let thread = self.spawn(work)?;
         thread.join().map_err(|_| anyhow::anyhow!("a thread on {} panicked", self.name))?
     }
 
-    /// Starts a thread that lives on this host, and so do those that it starts.
+    /// Starts a thread in this host's namespace; threads that it starts are there too.
     pub fn spawn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -131,7 +131,7 @@ fn run(command: &mut Command, input: &str) -> Result<String> {
     let running = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut running = running.with_context(|| format!("cannot run {command:?}"))?;
     if let Some(mut stdin) = running.stdin.take() {
-        // A program that ends without having read everything says why itself.
+        // A program that ends without having read everything prints the reason itself.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = running.wait_with_output()?;

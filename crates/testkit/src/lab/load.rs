@@ -1,7 +1,7 @@
-//! Traffic that goes on while something else happens, and a count of what came of it.
+//! Traffic that goes on while something else happens, and a count of its results.
 //!
-//! Nothing is tried twice: what fails has failed. Only the kernel's own TCP sends again what was lost, as it
-//! does for every program; how long the slowest took shows that.
+//! Nothing is retried. Only the kernel's own TCP retransmits what was lost, as it does for every program; the
+//! time of the slowest connection shows that.
 
 use std::{
     collections::BTreeSet,
@@ -29,13 +29,13 @@ const LONG_LIVED: usize = 2;
 const EXCHANGE_EVERY: Duration = Duration::from_millis(100);
 const DATAGRAM_EVERY: Duration = Duration::from_millis(50);
 
-/// How many short connections to one target may be under way. More come only where they hang.
+/// How many short connections to one target may be open at once. More would only accumulate if they hang.
 const UNDER_WAY: usize = 16;
 
-/// How many short connections a second there are to be, to all targets together.
+/// How many short connections a second are aimed at, to all targets together.
 const SHORT_PER_SECOND: u32 = 200;
 
-/// The part of what a machine manages that is asked of it: the rest is for who is tested.
+/// The part of the machine's capacity that is used: the rest is for the program under test.
 const SHARE: u32 = 8;
 
 /// How long each step of a short connection, and each exchange over a long-lived one, may take.
@@ -48,7 +48,7 @@ const CALM: Duration = Duration::from_secs(60);
 /// How many times [`DATAGRAM_EVERY`] the last datagrams are waited for: three seconds.
 const LAST_WAITS: u32 = 60;
 
-/// How many failures are told of, each with its cause.
+/// How many failures are reported, each with its cause.
 const TOLD: usize = 5;
 
 /// Who connects to what.
@@ -60,7 +60,7 @@ pub struct Target<'a> {
     pub from: &'a Host,
     /// Where to, by TCP and by UDP.
     pub to: SocketAddr,
-    /// As whom the pods are to see the client. Another address is a failure.
+    /// The client address that the pods must see. Another address is a failure.
     pub seen_as: BTreeSet<IpAddr>,
 }
 
@@ -92,7 +92,7 @@ pub struct Tally {
     pub long_lived: Count,
     /// Connections with one request and one answer each, closed by both ends.
     pub short: Count,
-    /// Datagrams from one socket, each of which asks for an answer.
+    /// Datagrams from one socket, each of which must be answered.
     pub datagrams: Count,
 }
 
@@ -110,7 +110,7 @@ pub struct Count {
 }
 
 impl Load {
-    /// Finds out how many connections the machine manages, opens the long-lived ones, and goes on until
+    /// Measures how many connections the machine manages, opens the long-lived ones, and runs until
     /// [`Load::finish`].
     pub fn start(targets: &[Target<'_>]) -> Result<Self> {
         let first = targets.first().context("a load without a target")?.clone();
@@ -142,7 +142,7 @@ impl Load {
         Ok(Self { stop, rate, begun, running })
     }
 
-    /// How long it has been going on.
+    /// How long the load has been running.
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -189,8 +189,8 @@ impl Aim {
     }
 }
 
-/// How many connections, one after the other, fit into a second in which none fails. A proxy that has just started may
-/// still be at work, and so may others on the machine; the load is not to begin before it is calm.
+/// How many connections, one after the other, fit into a second in which none fails. A proxy that has just
+/// started may still be busy, and so may others on the machine; the load must not begin before it is calm.
 fn calm_second(aim: &Aim) -> Result<u32> {
     eventually_within(CALM, "a second in which every connection is answered", || {
         let begun = Instant::now();
@@ -224,7 +224,7 @@ fn ask(aim: &Aim) -> Result<()> {
     Ok(())
 }
 
-/// Short connections at a steady pace: one that hangs holds up no other.
+/// Short connections at a steady pace: one that hangs does not delay the others.
 fn connect_over_and_over(aim: &Aim, pause: Duration, stop: &AtomicBool) -> Count {
     let (results, ended) = mpsc::channel();
     let under_way = Arc::new(());
@@ -281,7 +281,7 @@ fn converse(mut stream: TcpStream, begun: Instant, stop: &AtomicBool) -> Count {
     }
 }
 
-/// Datagrams at a steady pace from one socket. Each is lost that is not answered in the end.
+/// Datagrams at a steady pace from one socket. Those without an answer at the end are lost.
 fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
     let any: IpAddr =
         if aim.to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -302,7 +302,7 @@ fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
                     heard = Instant::now();
                 }
                 Ok(false) => break,
-                // A refusal by ICMP is heard here too.
+                // A refusal by ICMP is received here too.
                 Err(error) => count.tell(aim.begun.elapsed(), &error),
             }
         }
@@ -312,14 +312,14 @@ fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
     let mut next = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         count.tried += 1;
-        // One that the kernel does not take is lost as well.
+        // A datagram that the kernel does not accept is lost as well.
         if let Err(error) = socket.send(WHO.as_bytes()) {
             count.tell(aim.begun.elapsed(), &error);
         }
         next += DATAGRAM_EVERY;
         listen(next, &mut count, None)?;
     }
-    // Waits are counted, and not the clock: a machine that stands still for seconds loses nothing.
+    // This counts waits instead of time, so a machine that stands still for seconds loses nothing.
     let all = count.tried;
     for _ in 0..LAST_WAITS {
         listen(Instant::now() + DATAGRAM_EVERY, &mut count, Some(all))?;
@@ -327,7 +327,7 @@ fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
     Ok(count)
 }
 
-/// Hears one answer; `false` if there is none in time.
+/// Receives one answer; `false` if there is none in time.
 fn hear(socket: &UdpSocket, aim: &Aim) -> Result<bool> {
     let mut buffer = [0; 128];
     match socket.recv(&mut buffer) {

@@ -1,4 +1,4 @@
-//! Pages that hosts are shown.
+//! Pages that hosts request by HTTP.
 
 use std::{
     io::{Read, Write},
@@ -14,7 +14,7 @@ use super::{Host, client::PATIENCE};
 pub struct Page {
     /// Its status: `200`.
     pub status: u16,
-    /// Its headers, one a line, their names in lower case.
+    /// Its headers, one per line, with names in lower case.
     pub headers: String,
     /// What comes after them.
     pub body: String,
@@ -28,7 +28,7 @@ impl Page {
 }
 
 impl Host {
-    /// Asks a server for a page. Each call is a connection of its own.
+    /// Requests a page from a server. Each call makes a new connection.
     pub fn get(&self, server: SocketAddr, path: &str) -> Result<Page> {
         let path = path.to_owned();
         let page = self.inside(move || fetch(server, &path))?;

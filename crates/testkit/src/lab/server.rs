@@ -1,4 +1,4 @@
-//! What hosts answer.
+//! Servers: what a host answers.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -39,14 +39,14 @@ impl Host {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let name = name.clone();
-                // A client that has gone is no concern of the server.
+                // The server ignores clients that have gone.
                 thread::spawn(move || drop(converse(&stream, &name)));
             }
         });
     }
 
-    /// Lets programs on this host reach a TCP service of the machine around it, an API server say, at
-    /// the service's own address: connections are taken here and handed on there.
+    /// Lets programs on this host reach a TCP service of the surrounding machine, such as an API server, at
+    /// the service's own address: connections are accepted here and forwarded there.
     pub fn reach(&self, service: SocketAddr) -> Result<()> {
         if !service.ip().is_loopback() {
             self.run("ip", &["addr", "add", &service.ip().to_string(), "dev", "lo"])?;
@@ -64,8 +64,8 @@ impl Host {
     }
 }
 
-/// Listens at one address alone: an association would make the client acquainted with all the others,
-/// past IPVS.
+/// Listens at one address only: otherwise an association would tell the client all the others, which bypass
+/// IPVS.
 fn listen_sctp(address: SocketAddr) -> nix::Result<TcpListener> {
     let socket = client::socket(SockProtocol::Sctp, address)?;
     bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;

@@ -1,7 +1,8 @@
-//! An API server that costs next to nothing: all it has is encoded before anybody asks.
+//! An API server that costs next to nothing: all its objects are encoded beforehand.
 //!
-//! It knows WatchLists, one Node and what else kube-ipvs and kube-proxy follow, and tells when the last object of
-//! each list was sent. To everything else it answers "not found". HTTP without TLS, one thread for each connection.
+//! It serves WatchLists, one Node and everything else that kube-ipvs and kube-proxy watch, and records when
+//! the last object of each list was sent. To anything else it answers "not found". It uses HTTP without TLS,
+//! with one thread per connection.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -27,7 +28,7 @@ enum Resource {
 }
 
 impl Resource {
-    /// The resource that a path ends with, and what its bookmarks are made of.
+    /// The resource at the end of a path, with the type of its bookmarks.
     fn at(path: &str) -> Option<(Self, &'static str, &'static str)> {
         match path {
             "/api/v1/nodes" => Some((Self::Nodes, "v1", "Node")),
@@ -91,7 +92,7 @@ impl Api {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let shared = Arc::clone(&served);
-                // A client that goes away is no failure.
+                // A client that disconnects is not a failure.
                 thread::spawn(move || drop(shared.serve(connection)));
             }
         });
@@ -103,7 +104,7 @@ impl Api {
         format!("http://{}", self.address)
     }
 
-    /// Tells everybody of a changed EndpointSlice.
+    /// Sends a changed EndpointSlice to all watches.
     pub(super) fn change(&self, slice: &Value) {
         let event: Arc<str> = event("MODIFIED", slice).into();
         let mut watchers = self.shared.watchers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,14 +146,16 @@ impl Shared {
             });
             return respond(&mut stream, "404 Not Found", &status);
         };
-        // Before anything is said: no change may fall between the list, or the mere head, and the rest.
+        // Subscribes before anything is sent: no change may be lost between the list, or only the head, and
+        // the rest.
         let changes = self.subscribe(resource);
         stream
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
         if query.contains("sendInitialEvents=true") {
             let list = self.lists.get(&resource).map_or("", String::as_str);
             stream.write_all(list.as_bytes())?;
-            // Before the end is told: whoever has read it may have synced by the time that this thread runs again.
+            // The time is taken before the end is sent: a client that has read it may have synced by the time
+            // that this thread runs again.
             let sent = Sent { asked, complete: SystemTime::now() };
             self.sent.lock().unwrap_or_else(PoisonError::into_inner).insert(resource, sent);
             stream.write_all(objects::end_of_list(version, kind).as_bytes())?;
@@ -170,7 +173,7 @@ impl Shared {
     }
 }
 
-/// Reads a request to its end; what it asks for.
+/// Reads a request to its end, and returns its path.
 fn request(stream: &TcpStream) -> Result<String> {
     let mut reader = BufReader::new(stream);
     let mut first = String::new();

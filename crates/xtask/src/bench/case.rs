@@ -1,4 +1,4 @@
-//! What is measured, and what comes of it. Both cross the border of the guest as JSON.
+//! What is measured, and the results. Both go in and out of the guest as JSON.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(super) struct Case {
     pub(super) size: Size,
 }
 
-/// What of whom.
+/// What is measured, of which program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Subject {
@@ -22,13 +22,13 @@ pub(super) enum Subject {
     Floor(Binding),
     /// From both lists complete to the last write.
     ColdSync(Program),
-    /// From an EndpointSlice's change to the kernel, so many times.
+    /// From an EndpointSlice's change to the kernel, this many times.
     EndpointChange(Program, u32),
-    /// The periodic look at everything, with nothing to do, so many times.
+    /// The periodic comparison of everything, with nothing to do, this many times.
     Reconcile(Binding, u32),
     /// A second start over what the first has written.
     Restart(Binding),
-    /// Resident memory: at rest, and the most there was.
+    /// Resident memory: at rest, and the peak.
     Memory(Program),
     /// From the start to the Service of the API server itself.
     FirstVip(Binding),
@@ -94,7 +94,7 @@ pub(super) struct Phases {
     pub(super) lists: f64,
     /// From there to the last write.
     pub(super) sync: f64,
-    /// A look at everything, with nothing to do, asked for by an operator.
+    /// A full comparison with nothing to do, requested by an operator.
     pub(super) resync: f64,
     /// One endpoint: the median.
     pub(super) change: f64,
@@ -110,7 +110,7 @@ pub(crate) struct Percentiles {
 }
 
 impl Figures {
-    /// The seconds by which the better of two runs is found; `None` where one run is many measurements.
+    /// The seconds by which two runs are compared; `None` if one run is many measurements.
     fn seconds(&self) -> Option<f64> {
         match self {
             Self::Floor { write, read_ipvs_as_text, read_rest, .. } => {
@@ -127,7 +127,7 @@ impl Figures {
         }
     }
 
-    /// Whether another run of the same is worth it.
+    /// Whether another run is worth it.
     pub(super) fn vary(&self) -> bool {
         self.seconds().is_some()
     }

@@ -1,5 +1,5 @@
-//! One endpoint goes and comes back: from the write at the API server to the kernel, beside what the watch itself takes
-//! to deliver the same change to a client that does nothing with it.
+//! One endpoint goes and comes back: the time from the write at the API server to the kernel, compared with
+//! the time in which the watch delivers the same change to a client that does nothing with it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -16,14 +16,14 @@ use testkit::objects;
 use super::case::{Figures, Percentiles, Program};
 use super::node::{Node, PATIENCE, between};
 
-/// After a sync both programs wait a second before the next, unless told otherwise. A thousand changes that far from
-/// each other would take too long.
+/// After a sync both programs wait a second before the next, unless told otherwise. A thousand changes that
+/// far from each other would take too long.
 pub(super) const AT_ONCE: &str = "--ipvs-min-sync-period=0s";
 /// Between two changes to kube-ipvs.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The same for kube-proxy: long after its last sync, so that it does not wait.
 const PAUSE_OF_KUBE_PROXY: Duration = Duration::from_millis(2500);
-/// Changed Services lie this far from each other, so that each is another for a while.
+/// The distance between changed Services, so that none is changed again soon.
 const STRIDE: u32 = 7919;
 
 pub(super) fn measure(size: Size, program: Program, times: u32) -> Result<Figures> {
@@ -38,7 +38,7 @@ pub(super) fn measure(size: Size, program: Program, times: u32) -> Result<Figure
     Ok(Figures::EndpointChange { kernel, watch })
 }
 
-/// Makes so many changes: what they took to the kernel, and by the watch alone.
+/// Makes this many changes; returns their times to the kernel, and by the watch alone.
 pub(super) fn changes(node: &Node, program: Program, times: u32) -> Result<(Percentiles, Percentiles)> {
     let size = node.size;
     let pause = match program {
@@ -49,7 +49,7 @@ pub(super) fn changes(node: &Node, program: Program, times: u32) -> Result<(Perc
     let (mut kernel, mut delivered) = (Vec::new(), Vec::new());
     for change in 0..times {
         thread::sleep(pause);
-        // Every other change puts back what the one before has taken away.
+        // Every second change restores what the previous one removed.
         let (service, shortened) = ((change / 2).wrapping_mul(STRIDE) % size.services, change % 2 == 0);
         let slice = if shortened { objects::shortened_slice } else { objects::slice }(size, service);
         let (start, written) = (Instant::now(), SystemTime::now());
@@ -88,7 +88,7 @@ pub(super) fn watch(node: &Node) -> Result<Receiver<Instant>> {
     Ok(receiver)
 }
 
-/// Seconds from `start` until a virtual server has so many real servers that take new connections.
+/// Seconds from `start` until a virtual server has this many real servers that take new connections.
 fn until_there_are(endpoints: u32, service: u32, start: Instant) -> Result<f64> {
     let mut kernel = KernelIpvs::open()?;
     let id = Id::Address(floor::address(service));
@@ -98,14 +98,14 @@ fn until_there_are(endpoints: u32, service: u32, start: Instant) -> Result<f64> 
         if taken == endpoints as usize {
             return Ok(start.elapsed().as_secs_f64());
         }
-        // Lets the program under test have the processor, if there is only one.
+        // Leaves the processor to the program under test, if there is only one.
         thread::sleep(Duration::from_micros(100));
     }
     bail!("the change of Service {service} has not reached the kernel")
 }
 
-/// Seconds from the write to the end of the sync after it, which kube-proxy's own clock tells: to look at the rules of
-/// iptables or nftables all the time would cost more than the sync.
+/// Seconds from the write to the end of the sync after it, by kube-proxy's own metric: polling the rules of
+/// iptables or nftables would cost more than the sync.
 fn after_sync(node: &Node, written: SystemTime) -> Result<f64> {
     let since_1970 = between(SystemTime::UNIX_EPOCH, written)?;
     eventually_within(PATIENCE, "a sync after the change", || {

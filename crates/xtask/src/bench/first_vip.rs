@@ -1,5 +1,5 @@
-//! How soon a node that comes up reaches the API server by its Service: from the start of the program, and from the
-//! first byte that it gets, until `default/kubernetes` is served.
+//! How soon a starting node reaches the API server through its Service: from the start of the program, and
+//! from the first byte that it receives, until `default/kubernetes` is served.
 
 use std::net::UdpSocket;
 use std::thread;
@@ -12,7 +12,7 @@ use testkit::floor::{self, Size};
 use super::case::{Binding, Figures, Program};
 use super::node::{Node, PATIENCE, between};
 
-/// Looked at every millisecond: the program under test shares the processor.
+/// The time between two checks; the program under test shares the processor.
 const PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
@@ -25,8 +25,8 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     })
 }
 
-/// When the first Service can be reached. A VIP becomes local to the node when all else is there, and only then can a
-/// socket be bound to it.
+/// Waits until the first Service can be reached, and returns the time. A VIP becomes local to the node after
+/// everything else, and only then can a socket be bound to it.
 fn until_served() -> Result<SystemTime> {
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = UdpSocket::bind((floor::vip(0), 0)) {

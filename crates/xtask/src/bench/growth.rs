@@ -27,7 +27,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let begun = Instant::now();
     daemon.ask(&node.lab.node, "resync")?;
     let resync = begun.elapsed();
-    // A change that comes while another look at everything goes on would wait for it.
+    // A change that comes during a full comparison would wait for it.
     thread::sleep(Duration::from_secs(1));
     let (change, _) = changes(&node, program, CHANGES)?;
     Ok(Figures::Growth(Phases {

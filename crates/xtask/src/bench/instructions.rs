@@ -1,8 +1,8 @@
-//! How many instructions kube-ipvs' own computing takes, phase by phase, beside what was counted before.
+//! How many instructions kube-ipvs's own computation takes, phase by phase, compared with earlier counts.
 //!
-//! Times of a loaded machine say little; a count under valgrind is the same on every run. It depends on the compiler, and
-//! a little on the C library and the processor, so what is compared with says which compiler it was, and only growth by
-//! more than a tenth is a failure.
+//! Times on a loaded machine say little; a count under valgrind is the same on every run. It depends on the
+//! compiler, and a little on the C library and the processor, so the baseline names its compiler, and only
+//! growth by more than a tenth is a failure.
 
 use std::env::consts::ARCH;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::programs::{self, Program};
 use crate::workspace;
 
 const VALGRIND: Program = Program { name: "valgrind", package: "valgrind" };
-/// What may be added, in percent.
+/// The accepted growth, in percent.
 const TOLERANCE: u64 = 10;
 
 /// What was counted.
@@ -38,17 +38,17 @@ struct Count {
     instructions: u64,
 }
 
-/// A phase beside what it took before, if that is known.
+/// A phase compared with its earlier count, if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Compared {
     now: Count,
     before: Option<u64>,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug)]
 pub(crate) enum Check {
-    /// How many phases are as they should be, and what is to be said of the others.
+    /// How many phases are good, and the complaints about the others.
     Compared { good: usize, complaints: Vec<String> },
     /// Nothing can be counted here, for this reason.
     Unavailable(String),
@@ -131,7 +131,7 @@ impl Counts {
 }
 
 impl Compared {
-    /// Whether it has grown by more than may be, or cannot be compared.
+    /// Whether it has grown by more than the tolerance, or cannot be compared.
     fn is_worse(&self) -> bool {
         self.before.is_none_or(|before| self.now.instructions * 100 > before * (100 + TOLERANCE))
     }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(collected("valgrind: no such file\n"), None);
     }
 
-    /// What is committed has every phase, so that --check compares all that it counts.
+    /// The committed baseline has every phase, so that --check compares all that it counts.
     #[test]
     fn the_committed_counts_have_every_phase() {
         let committed: Counts = serde_json::from_str(&fs::read_to_string(baseline_path()).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Resident memory: at rest after the first sync, and the most that there was until then.
+//! Resident memory: at rest after the first sync, and the peak until then.
 
 use std::fs;
 use std::thread;
@@ -10,7 +10,7 @@ use testkit::floor::Size;
 use super::case::{Figures, Program};
 use super::node::Node;
 
-/// Until what was needed for the sync alone has been given back, if ever.
+/// The time in which memory that only the sync needed is given back, if ever.
 pub(super) const REST: Duration = Duration::from_secs(10);
 
 pub(super) fn measure(size: Size, program: Program) -> Result<Figures> {

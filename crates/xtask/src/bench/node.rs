@@ -15,10 +15,10 @@ use super::case::{Mode, Program};
 
 /// Where all of them serve their metrics.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
-/// Short queues between the API server and the program: what the server has sent the program has read, but for these
-/// bytes, so that a list is complete at the moment when its last object has been sent.
+/// Short queues between the API server and the program: the program has read what the server has sent, except
+/// for these bytes, so a list is complete when its last object has been sent.
 const SHORT_QUEUES: [&str; 2] = ["net.ipv4.tcp_wmem=4096 65536 65536", "net.ipv4.tcp_rmem=4096 65536 65536"];
-/// How long a sync may take; longer than that, and there is no figure.
+/// How long a sync may take; if it takes longer there is no figure.
 pub(super) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// One node of a cluster.
@@ -77,9 +77,9 @@ impl Node {
         Ok(Running { program, process, started })
     }
 
-    /// Waits until the kernel has everything; when the sync ended that put it there.
+    /// Waits until the kernel has everything, and returns when that sync ended.
     pub(super) fn synced(&self, running: &Running) -> Result<SystemTime> {
-        // To look at everything costs: only once after each sync.
+        // A full check is expensive: only one after each sync.
         let mut looked_at = 0.0;
         let synced = eventually_within(PATIENCE, "everything is in the kernel", || {
             let last_ended = self.syncs()?.last_ended;
@@ -91,7 +91,7 @@ impl Node {
         synced.with_context(|| format!("{} said:\n{}", running.program, running.last_words()))
     }
 
-    /// What the metrics say now.
+    /// Reads the metrics.
     pub(super) fn syncs(&self) -> Result<Syncs> {
         let page = self.lab.node.get(METRICS, "/metrics")?.body;
         let value = |name: &str| {
@@ -137,7 +137,7 @@ impl Node {
 }
 
 impl Running {
-    /// The program, where it can be no other.
+    /// The program, if it is kube-ipvs.
     pub(super) fn kube_ipvs(&self) -> Result<&Daemon> {
         match &self.process {
             Process::KubeIpvs(daemon) => Ok(daemon),

@@ -12,13 +12,13 @@ const fn size(services: u32, endpoints: u32) -> Size {
 pub(super) const LARGE: Size = size(10_000, 5);
 /// More Services than that.
 pub(super) const HUGE: Size = size(50_000, 2);
-/// Where all modes of kube-proxy take part.
+/// Sizes for all modes of kube-proxy.
 const SHARED: [Size; 2] = [size(1_000, 5), size(2_000, 5)];
-/// Where endpoint changes and memory are compared with all of them.
+/// The size in which endpoint changes and memory are compared with all modes.
 const COMPARED: Size = size(2_000, 5);
-/// Where only nftables mode does, which the goal names.
+/// The size for nftables mode only, from the goal.
 const NFTABLES: Size = size(5_000, 5);
-/// What growth is seen by.
+/// The sizes for growth.
 const GROWING: [Size; 4] = [size(10_000, 1), size(20_000, 1), size(50_000, 1), size(100_000, 1)];
 /// Large enough for every phase, small enough for a test.
 const TINY: Size = size(20, 2);

@@ -1,4 +1,4 @@
-//! The periodic look at everything, when there is nothing to do.
+//! The periodic comparison of everything, when there is nothing to do.
 
 use std::fs;
 use std::thread;
@@ -36,7 +36,7 @@ pub(super) fn measure(size: Size, binding: Binding, times: u32) -> Result<Figure
     Ok(Figures::Reconcile { wall: (took - before.took) / syncs, processor: spent / syncs })
 }
 
-/// What a process has had of the processor: the 14th and 15th field of proc_pid_stat(5), in hundredths of a second
+/// The processor time of a process: the 14th and 15th field of proc_pid_stat(5), in hundredths of a second
 /// (`USER_HZ` in include/asm-generic/param.h of Linux). The second is the program's name in parentheses.
 fn processor_time(process: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;

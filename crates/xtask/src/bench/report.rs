@@ -62,12 +62,13 @@ impl Machine {
 }
 
 impl Report {
-    /// What came of a measurement, if it was made and worked.
+    /// The figures of a measurement, if it was made and worked.
     pub(super) fn figures(&self, case: Case) -> Option<Figures> {
         self.measured.iter().find(|measured| measured.case == case)?.outcome.clone().ok()
     }
 
-    /// Whether every measurement of kube-ipvs and of the floor worked. That kube-proxy takes too long is a result.
+    /// Whether every measurement of kube-ipvs and of the floor worked. That kube-proxy takes too long is a
+    /// result.
     pub(super) fn is_ours_whole(&self) -> bool {
         let of_kube_proxy = |subject| {
             matches!(

@@ -1,4 +1,4 @@
-//! A second start over what the first has written: nothing is to be written again.
+//! A second start over what the first has written: nothing must be written again.
 
 use anyhow::{Context as _, Result, ensure};
 use testkit::floor::Size;

@@ -1,5 +1,5 @@
-//! Every endpoint of some Services is replaced by another, one a change, at a steady pace: how far the kernel is behind
-//! what the watch delivers.
+//! Every endpoint of some Services is replaced, one per change, at a steady pace: how far the kernel is
+//! behind the watch.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,9 +20,9 @@ use super::node::{Node, PATIENCE};
 const PART: u32 = 10;
 /// 100 changes in a second.
 const PACE: Duration = Duration::from_millis(10);
-/// No look at everything is due meanwhile, so that one that happens has been caused by a change.
+/// No full comparison is due meanwhile, so one that happens was caused by a change.
 const NEVER: &str = "--ipvs-sync-period=1h";
-/// Until what follows a start, another look at everything perhaps, is over.
+/// The time in which the aftermath of a start, perhaps another full comparison, ends.
 const AFTER_THE_START: Duration = Duration::from_secs(2);
 
 /// A change: from when on this Service shall have this endpoint.
@@ -76,7 +76,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     })
 }
 
-/// When each of these was in the kernel. They get there in their order, more than one at a time if the program is
+/// When each change was in the kernel. They arrive in their order, several at a time if the program is
 /// behind.
 fn arrivals(expected: &Receiver<Expected>) -> Result<Vec<Instant>> {
     let mut kernel = KernelIpvs::open()?;

@@ -13,7 +13,7 @@ use super::report::Report;
 /// What is shown where a measurement failed or was not made.
 const NONE: &str = "–";
 
-/// All tables that there are figures for.
+/// All tables for which there are figures.
 pub(super) fn all(report: &Report) -> String {
     let (least, most) = report.machine.load_range();
     let mut text = format!(

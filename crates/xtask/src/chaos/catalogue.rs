@@ -1,4 +1,4 @@
-//! The faults, and how to do each.
+//! The faults, and how to inject each.
 
 mod api_server;
 mod kernel;
@@ -11,16 +11,16 @@ use super::scene::Scene;
 /// Something that goes wrong around a node proxy.
 #[derive(Clone, Copy)]
 pub(super) struct Fault {
-    /// As it is called in the table.
+    /// The name in the table.
     pub(super) name: &'static str,
-    /// Does it, and takes it back where it does not end by itself. The time to heal counts from its end.
+    /// Injects the fault, and ends it if it does not end by itself. The time to heal counts from its end.
     pub(super) inject: fn(&mut Scene<'_>) -> Result<()>,
-    /// What the daemon's log says then. Nothing, where there is nothing to tell: the daemon has just started, or what
-    /// happened is no fault of anybody.
+    /// What the daemon then logs. `None` if there is nothing to tell: the daemon has just started, or nothing
+    /// is wrong.
     pub(super) told: Option<&'static str>,
-    /// Whether connections break whoever programs IPVS. Of no other fault one may.
+    /// Whether connections break with any proxy. With other faults none may break.
     pub(super) costs: bool,
-    /// How many times as often as the others.
+    /// How many times as often it happens as the others.
     pub(super) times: u32,
 }
 
@@ -44,7 +44,7 @@ const fn costly(
     Fault { costs: true, ..fault(name, told, inject) }
 }
 
-/// All of them while VIPs are addresses of kube-ipvs0. The API server can be killed only where it is ours.
+/// All faults while VIPs are addresses of kube-ipvs0. The API server can only be killed if it is ours.
 pub(super) fn with_addresses(has_own_server: bool) -> Vec<Fault> {
     let of_server = if has_own_server { api_server::OF_SERVER } else { &[] };
     let others = [
@@ -57,7 +57,7 @@ pub(super) fn with_addresses(has_own_server: bool) -> Vec<Fault> {
     [of_server].into_iter().chain(others).flatten().copied().collect()
 }
 
-/// Those that are another matter where VIPs are routes.
+/// The faults that differ if VIPs are routes.
 pub(super) fn with_routes() -> Vec<Fault> {
     kernel::OF_ROUTES.to_vec()
 }

@@ -11,22 +11,22 @@ pub(super) struct Report {
     pub(super) kernel: String,
     pub(super) period: &'static str,
     pub(super) rows: Vec<Row>,
-    /// Of how many of the killed daemons the sync was cut short.
+    /// How many daemons were killed in the middle of a sync.
     pub(super) cut_short: u32,
     /// What ought not to have happened.
     pub(super) failures: Vec<String>,
 }
 
-/// What came of one kind of fault.
+/// The results of one kind of fault.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) fault: &'static str,
-    /// Whether there is something to be told.
+    /// Whether the daemon should report it.
     pub(super) is_told: bool,
     /// Whether it may cost connections.
     pub(super) costs: bool,
     pub(super) injected: usize,
-    /// Seconds from the beginning of the fault to the daemon's word, where it came.
+    /// Seconds from the beginning of the fault to the daemon's report, if there was one.
     pub(super) detected: Vec<f64>,
     /// Seconds from the end of the fault until the kernel was as before.
     pub(super) healed: Vec<f64>,

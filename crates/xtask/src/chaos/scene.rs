@@ -1,4 +1,4 @@
-//! A node under attack: what faults are done to, and whether it is as it was.
+//! A node under attack: the target of the faults, and the check whether it has healed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,9 +22,9 @@ use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
 pub(super) const PERIOD: &str = "--ipvs-sync-period=5s";
 /// How long anything may take until it is as it was.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A Service of which nothing is asked but that its one endpoint follows the API server.
+/// A Service without traffic whose one endpoint must follow the API server.
 pub(super) const PROBE: &str = "probe";
-/// The endpoints that it has in turn. Nobody is there.
+/// The endpoints that it has in turn. Nothing answers there.
 const PROBE_ENDPOINTS: std::ops::RangeInclusive<u8> = 101..=200;
 
 /// The node, its daemon, and how its kernel ought to look.
@@ -32,7 +32,7 @@ pub(super) struct Scene<'a> {
     pub(super) lab: &'a Lab,
     pub(super) server: &'a mut ControlPlane,
     pub(super) random: fastrand::Rng,
-    /// Of how many the first sync was cut short when they were killed.
+    /// How many daemons were killed in the middle of their first sync.
     pub(super) cut_short: u32,
     arguments: Vec<&'static str>,
     daemon: Option<Daemon>,
@@ -94,7 +94,7 @@ impl<'a> Scene<'a> {
         self.kill()
     }
 
-    /// Picks whom the next fault hits: as often a Service with traffic as one without.
+    /// Picks the victim of the next fault: as often a Service with traffic as one without.
     pub(super) fn pick_victim(&mut self) {
         let from = if self.random.bool() { &self.used } else { &self.others };
         self.victim = self.random.choice(from).copied().unwrap_or(self.victim);
@@ -104,12 +104,12 @@ impl<'a> Scene<'a> {
         self.victim
     }
 
-    /// Between so many seconds and so many.
+    /// A random duration between these numbers of seconds.
     pub(super) fn seconds(&mut self, least: f64, most: f64) -> Duration {
         Duration::from_secs_f64(least + self.random.f64() * (most - least))
     }
 
-    /// Waits until the kernel is as it ought to be, the last change of the API server included.
+    /// Waits until the kernel is as it should be, including the last change at the API server.
     pub(super) fn heals(&mut self) -> Result<()> {
         eventually_within(PATIENCE, "the kernel is as before", || {
             let now = self.state()?;
@@ -119,7 +119,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// What else is programmed than for the probe.
+    /// Everything that is programmed, except for the probe.
     fn state(&self) -> Result<KernelState> {
         Ok(KernelState::read(&self.lab.node)?.without(&self.probe.to_string()))
     }
@@ -156,13 +156,13 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Where the daemon's log is, and how long it is so far.
+    /// The path of the daemon's log, and its current length.
     pub(super) fn log(&self) -> Result<(PathBuf, usize)> {
         let daemon = self.daemon()?;
         Ok((daemon.log_file(), daemon.log().len()))
     }
 
-    /// How often the daemon has said that it repaired something.
+    /// How often the daemon has logged a repair.
     pub(super) fn repairs(&self) -> Result<usize> {
         Ok(self.daemon()?.log().matches(super::catalogue::REPAIRED).count())
     }
@@ -176,7 +176,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// A second one, for the same control socket.
+    /// Starts a second daemon, with the same control socket.
     pub(super) fn another(&self) -> Result<Daemon> {
         let kubeconfig = self.server.proxy_kubeconfig();
         let arguments = ["--kubeconfig", &kubeconfig.to_string_lossy()];
@@ -190,7 +190,7 @@ impl<'a> Scene<'a> {
         KubeProxy::start(&self.lab.node, &[&kubeconfig[..], &ports].concat())
     }
 
-    /// A new daemon puts all right, whatever is wrong.
+    /// Starts a new daemon, which repairs everything.
     pub(super) fn recover(&mut self) -> Result<()> {
         drop(self.daemon.take());
         self.start()?;
@@ -210,7 +210,7 @@ impl<'a> Scene<'a> {
         self.lab.node.run("nft", &[command]).map(drop)
     }
 
-    /// Stops a process, and lets it go on after some seconds.
+    /// Stops a process, and lets it continue after some seconds.
     pub(super) fn stop_for_seconds(&mut self, process: u32) -> Result<()> {
         let seconds = self.seconds(1.0, 4.0);
         let signal = |name| self.lab.node.run("kill", &[name, &process.to_string()]);
@@ -237,8 +237,8 @@ impl<'a> Scene<'a> {
         self.nft("delete table ip outage")
     }
 
-    /// Deletes the virtual servers that have no traffic, with their addresses; to those that have some, adds what
-    /// nobody wants.
+    /// Deletes the virtual servers without traffic, with their addresses; adds an unwanted real server to
+    /// those with traffic, and changes their scheduler.
     pub(super) fn ruin(&mut self) -> Result<()> {
         let (mut servers, mut addresses) = (String::new(), String::new());
         for vip in &self.others {
@@ -261,7 +261,7 @@ impl<'a> Scene<'a> {
     pub(super) fn wait_for_a_repair(&mut self) -> Result<()> {
         let vip = self.random.choice(&self.others).copied().context("nothing is ruined")?;
         let begun = Instant::now();
-        // Nothing else is as quick to ask, and a sync does not take long.
+        // This is the fastest check, and a sync does not take long.
         while self.kernel.real_servers(id(vip)).map_or(0, |servers| servers.len()) == 0 {
             ensure!(begun.elapsed() < PATIENCE, "the new daemon does nothing:\n{}", self.daemon()?.log());
             thread::sleep(Duration::from_micros(200));
@@ -269,7 +269,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Takes note if only some of what was gone is back.
+    /// Counts the daemon if only some of what was removed is back.
     pub(super) fn count_if_cut_short(&mut self) -> Result<()> {
         let extent = self.extent()?;
         self.cut_short += u32::from(extent != self.ruins && extent != self.whole);

@@ -14,10 +14,10 @@ use super::report::{Report, Row};
 use super::scene::Scene;
 use super::traffic::Traffic;
 
-/// The daemon may tell of a fault so much later than it has mended it.
+/// How long after a repair the daemon may log it.
 const WORD_WITHIN: Duration = Duration::from_secs(5);
 
-/// Every fault as often as it is to happen, in an order that the seed gives.
+/// Every fault, as often as it shall happen, in an order that follows from the seed.
 fn order(faults: &[Fault], plan: &Plan, random: &mut fastrand::Rng) -> Vec<usize> {
     let times = |fault: &Fault| (plan.rounds * fault.times).min(plan.most) as usize;
     let repeated = |(number, fault)| std::iter::repeat_n(number, times(fault));
@@ -26,7 +26,7 @@ fn order(faults: &[Fault], plan: &Plan, random: &mut fastrand::Rng) -> Vec<usize
     order
 }
 
-/// Lets every fault happen in its turn, and takes note of what came of each.
+/// Injects every fault in its turn, and records its results.
 pub(super) fn one_after_the_other(
     scene: &mut Scene<'_>,
     faults: &[Fault],
@@ -84,8 +84,7 @@ fn happens(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, row:
     scene.daemon_lives()
 }
 
-/// When the daemon has said this, in its log from there on. It is not waited for much longer than until the fault is
-/// over.
+/// When the daemon logs these words, from this position on. Waits only a little longer than the fault lasts.
 fn hears(log: &Path, so_far: usize, words: &str, begun: Instant, over: &AtomicBool) -> Option<Duration> {
     let mut deadline = None;
     loop {

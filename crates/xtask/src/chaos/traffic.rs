@@ -16,7 +16,7 @@ const HELD: Held = Held { connections: 8, lives: None, pause: Duration::from_mil
 const SHORT_EVERY: Duration = Duration::from_millis(100);
 /// How long everything may take until it answers, and until every connection has been used.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So often everybody must have been heard of before a fault is over.
+/// How often every connection must have been used before a fault is over.
 const ROUNDS_HEARD: u64 = 2;
 
 /// A client outside and a pod take turns.

@@ -1,13 +1,13 @@
-//! What came of fuzzing a target, read from what libFuzzer says.
+//! The result of fuzzing a target, read from libFuzzer's output.
 
-/// What came of one target.
+/// The result of one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     executions: u64,
     seconds: u64,
     /// How many inputs there are that each reach something, and their bytes: `120/34Kb`.
     corpus: String,
-    /// What was found: the file with the input, or the last that was said.
+    /// What was found: the file with the input, or the last line of output.
     pub(super) fault: Option<String>,
 }
 
@@ -17,7 +17,7 @@ impl Outcome {
 | target         |  executions | seconds | corpus      | fault\n\
 |----------------|------------:|--------:|-------------|------";
 
-    /// Reads all that was said; `clean` is whether the program has ended well.
+    /// Reads the whole output; `clean` is whether the program succeeded.
     pub(super) fn read(said: &str, clean: bool) -> Self {
         let mut outcome = Self::default();
         let mut written = None;

@@ -89,8 +89,8 @@ impl Apt {
     }
 }
 
-/// What the names of packages with a kernel's modules, or their lists, begin with. Debian has a package for each of
-/// them from 7.0 on.
+/// What the names of packages with a kernel's modules, or their lists, begin with. Debian has a package for
+/// each of them from 7.0 on.
 const PARTS: [&str; 3] = ["linux-binary-", "linux-modules-", "linux-base-"];
 
 /// The same of packages with a kernel, or with the source of one. What depends on one has none itself.

@@ -1,4 +1,4 @@
-//! Which kernel to run on: what the user said, or else the best this machine has.
+//! Which kernel to run on: the user's choice, or the best that this machine has.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// Gets what running on this kernel takes: programs, and the kernel itself. Done by
-    /// [`super::Guest::run`] as well; alone it tells "cannot run here" from "failed".
+    /// Installs what running on this kernel needs: programs, and the kernel itself. [`super::Guest::run`]
+    /// does this too; calling it first distinguishes "cannot run here" from "failed".
     pub(crate) fn prepare(&self) -> anyhow::Result<()> {
         programs::ensure(programs::CROSS_CHECKS)?;
         match self {
@@ -103,7 +103,7 @@ impl FromStr for Choice {
 }
 
 impl KernelArgs {
-    /// The kernel asked for, or the default one for a command or two.
+    /// The requested kernel, or the default for a few commands.
     pub(crate) fn choose(&self) -> Kernel {
         let packaged = |suite| Kernel::Qemu(Packaged { suite, name: self.kernel_package.clone() });
         match &self.kernel {
@@ -115,8 +115,8 @@ impl KernelArgs {
         }
     }
 
-    /// The kernel asked for, or the default one for many tests: in emulation they take ten times as long, which is
-    /// longer than building a kernel that needs none.
+    /// The requested kernel, or the default for many tests: in emulation they take ten times as long, which
+    /// is longer than building a kernel that needs no emulation.
     pub(crate) fn choose_for_tests(&self) -> Kernel {
         let is_free = self.kernel.is_none() && self.kernel_package.is_none();
         let chosen = self.choose();

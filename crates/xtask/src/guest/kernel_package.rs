@@ -31,15 +31,15 @@ pub(super) struct KernelPackage {
     pub(super) release: String,
 }
 
-/// The packages that lead to a kernel for virtual machines, best first: Debian's, then Ubuntu's.
-/// A name the distribution does not have is passed over.
+/// The packages that lead to a kernel for virtual machines, best first: Debian's, then Ubuntu's. Names that
+/// the distribution does not have are skipped.
 const CANDIDATES: [&str; 4] = if cfg!(target_arch = "aarch64") {
     ["linux-image-cloud-arm64", "linux-image-arm64", "linux-image-virtual", "linux-image-generic"]
 } else {
     ["linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"]
 };
 
-/// The modules without which a kernel is of no use here.
+/// The modules that a test kernel must have.
 const NEEDED: [&str; 6] = ["ip_vs", "dummy", "nf_tables", "veth", "bridge", "br_netfilter"];
 
 /// The kernel of the package wanted, or of the first candidate that has what is needed: from the

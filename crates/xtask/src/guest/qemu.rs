@@ -27,8 +27,8 @@ const ADDRESS: &str = "10.0.2.15/24";
 const MACHINE: (&str, &str) =
     if cfg!(target_arch = "aarch64") { ("virt", "ttyAMA0") } else { ("q35", "ttyS0") };
 
-/// The processor that is emulated. Not with CMPXCHG16B: under QEMU 7.2 one in three boots of Linux 6.12 ended
-/// with lists of its slab allocator in disorder, none once it had to do without that instruction.
+/// The emulated processor, without CMPXCHG16B: under QEMU 7.2 one in three boots of Linux 6.12 ended with
+/// corrupted lists of the slab allocator, and none without that instruction.
 const EMULATED_CPU: &str = if cfg!(target_arch = "x86_64") { "max,-cx16" } else { "max" };
 
 /// How QEMU runs the guest's instructions.
@@ -133,7 +133,7 @@ fn tree(
     let directory = std::env::current_dir().context("the current directory")?;
     let mut environment = guest.environment();
     if accelerator == Accelerator::Tcg {
-        // For those who would do less where each program start takes a tenth of a second.
+        // For tests that do less when each program start takes a tenth of a second.
         environment.push(("KUBE_IPVS_EMULATED".into(), "1".into()));
     }
     tree.text("/xtask/command", 0o644, script::command(&environment, &directory, command))?;
@@ -242,7 +242,7 @@ pub(super) fn print_end(console: &Path) {
     }
 }
 
-/// Whether the processor does the guest's work. Gets QEMU and the kernel, if it takes them to find out.
+/// Whether the guest is hardware-accelerated. Installs QEMU and the kernel if they are needed to find out.
 pub(super) fn is_accelerated(package: &Packaged) -> bool {
     let attempt = || {
         if !has_kvm() {

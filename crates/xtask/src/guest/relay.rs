@@ -61,7 +61,7 @@ fn exit_code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// Copies until there is no more for now. A reader who went away must not stop the guest.
+/// Copies what is available. A reader that has gone must not stop the guest.
 fn copy(mut from: impl Read, mut to: impl Write, tap: Tap<'_>) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer) {

@@ -73,8 +73,9 @@ pub(super) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
     bail!("the guest ended before the command did; the end of its console is above");
 }
 
-/// The processor that the guest has for itself. Its kernel and each of its programs are processes that wait for one
-/// another at every system call, which takes seven times as long where they are on different processors.
+/// The processor that the guest has for itself. Its kernel and each of its programs are processes that wait
+/// for one another at every system call, which takes seven times as long where they are on different
+/// processors.
 fn processor() -> anyhow::Result<usize> {
     let allowed = sched_getaffinity(Pid::this()).context("the processors that may be used")?;
     let allowed: Vec<_> =

@@ -1,8 +1,8 @@
-//! User Mode Linux, built from the distribution's newest kernel source: some minutes once, and then a kernel that
-//! starts in half a second on machines that cannot accelerate QEMU.
+//! User Mode Linux, built from the distribution's newest kernel source: some minutes once, and then a kernel
+//! that starts in half a second on machines that cannot accelerate QEMU.
 //!
-//! The newest, since up to 6.15 User Mode Linux stops at each system call by ptrace, and programs take several times
-//! as long to start. From then on it has seccomp do that.
+//! It must be the newest: up to 6.15 User Mode Linux intercepts each system call by ptrace, and programs take
+//! several times as long to start. Later versions use seccomp.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -25,7 +25,7 @@ const SOURCE: &str = "linux-source";
 /// What is built in: names of options without `CONFIG_`, and lines of comment.
 const CONFIG: &str = include_str!("uml.config");
 
-/// The options without which a kernel is of no use here.
+/// The options that a test kernel must have.
 const NEEDED: [&str; 4] = ["IP_VS", "NF_TABLES", "DUMMY", "VETH"];
 
 /// What building takes.
@@ -40,8 +40,8 @@ const TOOLS: &[Program] = &[
 
 /// The kernel, from the cache or built now.
 ///
-/// What was built once is not looked up again, as with a kernel package: later runs need no network and compare
-/// with earlier ones. Other options, or removing the directory from the cache, build it anew.
+/// What was built once is not looked up again, as with a kernel package: later runs need no network and
+/// compare with earlier ones. Other options, or removing the directory from the cache, build it anew.
 pub(super) fn ensure() -> anyhow::Result<PathBuf> {
     if !cfg!(target_arch = "x86_64") {
         bail!("User Mode Linux is for x86-64 only");
@@ -106,9 +106,9 @@ fn options() -> String {
     wanted().flat_map(|name| ["CONFIG_", name, "=y\n"]).collect()
 }
 
-/// Ends with an error if this configuration, which `make` has written, lacks something needed. Options come and go
-/// with the versions of the kernel, and one that it does not know, or whose dependencies have changed, `make` leaves
-/// out without a word: what is only wanted is printed.
+/// Ends with an error if this configuration, which `make` has written, lacks something needed. Options come
+/// and go with the versions of the kernel, and one that it does not know, or whose dependencies have changed,
+/// `make` leaves out without a word: what is only wanted is printed.
 fn check(config: &str) -> anyhow::Result<()> {
     let missing = missing(config);
     if let Some(needed) = NEEDED.iter().find(|needed| missing.contains(needed)) {

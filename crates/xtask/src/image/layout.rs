@@ -11,7 +11,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-/// What the manifests ask for. Without a host, nodes would look for it in a public registry, where the name is not ours.
+/// What the manifests ask for. Without a host, nodes would look for it in a public registry, where the name
+/// is not ours.
 const NAME: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
 
 /// tar's options for an archive that says nothing of this machine or of now.

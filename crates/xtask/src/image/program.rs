@@ -1,4 +1,4 @@
-//! The program of an image: for the image's platform, whatever this machine's is.
+//! The program of an image, built for the image's platform on any machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -93,8 +93,8 @@ pub(super) fn sbom(program: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// No path of this machine is in the program, in messages of panics for example: it is the same
-/// wherever it was built.
+/// Flags that keep paths of this machine out of the program, such as in panic messages, so that it is the
+/// same wherever it is built.
 fn rust_flags(root: &Path, cargo_home: &Path) -> String {
     [(root, "kube-ipvs"), (cargo_home, "cargo")]
         .map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()))

@@ -1,5 +1,5 @@
-//! EndpointSlices change one after the other while many nodes watch: bytes, processor time and delay. Not memory: what an
-//! open watch takes is lost in what Go's collector has not returned.
+//! EndpointSlices change one after the other while many nodes watch: bytes, processor time and delay. Memory
+//! is not measured: that of an open watch is hidden by what Go's collector has not returned.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ const NODES: [u32; 4] = [1, 10, 100, 300];
 /// How many changes there are in each round, and how far apart.
 const CHANGES: u32 = 300;
 const PACE: Duration = Duration::from_millis(50);
-/// So long nothing happens before the changes begin.
+/// The pause before the changes begin.
 const REST: Duration = Duration::from_secs(3);
 /// Watches that are opened at the same time.
 const AT_ONCE: usize = 30;
 
-/// What one number of nodes came to.
+/// The results for one number of nodes.
 struct Round {
     nodes: f64,
     /// Bytes of an event.

@@ -121,7 +121,7 @@ impl Sub for Usage {
     }
 }
 
-/// Without what only the server may say.
+/// The object without the fields that only the server may set.
 fn body(mut object: Value) -> Result<Vec<u8>> {
     let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) else {
         bail!("an object without metadata");

@@ -16,7 +16,7 @@ const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 const QUIET: Duration = Duration::from_secs(10);
 /// In both encodings the type of an event stands within its first bytes.
 const TYPE_WITHIN: usize = 20;
-/// A larger event is none: the server takes no object larger than 1.5 MB from anybody.
+/// A larger event is an error: the server accepts no object larger than 1.5 MB.
 const LARGEST: u32 = 4 << 20;
 
 /// What a node watches.
@@ -86,7 +86,7 @@ impl Encoding {
 }
 
 impl Feed {
-    /// Watches on from a version, or everything there is from the version on.
+    /// Opens a watch that resumes at a version, or one that begins with all objects.
     pub(super) async fn open(
         client: &Client,
         kind: &Kind,
@@ -124,7 +124,7 @@ impl Feed {
         Ok(if self.event.is_empty() { None } else { Some(&self.event) })
     }
 
-    /// Reads until everything there is has been told: how many events that took.
+    /// Reads the initial events to their end; returns their number.
     pub(super) async fn read_initial_events(&mut self) -> Result<usize> {
         for events in 0.. {
             let event = timeout(QUIET, self.next())

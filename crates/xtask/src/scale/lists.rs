@@ -1,4 +1,4 @@
-//! Complete lists: what they weigh in each encoding, and what they cost when several nodes ask at once.
+//! Complete lists: their size in each encoding, and their cost when several nodes request them at once.
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use super::feed::{Encoding, Feed, Kind};
 
 /// How many nodes ask for everything at once.
 const NODES: [u32; 4] = [1, 4, 16, 32];
-/// Both of what there is much of.
+/// The kinds with many objects.
 const KINDS: [Kind; 2] = [Kind::Services, Kind::Slices];
 
 pub(super) fn measure(cluster: &Cluster) -> Result<()> {
-    // The first to ask pays for what the server keeps afterwards.
+    // The first request pays for what the server then caches.
     cluster.control_plane.block_on(watch_lists(cluster, Encoding::Json))?;
 
     println!("\nComplete lists of Services and EndpointSlices\n");

@@ -1,5 +1,5 @@
-//! The API server is killed and started anew: all watches break at once, and their versions are too old for the
-//! new server's cache, so that every node lists again.
+//! The API server is killed and started anew: all watches break at once, and their versions are too old for
+//! the new server's cache, so that every node lists again.
 
 mod reflector;
 
@@ -64,7 +64,7 @@ pub(super) fn measure(cluster: &mut Cluster, nodes: u32) -> Result<()> {
     Ok(())
 }
 
-/// What became of the watches.
+/// The outcome for the watches.
 struct Settled {
     /// When each worked again, in seconds from the cut.
     times: Vec<f64>,

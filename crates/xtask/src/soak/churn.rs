@@ -1,4 +1,5 @@
-//! Services that change all the time, each change chosen from a seed. Pure: what comes of it are the requests to make.
+//! Services that change all the time, each change chosen from a seed. This is pure: the results are the
+//! requests to make.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ use crate::stage::objects::{Condition, Endpoint, Kind, PORTS, Write, service, sl
 pub(super) const PODS: u8 = 6;
 /// Endpoints that are elsewhere have numbers from here on.
 const ELSEWHERE: std::ops::Range<u8> = 101..140;
-/// A Service has at most so many endpoints.
+/// The most endpoints of a Service.
 const MOST_ENDPOINTS: usize = 12;
-/// One Service in so many has addresses in both families.
+/// One Service in this many has addresses in both families.
 const DUAL: u32 = 4;
 /// The names of the two slices of a Service, in each family.
 const SLICES: [&str; 2] = ["a", "b"];
@@ -40,8 +41,8 @@ struct Changing {
 /// What may be done to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Never deleted, its ports stay, all its endpoints are pods, and one of them is ready: whoever has a connection
-    /// keeps it.
+    /// It is never deleted, its ports stay, all its endpoints are pods, and one of them is ready: every
+    /// connection survives.
     Used,
     /// Anything.
     Unused,
@@ -55,7 +56,8 @@ enum Exposure {
 }
 
 impl Churn {
-    /// So many Services whose changes are nobody's loss, and one of each of these names whose connections must stay.
+    /// This many Services that may change freely, and one of each of these names whose connections must
+    /// survive.
     pub(super) fn new(seed: u64, services: u32, used: &[String]) -> Self {
         let of = |name: String, role, dual| Changing {
             name,
@@ -119,7 +121,7 @@ impl Changing {
         [Write::Delete(Kind::Service, self.name.clone())].into_iter().chain(slices).collect()
     }
 
-    /// Endpoints change most often, as they do in life.
+    /// Endpoints change most often, as in real clusters.
     fn change(&mut self, random: &mut fastrand::Rng) -> Vec<Write> {
         if !self.exists {
             return self.create(random);
@@ -141,7 +143,8 @@ impl Changing {
         vec![Write::Replace(Kind::Service, self.service_object())]
     }
 
-    /// The slices that this has changed. An endpoint that moves is in its new slice before it leaves the old one.
+    /// The slices that this has changed. An endpoint that moves is in its new slice before it leaves the old
+    /// one.
     fn change_endpoints(&mut self, change: impl FnOnce(&mut Self)) -> Vec<Write> {
         let before = self.slice_objects();
         let [count, _] = self.slices.each_ref().map(Vec::len);

@@ -1,4 +1,4 @@
-//! What came of an hour of churn.
+//! The results of an hour of churn.
 
 use std::fmt;
 
@@ -22,13 +22,13 @@ pub(super) struct Report {
     pub(super) connections: Vec<Account>,
     /// Of the Service without endpoints at times.
     pub(super) turns: Vec<Turn>,
-    /// Lines of the kernel's state at the end, and what a fresh start makes otherwise of the same content.
+    /// Lines of the kernel's state at the end, and the differences from a fresh start with the same content.
     pub(super) state: usize,
     pub(super) differences: Vec<String>,
     pub(super) samples: Vec<Sample>,
 }
 
-/// What became of the connections of one kind.
+/// The results for connections of one kind.
 #[derive(Debug, Serialize)]
 pub(super) struct Account {
     pub(super) what: &'static str,
@@ -38,7 +38,7 @@ pub(super) struct Account {
 }
 
 impl Report {
-    /// What does not hold; nothing, if all is well.
+    /// What is wrong; empty if all is well.
     pub(super) fn complaints(&self) -> Vec<String> {
         let mut complaints = self
             .trends

@@ -1,4 +1,4 @@
-//! What the daemon has of the machine, looked at again and again, and whether it becomes more.
+//! Samples of the daemon's use of resources, and whether it grows.
 
 use std::fs;
 
@@ -9,12 +9,13 @@ use crate::least_squares::line;
 
 /// The first part of the time does not count: what is used for the first time is allocated then.
 const WARM_UP: f64 = 0.2;
-/// What may come together over the time that counts, KiB: an allocator rounds. Until it has seen the worst of everything,
-/// which takes some ten minutes, memory goes up in steps; of a run that is shorter than half an hour these are a part.
+/// The accepted growth over the time that counts, in KiB: an allocator rounds. Memory grows in steps until
+/// the worst case of everything has occurred, which takes about ten minutes; a run of less than half an hour
+/// includes these steps.
 const TOLERATED_KIB: f64 = 1024.0;
 const TOLERATED_KIB_SHORT: f64 = 4096.0;
 const SHORT: f64 = 1800.0;
-/// The same for descriptors and threads: one for whom somebody just asked may be open.
+/// The same for descriptors and threads: one for a current request may be open.
 const TOLERATED_COUNT: f64 = 2.0;
 
 /// One look at a process.
@@ -93,7 +94,7 @@ impl Trends {
         })
     }
 
-    /// What has become more than it may.
+    /// What has grown more than is accepted.
     pub(super) fn complaints(&self) -> Vec<String> {
         let memory = if self.seconds < SHORT { TOLERATED_KIB_SHORT } else { TOLERATED_KIB };
         let figures = [

@@ -14,7 +14,7 @@ use crate::stage::traffic::Vacancy;
 pub(super) const VACANT: &str = "vacant";
 /// Between two turns, counted from when IPVS had the last.
 const LASTS: Duration = Duration::from_secs(6);
-/// IPVS must have what the API server has told of after so long. Where real servers come and go by the hundred each
+/// How soon IPVS must have what the API server has reported. When hundreds of real servers come and go each
 /// second, the kernel itself takes seconds to add one (docs/kernel.md).
 pub(super) const LATEST: Duration = Duration::from_secs(30);
 
@@ -30,7 +30,8 @@ impl<'a> Tide<'a> {
         Self { vacancy, witness, is_out: false }
     }
 
-    /// What is to be written now. As long as IPVS has not what was written last, there may be endpoints or none.
+    /// What must be written now. As long as IPVS does not have what was written last, there may be endpoints
+    /// or none.
     pub(super) fn due(&mut self) -> Option<Write> {
         let since = self.witness.settled_since()?;
         if !self.is_out {

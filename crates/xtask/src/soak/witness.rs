@@ -1,7 +1,7 @@
-//! Who knew when that the endpoints of a Service had gone or come: the API server's watch, and IPVS.
+//! Records when the API server's watch and IPVS knew that the endpoints of a Service had gone or come.
 //!
-//! A connection that is refused before that is not lost: there was nobody yet to answer it. How long that may be is
-//! another question, so it is measured by itself, and what of it is the API server's.
+//! A connection that is refused before that is not lost: nobody could answer it yet. How long that may take
+//! is a separate question, so it is measured separately, with the API server's share.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -66,7 +66,8 @@ impl Witness {
         self.turns().push(Turn { out, asked, told: None, programmed: None });
     }
 
-    /// For how long everybody has known of the last turn; at the beginning, when nothing has turned, since then.
+    /// For how long everybody has known of the last turn; at the beginning, when nothing has turned, since
+    /// then.
     pub(super) fn settled_since(&self) -> Option<Duration> {
         let last = self.turns().last().copied();
         let settled = last.map_or(Some(0.0), |turn| Some(turn.told?.max(turn.programmed?)))?;

@@ -48,8 +48,8 @@ impl KernelState {
     }
 }
 
-/// Whether kube-ipvs0 is up or down makes no difference to VIPs, but that it has a link-local address. It is left as it
-/// is: IPv6 addresses get lost where it goes down.
+/// Whether an address is a VIP, not the link-local one of a kube-ipvs0 that is up. Its state does not matter
+/// to VIPs and is left alone: setting it down would lose IPv6 addresses.
 fn is_vip(address: &str) -> bool {
     !address.starts_with("inet6 fe80:")
 }
@@ -62,7 +62,7 @@ fn words(text: &str, which: std::ops::Range<usize>) -> impl Iterator<Item = Stri
     })
 }
 
-/// A table as `nft -j` lists it, an object or an element a line, rules with their number in their chain.
+/// A table as `nft -j` lists it, one object or element per line, rules with their number in their chain.
 fn table_lines(listed: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rules = 0;

@@ -13,10 +13,10 @@ use nix::errno::Errno;
 use serde::Serialize;
 use testkit::lab::{Connection, Host, Manner};
 
-/// How long a connection may take to begin, and an answer over one that stays. A TCP that has sent in vain for seconds
-/// waits for seconds before it sends again.
+/// How long a connection may take to open, and an answer over an open one. After seconds of lost packets, TCP
+/// waits seconds before it retransmits.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many losses are told of, each with its cause.
+/// How many losses are reported, each with its cause.
 const TOLD: usize = 10;
 /// Source ports of a target, for connections that stay and for short ones.
 const PORTS: u16 = 500;
@@ -30,8 +30,9 @@ pub(crate) struct Target<'a> {
     pub(crate) since: Instant,
     from: &'a Host,
     pub(crate) to: SocketAddr,
-    /// IPVS knows a reply by the real server, the client and their ports (`ip_vs_conn_out_get`) and not by the VIP: a
-    /// client that used one port for two Services with the same pod would hang. So each target has ports of its own.
+    /// IPVS knows a reply by the real server, the client and their ports (`ip_vs_conn_out_get`) and not by
+    /// the VIP: a client that used one port for two Services with the same pod would hang. So each target has
+    /// ports of its own.
     staying: SourcePorts,
     short: SourcePorts,
     pub(crate) vacancy: Vacancy,
@@ -53,7 +54,7 @@ struct SourcePorts {
 #[derive(Debug, Default)]
 pub(crate) struct Vacancy(AtomicU64);
 
-/// What became of connections.
+/// Counters of the outcomes of connections.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     opened: AtomicU64,
@@ -114,7 +115,8 @@ impl<'a> Target<'a> {
         self.from.connect_in(Manner { source: Some(source), patience: PATIENCE }, self.to)
     }
 
-    /// Holds connections open and uses them, until it is told to stop. One that is lost is followed by another.
+    /// Holds connections open and uses them, until it is told to stop. One that is lost is followed by
+    /// another.
     pub(crate) fn hold(&self, how: &Held, seed: u64, stop: &AtomicBool) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut open: Vec<(Connection, Option<Instant>)> = Vec::new();

@@ -1,10 +1,11 @@
-//! The tier of the measurements: that each works, and that what kube-ipvs computes has not become dearer.
+//! The tier of the measurements: each must work, and kube-ipvs's own computation must not have become dearer.
 
 use super::tally::Report;
 use crate::bench::{self, Check};
 use crate::guest::Kernel;
 
-/// Every measurement in a tiny size. A failure of the real kube-proxy is one here, too: what is tested is the measuring.
+/// Every measurement in a tiny size. A failure of the real kube-proxy is one here, too: what is tested is the
+/// measuring.
 pub(super) fn small(kernel: &Kernel, names: &[String]) -> Report {
     if let Err(error) = kernel.prepare() {
         return Report::skip(format!("{error:#}"));

@@ -1,4 +1,4 @@
-//! The tier of the long runs: that each works, and that a little of it goes well.
+//! The tier of the long runs: a short part of each must succeed.
 
 use anyhow::Result;
 

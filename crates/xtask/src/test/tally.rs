@@ -1,10 +1,10 @@
-//! What came out of a run, and how it is shown.
+//! The results of a run, and how they are shown.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// What came out of one tier.
+/// The results of one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
     /// How many tests passed.
@@ -31,7 +31,7 @@ impl Report {
         self.absent.extend(other.absent);
     }
 
-    /// It went wrong before a test could say so.
+    /// A failure outside of the tests.
     pub(super) fn failure(what: impl Into<String>) -> Self {
         Self { failed: vec![what.into()], ..Self::default() }
     }

@@ -40,7 +40,7 @@ pub(super) fn table(report: &Report) -> String {
     table.text
 }
 
-/// The slope of the straight line, by least squares, on paper with two logarithmic scales. None of less than two sizes.
+/// The slope of the straight line through the logarithms, by least squares. `None` for less than two sizes.
 fn exponent(points: &[(f64, f64)]) -> Option<f64> {
     let logarithms = || points.iter().map(|(x, y)| (x.ln(), y.ln()));
     let count = points.iter().map(|_| 1.0).sum::<f64>();

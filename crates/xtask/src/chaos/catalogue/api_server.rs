@@ -7,10 +7,10 @@ use anyhow::Result;
 use super::{Fault, fault};
 use crate::chaos::scene::Scene;
 
-/// What the log says when a watch has ended and cannot begin anew.
+/// What the log says when a watch has ended and cannot be restarted.
 const UNWATCHED: &str = "cannot watch";
 
-/// And what it says of the version from which it would have gone on.
+/// What it says about the version at which it would have resumed.
 const EXPIRED: &str = "(410)";
 
 pub(super) const OF_SERVER: &[Fault] = &[
@@ -22,7 +22,7 @@ pub(super) const OF_SERVER: &[Fault] = &[
 pub(super) const OF_CONNECTIONS: &[Fault] =
     &[fault("way to the API server closed for seconds", None, cut_off)];
 
-/// In the kernel is afterwards what is written as soon as the server takes it.
+/// Kills the server. Afterwards the kernel must get what is written as soon as the server accepts it.
 fn killed(scene: &mut Scene<'_>) -> Result<()> {
     scene.server.restart_api_server()?;
     scene.change_probe()
@@ -34,7 +34,7 @@ fn stopped(scene: &mut Scene<'_>) -> Result<()> {
     scene.change_probe()
 }
 
-/// A watch that ends and can be begun anew is nothing to tell of.
+/// Closes the way to the server. A watch that ends and can be restarted is not reported.
 fn cut_off(scene: &mut Scene<'_>) -> Result<()> {
     scene.cut_off()?;
     scene.change_probe()?;
@@ -42,7 +42,7 @@ fn cut_off(scene: &mut Scene<'_>) -> Result<()> {
     scene.reconnect()
 }
 
-/// The server knows no change from before its start, and the daemon has missed some.
+/// Makes the watch expire: the server knows no change from before its start, and the daemon has missed some.
 fn expired(scene: &mut Scene<'_>) -> Result<()> {
     scene.cut_off()?;
     scene.change_probe()?;

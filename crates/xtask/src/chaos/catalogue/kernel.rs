@@ -1,4 +1,4 @@
-//! Somebody changes what is in the kernel. Each change takes from the Services that traffic flows to, or from others.
+//! Somebody changes what is in the kernel, for Services with traffic or without.
 
 use std::process::Stdio;
 use std::thread;
@@ -9,10 +9,11 @@ use anyhow::{Context as _, Result, ensure};
 use super::{Fault, REPAIRED, costly, fault};
 use crate::chaos::scene::Scene;
 
-/// The period of [`crate::chaos::scene`], and how far apart the daemon's answers are to what the kernel tells.
+/// The period of [`crate::chaos::scene`], and the least time between two reactions of the daemon to
+/// notifications.
 const PERIOD: Duration = Duration::from_secs(5);
 const ANSWERS: Duration = Duration::from_millis(200);
-/// Between two harms of a program that does not give up.
+/// The time between two attacks of a program that does not give up.
 const BETWEEN_HARMS: Duration = Duration::from_millis(20);
 
 pub(super) const OF_IPVS: &[Fault] = &[
@@ -74,7 +75,7 @@ pub(super) const OF_NF_TABLES: &[Fault] = &[
     costly("another program deletes our table for seconds", Some(REPAIRED), fought_over),
 ];
 
-/// Whoever has renamed it has it with all its addresses, for a while. If it is still called so then, it goes.
+/// Renames the device, which keeps all its addresses. If it still has that name after a while, it is deleted.
 fn renamed(scene: &mut Scene<'_>) -> Result<()> {
     scene.ip("link set kube-ipvs0 down\nlink set kube-ipvs0 name mine0")?;
     thread::sleep(scene.seconds(0.0, 1.0));
@@ -82,7 +83,7 @@ fn renamed(scene: &mut Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A reading that others disturb misses entries, or shows them twice.
+/// Changes the tables during a read, which then misses entries or shows them twice.
 fn edited_while_read(scene: &mut Scene<'_>) -> Result<()> {
     const ADD_AND_DELETE: &str = "while :; do for n in $(seq 1 120); do \
          printf -- '-A -t 192.0.2.%s:80 -s rr\\n' $n; done | ipvsadm -R; ipvsadm -Sn | \
@@ -98,23 +99,23 @@ fn edited_while_read(scene: &mut Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The daemon answers once a period, and no more.
+/// The daemon reacts once per period, and not more often.
 fn emptied_again_and_again(scene: &mut Scene<'_>) -> Result<()> {
     let length = scene.seconds(5.0, 8.0);
     repairs_are_few(scene, length, PERIOD, |scene| scene.ipvsadm("-C"))
 }
 
-/// The daemon answers at once, but not as often as it is asked for.
+/// The daemon reacts at once, but not to each attack.
 fn fought_over(scene: &mut Scene<'_>) -> Result<()> {
     let length = scene.seconds(1.0, 3.0);
     repairs_are_few(scene, length, ANSWERS, |scene| {
-        // It fails as long as the table is not back.
+        // This fails as long as the table is not back.
         drop(scene.nft("delete table ip kube-ipvs"));
         Ok(())
     })
 }
 
-/// Does harm over and over for so long, which is to be repaired no more often than this.
+/// Attacks again and again for this time; checks that repairs are at least this far apart.
 fn repairs_are_few(
     scene: &mut Scene<'_>,
     length: Duration,

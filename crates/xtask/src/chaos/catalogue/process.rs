@@ -23,8 +23,8 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
 ];
 
-/// Much of what it has programmed is gone when it starts, so that there is something to do, and it is killed while it
-/// does that, or before or after.
+/// Kills a starting daemon. Much of what it had programmed is removed first, so that it has something to do,
+/// and it is killed before, during or after that.
 fn killed(scene: &mut Scene<'_>) -> Result<()> {
     scene.kill()?;
     scene.ruin()?;
@@ -45,7 +45,7 @@ fn stopped(scene: &mut Scene<'_>) -> Result<()> {
     scene.change_probe()
 }
 
-/// It waits, and does nothing.
+/// Starts a second daemon, which waits and does nothing.
 fn doubled(scene: &mut Scene<'_>) -> Result<()> {
     let second = scene.another()?;
     eventually("the second daemon waits", || {
@@ -63,7 +63,7 @@ fn out_of_memory(scene: &mut Scene<'_>) -> Result<()> {
     fs::create_dir_all(group)?;
     let daemon = scene.daemon()?.id();
     fs::write(group.join("cgroup.procs"), daemon.to_string())?;
-    // What it has already counts where it was; what it takes from now on is too much.
+    // Memory that it already has counts elsewhere; any new memory is too much.
     fs::write(group.join("memory.max"), "4096")?;
     let asked = scene.daemon()?.ask(&scene.lab.node, "resync");
     let gone = eventually("the kernel kills the daemon", || {
@@ -77,7 +77,8 @@ fn out_of_memory(scene: &mut Scene<'_>) -> Result<()> {
     scene.start()
 }
 
-/// Each removes what only the other wants; they want the same. What kube-proxy leaves behind goes at the next start.
+/// Each removes what only the other wants, but they want the same. What kube-proxy leaves behind is removed
+/// at the next start.
 fn beside_kube_proxy(scene: &mut Scene<'_>) -> Result<()> {
     let before = scene.repairs()?;
     let kube_proxy = scene.kube_proxy()?;

@@ -1,5 +1,5 @@
-//! What one watch of kube-ipvs does when it breaks (`crates/watcher/src/api/reflector.rs` and `failure.rs`), without
-//! decoding objects.
+//! What one watch of kube-ipvs does when it breaks (`crates/watcher/src/api/reflector.rs` and `failure.rs`),
+//! without decoding objects.
 
 use std::iter::repeat;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 const PAGE: u32 = 500;
 /// A watch that has not been refused by then goes on.
 const REFUSED_WITHIN: Duration = Duration::from_secs(5);
-/// The pause of those who neither wait longer after each failure nor leave it to chance.
+/// The pause without back-off and jitter.
 const FIXED: Duration = Duration::from_millis(100);
 
 /// How long a node waits after a failure.
@@ -33,7 +33,7 @@ pub(super) enum Pauses {
     KubeIpvs,
 }
 
-/// What all nodes together do.
+/// Counters of all nodes together.
 #[derive(Default)]
 pub(super) struct Counters {
     /// Requests for a list.
@@ -56,7 +56,7 @@ pub(super) struct Reflector {
     pub(super) counters: Arc<Counters>,
 }
 
-/// What became of an attempt to watch on.
+/// The outcome of an attempt to resume a watch.
 enum Resumed {
     GoesOn(Feed),
     NeedsANewList,
