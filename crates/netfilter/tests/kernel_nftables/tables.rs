@@ -669,7 +669,8 @@ fn one_set_takes_more_than_sixty_thousand_elements() {
             .map(|n| cluster_ip(&Ipv4Addr::from_bits(0x0a60_0000 + n).to_string(), 80))
             .collect();
         netfilter.apply(&[&INSTALL[..], &add(&elements)].concat()).unwrap();
-        // The kernel goes on enlarging the hash table for a moment, and a dump misses some of them meanwhile.
+        // What was read at once differed, and a moment later it did not: it seems that the kernel goes on
+        // enlarging the hash table, and a dump misses some elements meanwhile.
         let expected = both(&elements);
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut observed = netfilter.observe().unwrap();
