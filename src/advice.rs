@@ -2,13 +2,13 @@
 //!
 //! Each check is a function of plain values and has a file of its own. They are told in the log, in
 //! `kube-ipvs status` as long as they hold, and those that are warnings in an Event of the Node. Nothing here
-//! keeps the daemon from its work, and nothing of the node is changed, but for the one rule that
-//! `--host-firewall=accept` asks for.
+//! keeps the daemon from its work, and nothing here changes the node: what `--host-firewall=accept` asks for is done
+//! before the check of the chains (`host_firewall`).
 
 mod another_proxy;
 mod bridges;
 mod conntrack;
-mod host_firewall;
+pub(crate) mod host_firewall;
 mod lookout;
 mod node;
 mod node_ports;
@@ -20,6 +20,7 @@ use std::{fmt, future::Future};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tracing::{info, warn};
 
 pub use another_proxy::AnotherProxy;
 pub use lookout::Lookout;
@@ -27,7 +28,7 @@ pub use rounds::{Doorbell, Rounds};
 
 /// Something of this node that hurts traffic to Services, or may, and what can be done about it.
 ///
-/// Its `Display` is both in one line.
+/// Its `Display` has what and remedy in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advice {
     /// How bad it is.
@@ -40,6 +41,21 @@ pub struct Advice {
     pub what: String,
     /// What to do, mostly a command.
     pub remedy: String,
+}
+
+impl Advice {
+    /// Says in the log that it holds from now on.
+    pub(crate) fn log_begin(&self) {
+        match self.severity {
+            Severity::Warning => warn!(remedy = self.remedy, "{}", self.what),
+            Severity::Note => info!(remedy = self.remedy, "{}", self.what),
+        }
+    }
+
+    /// Says in the log that it does not hold any more.
+    pub(crate) fn log_end(&self) {
+        info!("no longer so: {}", self.what);
+    }
 }
 
 /// How bad it is.
@@ -98,7 +114,7 @@ impl fmt::Display for Advice {
 pub struct Held(watch::Sender<Option<Vec<Advice>>>);
 
 impl Held {
-    /// All of it, as it was when the node was last looked at.
+    /// All advice, as of the last look at the node.
     pub fn advice(&self) -> Vec<Advice> {
         self.0.borrow().clone().unwrap_or_default()
     }

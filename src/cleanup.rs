@@ -21,7 +21,7 @@ pub struct Extent {
     pub kube_proxy_nftables: bool,
 }
 
-/// What was done, one line each.
+/// The report on a cleanup, one line for each thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Cleaned {
     /// What is gone.
@@ -32,8 +32,8 @@ pub struct Cleaned {
     pub unknown: Vec<String>,
 }
 
-/// Removes everything: the VIPs first, for without them no client reaches what is still there; kube-proxy's rules last.
-/// What cannot be removed does not stop the rest.
+/// Removes everything: the VIPs first, for without them no client reaches what is still there; kube-proxy's
+/// rules last. What cannot be removed does not stop the rest.
 pub fn clean(excluded: &Excluded, extent: Extent) -> Cleaned {
     let mut cleaned = Cleaned::default();
     if !extent.keep_ipvs {
@@ -106,7 +106,7 @@ impl Cleaned {
                 self.stayed.push(format!(
                     "virtual server {}: {}",
                     server.unwrap_or_default(),
-                    failed.cause()
+                    failed.refusal.cause()
                 ));
             }
             Ok(())

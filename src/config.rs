@@ -10,6 +10,7 @@ mod encode;
 mod excluded;
 mod feature_gates;
 mod from_flags;
+mod idle;
 mod kernel;
 mod listen;
 mod names;
@@ -18,7 +19,6 @@ mod switch;
 mod v1alpha1;
 mod validate;
 mod vmodule;
-mod without_effect;
 
 use std::{
     collections::BTreeSet,
@@ -240,7 +240,7 @@ impl Settings {
         }
     }
 
-    /// What of the kernel is ours, where these families are served.
+    /// The part of the kernel that is ours, where these families are served.
     pub fn ownership(&self, families: BTreeSet<Family>) -> Ownership {
         Ownership { families, exclude: self.exclude_cidrs.clone() }
     }

@@ -54,7 +54,7 @@ impl Request {
         serde_json::from_slice(line)
     }
 
-    /// Whether it has to wait for the writer thread.
+    /// Whether the answer has to wait for the writer thread.
     pub(crate) fn needs_writer(&self) -> bool {
         !matches!(self, Self::LogLevel { .. })
     }

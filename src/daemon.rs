@@ -17,6 +17,7 @@ mod pages;
 mod pod_cidrs;
 mod source;
 mod stop;
+mod subscription;
 mod watched_file;
 mod without_daemon;
 mod writer;
@@ -57,9 +58,6 @@ use stop::Stop;
 pub use without_daemon::WithoutDaemon;
 use writer::Writer;
 
-/// The reason of an Event: without the socket `kube-ipvs status` has no answer.
-const NO_CONTROL_SOCKET: &str = "NoControlSocket";
-
 /// Runs until it is told to stop, or `reread` finds another configuration than `settings`. What was programmed
 /// stays in the kernel: traffic goes on without us.
 pub fn run(
@@ -99,7 +97,7 @@ async fn take_turn(
         end = &mut end => return end,
     };
     if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
-        outbox.post_about_node(NO_CONTROL_SOCKET, one_line(refused));
+        outbox.post_about_node(Cause::NO_CONTROL_SOCKET, one_line(refused));
     }
     let watches = Watches::default();
     let about = About::new(&settings.node_name, Instant::now(), &source, &watches);
@@ -167,8 +165,10 @@ impl Daemon<'_> {
         let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
         info!(node = node_name, %scheduler, %binding, families, "kube-ipvs starts");
         if let Some(outbox) = self.outbox {
-            outbox
-                .post_of_proxy(Cause::STARTING, concat!("kube-ipvs ", env!("CARGO_PKG_VERSION")).to_owned());
+            outbox.post_about_node(
+                Cause::STARTING,
+                concat!("kube-ipvs ", env!("CARGO_PKG_VERSION")).to_owned(),
+            );
         }
     }
 

@@ -36,6 +36,7 @@ use tracing::{debug, info};
 
 use self::topics::{About, Topics};
 pub use self::{event::Cause, repairs::Repairs};
+use crate::advice::Advice;
 
 /// How many notices may wait while Events are sent.
 const QUEUE: usize = 10_000;
@@ -108,17 +109,17 @@ impl Outbox {
         self.post_about_service(service, Cause::of(reason), text);
     }
 
-    /// The same of what is wrong with this node, for a reason in Kubernetes' spelling.
-    pub fn post_about_node(&self, reason: &'static str, text: String) {
-        self.post_of_proxy(Cause::of_node(reason), text);
+    /// Leaves what is wrong with this node, with the remedy.
+    pub fn advise(&self, advice: &Advice) {
+        self.post_about_node(advice.cause.into(), advice.to_string());
     }
 
-    /// The same of the proxy itself, which is said of this node.
-    pub fn post_of_proxy(&self, cause: Cause, text: String) {
+    /// Leaves a sentence about this node, or about the proxy itself, which is said of its node.
+    pub fn post_about_node(&self, cause: Cause, text: String) {
         self.send((Regarding::Node, cause), text);
     }
 
-    /// The same about a Service.
+    /// Leaves a sentence about a Service.
     pub fn post_about_service(&self, service: ObjectName, cause: Cause, text: String) {
         self.send((Regarding::Service(service), cause), text);
     }
@@ -186,7 +187,8 @@ impl Publisher {
         }
     }
 
-    /// Says all that is due then, until the API server does not listen: the rest would hardly fare better.
+    /// Publishes all that is due at `then`, until the API server does not listen: the rest would hardly fare
+    /// better.
     async fn round(&mut self, then: Instant) {
         while let Some((about, texts)) = self.topics.due(then) {
             match self.say(&about, texts).await {
@@ -204,6 +206,7 @@ impl Publisher {
         }
     }
 
+    /// Publishes one Event, unless it is there already: ours, or another node's.
     async fn say(&self, about: &About, texts: &BTreeSet<String>) -> Hearing {
         match timeout(PATIENCE, self.publish(about, texts)).await {
             Ok(Ok(())) => Hearing::Done,

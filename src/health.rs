@@ -45,7 +45,7 @@ struct Shared {
     answers: HealthAnswers,
 }
 
-/// What is known of the Node before its source has told of it.
+/// What to assume of the Node before its source has told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownNode {
     /// It may have been deleted: nobody should send traffic here.
@@ -87,12 +87,13 @@ impl Health {
         waits_since.is_none_or(|since| since.elapsed() < self.0.patience)
     }
 
-    /// What was answered so far.
+    /// The counts of answers given so far.
     pub fn answers(&self) -> &HealthAnswers {
         &self.0.answers
     }
 
-    /// Nothing that holds the lock can panic, and each value is whole at any moment.
+    /// Locks the progress. A poisoned lock is as good: nothing that holds it can panic, and each value is
+    /// whole at any moment.
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -150,7 +150,7 @@ impl HealthPorts {
 }
 
 impl Server {
-    /// Closes it, with its connections; afterwards the port is free.
+    /// Closes the port, with its connections; afterwards it is free.
     async fn close(mut self) {
         self.task.abort();
         // What it ended with is that it was ended.

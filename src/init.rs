@@ -7,9 +7,9 @@ use netfilter::{Feature, KernelNetfilter, LocalTraffic, Policy};
 
 use crate::{config::Settings, preflight, sysctl::Sysctl};
 
-/// Sets them and nothing else (`--init-only`): a daemon with CAP_NET_ADMIN alone and a read-only /proc/sys then finds
-/// them as they have to be. kube-proxy asks the API server as well before it comes to this; nothing of what it says is
-/// needed.
+/// Sets the kernel parameters and nothing else (`--init-only`): a daemon with CAP_NET_ADMIN alone and a
+/// read-only /proc/sys then finds them as they have to be. kube-proxy asks the API server as well before it
+/// comes to this; nothing of what it says is needed.
 pub fn kernel_parameters(settings: &Settings) -> anyhow::Result<()> {
     let mut ipvs = preflight::open_ipvs()?;
     // Whoever is masqueraded in the end, the same modules are needed.
@@ -25,8 +25,8 @@ pub struct Prepared {
     pub lacks: BTreeMap<Family, Vec<Feature>>,
 }
 
-/// Sets them, and finds out whether nf_tables can do what these families need. What has its value already is not
-/// written.
+/// Sets the kernel parameters, and finds out whether nf_tables can do what these families need. What has its
+/// value already is not written.
 pub fn prepare(
     settings: &Settings,
     ipvs: &mut KernelIpvs,

@@ -24,8 +24,9 @@ use crate::advice::{AnotherProxy, Rounds};
 /// after its own period, which is ours if both have the same configuration.
 const PERIODS: u32 = 3;
 
-/// What a full sync could not do, and the next one, and the one after, will not be done by waiting: kube-proxy's rules
-/// would stay for one address that the kernel refuses, and reject what is new at the others.
+/// What a full sync could not do, and the next one, and the one after, will not be done by waiting:
+/// kube-proxy's rules would stay for one address that the kernel refuses, and reject what is new at the
+/// others.
 const SYNCS: u32 = 3;
 
 /// Says once that everything is in place, or all that can be.
@@ -61,11 +62,11 @@ impl Observer for FirstSync {
     }
 }
 
-/// Where leftovers may be. Both block.
+/// The place where leftovers may be. Both methods block.
 pub trait Place: Send + 'static {
-    /// What is there. Writes nothing.
+    /// Finds what is there, and writes nothing.
     fn find(&mut self) -> Result<Outcome, Error>;
-    /// Removes it.
+    /// Removes what is there.
     fn remove(&mut self) -> Result<Outcome, Error>;
 }
 
@@ -139,7 +140,7 @@ pub struct ThisNode {
 }
 
 impl ThisNode {
-    /// With our own policy, which says what becomes of a host that forwards nothing by itself.
+    /// This node, with our own policy, which says what becomes of a host that forwards nothing by itself.
     pub fn new(policy: Policy) -> Self {
         Self { policy }
     }

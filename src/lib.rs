@@ -17,6 +17,7 @@ pub mod daemon;
 pub mod events;
 pub mod health;
 pub mod health_ports;
+mod host_firewall;
 pub mod http;
 pub mod init;
 pub mod leftovers;

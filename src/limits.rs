@@ -1,4 +1,4 @@
-//! What the system lets this process have.
+//! The process's limit of open files.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;

@@ -71,7 +71,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts it, on the node of this name. A second one logs nothing, and its dial moves nothing.
+    /// Starts the log, on the node of this name. A second one logs nothing, and its dial moves nothing.
     pub fn start(
         options: Options,
         #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "lines do not name the node"))]

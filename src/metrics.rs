@@ -56,10 +56,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing has happened yet. `started` is when the daemon did: what was asked for before that tells nothing of
-    /// how long we take. `health` is what health checks ask, and counts what they were answered, `gates` are the feature gates that were
-    /// given, `api_server` is what is known of the API server, if there is one. What the kernel says in `proc` is looked
-    /// for below `root`: `/` on a node.
+    /// Registers all metrics; nothing has happened yet. `started` is when the daemon did: what was asked for
+    /// before that tells nothing of how long we take. `health` is what health checks ask, and counts what they
+    /// were answered, `gates` are the feature gates that were given, `api_server` is what is known of the API
+    /// server, if there is one. What the kernel says in `proc` is looked for below `root`: `/` on a node.
     pub fn new<'a>(
         families: &BTreeSet<Family>,
         started: SystemTime,

@@ -2,7 +2,7 @@
 
 use std::{fs, io};
 
-use ipvs::{Failed, Family, Ipvs, KernelIpvs, Scheduler, Timeouts};
+use ipvs::{Family, Ipvs, KernelIpvs, Refusal, Scheduler, Timeouts};
 use netfilter::Feature;
 use tracing::{info, warn};
 
@@ -30,12 +30,12 @@ pub enum Error {
         feature: Feature,
     },
     /// The kernel does not take the scheduler.
-    #[error("the kernel does not take the scheduler {scheduler}: {}", .failed.cause())]
+    #[error("the kernel does not take the scheduler {scheduler}: {}", .refusal.cause())]
     Scheduler {
         /// Its name.
         scheduler: Scheduler,
         /// The kernel's answer.
-        failed: Failed,
+        refusal: Refusal,
     },
 }
 
@@ -54,7 +54,7 @@ pub fn open_ipvs() -> Result<KernelIpvs, Error> {
     Ok(kernel)
 }
 
-/// Tells what the kernel lacks for our table of a family, and whether that can be done without.
+/// Refuses a kernel that lacks what our table of a family cannot do without, and warns of what else it lacks.
 pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
     for &feature in missing {
         if feature.is_essential() {
@@ -73,8 +73,8 @@ pub fn scheduler(kernel: &mut impl Ipvs, scheduler: Scheduler) -> Result<(), Err
     if kernel.virtual_servers()?.iter().any(|server| server.config.scheduler == scheduler) {
         return Ok(());
     }
-    let failed = ipvs::try_scheduler(kernel, scheduler)?;
-    failed.map_or(Ok(()), |failed| Err(Error::Scheduler { scheduler, failed }))
+    let refusal = ipvs::try_scheduler(kernel, scheduler)?;
+    refusal.map_or(Ok(()), |refusal| Err(Error::Scheduler { scheduler, refusal }))
 }
 
 /// Brings the timeouts of IPVS to what is wanted; 0 leaves one as it is, and what is right is not written.
@@ -86,7 +86,7 @@ pub fn ipvs_timeouts(kernel: &mut KernelIpvs, wanted: Timeouts) -> Result<(), Er
     Ok(())
 }
 
-/// What of the wanted timeouts has to be written.
+/// The wanted timeouts that have to be written; the others are 0.
 fn different(found: Timeouts, wanted: Timeouts) -> Option<Timeouts> {
     let unless_right = |found, wanted| if found == wanted { 0 } else { wanted };
     let different = Timeouts {

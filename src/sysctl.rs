@@ -46,7 +46,7 @@ pub enum Error {
     },
 }
 
-/// What is always set.
+/// The parameters that are always set, with their values.
 const NEEDED: [(&str, &str); 4] = [
     // Without conntrack a connection that IPVS has rewritten cannot be masqueraded.
     ("net.ipv4.vs.conntrack", "1"),
@@ -72,7 +72,7 @@ impl Default for Sysctl {
 }
 
 impl Sysctl {
-    /// Those below another directory than `/`.
+    /// The kernel parameters below another directory than `/`.
     pub fn at(root: &Path) -> Self {
         Self { parameters: root.join("proc/sys"), processors: root.join("sys/devices/system/cpu") }
     }
@@ -100,8 +100,9 @@ impl Sysctl {
         if found == wanted { Ok(()) } else { self.write(key, found, wanted) }
     }
 
-    /// The same for what a node can do without: where nobody may write it that is told, and its value stays. A
-    /// container without rights is started again and again without its init container, which would have set it.
+    /// Sets a parameter that a node can do without: where nobody may write it that is told, and its value
+    /// stays. A container without rights is started again and again without its init container, which would
+    /// have set it.
     fn set_if_allowed(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
         match self.set(key, wanted) {
             Err(Error::Write { key, found, wanted, source }) if is_denied(&source) => {

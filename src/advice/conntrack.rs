@@ -7,8 +7,8 @@ use super::{Advice, Cause, Severity};
 pub(super) const COUNT: &str = "net.netfilter.nf_conntrack_count";
 pub(super) const MOST: &str = "net.netfilter.nf_conntrack_max";
 
-/// Who looks now and then seldom sees the last entry taken: of a table that is as full as this, in percent, there is
-/// often none left.
+/// The percentage of entries in use from which the table counts as full: who looks now and then seldom sees
+/// the last entry taken.
 const NEARLY_FULL: u64 = 95;
 
 /// Judges the two numbers; `most` is 0 where there is no limit.

@@ -1,103 +1,39 @@
 //! Chains of the host's own firewall that drop what they do not know.
-//!
-//! With `--host-firewall=accept` a rule of ours is put where it is missing, each time we look: a firewall that
-//! was loaded anew has lost it. With `warn` the chain is named, and a rule that an earlier `accept` left is
-//! taken out. When the daemon ends the rules stay, so that traffic goes on.
 
-use std::{collections::HashSet, fmt::Display};
+use std::fmt::Display;
 
 use ipvs::Family;
-use netfilter::{
-    HostFirewall,
-    host_firewall::{Accepts, ClosedChain, Error, Hook, HostChain, HostChains},
-};
-use tracing::{debug, info};
+use netfilter::host_firewall::{ClosedChain, Error, Hook, HostChain};
 use watcher::one_line;
 
 use super::{Advice, Cause, Severity};
+use crate::host_firewall::Finding;
 
-/// The host's chains: those of the kernel, or a test's.
-pub(super) trait Chains {
-    fn closed(&mut self) -> Result<Vec<ClosedChain>, Error>;
-    fn with_our_rule(&mut self) -> Result<Vec<HostChain>, Error>;
-    fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error>;
-    fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error>;
-}
-
-impl Chains for HostChains {
-    fn closed(&mut self) -> Result<Vec<ClosedChain>, Error> {
-        self.closed_chains()
-    }
-
-    fn with_our_rule(&mut self) -> Result<Vec<HostChain>, Error> {
-        self.chains_with_our_rule()
-    }
-
-    fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error> {
-        Self::accept_in(self, chain)
-    }
-
-    fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
-        Self::withdraw(self, chain)
+/// The advice about the host's chains, after all was done that was asked for.
+pub(crate) fn check(found: Result<Vec<Finding>, Error>) -> Vec<Advice> {
+    match found {
+        Ok(found) => found.iter().map(advice).collect(),
+        Err(error) => vec![unreadable(&error)],
     }
 }
 
-/// Does what is wanted, and says what is left to be said. `opened` is where we have put our rule so far.
-pub(super) fn look(
-    chains: &mut impl Chains,
-    wanted: HostFirewall,
-    opened: &mut HashSet<HostChain>,
-) -> Vec<Advice> {
-    let looked = match wanted {
-        HostFirewall::Accept => accept(chains, opened),
-        HostFirewall::Warn => warn(chains),
-    };
-    looked.unwrap_or_else(|error| vec![unreadable(&error)])
-}
-
-fn accept(chains: &mut impl Chains, opened: &mut HashSet<HostChain>) -> Result<Vec<Advice>, Error> {
-    let mut advice = Vec::new();
-    for closed in chains.closed()? {
-        match chains.accept_in(&closed.chain) {
-            Ok(true) if opened.insert(closed.chain.clone()) => {
-                info!(
-                    "our rule is in the host's chain {}: it drops nothing of Services any more",
-                    closed.chain
-                );
-            }
-            // Whoever loads a firewall every second shall not fill our log.
-            Ok(true) => debug!("our rule is in the host's chain {} again", closed.chain),
-            Ok(false) => {}
-            Err(_) if closed.accepts == Accepts::ByHand => {}
-            Err(error) => {
-                let drops = drops(&closed);
-                let what = format!("{}; {}", drops.what, one_line(&error));
-                advice.push(Advice { what, remedy: BY_HAND.to_owned(), ..drops });
-            }
+fn advice(found: &Finding) -> Advice {
+    match found {
+        Finding::Closed(closed) => {
+            Advice { remedy: format!("--host-firewall=accept, or {BY_HAND}"), ..drops(closed) }
         }
-    }
-    Ok(advice)
-}
-
-fn warn(chains: &mut impl Chains) -> Result<Vec<Advice>, Error> {
-    let mut advice = Vec::new();
-    for chain in chains.with_our_rule()? {
-        match chains.withdraw(&chain) {
-            Ok(true) => info!("our rule is taken out of the host's chain {chain}: --host-firewall is warn"),
-            Ok(false) => {}
-            Err(error) => advice.push(left(&chain, &error)),
+        Finding::TakesNoRule(closed, error) => {
+            let drops = drops(closed);
+            let what = format!("{}; {}", drops.what, one_line(error));
+            Advice { what, remedy: BY_HAND.to_owned(), ..drops }
         }
+        Finding::KeepsRule(chain, error) => left(chain, error),
     }
-    for closed in chains.closed()? {
-        if closed.accepts == Accepts::Nothing {
-            advice.push(Advice { remedy: format!("--host-firewall=accept, or {BY_HAND}"), ..drops(&closed) });
-        }
-    }
-    Ok(advice)
 }
 
 /// Which packets a rule accepts cannot be told in general; that it is meant for ours, its comment says.
-const BY_HAND: &str = "rules of your own whose comment begins with kube-ipvs (docs/node.md has them)";
+pub(crate) const BY_HAND: &str =
+    "rules of your own whose comment begins with kube-ipvs (docs/node.md has them)";
 
 fn drops(ClosedChain { chain, how, .. }: &ClosedChain) -> Advice {
     let ours = match chain.hook {
@@ -120,7 +56,7 @@ fn left(chain: &HostChain, error: &Error) -> Advice {
     }
 }
 
-pub(super) fn unreadable(error: &Error) -> Advice {
+fn unreadable(error: &Error) -> Advice {
     Advice {
         what: format!("the host's firewall cannot be read: {}", one_line(error)),
         remedy: "nft list ruleset shows whether a chain drops what it does not know".to_owned(),
@@ -159,147 +95,7 @@ fn about(subject: impl Display) -> Advice {
 
 #[cfg(test)]
 mod tests {
-    use netfilter::host_firewall::{How, TableFamily};
-
     use super::*;
-
-    /// A host whose chains are all closed by policy, with the rules that matter to us.
-    #[derive(Default)]
-    struct Host {
-        chains: Vec<(HostChain, Accepts)>,
-        refuses: bool,
-        is_unreadable: bool,
-    }
-
-    impl Host {
-        fn with(accepts: Accepts) -> Self {
-            Self { chains: vec![(input(), accepts)], ..Self::default() }
-        }
-
-        fn set(&mut self, chain: &HostChain, accepts: Accepts) -> Result<bool, Error> {
-            if self.refuses {
-                return Err(Error::Owned(chain.clone()));
-            }
-            let (_, is) = self.chains.iter_mut().find(|(its, _)| its == chain).unwrap();
-            Ok(std::mem::replace(is, accepts) != accepts)
-        }
-    }
-
-    impl Chains for Host {
-        fn closed(&mut self) -> Result<Vec<ClosedChain>, Error> {
-            if self.is_unreadable {
-                return Err(Error::NotPermitted { operation: "list chains".to_owned() });
-            }
-            let closed = |(chain, accepts): &(HostChain, Accepts)| ClosedChain {
-                chain: chain.clone(),
-                how: How::Policy,
-                accepts: *accepts,
-            };
-            Ok(self.chains.iter().map(closed).collect())
-        }
-
-        fn with_our_rule(&mut self) -> Result<Vec<HostChain>, Error> {
-            let ours = self.chains.iter().filter(|(_, accepts)| *accepts == Accepts::ByOurRule);
-            Ok(ours.map(|(chain, _)| chain.clone()).collect())
-        }
-
-        fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error> {
-            self.set(chain, Accepts::ByOurRule)
-        }
-
-        fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
-            self.set(chain, Accepts::Nothing)
-        }
-    }
-
-    fn input() -> HostChain {
-        HostChain {
-            family: TableFamily::Ip,
-            table: "filter".into(),
-            name: "INPUT".into(),
-            hook: Hook::Input,
-            priority: 0,
-        }
-    }
-
-    fn said(host: &mut Host, wanted: HostFirewall) -> Vec<(Severity, String, String)> {
-        let found = look(host, wanted, &mut HashSet::new());
-        found.into_iter().map(|advice| (advice.severity, advice.what, advice.remedy)).collect()
-    }
-
-    #[test]
-    fn a_chain_that_drops_is_named_with_both_remedies_and_left_as_it_is() {
-        let mut host = Host::with(Accepts::Nothing);
-        let what = "the host's firewall may drop what is sent to VIPs and NodePorts, in its chain \
-             ip filter INPUT: policy drop";
-        let remedy = "--host-firewall=accept, or rules of your own whose comment begins with kube-ipvs \
-             (docs/node.md has them)";
-        let expected = [(Severity::Warning, what.to_owned(), remedy.to_owned())];
-        assert_eq!(said(&mut host, HostFirewall::Warn), expected);
-        assert_eq!(host.chains[0].1, Accepts::Nothing);
-    }
-
-    #[test]
-    fn in_forward_it_is_the_answers_that_are_dropped() {
-        let forward = HostChain { name: "FORWARD".into(), hook: Hook::Forward, ..input() };
-        let mut host = Host { chains: vec![(forward, Accepts::Nothing)], ..Host::default() };
-        let said = said(&mut host, HostFirewall::Warn);
-        assert!(said[0].1.contains("may drop what pods answer, in its chain ip filter FORWARD"), "{said:?}");
-    }
-
-    #[test]
-    fn who_has_written_rules_by_hand_hears_nothing() {
-        assert_eq!(said(&mut Host::with(Accepts::ByHand), HostFirewall::Warn), []);
-    }
-
-    #[test]
-    fn accept_puts_the_rule_into_each_closed_chain_and_then_there_is_nothing_to_say() {
-        for before in [Accepts::Nothing, Accepts::ByHand, Accepts::ByOurRule] {
-            let mut host = Host::with(before);
-            assert_eq!(said(&mut host, HostFirewall::Accept), [], "{before:?}");
-            assert_eq!(host.chains[0].1, Accepts::ByOurRule, "{before:?}");
-        }
-    }
-
-    #[test]
-    fn a_chain_that_takes_no_rule_is_told_with_the_cause_unless_there_are_rules_by_hand() {
-        let mut host = Host { refuses: true, ..Host::with(Accepts::Nothing) };
-        let told = said(&mut host, HostFirewall::Accept);
-        let [(Severity::Warning, what, remedy)] = told.as_slice() else { panic!("{told:?}") };
-        assert!(
-            what.contains("ip filter INPUT: policy drop; ") && what.contains("another program"),
-            "{what}"
-        );
-        assert_eq!(remedy, BY_HAND, "the flag is given already");
-        let mut host = Host { refuses: true, ..Host::with(Accepts::ByHand) };
-        assert_eq!(said(&mut host, HostFirewall::Accept), []);
-    }
-
-    #[test]
-    fn back_to_warn_the_rule_is_taken_out_and_the_chain_named() {
-        let mut host = Host::with(Accepts::ByOurRule);
-        let said = said(&mut host, HostFirewall::Warn);
-        assert_eq!(host.chains[0].1, Accepts::Nothing);
-        assert!(matches!(said.as_slice(), [(Severity::Warning, ..)]), "{said:?}");
-    }
-
-    #[test]
-    fn a_rule_that_cannot_be_taken_out_is_no_danger_and_so_a_note() {
-        let mut host = Host { refuses: true, ..Host::with(Accepts::ByOurRule) };
-        let said = said(&mut host, HostFirewall::Warn);
-        let [(Severity::Note, what, _)] = said.as_slice() else { panic!("{said:?}") };
-        assert!(what.contains("cannot be taken out of the host's chain ip filter INPUT"), "{what}");
-    }
-
-    #[test]
-    fn a_firewall_that_cannot_be_read_is_told_as_such() {
-        let mut host = Host { is_unreadable: true, ..Host::default() };
-        for wanted in [HostFirewall::Warn, HostFirewall::Accept] {
-            let said = said(&mut host, wanted);
-            let [(Severity::Note, what, _)] = said.as_slice() else { panic!("{said:?}") };
-            assert!(what.starts_with("the host's firewall cannot be read: nf_tables refuses"), "{what}");
-        }
-    }
 
     #[test]
     fn rules_of_the_old_iptables_are_a_note_since_nobody_knows_what_they_do() {

@@ -14,7 +14,7 @@ use netfilter::{
     host_firewall::{HostChain, HostChains, legacy_tables},
 };
 use reconciler::{Handle, InUse, Stopped};
-use tracing::{debug, info, warn};
+use tracing::debug;
 use watcher::one_line;
 
 use super::{
@@ -24,6 +24,7 @@ use super::{
     timeouts::{self, OF_CONNTRACK},
     told::{News, Told},
 };
+use crate::host_firewall::tend;
 
 /// Looks at the node, and remembers what was told.
 pub struct Lookout {
@@ -77,10 +78,10 @@ impl Lookout {
     }
 
     fn host_firewall(&mut self) -> Vec<Advice> {
-        let mut advice = match HostChains::open(&self.policy) {
-            Ok(mut chains) => host_firewall::look(&mut chains, self.policy.host_firewall, &mut self.opened),
-            Err(error) => vec![host_firewall::unreadable(&error)],
-        };
+        let wanted = self.policy.host_firewall;
+        let found =
+            HostChains::open(&self.policy).and_then(|mut chains| tend(&mut chains, wanted, &mut self.opened));
+        let mut advice = host_firewall::check(found);
         advice.extend(host_firewall::legacy(legacy_tables()));
         advice
     }
@@ -125,12 +126,13 @@ impl Lookout {
     fn tell(&mut self, advice: &[Advice]) {
         for news in self.told.news(advice, Instant::now()) {
             match news {
-                News::Begins(advice) if advice.severity == Severity::Warning => {
-                    warn!(remedy = advice.remedy, "{}", advice.what);
-                    (self.publish)(&advice);
+                News::Begins(advice) => {
+                    advice.log_begin();
+                    if advice.severity == Severity::Warning {
+                        (self.publish)(&advice);
+                    }
                 }
-                News::Begins(advice) => info!(remedy = advice.remedy, "{}", advice.what),
-                News::Ends(advice) => info!("no longer so: {}", advice.what),
+                News::Ends(advice) => advice.log_end(),
             }
         }
     }

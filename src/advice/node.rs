@@ -19,7 +19,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Those below a directory: `/` for the real ones.
+    /// The kernel's files below this directory: `/` for the real ones.
     pub(super) fn at(root: &Path) -> Self {
         Self { parameters: root.join("proc/sys"), interfaces: root.join("sys/class/net") }
     }

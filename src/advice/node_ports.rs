@@ -62,7 +62,7 @@ fn ends<'a>(mut numbers: impl Iterator<Item = &'a str>) -> Option<RangeInclusive
     Some(first..=last)
 }
 
-/// As the kernel takes it.
+/// The ports as ranges, in the notation of `ip_local_reserved_ports`.
 fn in_ranges(ports: &BTreeSet<u16>) -> String {
     let mut ranges = Vec::<(u16, u16)>::new();
     for &port in ports {

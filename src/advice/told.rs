@@ -1,4 +1,4 @@
-//! What was told, so that it is told once.
+//! The advice that was told, so that each piece is told once.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use super::{Advice, Cause};
 /// does, is told once in this time.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// What was told, by what it is about.
+/// The advice that was told, by cause and subject.
 #[derive(Debug, Default)]
 pub(super) struct Told(BTreeMap<(Cause, String), Telling>);
 

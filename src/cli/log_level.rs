@@ -14,7 +14,7 @@ use crate::{
     logging::Level,
 };
 
-/// What is logged.
+/// The directives in use, as `-o json` has them.
 #[derive(Debug, Serialize)]
 struct Logged {
     /// In `RUST_LOG`'s notation.

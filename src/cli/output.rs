@@ -33,7 +33,7 @@ pub(super) fn print(text: &str) -> io::Result<()> {
     print_to_readers(text).map(drop)
 }
 
-/// The same for those who have more to print.
+/// Prints a part of an output, and says whether anybody still reads.
 pub(super) fn print_to_readers(text: &str) -> io::Result<Readers> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

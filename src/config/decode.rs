@@ -17,7 +17,7 @@ const KIND: &str = "KubeProxyConfiguration";
 pub(super) struct File {
     /// What it says, with every default filled in.
     pub(super) configuration: KubeProxyConfiguration,
-    /// What is odd about it.
+    /// Oddities of the file, one line each.
     pub(super) warnings: Vec<String>,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
-/// Reads that text.
+/// Decodes the text of the file at `path`.
 pub(super) fn decode(path: &Path, text: &str) -> Result<File, Error> {
     let malformed = |error: &_| Error::Malformed(yaml::fault(path, error));
     let mut warnings = Vec::new();

@@ -25,17 +25,17 @@ pub enum InvalidDuration {
 }
 
 impl GoDuration {
-    /// So many seconds.
+    /// A duration of whole seconds.
     pub(super) const fn from_seconds(seconds: u32) -> Self {
         Self { nanoseconds: seconds as i64 * 1_000_000_000 }
     }
 
-    /// So many nanoseconds.
+    /// A duration of nanoseconds, which may be negative.
     pub(super) const fn from_nanoseconds(nanoseconds: i64) -> Self {
         Self { nanoseconds }
     }
 
-    /// The same, unless it is negative.
+    /// The duration, unless it is negative.
     pub(super) fn duration(self) -> Option<Duration> {
         u64::try_from(self.nanoseconds).ok().map(Duration::from_nanos)
     }

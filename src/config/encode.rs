@@ -24,7 +24,7 @@ impl KubeProxyConfiguration {
         }
     }
 
-    /// The same as a tree of fields.
+    /// The configuration as a tree of fields.
     pub(super) fn tree(&self) -> Value {
         // Only maps with keys that are no text cannot be a tree, and there are none.
         serde_json::to_value(self).unwrap_or_default()

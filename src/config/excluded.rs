@@ -16,8 +16,8 @@ pub struct Excluded {
 }
 
 impl Excluded {
-    /// Those of the file, if one is named, and those of the flag. Nothing else of the file counts: somebody who goes
-    /// back to another mode has that mode's file.
+    /// Reads the ranges of the file, if one is named, and adds those of the flag. Nothing else of the file
+    /// counts: somebody who goes back to another mode has that mode's file.
     pub fn read(file: Option<&str>, flag: &[String]) -> Result<Self, Error> {
         const FIELD: &str = "ipvs.excludeCIDRs";
         let mut excluded = match file.map(Path::new).filter(|path| !path.as_os_str().is_empty()) {

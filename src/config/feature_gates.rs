@@ -35,12 +35,12 @@ pub enum InvalidGates {
 }
 
 impl FeatureGates {
-    /// All of them in one; of a gate that is set twice the last counts.
+    /// All gates in one list; of a gate that is set twice the last counts.
     pub(super) fn merged(all: &[Self]) -> Self {
         Self(all.iter().flat_map(|gates| gates.0.clone()).collect())
     }
 
-    /// Those that were given, and whether they are on.
+    /// The gates that were given, and whether they are on.
     pub(super) fn given(&self) -> impl Iterator<Item = (&str, bool)> {
         self.0.iter().map(|(name, on)| (name.as_str(), *on))
     }
@@ -51,7 +51,7 @@ impl FeatureGates {
     }
 
     /// The gates that do nothing here.
-    pub(super) fn without_effect(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn idle(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str).filter(|name| *name != EXTERNAL_IPS)
     }
 }

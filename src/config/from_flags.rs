@@ -1,4 +1,4 @@
-//! What the configuration file would say if it said what the flags say.
+//! From the flags to the configuration that a file with the same settings would have.
 
 use super::{
     FeatureGates, KubeProxyConfiguration, defaults, listen,
@@ -75,8 +75,8 @@ fn logging(logging: &mut Logging, flags: &Flags) {
     put(&mut text.split_stream, flags.idle.log_text_split_stream);
 }
 
-/// Where health and metrics are served. As with kube-proxy, a port of its own counts only for an address without
-/// one, which the defaults are not, and 0 means nowhere.
+/// The addresses at which health and metrics are served. As with kube-proxy, a port of its own counts only
+/// for an address without one, which the defaults are not, and 0 means nowhere.
 fn addresses(flags: &ListenFlags) -> (String, String) {
     let address = |address: &str, port: Option<i32>, usual: u16| match port {
         Some(0) => String::new(),

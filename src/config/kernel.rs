@@ -57,7 +57,8 @@ pub(super) fn ipvs_timeouts(ipvs: &Ipvs, origin: Origin) -> Result<Timeouts, Err
     })
 }
 
-/// Whole seconds, which is what the kernel counts in. Half a second is one, for 0 would mean something else.
+/// The timeout in whole seconds, which is what the kernel counts in. Half a second is one, for 0 would mean
+/// something else.
 fn seconds(timeout: GoDuration) -> Result<u32, Problem> {
     let duration = duration(timeout)?;
     let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));

@@ -12,7 +12,7 @@ use service::ExternalIps;
 use super::{
     Error, KubeProxyConfiguration, Problem, Settings, Source,
     decode::{self, File},
-    defaults, from_flags, kernel, listen, names, validate, without_effect,
+    defaults, from_flags, idle, kernel, listen, names, validate,
 };
 use crate::cli::Flags;
 
@@ -61,7 +61,7 @@ impl Settings {
         Self::with_text(flags, path, &decode::read(path)?)
     }
 
-    /// The same with this text in the configuration file at `path`, which is not looked at.
+    /// Resolves the flags with this text in the configuration file at `path`, which is not looked at.
     pub fn with_text(flags: &Flags, path: &Path, text: &str) -> Result<Self, Error> {
         let File { mut configuration, mut warnings } = decode::decode(path, text)?;
         let said_by_flags = from_flags::configuration(flags).tree();
@@ -86,14 +86,14 @@ impl Settings {
     ) -> Result<Self, Error> {
         let KubeProxyConfiguration { iptables, ipvs, .. } = &configuration;
         origin.check("mode", validate::mode(&configuration.mode))?;
-        validate::without_effect(&configuration, origin)?;
+        validate::idle_fields(&configuration, origin)?;
         let (sync_period, min_sync_period) = validate::periods(ipvs, origin)?;
         let listen = |field, text| origin.check(field, listen::address(text));
         let node_port_addresses = origin
             .check("nodePortAddresses", validate::node_port_addresses(&configuration.node_port_addresses))?;
 
-        let mut idle = without_effect::among(&configuration, usual);
-        idle.extend(configuration.feature_gates.without_effect().map(|gate| format!("featureGates.{gate}")));
+        let mut idle = idle::among(&configuration, usual);
+        idle.extend(configuration.feature_gates.idle().map(|gate| format!("featureGates.{gate}")));
         if !idle.is_empty() {
             let idle: Vec<_> = idle.iter().map(|field| spoken(origin, field)).collect();
             warnings.push(format!("accepted without effect: {}", idle.join(", ")));

@@ -397,7 +397,7 @@ fn a_file_that_is_not_there_is_no_usage_error() {
 }
 
 #[test]
-fn flags_without_effect_are_named_in_one_warning_unless_they_say_what_holds_anyway() {
+fn idle_flags_are_named_in_one_warning_unless_they_say_what_holds_anyway() {
     assert_eq!(
         settings(&[
             "--boot-id-file=/b",

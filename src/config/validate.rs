@@ -128,9 +128,9 @@ pub(super) fn oom_score_adj(score: i32) -> Result<i32, Problem> {
     if (-1_000..=1_000).contains(&score) { Ok(score) } else { Err(Problem::OomScoreAdj(score)) }
 }
 
-/// What does nothing here, but could not be in a configuration of kube-proxy either. That only the version before
-/// this one may be shown is not asked for: this is no version of Kubernetes.
-pub(super) fn without_effect(configuration: &KubeProxyConfiguration, origin: Origin) -> Result<(), Error> {
+/// Refuses values of idle fields that could not be in a configuration of kube-proxy either. That only the
+/// version before this one may be shown is not asked for: this is no version of Kubernetes.
+pub(super) fn idle_fields(configuration: &KubeProxyConfiguration, origin: Origin) -> Result<(), Error> {
     let KubeProxyConfiguration { client_connection, show_hidden_metrics_for_version, .. } = configuration;
     origin.check("clientConnection.burst", at_least_zero(client_connection.burst))?;
     if !client_connection.qps.is_finite() {
@@ -197,7 +197,7 @@ pub(super) fn node_port_addresses(texts: &[String]) -> Result<NodePortAddresses,
     }
 }
 
-/// All addresses, and no address, are none in particular.
+/// The address to bind to; `None` for all addresses and for no address.
 pub(super) fn bind_address(text: &str) -> Result<Option<IpAddr>, Problem> {
     if text.is_empty() {
         return Ok(None);

@@ -83,8 +83,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// The same as [`Server::bind`], but waits until no other daemon works on the node: a node's next proxy may be
-    /// started before its last one has ended.
+    /// Binds as [`Server::bind`] does, but waits until no other daemon works on the node: a node's next proxy
+    /// may be started before its last one has ended.
     pub async fn bind_in_turn(path: &Path) -> Result<Self, NotAlone> {
         let mut waits = false;
         loop {
@@ -101,8 +101,8 @@ impl Server {
         }
     }
 
-    /// Opens the socket, if that is possible ([`Server::refused`]), in place of one that a dead process has left. Must
-    /// be called within a tokio runtime.
+    /// Opens the socket, if that is possible ([`Server::refused`]), in place of one that a dead process has
+    /// left. Must be called within a tokio runtime.
     pub fn bind(path: &Path) -> Result<Self, NotAlone> {
         let alone = Alone::on_node(path)?;
         let (listener, refused) = match listen(path) {
@@ -210,8 +210,8 @@ async fn converse<A: Answers>(
     timeout(PATIENCE, stream.write_all(&line)).await?
 }
 
-/// Has a thread work out the answer. Where the writer hangs, its thread does too, whoever still waits for it: there are
-/// only so many of these, and what needs no writer is none of them.
+/// Has a thread work out the answer. Where the writer hangs, its thread does too, whoever still waits for it:
+/// there are only so many of these, and what needs no writer is none of them.
 async fn answer<A: Answers>(
     request: Request,
     answers: Arc<A>,
@@ -225,8 +225,8 @@ async fn answer<A: Answers>(
     Ok(answered.await?)
 }
 
-/// Returns when the client is gone. Whoever has only finished speaking still listens, so it is not enough that there is
-/// nothing more to read.
+/// Returns when the client is gone. Whoever has only finished speaking still listens, so it is not enough
+/// that there is nothing more to read.
 async fn gone(stream: &UnixStream) -> io::Error {
     loop {
         sleep(LOOK_AT_CLIENT).await;

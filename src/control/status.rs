@@ -11,12 +11,12 @@ use crate::{advice::Advice, config::VipBinding};
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// With the daemon itself.
+    /// How the daemon itself stands.
     pub daemon: About,
-    /// With what is programmed.
+    /// How what is programmed stands.
     #[serde(flatten)]
     pub programmed: reconciler::Status,
-    /// With the node: what hurts traffic to Services. It does not keep anything from being programmed.
+    /// How the node stands: what hurts traffic to Services. It does not keep anything from being programmed.
     pub advice: Vec<Advice>,
 }
 

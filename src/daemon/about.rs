@@ -23,7 +23,8 @@ enum Kind {
 }
 
 impl About {
-    /// Of a daemon that is the node's proxy since `begin`, and what it hears from its source is in `watches`.
+    /// Describes a daemon that is the node's proxy since `begin`; what it hears from its source is in
+    /// `watches`.
     pub(super) fn new(node_name: &str, begin: Instant, source: &Source, watches: &Watches) -> Self {
         let source = match source {
             Source::Api(server) => Kind::Api { address: server.address.clone(), watches: watches.clone() },
@@ -32,12 +33,12 @@ impl About {
         Self { node_name: node_name.to_owned(), begin, source, kernel: None }
     }
 
-    /// The same with the kernel that it writes to.
+    /// This description with the kernel that the daemon writes to.
     pub(super) fn with(self, kernel: control::Kernel) -> Self {
         Self { kernel: Some(kernel), ..self }
     }
 
-    /// As it stands now.
+    /// The description as of now.
     pub(super) fn now(&self) -> control::About {
         let source = match &self.source {
             Kind::Api { address, watches } => {

@@ -7,7 +7,6 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep},
 };
-use tracing::{info, warn};
 use watcher::one_line;
 
 use super::watched_file::{LOOK, WatchedFile};
@@ -53,19 +52,19 @@ pub(super) async fn changed(
         if let (Some(advice), Some(outbox)) = (unusable.advice(), &outbox)
             && next_event <= Instant::now()
         {
-            outbox.post_about_node(advice.cause.reason(), advice.to_string());
+            outbox.advise(&advice);
             next_event += REMINDER;
         }
         sleep(LOOK).await;
     }
 }
 
-/// That the file cannot be used as it is now, for whoever asks how things stand. Clones share it.
+/// A mark that the file cannot be used as it is now, for whoever asks how things stand. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unusable(watch::Sender<Option<Advice>>);
 
 impl Unusable {
-    /// What to say of it, if it is so.
+    /// The advice, as long as the file cannot be used.
     pub(super) fn advice(&self) -> Option<Advice> {
         self.0.borrow().clone()
     }
@@ -79,13 +78,13 @@ impl Unusable {
             remedy: "put it right before anything starts the daemon anew, which would end with this"
                 .to_owned(),
         };
-        warn!(remedy = advice.remedy, "{}", advice.what);
+        advice.log_begin();
         self.0.send_replace(Some(advice));
     }
 
     fn is_over(&self) {
         if let Some(advice) = self.0.send_replace(None) {
-            info!("no longer so: {}", advice.what);
+            advice.log_end();
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Credentials(Vec<WatchedFile>);
 
 impl Credentials {
-    /// Those that these settings lead to. To be called before they are used.
+    /// The credentials that these settings lead to. To be called before they are used.
     pub(super) fn of(settings: &Settings) -> Self {
         let files = match &settings.source {
             Source::Api { kubeconfig, master } => api::files(kubeconfig.as_deref(), master.as_deref()),
@@ -25,8 +25,8 @@ impl Credentials {
         Self(files.into_iter().map(WatchedFile::known).collect())
     }
 
-    /// Ends with what to say when one of them has changed. As long as they cannot be used, those that were read before
-    /// hold: a certificate without its key, for example, which comes a moment later.
+    /// Ends with what to say when one of them has changed. As long as they cannot be used, those that were
+    /// read before hold: a certificate without its key, for example, which comes a moment later.
     pub(super) async fn changed(mut self, settings: &Settings) -> anyhow::Error {
         let Source::Api { kubeconfig, master } = &settings.source else {
             return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! What the kernel tells of nf_tables is of no interest before the first sync has ended.
+//! The end of the first sync, before which nobody subscribes to changes to nf_tables.
 
 use reconciler::{News, Observation, Observer};
 use tokio::sync::oneshot;

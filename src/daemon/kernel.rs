@@ -25,7 +25,7 @@ pub(super) struct Opened {
     pub(super) binding: VipBinding,
     pub(super) families: BTreeSet<Family>,
     pub(super) policy: Policy,
-    /// What is said of it.
+    /// A description of the kernel, for `kube-ipvs status`.
     pub(super) found: control::Kernel,
 }
 

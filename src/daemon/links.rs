@@ -1,19 +1,14 @@
 //! kube-ipvs0: how VIPs are bound, and what others change.
 
-use std::{net::IpAddr, time::Duration};
+use std::net::IpAddr;
 
 use anyhow::{Context as _, anyhow, bail};
 use dummy_interface::{Change, Changed, KernelLinks, Links, Monitor, VipBinding};
 use reconciler::Handle;
-use tokio::{task::spawn_blocking, time::sleep};
-use tracing::warn;
-use watcher::one_line;
+use tokio::task::spawn_blocking;
 
-use super::node;
+use super::{node, subscription::resubscribing};
 use crate::config;
-
-/// How long is waited before subscribing again.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// kube-ipvs0 is made before anything is waited for: Calico's Felix looks for the name once, at its own start.
 pub(super) fn make_device() -> anyhow::Result<()> {
@@ -26,7 +21,7 @@ pub(super) fn open(binding: VipBinding) -> anyhow::Result<KernelLinks> {
     if !links.observe()?.device
         && let Some(failed) = links.apply(&[Change::EnsureDevice])?.first()
     {
-        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.errno);
+        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.refusal);
     }
     Ok(links)
 }
@@ -78,47 +73,22 @@ fn names_another_source(used: VipBinding, now: VipBinding) -> bool {
 /// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
 /// asks for a new start.
 pub(super) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Error {
-    loop {
-        match Monitor::start(binding) {
-            Ok(mut monitor) => {
-                // Whatever changed before the subscription was not told.
-                let mut changed = Changed::everything();
-                loop {
-                    let source_in_doubt = changed.node_addresses;
-                    // When the writer thread is gone the daemon ends.
-                    _ = handle.kernel_changed(changed);
-                    if source_in_doubt {
-                        match is_outdated(binding).await {
-                            Ok(false) => {}
-                            Ok(true) => {
-                                return anyhow!(
-                                    "this node's address has changed, and --vip-binding=route names it: start again"
-                                );
-                            }
-                            Err(error) => {
-                                warn!("cannot see this node's addresses, looking again: {error:#}");
-                                break;
-                            }
-                        }
-                    }
-                    changed = match monitor.changed().await {
-                        Ok(changed) => changed,
-                        Err(error) => {
-                            warn!(
-                                "no longer told of changes to kube-ipvs0, subscribing again: {}",
-                                one_line(&error)
-                            );
-                            break;
-                        }
-                    };
-                }
+    let subscribe = || Monitor::start(binding);
+    resubscribing(dummy_interface::DEVICE, subscribe, async |mut monitor| {
+        let mut changed = Changed::everything();
+        loop {
+            let source_in_doubt = changed.node_addresses;
+            // When the writer thread is gone the daemon ends.
+            _ = handle.kernel_changed(changed);
+            if source_in_doubt && is_outdated(binding).await.context("cannot see this node's addresses")? {
+                return Ok(anyhow!(
+                    "this node's address has changed, and --vip-binding=route names it: start again"
+                ));
             }
-            Err(error) => {
-                warn!("not told of changes to kube-ipvs0, the periodic sync sees them: {}", one_line(&error));
-            }
+            changed = monitor.changed().await?;
         }
-        sleep(PAUSE).await;
-    }
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who hears of each sync.
+//! The observers of syncs: health, metrics, Events.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::SystemTime};
 
@@ -18,25 +18,25 @@ use crate::{
     metrics::{KernelCalls, Metrics, MetricsPages, Tidying, Traffic},
 };
 
-/// What is made of what the writer thread tells.
+/// Whoever listens to the writer thread: health, metrics, Events.
 pub(super) struct Listeners {
-    /// For the writer thread.
+    /// The observers that the writer thread tells of its syncs.
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) health_ports: HealthPorts,
-    /// For the kernel that the writer thread has.
+    /// Counts the calls of the kernel that the writer thread has.
     pub(super) kernel_calls: KernelCalls,
     /// What Services carry, once somebody reads it.
     pub(super) traffic: Traffic,
-    /// For the conntrack thread.
+    /// Counts what the conntrack thread does.
     pub(super) tidying: Tidying,
     /// Is told when everything is in place.
     pub(super) first_sync: oneshot::Receiver<()>,
-    /// For who is told of changes to nf_tables.
+    /// Tells when to subscribe to changes to nf_tables.
     pub(super) first_write: oneshot::Receiver<()>,
 }
 
 impl Listeners {
-    /// With the pages of the metrics.
+    /// Makes the listeners, and the pages of the metrics.
     pub(super) fn new(
         settings: &Settings,
         families: &BTreeSet<Family>,

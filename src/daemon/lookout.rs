@@ -22,7 +22,7 @@ pub(super) fn start(
     let held = Held::default();
     let mut lookout = Lookout::new(handle, policy, another_proxy, held.clone(), move |advice| {
         if let Some(outbox) = &outbox {
-            outbox.post_about_node(advice.cause.reason(), advice.to_string());
+            outbox.advise(advice);
         }
     });
     let (rounds, doorbell) = Rounds::new(period);

@@ -1,17 +1,13 @@
 //! What others change in nf_tables.
 
-use std::{convert::Infallible, future, time::Duration};
+use std::{convert::Infallible, future};
 
 use netfilter::{Changed, Monitor};
 use reconciler::Handle;
-use tokio::{sync::oneshot, time::sleep};
-use tracing::warn;
-use watcher::one_line;
+use tokio::sync::oneshot;
 
+use super::subscription::resubscribing;
 use crate::advice::Doorbell;
-
-/// How long is waited before subscribing again.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Passes on what the kernel says of nf_tables, for ever: of our own tables to the writer thread, unless it
 /// changed them itself, by the socket with this port; of others to whoever looks at the host's firewall.
@@ -24,35 +20,22 @@ pub(super) async fn follow(
     if first_write.await.is_err() {
         return future::pending().await;
     }
-    loop {
-        match Monitor::start(our_port) {
-            Ok(mut monitor) => {
-                // Whatever changed before the subscription was not told.
-                let mut changed = Changed::everything();
-                loop {
-                    if changed.ours {
-                        // When the writer thread is gone the daemon ends.
-                        _ = handle.tables_changed();
-                    }
-                    if changed.others {
-                        doorbell.ring();
-                    }
-                    changed = match monitor.changed().await {
-                        Ok(changed) => changed,
-                        Err(error) => {
-                            warn!(
-                                "no longer told of changes to nf_tables, subscribing again: {}",
-                                one_line(&error)
-                            );
-                            break;
-                        }
-                    };
+    resubscribing(
+        "nf_tables",
+        || Monitor::start(our_port),
+        async |mut monitor| {
+            let mut changed = Changed::everything();
+            loop {
+                if changed.ours {
+                    // When the writer thread is gone the daemon ends.
+                    _ = handle.tables_changed();
                 }
+                if changed.others {
+                    doorbell.ring();
+                }
+                changed = monitor.changed().await?;
             }
-            Err(error) => {
-                warn!("not told of changes to nf_tables, the periodic sync sees them: {}", one_line(&error));
-            }
-        }
-        sleep(PAUSE).await;
-    }
+        },
+    )
+    .await
 }

@@ -27,7 +27,8 @@ pub(super) fn serves(families: &BTreeSet<Family>, bind_address: &str) -> anyhow:
     Ok(())
 }
 
-/// In the range for documentation, at an end of it that even documentation does not use.
+/// An IPv6 address that nobody has, to ask the kernel by which source it would be reached: in the range for
+/// documentation, at an end that even documentation does not use.
 const UNKNOWN_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0x0db8, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xfffe);
 
 /// The addresses that this node has towards the outside, as the kernel picks them: the source of a

@@ -1,4 +1,4 @@
-//! What becomes of this process when memory is short.
+//! The process's OOM score: how soon the kernel ends it when memory is short.
 
 use std::{fs, io};
 

@@ -44,13 +44,13 @@ impl Answers for Operator {
     }
 }
 
-/// Puts what is wrong with the way to the objects before what is wrong with them, and leaves out what is too much.
+/// Puts troubles on the way to the objects before the objects' own problems, and leaves out what is too much.
 pub(super) fn say_first(troubles: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
     problems.splice(0..0, troubles);
     problems.truncate(Status::MOST_PROBLEMS);
 }
 
-/// Changes what is logged, if it is to be changed, and says what it is.
+/// Changes the level of the log, if there is one to set, and returns the level in use.
 pub(super) fn log_level(dial: &Dial, set: Option<&Level>) -> Response {
     let level = set.map_or(Ok(()), |level| dial.set(level)).and_then(|()| dial.directives());
     level.map_or_else(|error| Response::Error(one_line(&error)), Response::LogLevel)

@@ -38,7 +38,7 @@ pub(super) async fn show(
 ) -> anyhow::Error {
     let failure = keep_listening(what, address, hard_fail, pages, |failure| {
         if let Some(outbox) = outbox {
-            outbox.post_of_proxy(not_had, format!("{failure}: {}", failure.source));
+            outbox.post_about_node(not_had, format!("{failure}: {}", failure.source));
         }
     })
     .await;

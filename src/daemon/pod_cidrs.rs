@@ -120,7 +120,7 @@ async fn remind(reason: &str, outbox: Option<&Outbox>) {
         warn!("{reason}");
         sleep(REMINDER).await;
         if let Some(outbox) = outbox {
-            outbox.post_of_proxy(Cause::NO_POD_CIDRS, reason.to_owned());
+            outbox.post_about_node(Cause::NO_POD_CIDRS, reason.to_owned());
         }
     }
 }

@@ -35,7 +35,7 @@ impl Source {
         }
     }
 
-    /// Where Events are posted. Without an API server there is nobody to tell; the log has them.
+    /// The outbox for Events. Without an API server there is nobody to tell; the log has them.
     pub(super) fn outbox(&self, node_name: &str) -> Option<events::Outbox> {
         match self {
             Self::Api(server) => {
@@ -47,7 +47,7 @@ impl Source {
         }
     }
 
-    /// What is told of the API server, if it is one.
+    /// What the metrics tell of the API server, if the source is one.
     pub(super) fn api_server(&self, watches: &Watches) -> Option<Watches> {
         match self {
             Self::Api(_) => Some(watches.clone()),
@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// What is known of the Node before this source has told of it.
+    /// What to assume of the Node before this source has told of it.
     pub(super) fn unknown_node(&self) -> UnknownNode {
         match self {
             Self::Api(_) => UnknownNode::NotEligible,

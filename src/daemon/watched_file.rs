@@ -24,17 +24,17 @@ pub(super) struct WatchedFile {
 }
 
 impl WatchedFile {
-    /// One that was not looked at: its text is news.
+    /// A file that was not looked at yet: its text is news.
     pub(super) fn unread(path: PathBuf) -> Self {
         Self { path, seen: Ok(Vec::new()), looks: 0 }
     }
 
-    /// One whose text is known from now on.
+    /// A file whose text of now is no news.
     pub(super) fn known(path: PathBuf) -> Self {
         Self { seen: read(&path), path, looks: FAILED_LOOKS }
     }
 
-    /// Whether it says something new, or says nothing any more, and that has lasted long enough to be acted on.
+    /// Whether the file has another text, or none any more, and that has lasted long enough to be acted on.
     pub(super) fn has_news(&mut self) -> bool {
         let now = read(&self.path);
         if now != self.seen {

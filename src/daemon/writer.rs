@@ -17,7 +17,7 @@ use crate::{config::Settings, events::Outbox, metrics::Tidying};
 pub(super) struct Writer(JoinHandle<()>);
 
 impl Writer {
-    /// Starts it, and the conntrack thread to which it leaves stale flows.
+    /// Starts the writer thread, and the conntrack thread to which it leaves stale flows.
     pub(super) fn start(
         settings: &Settings,
         kernel: Kernel,
@@ -46,7 +46,7 @@ impl Writer {
         drop((&mut self.0).await);
     }
 
-    /// Ends it, once the sync that is running has ended.
+    /// Ends the writer thread, once the sync that is running has ended.
     pub(super) async fn stop(mut self, handle: &Handle) {
         // If the thread is gone there is nothing left to stop.
         if handle.stop().is_ok() {
@@ -55,7 +55,7 @@ impl Writer {
     }
 }
 
-/// What becomes of notices: Events, if there is where to post them.
+/// Makes Events of notices, if there is an outbox.
 fn notices(outbox: Option<Outbox>) -> Notices {
     match outbox {
         Some(outbox) => Box::new(move |notice| outbox.post(notice)),

@@ -13,12 +13,14 @@ use k8s_openapi::{
 use reconciler::Reason;
 use service::ObjectName;
 
-/// Who says it.
+use crate::advice;
+
+/// The controller that Events name as their reporter.
 const CONTROLLER: &str = "kube-ipvs";
 /// The limits of the API server: pkg/apis/core/validation/events.go.
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_INSTANCE: usize = 128;
-/// Of an object's name; a dot and the digest follow.
+/// How much of an object's name goes into an Event's name; a dot and the digest follow.
 const LONGEST_NAME: usize = 253 - 17;
 
 /// Why there is an Event, in Kubernetes' spelling.
@@ -37,6 +39,8 @@ impl Cause {
     pub const NO_HEALTH_CHECKS: Self = Self::warning("FailedToStartProxierHealthcheck", "StartKubeProxy");
     /// The metrics cannot be shown.
     pub const NO_METRICS: Self = Self::warning("FailedToStartMetricServer", "StartKubeProxy");
+    /// There is no control socket, and `kube-ipvs status` has no answer.
+    pub const NO_CONTROL_SOCKET: Self = Self::warning("NoControlSocket", "LookAtNode");
     /// The Node has no pod CIDRs, and the proxy waits for them.
     pub const NO_POD_CIDRS: Self = Self::warning("NoPodCIDRs", "StartKubeProxy");
     /// Something else had changed what was programmed, and it was repaired.
@@ -48,7 +52,7 @@ impl Cause {
         Self { reason, action, kind: "Warning" }
     }
 
-    /// Of what is found out about a Service while it is served.
+    /// The cause of a notice: something found out about a Service while it is served.
     pub(super) const fn of(reason: Reason) -> Self {
         match reason {
             Reason::AddressTaken => Self::warning("AddressTaken", "ServeAddress"),
@@ -56,10 +60,11 @@ impl Cause {
             Reason::FieldNotUsed => Self::warning("FieldNotUsed", "ReadService"),
         }
     }
+}
 
-    /// Of what is wrong with the node.
-    pub(super) const fn of_node(reason: &'static str) -> Self {
-        Self::warning(reason, "LookAtNode")
+impl From<advice::Cause> for Cause {
+    fn from(found: advice::Cause) -> Self {
+        Self::warning(found.reason(), "LookAtNode")
     }
 }
 
@@ -143,7 +148,7 @@ fn beginning(text: &str, most: usize) -> &str {
     (0..=most.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// The same on every node that runs the same version.
+/// A number for a value, the same on every node that runs the same version.
 pub(super) fn digest(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
@@ -192,21 +197,22 @@ mod tests {
 
     #[test]
     fn an_event_of_the_node_is_where_kubectl_describe_looks_and_each_node_has_its_own() {
-        let event = about_node(Cause::of_node("HostFirewall"), &texts(&["a"]), "node-1");
+        let event = about_node(advice::Cause::HostFirewall.into(), &texts(&["a"]), "node-1");
         let regarding = event.regarding.unwrap();
         assert_eq!((regarding.kind.as_deref(), regarding.namespace), (Some("Node"), None));
         assert_eq!((regarding.name.as_deref(), regarding.uid.as_deref()), (Some("node-1"), Some("node-1")));
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
         let name = event.metadata.name.unwrap();
         assert!(name.starts_with("node-1.") && name.len() == "node-1.".len() + 16, "{name}");
-        let other = about_node(Cause::of_node("HostFirewall"), &texts(&["a"]), "node-2");
+        let other = about_node(advice::Cause::HostFirewall.into(), &texts(&["a"]), "node-2");
         assert_ne!(other.metadata.name.unwrap().split('.').next_back(), name.split('.').next_back());
     }
 
     #[test]
     fn an_event_of_a_node_with_the_longest_name_has_a_name_that_is_short_enough() {
         let node = format!("{}.{}", "n".repeat(235), "o".repeat(17));
-        let name = about_node(Cause::of_node("HostFirewall"), &texts(&["a"]), &node).metadata.name.unwrap();
+        let name =
+            about_node(advice::Cause::HostFirewall.into(), &texts(&["a"]), &node).metadata.name.unwrap();
         assert!(name.starts_with(&format!("{}.", "n".repeat(235))) && !name.contains(".."), "{name}");
         assert!(name.len() <= 253, "{}", name.len());
     }

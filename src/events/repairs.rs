@@ -4,7 +4,7 @@ use reconciler::{News, Observation, Observer};
 
 use super::{Cause, Outbox};
 
-/// Says it of the node, where whoever did it may look.
+/// An observer that makes an Event of the node of each repair: whoever made it necessary may look there.
 pub struct Repairs(pub Outbox);
 
 impl Observer for Repairs {
@@ -18,7 +18,7 @@ impl Observer for Repairs {
             "something else has changed what kube-ipvs programmed; repaired: {first}{others}. ipvsadm --clear, nft \
              flush ruleset and other proxies do that"
         );
-        self.0.post_of_proxy(Cause::FOREIGN_CHANGE, text);
+        self.0.post_about_node(Cause::FOREIGN_CHANGE, text);
     }
 }
 

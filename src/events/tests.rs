@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
+use crate::advice;
 
 /// What it does when an Event is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,21 +162,24 @@ async fn what_is_found_out_about_the_node_is_one_event_for_each_reason_and_no_mo
     let server = Server::new(Mood::Takes);
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());
-    outbox.post_about_node("HostFirewall", "ip filter INPUT drops".to_owned());
-    outbox.post_about_node("Bridge", "cni0 is off".to_owned());
-    outbox.post_about_node("HostFirewall", "ip filter FORWARD drops".to_owned());
+    outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter INPUT drops".to_owned());
+    outbox.post_about_node(advice::Cause::Bridge.into(), "cni0 is off".to_owned());
+    outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter FORWARD drops".to_owned());
     sleep(SOON).await;
     let sent = std::mem::take(&mut *server.sent.lock().unwrap());
     let told: Vec<_> = sent.iter().map(|event| (&event["reason"], &event["note"])).collect();
     let firewall = json!("ip filter FORWARD drops. ip filter INPUT drops");
-    assert_eq!(told, [(&json!("Bridge"), &json!("cni0 is off")), (&json!("HostFirewall"), &firewall)]);
+    assert_eq!(
+        told,
+        [(&json!("BridgeBypassesIPVS"), &json!("cni0 is off")), (&json!("HostFirewallDrops"), &firewall)]
+    );
     for event in &sent {
         let node = json!({"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"});
         assert_eq!((&event["regarding"], &event["metadata"]["namespace"]), (&node, &json!("default")));
         assert_eq!((&event["type"], &event["action"]), (&json!("Warning"), &json!("LookAtNode")));
     }
 
-    outbox.post_about_node("HostFirewall", "ip filter INPUT drops again".to_owned());
+    outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter INPUT drops again".to_owned());
     sleep(QUIET.saturating_sub(SOON * 2)).await;
     assert_eq!(server.notes(), [""; 0]);
     sleep(SOON * 3).await;
@@ -299,9 +303,9 @@ async fn too_many_notices_are_dropped_and_counted_and_nobody_waits() {
 
 /// What is said of a proxy that starts and finds both its ports taken.
 fn start(outbox: &Outbox) {
-    outbox.post_of_proxy(Cause::STARTING, "kube-ipvs 1".to_owned());
-    outbox.post_of_proxy(Cause::NO_HEALTH_CHECKS, "no port".to_owned());
-    outbox.post_of_proxy(Cause::NO_METRICS, "no port".to_owned());
+    outbox.post_about_node(Cause::STARTING, "kube-ipvs 1".to_owned());
+    outbox.post_about_node(Cause::NO_HEALTH_CHECKS, "no port".to_owned());
+    outbox.post_about_node(Cause::NO_METRICS, "no port".to_owned());
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,7 +328,7 @@ async fn a_start_and_its_failures_are_one_event_each_of_the_node_and_no_more_for
     );
     assert!(sent.iter().all(|event| event["regarding"]["kind"] == "Node"), "{sent:?}");
     for _ in 0..5 {
-        outbox.post_of_proxy(Cause::NO_HEALTH_CHECKS, "no port again".to_owned());
+        outbox.post_about_node(Cause::NO_HEALTH_CHECKS, "no port again".to_owned());
         sleep(QUIET / 6).await;
     }
     assert_eq!(server.notes(), [""; 0]);
@@ -357,7 +361,7 @@ async fn a_daemon_that_ends_says_all_before_it_does_but_does_not_wait_for_long()
     assert_eq!(server.notes().len(), 3);
 
     server.becomes(Mood::KeepsSilent);
-    outbox.post_of_proxy(Cause::NO_SERVICE_HEALTH_CHECK, "no port".to_owned());
+    outbox.post_about_node(Cause::NO_SERVICE_HEALTH_CHECK, "no port".to_owned());
     let begin = Instant::now();
     outbox.empty().await;
     assert_eq!((server.notes().len(), begin.elapsed()), (1, LAST_WORDS));

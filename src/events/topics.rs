@@ -1,4 +1,4 @@
-//! What is still to be said of what, and when.
+//! Texts that wait to be published as Events, by what they are about, and when each is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,20 +50,20 @@ impl Topics {
         self.unsaid().map(|(_, topic)| topic.due).min()
     }
 
-    /// What has been due for the longest time, if it was then.
+    /// The topic that has been due for the longest time, if it was due at `then`.
     pub(super) fn due(&self, then: Instant) -> Option<(About, &BTreeSet<String>)> {
         let (about, topic) = self.unsaid().min_by_key(|(_, topic)| topic.due)?;
         (topic.due <= then).then(|| (about.clone(), &topic.unsaid))
     }
 
-    /// All of it was said: what comes now waits for [`QUIET`].
+    /// Notes that all of a topic was said: what comes now waits for [`QUIET`].
     pub(super) fn said(&mut self, about: &About) {
         if let Some(topic) = self.0.get_mut(about) {
             *topic = Topic { unsaid: BTreeSet::new(), due: Instant::now() + QUIET };
         }
     }
 
-    /// It could not be said: all that is due by the next try goes first.
+    /// Notes that a topic could not be said: all that is due by the next try goes first.
     pub(super) fn failed(&mut self, about: &About) {
         if let Some(topic) = self.0.get_mut(about) {
             topic.due = Instant::now() + PAUSE;

@@ -6,7 +6,7 @@ use ipvs::Family;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-/// What is asked.
+/// The page that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     /// Shall load balancers send traffic here?

@@ -40,7 +40,8 @@ struct Name<'a> {
 }
 
 impl Pages for Answer {
-    /// That the node is about to go does not count here: `/healthz` says that, to whoever asks there.
+    /// The answer at a Service's port. That the node is about to go does not count here: `/healthz` says
+    /// that.
     fn page(&self, _: &Method, _: &str) -> Page {
         let local_endpoints = self.ready.load(Ordering::Relaxed);
         let service_proxy_healthy = self.health.is_healthy();
@@ -55,7 +56,7 @@ impl Pages for Answer {
     }
 }
 
-/// With tabs, as kube-proxy has it.
+/// The body as JSON, indented with tabs as kube-proxy has it.
 fn indented(body: &Body<'_>) -> String {
     let mut text = Vec::new();
     let mut serializer =

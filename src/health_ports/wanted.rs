@@ -1,4 +1,4 @@
-//! What is to be answered, and at which addresses.
+//! The answers that are wanted, and the addresses to give them at.
 
 use std::{
     collections::BTreeSet,
@@ -56,7 +56,7 @@ impl Listener {
         Self { families, everywhere, wanted }
     }
 
-    /// Costs what the Services with health checks cost, which are few.
+    /// Reads the answers that are wanted. Costs what the Services with health checks cost, which are few.
     fn read(&self, state: &State) -> Wanted {
         let checks = state.health_checks().flat_map(|(service, check)| {
             let ready = |family| match family {
@@ -85,7 +85,8 @@ impl Listener {
     }
 }
 
-/// Whether a Service has a ClusterIP of this family, and so is served in it: then the check's port is open at its VIPs.
+/// Whether a Service has a ClusterIP of this family, and so is served in it: then the check's port is open at
+/// its VIPs.
 fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>) -> bool {
     let port = Element::HealthCheckPort(HealthCheckPort { family, port: port.get() });
     state.desired(service).is_some_and(|desired| desired.shared_elements.binary_search(&port).is_ok())

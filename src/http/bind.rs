@@ -17,13 +17,13 @@ pub(crate) const RETRY: Duration = Duration::from_secs(5);
 pub struct CannotListen {
     /// What it is for, in a few words: `health checks`.
     pub what: &'static str,
-    /// Where.
+    /// The address that cannot be had.
     pub address: SocketAddr,
     /// The kernel's answer.
     pub source: io::Error,
 }
 
-/// Who has the port, most likely.
+/// A guess at who has the port.
 fn hint(error: &io::Error) -> &'static str {
     match is_taken(error) {
         true => " (is kube-proxy still running?)",

@@ -13,8 +13,8 @@ use tokio::task::{AbortHandle, JoinSet};
 /// How many clients are served at a time, at each address.
 pub(super) const CLIENTS: usize = 256;
 
-/// So many of them may be about to ask, however many others take their time with an answer: who came just now must
-/// not give way at once to who comes next.
+/// How many clients may be about to ask, however many others take their time with an answer: who came just
+/// now must not give way at once to who comes next.
 const NEWCOMERS: usize = 16;
 
 /// The connections at one address, the oldest first. They end with this.
@@ -32,7 +32,7 @@ pub(super) struct Visitors {
 pub(super) struct Asked(Arc<AtomicBool>);
 
 impl Asked {
-    /// It has.
+    /// Notes that the client has asked.
     pub(super) fn yes(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -28,8 +28,8 @@ pub enum Level {
     Start,
     /// As `-v` with this number.
     Verbosity(i32),
-    /// In `RUST_LOG`'s notation. With a level for everything, `debug` or `info,reconciler=trace`, it is what `RUST_LOG`
-    /// would have it be; without one, `reconciler=debug`, the rest is as at the start.
+    /// In `RUST_LOG`'s notation. With a level for everything, `debug` or `info,reconciler=trace`, it is what
+    /// `RUST_LOG` would have it be; without one, `reconciler=debug`, the rest is as at the start.
     Directives(String),
 }
 
@@ -60,13 +60,13 @@ impl Dial {
         Self { filter, at_start }
     }
 
-    /// What is logged, in `RUST_LOG`'s notation.
+    /// The directives in use, in `RUST_LOG`'s notation.
     pub fn directives(&self) -> Result<String, NoLevel> {
         Ok(self.filter.with_current(ToString::to_string)?)
     }
 
-    /// Logs this from now on, until the daemon ends. Where the old level shows warnings or the new one does, the log
-    /// says so.
+    /// Logs at this level from now on, until the daemon ends. Where the old level shows warnings or the new
+    /// one does, the log says so.
     pub fn set(&self, level: &Level) -> Result<(), NoLevel> {
         let directives = level.directives(&self.at_start)?;
         let filter = read(&directives)?;
@@ -78,7 +78,7 @@ impl Dial {
 }
 
 impl Level {
-    /// In `RUST_LOG`'s notation, where the log was `at_start` when it began.
+    /// The level in `RUST_LOG`'s notation, where the log was `at_start` when it began.
     fn directives(&self, at_start: &str) -> Result<String, NoLevel> {
         Ok(match self {
             Self::Start => at_start.to_owned(),

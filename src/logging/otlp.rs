@@ -57,8 +57,9 @@ impl Exporter {
     }
 }
 
-/// Who sends. What the environment says of it goes before what is known here, and `OTEL_SERVICE_NAME`, if it has a value,
-/// before all else, as OpenTelemetry's specification of resources has it.
+/// The attributes that say who sends. What the environment says of it goes before what is known here, and
+/// `OTEL_SERVICE_NAME`, if it has a value, before all else, as OpenTelemetry's specification of resources has
+/// it.
 fn resource(node_name: &str, service_name: Option<String>) -> Resource {
     let known = Resource::builder_empty()
         .with_service_name(env!("CARGO_PKG_NAME"))

@@ -10,7 +10,7 @@ use watcher::api::Watches;
 
 use super::text::write;
 
-/// As the watches tell it when somebody asks.
+/// A collector that asks the watches whenever the metrics are read.
 #[derive(Debug)]
 pub(super) struct ApiServer(pub(super) Watches);
 

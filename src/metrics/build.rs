@@ -1,4 +1,4 @@
-//! What this program is.
+//! The program's version and platform, as metrics.
 
 use std::env::consts::{ARCH, OS};
 
@@ -48,7 +48,7 @@ fn one<L>(labels: L) -> Labelled<L, ConstGauge<u64>> {
     Labelled::from_iter([(labels, ConstGauge::new(1))])
 }
 
-/// As Go calls it.
+/// The platform, as Go calls it.
 fn platform() -> String {
     let architecture = match ARCH {
         "x86_64" => "amd64",

@@ -13,7 +13,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Those of `kind`, in the words of names and help: `service` and `Service`.
+    /// Registers the metrics of changes of a kind; `kind` and `title` are its words in names and help, as
+    /// `service` and `Service`.
     pub(super) fn register(kind: &str, title: &str, registry: &mut Registry) -> Self {
         let changes = Self::default();
         let name = |suffix| format!("kubeproxy_sync_proxy_rules_{kind}_changes_{suffix}");
@@ -32,7 +33,7 @@ impl Changes {
         }
     }
 
-    /// Nothing waits any more.
+    /// Notes that no change waits any more.
     pub(super) fn synced(&self) {
         self.pending.set(0);
     }

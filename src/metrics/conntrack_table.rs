@@ -19,7 +19,7 @@ impl ConntrackTable {
         Self(root.join("proc/sys/net/netfilter"))
     }
 
-    /// Without conntrack, or if it cannot be read, there is none.
+    /// Reads a number; there is none without conntrack, or if the file cannot be read.
     fn read(&self, file: &str) -> Option<u64> {
         fs::read_to_string(self.0.join(file)).ok()?.trim().parse().ok()
     }

@@ -23,9 +23,9 @@ impl Collector for Healthy {
 /// How many answers were given. Clones count in the same metrics.
 #[derive(Clone, Debug, Default)]
 pub struct HealthAnswers {
-    /// By `/healthz`.
+    /// Answers by `/healthz`.
     pub healthz: Answered,
-    /// By `/livez`.
+    /// Answers by `/livez`.
     pub livez: Answered,
 }
 

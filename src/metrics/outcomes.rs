@@ -32,7 +32,7 @@ pub(super) struct Outcomes {
 }
 
 impl Outcomes {
-    /// Of a daemon that started then.
+    /// Registers the metrics of a daemon that started then.
     pub(super) fn register(started: Instant, registry: &mut Registry) -> Self {
         let kinds = Seam::ALL.into_iter().flat_map(|seam| Failure::ALL.map(|failure| (seam, failure)));
         let outcomes = Self {

@@ -31,7 +31,7 @@ pub struct MetricsPages {
 }
 
 impl MetricsPages {
-    /// With the configuration in use, which `/configz` shows.
+    /// Makes the pages, with the configuration in use, which `/configz` shows.
     pub fn new(
         metrics: Arc<Metrics>,
         traffic: Traffic,

@@ -1,4 +1,4 @@
-//! What this process takes, as Prometheus' client for Go tells it.
+//! The memory, time and descriptors that this process takes, as Prometheus' client for Go tells it.
 
 use std::{fmt, fs, str::FromStr};
 

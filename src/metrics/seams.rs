@@ -23,7 +23,8 @@ pub struct KernelCalls {
 
 #[derive(Clone, Debug, Default)]
 struct Calls {
-    /// Readings: of all virtual servers, of one, of its real servers, of everything in short; of our tables; of kube-ipvs0.
+    /// Readings: of all virtual servers, of one, of its real servers, of everything in short; of our tables;
+    /// of kube-ipvs0.
     reads: Total,
     /// Operations that were sent, whether or not they were refused.
     writes: Total,
@@ -49,7 +50,7 @@ impl KernelCalls {
         calls
     }
 
-    /// The same kernel, counted.
+    /// The same kernel, with its calls counted.
     pub fn counted(&self, Kernel { ipvs, netfilter, links }: Kernel) -> Kernel {
         Kernel {
             ipvs: Box::new(Counted { seam: ipvs, calls: self.ipvs.clone() }),
@@ -103,7 +104,7 @@ impl Ipvs for Counted<dyn Ipvs + Send> {
         self.seam.may_load(scheduler)
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failure>, ipvs::Error> {
         self.calls.writes.add(commands.len());
         self.seam.apply(commands)
     }
@@ -130,7 +131,7 @@ impl Links for Counted<dyn Links + Send> {
     fn apply(
         &mut self,
         changes: &[dummy_interface::Change],
-    ) -> Result<Vec<dummy_interface::Failed>, dummy_interface::Error> {
+    ) -> Result<Vec<dummy_interface::Failure>, dummy_interface::Error> {
         self.calls.writes.add(changes.len());
         self.seam.apply(changes)
     }

@@ -39,7 +39,7 @@ pub(super) struct Syncs {
     synced: bool,
 }
 
-/// What has the label `ip_family`.
+/// The metrics with the label `ip_family`.
 #[derive(Clone, Debug)]
 struct OfFamily {
     took: Histogram,
@@ -201,7 +201,8 @@ fn register_outcomes(families: &ByFamily<OfFamily>, registry: &mut Registry) {
     );
 }
 
-/// As kube-proxy has them (`NetworkProgrammingLatency` in pkg/proxy/metrics/metrics.go).
+/// The buckets of the latency, as kube-proxy has them (`NetworkProgrammingLatency` in
+/// pkg/proxy/metrics/metrics.go).
 fn latency_bounds() -> impl Iterator<Item = f64> {
     let whole = (1..60).chain((60..120).step_by(5)).chain((120..=300).step_by(30));
     [0.25, 0.5].into_iter().chain(whole.map(f64::from))

@@ -11,7 +11,7 @@ use super::{
     text::{Total, work_duration},
 };
 
-/// Counts it.
+/// Metrics of the flows that conntrack forgets at our request.
 #[derive(Clone, Debug)]
 pub struct Tidying(ByFamily<OfFamily>);
 

@@ -29,11 +29,12 @@ use watcher::one_line;
 use crate::config::ServiceMetrics;
 use reading::Reading;
 
-/// Whoever asks again within this time is shown the same. IPVS itself adds its counters up every two seconds.
+/// How long a reading is shown again to whoever asks. IPVS itself adds its counters up every two seconds.
 const FRESH: Duration = Duration::from_secs(5);
 /// How long a page waits for a new reading. Later it shows the one before.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What is older than this is not shown: while the writer or the kernel hangs, rates of 0 would be believed.
+/// The age from which a reading is not shown any more: while the writer or the kernel hangs, rates of 0 would
+/// be believed.
 const STALE: Duration = Duration::from_secs(30);
 
 /// The text that is shown. Clones share it.

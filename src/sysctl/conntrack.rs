@@ -12,7 +12,7 @@ const BE_LIBERAL: &str = "net.netfilter.nf_conntrack_tcp_be_liberal";
 /// cmd/kube-proxy/app).
 const MAX_BY_PROCESSORS: u32 = 1 << 20;
 
-/// As kube-proxy has it: no bucket has more than four entries on average.
+/// The most entries that a bucket has on average, as kube-proxy has it.
 const ENTRIES_PER_BUCKET: u32 = 4;
 
 impl Sysctl {
@@ -76,7 +76,7 @@ mod tests {
         ("nf_conntrack_udp_timeout_stream", "120\n"),
     ];
 
-    /// Nothing is to be changed.
+    /// Settings that change nothing.
     const NOTHING: ConntrackSettings = ConntrackSettings {
         max_per_core: 0,
         min: 500_000,

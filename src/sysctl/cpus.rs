@@ -5,7 +5,8 @@ use std::{fs, num::NonZero, thread};
 use super::Sysctl;
 
 impl Sysctl {
-    /// Those that are online, whichever of them this process may use: conntrack's table serves all of them.
+    /// How many processors are online, whichever of them this process may use: conntrack's table serves all
+    /// of them.
     pub(super) fn processors(&self) -> u32 {
         let list = fs::read_to_string(self.processors.join("online")).ok();
         let online = list.and_then(|list| count(list.trim())).filter(|count| *count > 0);

@@ -19,7 +19,7 @@ pub(crate) struct Device {
     /// `None` for a device of no kind: a physical one.
     kind: Option<InfoKind>,
     noarp: bool,
-    /// Whether it has its name: somebody may have given it another one.
+    /// Whether the device has its name: somebody may have given it another one.
     named: bool,
 }
 
@@ -29,7 +29,8 @@ impl Device {
         Self::get(socket, LinkUnspec::new_with_name(DEVICE).build())
     }
 
-    /// The same, but if it has lost its name, by the number that it had: with a name or without, the VIPs are on it.
+    /// Looks the device up by name, and if it has lost that, by the number that it had: with a name or
+    /// without, the VIPs are on it.
     pub(crate) fn find_again(socket: &mut Socket, index: Option<u32>) -> Result<Option<Self>, Error> {
         match (Self::find(socket)?, index) {
             (None, Some(index)) => {
@@ -74,8 +75,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Gives it its name. Before 6.2 a device that is up keeps the one it has (`dev_change_name` in net/core/dev.c); it
-    /// has no need to be up.
+    /// Gives the device its name. Before 6.2 a device that is up keeps the one it has (`dev_change_name` in
+    /// net/core/dev.c); it has no need to be up.
     fn renamed(self, socket: &mut Socket) -> Result<Self, netlink::Error> {
         let mut change = |message| socket.execute(&mut request(RouteNetlinkMessage::SetLink(message), 0));
         let named = || LinkUnspec::new_with_index(self.index).name(DEVICE.to_owned()).build();
@@ -123,7 +124,7 @@ impl Device {
         self.kind == Some(InfoKind::Dummy)
     }
 
-    /// Whether it is what [`Self::ensure`] makes it.
+    /// Whether the device is what [`Self::ensure`] makes of it.
     pub(crate) fn is_right(&self) -> bool {
         self.is_dummy() && self.noarp && self.named
     }

@@ -5,10 +5,10 @@ use std::{
     net::IpAddr,
 };
 
-use netlink::{Errno, Protocol, Socket};
+use netlink::{Errno, Failure, Protocol, Refusal, Socket};
 
 use crate::{
-    Change, Error, Failed, Links, Observed, VipBinding,
+    Change, Error, Links, Observed, VipBinding,
     device::Device,
     observe::{InterfaceAddress, addresses, routes},
     request::{Requests, host_prefix},
@@ -122,7 +122,7 @@ impl Links for KernelLinks {
         Ok(observed)
     }
 
-    fn apply(&mut self, changes: &[Change]) -> Result<Vec<Failed>, Error> {
+    fn apply(&mut self, changes: &[Change]) -> Result<Vec<Failure>, Error> {
         let device = if changes.contains(&Change::EnsureDevice) {
             Some(Device::ensure(&mut self.socket, self.index)?)
         } else {
@@ -138,7 +138,7 @@ impl Links for KernelLinks {
                 (Change::EnsureDevice, _) => {}
                 (Change::Bind(vip), Some(device)) => self.bind(&mut requests, position, vip, device),
                 (Change::Bind(_), None) => {
-                    failed.insert(position, Errno::ENODEV);
+                    failed.insert(position, Refusal::new(Errno::ENODEV));
                 }
                 (Change::Unbind(vip), device) => self.unbind(&mut requests, position, vip, device),
             }
@@ -164,7 +164,7 @@ impl Links for KernelLinks {
                 self.seen.other_way.remove(vip);
             }
         }
-        Ok(failed.into_iter().map(|(index, errno)| Failed { index, errno }).collect())
+        Ok(failed.into_iter().map(|(index, refusal)| Failure { index, refusal }).collect())
     }
 }
 

@@ -44,8 +44,9 @@ mod way;
 
 pub use change::Change;
 pub use kernel::KernelLinks;
-pub use links::{Error, Failed, Links, Observed, VipBinding};
+pub use links::{Error, Links, Observed, VipBinding};
 pub use monitor::{Changed, Monitor};
+pub use netlink::{Failure, Refusal};
 pub use removal::{remove_device, remove_routes};
 pub use request::ROUTE_PROTOCOL;
 pub use way::Ways;

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use netlink::Errno;
+use netlink::{Errno, Failure};
 
 use crate::Change;
 
@@ -83,15 +83,6 @@ impl Error {
     }
 }
 
-/// A change that could not be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    /// Its position in what was applied.
-    pub index: usize,
-    /// The kernel's error number.
-    pub errno: Errno,
-}
-
 /// kube-ipvs0 as the kernel shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
@@ -117,5 +108,5 @@ pub trait Links {
     /// Makes the changes and returns those that failed, by position. [`Change::EnsureDevice`] comes
     /// first wherever it stands; if it fails, nothing else is tried. Any other failed change does not
     /// stop the rest.
-    fn apply(&mut self, changes: &[Change]) -> Result<Vec<Failed>, Error>;
+    fn apply(&mut self, changes: &[Change]) -> Result<Vec<Failure>, Error>;
 }

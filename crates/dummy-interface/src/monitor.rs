@@ -113,7 +113,7 @@ fn find(reader: &mut Socket) -> Result<Option<u32>, Error> {
     Ok(Device::find(reader)?.map(|device| device.index))
 }
 
-/// What was told and not passed on yet.
+/// Changes that the kernel has told of and that were not passed on yet.
 struct Pending {
     /// The number of kube-ipvs0.
     device: Option<u32>,

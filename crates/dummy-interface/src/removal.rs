@@ -19,7 +19,7 @@ pub fn remove_routes() -> Result<usize, Error> {
         requests.unbind_route(position, route.vip);
     }
     match requests.send(&mut socket)?.pop_first() {
-        Some((_, errno)) => Err(Error::of("delete our routes")(netlink::Refusal::new(errno).into())),
+        Some((_, refusal)) => Err(Error::of("delete our routes")(refusal.into())),
         None => Ok(routes.len()),
     }
 }

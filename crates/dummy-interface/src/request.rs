@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use netlink::{Batch, Errno, Socket};
+use netlink::{Batch, Errno, Failure, Refusal, Socket};
 use netlink_packet_core::{
     NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
 };
@@ -22,10 +22,10 @@ pub const ROUTE_PROTOCOL: u8 = 73;
 /// `RT_TABLE_LOCAL`.
 pub(crate) const TABLE_LOCAL: u8 = 255;
 
-/// Answers that mean: it is bound already.
+/// Errnos that mean that the VIP is bound already.
 const BOUND: &[Errno] = &[Errno::EEXIST];
 
-/// Answers that mean: it is not bound. For an address: IPv4, IPv6 on a device that never had an IPv6
+/// Errnos that mean that the VIP is not bound. For an address: IPv4, IPv6 on a device that never had an IPv6
 /// address, the device gone. For a route: the last.
 const UNBOUND: &[Errno] = &[Errno::EADDRNOTAVAIL, Errno::ENXIO, Errno::ENODEV, Errno::ESRCH];
 
@@ -82,19 +82,18 @@ impl Requests {
         self.add(message, 0, MadeFor { change, as_good_as_done: UNBOUND });
     }
 
-    /// Sends them all and returns the changes whose request failed.
-    pub(crate) fn send(mut self, socket: &mut Socket) -> Result<BTreeMap<usize, Errno>, Error> {
+    /// Sends all requests and returns the changes whose request was refused, with what the kernel said.
+    pub(crate) fn send(mut self, socket: &mut Socket) -> Result<BTreeMap<usize, Refusal>, Error> {
         let operation = "bind and unbind VIPs";
         let failures = socket.pipeline(&mut self.batch).map_err(Error::of(operation))?;
         let mut failed = BTreeMap::new();
-        for failure in failures {
-            let Some(made_for) = self.made_for.get(failure.index) else { continue };
-            let errno = failure.refusal.errno;
-            if errno == Errno::EPERM {
+        for Failure { index, refusal } in failures {
+            let Some(made_for) = self.made_for.get(index) else { continue };
+            if refusal.errno == Errno::EPERM {
                 return Err(Error::NotPermitted { operation });
             }
-            if !made_for.as_good_as_done.contains(&errno) {
-                failed.insert(made_for.change, errno);
+            if !made_for.as_good_as_done.contains(&refusal.errno) {
+                failed.insert(made_for.change, refusal);
             }
         }
         Ok(failed)
@@ -158,6 +157,8 @@ pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
 
 #[cfg(test)]
 mod tests {
+    use netlink::Transcript;
+
     use super::*;
 
     fn encoded(fill: impl FnOnce(&mut Requests)) -> Vec<u8> {
@@ -219,6 +220,22 @@ mod tests {
             ],
         );
         assert_eq!(encoded(|requests| requests.bind_route(0, vip, Some(source))), expected);
+    }
+
+    #[test]
+    fn a_refused_vip_has_the_kernels_own_words() {
+        let transcript = Transcript::default();
+        let words = b"Invalid prefsrc address\0";
+        // struct nlmsgerr with the header of the request alone, and NLMSGERR_ATTR_MSG: capped, with TLVs.
+        let error = [&(-(Errno::EINVAL as i32)).to_ne_bytes()[..], &[0; 16], &attribute(1, words)].concat();
+        let mut answer = message(2, 0x300, &[&error]);
+        answer.splice(8..12, 1u32.to_ne_bytes());
+        transcript.push(&answer);
+        let mut requests = Requests::default();
+        requests.bind_route(7, "10.96.0.1".parse().unwrap(), Some("203.0.113.5".parse().unwrap()));
+        let refused = requests.send(&mut Socket::replay(&transcript)).unwrap();
+        let told: Vec<_> = refused.iter().map(|(change, refusal)| (*change, refusal.to_string())).collect();
+        assert_eq!(told, [(7, "EINVAL (Invalid argument): Invalid prefsrc address".to_owned())]);
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dummy_interface::{Change, Changed, Error, Failed, KernelLinks, Links, Monitor, Observed, VipBinding};
-use netlink::Errno;
+use dummy_interface::{Change, Changed, Error, KernelLinks, Links, Monitor, Observed, VipBinding};
+use netlink::{Errno, Failure, Refusal};
 use nix::sched::{CloneFlags, unshare};
 
 const NODE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -308,7 +308,8 @@ fn a_vip_whose_new_binding_is_refused_keeps_the_old_one() {
         let mut links = links(absent);
         links.observe().unwrap();
         let failed = links.apply(&[Change::Bind(v6), Change::Bind(v4)]).unwrap();
-        assert_eq!(failed, [Failed { index: 1, errno: Errno::EINVAL }]);
+        let refusal = Refusal { errno: Errno::EINVAL, message: Some("Invalid prefsrc address".into()) };
+        assert_eq!(failed, [Failure { index: 1, refusal }]);
         assert_eq!(connect(v4).unwrap(), v4);
         assert_eq!(connect(v6).unwrap(), IpAddr::from(NODE_V6));
         let left = links.observe().unwrap();
@@ -337,7 +338,7 @@ fn without_the_device_nothing_is_bound_and_everything_unbound() {
         on_a_node(move || {
             let [v4, v6] = vips();
             let failed = links(binding).apply(&[Change::Unbind(v4), Change::Bind(v6)]).unwrap();
-            assert_eq!(failed, [Failed { index: 1, errno: Errno::ENODEV }]);
+            assert_eq!(failed, [Failure { index: 1, refusal: Refusal::new(Errno::ENODEV) }]);
         });
     }
 }

@@ -37,7 +37,7 @@ pub struct Connection {
     pub protocol: Box<str>,
     /// Its state, by the kernel's name.
     pub state: Box<str>,
-    /// In so many seconds it is forgotten, if nothing comes.
+    /// Seconds until the kernel forgets the connection, if no packet comes.
     pub expires: u32,
     /// The client.
     pub client: SocketAddr,

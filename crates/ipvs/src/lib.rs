@@ -57,7 +57,9 @@ pub use virtual_server::{Id, ObservedVirtualServer, ServiceAddress, ServiceFlags
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
-pub use client::{Error, Failed, Ipvs, KernelIpvs, PROBED, try_scheduler};
+pub use client::{Error, Ipvs, KernelIpvs, PROBED, try_scheduler};
+#[cfg(feature = "client")]
+pub use netlink::{Errno, Failure, Refusal};
 
 /// The README's example, compiled.
 #[cfg(all(doctest, feature = "client"))]

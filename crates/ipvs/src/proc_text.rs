@@ -30,7 +30,7 @@ impl<T: BufRead> Lines<T> {
     }
 }
 
-/// What is said of a text that is not understood.
+/// The error for a text that is not understood.
 pub(crate) fn odd() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }

@@ -95,7 +95,7 @@ impl RealServer {
         }
     }
 
-    /// The same with another weight.
+    /// This real server with another weight.
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;

@@ -83,7 +83,7 @@ bitflags::bitflags! {
         const SCHEDULER_2 = 0x10;
         /// Third scheduler flag; no mainline scheduler uses it.
         const SCHEDULER_3 = 0x20;
-        /// Those of schedulers.
+        /// All flags of schedulers.
         const OF_SCHEDULER = 0x38;
     }
 }
@@ -132,7 +132,7 @@ impl VirtualServer {
         }
     }
 
-    /// The same with session affinity: each client address keeps its real server for `seconds`.
+    /// This virtual server with session affinity: each client address keeps its real server for `seconds`.
     #[must_use]
     pub fn persistent(mut self, seconds: u32) -> Self {
         self.flags |= ServiceFlags::PERSISTENT;

@@ -56,14 +56,15 @@ pub(crate) use legacy::tables_in_use;
 use crate::{
     Policy,
     nft::message::{self, Message, Nfproto},
+    ruleset::{MARK_CLEARED, MARK_SET},
     table,
 };
 use chain::{BaseChain, Table};
 use rule::Rule;
 
 /// The priorities at which packets have our mark: after the chains of our table that set it, before those
-/// that clear it (`ruleset/chains.rs`).
-const MARKED: Range<i32> = -148..90;
+/// that clear it.
+const MARKED: Range<i32> = MARK_SET + 1..MARK_CLEARED;
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;

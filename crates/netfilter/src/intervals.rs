@@ -50,6 +50,11 @@ pub(crate) fn settle(changes: &[Change], family: Family, there: &HashSet<Element
 #[cfg(test)]
 mod tests {
     use ipvs::{Protocol, ServiceAddress};
+    use proptest::{
+        collection::{hash_set, vec},
+        prelude::*,
+        sample::select,
+    };
 
     use super::*;
     use crate::AllowedSource;
@@ -99,5 +104,77 @@ mod tests {
         let vip = Element::Vip([192, 0, 2, 1].into());
         assert!(!are_deleted(&[Change::DeleteElement(vip)], Family::V4));
         assert!(!are_deleted(&[Change::AddElement(range("10.0.0.0", "10.0.0.255"))], Family::V4));
+    }
+
+    fn range_of(family: Family, number: u8) -> Element {
+        match family {
+            Family::V4 => range(&format!("10.{number}.0.0"), &format!("10.{number}.255.255")),
+            Family::V6 => {
+                let to =
+                    ServiceAddress { protocol: Protocol::Tcp, ip: "fd00::1".parse().unwrap(), port: 443 };
+                let [first, last] = ["", "ff"].map(|end| format!("fd0{number}::{end}").parse().unwrap());
+                Element::AllowedSource(AllowedSource { to, first, last })
+            }
+        }
+    }
+
+    /// Few, so that changes meet: intervals of both families, and an element that is none.
+    fn elements() -> Vec<Element> {
+        let ranges = Family::BOTH.into_iter().flat_map(|family| (0..4).map(move |it| range_of(family, it)));
+        ranges.chain([Element::Vip([192, 0, 2, 1].into())]).collect()
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        (select(elements()), any::<bool>()).prop_map(|(element, add)| match add {
+            true => Change::AddElement(element),
+            false => Change::DeleteElement(element),
+        })
+    }
+
+    fn of_an_interval(change: &Change, family: Family) -> Option<(Element, bool)> {
+        let (element, added) = match change {
+            Change::AddElement(element) => (*element, true),
+            Change::DeleteElement(element) => (*element, false),
+            Change::PrepareTable(_) | Change::InstallTable(_) => return None,
+        };
+        (contain(&element) && element.family() == family).then_some((element, added))
+    }
+
+    proptest! {
+        #[test]
+        fn the_last_change_to_each_interval_counts_and_nothing_is_deleted_that_is_not_there(
+            changes in vec(change(), 0..20),
+            there in hash_set(select(elements()), 0..9),
+        ) {
+            let family = Family::V4;
+            let mut wanted = there.clone();
+            for (element, add) in changes.iter().filter_map(|change| of_an_interval(change, family)) {
+                if add { wanted.insert(element) } else { wanted.remove(&element) };
+            }
+            let mut kernel = there.clone();
+            for change in settle(&changes, family, &there) {
+                match of_an_interval(&change, family) {
+                    Some((element, true)) => prop_assert!(kernel.insert(element), "{change} is there"),
+                    Some((element, false)) => prop_assert!(kernel.remove(&element), "{change} is not there"),
+                    None => {}
+                }
+            }
+            prop_assert_eq!(kernel, wanted);
+        }
+
+        #[test]
+        fn intervals_come_last_and_those_that_go_before_those_that_come(
+            changes in vec(change(), 0..20),
+            there in hash_set(select(elements()), 0..9),
+        ) {
+            let family = Family::V4;
+            let settled = settle(&changes, family, &there);
+            let is_other = |change: &&Change| of_an_interval(change, family).is_none();
+            let others: Vec<_> = changes.iter().filter(is_other).copied().collect();
+            prop_assert!(settled.starts_with(&others), "the rest is as it was: {:?}", settled);
+            let intervals = settled.iter().skip(others.len()).map(|change| of_an_interval(change, family));
+            let added: Vec<_> = intervals.map(|it| it.map(|(_, added)| added)).collect();
+            prop_assert!(!added.contains(&None) && added.is_sorted(), "{:?}", settled);
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 
 use ipvs::Family;
 
+pub(crate) use self::chains::{MARK_CLEARED, MARK_SET};
 use self::sets::SETS;
 use crate::{
     Policy,

@@ -47,7 +47,7 @@ pub enum Error {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A transaction was rolled back because of these requests.
-    #[error("transaction rolled back: request {}: {}", .0.index, .0.refusal)]
+    #[error("transaction rolled back: {0}")]
     RolledBack(Failure),
     /// The generic netlink family does not exist, and loading its module did not help.
     #[error("the kernel has no generic netlink family {0}: its module is missing")]
@@ -75,7 +75,7 @@ impl Error {
 pub struct Refusal {
     /// The error number.
     pub errno: Errno,
-    /// The kernel's own words, where it has any (extended acknowledgement).
+    /// The kernel's own words, where it has any (extended acknowledgement), or a client's for what the errno means.
     pub message: Option<Box<str>>,
 }
 
@@ -83,6 +83,11 @@ impl Refusal {
     /// A refusal without words.
     pub fn new(errno: Errno) -> Self {
         Self { errno, message: None }
+    }
+
+    /// The words if there are any, and the error number otherwise.
+    pub fn cause(&self) -> String {
+        self.message.as_ref().map_or_else(|| self.errno.to_string(), ToString::to_string)
     }
 }
 
@@ -103,4 +108,10 @@ pub struct Failure {
     pub index: usize,
     /// What the kernel said.
     pub refusal: Refusal,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "request {}: {}", self.index, self.refusal)
+    }
 }

@@ -14,8 +14,7 @@ use crate::{Error, Protocol, socket::RECEIVE_BUFFER};
 /// The largest datagram of notifications: the kernel puts at most two pages into one (`NLMSG_GOODSIZE`).
 const DATAGRAM: usize = 32 << 10;
 
-/// So many datagrams are passed on at most before the caller has its turn, so that a flood cannot hold it
-/// back.
+/// The most datagrams that are passed on before the caller has its turn, so that a flood cannot hold it back.
 const AT_ONCE: usize = 1024;
 
 /// A message that answers nothing.

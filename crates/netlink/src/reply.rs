@@ -31,7 +31,7 @@ impl<'a> Reply<'a> {
         self.flags & NLM_F_DUMP_INTR != 0
     }
 
-    /// For an acknowledgement, or the end of a dump: the kernel's verdict. `None` for data.
+    /// The kernel's verdict, in an acknowledgement or at the end of a dump. `None` for data.
     pub(crate) fn verdict(&self) -> Option<Result<(), Refusal>> {
         if self.kind != NLMSG_ERROR && self.kind != NLMSG_DONE {
             return None;

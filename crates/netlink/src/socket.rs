@@ -114,7 +114,8 @@ impl Socket {
         })
     }
 
-    /// The same socket, but what it receives is added to the transcript. What its kernel has said before is not in it.
+    /// This socket, which from now on adds what it receives to the transcript. What its kernel has said
+    /// before is not in it.
     #[cfg(feature = "replay")]
     #[must_use]
     pub fn recorded(self, transcript: &crate::Transcript) -> Self {

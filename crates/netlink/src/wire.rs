@@ -38,10 +38,14 @@ impl Wire {
     /// Receives one datagram, as much of it as fits, and says how much that is.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Kernel(socket) => socket.recv(&mut &mut *buffer, 0),
+            Self::Kernel(socket) => {
+                let mut rest = buffer;
+                socket.recv(&mut rest, 0)
+            }
             #[cfg(feature = "replay")]
             Self::Recorded(socket, transcript) => {
-                let length = socket.recv(&mut &mut *buffer, 0)?;
+                let mut rest = &mut *buffer;
+                let length = socket.recv(&mut rest, 0)?;
                 transcript.push(buffer.get(..length).unwrap_or_default());
                 Ok(length)
             }

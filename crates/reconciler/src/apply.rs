@@ -10,7 +10,7 @@ use netfilter::{
     Change::{self, AddElement, DeleteElement, InstallTable, PrepareTable},
     Element,
 };
-use netlink::{Errno, Refusal};
+use netlink::Errno;
 use tracing::debug_span;
 use watcher::{Batch, Kernel, Observed, Operation, OperationKind, Plan, ReadError, one_line};
 
@@ -107,14 +107,10 @@ impl Run<'_> {
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
                 // Of a virtual server that the image has: somebody else removed it.
-                self.outcome.doubtful |= failed.iter().any(|failure| failure.errno == Errno::ESRCH);
-                let lacking = failed.iter().filter(|failure| failure.errno == Errno::ENOENT);
+                self.outcome.doubtful |= failed.iter().any(|failure| failure.refusal.errno == Errno::ESRCH);
+                let lacking = failed.iter().filter(|failure| failure.refusal.errno == Errno::ENOENT);
                 let lacking = lacking.filter_map(|failure| scheduler(commands.get(failure.index)?));
                 self.outcome.lacking.extend(lacking);
-                let failed = failed.into_iter().map(|failure| {
-                    let refusal = Refusal { errno: failure.errno, message: failure.reason };
-                    (failure.index, refusal.to_string())
-                });
                 self.settle(&commands, failed);
             }
             Err(error) => self.give_up(&commands, &error),
@@ -125,8 +121,7 @@ impl Run<'_> {
         let changes = self.permitted(changes);
         match self.kernel.links.apply(&changes) {
             Ok(failed) => {
-                self.outcome.doubtful |= failed.iter().any(|failure| failure.errno == Errno::ENODEV);
-                let failed = failed.into_iter().map(|f| (f.index, Refusal::new(f.errno).to_string()));
+                self.outcome.doubtful |= failed.iter().any(|failure| failure.refusal.errno == Errno::ENODEV);
                 self.settle(&changes, failed);
             }
             Err(error) => self.give_up(&changes, &error),
@@ -140,7 +135,7 @@ impl Run<'_> {
             return;
         }
         match self.kernel.netfilter.apply(&changes) {
-            Ok(()) => self.settle(&changes, std::iter::empty()),
+            Ok(()) => self.settle(&changes, Vec::new()),
             Err(error @ netfilter::Error::RolledBack { .. }) if errno(&error) != Some(Errno::ENOENT) => {
                 if let Some([left, right]) = halves(&changes) {
                     self.netfilter(&left);
@@ -184,15 +179,11 @@ impl Run<'_> {
     }
 
     /// Records a batch of which some operations failed, by position.
-    fn settle<T: Clone + Into<Operation>>(
-        &mut self,
-        batch: &[T],
-        failed: impl IntoIterator<Item = (usize, String)>,
-    ) {
+    fn settle<T: Clone + Into<Operation>>(&mut self, batch: &[T], failed: Vec<netlink::Failure>) {
         let mut failed = failed.into_iter().peekable();
         for (index, operation) in batch.iter().cloned().map(Into::into).enumerate() {
-            match failed.next_if(|(position, _)| *position == index) {
-                Some((_, cause)) => self.fail(&operation, Failure::Refused, cause),
+            match failed.next_if(|failed| failed.index == index) {
+                Some(failed) => self.fail(&operation, Failure::Refused, failed.refusal.to_string()),
                 None => {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
                     self.outcome.stale_flows.take(&operation, self.observed);

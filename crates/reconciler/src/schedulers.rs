@@ -75,16 +75,16 @@ impl Known {
             Ok(None) => {
                 self.there.insert(scheduler);
             }
-            Ok(Some(failed)) if failed.errno == Errno::ENOENT => {
+            Ok(Some(refusal)) if refusal.errno == Errno::ENOENT => {
                 warn!(
                     "{}: Services that ask for {scheduler} get {usual}; kube-ipvs resync tries again",
-                    failed.cause()
+                    refusal.cause()
                 );
                 look.news |= self.cannot_be_used(scheduler, Absence::Lacking);
             }
             // Whatever this is about, the virtual servers themselves will show it.
-            Ok(Some(failed)) => {
-                warn!("{scheduler} could not be tried: {}", failed.cause());
+            Ok(Some(refusal)) => {
+                warn!("{scheduler} could not be tried: {}", refusal.cause());
                 look.doubtful = true;
             }
             Err(error) => {

@@ -297,9 +297,7 @@ fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
     let refused = state
         .refused()
         .flat_map(|(service, refused)| refused.iter().map(move |refused| format!("{service}: {refused}")));
-    let in_objects = state
-        .problems()
-        .flat_map(|(name, problems)| problems.iter().map(move |problem| format!("{name}: {problem}")));
+    let in_objects = state.problems().map(|problem| problem.to_string());
     unserved
         .chain(no_node_ports)
         .chain(refused)

@@ -350,6 +350,18 @@ fn one_refused_real_server_does_not_stop_the_others() {
 }
 
 #[test]
+fn a_vip_that_the_kernel_refuses_is_told_with_the_kernels_own_words() {
+    let kernel = FakeKernel::new();
+    kernel.state().refused_vips.insert("10.96.0.10".parse().unwrap());
+    let running = Running::on(&kernel);
+    running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
+    running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+    let report = running.handle.resync().unwrap();
+    let told = "bind 10.96.0.10: EINVAL (Invalid argument): Invalid prefsrc address";
+    assert!(report.failures.iter().any(|failure| failure == told), "{report:?}");
+}
+
+#[test]
 fn one_refused_virtual_server_does_not_stop_the_others() {
     // Changes wait, so that what follows is one sync.
     let running = Running::timed(&FakeKernel::new(), Timing { min_sync_period: LONG, ..AT_ONCE });

@@ -18,8 +18,8 @@ pub type Weight = NonZero<u16>;
 pub struct Balancing {
     /// What picks the real server of a new connection; `None`: the scheduler of every Service.
     pub scheduler: Option<Scheduler>,
-    /// The flags of that scheduler, of which only those for schedulers count; `None`: those by which it suits Kubernetes.
-    /// They mean nothing without a scheduler of its own.
+    /// The flags of that scheduler, of which only those for schedulers count; `None`: those by which it suits
+    /// Kubernetes. They mean nothing without a scheduler of its own.
     pub scheduler_flags: Option<ServiceFlags>,
     /// The weights of the endpoints on a node.
     pub node_weights: Weights,
@@ -68,7 +68,8 @@ impl Service {
         self.balancing.as_ref()?.scheduler
     }
 
-    /// The weight of an endpoint: what is said most precisely counts, of its node, then of its zone, then of its slice.
+    /// The weight of an endpoint: what is said most precisely counts, of its node, then of its zone, then of
+    /// its slice.
     pub(crate) fn weight_of(&self, slice: &KnownSlice, endpoint: &KnownEndpoint) -> Weight {
         let by_place =
             self.balancing.as_ref().zip(slice.place_of(endpoint)).and_then(|(balancing, place)| {
@@ -79,7 +80,7 @@ impl Service {
     }
 }
 
-/// What becomes of [`Balancing`] on this node.
+/// The [`Balancing`] of a Service as this node can do it.
 pub(crate) struct Balance {
     pub(crate) scheduler: Scheduler,
     pub(crate) scheduler_flags: ServiceFlags,
@@ -124,7 +125,7 @@ impl Balance {
     }
 }
 
-/// What is said of a Service whose scheduler cannot be used on this node. On others it may be.
+/// The problem of a Service whose scheduler cannot be used on this node. On others it may be.
 fn without(
     scheduler: Scheduler,
     why: Absence,
@@ -146,10 +147,10 @@ fn without(
 /// The heaviest endpoint that `wrr` may find full.
 const HEAVIEST_IN_WRR: u16 = 256;
 
-/// A limit that makes `wrr` slow. Where its heavy endpoints are full, it counts down from the largest weight for each
-/// new connection, past all endpoints each time, under a lock (`ip_vs_wrr_schedule` in net/netfilter/ipvs/ip_vs_wrr.c).
-/// With a thousand endpoints and a weight of 65535 that took 198 ms (Linux 7.2), by which any client could keep a
-/// processor of the node busy.
+/// The problem of a Service with a limit that makes `wrr` slow. Where its heavy endpoints are full, it counts
+/// down from the largest weight for each new connection, past all endpoints each time, under a lock
+/// (`ip_vs_wrr_schedule` in net/netfilter/ipvs/ip_vs_wrr.c). With a thousand endpoints and a weight of 65535
+/// that took 198 ms (Linux 7.2), by which any client could keep a processor of the node busy.
 fn walks_for_long(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
     asked.max_connections.filter(|_| scheduler == Scheduler::WRR)?;
     let of_slices = slices.iter().filter_map(|slice| slice.weight);
@@ -162,7 +163,8 @@ fn walks_for_long(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler
     })
 }
 
-/// Weights that its scheduler never looks at, or a scheduler that makes no sense without (net/netfilter/ipvs/ip_vs_*.c).
+/// The problem of a Service with weights that its scheduler never looks at, or a scheduler that makes no
+/// sense without (net/netfilter/ipvs/ip_vs_*.c).
 fn useless_weights(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
     let of_places = !asked.node_weights.is_empty() || !asked.zone_weights.is_empty();
     // Without a slice it is too early to say.

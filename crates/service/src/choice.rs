@@ -1,8 +1,36 @@
 //! Which endpoints of a port are used.
 
-use crate::{
-    Choice, HintsIgnored, Reach, Traffic, TrafficPolicy, Verdict, endpoints::PortEndpoint, slice::Traits,
-};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Traffic, TrafficPolicy, endpoints::PortEndpoint, slice::Traits};
+
+/// Which endpoints of a port are used: a decision over all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "use", content = "reach", rename_all = "kebab-case")]
+pub enum Choice {
+    /// The ready endpoints within reach.
+    Ready(Reach),
+    /// None of them is ready. Those that terminate but still serve are better than nothing (KEP-1669).
+    Draining(Reach),
+    /// There are neither.
+    Nothing,
+}
+
+/// How far traffic may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    /// To every endpoint of the cluster.
+    Cluster,
+    /// To the endpoints that run on this node: the policy demands it.
+    Local,
+    /// To the endpoints that are hinted for this node (KEP-3015).
+    HintedNode,
+    /// To the endpoints that are hinted for this node's zone (KEP-2433).
+    HintedZone,
+}
 
 impl Choice {
     /// Decides for traffic that comes in one way, by the policy for it. Hints prefer, a policy demands:
@@ -28,7 +56,7 @@ impl Choice {
         !any(TrafficPolicy::Local) && any(TrafficPolicy::Cluster)
     }
 
-    /// Whether it takes this endpoint.
+    /// Whether the choice falls on this endpoint.
     pub(crate) fn uses(self, endpoint: &PortEndpoint) -> bool {
         let (needed, reach) = match self {
             Self::Ready(reach) => (Traits::READY, reach),
@@ -36,50 +64,6 @@ impl Choice {
             Self::Nothing => return false,
         };
         endpoint.traits.contains(needed | reach.needs())
-    }
-
-    /// The same with the reason.
-    pub(crate) fn verdict(self, endpoint: &PortEndpoint) -> Verdict {
-        if self.uses(endpoint) {
-            return Verdict::Used;
-        }
-        let has = |traits| endpoint.traits.contains(traits);
-        // What no decision could use comes first. What is left is out of reach, or worse than others; hints are for
-        // ready endpoints alone.
-        match self {
-            _ if !has(Traits::READY) && !has(Traits::TERMINATING) => Verdict::NotReady,
-            _ if !has(Traits::READY) && !has(Traits::SERVING) => Verdict::NoLongerServing,
-            Self::Nothing => Verdict::OnAnotherNode,
-            Self::Ready(Reach::Local) | Self::Draining(Reach::Local) if !has(Traits::LOCAL) => {
-                Verdict::OnAnotherNode
-            }
-            Self::Ready(Reach::HintedNode) if has(Traits::READY) => Verdict::HintedForOtherNodes,
-            Self::Ready(Reach::HintedZone) if has(Traits::READY) => Verdict::HintedForOtherZones,
-            Self::Ready(_) | Self::Draining(_) => Verdict::Terminating,
-        }
-    }
-
-    /// Why hints do not count, if some endpoints have any: they are for ready endpoints, and prefer where a policy
-    /// does not demand.
-    pub(crate) fn hints_ignored(
-        self,
-        endpoints: &[PortEndpoint],
-        zone: Option<&str>,
-    ) -> Option<HintsIgnored> {
-        let hints = Traits::NODE_HINTS | Traits::ZONE_HINTS;
-        let ready = || endpoints.iter().map(|it| it.traits).filter(|it| it.contains(Traits::READY));
-        if !ready().any(|traits| traits.intersects(hints)) {
-            return None;
-        }
-        match self {
-            Self::Ready(Reach::Cluster) if !ready().all(|traits| traits.intersects(hints)) => {
-                Some(HintsIgnored::NotOnEveryEndpoint)
-            }
-            Self::Ready(Reach::Cluster) if zone.is_none() => Some(HintsIgnored::NodeWithoutZone),
-            Self::Ready(Reach::Cluster) => Some(HintsIgnored::NoneForThisNode),
-            Self::Ready(Reach::Local) => Some(HintsIgnored::PolicyLocal),
-            Self::Ready(Reach::HintedNode | Reach::HintedZone) | Self::Draining(_) | Self::Nothing => None,
-        }
     }
 
     /// The first that takes any endpoint.
@@ -117,5 +101,28 @@ impl Reach {
         } else {
             Self::Cluster
         }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(reach) => write!(f, "the ready endpoints {reach}"),
+            Self::Draining(reach) => {
+                write!(f, "none is ready {reach}: those that terminate and still serve")
+            }
+            Self::Nothing => f.write_str("no endpoint can be used: clients are refused"),
+        }
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cluster => "of the cluster",
+            Self::Local => "on this node",
+            Self::HintedNode => "hinted for this node",
+            Self::HintedZone => "hinted for this node's zone",
+        })
     }
 }

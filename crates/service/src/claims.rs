@@ -85,7 +85,7 @@ impl Claims {
         }
     }
 
-    /// The same number means the same conflicts.
+    /// A number that changes whenever the conflicts do.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }

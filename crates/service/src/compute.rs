@@ -10,10 +10,11 @@ use crate::{
     ServicePort, TrafficPolicy, WithoutLocalEndpoint,
     balancing::Balance,
     cluster_ips::ClusterIps,
-    endpoints::{PortEndpoint, endpoints_of},
+    endpoints::PortEndpoint,
     external_addresses::ExternalAddresses,
     frontend::{Frontend, frontends},
     limits::{MOST_OF_A_VIRTUAL_SERVER, Room},
+    sides::{Siblings, Side, siblings},
     slice::{KnownSlice, Traits},
     source_ranges::SourceRanges,
     this_node::ThisNode,
@@ -36,18 +37,16 @@ impl DesiredService {
         let mut room = Room::of(slices, balance.scheduler);
         let frontends = frontends(service, &external, node, &mut room);
         let sources = SourceRanges::of(service, node, &frontends);
-        let mut parts = Parts::of(service, node, options, balance, sources);
-        for siblings in frontends.chunk_by(|a, b| a.endpoint_key() == b.endpoint_key()) {
-            let [one, ..] = siblings else { continue };
-            let endpoints = endpoints_of(service, one.port, one.family(), slices, node.zone());
-            parts.add(siblings, &endpoints);
+        let mut collected = Collector::of(service, node, options, balance, sources);
+        for siblings in siblings(service, &frontends, slices, node) {
+            collected.add(&siblings);
         }
-        Some(parts.finish(external.refused, room.problems))
+        Some(collected.finish(external.refused, room.problems))
     }
 }
 
 /// What a Service asks for, while it is collected.
-struct Parts<'a> {
+struct Collector<'a> {
     service: &'a Service,
     node: &'a ThisNode,
     options: &'a Options,
@@ -60,7 +59,7 @@ struct Parts<'a> {
     ready_here: Vec<IpAddr>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> Collector<'a> {
     fn of(
         service: &'a Service,
         node: &'a ThisNode,
@@ -82,29 +81,26 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Adds the addresses that have these endpoints.
-    fn add(&mut self, siblings: &[Frontend<'_>], endpoints: &[PortEndpoint]) {
+    /// Adds the addresses of one port in one family.
+    fn add(&mut self, siblings: &Siblings<'_>) {
+        let Siblings { port, family, endpoints, .. } = siblings;
         let ready_here = endpoints.iter().filter(|it| it.traits.contains(Traits::READY | Traits::LOCAL));
         self.ready_here.extend(ready_here.map(|endpoint| endpoint.address.ip));
 
         let mut shared: Arc<[RealServer]> = Arc::default();
-        for side in siblings.chunk_by(|a, b| a.traffic() == b.traffic()) {
-            let [one, ..] = side else { continue };
-            let policy = self.service.policy(one.traffic(), self.options);
+        for Side { traffic, policy, choice, frontends } in siblings.sides(self.service, self.options) {
             if policy == TrafficPolicy::Local && Choice::misses_local(endpoints) {
-                let (traffic, family) = (one.traffic(), one.family());
-                self.without_local_endpoint.push(WithoutLocalEndpoint { traffic, family });
+                self.without_local_endpoint.push(WithoutLocalEndpoint { traffic, family: *family });
             }
-            let choice = Choice::decide(endpoints, one.traffic(), policy);
             let used = endpoints.iter().filter(|endpoint| choice.uses(endpoint));
             let used: Vec<_> = used.take(MOST_OF_A_VIRTUAL_SERVER).collect();
-            self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(one.port, endpoint)));
+            self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(port, endpoint)));
 
             let real_servers: Vec<_> = used.into_iter().map(|it| self.real_server(it)).collect();
             if *real_servers != *shared {
                 shared = real_servers.into();
             }
-            for frontend in side {
+            for frontend in frontends {
                 self.serve(frontend, policy, shared.clone());
             }
         }

@@ -30,14 +30,14 @@ impl<K: Hash + Eq> Counted<K> {
         self.0.keys()
     }
 
-    /// One more asks for the key. Whether it is the first.
+    /// Counts one more that asks for the key. Returns whether it is the first.
     pub(crate) fn add(&mut self, key: K) -> bool {
         let count = self.0.entry(key).or_default();
         *count += 1;
         *count == 1
     }
 
-    /// One less asks for the key. Whether it was the last.
+    /// Counts one less that asks for the key. Returns whether it was the last.
     pub(crate) fn remove(&mut self, key: &K) -> bool {
         let Some(count) = self.0.get_mut(key) else { return false };
         *count -= 1;

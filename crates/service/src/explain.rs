@@ -5,33 +5,21 @@ use std::collections::BTreeSet;
 use ipvs::{Family, RealServerAddress};
 
 use crate::{
-    Choice, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExternalIps, NotServed, ObjectName,
-    Options, Part, Reach, Service, ServiceKind, TrafficPolicy, Verdict,
+    Choice, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExternalIps, ObjectName, Options, Part,
+    Problem, Reach, Service, TrafficPolicy, Verdict,
     balancing::Balance,
     cluster_ips::ClusterIps,
-    endpoints::{PortEndpoint, belongs, endpoints_of},
+    endpoints::{PortEndpoint, belongs},
     external_addresses::ExternalAddresses,
     frontend::{Frontend, frontends},
     limits::{MOST_OF_A_VIRTUAL_SERVER, Room},
     record::Demand,
+    sides::{Siblings, Side, siblings},
     slice::KnownSlice,
     this_node::ThisNode,
 };
 
-impl NotServed {
-    /// Why a Service is not ours to serve, if it is not.
-    pub(crate) fn of(service: &Service) -> Option<Self> {
-        if service.other_proxy {
-            Some(Self::OtherProxy)
-        } else if service.kind == ServiceKind::ExternalName {
-            Some(Self::ExternalName)
-        } else {
-            service.cluster_ips.is_empty().then_some(Self::NoClusterIp)
-        }
-    }
-}
-
-/// What is known where a Service is explained that is served.
+/// Everything that explains a Service that is served.
 pub(crate) struct Known<'a> {
     pub(crate) service: &'a Service,
     pub(crate) slices: &'a [KnownSlice],
@@ -48,28 +36,19 @@ impl Known<'_> {
         let external = ExternalAddresses::of(self.service, self.node, self.options, self.cluster_ips);
         let mut room = Room::of(self.slices, self.balance().scheduler);
         let frontends = frontends(self.service, &external, self.node, &mut room);
-        let mut parts = Vec::new();
-        for siblings in frontends.chunk_by(|a, b| a.endpoint_key() == b.endpoint_key()) {
-            let [one, ..] = siblings else { continue };
-            let endpoints = endpoints_of(self.service, one.port, one.family(), self.slices, self.node.zone());
-            // Of both ways in that choose alike, only one says what becomes of the endpoints.
-            let mut first: Option<(Choice, TrafficPolicy, Part)> = None;
-            for side in siblings.chunk_by(|a, b| a.traffic() == b.traffic()) {
-                let [one, ..] = side else { continue };
-                let policy = self.policy(one);
-                let choice = Choice::decide(&endpoints, one.traffic(), policy);
-                let addresses = side.iter().map(|frontend| self.address(frontend, &holder));
-                match &mut first {
-                    Some((as_before, the_same, part)) if (*as_before, *the_same) == (choice, policy) => {
-                        part.addresses.extend(addresses);
-                    }
-                    _ => {
-                        let part = self.part(one, &endpoints, choice, policy, addresses.collect());
-                        parts.extend(first.replace((choice, policy, part)).map(|(.., part)| part));
-                    }
+        let mut parts: Vec<Part> = Vec::new();
+        for siblings in siblings(self.service, &frontends, self.slices, self.node) {
+            let mut before = None;
+            for side in siblings.sides(self.service, self.options) {
+                let addresses = side.frontends.iter().map(|it| self.address(it, side.policy, &holder));
+                let decided = Some((side.choice, side.policy));
+                match parts.last_mut() {
+                    // Where both ways in choose alike, one part says what becomes of the endpoints.
+                    Some(part) if decided == before => part.addresses.extend(addresses),
+                    _ => parts.push(self.part(&siblings, &side, addresses.collect())),
                 }
+                before = decided;
             }
-            parts.extend(first.map(|(.., part)| part));
         }
         for part in &mut parts {
             part.addresses.sort_unstable_by_key(|explained| (explained.kind, explained.address));
@@ -77,29 +56,27 @@ impl Known<'_> {
         parts
     }
 
-    fn part(
-        &self,
-        one: &Frontend<'_>,
-        endpoints: &[PortEndpoint],
-        choice: Choice,
-        policy: TrafficPolicy,
-        addresses: Vec<ExplainedAddress>,
-    ) -> Part {
+    fn part(&self, siblings: &Siblings<'_>, side: &Side<'_>, addresses: Vec<ExplainedAddress>) -> Part {
+        let Siblings { port, family, endpoints, .. } = siblings;
+        let Side { choice, policy, .. } = *side;
         let reaches_out = !matches!(choice, Choice::Ready(Reach::Local) | Choice::Draining(Reach::Local));
-        let lacks_port =
-            |slice: &&KnownSlice| !slice.ports.iter().any(|listening| belongs(listening, one.port));
+        let lacks_port = |slice: &&KnownSlice| !slice.ports.iter().any(|listening| belongs(listening, port));
         Part {
-            port: one.port.name.to_string(),
-            protocol: one.port.protocol,
-            family: one.family(),
+            port: port.name.to_string(),
+            protocol: port.protocol,
+            family: *family,
             choice,
             stands_in: policy == TrafficPolicy::Local && reaches_out && choice != Choice::Nothing,
             zone: self.node.zone().map(str::to_owned),
             hints_ignored: choice.hints_ignored(endpoints, self.node.zone()),
             addresses,
-            endpoints: self.endpoints(one, endpoints, choice),
-            slices_without_port: names(self.filled(one.family()).filter(lacks_port)),
+            endpoints: self.endpoints(siblings, choice),
+            slices_without_port: names(self.filled(*family).filter(lacks_port)),
         }
+    }
+
+    fn balance(&self) -> Balance {
+        Balance::of(self.service, self.slices, self.node, self.options)
     }
 
     /// How its connections are balanced, if its annotations ask for anything.
@@ -115,17 +92,10 @@ impl Known<'_> {
         })
     }
 
-    fn balance(&self) -> Balance {
-        Balance::of(self.service, self.slices, self.node, self.options)
-    }
-
-    fn policy(&self, frontend: &Frontend<'_>) -> TrafficPolicy {
-        self.service.policy(frontend.traffic(), self.options)
-    }
-
     fn address<'a>(
         &self,
         frontend: &Frontend<'_>,
+        policy: TrafficPolicy,
         holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
     ) -> ExplainedAddress {
         let server = self.demand.virtual_server(&frontend.address);
@@ -133,7 +103,7 @@ impl Known<'_> {
         ExplainedAddress {
             address: frontend.address,
             kind: frontend.kind,
-            policy: self.policy(frontend),
+            policy,
             vip: self.demand.desired.vips.binary_search(&frontend.address.ip).is_ok(),
             held_by: holder(frontend).filter(|holder| **holder != self.service.name).cloned(),
             allowed_sources: sources
@@ -146,17 +116,13 @@ impl Known<'_> {
         self.slices.iter().filter(move |slice| slice.family == family && !slice.endpoints.is_empty())
     }
 
-    /// Every record of an endpoint for this port. `merged` has each address once, with the traits that count.
-    fn endpoints(
-        &self,
-        one: &Frontend<'_>,
-        merged: &[PortEndpoint],
-        choice: Choice,
-    ) -> Vec<ExplainedEndpoint> {
+    /// Every record of an endpoint for this port. The siblings have each address once, with the traits that count.
+    fn endpoints(&self, siblings: &Siblings<'_>, choice: Choice) -> Vec<ExplainedEndpoint> {
+        let Siblings { port, family, endpoints: merged, .. } = siblings;
         let mut explained = Vec::new();
         let mut counted: BTreeSet<RealServerAddress> = BTreeSet::new();
-        for slice in self.filled(one.family()) {
-            for listening in slice.ports.iter().filter(|port| belongs(port, one.port)) {
+        for slice in self.filled(*family) {
+            for listening in slice.ports.iter().filter(|listening| belongs(listening, port)) {
                 explained.extend(slice.endpoints.iter().map(|known| {
                     let address = RealServerAddress { ip: known.address, port: listening.port };
                     let traits = slice.traits(known, self.node.zone());
@@ -183,17 +149,15 @@ impl Known<'_> {
     }
 
     /// What it asks for and this node gives nobody.
-    pub(crate) fn not_given(&self) -> impl Iterator<Item = String> {
-        let name = &self.service.name;
+    pub(crate) fn not_given(&self) -> impl Iterator<Item = Problem<'_>> {
         let has_node_port = self.service.ports.iter().any(|port| port.node_port.is_some());
         let nowhere = has_node_port && self.node.node_port_addresses().is_empty();
         let no_external_ips =
             self.options.external_ips == ExternalIps::Off && !self.service.external_ips.is_empty();
-        let node_ports = nowhere
-            .then(|| format!("{name}: spec.ports[].nodePort: no address of this node serves NodePorts"));
-        let external_ips = no_external_ips
-            .then(|| format!("{name}: spec.externalIPs: the gate AllowServiceExternalIPs is off"));
-        node_ports.into_iter().chain(external_ips)
+        let node_ports = "spec.ports[].nodePort: no address of this node serves NodePorts";
+        let external_ips = "spec.externalIPs: the gate AllowServiceExternalIPs is off";
+        let not_given = [nowhere.then_some(node_ports), no_external_ips.then_some(external_ips)];
+        not_given.into_iter().flatten().map(|what| Problem::Service(&self.service.name, what))
     }
 }
 

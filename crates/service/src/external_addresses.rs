@@ -14,7 +14,7 @@ pub(crate) struct ExternalAddresses {
     pub(crate) external_ips: Vec<IpAddr>,
     /// A load balancer's addresses that are served.
     pub(crate) load_balancer_ips: Vec<IpAddr>,
-    /// Those that are not.
+    /// External addresses that are not served, with the reason.
     pub(crate) refused: Vec<Refused>,
 }
 
@@ -61,7 +61,7 @@ pub enum Special {
 }
 
 impl ExternalAddresses {
-    /// What of a Service's external addresses is served on this node.
+    /// Sorts a Service's external addresses into those that are served on this node and those that are not.
     pub(crate) fn of(
         service: &Service,
         node: &ThisNode,

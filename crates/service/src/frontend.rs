@@ -107,6 +107,14 @@ impl Frontend<'_> {
 }
 
 impl AddressKind {
+    /// Where traffic comes in at such an address.
+    pub fn traffic(self) -> Traffic {
+        match self {
+            Self::ClusterIp => Traffic::Internal,
+            Self::NodePort | Self::LoadBalancer | Self::ExternalIp => Traffic::External,
+        }
+    }
+
     /// The field of a Service that asks for such addresses.
     pub(crate) fn field(self) -> &'static str {
         match self {
@@ -132,12 +140,12 @@ impl Service {
         if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
     }
 
-    /// Those in a family in which it is served at all.
+    /// Those of `ips` whose family the Service has a ClusterIP of.
     pub(crate) fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> + Clone {
         ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::of(*ip)))
     }
 
-    /// Whether it is served in a family at all.
+    /// Whether the Service has a ClusterIP of this family, without which nothing of it is served there.
     fn has_cluster_ip_of(&self, family: Family) -> bool {
         self.cluster_ips.iter().any(|ip| Family::of(*ip) == family)
     }

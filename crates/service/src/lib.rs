@@ -46,11 +46,14 @@ mod input;
 mod limits;
 mod lost;
 mod name;
+mod not_served;
 mod options;
+mod problem;
 mod record;
 mod records;
 mod reports;
 mod shared;
+mod sides;
 mod slice;
 mod source_ranges;
 mod state;
@@ -59,15 +62,14 @@ mod this_node;
 mod touched;
 mod traffic;
 mod urgency;
+mod verdict;
 
 pub use balancing::{Balancing, Weight, Weights};
 pub use change::{Absence, Change};
+pub use choice::{Choice, Reach};
 pub use claims::Conflict;
 pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
-pub use explanation::{
-    Choice, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, HintsIgnored, NotServed,
-    Part, Reach, Verdict,
-};
+pub use explanation::{ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, Part};
 pub use external_addresses::{Refusal, Refused, Special};
 pub use frontend::AddressKind;
 pub use input::{
@@ -79,8 +81,11 @@ pub use limits::{
 };
 pub use lost::Lost;
 pub use name::{InvalidName, ObjectName};
+pub use not_served::NotServed;
 pub use options::{ExternalIps, NodePortAddresses, Options};
+pub use problem::Problem;
 pub use state::State;
 pub use touched::Touched;
 pub use traffic::Traffic;
 pub use urgency::Urgency;
+pub use verdict::{HintsIgnored, Verdict};

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 use ipvs::{Family, Scheduler};
 
-/// What is the same for every Service.
+/// The configuration that is the same for every Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The name of this node, lower case; decides which endpoints are local.

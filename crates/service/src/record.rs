@@ -3,8 +3,8 @@
 use ipvs::ServiceAddress;
 
 use crate::{
-    DesiredService, DesiredVirtualServer, Explanation, NotServed, ObjectName, Options, Service, Urgency,
-    claims::Claim, cluster_ips::ClusterIps, explain::Known, frontend::Frontend, slice::KnownSlice,
+    DesiredService, DesiredVirtualServer, Explanation, NotServed, ObjectName, Options, Problem, Service,
+    Urgency, claims::Claim, cluster_ips::ClusterIps, explain::Known, frontend::Frontend, slice::KnownSlice,
     this_node::ThisNode,
 };
 
@@ -29,7 +29,7 @@ pub(crate) struct Demand {
 }
 
 impl Record {
-    /// What it asks for now.
+    /// What the Service asks for now.
     pub(crate) fn compute(
         &self,
         node: &ThisNode,
@@ -41,7 +41,7 @@ impl Record {
         Some(Demand { desired, urgency: Urgency::of(service), created: service.created })
     }
 
-    /// Why it is served as it is. Who holds an address is known elsewhere.
+    /// Why the Service is served as it is. Who holds an address is known elsewhere.
     pub(crate) fn explain<'a>(
         &self,
         name: &ObjectName,
@@ -59,9 +59,6 @@ impl Record {
             demand,
         });
         let desired = self.demand.as_ref().map(|demand| &demand.desired);
-        let in_words = |(object, problems): (&ObjectName, &[String])| {
-            problems.iter().map(|problem| format!("{object}: {problem}")).collect::<Vec<_>>()
-        };
         let not_given = known.iter().flat_map(Known::not_given);
         Explanation {
             service: name.clone(),
@@ -71,11 +68,11 @@ impl Record {
             unused_slices: known.as_ref().map(Known::unused_slices).unwrap_or_default(),
             refused: desired.map(|it| it.refused.to_vec()).unwrap_or_default(),
             health_check: desired.and_then(|it| it.health_check),
-            problems: not_given.chain(self.problems().flat_map(in_words)).collect(),
+            problems: not_given.chain(self.problems()).map(|problem| problem.to_string()).collect(),
         }
     }
 
-    /// Puts a slice in. Whether that changes anything.
+    /// Puts a slice in. Returns whether that changes anything.
     pub(crate) fn put_slice(&mut self, slice: KnownSlice) -> bool {
         match self.slices.binary_search_by(|known| known.name.cmp(&slice.name)) {
             Ok(at) => match self.slices.get_mut(at) {
@@ -98,8 +95,8 @@ impl Record {
         self.slices.retain(|slice| slice.name != *name);
     }
 
-    /// Whether it can ask for something else when this node changes like this. Most Services have neither
-    /// hints for zones, nor any address but the ClusterIP, nor source ranges.
+    /// Whether the Service can ask for something else when this node changes like this. Most Services have
+    /// neither hints for zones, nor any address but the ClusterIP, nor source ranges.
     pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode) -> bool {
         let Some(service) = &self.service else { return false };
         let zone = before.zone() != now.zone();
@@ -114,29 +111,33 @@ impl Record {
             || service.scheduler().is_some_and(|it| before.lacks(it) != now.lacks(it))
     }
 
-    /// Whether one of its ports has a NodePort.
+    /// Whether one of the Service's ports has a NodePort.
     pub(crate) fn has_node_ports(&self) -> bool {
         let mut ports = self.service.iter().flat_map(|service| &service.ports);
         ports.any(|port| port.node_port.is_some())
     }
 
-    /// Whether no slice of it is known.
+    /// Whether no slice of the Service is known.
     pub(crate) fn has_no_slices(&self) -> bool {
         self.slices.is_empty()
     }
 
-    /// Whether nothing is known of it any more.
+    /// Whether neither the Service nor a slice of it is known any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.service.is_none() && self.slices.is_empty()
     }
 
-    /// What was wrong with the Service and its slices, and what of it this node cannot do.
-    pub(crate) fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
-        let service = self.service.iter().map(|service| (&service.name, &service.problems[..]));
-        let slices = self.slices.iter().map(|slice| (&slice.name, &slice.problems[..]));
-        let here = self.service.iter().zip(&self.demand);
-        let here = here.map(|(service, demand)| (&service.name, &demand.desired.problems[..]));
-        service.chain(here).chain(slices).filter(|(_, problems)| !problems.is_empty())
+    /// The problems of the Service and its slices, and what of it this node cannot do.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
+        let here = self.demand.iter().flat_map(|demand| &demand.desired.problems);
+        let service = self.service.iter().flat_map(move |service| {
+            service.problems.iter().chain(here.clone()).map(|what| Problem::Service(&service.name, what))
+        });
+        let slices = self
+            .slices
+            .iter()
+            .flat_map(|slice| slice.problems.iter().map(|what| Problem::EndpointSlice(&slice.name, what)));
+        service.chain(slices)
     }
 }
 

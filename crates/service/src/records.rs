@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, mem};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    Change, EndpointSlice, Explanation, ObjectName, Options, Service,
+    Change, EndpointSlice, Explanation, ObjectName, Options, Problem, Service,
     cluster_ips::ClusterIps,
     frontend::Frontend,
     record::{Demand, Record},
@@ -165,7 +165,7 @@ impl Records {
         dependent.map(|(service, _)| service.clone()).collect()
     }
 
-    /// The same name, in the copy that is kept already.
+    /// The copy of this name that is kept already, or else the name itself.
     fn kept_name(&mut self, mut name: ObjectName) -> ObjectName {
         if let Some((kept, _)) = self.services.get_key_value(&name) {
             return kept.clone();
@@ -186,8 +186,8 @@ impl Records {
         self.services.get(service)?.demand.as_ref()
     }
 
-    /// Computes what a Service asks for now. While the first list of slices is being read, a Service without any waits:
-    /// otherwise everything would be computed twice at a start.
+    /// Computes what a Service asks for now. While the first list of slices is being read, a Service without
+    /// any waits: otherwise everything would be computed twice at a start.
     pub(crate) fn compute(&self, service: &ObjectName) -> Option<Demand> {
         let record = self.services.get(service)?;
         if record.has_no_slices() && !self.slices_listed {
@@ -207,12 +207,12 @@ impl Records {
         record.explain(service, &self.node, &self.options, &self.cluster_ips, holder)
     }
 
-    /// What is the same for every Service.
+    /// The configuration that is the same for every Service.
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 
-    /// What is known of this node.
+    /// This node, as far as it is known.
     pub(crate) fn node(&self) -> &ThisNode {
         &self.node
     }
@@ -234,20 +234,14 @@ impl Records {
         served.any(|record| record.has_node_ports())
     }
 
-    /// What is wrong with a Service and its slices, as its owner is told: of a slice with its name.
+    /// The problems of a Service and its slices, as its owner is told of them.
     pub(crate) fn complaints(&self, service: &ObjectName) -> Vec<String> {
         let problems = self.services.get(service).into_iter().flat_map(|record| record.problems());
-        problems
-            .flat_map(|(object, problems)| problems.iter().map(move |problem| (object, problem)))
-            .map(|(object, problem)| match object == service {
-                true => problem.clone(),
-                false => format!("EndpointSlice {object}: {problem}"),
-            })
-            .collect()
+        problems.map(Problem::to_its_owner).collect()
     }
 
-    /// What was wrong with the inputs.
-    pub(crate) fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+    /// All problems of the inputs.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
         self.services.values().flat_map(|record| record.problems())
     }
 }

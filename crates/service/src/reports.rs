@@ -13,15 +13,14 @@ pub(crate) struct Reports {
     pub(crate) refused: BTreeSet<ObjectName>,
     /// Another number whenever one is refused that was not, or the other way round.
     pub(crate) refused_revision: u64,
-    /// What is wrong with the Services of which anything is.
+    /// The problems of each Service that has any, in words.
     pub(crate) complaints: BTreeMap<ObjectName, Vec<String>>,
     /// Another number whenever something else is wrong.
     pub(crate) complaints_revision: u64,
 }
 
 impl Reports {
-    /// Puts what there is to say of a Service now in the place of what there was before. Whether it is something
-    /// else.
+    /// Replaces the reports on a Service by those of now. Returns whether they differ.
     pub(crate) fn update(
         &mut self,
         service: &ObjectName,
@@ -56,7 +55,7 @@ impl Reports {
             || refused_before != refused_now
     }
 
-    /// Puts what is wrong with a Service now in the place of what was before.
+    /// Replaces the problems of a Service by those of now.
     pub(crate) fn complain(&mut self, service: &ObjectName, complaints: Vec<String>) {
         let before = match complaints.is_empty() {
             true => self.complaints.remove(service),

@@ -16,7 +16,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// One more Service asks for these.
+    /// Counts what one more Service asks for.
     pub(crate) fn add(&mut self, demand: &Demand, touched: &mut Touched) {
         for &vip in &demand.desired.vips {
             if self.vips.add(vip) {
@@ -34,7 +34,7 @@ impl Shared {
         }
     }
 
-    /// One Service less asks for these.
+    /// Takes what one Service asked for out of the count.
     pub(crate) fn remove(&mut self, demand: &Demand, touched: &mut Touched) {
         for vip in &demand.desired.vips {
             if self.vips.remove(vip) {

@@ -17,7 +17,7 @@ pub(crate) struct KnownSlice {
     pub(crate) family: Family,
     pub(crate) ports: Box<[EndpointPort]>,
     pub(crate) endpoints: Box<[KnownEndpoint]>,
-    /// Of its endpoints, where their Service says nothing.
+    /// The weight of its endpoints, where their Service says nothing.
     pub(crate) weight: Option<Weight>,
     pub(crate) problems: Box<[String]>,
     /// Where its endpoints are, each place once.
@@ -62,20 +62,20 @@ bitflags::bitflags! {
         const TERMINATING = 1 << 2;
         /// It runs on this node.
         const LOCAL = 1 << 3;
-        /// It has hints for nodes,
+        /// It has hints for nodes.
         const NODE_HINTS = 1 << 4;
-        /// and this node is among them.
+        /// This node is among the nodes that it has hints for.
         const FOR_THIS_NODE = 1 << 5;
-        /// It has hints for zones,
+        /// It has hints for zones.
         const ZONE_HINTS = 1 << 6;
-        /// and this node's zone is among them. Set when endpoints are merged, since the zone can
-        /// change.
+        /// This node's zone is among the zones that it has hints for. Set when endpoints are merged, since
+        /// the zone can change.
         const FOR_THIS_ZONE = 1 << 7;
     }
 }
 
 impl KnownSlice {
-    /// Keeps what matters to the node of this name. Endpoints of another family than the slice's are
+    /// Keeps of a slice what matters to the node of this name. Endpoints of another family than the slice's are
     /// left out: no virtual server could use them.
     pub(crate) fn new(slice: EndpointSlice, node_name: &str, interned: &mut Interned) -> Self {
         let EndpointSlice {
@@ -113,7 +113,7 @@ impl KnownSlice {
         }
     }
 
-    /// Whether the zone of the node matters to it.
+    /// Whether the slice depends on the zone of the node.
     pub(crate) fn has_zone_hints(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.traits.contains(Traits::ZONE_HINTS))
     }

@@ -7,8 +7,8 @@ use netfilter::Element;
 
 use crate::{
     Change, Conflict, DesiredService, DesiredVirtualServer, Explanation, HealthCheck, Lost, ObjectName,
-    Options, Refused, Touched, Urgency, WithoutLocalEndpoint, claims::Claims, lost::Losers, record::Demand,
-    records::Records, reports::Reports, shared::Shared,
+    Options, Problem, Refused, Touched, Urgency, WithoutLocalEndpoint, claims::Claims, lost::Losers,
+    record::Demand, records::Records, reports::Reports, shared::Shared,
 };
 
 /// The inputs as last told, and what they ask of the kernel.
@@ -54,7 +54,7 @@ impl State {
         touched
     }
 
-    /// What is the same for every Service.
+    /// The configuration that is the same for every Service.
     pub fn options(&self) -> &Options {
         self.records.options()
     }
@@ -129,12 +129,13 @@ impl State {
         self.claims.conflicts()
     }
 
-    /// The Services that want an address and port that another one has, sorted by name; of each Service some of them.
+    /// The Services that want an address and port that another one has, sorted by name; of each Service some
+    /// of them.
     pub fn lost(&self) -> impl Iterator<Item = (&ObjectName, Lost<'_>)> {
         self.losers.all(&self.claims)
     }
 
-    /// The same number as before means the same conflicts as before, and the same losses.
+    /// A number that changes whenever the conflicts do, and with them what is lost.
     pub fn conflicts_revision(&self) -> u64 {
         self.claims.revision()
     }
@@ -145,25 +146,24 @@ impl State {
         self.reports.refused.iter().filter_map(|service| Some((service, &*self.desired(service)?.refused)))
     }
 
-    /// The same number as before means the same refusals as before.
+    /// A number that changes whenever the refusals do.
     pub fn refused_revision(&self) -> u64 {
         self.reports.refused_revision
     }
 
-    /// The Services with which, or with slices of which, anything is wrong, sorted by name; of each Service all of it,
-    /// in words. Some of it is as on every node, some is because of this one.
+    /// The Services with which, or with slices of which, anything is wrong, sorted by name; of each Service
+    /// all of it, in words. Some of it is as on every node, some is because of this one.
     pub fn complaints(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
         self.reports.complaints.iter().map(|(service, complaints)| (service, &complaints[..]))
     }
 
-    /// The same number as before means the same complaints as before.
+    /// A number that changes whenever the complaints do.
     pub fn complaints_revision(&self) -> u64 {
         self.reports.complaints_revision
     }
 
-    /// What was wrong with the inputs: the Service or EndpointSlice, and its problems in words. Those
-    /// without problems are left out. In no particular order.
-    pub fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+    /// All problems of the inputs, in no particular order.
+    pub fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
         self.records.problems()
     }
 
@@ -192,7 +192,7 @@ impl State {
         self.records.node().node_port_addresses()
     }
 
-    /// Puts what a Service asks for now in the place of what it asked for before.
+    /// Replaces what a Service asked for before by what it asks for now.
     fn settle(&mut self, service: &ObjectName, before: Option<&Demand>, touched: &mut Touched) {
         let now = self.records.demand(service);
         // In this order: what stays is not gone in between.

@@ -9,7 +9,7 @@ use ipvs::{Family, Scheduler};
 
 use crate::{Absence, Node, NodePortAddresses, Options};
 
-/// What is known of this node, as far as Services depend on it.
+/// This node, as far as it is known and Services depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThisNode {
     node: Node,
@@ -20,14 +20,14 @@ pub(crate) struct ThisNode {
 }
 
 impl ThisNode {
-    /// The same as the API server describes it now, with these addresses on its interfaces.
+    /// This node with another description and other addresses on its interfaces.
     fn with(&self, node: Node, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
         let node_port_addresses = node_port_addresses(&node.ips, &addresses, options);
         let missing_schedulers = self.missing_schedulers.clone();
         Self { node, addresses, node_port_addresses, missing_schedulers }
     }
 
-    /// The same with another description. One without IPs is not finished, or not whole: the earlier IPs
+    /// This node with another description. One without IPs is not finished, or not whole: the earlier IPs
     /// hold.
     pub(crate) fn described(&self, mut node: Node, options: &Options) -> Self {
         if node.ips.is_empty() {
@@ -38,12 +38,12 @@ impl ThisNode {
         self.with(node, self.addresses.clone(), options)
     }
 
-    /// The same with other addresses on its interfaces.
+    /// This node with other addresses on its interfaces.
     pub(crate) fn with_addresses(&self, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
         self.with(self.node.clone(), addresses, options)
     }
 
-    /// The same without these schedulers.
+    /// This node with these schedulers as the missing ones.
     pub(crate) fn without_schedulers(&self, missing_schedulers: BTreeMap<Scheduler, Absence>) -> Self {
         Self { missing_schedulers, ..self.clone() }
     }

@@ -28,7 +28,7 @@ impl Touched {
         self.virtual_servers.is_empty() && self.vips.is_empty() && self.elements.is_empty() && !self.reports
     }
 
-    /// Adds what `other` has.
+    /// Adds the keys of `other`.
     pub fn merge(&mut self, other: Self) {
         self.virtual_servers.extend(other.virtual_servers);
         self.vips.extend(other.vips);
@@ -42,7 +42,7 @@ impl Touched {
         toggle(&mut self.vips, vip);
     }
 
-    /// The same for an element.
+    /// Notes that an element began or ceased to be wanted, likewise.
     pub(crate) fn toggle_element(&mut self, element: Element) {
         toggle(&mut self.elements, element);
     }

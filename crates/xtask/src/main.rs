@@ -23,6 +23,7 @@ mod cache;
 mod cargo_tool;
 mod chaos;
 mod clients;
+mod compiler;
 mod control_plane;
 mod demo;
 mod fuzz;

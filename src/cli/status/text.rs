@@ -13,11 +13,12 @@ use crate::{
     control::{About, Kernel, Source, Status},
 };
 
-/// So many of the last sync's repairs are printed: a flushed ruleset is thousands of them.
+/// The most repairs of the last sync that are printed: a flushed ruleset is thousands of them.
 const FIRST_REPAIRS: usize = 5;
-/// So many operations of the last sync that did something are printed: the first one of all does ten thousands.
+/// The most operations that are printed of the last sync that did something: the first one of all does ten
+/// thousands.
 const FIRST_OPERATIONS: usize = 5;
-/// So many draining real servers are printed: a rollout can have hundreds.
+/// The most draining real servers that are printed: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
 pub(super) fn text(status: &Status) -> String {

@@ -7,7 +7,7 @@ use super::{
     table::{self, Cells, HEAD, WIDTHS},
 };
 
-/// All Services with their real servers, below an empty line if it is not the first.
+/// The table as text: all Services with their real servers, below an empty line if `apart`.
 pub(super) fn text(frame: &Frame, apart: bool) -> String {
     let lines: Vec<_> = table::lines(frame, true, |_| true).collect();
     let longest = lines.iter().map(|line| line.name.len()).max().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Numbers of a server, and what has become of them from one look to the next.
+//! The counters of a server, and their growth from one look to the next.
 
 use std::{ops::AddAssign, time::Duration};
 
 use ipvs::Stats;
 use serde::Serialize;
 
-/// What has been counted.
+/// Counters of connections, packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counters {
     pub(super) connections: u64,
@@ -15,7 +15,7 @@ pub(super) struct Counters {
     pub(super) bytes_out: u64,
 }
 
-/// The same for a second.
+/// The counters' growth in a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[allow(clippy::struct_field_names, reason = "as they are printed, beside the counters")]
 pub(super) struct Rates {
@@ -32,8 +32,8 @@ impl Counters {
         Self { connections, packets_in, packets_out, bytes_in, bytes_out }
     }
 
-    /// What was counted since. A counter that is less than before was set to zero in between (`ipvsadm -Z`), or is that
-    /// of a server which was deleted and added again.
+    /// The counters' growth since `before`. A counter that is less than before was set to zero in between
+    /// (`ipvsadm -Z`), or is that of a server which was deleted and added again.
     pub(super) fn since(self, before: Self) -> Self {
         let since = |now: u64, before| now.checked_sub(before).unwrap_or(now);
         Self {
@@ -45,7 +45,7 @@ impl Counters {
         }
     }
 
-    /// In a second, if it took so long. No time is taken for a nanosecond.
+    /// The growth in a second, if it took this interval. No time is taken for a nanosecond.
     pub(super) fn in_a_second(self, interval: Duration) -> Rates {
         let seconds = interval.max(Duration::from_nanos(1)).as_secs_f64();
         #[allow(clippy::cast_precision_loss, reason = "nobody reads sixteen digits of a rate")]

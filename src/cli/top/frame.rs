@@ -1,4 +1,4 @@
-//! What one look shows.
+//! A frame: what one look at the table shows.
 
 use std::{cmp::Ordering, time::Duration};
 
@@ -47,7 +47,7 @@ pub(super) struct RealServerRow {
 pub(super) struct Load {
     pub(super) active_connections: u64,
     pub(super) inactive_connections: u64,
-    /// So far.
+    /// The counters as they stand.
     #[serde(flatten)]
     pub(super) counters: Counters,
     #[serde(flatten)]

@@ -25,7 +25,8 @@ const ANYHOW: Duration = Duration::from_secs(60);
 /// How long [`Names::wait`] waits: a little longer than [`ask`] does.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The names that are known, and where to ask for more. The daemon is asked on a thread: one that hangs holds up nobody.
+/// The names that are known, and where to ask for more. The daemon is asked on a thread: one that hangs holds
+/// up nobody.
 #[derive(Default)]
 pub(super) struct Names {
     socket: PathBuf,
@@ -51,7 +52,7 @@ impl Names {
         self.known.get(address)
     }
 
-    /// What is to be said of the names, if the daemon has not answered when it was asked last.
+    /// The line that says how old the names are, if the daemon has not answered when it was asked last.
     pub(super) fn doubt(&self, now: Instant) -> Option<String> {
         let why = self.missing.as_ref()?;
         Some(match self.learnt {
@@ -60,7 +61,8 @@ impl Names {
         })
     }
 
-    /// Takes the answer that has come, and asks the daemon, if it is time to. What it does not answer stays as it was.
+    /// Takes the answer that has come, and asks the daemon, if it is time to. What it does not answer stays
+    /// as it was.
     pub(super) fn refresh(&mut self, sample: &Sample, now: Instant) {
         self.hear(Duration::ZERO, now);
         if self.answer.is_none() && self.is_due(sample, now) {

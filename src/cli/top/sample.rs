@@ -6,8 +6,8 @@ use ipvs::{Ipvs, ObservedRealServer, ObservedVirtualServer};
 
 /// Every virtual server with its real servers, read at about one time.
 ///
-/// Packets and bytes of real servers are told by netlink alone, one request for each virtual server: `/proc/net/ip_vs`
-/// has no more than connections. What that costs is in docs/performance.md.
+/// Packets and bytes of real servers are told by netlink alone, one request for each virtual server:
+/// `/proc/net/ip_vs` has no more than connections. What that costs is in docs/performance.md.
 pub(super) struct Sample {
     /// When the reading ended.
     pub(super) at: Instant,
@@ -15,7 +15,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Reads it. What comes or goes meanwhile is there or not.
+    /// Reads the whole table. What comes or goes meanwhile is there or not.
     pub(super) fn read(kernel: &mut impl Ipvs) -> Result<Self, ipvs::Error> {
         let mut servers = Vec::new();
         for virtual_server in kernel.virtual_servers()? {

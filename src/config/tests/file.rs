@@ -321,7 +321,7 @@ fn another_kind_or_version_of_file_is_refused_by_name() {
 }
 
 #[test]
-fn fields_without_effect_are_named_unless_they_say_what_holds_anyway() {
+fn idle_fields_are_named_unless_they_say_what_holds_anyway() {
     let warnings = |fields: &str| super::with_file(fields, &[]).unwrap().warnings;
     assert_eq!(
         warnings(WHOLE),

@@ -1,7 +1,5 @@
 //! What can go wrong, for all commands and for one.
 
-use std::fmt;
-
 use netlink::{Errno, Refusal};
 
 use crate::{Command, VirtualServer};
@@ -29,7 +27,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// How to turn what the transport says while it does `operation` into this type.
+    /// A function that turns an error of netlink during `operation` into this type.
     pub(super) fn during(operation: &'static str) -> impl Fn(netlink::Error) -> Self {
         move |source| match source {
             netlink::Error::NoSuchFamily(_) => Self::NoIpvs,
@@ -39,37 +37,10 @@ impl Error {
     }
 }
 
-/// A command that could not be executed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    /// The command's position in what was applied.
-    pub index: usize,
-    /// The kernel's error number.
-    pub errno: Errno,
-    /// The kernel's words or ours, where there are any: names a missing scheduler's module.
-    pub reason: Option<Box<str>>,
-}
-
-impl Failed {
-    pub(super) fn new(index: usize, command: &Command, refusal: Refusal) -> Self {
-        let Refusal { errno, message } = refusal;
-        Self { index, errno, reason: message.or_else(|| reason(command, errno)) }
-    }
-
-    /// The reason if there is one, and the error number otherwise.
-    pub fn cause(&self) -> String {
-        self.reason.as_ref().map_or_else(|| self.errno.to_string(), ToString::to_string)
-    }
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "command {}: {:?} ({})", self.index, self.errno, self.errno.desc())?;
-        match &self.reason {
-            Some(reason) => write!(f, ": {reason}"),
-            None => Ok(()),
-        }
-    }
+/// The refusal of a command, with what its errno means where the kernel has no words of its own.
+pub(super) fn explained(command: &Command, refusal: Refusal) -> Refusal {
+    let Refusal { errno, message } = refusal;
+    Refusal { errno, message: message.or_else(|| reason(command, errno)) }
 }
 
 /// What an errno means for a command, where `net/netfilter/ipvs/ip_vs_ctl.c` leaves no doubt.
@@ -120,10 +91,9 @@ mod tests {
     #[test]
     fn a_missing_scheduler_is_named_with_its_module() {
         let add = Command::AddVirtualServer(VirtualServer::new(vip(), "fancy".parse().unwrap()));
-        let failed = Failed::new(3, &add, Refusal::new(Errno::ENOENT));
         assert_eq!(
-            failed.to_string(),
-            "command 3: ENOENT (No such file or directory): \
+            explained(&add, Refusal::new(Errno::ENOENT)).to_string(),
+            "ENOENT (No such file or directory): \
              no scheduler fancy: the kernel cannot load the module ip_vs_fancy"
         );
     }
@@ -132,8 +102,8 @@ mod tests {
     fn where_a_persistence_engine_is_asked_for_both_modules_are_named() {
         let mut server = VirtualServer::new(vip(), Scheduler::RR).persistent(60);
         server.persistence_engine = Some("sip".into());
-        let failed = Failed::new(0, &Command::EditVirtualServer(server), Refusal::new(Errno::ENOENT));
-        let reason = failed.reason.unwrap();
+        let edit = Command::EditVirtualServer(server);
+        let reason = explained(&edit, Refusal::new(Errno::ENOENT)).message.unwrap();
         assert!(reason.contains("ip_vs_rr") && reason.contains("ip_vs_pe_sip"), "{reason}");
     }
 
@@ -141,7 +111,7 @@ mod tests {
     fn the_kernels_own_words_win() {
         let add = Command::AddRealServer(vip().into(), RealServer::masquerade([224, 0, 0, 1].into(), 80));
         let refusal = Refusal { errno: Errno::EINVAL, message: Some("no".into()) };
-        assert_eq!(Failed::new(0, &add, refusal).cause(), "no");
+        assert_eq!(explained(&add, refusal).cause(), "no");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use netlink::{Errno, Failure};
 
-use super::{Failed, encode::Verb};
+use super::{encode::Verb, errors::explained};
 use crate::{Command, Id, RealServerAddress};
 
 /// A command to be sent again with another verb.
@@ -50,7 +50,7 @@ fn meaning(command: &Command, errno: Errno) -> Meaning {
 }
 
 /// Sorts the refusals of a pipeline, which are in order, into commands to be sent again and failures.
-pub(super) fn sort(commands: &[Command], refused: Vec<Failure>) -> (Vec<FollowUp<'_>>, Vec<Failed>) {
+pub(super) fn sort(commands: &[Command], refused: Vec<Failure>) -> (Vec<FollowUp<'_>>, Vec<Failure>) {
     let (mut again, mut failed) = (Vec::new(), Vec::new());
     let mut created = HashSet::new();
     for Failure { index, refusal } in refused {
@@ -66,7 +66,9 @@ pub(super) fn sort(commands: &[Command], refused: Vec<Failure>) -> (Vec<FollowUp
             Meaning::Orphan if created.contains(&command.virtual_server()) => {
                 again.push(FollowUp { index, command, verb: Verb::New });
             }
-            Meaning::Orphan | Meaning::Failed => failed.push(Failed::new(index, command, refusal)),
+            Meaning::Orphan | Meaning::Failed => {
+                failed.push(Failure { index, refusal: explained(command, refusal) });
+            }
         }
     }
     if !again.is_empty() {
@@ -85,7 +87,7 @@ enum Use {
 }
 
 /// Positions of the last executed command that is about what each follow-up is about.
-fn last_uses(commands: &[Command], again: &[FollowUp<'_>], failed: &[Failed]) -> HashMap<Use, usize> {
+fn last_uses(commands: &[Command], again: &[FollowUp<'_>], failed: &[Failure]) -> HashMap<Use, usize> {
     let mut last: HashMap<_, _> =
         again.iter().flat_map(|step| supersedes(step.command)).map(|(key, _)| (key, 0)).collect();
     let mut failed = failed.iter().map(|failed| failed.index).peekable();

@@ -14,8 +14,9 @@ use nix::{
 };
 
 use super::{
-    Error, Failed, Ipvs, decode,
+    Error, Ipvs, decode,
     encode::{Requests, Verb},
+    errors::explained,
     follow_up,
     uapi::{FAMILY, command},
 };
@@ -65,8 +66,8 @@ impl KernelIpvs {
         Self::over(bulk, short_dumps)
     }
 
-    /// The same over two generic netlink sockets that are open already, in the calling thread's network namespace.
-    /// The second is for very many short dumps.
+    /// Opens IPVS over two generic netlink sockets that are open already, in the calling thread's network
+    /// namespace. The second is for very many short dumps.
     pub fn over(mut bulk: Socket, short_dumps: Socket) -> Result<Self, Error> {
         let family = bulk.generic_family(FAMILY).map_err(Error::during("open IPVS"))?;
         // Not before the module has been loaded, which the line before sees to.
@@ -119,8 +120,8 @@ impl KernelIpvs {
         Self::encode_for(self.requests.family, commands, batch);
     }
 
-    /// The same without a kernel: `family` is the number that it has given IPVS among the families of
-    /// generic netlink.
+    /// Appends the same requests without a kernel: `family` is the number that it has given IPVS among the
+    /// families of generic netlink.
     pub fn encode_for(family: u16, commands: &[Command], batch: &mut Batch) {
         for command in commands {
             Requests { family }.change(batch, command, Verb::of(command));
@@ -208,7 +209,7 @@ impl Ipvs for KernelIpvs {
         !waits_for_namespaces || Path::new(&format!("/proc/sys/net/ipv4/vs/{scheduler}_expiration")).exists()
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failed>, Error> {
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failure>, Error> {
         let mut refused = Vec::new();
         for (number, chunk) in commands.chunks(CHUNK).enumerate() {
             let first = number * CHUNK;
@@ -226,7 +227,8 @@ impl Ipvs for KernelIpvs {
         for chunk in again.chunks(CHUNK) {
             let failures = self.change(chunk.iter().map(|step| (step.command, step.verb)))?;
             failed.extend(failures.into_iter().filter_map(|Failure { index, refusal }| {
-                chunk.get(index).map(|step| Failed::new(step.index, step.command, refusal))
+                let step = chunk.get(index)?;
+                Some(Failure { index: step.index, refusal: explained(step.command, refusal) })
             }));
         }
         failed.sort_by_key(|failed| failed.index);

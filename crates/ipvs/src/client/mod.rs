@@ -8,11 +8,13 @@ mod kernel;
 mod probe;
 mod uapi;
 
-pub use errors::{Error, Failed};
+pub use errors::Error;
 pub use kernel::KernelIpvs;
 pub use probe::{PROBED, try_scheduler};
 
 use std::io;
+
+use netlink::Failure;
 
 use crate::{
     Command, Id, ObservedRealServer, ObservedVirtualServer, Scheduler, survey::VirtualServerSummary,
@@ -46,9 +48,10 @@ pub trait Ipvs {
     /// if they are there already.
     fn may_load(&mut self, scheduler: Scheduler) -> bool;
 
-    /// Executes the commands in order and returns those that failed, by position.
+    /// Executes the commands in order and returns those that failed, by position. Where the errno leaves no doubt about
+    /// the cause, the refusal says it: a missing scheduler is named with its module.
     ///
     /// Each is idempotent as [`Command`] says. A failed command does not stop the others. On `Err`
     /// some may have been executed: read back and compare.
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failed>, Error>;
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failure>, Error>;
 }

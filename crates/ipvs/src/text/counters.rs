@@ -25,7 +25,7 @@ impl Counted {
         Self([stats.connections, stats.packets_in, stats.packets_out, stats.bytes_in, stats.bytes_out])
     }
 
-    /// In the last seconds, for each.
+    /// The rates of the last seconds, per second.
     pub(super) fn in_a_second(stats: &Stats) -> Self {
         Self([
             stats.connections_per_second,

@@ -1,6 +1,5 @@
 //! Chains and rules as the kernel shows them, encoded by hand.
 
-use ipvs::Family;
 use netlink::{Encoder, Reply};
 use proptest::prelude::*;
 
@@ -10,12 +9,9 @@ use super::{
     rule::{Effect, End},
     *,
 };
-use crate::{
-    HostFirewall, LocalTraffic, Ruleset,
-    nft::{
-        message::{CREATE, Nfproto},
-        rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
-    },
+use crate::nft::{
+    message::{CREATE, Nfproto},
+    rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
 };
 
 const MARK: u32 = 0x2000;
@@ -230,24 +226,6 @@ fn a_chain_of_iptables_gets_a_match_of_iptables() {
     {
         assert!(!holds(&chain, b"match\0"), "{chain}");
     }
-}
-
-#[test]
-fn our_mark_is_to_be_seen_between_the_chains_of_our_table_that_set_and_clear_it() {
-    let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
-    let host_firewall = HostFirewall::Accept;
-    let policy = Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall };
-    for family in Family::BOTH {
-        let table = Ruleset::new(&policy, family).to_string();
-        for hook in ["input", "forward"] {
-            // -149 and 90.
-            for priority in ["mangle + 1", "90"] {
-                let chain = format!("type filter hook {hook} priority {priority};");
-                assert!(table.contains(&chain), "{chain}\n{table}");
-            }
-        }
-    }
-    assert_eq!(MARKED, -148..90);
 }
 
 #[test]

@@ -29,6 +29,12 @@ use crate::{
     },
 };
 
+/// Where packets get the mark for the host's firewall: before its chains, which accept what is marked, but not before
+/// those at -150, where hosts save packet marks for later.
+pub(crate) const MARK_SET: i32 = -149;
+/// Where packets lose it: behind the chains of the host.
+pub(crate) const MARK_CLEARED: i32 = 90;
+
 const SERVICES: &str = "services";
 const SOURCE_RANGES: &str = "source-ranges";
 const VIP_PORTS: &str = "vip-ports";
@@ -76,27 +82,25 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
     ];
     if policy.host_firewall == HostFirewall::Accept {
         let mark = policy.accept_mark();
-        // Before the chains of the host, which accept marked packets, and after them; but not before those at
-        // -150, where hosts save packet marks for later.
         chains.extend([
             Chain {
                 name: "accept-input",
-                hook: Some(Hook { kind: Filter, point: Input, priority: -149 }),
+                hook: Some(Hook { kind: Filter, point: Input, priority: MARK_SET }),
                 rules: accepted_in_input(mark),
             },
             Chain {
                 name: "accepted-input",
-                hook: Some(Hook { kind: Filter, point: Input, priority: 90 }),
+                hook: Some(Hook { kind: Filter, point: Input, priority: MARK_CLEARED }),
                 rules: no_longer_marked(mark),
             },
             Chain {
                 name: "accept-forward",
-                hook: Some(Hook { kind: Filter, point: Forward, priority: -149 }),
+                hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_SET }),
                 rules: accepted_in_forward(mark),
             },
             Chain {
                 name: "accepted-forward",
-                hook: Some(Hook { kind: Filter, point: Forward, priority: 90 }),
+                hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_CLEARED }),
                 rules: no_longer_marked(mark),
             },
         ]);

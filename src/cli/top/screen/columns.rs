@@ -13,7 +13,7 @@ pub(super) const NUMBERS: [Column; 7] = [
     Column::Bytes,
 ];
 
-/// In this order columns of numbers make room for the names.
+/// The columns of numbers that make room for the names, in this order.
 const GOING: [Column; 5] =
     [Column::Inactive, Column::Packets, Column::Connections, Column::Active, Column::Bytes];
 
@@ -21,7 +21,7 @@ const GOING: [Column; 5] =
 /// takes no numbers' place.
 const LONGEST_ADDRESS: usize = 52;
 
-/// What there is room for.
+/// The columns that there is room for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     /// How wide the column of names is.
@@ -30,7 +30,8 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// In so many characters, with names of at most so many. What is sorted by is there in any case.
+    /// The columns that fit into this width beside names of at most `longest_name` characters. The one that
+    /// is sorted by is there in any case.
     pub(super) fn fitting(width: usize, longest_name: usize, sort: Column) -> Self {
         let wanted = longest_name.min(LONGEST_ADDRESS);
         let mut shown = Vec::from(GOING);
@@ -53,8 +54,8 @@ impl Columns {
     }
 }
 
-/// A text that may have so many characters. One with more loses its middle: addresses and names mostly differ at their
-/// ends, and where the cut is there is `…`.
+/// A text that may have so many characters. One with more loses its middle: addresses and names mostly differ
+/// at their ends, and where the cut is there is `…`.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {

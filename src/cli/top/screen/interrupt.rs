@@ -1,4 +1,4 @@
-//! Signals that end the program, while the terminal is not as it is to be left.
+//! Signals that end the program while it has the terminal, which is put back first.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use signal_hook::{
 /// How often it is looked whether a signal has come: crossterm goes on waiting for keys when one has.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What has come of waiting.
+/// Why the waiting has ended.
 pub(super) enum Waited {
     /// A key, most likely.
     Event(Event),

@@ -10,7 +10,7 @@ use super::super::{
     table::{self, Cells},
 };
 
-/// What is looked at.
+/// The part of the table that is looked at, and its order.
 pub(super) struct View {
     frame: Option<Frame>,
     /// The length of the longest name in it, without real servers and with them.

@@ -1,4 +1,4 @@
-//! What is understood and does nothing here.
+//! Idle fields: they are understood and do nothing here.
 //!
 //! A drop-in must take the command line and the ConfigMap that are there. Whoever set one of these to something
 //! else than its default is told once that it changes nothing.
