@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Id, RealServer, RealServerAddress, VirtualServer};
+use crate::{Id, RealServer, RealServerAddress, ServiceAddress, VirtualServer};
 
 /// One change. Its `Display` is one line, for logs and golden tests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,6 +33,14 @@ impl Command {
             | Self::AddRealServer(id, _)
             | Self::EditRealServer(id, _)
             | Self::DeleteRealServer(id, _) => *id,
+        }
+    }
+
+    /// The address of [`Command::virtual_server`]; `None` if that balances a firewall mark.
+    pub fn address(&self) -> Option<ServiceAddress> {
+        match self.virtual_server() {
+            Id::Address(address) => Some(address),
+            Id::Mark { .. } => None,
         }
     }
 }

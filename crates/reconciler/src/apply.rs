@@ -1,81 +1,24 @@
 //! Carrying out a plan.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap},
-};
+use std::borrow::Cow;
 
-use ipvs::{Command, Id, Protocol, Scheduler, ServiceAddress};
+use ipvs::{Command, Protocol};
 use netfilter::{
-    Change::{self, AddElement, DeleteElement, InstallTable, PrepareTable},
+    Change::{self, AddElement},
     Element,
 };
 use netlink::Errno;
 use tracing::debug_span;
-use watcher::{Batch, Kernel, Observed, Operation, OperationKind, Plan, ReadError, one_line};
+use watcher::{Batch, Kernel, Observed, Operation, Plan, one_line};
 
-use crate::{Failure, Report, Seam, closed::Closed, schedulers::scheduler, stale_flows::StaleFlows};
-
-/// What came of a plan.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// How many operations were carried out, by kind.
-    pub(crate) done: BTreeMap<OperationKind, usize>,
-    /// The first of them, in words.
-    pub(crate) first_done: Vec<String>,
-    /// The operations that were not, with the cause, in words.
-    pub(crate) failures: Vec<(Operation, String)>,
-    /// The same in numbers, and what could not be read.
-    pub(crate) failed: BTreeMap<(Seam, Failure), usize>,
-    /// TCP real servers removed although they had connections, and how many.
-    pub(crate) cut_off: Vec<(Operation, u64)>,
-    /// UDP flows that conntrack may still hold to a way that is not right any more.
-    pub(crate) stale_flows: StaleFlows,
-    /// Schedulers that the kernel does not have, of virtual servers that were to get them.
-    pub(crate) lacking: BTreeSet<Scheduler>,
-    /// Why the kernel could not be read, if that is what happened.
-    pub(crate) unread: Option<String>,
-    /// An answer of the kernel was lost, or contradicts the image of it: it must be read anew.
-    pub(crate) doubtful: bool,
-}
-
-impl Outcome {
-    /// Adds what came of a second plan.
-    pub(crate) fn extend(&mut self, other: Self) {
-        for (kind, count) in other.done {
-            *self.done.entry(kind).or_default() += count;
-        }
-        let room = Report::MOST_DONE.saturating_sub(self.first_done.len());
-        self.first_done.extend(other.first_done.into_iter().take(room));
-        self.failures.extend(other.failures);
-        for (kind, count) in other.failed {
-            *self.failed.entry(kind).or_default() += count;
-        }
-        self.cut_off.extend(other.cut_off);
-        self.stale_flows.extend(other.stale_flows);
-        self.lacking.extend(other.lacking);
-        self.unread = self.unread.take().or(other.unread);
-        self.doubtful |= other.doubtful;
-    }
-
-    /// Whether what all the rest is built on could not be made.
-    pub(crate) fn lacks_foundation(&self) -> bool {
-        self.failures.iter().any(|(operation, _)| operation.is_foundation())
-    }
-
-    /// Nothing was done, because the kernel could not be read.
-    pub(crate) fn unread(error: &ReadError) -> Self {
-        let failed = BTreeMap::from([((Seam::unread(error), Failure::Unread), 1)]);
-        Self { unread: Some(one_line(error)), doubtful: true, failed, ..Self::default() }
-    }
-}
+use crate::{Failure, Report, Seam, closed::Closed, halves::halves, outcome::Outcome, schedulers::scheduler};
 
 /// Carries out the operations in order, in as few exchanges with the kernel as possible, and keeps
 /// `observed` in step.
 ///
 /// A failed operation does not stop the others, except those that would be wrong without it ([`Closed`]): a
-/// virtual server whose elements in our tables are not as they should be, its real servers, a VIP with nothing
-/// behind it, and the elements of what could not be removed.
+/// virtual server whose elements in our tables are not as they should be, its real servers, a VIP with
+/// nothing behind it, and the elements of what could not be removed.
 pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed, closed: Closed) -> Outcome {
     let mut run = Run { kernel, observed, outcome: Outcome::default(), closed };
     for batch in &plan.batches {
@@ -106,7 +49,7 @@ impl Run<'_> {
         let commands = self.permitted(commands);
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
-                // Of a virtual server that the image has: somebody else removed it.
+                // The image has the virtual server, and somebody else has removed it.
                 self.outcome.doubtful |= failed.iter().any(|failure| failure.refusal.errno == Errno::ESRCH);
                 let lacking = failed.iter().filter(|failure| failure.refusal.errno == Errno::ENOENT);
                 let lacking = lacking.filter_map(|failure| scheduler(commands.get(failure.index)?));
@@ -128,7 +71,8 @@ impl Run<'_> {
         }
     }
 
-    /// One transaction; if it is refused, its halves, so that one bad element costs little but itself.
+    /// Carries out one transaction. If it is refused, its halves are tried, so that one bad element costs
+    /// little but itself.
     fn netfilter(&mut self, changes: &[Change]) {
         let changes = self.permitted(changes);
         if changes.is_empty() {
@@ -142,7 +86,7 @@ impl Run<'_> {
                     self.netfilter(&right);
                     return;
                 }
-                // Clients of one address that the image does not have are in the way of others.
+                // The address has clients in the kernel that the image lacks, and that are in the way.
                 self.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
                 let cause = one_line(&error);
                 let (restrictions, rest): (Vec<Change>, Vec<_>) =
@@ -152,17 +96,21 @@ impl Run<'_> {
                 for change in refused {
                     self.fail(&change.into(), Failure::Refused, cause.clone());
                 }
-                // Whom an address lets in may be unknown to the kernel; that it is not everybody still holds.
+                // Even if the kernel refuses the clients that an address lets in, the address must be restricted.
                 self.netfilter(&still);
             }
-            // Among others where the table that all of it builds on is not there: then the image is wrong, and
-            // trying the parts will not help.
+            // For example, the table on which all of it rests is missing (ENOENT): then the image is wrong,
+            // and to try the halves does not help.
             Err(error) => self.give_up(&changes, &error),
         }
     }
 
-    /// What of a batch may be done: nearly always all of it. The rest is put off.
+    /// Returns the operations of a batch that may be carried out: nearly always all of them. The rest is put
+    /// off.
     fn permitted<'b, T: Clone + Into<Operation>>(&mut self, batch: &'b [T]) -> Cow<'b, [T]> {
+        if self.closed.is_empty() {
+            return Cow::Borrowed(batch);
+        }
         let objection = |run: &Self, one: &T| run.closed.objection(&one.clone().into(), run.observed);
         let Some(first) = batch.iter().position(|one| objection(self, one).is_some()) else {
             return Cow::Borrowed(batch);
@@ -206,7 +154,7 @@ impl Run<'_> {
         self.outcome.doubtful = true;
         let cause = one_line(error);
         for operation in batch.iter().cloned().map(Into::into) {
-            // It may have been done. The next full reading would not show that it was.
+            // The operation may have been done, and the next full reading would not show that it was.
             self.outcome.stale_flows.take(&operation, self.observed);
             self.fail(&operation, Failure::InDoubt, cause.clone());
         }
@@ -214,13 +162,9 @@ impl Run<'_> {
 
     fn fail(&mut self, operation: &Operation, how: Failure, cause: String) {
         // No key stands for a device or a table: only a look at everything finds it missing.
-        self.outcome.doubtful |= matches!(
-            operation,
-            Operation::Link(dummy_interface::Change::EnsureDevice)
-                | Operation::Netfilter(PrepareTable(_) | InstallTable(_))
-        );
+        self.outcome.doubtful |= operation.is_foundation();
         self.closed.without(operation, self.observed);
-        *self.outcome.failed.entry((Seam::of(operation), how)).or_default() += 1;
+        *self.outcome.failure_counts.entry((Seam::of(operation), how)).or_default() += 1;
         self.outcome.failures.push((operation.clone(), cause));
     }
 }
@@ -229,39 +173,11 @@ fn restricts(change: &Change) -> bool {
     matches!(change, AddElement(Element::Restricted(_)))
 }
 
-/// What belongs together in a transaction.
-#[derive(PartialEq, Eq, Hash)]
-enum Part {
-    /// The elements of one virtual server. Some of them without the others would let in whom they should not, or
-    /// keep out whom they should let in.
-    VirtualServer(ServiceAddress),
-    /// A table, or an element of no virtual server.
-    Change(Change),
-}
-
-/// The halves of a transaction, each in the order of the whole; `None` if it is a single part.
-fn halves(changes: &[Change]) -> Option<[Vec<Change>; 2]> {
-    let mut parts = HashMap::new();
-    let mut number = |change: &Change| {
-        let of = match change {
-            AddElement(element) | DeleteElement(element) => element.virtual_server(),
-            PrepareTable(_) | InstallTable(_) => None,
-        };
-        let part = of.map_or(Part::Change(*change), |of| Part::VirtualServer(*of));
-        let next = parts.len();
-        *parts.entry(part).or_insert(next)
-    };
-    let numbered: Vec<_> = changes.iter().map(|change| (number(change), *change)).collect();
-    let middle = parts.len() / 2;
-    let (left, right): (Vec<_>, Vec<_>) = numbered.into_iter().partition(|(part, _)| *part < middle);
-    let halves = [left, right].map(|half| half.into_iter().map(|(_, change)| change).collect());
-    (middle > 0).then_some(halves)
-}
-
-/// The connections that a TCP real server has when it is removed, if it has any.
+/// The removal of a TCP real server, with its connections, if it has any.
 fn cut_off(operation: &Operation, observed: &Observed) -> Option<(Operation, u64)> {
-    let Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), server)) = operation else { return None };
-    let connections = observed.virtual_servers.get(of)?.real_servers.get(server)?.connections;
+    let Operation::Ipvs(command @ Command::DeleteRealServer(_, server)) = operation else { return None };
+    let of = command.address()?;
+    let connections = observed.virtual_servers.get(&of)?.real_servers.get(server)?.connections;
     (of.protocol == Protocol::Tcp && connections > 0).then(|| (operation.clone(), connections))
 }
 
@@ -274,7 +190,7 @@ fn errno(error: &netfilter::Error) -> Option<Errno> {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{RealServer, Scheduler, VirtualServer};
+    use ipvs::{RealServer, Scheduler, ServiceAddress, VirtualServer};
     use testkit::FakeKernel;
     use watcher::{RealServerImage, VirtualServerImage};
 

@@ -1,42 +1,47 @@
-//! What must not be done because something that it rests on was not.
+//! Which operations must not be done because something that they rest on was not.
 
 use std::{collections::HashSet, net::IpAddr};
 
 use dummy_interface::Change::{Bind, Unbind};
-use ipvs::{Command, Family, Id, ServiceAddress, VirtualServer};
+use ipvs::{Command, Family, ServiceAddress};
 use netfilter::{
     Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
     Element,
 };
 use watcher::{Observed, Operation};
 
-/// What stays closed, and what stays as it is, for the rest of a plan.
-#[derive(Debug, Default)]
+/// Remembers what failed of a plan, and objects to the operations that would be wrong without it.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Closed {
-    /// Families without their table.
+    /// Families whose table is missing.
     families: HashSet<Family>,
     /// Virtual servers of which an element is not as wanted: they would let in whom they should not, or leave
     /// their flows without masquerade.
     unguarded: HashSet<ServiceAddress>,
-    /// Addresses that would lead to one of those, or to this node's own programs.
+    /// Addresses that would lead to an unguarded virtual server, or to this node's own programs.
     unguarded_vips: HashSet<IpAddr>,
-    /// Virtual servers that are not there, so nothing can be added to them.
+    /// Virtual servers that could not be added, so that they can get no real servers.
     missing: HashSet<ServiceAddress>,
-    /// Addresses of those.
+    /// Addresses of the missing virtual servers.
     vips_of_missing: HashSet<IpAddr>,
     /// Virtual servers that should be gone, and may live on.
     lingering: HashSet<ServiceAddress>,
     /// Addresses that should be unbound, and may still be bound.
     lingering_vips: HashSet<IpAddr>,
-    /// Families of which something that shall be served is not. `None`: they are not waited for.
+    /// Families of which something that shall be served is not. `None`: a new table does not wait for them.
     unserved: Option<HashSet<Family>>,
 }
 
 impl Closed {
-    /// Nothing yet. With `patience` a table that is new takes no flows from the rules of others as long as not all of
-    /// its family can be served.
+    /// Begins a plan, of which nothing has failed. With `patience` a new table takes no flows from the rules
+    /// of others as long as not all of its family can be served.
     pub(crate) fn new(patience: bool) -> Self {
         Self { unserved: patience.then(HashSet::new), ..Self::default() }
+    }
+
+    /// Whether there can be no objection: nothing has failed yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::new(self.unserved.is_some())
     }
 
     /// Notes that an operation was not carried out, as far as is known. `observed` is what was there before.
@@ -59,17 +64,17 @@ impl Closed {
                     }
                 }
             }
-            Operation::Ipvs(Command::AddVirtualServer(VirtualServer { id: Id::Address(at), .. })) => {
-                self.missing.insert(*at);
-                self.vips_of_missing.insert(at.ip);
+            Operation::Ipvs(command @ Command::AddVirtualServer(_)) => {
+                self.missing.extend(command.address());
+                self.vips_of_missing.extend(command.address().map(|at| at.ip));
             }
-            Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(at))) => {
-                self.lingering.insert(*at);
+            Operation::Ipvs(command @ Command::DeleteVirtualServer(_)) => {
+                self.lingering.extend(command.address());
             }
             Operation::Link(Unbind(vip)) => {
                 self.lingering_vips.insert(*vip);
             }
-            // What is already there serves without it, or somebody else does.
+            // Without these, what is already there goes on serving, or the rules of somebody else do.
             Operation::Netfilter(InstallTable(_)) | Operation::Ipvs(_) | Operation::Link(_) => {}
         }
     }
@@ -86,31 +91,36 @@ impl Closed {
                 Some("put off: not all is there yet that serves what it takes from the rules of others")
             }
             Operation::Netfilter(DeleteElement(element)) => self.still_needed(element),
-            Operation::Ipvs(Command::AddVirtualServer(VirtualServer { id: Id::Address(at), .. }))
-                if self.unguarded.contains(at) || self.families.contains(&Family::of(at.ip)) =>
-            {
-                Some("put off: an element of it in our tables is not as it should be")
-            }
-            Operation::Ipvs(
-                Command::AddRealServer(Id::Address(of), server)
-                | Command::EditRealServer(Id::Address(of), server),
-            ) => {
-                if self.missing.contains(of) {
-                    Some("put off: its virtual server is missing")
-                } else if self.unguarded.contains(of) && server.weight != 0 {
-                    // It may be on another node, and would answer past this one; and it may be for others.
-                    Some("put off: an element of its virtual server in our tables is not as it should be")
-                } else {
-                    None
-                }
-            }
+            Operation::Ipvs(command) => self.objection_to_command(command),
             Operation::Link(Bind(vip)) if self.leads_nowhere(vip, observed) => {
                 Some("put off: none of its virtual servers is there")
             }
             Operation::Link(Bind(vip)) if self.unguarded_vips.contains(vip) => {
                 Some("put off: an element of it in our tables is not as it should be")
             }
-            Operation::Netfilter(_) | Operation::Ipvs(_) | Operation::Link(_) => None,
+            Operation::Netfilter(_) | Operation::Link(_) => None,
+        }
+    }
+
+    fn objection_to_command(&self, command: &Command) -> Option<&'static str> {
+        let of = command.address()?;
+        match command {
+            Command::AddVirtualServer(_)
+                if self.unguarded.contains(&of) || self.families.contains(&Family::of(of.ip)) =>
+            {
+                Some("put off: an element of it in our tables is not as it should be")
+            }
+            Command::AddRealServer(..) | Command::EditRealServer(..) if self.missing.contains(&of) => {
+                Some("put off: its virtual server is missing")
+            }
+            // It may be on another node, and would answer its clients past this one; and it may be meant for
+            // other clients.
+            Command::AddRealServer(_, server) | Command::EditRealServer(_, server)
+                if self.unguarded.contains(&of) && server.weight != 0 =>
+            {
+                Some("put off: an element of its virtual server in our tables is not as it should be")
+            }
+            _ => None,
         }
     }
 
@@ -128,19 +138,19 @@ impl Closed {
         }
     }
 
-    /// Whether a VIP would lead nowhere but to this node's own programs.
+    /// Whether a VIP would lead to nothing but this node's own programs.
     fn leads_nowhere(&self, vip: &IpAddr, observed: &Observed) -> bool {
         self.vips_of_missing.contains(vip)
             && !observed.virtual_servers.keys().any(|address| address.ip == *vip)
     }
 }
 
-/// The family of something that is to be served, and will not be without this operation.
+/// The family in which something is not served without this operation; `None` if all is.
 fn opens(operation: &Operation) -> Option<Family> {
     match operation {
         Operation::Netfilter(AddElement(element)) => Some(element.family()),
-        Operation::Ipvs(Command::AddVirtualServer(VirtualServer { id: Id::Address(at), .. })) => {
-            Some(Family::of(at.ip))
+        Operation::Ipvs(command @ Command::AddVirtualServer(_)) => {
+            command.address().map(|at| Family::of(at.ip))
         }
         Operation::Link(Bind(vip)) => Some(Family::of(*vip)),
         Operation::Netfilter(_) | Operation::Ipvs(_) | Operation::Link(_) => None,

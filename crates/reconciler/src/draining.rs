@@ -1,5 +1,5 @@
-//! Graceful termination: which real servers drain, since when, and when to look at them again. Knows no
-//! clock: every method is told the time.
+//! Graceful termination: which real servers drain, since when, and when to look at them again. Nothing here
+//! reads a clock: every method is told the time.
 
 use std::{
     collections::BTreeMap,
@@ -11,11 +11,12 @@ use ipvs::{RealServerAddress, ServiceAddress};
 
 use crate::Drains;
 
-/// When a real server is first looked at again. Most connections are short, and a rollout waits for them.
+/// After how long a real server is first looked at again. Most connections are short, and a rollout waits for
+/// them.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// The longest pause between two looks. IPVS keeps a connection for two minutes after its end
-/// (`IP_VS_TCP_S_TIME_WAIT` in net/netfilter/ipvs/ip_vs_proto_tcp.c), so more haste wins little; and ten
+/// (`IP_VS_TCP_S_TIME_WAIT` in net/netfilter/ipvs/ip_vs_proto_tcp.c), so more haste gains little; and ten
 /// thousand draining real servers cost a thousand short reads in a second.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -27,8 +28,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(crate) struct Draining {
     timeout: Option<Duration>,
     servers: BTreeMap<ServiceAddress, BTreeMap<RealServerAddress, Drain>>,
-    /// What has not been told yet.
+    /// How many have begun to drain since the last [`Self::tally`].
     started: usize,
+    /// How many have ceased to drain since the last [`Self::tally`].
     ended: usize,
 }
 
@@ -39,12 +41,12 @@ struct Drain {
 }
 
 impl Draining {
-    /// No real server may drain for longer than `timeout`.
+    /// Begins without any. No real server may drain for longer than `timeout`.
     pub(crate) fn new(timeout: Option<Duration>) -> Self {
         Self { timeout, servers: BTreeMap::new(), started: 0, ended: 0 }
     }
 
-    /// A virtual server was looked at, and these of its real servers drain now.
+    /// Takes in that a virtual server was looked at, and that these of its real servers drain now.
     pub(crate) fn seen(
         &mut self,
         of: ServiceAddress,
@@ -66,7 +68,7 @@ impl Draining {
         }
     }
 
-    /// Nothing could be seen: what was due is looked at later.
+    /// Takes in that nothing could be looked at: what was due is looked at later.
     pub(crate) fn unseen(&mut self, now: Instant) {
         let drains = self.servers.values_mut().flat_map(BTreeMap::values_mut);
         for drain in drains.filter(|drain| drain.next_look <= now) {
@@ -74,12 +76,12 @@ impl Draining {
         }
     }
 
-    /// When to look again; after [`Self::seen`] and [`Self::unseen`] that is in the future.
+    /// When to look again, if any drain. After [`Self::seen`] and [`Self::unseen`] that is in the future.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.drains().map(|(_, _, drain)| drain.next_look).min()
     }
 
-    /// The virtual servers that must be looked at.
+    /// The virtual servers that must be looked at now.
     pub(crate) fn due(&self, now: Instant) -> impl Iterator<Item = ServiceAddress> {
         let due = move |servers: &BTreeMap<_, Drain>| servers.values().any(|drain| drain.next_look <= now);
         self.servers.iter().filter(move |(_, servers)| due(servers)).map(|(of, _)| *of)
@@ -101,7 +103,7 @@ impl Draining {
         self.drains().count()
     }
 
-    /// Those that have been draining longest, first, at most so many, and for how long.
+    /// The real servers that have been draining longest, longest first, at most `most`, and for how long.
     pub(crate) fn oldest(
         &self,
         most: usize,
@@ -113,7 +115,7 @@ impl Draining {
         all.into_iter().take(most).map(aged)
     }
 
-    /// What has come of it since this was last asked, and how it stands.
+    /// Counts what has happened since this was last called, and what drains now.
     pub(crate) fn tally(&mut self, cut_off: u64) -> Drains {
         Drains {
             started: mem::take(&mut self.started),
@@ -124,7 +126,7 @@ impl Draining {
         }
     }
 
-    /// How long the first of them has been draining; 0 without any.
+    /// How long the first real server has been draining; 0 without any.
     pub(crate) fn longest(&self, now: Instant) -> Duration {
         self.drains()
             .map(|(_, _, drain)| now.saturating_duration_since(drain.since))
@@ -144,7 +146,7 @@ fn next_look(since: Instant, timeout: Option<Duration>, now: Instant) -> Instant
     end(since, timeout).filter(|end| *end > now).map_or(look, |end| end.min(look))
 }
 
-/// When a real server must go.
+/// When a real server must go, if there is a timeout.
 fn end(since: Instant, timeout: Option<Duration>) -> Option<Instant> {
     since.checked_add(timeout?)
 }

@@ -14,10 +14,10 @@ use crate::{
     waiting::{Piece, Waiting},
 };
 
-/// What the writer thread is told.
+/// A message to the writer thread.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// News from the API server or the directory waits.
+    /// News from the API server or the directory is in the mailbox.
     News,
     /// The kernel told that something of ours has changed, perhaps by our own hand.
     KernelChanged(Changed),
@@ -33,9 +33,9 @@ pub(crate) enum Input {
     Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
     /// Say what Services use of the node, once the first sync has ended.
     InUse(Sender<InUse>),
-    /// Say whose each virtual server is.
+    /// Say which Service has each virtual server.
     Holders(Sender<Vec<Holder>>),
-    /// Stop after the sync that is running. The kernel's state stays: traffic goes on.
+    /// Stop after the sync that is running. The kernel's state stays, so that traffic goes on.
     Stop,
 }
 
@@ -47,13 +47,13 @@ pub struct Stopped;
 /// Why a question about the desired state has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
-    /// The lists are not complete: nothing can be said, and nothing is written either.
+    /// The lists are not complete: nothing is known, and nothing is written either.
     #[error("Services and EndpointSlices are not listed yet")]
     NotListed,
-    /// There is nothing to compare with; the cause in words, for all who ask.
+    /// The kernel could not be read, so there is nothing to compare with. The cause in words.
     #[error("{0}")]
     Unread(String),
-    /// There is nobody to ask.
+    /// The writer thread has ended.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -62,36 +62,36 @@ pub enum Unanswered {
 #[derive(Clone, Debug)]
 pub struct Handle {
     inputs: Sender<Input>,
-    news: News,
+    mailbox: Mailbox,
 }
 
-/// The news that waits. Clones share it.
+/// The news that waits for the writer thread. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct News(Arc<Mutex<Waiting>>);
+pub(crate) struct Mailbox(Arc<Mutex<Waiting>>);
 
-impl News {
-    /// All that waits.
+impl Mailbox {
+    /// Takes everything that waits.
     pub(crate) fn take(&self) -> Vec<Piece> {
         self.waiting().take()
     }
 
-    /// Nothing that holds the lock can panic.
+    /// Locks what waits. Nothing that holds the lock can panic.
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Handle {
-    pub(crate) fn new() -> (Self, Receiver<Input>, News) {
+    pub(crate) fn new() -> (Self, Receiver<Input>, Mailbox) {
         let (inputs, receiver) = channel();
-        let news = News::default();
-        (Self { inputs, news: news.clone() }, receiver, news)
+        let mailbox = Mailbox::default();
+        (Self { inputs, mailbox: mailbox.clone() }, receiver, mailbox)
     }
 
-    /// Passes on news from the API server or the directory. What waits takes no more memory than there are objects:
-    /// of each, the last news counts.
+    /// Passes on news from the API server or the directory. Only the last news of each object is kept, so
+    /// that what waits takes no more memory than there are objects.
     pub fn change(&self, change: Change) -> Result<(), Stopped> {
-        let mut waiting = self.news.waiting();
+        let mut waiting = self.mailbox.waiting();
         // Told under the lock, so that whatever is sent after this comes after the news.
         if waiting.is_empty() {
             self.send(Input::News)?;
@@ -100,7 +100,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Passes on what the kernel says was changed; what was not wanted so is repaired.
+    /// Passes on what the kernel says was changed; whatever is not as wanted is repaired.
     pub fn kernel_changed(&self, changed: Changed) -> Result<(), Stopped> {
         self.send(Input::KernelChanged(changed))
     }
@@ -115,8 +115,8 @@ impl Handle {
         self.ask(Input::Resync)
     }
 
-    /// Reads the kernel's whole state, and returns what differs from the desired one, as what would be done about it.
-    /// Blocks meanwhile, and keeps the writer from its work for as long as the reading takes.
+    /// Reads the kernel's whole state, and returns what differs from the desired one, as what would be done
+    /// about it. Blocks meanwhile, and keeps the writer from its work for as long as the reading takes.
     pub fn compare(&self) -> Result<Plan, Unanswered> {
         self.ask(Input::Compare)?
     }
@@ -136,7 +136,8 @@ impl Handle {
         self.ask(Input::InUse)
     }
 
-    /// The virtual servers that are wanted, and whose they are, in no particular order. Blocks while a sync is running.
+    /// The virtual servers that are wanted, and whose they are, in no particular order. Blocks while a sync
+    /// is running.
     pub fn holders(&self) -> Result<Vec<Holder>, Stopped> {
         self.ask(Input::Holders)
     }

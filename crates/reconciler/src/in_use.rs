@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use netfilter::Element;
 use service::{AddressKind, State};
 
-/// What Services use of the node itself: what the node must be fit for.
+/// What Services use of the node itself, so that the node must be fit for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InUse {
     /// The NodePorts that are served.
@@ -15,9 +15,11 @@ pub struct InUse {
 }
 
 impl InUse {
+    /// Gathers what is used in the desired state.
     pub(crate) fn of(state: &State) -> Self {
         let at_node_ports = state.virtual_servers().filter(|server| server.kind == AddressKind::NodePort);
-        // Each such pod can be its own client.
+        // There is a hairpin element for each pod of this node that is a real server: it can be its own
+        // client.
         let local_endpoint = |element| match element {
             Element::Hairpin(flow) => Some(flow.pod.ip),
             _ => None,

@@ -1,17 +1,18 @@
-//! What the log says of syncs.
+//! The lines of the log about syncs.
 
 use std::collections::HashSet;
 
 use tracing::{debug, info, warn};
 use watcher::Operation;
 
-use crate::{Report, Trigger, apply::Outcome};
+use crate::{Report, Trigger, outcome::Outcome};
 
-/// What to look at then: the addresses of this node, `--nodeport-addresses`, `--bind-address`, the Node.
+/// The problem that no NodePort is served. Its cause is in the addresses of this node,
+/// `--nodeport-addresses`, `--bind-address` or the Node.
 pub(crate) const NO_NODE_PORTS: &str =
     "no NodePort is served: this node has no address, or none that --nodeport-addresses selects";
 
-/// Remembers which failures were told, so that one that stays is told once and not at every retry.
+/// Remembers which failures were logged, so that one that stays is logged once and not at every retry.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     told: HashSet<Operation>,
@@ -19,7 +20,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Takes note of a sync.
+    /// Logs a sync.
     pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome) {
         self.failures(outcome);
         for (operation, connections) in &outcome.cut_off {
@@ -37,7 +38,7 @@ impl Journal {
         }
     }
 
-    /// Tells that no NodePort is served, and that some are again.
+    /// Logs when no NodePort is served any more, and when some are served again.
     pub(crate) fn node_ports(&mut self, nowhere: bool) {
         match (self.no_node_ports, nowhere) {
             (false, true) => warn!("{NO_NODE_PORTS}"),

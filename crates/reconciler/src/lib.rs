@@ -1,4 +1,4 @@
-//! When to sync, in what order, with which retry.
+//! The reconciler decides when to sync, in what order and with which retry.
 //!
 //! One thread writes to the kernel. It takes in news through a [`Handle`], keeps the desired state
 //! and an image of the kernel, and whenever the schedule says so compares the two and carries out
@@ -10,25 +10,25 @@
 //! Two things take more than one sync: real servers that drain are looked at, each at its own time, until
 //! their last connection has ended; and schedulers are changed a few at a time.
 //!
-//! What is not the writer's own work is left in [`Outlets`]: notices for the owners of Services, and UDP flows
-//! that conntrack is to forget. [`Observer`]s hear of each sync.
+//! The writer leaves work for others in [`Outlets`]: notices for the owners of Services, and UDP flows that
+//! conntrack is to forget. [`Observer`]s hear of each sync.
 
-mod about;
 mod apply;
 mod closed;
-mod complaints;
-mod conflicts;
 mod draining;
+mod halves;
 mod handle;
 mod holder;
 mod in_use;
 mod journal;
+mod key;
 mod notice;
 mod observer;
+mod outcome;
 mod outlets;
 mod owners;
+mod problems;
 mod reconcile;
-mod refusals;
 mod repairs;
 mod report;
 mod rotation;
@@ -38,6 +38,7 @@ mod schedulers;
 mod stale_flows;
 mod standing;
 mod tally;
+mod told;
 mod waiting;
 mod writer;
 

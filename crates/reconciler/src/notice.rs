@@ -1,19 +1,19 @@
-//! What the owner of a Service should hear of.
+//! Notices: what the owner of a Service should hear of.
 
 use service::ObjectName;
 
 /// Something about one Service that its owner can do something about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The Service.
+    /// The Service that it is about.
     pub service: ObjectName,
-    /// What kind of thing it is.
+    /// The kind of thing that happened.
     pub reason: Reason,
     /// One sentence for a person.
     pub text: String,
 }
 
-/// What a notice is about.
+/// The kind of thing that a notice is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// An address and port of the Service belongs to another one, which is served there instead.

@@ -1,4 +1,4 @@
-//! What health checks and metrics are made of.
+//! Observers hear what the writer thread does: health checks and metrics are made of it.
 
 use std::{fmt, time::SystemTime};
 
@@ -8,28 +8,30 @@ use crate::{Report, Tally};
 
 /// Hears what the writer thread does. The thread calls it in the middle of its work: it must not block.
 pub trait Observer: Send {
-    /// News from the API server or the directory was taken in.
+    /// Called when news from the API server or the directory was taken in.
     fn heard(&mut self, news: News);
 
-    /// A sync has ended.
+    /// Called when a sync has ended.
     fn synced(&mut self, sync: &Observation<'_>);
 }
 
-/// News that was taken in.
+/// News that was taken in, without the objects themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct News {
-    /// Of what.
+    /// The kind of objects that the news is of.
     pub subject: Subject,
-    /// Of how many objects. A list is one piece of news, but the first one comes in parts, and its end is of none.
+    /// The number of objects. A list is one piece of news; but the first list comes in parts, and its end has
+    /// no objects.
     pub objects: usize,
-    /// How many pieces the source told, of which only the last counts: what waits for a sync is put together.
+    /// How many pieces the source told, of which only the last counts: several of one object that wait are
+    /// put together.
     pub pieces: usize,
-    /// Whether both lists are here and the news changes what is wanted, or completes them: the next sync has to act on
-    /// it.
+    /// Whether the next sync has to act on it: both lists are here, and the news changes what is wanted or
+    /// completes the lists.
     pub waits: bool,
 }
 
-/// What news is of.
+/// The kind of objects that news is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Services.
@@ -41,7 +43,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// What a change is of, and how many objects it has.
+    /// The kind of objects in a change, and their number.
     pub(crate) fn of(change: &Change) -> (Self, usize) {
         match change {
             Change::ReplaceServices(services) | Change::ListServices(services) => {
@@ -62,20 +64,21 @@ impl Subject {
     }
 }
 
-/// A sync that has ended.
+/// A sync that has ended, for observers.
 #[derive(Clone, Copy)]
 pub struct Observation<'a> {
     /// What it did.
     pub report: &'a Report,
     /// The same in numbers.
     pub tally: &'a Tally,
-    /// Whether the kernel could be read, and has kube-ipvs0 and our tables: otherwise nothing was done, or nothing of
-    /// it is of use. Single operations may have been refused all the same.
+    /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing was done, or
+    /// nothing that is of use. Even of a complete sync, single operations may have been refused.
     pub complete: bool,
-    /// What was wanted.
+    /// The desired state.
     pub state: &'a State,
-    /// Of the EndpointSlices that changed something since the last complete sync, those in a list left out:
-    /// [`EndpointSlice::triggered_at`](service::EndpointSlice::triggered_at). Empty unless the sync is complete.
+    /// [`EndpointSlice::triggered_at`](service::EndpointSlice::triggered_at) of the EndpointSlices that
+    /// changed something since the last complete sync, without those that came in a list. Empty unless the
+    /// sync is complete.
     pub triggered_at: &'a [SystemTime],
 }
 

@@ -1,4 +1,4 @@
-//! What the writer thread passes on.
+//! Where the writer thread leaves what is for others.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -6,22 +6,22 @@ use netfilter::conntrack::StaleFlow;
 
 use crate::{Notices, Observer};
 
-/// Takes UDP flows that are to be deleted from conntrack, once a sync has ended. The writer thread calls it:
-/// it must not block.
+/// Takes the UDP flows that are to be deleted from conntrack after a sync. The writer thread calls it: it
+/// must not block.
 pub type StaleFlowOutlet = Box<dyn Fn(BTreeSet<StaleFlow>) + Send>;
 
-/// Where the writer thread leaves what is for others.
+/// The receivers of what the writer thread leaves for others.
 pub struct Outlets {
-    /// For the owners of Services.
+    /// Takes the notices for the owners of Services.
     pub notices: Notices,
-    /// For whoever tidies conntrack up.
+    /// Takes the flows that conntrack is to forget.
     pub stale_flows: StaleFlowOutlet,
-    /// For health checks and metrics; each is called in this order.
+    /// The observers, such as health checks and metrics, in the order in which they are called.
     pub observers: Vec<Box<dyn Observer>>,
 }
 
 impl Outlets {
-    /// Nobody listens.
+    /// Outlets to which nobody listens.
     pub fn closed() -> Self {
         Self { notices: Box::new(drop), stale_flows: Box::new(drop), observers: Vec::new() }
     }

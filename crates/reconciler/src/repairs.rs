@@ -1,4 +1,5 @@
-//! What something else had changed: operations about nothing that is known to have changed.
+//! Repairs: operations on keys that are not known to have changed, so that something else must have changed
+//! them.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -8,39 +9,43 @@ use std::{
 use service::Touched;
 use watcher::{Operation, Plan};
 
-use crate::{Repaired, Report, about::is_about};
+use crate::{Repaired, Report, key::Key};
 
-/// What of it is as it should be again.
+/// The repairs of one sync.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
-    /// The first ones, in words.
+    /// The first repairs, in words.
     pub(crate) first: Vec<String>,
     pub(crate) counts: BTreeMap<Repaired, usize>,
 }
 
-/// What of it is not yet, and what is not to be taken for it.
+/// What could not be repaired yet, and our own failed work, which must not be counted as a repair.
 #[derive(Debug, Default)]
 pub(crate) struct Unrepaired {
-    /// Whether the kernel was read before: what the first reading finds is what an earlier daemon left.
+    /// Whether the kernel was read before: the first reading finds what an earlier daemon left, which is no
+    /// repair.
     adopted: bool,
-    /// What could not be put right. By the time it can, it is known to have changed: whatever fails is compared again.
+    /// Repairs that failed. By the time they succeed, their keys are known to have changed: whatever fails is
+    /// compared again.
     foreign: HashSet<Operation>,
-    /// Tables and kube-ipvs0 that we could not make: there is no key by which they would be known to be missing.
+    /// Tables and kube-ipvs0 that we could not make. No key stands for them by which they would be known to
+    /// be missing.
     foundations: HashSet<Operation>,
 }
 
 impl Unrepaired {
-    /// The kernel was read: what is found from now on was changed since.
+    /// Takes in that the kernel was read: what is found from now on was changed since.
     pub(crate) fn adopted(&mut self) {
         self.adopted = true;
     }
 
-    /// Whether it was.
+    /// Whether the kernel was read before.
     pub(crate) fn has_adopted(&self) -> bool {
         self.adopted
     }
 
-    /// Takes in what came of a plan, but for what failed all of it: what it repaired.
+    /// Splits the plan's operations into repairs, which are returned, and repairs that failed, which are
+    /// remembered.
     pub(crate) fn settle(
         &mut self,
         plan: &Plan,
@@ -50,9 +55,13 @@ impl Unrepaired {
         let failed: HashSet<_> = failures.iter().map(|(operation, _)| operation).collect();
         let (foreign, foundations) = (mem::take(&mut self.foreign), mem::take(&mut self.foundations));
         let mut repairs = Repairs::default();
+        // At the start there is nothing to repair, and the plan is the largest of all.
+        if !self.adopted && foreign.is_empty() && failures.is_empty() {
+            return repairs;
+        }
         for operation in plan.operations() {
-            let unexpected =
-                self.adopted && !is_about(&operation, touched) && !foundations.contains(&operation);
+            let is_touched = Key::of(&operation).is_some_and(|key| key.is_in(touched));
+            let unexpected = self.adopted && !is_touched && !foundations.contains(&operation);
             let is_repair = unexpected || foreign.contains(&operation);
             match (is_repair, failed.contains(&operation)) {
                 (true, false) => repairs.add(&operation),

@@ -1,4 +1,4 @@
-//! What a sync did, and how things stand.
+//! Reports: what a sync did, and how things stand.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use service::ObjectName;
 use watcher::{OperationKind, seconds};
 
-use crate::{Standing, apply::Outcome};
+use crate::{Standing, outcome::Outcome};
 
 /// Why a sync ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {
-    /// The first, once both lists had arrived.
+    /// Both lists had arrived: the first sync.
     Start,
     /// The API server or the directory told of a change.
     Change,
@@ -40,13 +40,14 @@ pub enum Trigger {
 pub struct Report {
     /// Why it ran.
     pub trigger: Trigger,
-    /// Whether it looked at the whole kernel: read it, or made sure that it is as it was known to be.
+    /// Whether it looked at the whole kernel, by reading it or by making sure that it is as it was known to
+    /// be.
     pub full: bool,
     /// How many operations the kernel carried out.
     pub done: usize,
-    /// The same by what they did.
+    /// How many operations of each kind the kernel carried out.
     pub done_by_kind: BTreeMap<OperationKind, usize>,
-    /// The first of them, one line each; at most [`Report::MOST_DONE`] of them.
+    /// The first operations that were carried out, one line each; at most [`Report::MOST_DONE`] of them.
     pub first_done: Vec<String>,
     /// The first operations that repaired what something else had changed, one line each; at most
     /// [`Report::MOST_REPAIRS`] of them.
@@ -62,19 +63,20 @@ pub struct Report {
 }
 
 impl Trigger {
-    /// Whether the kernel's whole state is read anew for it. For the period the image that was kept since is
-    /// compared with the kernel; the other reasons trust it.
+    /// Whether the kernel's whole state is read anew for it. For the period the image is compared with the
+    /// kernel; the other reasons trust the image.
     pub(crate) fn reads_everything(self) -> bool {
         matches!(self, Self::Start | Self::Forced)
     }
 
-    /// Whether the kernel told by itself that there was something to look at.
+    /// Whether the kernel told of a change by itself.
     pub(crate) fn is_told_by_kernel(self) -> bool {
         matches!(self, Self::KernelEvent | Self::TablesChanged | Self::NodeAddresses)
     }
 }
 
 impl Report {
+    /// Reports a sync.
     pub(crate) fn new(
         trigger: Trigger,
         full: bool,
@@ -96,12 +98,12 @@ impl Report {
         }
     }
 
-    /// Whether the kernel told of something that was as wanted: an echo of our own doing, or a lease renewed.
+    /// Whether the kernel told of something that was as wanted: an echo of our own work, or a renewed lease.
     pub fn is_no_news(&self) -> bool {
         self.trigger.is_told_by_kernel() && !self.full && self.done == 0 && self.failed == 0
     }
 
-    /// Of a sync that read, did and repaired nothing.
+    /// The report of a sync that read, did and repaired nothing.
     pub fn of_nothing(trigger: Trigger) -> Self {
         Self {
             trigger,
@@ -125,7 +127,7 @@ impl Report {
         }
     }
 
-    /// The first thing that was repaired.
+    /// The first repair, if there was one.
     pub fn first_repair(&self) -> Option<&str> {
         self.repairs.first().map(String::as_str)
     }
@@ -140,41 +142,42 @@ impl Report {
     pub const MOST_REPAIRS: usize = 20;
 }
 
-/// How things stand; by default before anything is wanted or known.
+/// How things stand. The default is the status before anything is wanted or known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Whether [`Status::standing`] is [`Standing::Synced`].
     pub synced: bool,
     /// Whether what is wanted is programmed, and if not, why.
     pub standing: Standing,
-    /// For how long it has stood so, as far as the kernel has been looked at: in JSON, seconds. A change that is served at
-    /// once does not end the time in which it is synced, and a repair does.
+    /// For how long the standing has been the same, as far as the kernel has been looked at; in JSON,
+    /// seconds. A change that is served at once does not begin that time anew, and a repair does.
     #[serde(with = "seconds")]
     pub standing_for: Duration,
-    /// Virtual servers wanted.
+    /// How many virtual servers are wanted.
     pub virtual_servers: usize,
-    /// Real servers wanted.
+    /// How many real servers are wanted.
     pub real_servers: usize,
-    /// VIPs wanted local to this node.
+    /// How many VIPs are wanted on this node.
     pub vips: usize,
-    /// Real servers that get no new connections and are removed when their last one ends.
+    /// How many real servers drain: they get no new connections, and are removed when their last one ends.
     pub draining: usize,
-    /// For how long the first of them has been draining, as far as is known: a restart forgets it. 0 if none
-    /// is. In JSON, seconds.
+    /// For how long the first of these has been draining, as far as is known: a restart forgets it. 0 without
+    /// any; in JSON, seconds.
     #[serde(with = "seconds")]
     pub longest_drain: Duration,
-    /// Those that have been draining longest, first; at most [`Status::MOST_DRAINS`] of them.
+    /// The real servers that have been draining longest, longest first; at most [`Status::MOST_DRAINS`] of
+    /// them.
     pub drains: Vec<Drain>,
-    /// Virtual servers that keep their scheduler for now: each sync changes a few.
+    /// How many virtual servers keep their scheduler for now: each sync changes a few.
     pub scheduler_changes: usize,
-    /// What is wrong with the Services and EndpointSlices, one line each; at most
-    /// [`Status::MOST_PROBLEMS`] of them. What is not wrong about them is served all the same.
+    /// The problems of Services and EndpointSlices, one line each; at most [`Status::MOST_PROBLEMS`] of them.
+    /// The rest of these objects is served all the same.
     pub problems: Vec<String>,
     /// The last sync, if there was one.
     pub last_sync: Option<LastSync>,
     /// The last sync that changed something.
     pub last_change: Option<LastSync>,
-    /// The last sync that looked at the whole kernel: what something else changed since is not known.
+    /// The last sync that looked at the whole kernel. What something else has changed since is not known.
     pub last_full_sync: Option<LastSync>,
 }
 
@@ -186,10 +189,10 @@ impl Status {
     pub const MOST_PROBLEMS: usize = 20;
 }
 
-/// A sync that has ended.
+/// A sync that has ended, and how long ago.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastSync {
-    /// What it did.
+    /// What the sync did.
     pub report: Report,
     /// How long ago it ended; in JSON, seconds.
     #[serde(with = "seconds")]
@@ -199,7 +202,7 @@ pub struct LastSync {
 /// A real server that gets no new connections and is removed when its last one ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
-    /// The Service that has the address, if one still has.
+    /// The Service that has the virtual server's address, if one still has it.
     pub service: Option<ObjectName>,
     /// The virtual server.
     pub virtual_server: ServiceAddress,

@@ -1,15 +1,17 @@
-//! Not every node begins with the same real server.
+//! The order of real servers differs from node to node, so that not every node begins with the same one.
 
 use std::fmt::{self, Write};
 
 use ipvs::{Command, Id};
 use watcher::{Batch, Plan};
 
-/// Rotates the real servers that a plan adds to each virtual server, by the name of this node and the virtual server.
+/// Rotates the real servers that a plan adds to each virtual server, by the name of this node and the virtual
+/// server.
 ///
-/// Round robin, and whatever has to choose among equals, begins with the first in the kernel's list: with the same
-/// order on all nodes, the first connections of all of them would go to one endpoint. Mostly a Service is there first and
-/// its endpoints come later, so whatever is added together is rotated; what is there stays in its order.
+/// Round robin, and whatever has to choose among equals, begins with the first real server in the kernel's
+/// list. With the same order on all nodes, the first connections of all of them would go to one endpoint.
+/// Mostly a Service exists before its endpoints, so whatever is added together is rotated; real servers that
+/// exist stay in their order.
 pub(crate) fn rotate(plan: &mut Plan, node_name: &str) {
     let commands = plan.batches.iter_mut().filter_map(|batch| match batch {
         Batch::Ipvs(commands) => Some(commands),
@@ -31,10 +33,11 @@ fn same_virtual_server(before: &Command, command: &Command) -> bool {
     }
 }
 
-/// The same in every release: a node that is upgraded goes on as before.
+/// How far a node rotates the real servers of a virtual server. It is the same in every release, so that a
+/// node that is upgraded goes on as before.
 fn turn(node_name: &str, id: Id) -> u64 {
     let mut hash = Fnv::default();
-    // It takes all that is written to it.
+    // The hash takes all that is written to it.
     let _ = write!(hash, "{node_name} {id}");
     hash.0
 }

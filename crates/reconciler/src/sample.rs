@@ -5,31 +5,34 @@ use std::hash::BuildHasher as _;
 use ipvs::ServiceAddress;
 use rustc_hash::FxBuildHasher;
 
-/// In so many looks at everything each virtual server has its turn once: in an hour, with the default period of
-/// 30 seconds. What is not found sooner are scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet
-/// scheduling for IPv6, and a real server that is bypassed and not masqueraded: nobody changes these but on purpose. Of
-/// real servers some of it is not seen at the start either, and then told as a repair. The turns cost a small part of what the look costs anyway, while all at once would
-/// hold up the writer.
+/// How many looks at everything it takes until each virtual server has had its turn: an hour, with the
+/// default period of 30 seconds.
+///
+/// Only a turn finds changed scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet
+/// scheduling for IPv6, and a real server that is bypassed and not masqueraded: nobody changes these but on
+/// purpose. Some of it is not seen of real servers at the start either, and is then told as a repair. The
+/// turns cost a small part of what the look costs anyway, while all at once would hold up the writer.
 const TURNS: u64 = 120;
 
-/// The virtual servers whose turn it is. Nothing is remembered of any of them, so that they come and go as they like.
+/// The virtual servers whose turn it is. None of them is remembered, so that they come and go as they like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     turn: u64,
 }
 
 impl Sample {
-    /// The next ones.
+    /// Goes on to the next turn.
     pub(crate) fn next(&mut self) -> Self {
         self.turn = (self.turn + 1) % TURNS;
         *self
     }
 
-    /// Whether all have had their turn.
+    /// Whether all have had their turn, and the turns begin again.
     pub(crate) fn begins_anew(self) -> bool {
         self.turn == 0
     }
 
+    /// Whether it is this virtual server's turn.
     pub(crate) fn contains(self, of: &ServiceAddress) -> bool {
         FxBuildHasher.hash_one(of) % TURNS == self.turn
     }

@@ -1,4 +1,4 @@
-//! When to sync. Knows no clock: every method is told the time.
+//! When to sync. Nothing here reads a clock: every method is told the time.
 
 use std::time::{Duration, Instant};
 
@@ -7,25 +7,25 @@ use crate::Trigger;
 /// The first wait after a failed sync; it doubles up to the sync period.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// What somebody else took away is missed at once, so its repair waits for no more than this after the last
-/// sync. But for no less either, whatever `minSyncPeriod` says, which often is 0: two programs that undo each
-/// other's work shall not do so in a tight loop.
+/// How long a repair waits after the last sync, whatever `minSyncPeriod` says. No longer, since what somebody
+/// else took away is missed at once; and no less, since two programs that undo each other's work must not do
+/// so in a tight loop.
 const REPAIR_PAUSE: Duration = Duration::from_millis(200);
 
-/// A pause between two syncs that change schedulers: packets that found none come again, and other news
-/// is served.
+/// The pause between two syncs that change schedulers. Meanwhile packets that found no scheduler come again,
+/// and other news is served.
 const PAUSE_TO_CONTINUE: Duration = Duration::from_millis(100);
 
-/// When things are done.
+/// The times that decide when to sync, and how long a real server may drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Without any other cause the kernel is read and repaired this often (`syncPeriod`).
+    /// How often the kernel is looked at and repaired without any other cause (`syncPeriod`).
     pub sync_period: Duration,
-    /// At least this much time lies between the end of one sync and the start of the next
-    /// (`minSyncPeriod`). The first change after a quiet time is not delayed.
+    /// The least time between the end of one sync and the start of the next (`minSyncPeriod`). The first
+    /// change after a quiet time is not delayed.
     pub min_sync_period: Duration,
     /// How long a TCP real server that is no longer wanted may keep its connections; then it is removed and
-    /// they are cut off. `None`: until the last one has ended, however long that takes.
+    /// they are cut off. `None`: until the last connection has ended, however long that takes.
     pub drain_timeout: Option<Duration>,
 }
 
@@ -34,7 +34,7 @@ pub struct Timing {
 pub(crate) enum Read {
     /// Everything.
     Everything,
-    /// What its reason asked for.
+    /// The part that its trigger asked for.
     Part,
     /// Nothing: the kernel could not be read.
     Nothing,
@@ -43,20 +43,20 @@ pub(crate) enum Read {
 /// How a sync ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// How much of the kernel it read.
+    /// How much of the kernel it looked at.
     pub(crate) read: Read,
-    /// It left something undone.
+    /// Whether it left something undone.
     pub(crate) failed: bool,
-    /// It put something off that is to be done soon.
+    /// Whether it put something off that is to be done soon.
     pub(crate) unfinished: bool,
     /// When real servers that drain are to be looked at.
     pub(crate) drain: Option<Instant>,
 }
 
-/// Collects reasons to sync and says when the next one is due.
+/// Collects reasons to sync and says when the next sync is due.
 ///
-/// Reasons that come while one waits are served by the same sync. A forced sync does not wait at all,
-/// a repair hardly.
+/// Reasons that come while another one waits are served by the same sync. A forced sync does not wait at all,
+/// and a repair hardly.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     timing: Timing,
@@ -91,7 +91,7 @@ impl Schedule {
         });
     }
 
-    /// A sync has ended.
+    /// Takes in that a sync has ended.
     pub(crate) fn ended(&mut self, now: Instant, sync: Ended) {
         self.wanted = None;
         self.last_end = Some(now);
@@ -104,7 +104,7 @@ impl Schedule {
         self.drain = sync.drain;
     }
 
-    /// When the next sync is due, and why; a time that has passed means now. Before the first sync,
+    /// Returns when the next sync is due, and why; a time that has passed means now. Before the first sync,
     /// whatever is asked for is due at once.
     pub(crate) fn next(&self, now: Instant) -> Option<(Instant, Trigger)> {
         let Some(last_end) = self.last_end else {
@@ -134,7 +134,7 @@ impl Schedule {
             Some((due, _)) => {
                 Some((due.min(period).max(last_end + self.timing.min_sync_period), Trigger::Period))
             }
-            None => Some((period, Trigger::Period)),
+            None => Some((period.max(last_end + self.timing.min_sync_period), Trigger::Period)),
         }
     }
 
@@ -144,7 +144,7 @@ impl Schedule {
     }
 }
 
-/// A sync for a more thorough reason does all that one for a less thorough reason would.
+/// How much a sync for this reason does: all that one for a less thorough reason would.
 fn thoroughness(trigger: Trigger) -> u8 {
     match trigger {
         Trigger::Drain | Trigger::Continue => 0,
@@ -158,6 +158,8 @@ fn thoroughness(trigger: Trigger) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, option, prelude::*, sample::select};
+
     use super::*;
 
     const TIMING: Timing = Timing {
@@ -287,5 +289,72 @@ mod tests {
         assert_eq!(schedule.next(end), Some((end + PAUSE_TO_CONTINUE, Trigger::Continue)));
         schedule.want(Trigger::Change);
         assert_eq!(schedule.next(end), Some((end, Trigger::Change)));
+    }
+
+    fn any_time(most: u64) -> impl Strategy<Value = Duration> {
+        (0..most).prop_map(Duration::from_millis)
+    }
+
+    fn any_timing() -> impl Strategy<Value = Timing> {
+        // The configuration refuses a least time above the period.
+        (any_time(5_000), any_time(60_000)).prop_map(|(min_sync_period, more)| Timing {
+            sync_period: min_sync_period + more,
+            min_sync_period,
+            drain_timeout: None,
+        })
+    }
+
+    fn any_trigger() -> impl Strategy<Value = Trigger> {
+        select(vec![
+            Trigger::Change,
+            Trigger::KernelEvent,
+            Trigger::TablesChanged,
+            Trigger::NodeAddresses,
+            Trigger::Forced,
+        ])
+    }
+
+    /// The end of a sync at this time after the begin.
+    fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, Ended)> {
+        let read = select(vec![Read::Everything, Read::Part, Read::Nothing]);
+        (any_time(90_000), read, any::<(bool, bool)>(), option::of(any_time(120_000))).prop_map(
+            move |(at, read, (failed, unfinished), drain)| {
+                let failed = failed || read == Read::Nothing;
+                (begin + at, Ended { read, failed, unfinished, drain: drain.map(|drain| begin + drain) })
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_the_next_sync_is_neither_after_the_period_nor_too_soon_after_the_last(
+            (timing, mut ends, wanted, later) in (
+                any_timing(),
+                vec(any_end(Instant::now()), 1..6),
+                vec(any_trigger(), 0..3),
+                any_time(90_000),
+            ),
+        ) {
+            ends.sort_by_key(|(at, _)| *at);
+            let mut schedule = Schedule::new(timing);
+            for (at, end) in &ends {
+                schedule.ended(*at, *end);
+            }
+            for trigger in wanted {
+                schedule.want(trigger);
+            }
+
+            let (last_end, last) = *ends.last().unwrap();
+            let (due, trigger) = schedule.next(last_end + later).unwrap();
+            let full = ends.iter().rev().find(|(_, end)| end.read == Read::Everything);
+            // A kernel that could not be read is read again after a pause.
+            let begin = full.filter(|_| last.read != Read::Nothing).map_or(last_end, |(at, _)| *at);
+            let soonest = last_end + timing.min_sync_period;
+            let latest = soonest.max(begin + timing.sync_period);
+            prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);
+            if trigger != Trigger::Forced && !trigger.is_told_by_kernel() {
+                prop_assert!(due >= soonest, "{:?} too soon, {trigger:?}", soonest - due);
+            }
+        }
     }
 }

@@ -2,42 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipvs::{Command, Id, Ipvs, PROBED, Scheduler, ServiceAddress, try_scheduler};
+use ipvs::{Command, Ipvs, PROBED, Scheduler, ServiceAddress, try_scheduler};
 use netlink::Errno;
 use service::{Absence, Change};
 use tracing::warn;
 use watcher::{Observed, Plan, one_line};
 
-/// How many schedulers one sync changes at most. For each, the kernel waits until no packet can be using
-/// the old one (`synchronize_rcu` in `ip_vs_edit_service`, net/netfilter/ipvs/ip_vs_ctl.c): 22 ms on Linux 6.1
-/// with two CPUs. Meanwhile this thread waits, and the virtual server takes no new connections. So other
-/// news waits for less than a second.
+/// How many schedulers one sync changes at most, so that other news waits for less than a second. For each,
+/// the kernel waits until no packet can be using the old one (`synchronize_rcu` in `ip_vs_edit_service`,
+/// net/netfilter/ipvs/ip_vs_ctl.c): 22 ms on Linux 6.1 with two CPUs. Meanwhile this thread waits, and the
+/// virtual server takes no new connections.
 pub(crate) const AT_ONCE: usize = 32;
 
-/// What is known of the schedulers that Services ask for themselves.
+/// The schedulers that Services ask for themselves, as far as they were tried.
 #[derive(Default)]
 pub(crate) struct Known {
     there: BTreeSet<Scheduler>,
     missing: BTreeMap<Scheduler, Absence>,
 }
 
-/// What came of looking for schedulers.
+/// The result of looking for schedulers.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Look {
-    /// One of them cannot be used, of which that was not known.
+    /// Whether one of them cannot be used and that was not known before.
     pub(crate) news: bool,
-    /// An attempt went wrong: its virtual server may be there still.
+    /// Whether an attempt went wrong, so that its virtual server may still be there.
     pub(crate) doubtful: bool,
 }
 
 impl Known {
-    /// Which of them cannot be used, as the desired state is told.
+    /// The change that tells the desired state which schedulers cannot be used.
     pub(crate) fn news(&self) -> Change {
         Change::MissingSchedulers(self.missing.clone())
     }
 
-    /// Tries those that a plan asks for and of which nothing is known, each once: a Service must not be without virtual
-    /// servers because of a scheduler. The `usual` one was tried at the start.
+    /// Tries the schedulers that a plan asks for and of which nothing is known, each once: a Service must not
+    /// be without virtual servers because of a scheduler. The `usual` one was tried at the start.
     pub(crate) fn look_for_those_of(
         &mut self,
         plan: &Plan,
@@ -82,7 +82,7 @@ impl Known {
                 );
                 look.news |= self.cannot_be_used(scheduler, Absence::Lacking);
             }
-            // Whatever this is about, the virtual servers themselves will show it.
+            // Whatever the cause is, the virtual servers themselves will show it.
             Ok(Some(refusal)) => {
                 warn!("{scheduler} could not be tried: {}", refusal.cause());
                 look.doubtful = true;
@@ -94,21 +94,21 @@ impl Known {
         }
     }
 
-    /// Takes in which schedulers the kernel refused in a plan: it had them once, or they could not be tried. Whether
-    /// that is news.
+    /// Takes in which schedulers the kernel refused in a plan, and says whether that is news. It had them
+    /// once, or they could not be tried.
     pub(crate) fn refused(&mut self, refused: &BTreeSet<Scheduler>, usual: Scheduler) -> bool {
         let others = refused.iter().filter(|it| **it != usual);
         others.fold(false, |news, it| news | self.cannot_be_used(*it, Absence::Lacking))
     }
 
-    /// Whether that was not known.
+    /// Notes that a scheduler cannot be used, and says whether that is news.
     fn cannot_be_used(&mut self, scheduler: Scheduler, why: Absence) -> bool {
         self.there.remove(&scheduler);
         self.missing.insert(scheduler, why).is_none()
     }
 }
 
-/// The scheduler that a virtual server gets.
+/// The scheduler that a command gives to a virtual server.
 pub(crate) fn scheduler(command: &Command) -> Option<Scheduler> {
     match command {
         Command::AddVirtualServer(server) | Command::EditVirtualServer(server) => Some(server.scheduler),
@@ -119,8 +119,8 @@ pub(crate) fn scheduler(command: &Command) -> Option<Scheduler> {
 /// Leaves at most `most` changes of schedulers in the plan, and returns the virtual servers whose change has
 /// to wait: they keep their scheduler for now. Nothing else is held back.
 ///
-/// Of a scheduler that no virtual server has yet one change goes first. The kernel may lack the module, and
-/// it would ask for it again at every attempt.
+/// A scheduler that no virtual server has yet is given to one of them first. The kernel may lack the module,
+/// and would ask for it again at every attempt.
 pub(crate) fn put_off(plan: &mut Plan, image: &Observed, most: usize) -> BTreeSet<ServiceAddress> {
     let mut waiting = BTreeSet::new();
     let mut left = most;
@@ -141,14 +141,78 @@ pub(crate) fn put_off(plan: &mut Plan, image: &Observed, most: usize) -> BTreeSe
     waiting
 }
 
-/// The virtual server whose scheduler a command changes, and to which one.
+/// The virtual server whose scheduler a command changes, and the new scheduler.
 pub(crate) fn change(command: &Command, image: &Observed) -> Option<(ServiceAddress, Scheduler)> {
     let Command::EditVirtualServer(wanted) = command else { return None };
-    let Id::Address(of) = wanted.id else { return None };
+    let of = command.address()?;
     let now = image.virtual_servers.get(&of)?.config.scheduler;
     (now != wanted.scheduler).then_some((of, wanted.scheduler))
 }
 
 fn in_use(scheduler: Scheduler, image: &Observed) -> bool {
     image.virtual_servers.values().any(|server| server.config.scheduler == scheduler)
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{Protocol, RealServer, VirtualServer};
+    use proptest::{collection::vec, prelude::*, sample::select};
+    use watcher::{Operation, RealServerImages, VirtualServerImage};
+
+    use super::*;
+
+    fn server(port: u16, scheduler: Scheduler) -> VirtualServer {
+        let at = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port };
+        VirtualServer::new(at, scheduler)
+    }
+
+    fn any_scheduler() -> impl Strategy<Value = Scheduler> {
+        select(vec![Scheduler::RR, Scheduler::WRR, Scheduler::WLC])
+    }
+
+    /// Virtual servers of these schedulers, by port.
+    fn image(schedulers: &[Scheduler]) -> Observed {
+        let servers = (0..).zip(schedulers).map(|(port, scheduler)| server(port, *scheduler));
+        let image = |config| VirtualServerImage { config, real_servers: RealServerImages::default() };
+        let virtual_servers = servers.filter_map(|config| match config.id {
+            ipvs::Id::Address(at) => Some((at, image(config))),
+            ipvs::Id::Mark { .. } => None,
+        });
+        Observed { virtual_servers: virtual_servers.collect(), ..Observed::default() }
+    }
+
+    /// An edit of each virtual server, followed by a real server.
+    fn edits(schedulers: &[Scheduler]) -> Plan {
+        let commands = (0..).zip(schedulers).flat_map(|(port, scheduler)| {
+            let edited = server(port, *scheduler);
+            let real = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
+            let id = edited.id;
+            [Command::EditVirtualServer(edited), Command::AddRealServer(id, real)]
+        });
+        commands.map(Operation::from).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn at_most_so_many_schedulers_change_one_of_a_new_one_and_nothing_else_is_held_back(
+            now_and_wanted in vec((any_scheduler(), any_scheduler()), 0..12),
+            most in 0..6usize,
+        ) {
+            let (now, wanted): (Vec<_>, Vec<_>) = now_and_wanted.into_iter().unzip();
+            let (image, whole) = (image(&now), edits(&wanted));
+            let mut plan = whole.clone();
+            let waiting = put_off(&mut plan, &image, most);
+
+            let changed: Vec<_> = plan.commands().filter_map(|command| change(command, &image)).collect();
+            prop_assert!(changed.len() <= most);
+            for new in changed.iter().map(|(_, to)| *to).filter(|to| !now.contains(to)) {
+                prop_assert_eq!(changed.iter().filter(|(_, to)| *to == new).count(), 1);
+            }
+            let is_held_back = |command: &Command| {
+                change(command, &image).is_some_and(|(of, _)| waiting.contains(&of))
+            };
+            let rest: Vec<_> = whole.commands().filter(|command| !is_held_back(command)).collect();
+            prop_assert_eq!(plan.commands().collect::<Vec<_>>(), rest);
+        }
+    }
 }

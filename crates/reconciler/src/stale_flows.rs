@@ -1,22 +1,22 @@
-//! Which UDP flows conntrack may still hold to a way that the kernel was just told is another one.
+//! Which UDP flows conntrack may still send where the kernel has just been told not to send them.
 //!
-//! They follow from what was done, so that a change which concerns no UDP asks conntrack for nothing. Whether
-//! there are such flows is not known here; to ask for their deletion costs a reading of conntrack's table, and
-//! to delete the entry of a flow that is still right after all costs it nothing but a new source port where it
-//! is masqueraded: its next packet makes a new entry, to the same real server.
+//! They follow from the operations that were carried out, so that a change which concerns no UDP asks
+//! conntrack for nothing. Whether such flows exist is not known here: to delete them costs a reading of
+//! conntrack's table. To delete the entry of a flow that is still right costs that flow nothing but a new
+//! source port where it is masqueraded: its next packet makes a new entry, to the same real server.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use dummy_interface::Change::Bind;
-use ipvs::{Command, Id, Protocol, RealServerAddress, ServiceAddress};
+use ipvs::{Command, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::conntrack::StaleFlow;
 use watcher::{Observed, Operation};
 
-/// Gathers them while a plan is carried out.
+/// Gathers stale flows while a plan is carried out.
 #[derive(Debug, Default)]
 pub(crate) struct StaleFlows {
     flows: BTreeSet<StaleFlow>,
-    /// The VIPs that were bound: until then their packets went elsewhere.
+    /// The VIPs that were bound; before, their packets went elsewhere.
     bound: BTreeSet<IpAddr>,
 }
 
@@ -33,7 +33,7 @@ impl StaleFlows {
     }
 
     fn take_command(&mut self, command: &Command, before: &Observed) {
-        let Id::Address(to) = command.virtual_server() else { return };
+        let Some(to) = command.address() else { return };
         if to.protocol != Protocol::Udp {
             return;
         }
@@ -55,8 +55,8 @@ impl StaleFlows {
         self.bound.extend(other.bound);
     }
 
-    /// The flows, after the last plan. `after` is what is there now, if that is known: what was removed and came
-    /// back serves again.
+    /// Returns the stale flows, after the last plan. `after` is what the kernel has now, if that is known:
+    /// the flows of a real server that was removed and came back are not stale.
     pub(crate) fn finish(mut self, after: Option<&Observed>) -> BTreeSet<StaleFlow> {
         let Some(after) = after else { return self.flows };
         if !self.bound.is_empty() {
@@ -71,8 +71,8 @@ impl StaleFlows {
     }
 }
 
-/// The flows from before there was a virtual server, or before its VIP was bound: for them the address itself
-/// answers, and IPVS leaves them so.
+/// The flows from before the virtual server existed, or before its VIP was bound. In conntrack the address
+/// itself answers them, and IPVS leaves them so.
 fn untranslated(to: ServiceAddress) -> StaleFlow {
     StaleFlow { to, answered_by: RealServerAddress { ip: to.ip, port: to.port } }
 }

@@ -1,4 +1,5 @@
-//! Whether what is wanted is programmed, and since when. Knows no clock: every method is told the time.
+//! Whether what is wanted is programmed, and since when. Nothing here reads a clock: every method is told the
+//! time.
 
 use std::time::{Duration, Instant};
 
@@ -19,37 +20,40 @@ pub enum Standing {
     Synced,
 }
 
-/// Follows it. A change that waits for its sync does not end the time in which every sync has succeeded: where
-/// Services change all the time, that is what somebody wants to know. A repair does: until then something was not as
-/// wanted, for nobody knows how long.
+/// Follows the [`Standing`] and its age.
+///
+/// A change that waits for its sync does not end the time in which every sync has succeeded: where Services
+/// change all the time, that time is what somebody wants to know. A repair ends it: until then something was
+/// not as wanted, for nobody knows how long.
 #[derive(Debug)]
 pub(crate) struct Course {
     /// Whether the last sync left nothing undone; `None` before the first.
     succeeded: Option<bool>,
-    /// Since when that is so.
+    /// When `succeeded` became what it is.
     since: Instant,
-    /// Since when something waits.
+    /// Since when something waits for the next sync; `None` if nothing does.
     behind: Option<Instant>,
 }
 
 impl Course {
+    /// Begins before anything is known.
     pub(crate) fn begin(now: Instant) -> Self {
         Self { succeeded: None, since: now, behind: None }
     }
 
-    /// Something waits for the next sync, or nothing does.
+    /// Takes in whether anything waits for the next sync.
     pub(crate) fn waits(&mut self, anything: bool, now: Instant) {
         self.behind = anything.then(|| self.behind.unwrap_or(now));
     }
 
-    /// A sync has ended, which left nothing undone or not, and has repaired something or not.
+    /// Takes in that a sync has ended, whether it left nothing undone, and whether it repaired something.
     pub(crate) fn synced(&mut self, succeeded: bool, repaired: bool, now: Instant) {
         if self.succeeded != Some(succeeded) || succeeded && repaired {
             (self.succeeded, self.since) = (Some(succeeded), now);
         }
     }
 
-    /// How it stands, and for how long.
+    /// Returns how it stands, and for how long.
     pub(crate) fn standing(&self, now: Instant) -> (Standing, Duration) {
         let (standing, since) = match (self.succeeded, self.behind) {
             (Some(false), _) => (Standing::Failing, self.since),
@@ -65,7 +69,7 @@ impl Course {
 mod tests {
     use super::*;
 
-    /// How it stands so many seconds after the begin, and for how many.
+    /// How it stands this many seconds after the begin, and for how many.
     fn at(course: &Course, begin: Instant, seconds: u64) -> (Standing, u64) {
         let (standing, age) = course.standing(begin + Duration::from_secs(seconds));
         (standing, age.as_secs())

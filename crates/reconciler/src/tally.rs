@@ -1,16 +1,16 @@
-//! What a sync did, in numbers of a few kinds: what alerts go by. What exactly it was is in the log.
+//! What a sync did, in numbers of a few kinds: alerts go by these. The log has the details.
 
 use std::{collections::BTreeMap, time::Instant};
 
 use ipvs::Command;
 use watcher::{Operation, ReadError};
 
-/// What one sync did. What there was none of is left out.
+/// What one sync did. A kind of which there was nothing is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// What failed: readings, and operations. What is tried again and fails again counts again.
+    /// The failures of readings and operations. One that is tried again and fails again counts again.
     pub failures: BTreeMap<(Seam, Failure), usize>,
-    /// What something else had changed, and is as it should be again.
+    /// The repairs: what something else had changed is as it should be again.
     pub repairs: BTreeMap<Repaired, usize>,
     /// Graceful termination.
     pub drains: Drains,
@@ -30,13 +30,13 @@ pub enum Seam {
 /// How something failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
-    /// It could not be read: nothing was compared, and nothing done.
+    /// A part of the kernel could not be read: nothing was compared, and nothing done.
     Unread,
     /// The kernel refused an operation.
     Refused,
-    /// A whole exchange failed, and what of its operations was done is not known: everything is read anew.
+    /// A whole exchange failed, and which of its operations were done is not known: everything is read anew.
     InDoubt,
-    /// It was not tried, since something that it rests on had failed.
+    /// An operation was not tried, since something that it rests on had failed.
     PutOff,
 }
 
@@ -62,22 +62,22 @@ pub enum Repaired {
 pub struct Drains {
     /// How many began to drain.
     pub started: usize,
-    /// How many no longer do: their connections have ended, their time was over, they are wanted again, or somebody else
-    /// has removed them.
+    /// How many ceased to drain: their connections have ended, their time was over, they are wanted again, or
+    /// somebody else has removed them.
     pub ended: usize,
-    /// The connections of those whose time was over.
+    /// How many connections were cut off, since the time to drain was over.
     pub cut_off: u64,
     /// How many drain now.
     pub pending: usize,
-    /// Since when the first of these drains, as far as is known: a restart forgets it.
+    /// When the first of those began that drain now, as far as is known: a restart forgets it.
     pub oldest: Option<Instant>,
 }
 
 impl Seam {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Ipvs, Self::NfTables, Self::Links];
 
-    /// What it is called in metrics.
+    /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ipvs => "ipvs",
@@ -86,6 +86,7 @@ impl Seam {
         }
     }
 
+    /// The seam that carries out an operation.
     pub(crate) fn of(operation: &Operation) -> Self {
         match operation {
             Operation::Ipvs(_) => Self::Ipvs,
@@ -94,7 +95,8 @@ impl Seam {
         }
     }
 
-    pub(crate) fn unread(error: &ReadError) -> Self {
+    /// The seam that could not be read.
+    pub(crate) fn of_reading(error: &ReadError) -> Self {
         match error {
             ReadError::Ipvs(_) => Self::Ipvs,
             ReadError::Netfilter(_) => Self::NfTables,
@@ -104,10 +106,10 @@ impl Seam {
 }
 
 impl Failure {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Unread, Self::Refused, Self::InDoubt, Self::PutOff];
 
-    /// What it is called in metrics.
+    /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unread => "unread",
@@ -119,11 +121,11 @@ impl Failure {
 }
 
 impl Repaired {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 6] =
         [Self::Device, Self::Vip, Self::Table, Self::Element, Self::VirtualServer, Self::RealServer];
 
-    /// What it is called in metrics.
+    /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -135,7 +137,7 @@ impl Repaired {
         }
     }
 
-    /// What an operation repairs.
+    /// The kind of thing that an operation repairs.
     pub(crate) fn by(operation: &Operation) -> Self {
         use dummy_interface::Change::{Bind, EnsureDevice, Unbind};
         use netfilter::Change::{AddElement, DeleteElement, InstallTable, PrepareTable};

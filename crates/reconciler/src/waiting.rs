@@ -1,8 +1,8 @@
 //! News that waits for the writer thread, which takes none in while it syncs.
 //!
-//! Of what happens to one object meanwhile only the last counts, and a whole list stands for all that was told of its
-//! kind before it: so no more waits than there are objects, however often they change and however long the kernel takes.
-//! (But for the Node, of which little is told.)
+//! Of what happens to one object meanwhile only the last counts, and a whole list stands for all that was
+//! told of its kind before it: so no more waits than there are objects, however often they change and however
+//! long the kernel takes. (But for the Node, of which little is told.)
 
 use std::mem;
 
@@ -11,11 +11,12 @@ use service::{Change, ObjectName};
 
 use crate::Subject;
 
-/// The news, in the order in which the writer is to take it in.
+/// The news that waits, in the order in which the writer is to take it in.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     news: Vec<Piece>,
-    /// Where in `news` an object is spoken of, unless a list has come since: what follows a list must stay behind it.
+    /// Where in `news` an object is spoken of, unless a list has come since: what follows a list must stay
+    /// behind it.
     places: FxHashMap<Object, usize>,
 }
 
@@ -23,11 +24,11 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) change: Change,
-    /// Of what it is.
+    /// The kind of objects that it is of.
     pub(crate) subject: Subject,
-    /// How many objects were told of, in it and in what it replaced.
+    /// How many objects were told of, in this piece and in those that it replaced.
     pub(crate) objects: usize,
-    /// How many pieces of news that were, it and what it replaced.
+    /// How many pieces of news it stands for: itself, and those that it replaced.
     pub(crate) pieces: usize,
 }
 
@@ -38,10 +39,10 @@ enum Object {
 }
 
 impl Waiting {
-    /// Adds the latest news.
+    /// Adds the latest news. It takes the place of what was told of the same object before.
     ///
-    /// It takes the place of what was told of the same object before. That moves it ahead of news of other objects,
-    /// which makes no difference in the end: the desired state does not depend on the order.
+    /// That moves it ahead of news of other objects, which makes no difference in the end: the desired state
+    /// does not depend on the order.
     pub(crate) fn push(&mut self, change: Change) {
         let end = self.news.len();
         let place = match object(&change) {
@@ -54,8 +55,8 @@ impl Waiting {
         }
     }
 
-    /// Adds it at the end. A whole list takes the place of all that was told of its kind before; of the Node nothing
-    /// does: one that is gone, or lists no addresses, has those that it had.
+    /// Adds a piece at the end. A whole list takes the place of all that was told of its kind before. News of
+    /// the Node takes no place: a Node that is gone, or lists no addresses, keeps those that it had.
     fn push_behind(&mut self, mut piece: Piece) {
         if piece.subject != Subject::Node && object(&piece.change).is_none() {
             self.places.clear();
@@ -73,7 +74,7 @@ impl Waiting {
         self.news.is_empty()
     }
 
-    /// Takes all of it.
+    /// Takes all the news.
     pub(crate) fn take(&mut self) -> Vec<Piece> {
         self.places.clear();
         mem::take(&mut self.news)
@@ -87,7 +88,7 @@ impl Piece {
     }
 
     fn replace(&mut self, mut later: Change) {
-        // How late a change is, is said of the one that has waited longest.
+        // The delay of a change is measured from the news that has waited longest.
         if let (Change::ApplySlice(earlier), Change::ApplySlice(later)) = (&self.change, &mut later) {
             later.triggered_at = later.triggered_at.into_iter().chain(earlier.triggered_at).min();
         }
@@ -98,7 +99,7 @@ impl Piece {
     }
 }
 
-/// The one object that news is about; `None` if it is about all of a kind, or about this node.
+/// The one object that a change is about; `None` if it is about all of a kind, or about this node.
 fn object(change: &Change) -> Option<Object> {
     match change {
         Change::ApplyService(service) => Some(Object::Service(service.name.clone())),

@@ -7,8 +7,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use ipvs::Family;
-use service::{Change, Conflict, Explanation, ObjectName, State};
+use service::{Change, Explanation, ObjectName, State};
 use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
@@ -16,9 +15,10 @@ use crate::{
     Drain, Handle, Holder, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet,
     Status, Tally, Timing, Trigger, Unanswered,
     draining::Draining,
-    handle::{self, Input},
-    journal::{Journal, NO_NODE_PORTS},
+    handle::{Input, Mailbox},
+    journal::Journal,
     owners::Owners,
+    problems::problems,
     reconcile::{Reconciler, Synced},
     schedule::{Ended, Read, Schedule},
     standing::{Course, Standing},
@@ -28,7 +28,7 @@ use crate::{
 /// How many inputs are taken in before the schedule is looked at again.
 const AT_ONCE: usize = 1_000;
 
-/// How many EndpointSlices of a sync are measured, if the kernel cannot be read for long.
+/// How many EndpointSlices are measured in one sync at most, should the kernel not be readable for long.
 const MOST_TRIGGERS: usize = 10_000;
 
 /// Starts the writer thread. It ends when told to, or when every handle is gone; the kernel's state
@@ -40,14 +40,14 @@ pub fn start(
     timing: Timing,
     outlets: Outlets,
 ) -> io::Result<(Handle, JoinHandle<()>)> {
-    let (handle, inputs, news) = Handle::new();
+    let (handle, inputs, mailbox) = Handle::new();
     let writer = Writer {
-        news,
+        mailbox,
         reconciler: Reconciler::new(state, kernel, ours, Draining::new(timing.drain_timeout)),
         schedule: Schedule::new(timing),
         waiting: Vec::new(),
         comparing: Vec::new(),
-        curious: Vec::new(),
+        awaiting_in_use: Vec::new(),
         last: None,
         last_change: None,
         last_full: None,
@@ -63,15 +63,15 @@ pub fn start(
 }
 
 struct Writer {
-    news: handle::News,
+    mailbox: Mailbox,
     reconciler: Reconciler,
     schedule: Schedule,
-    /// Who asked for a forced sync and waits for its report.
+    /// Those who asked for a forced sync and wait for its report.
     waiting: Vec<Sender<Report>>,
-    /// Who asked what differs and waits for one look at everything.
+    /// Those who asked what differs and wait for one look at everything.
     comparing: Vec<Sender<Result<Plan, Unanswered>>>,
-    /// Who asked what is in use and waits for the first sync.
-    curious: Vec<Sender<InUse>>,
+    /// Those who asked what is in use and wait for the first sync.
+    awaiting_in_use: Vec<Sender<InUse>>,
     last: Option<(Report, Instant)>,
     last_change: Option<(Report, Instant)>,
     last_full: Option<(Report, Instant)>,
@@ -80,7 +80,7 @@ struct Writer {
     owners: Owners,
     stale_flows: StaleFlowOutlet,
     observers: Vec<Box<dyn Observer>>,
-    /// Of the EndpointSlices that the next sync acts on.
+    /// The trigger times of the EndpointSlices that the next sync acts on.
     triggered_at: Vec<SystemTime>,
 }
 
@@ -95,7 +95,7 @@ impl Writer {
             self.course.waits(self.reconciler.is_behind(), now);
             let next = self.schedule.next(now).filter(|_| self.is_listed());
             let received = match next {
-                // Not after more inputs: those that never end must not put it off for ever.
+                // No more inputs first: those that never end must not put the sync off for ever.
                 Some((due, trigger)) if due <= now => {
                     self.sync(trigger);
                     continue;
@@ -127,7 +127,7 @@ impl Writer {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::News => self.news.take().into_iter().for_each(|piece| self.change(piece)),
+            Input::News => self.mailbox.take().into_iter().for_each(|piece| self.change(piece)),
             Input::KernelChanged(changed) => {
                 self.reconciler.hear(&changed).into_iter().for_each(|trigger| self.schedule.want(trigger));
             }
@@ -146,7 +146,7 @@ impl Writer {
             Input::InUse(answer) if self.last.is_some() => {
                 drop(answer.send(InUse::of(self.reconciler.state())));
             }
-            Input::InUse(answer) => self.curious.push(answer),
+            Input::InUse(answer) => self.awaiting_in_use.push(answer),
             Input::Holders(answer) => drop(answer.send(Holder::all(self.reconciler.state()))),
             Input::Stop => {}
         }
@@ -193,7 +193,7 @@ impl Writer {
         for answer in self.waiting.drain(..) {
             drop(answer.send(report.clone()));
         }
-        for answer in self.curious.drain(..) {
+        for answer in self.awaiting_in_use.drain(..) {
             drop(answer.send(InUse::of(self.reconciler.state())));
         }
         let ended = (report, Instant::now());
@@ -204,7 +204,7 @@ impl Writer {
         if full {
             self.last_full = Some(ended.clone());
         }
-        // What the status says of the last sync shall be about something; but a failure that is over is news.
+        // The status is to show a last sync that did something; but that a failure is over is news.
         if !ended.0.is_no_news() || self.last.as_ref().is_none_or(|(last, _)| last.failed > 0) {
             self.last = Some(ended);
         }
@@ -217,7 +217,7 @@ impl Writer {
         self.observers.iter_mut().for_each(|observer| observer.synced(&observation));
     }
 
-    /// Answers whoever waits for it, all by one look.
+    /// Compares once, and answers all who wait for it.
     fn compare(&mut self) {
         if self.comparing.is_empty() {
             return;
@@ -238,7 +238,7 @@ impl Writer {
 
     fn status(&mut self) -> Status {
         let now = Instant::now();
-        // What was heard together with the question waits as well.
+        // News that came together with the question waits as well.
         self.course.waits(self.reconciler.is_behind(), now);
         let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
         let (standing, standing_for) = self.course.standing(now);
@@ -271,38 +271,4 @@ impl Writer {
 
 fn last_sync((report, ended): &(Report, Instant)) -> LastSync {
     LastSync { report: report.clone(), age: ended.elapsed() }
-}
-
-/// So many of the Services that wait for an address are named: all of a namespace may want the same.
-const NAMED_WAITING: usize = 3;
-
-/// What is wrong with the inputs, or with the node for these inputs. Of its addresses, only once they were read.
-fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
-    let without = Family::BOTH.into_iter().filter(|family| !ours.families.contains(family));
-    let unserved = without.filter_map(|family| {
-        let count = state.virtual_servers().filter(|server| Family::of(server.address.ip) == family).count();
-        (count > 0)
-            .then(|| format!("this node has no {family}; virtual servers that are not served: {count}"))
-    });
-    let no_node_ports = (read && state.node_ports_are_nowhere()).then(|| NO_NODE_PORTS.to_owned());
-    let conflicts = state.conflicts().map(|Conflict { address, holder, waiting }| {
-        let named: Vec<_> = waiting.iter().take(NAMED_WAITING).map(ToString::to_string).collect();
-        let more = match waiting.len().saturating_sub(NAMED_WAITING) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let named = named.join(", ");
-        format!("{address} belongs to {holder}, whose claim comes first; {named}{more} cannot have it")
-    });
-    let refused = state
-        .refused()
-        .flat_map(|(service, refused)| refused.iter().map(move |refused| format!("{service}: {refused}")));
-    let in_objects = state.problems().map(|problem| problem.to_string());
-    unserved
-        .chain(no_node_ports)
-        .chain(refused)
-        .chain(conflicts)
-        .chain(in_objects)
-        .take(Status::MOST_PROBLEMS)
-        .collect()
 }

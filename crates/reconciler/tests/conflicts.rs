@@ -1,4 +1,4 @@
-//! What the owners of Services hear whose addresses belong to others, or to nobody.
+//! Notices to the owners of Services whose addresses belong to others, or to nobody.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod common;

@@ -21,7 +21,8 @@ fn web() -> Id {
     Id::Address(at("10.96.0.10", Tcp))
 }
 
-/// A Service of two endpoints, of which one leaves with so many connections; and twenty other Services.
+/// A Service of two endpoints, of which one leaves with this many connections, and twenty other
+/// Services.
 fn leaving(kernel: &FakeKernel, timing: Timing, connections: u32) -> Running {
     let running = Running::timed(kernel, timing);
     let (mut services, mut slices) = (Vec::new(), Vec::new());

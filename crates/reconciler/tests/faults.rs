@@ -1,5 +1,5 @@
-//! Whatever call to the kernel fails, and in whatever way, the next sync makes everything as desired, and nothing that
-//! serves before and after is taken away on the way, not for a moment.
+//! Whatever call to the kernel fails, and in whatever way: the next sync makes everything as desired.
+//! Nothing that serves before and after is taken away on the way, not even for a moment.
 #![allow(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ use testkit::{
     fake_kernel::{Fault, State},
 };
 
-/// What the kernel may say, whether it makes sense for the call or not.
+/// The errors that the kernel may answer with, whether they make sense for the call or not.
 const ERRNOS: [Errno; 14] = [
     Errno::ENOBUFS,
     Errno::EINTR,
@@ -97,35 +97,36 @@ fn after() -> Inputs {
     Inputs { services, slices }
 }
 
-/// What the API server tells.
+/// The objects that the API server tells of.
 #[derive(Clone, Debug)]
 struct Inputs {
     services: Vec<Service>,
     slices: Vec<EndpointSlice>,
 }
 
-/// One set of Services is served, then another.
+/// A change: one set of Services is served, then another.
 #[derive(Clone, Debug)]
 struct Story {
     before: Inputs,
     after: Inputs,
     /// TCP real servers that have connections when the change comes.
     busy: BTreeSet<(String, String)>,
-    /// Whether another daemon hears of the change than served before it.
+    /// Whether another daemon hears of the change than the one that served before it.
     restarts: bool,
 }
 
-/// How it went.
+/// The result of a change.
 struct Ending {
-    /// What the kernel looks like.
+    /// The state of the kernel, as text.
     picture: String,
-    /// All that was written on account of the change.
+    /// All writes on account of the change.
     writes: String,
-    /// How many calls that took.
+    /// How many calls to the kernel the change took.
     calls: usize,
 }
 
-/// Syncs when it is asked to, and not between the two lists: of Services without their slices less is wanted.
+/// A reconciler that syncs when it is asked to, and not between the two lists: of Services without their
+/// slices less is wanted.
 fn when_asked(kernel: &FakeKernel) -> Running {
     Running::timed(kernel, Timing { min_sync_period: LONG, ..AT_ONCE })
 }
@@ -136,7 +137,7 @@ impl Story {
         Self { before: before(), after: after(), busy, restarts }
     }
 
-    /// Plays it on a kernel that `disturb` has been at when the change comes. The sync after the one that was
+    /// Plays the change on a kernel that `disturb` changes just before. The sync after the one that was
     /// disturbed must leave nothing undone.
     fn play(&self, disturb: impl FnOnce(&FakeKernel)) -> Ending {
         let (kernel, running) = self.beginning();
@@ -160,7 +161,7 @@ impl Story {
         Ending { picture: picture(&state), writes, calls: state.calls }
     }
 
-    /// A kernel that serves what is wanted before.
+    /// A kernel that serves the first set of Services.
     fn beginning(&self) -> (FakeKernel, Running) {
         let kernel = FakeKernel::new();
         kernel.state().links.node_addresses.insert("192.0.2.1".parse().unwrap());
@@ -177,8 +178,8 @@ impl Story {
         (kernel, running)
     }
 
-    /// What must not be written: it would take away, were it for a moment only, what is wanted before and after, and
-    /// when the Services have been told of and the slices have not.
+    /// The writes that are forbidden: each would take away, even if only for a moment, what is wanted
+    /// before the change, after it, and when the Services have been told of and the slices have not.
     fn forbidden(&self) -> BTreeSet<String> {
         let between = Inputs { services: self.after.services.clone(), slices: self.before.slices.clone() };
         let serving = [&self.before, &between, &self.after]
@@ -208,7 +209,8 @@ impl Story {
         forbidden
     }
 
-    /// Lets each call fail in this way, one in each telling, until there are no more calls. How many there were.
+    /// Plays the change once for each call, which fails in this way, and returns how many calls there
+    /// were.
     fn survives(&self, fault: Fault) -> usize {
         let undisturbed = self.play(|_| {});
         let forbidden = self.forbidden();
@@ -225,7 +227,7 @@ impl Story {
     }
 }
 
-/// What the kernel has, as text.
+/// The state of the kernel, as text.
 fn picture(state: &State) -> String {
     let elements: BTreeSet<_> = state.elements.iter().map(ToString::to_string).collect();
     let mut picture = format!("{:#?}\n{:?}\n{elements:#?}", state.virtual_servers, state.tables);

@@ -1,4 +1,4 @@
-//! What Services use of the node itself, as whoever looks at the node is told.
+//! What Services use of the node itself, as it is told to whoever looks at the node.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod common;

@@ -39,7 +39,7 @@ fn move_to(running: &Running, addresses: &[&str]) {
     running.handle.kernel_changed(Changed { node_addresses: true, ..Changed::default() }).unwrap();
 }
 
-/// Where port 30080 is served.
+/// The addresses at which port 30080 is served.
 fn node_ports(kernel: &State) -> BTreeSet<IpAddr> {
     let at = |id: &Id| match id {
         Id::Address(ServiceAddress { ip, port: 30080, .. }) => Some(*ip),

@@ -17,19 +17,19 @@ use testkit::FakeKernel;
 
 use common::{Running, Setup, service, slice};
 
-/// Passes on what it is told.
+/// An observer that passes on what it is told.
 struct Listener {
     news: Sender<News>,
     syncs: Sender<Heard>,
 }
 
-/// What of an observation can be passed on.
+/// The part of an observation that can be passed on.
 #[derive(Debug, PartialEq, Eq)]
 struct Heard {
     trigger: Trigger,
     complete: bool,
     served: usize,
-    /// Over all health checks.
+    /// The number of ready endpoints, over all health checks.
     ready: usize,
     done: usize,
     triggered_at: Vec<SystemTime>,
@@ -60,7 +60,7 @@ fn observed(kernel: &FakeKernel) -> (Running, Receiver<News>, Receiver<Heard>) {
     (Running::with(kernel, Setup { observers, ..Setup::default() }), told, ended)
 }
 
-/// A slice that was written because of something that happened then.
+/// A slice that was written because of something that happened this many seconds after 1970.
 fn slice_of(seconds: u64, addresses: &[&str]) -> EndpointSlice {
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     EndpointSlice { triggered_at: Some(then), ..slice("web", Tcp, addresses) }

@@ -1,5 +1,5 @@
-//! The periodic look at everything: whatever somebody else has changed is put right and told of, and nothing costs
-//! more than a look in short where nothing has changed.
+//! The periodic look at everything: whatever somebody else has changed is put right and told of. Where
+//! nothing has changed, it costs no more than a look in short.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -24,7 +24,7 @@ use reconciler::{Report, Standing, Timing, Trigger};
 use service::Change;
 use testkit::{FakeKernel, fake_kernel::State};
 
-/// Short, for a test to wait for.
+/// A period that is short enough for a test to wait for.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// Three Services, and the kernel as they want it.
@@ -59,7 +59,7 @@ fn repaired(running: &Running) -> Report {
     status.last_change.unwrap().report
 }
 
-/// Waits until so many periods are over.
+/// Waits until this many periods are over.
 fn periods(running: &Running, count: u32) {
     let looks = |running: &Running| running.kernel.state().surveys;
     let enough = looks(running) + count as usize + 1;

@@ -1,4 +1,4 @@
-//! What the writer thread is asked, and answers without a change.
+//! Questions that the writer thread answers without a change.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod common;

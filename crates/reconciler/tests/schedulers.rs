@@ -1,4 +1,4 @@
-//! Another scheduler for virtual servers that live.
+//! Changes of the scheduler of virtual servers that are in use.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod common;
@@ -24,7 +24,7 @@ fn with_scheduler(kernel: &FakeKernel, scheduler: Scheduler) -> Running {
     Running::with(kernel, Setup { options, ..Setup::default() })
 }
 
-/// A daemon with rr that has ended, and one with lc that has begun.
+/// A daemon with rr has ended, and one with lc has begun.
 fn changed(kernel: &FakeKernel, count: u8) -> Running {
     let (services, slices) = objects(count);
     with_scheduler(kernel, Scheduler::RR).lists(services.clone(), slices.clone());

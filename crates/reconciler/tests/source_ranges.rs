@@ -22,10 +22,10 @@ use testkit::{FakeKernel, fake_kernel::State};
 
 const BALANCED: &str = "203.0.113.1";
 
-/// Changes wait for a forced sync, so that it is the only one.
+/// Timing by which changes wait for a forced sync, so that it is the only one.
 const WAITING: Timing = Timing { min_sync_period: LONG, ..AT_ONCE };
 
-/// A Service whose load balancer's address lets these clients in. `None`: everybody.
+/// A Service whose load balancer's address lets these clients in; `None` lets everybody in.
 fn balanced(name: &str, ranges: Option<&[&str]>) -> Service {
     Service {
         load_balancer_ips: vec![BALANCED.parse().unwrap()],
@@ -43,7 +43,7 @@ fn source(first: &str, last: &str) -> Element {
     Element::AllowedSource(AllowedSource { to: restricted(), first, last })
 }
 
-/// Those of these clients that the elements let in at the load balancer's address, if it is served.
+/// The clients among these that the elements let in at the load balancer's address, if it is served.
 fn let_in<'a>(kernel: &State, clients: &[&'a str]) -> Vec<&'a str> {
     let is_restricted = kernel.elements.contains(&Element::Restricted(restricted()));
     let allowed = |client: &IpAddr| {
@@ -239,7 +239,7 @@ add element allowed-sources TCP 203.0.113.1:80 from 10.1.0.0-10.1.255.255
     );
 }
 
-/// One side of a change: what is told, and who then reaches what.
+/// One side of a change: the objects, and who then reaches which pods.
 struct Side {
     services: Vec<Service>,
     slices: Vec<EndpointSlice>,
@@ -304,7 +304,7 @@ fn whatever_call_fails_nobody_is_let_in_who_shall_not_be() {
     }
 }
 
-/// Goes from one side to the other while one call fails. Whether there was such a call.
+/// Goes from one side to the other while one call fails, and says whether there was such a call.
 fn one_call_fails(
     what: &str,
     before: &Side,

@@ -1,5 +1,5 @@
-//! Which UDP flows conntrack is told to forget after a sync. What conntrack does then is seen by
-//! `tests/kernel_udp.rs`.
+//! Which UDP flows conntrack is told to forget after a sync. `tests/kernel_udp.rs` shows what conntrack
+//! does then.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
 
 mod common;
@@ -28,7 +28,7 @@ fn flow((to, answered_by): &(&str, &str)) -> StaleFlow {
     }
 }
 
-/// Makes sure that since the last time exactly these were handed over, together.
+/// Makes sure that exactly these flows were handed over since the last time, together.
 #[track_caller]
 fn handed_over(running: &Running, flows: &[(&str, &str)]) {
     let expected =
@@ -43,7 +43,7 @@ fn serving(kernel: &FakeKernel, protocol: Protocol, endpoints: &[&str]) -> Runni
     running
 }
 
-/// The same, with what was handed over for it to come into being forgotten.
+/// A Service that is served; the flows that were handed over when it came into being are forgotten.
 fn served(kernel: &FakeKernel, protocol: Protocol, endpoints: &[&str]) -> Running {
     let running = serving(kernel, protocol, endpoints);
     running.stale_flows();

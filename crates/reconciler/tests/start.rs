@@ -20,7 +20,7 @@ fn start(kernel: &FakeKernel, endpoints: &[&str]) -> Running {
     running
 }
 
-/// What a daemon has left that served two endpoints.
+/// The kernel as left by a daemon that served two endpoints.
 fn left() -> FakeKernel {
     let kernel = FakeKernel::new();
     drop(start(&kernel, &["10.244.0.1", "10.244.0.2"]));
@@ -28,7 +28,7 @@ fn left() -> FakeKernel {
     kernel
 }
 
-/// What the next one writes that serves the same, if something was changed in between.
+/// The writes of the next daemon that serves the same, if something was changed in between.
 fn written(change: impl FnOnce(&mut State)) -> String {
     let kernel = left();
     change(&mut kernel.state());

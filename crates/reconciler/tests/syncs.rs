@@ -18,7 +18,7 @@ use dummy_interface::Changed;
 use ipvs::{
     Family, Id,
     Protocol::{Tcp, Udp},
-    RealServer, Scheduler, VirtualServer,
+    RealServer, Scheduler, ServiceAddress, VirtualServer,
 };
 use netfilter::Element;
 use netlink::Errno;
@@ -165,7 +165,7 @@ add real server TCP 10.96.0.10:80 -> 10.244.0.3:8080 weight 1
     assert_eq!(kernel.link_calls, 0, "whoever holds the lock of rtnetlink for long must not hold this up");
 }
 
-/// Slice `number` of a Service, with a hundred endpoints of its own.
+/// The slice `number` of a Service, with a hundred endpoints of its own.
 fn hundred(number: u16, change: impl FnOnce(&mut EndpointSlice)) -> EndpointSlice {
     let addresses: Vec<_> = (0..100).map(|pod| format!("10.244.{number}.{pod}")).collect();
     let mut slice = slice("large", Tcp, &addresses.iter().map(String::as_str).collect::<Vec<_>>());
@@ -228,13 +228,12 @@ fn a_restart_over_unchanged_state_writes_nothing() {
 
 #[test]
 fn an_added_and_deleted_service_is_never_programmed() {
-    let running =
-        Running::timed(&FakeKernel::new(), Timing { min_sync_period: Duration::from_millis(200), ..AT_ONCE });
+    let running = Running::timed(&FakeKernel::new(), Timing { min_sync_period: LONG, ..AT_ONCE });
     running.lists(vec![], vec![]);
     running.kernel.heal();
     running.tell(Change::ApplyService(service("brief", "10.96.0.77", Tcp)));
     running.tell(Change::DeleteService(ObjectName::new("default", "brief")));
-    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(running.handle.resync().unwrap().done, 0);
     assert_eq!(running.kernel.writes(), "");
 }
 
@@ -244,7 +243,6 @@ fn the_period_repairs_what_was_changed_by_hand() {
     let running = Running::timed(&kernel, Timing { sync_period: Duration::from_millis(50), ..AT_ONCE });
     running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
     let id = Id::Address(at("10.96.0.10", Tcp));
-    let weight = || kernel.state().virtual_servers[&id].1[&real("10.244.0.1")].config.weight;
     kernel
         .state()
         .virtual_servers
@@ -257,13 +255,10 @@ fn the_period_repairs_what_was_changed_by_hand() {
         .weight = 0;
     let foreign = VirtualServer::new(at("192.0.2.1", Tcp), Scheduler::WLC);
     kernel.state().virtual_servers.insert(foreign.id, (foreign.clone(), BTreeMap::default()));
-    for _ in 0..200 {
-        if weight() == 1 && !kernel.state().virtual_servers.contains_key(&foreign.id) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not repaired:\n{}", kernel.writes());
+    running.kernel_where(|state| {
+        let web = &state.virtual_servers[&id].1[&real("10.244.0.1")];
+        web.config.weight == 1 && !state.virtual_servers.contains_key(&foreign.id)
+    });
 }
 
 #[test]
@@ -496,13 +491,7 @@ fn a_lasting_failure_and_a_draining_endpoint_do_not_put_off_the_period() {
     running.handle.resync().unwrap();
     let other = Id::Address(at("10.96.0.11", Tcp));
     kernel.state().virtual_servers.remove(&other).unwrap();
-    for _ in 0..400 {
-        if kernel.state().virtual_servers.contains_key(&other) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not repaired:\n{}", kernel.writes());
+    running.kernel_where(|state| state.virtual_servers.contains_key(&other));
 }
 
 #[test]
@@ -516,13 +505,7 @@ fn what_the_kernel_tells_of_our_own_changes_costs_nothing_and_of_others_a_repair
     assert_eq!(running.kernel.state().calls, 0);
     running.kernel.state().links.bound.clear();
     running.handle.kernel_changed(told(false)).unwrap();
-    for _ in 0..200 {
-        if running.kernel.state().is_bound(vip) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not bound again");
+    running.kernel_where(|state| state.is_bound(vip));
 }
 
 #[test]
@@ -533,13 +516,14 @@ fn a_virtual_server_without_its_masquerade_rule_is_put_off_and_the_vips_other_po
     let mut two = service("web", "10.96.0.10", Tcp);
     two.ports[0].name = "a".into();
     two.ports.push(service::ServicePort { name: "b".into(), protocol: Tcp, port: 81, node_port: None });
-    kernel.fail_call(0, Errno::ENFILE);
+    let rule = Element::ClusterIp(ServiceAddress { port: 81, ..at("10.96.0.10", Tcp) });
+    kernel.state().refused_elements.insert(rule);
     running.tell(Change::ApplyService(two));
-    let _ = running.handle.status();
-    std::thread::sleep(Duration::from_millis(100));
+    assert!(running.handle.resync().unwrap().failed > 0);
     let writes = kernel.writes();
     assert!(!writes.contains("add virtual server TCP 10.96.0.10:81"), "{writes}");
     assert!(kernel.state().is_bound("10.96.0.10".parse().unwrap()));
+    kernel.state().refused_elements.clear();
     running.settled();
     let writes = kernel.writes();
     let element = writes.find("add element cluster-ips TCP 10.96.0.10:81").unwrap();

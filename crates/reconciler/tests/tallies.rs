@@ -1,4 +1,4 @@
-//! What alerts go by: failures by cause, repairs by kind, drains.
+//! Tallies, which alerts go by: failures by cause, repairs by kind, drains.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod common;
@@ -27,7 +27,7 @@ impl Observer for Listener {
     }
 }
 
-/// A Service with two endpoints, in the kernel; and what is told from then on.
+/// A Service with two endpoints that is in the kernel, and the tallies from then on.
 fn served(kernel: &FakeKernel) -> (Running, Receiver<Tally>) {
     let (tallies, told) = channel();
     let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener(tallies))];
@@ -45,7 +45,7 @@ fn served(kernel: &FakeKernel) -> (Running, Receiver<Tally>) {
     (running, told)
 }
 
-/// All that was told since the last time, added up.
+/// The sum of the tallies since the last time.
 fn sum(told: &Receiver<Tally>) -> Tally {
     told.try_iter().fold(Tally::default(), |mut sum, tally| {
         tally.failures.into_iter().for_each(|(kind, count)| *sum.failures.entry(kind).or_default() += count);

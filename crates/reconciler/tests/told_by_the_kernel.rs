@@ -1,4 +1,4 @@
-//! What the kernel tells of is looked at at once, and nothing else is.
+//! Changes that the kernel tells of are looked at at once, and nothing else is.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod common;
@@ -20,7 +20,7 @@ fn web() -> Running {
     running
 }
 
-/// What the last sync did that was about something.
+/// The report of the last sync that was about something.
 fn last(running: &Running) -> Report {
     running.handle.status().unwrap().last_sync.unwrap().report
 }

@@ -1,7 +1,9 @@
-//! What kube-ipvs itself computes, from the bytes of the API server to the bytes for the kernel, with neither of the two.
+//! What kube-ipvs itself computes, from the bytes of the API server to the bytes for the kernel, with neither
+//! of the two.
 //!
-//! `pure_path PHASE` goes through all phases up to this one, and ends at once. What a phase costs is the difference to
-//! the run before; `cargo xtask bench --check` counts it in instructions, which are the same on every run.
+//! `pure_path PHASE` goes through all phases up to this one, and ends at once. What a phase costs is the
+//! difference to the run before; `cargo xtask bench --check` counts it in instructions, which are the same on
+//! every run.
 
 use std::{
     cell::RefCell,
@@ -35,15 +37,15 @@ use tokio::{
     runtime::{self, Runtime},
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
-use watcher::{Batch, Observed, Ownership, Parts, Plan, Scope, api, diff};
+use watcher::{Batch, Observed, Ownership, Plan, Scope, Whole, api, diff};
 
-/// Large enough that what does not grow hardly counts, small enough for valgrind.
+/// The size of the cluster: large enough that fixed costs hardly count, small enough for valgrind.
 const SIZE: Size = Size { services: 1_000, endpoints: 5 };
 /// How many EndpointSlices change, one after the other.
 const CHANGES: u32 = 100;
-/// About as much as comes in one frame of HTTP/2.
+/// The size of a chunk: about as much as comes in one frame of HTTP/2.
 const CHUNK: usize = 16 * 1024;
-/// Some number for IPVS among the families of generic netlink.
+/// Some number for the IPVS family of generic netlink.
 const GENERIC_FAMILY: u16 = 0x20;
 
 fn main() -> Result<()> {
@@ -96,7 +98,7 @@ fn main() -> Result<()> {
         source.slices.send(change)?;
         for news in source.until(|news| !news.is_empty()) {
             let touched = state.apply(news);
-            let plan = diff(&state, &image, Scope::Touched(&touched, Parts::NONE), &ours);
+            let plan = diff(&state, &image, Scope::Touched(&touched, Whole::NONE), &ours);
             ensure!(plan.len() == 1, "one real server goes: {plan}");
             black_box(encoded(&plan));
             plan.operations().for_each(|operation| image.carried_out(&operation));
@@ -106,7 +108,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The messages to IPVS and to nf_tables. Those for VIPs are few bytes each and made where they are sent.
+/// The messages to IPVS and to nf_tables for a plan. Messages for VIPs are a few bytes each, and are
+/// made where they are sent.
 fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
     let (mut servers, mut changes) = (netlink::Batch::default(), Vec::new());
     for batch in &plan.batches {
@@ -119,13 +122,13 @@ fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
     (servers, KernelNetfilter::encode(&changes))
 }
 
-/// kube-ipvs' watches of an API server that has all answers in memory.
+/// The watches of an API server that has all answers in memory.
 struct Source {
     runtime: Runtime,
     watching: Pin<Box<dyn Future<Output = Infallible>>>,
     news: Rc<RefCell<Vec<Change>>>,
     slices: UnboundedSender<Bytes>,
-    /// As long as they are there, the answers go on.
+    /// The senders of the other answers, which go on as long as these are kept.
     _others: [UnboundedSender<Bytes>; 2],
 }
 
@@ -164,7 +167,7 @@ impl Source {
         Ok(Self { runtime, watching, news, slices: slice, _others: [node, service] })
     }
 
-    /// What has been heard when it is enough.
+    /// Returns what has been heard once it is enough.
     fn until(&mut self, enough: impl Fn(&[Change]) -> bool) -> Vec<Change> {
         let Self { runtime, watching, news, .. } = self;
         runtime.block_on(poll_fn(|context| {
@@ -177,7 +180,7 @@ impl Source {
     }
 }
 
-/// The rest of an answer, by which more can be sent, and the answer, which begins with this text.
+/// An answer that begins with this text, and the sender of the rest of it.
 fn answer(text: String) -> Result<(UnboundedSender<Bytes>, UnboundedReceiver<Bytes>)> {
     let (sender, receiver) = unbounded_channel();
     let mut rest = Bytes::from(text);

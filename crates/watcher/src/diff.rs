@@ -1,85 +1,56 @@
 //! What must be done so that the kernel looks as desired.
 
-use std::{collections::BTreeSet, net::IpAddr};
+mod differences;
 
-use dummy_interface::Change::{Bind, EnsureDevice, Unbind};
-use ipnet::IpNet;
-use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
+use std::net::IpAddr;
+
+use dummy_interface::Change::EnsureDevice;
+use ipvs::{Command, Forwarding, Protocol, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
 use netfilter::{
-    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
+    Change::{InstallTable, PrepareTable},
     Element,
 };
-use service::{DesiredVirtualServer, Explanation, ObjectName, State, Touched, Urgency};
+use service::{DesiredVirtualServer, State, Touched, Urgency};
 
-use crate::{Batch, Observed, Plan, observed::VirtualServerImage, real_servers::RealServerImage};
-
-/// What of the kernel is ours to change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ownership {
-    /// The families that this node serves; the other one is left alone.
-    pub families: BTreeSet<Family>,
-    /// Virtual servers in these ranges are never removed, whoever made them.
-    pub exclude: Vec<IpNet>,
-}
-
-impl Ownership {
-    fn serves(&self, ip: &IpAddr) -> bool {
-        self.families.contains(&Family::of(*ip))
-    }
-
-    /// Why a Service is served here as it is. What it has in a family that this node does not serve is moved to the
-    /// problems.
-    pub fn explain(&self, desired: &State, service: &ObjectName) -> Explanation {
-        let mut explanation = desired.explain(service);
-        let families = explanation.parts.iter().map(|part| part.family);
-        let unserved: BTreeSet<_> = families.filter(|family| !self.families.contains(family)).collect();
-        explanation.parts.retain(|part| !unserved.contains(&part.family));
-        let in_words = |family| format!("{service}: this node has no {family}: nothing of it is served");
-        explanation.problems.splice(0..0, unserved.into_iter().map(in_words));
-        explanation
-    }
-
-    fn may_remove(&self, address: &ServiceAddress) -> bool {
-        self.serves(&address.ip) && !self.exclude.iter().any(|range| range.contains(&address.ip))
-    }
-}
+use self::differences::Differences;
+use crate::{Observed, Ownership, Plan, observed::VirtualServerImage, real_servers::RealServerImage};
 
 /// How much is compared.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
     /// Everything desired, and everything observed.
     All,
-    /// These keys, and these parts as a whole.
-    Touched(&'a Touched, Parts),
+    /// The touched keys, and some parts as a whole.
+    Touched(&'a Touched, Whole),
 }
 
-/// The parts of the kernel that tell of changes by themselves.
+/// Which parts of the kernel are concerned as a whole, of those that tell of changes by themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct Whole {
     /// kube-ipvs0 with every VIP.
     pub links: bool,
     /// Our tables with every element.
     pub tables: bool,
 }
 
-impl Parts {
-    /// Neither.
+impl Whole {
+    /// Neither part.
     pub const NONE: Self = Self { links: false, tables: false };
 }
 
-/// Compares and plans.
+/// Compares the desired state with the kernel, and plans what makes the kernel as desired.
 ///
 /// The order makes before it breaks: the device and the tables, then the elements of a VIP, then its
-/// virtual and real servers, and the VIP itself last, since it opens the door; urgent Services in
-/// front. Removal goes the other way round and comes last. A VIP is never live without its
+/// virtual and real servers, and the VIP itself last, since it opens the door; urgent Services come
+/// first. Removal goes the other way round and comes last. A VIP is never live without its
 /// masquerade rule, and no live real server is removed to be added again.
 ///
-/// A table that is not there yet takes nothing from the destination NAT of others, a former proxy's say, before all
-/// that shall be served is there to take it.
+/// A new table takes nothing from the destination NAT of others, such as a former proxy, before everything is
+/// there that shall serve it instead.
 ///
-/// Whom a virtual server lets in changes at once, in one transaction: ranges of clients must not overlap, and
-/// nobody who is let in before and after shall be kept out in between. One that becomes open to everybody does
-/// so last of all.
+/// The clients that a virtual server lets in change in one transaction: ranges of clients must not overlap,
+/// and nobody who is let in before and after must be kept out in between. A virtual server that becomes open
+/// to everybody does so last of all.
 pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Ownership) -> Plan {
     let mut differences = Differences::default();
     let comparison = Comparison { desired, observed, ours };
@@ -91,11 +62,11 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
             comparison.every_virtual_server(&mut differences);
             comparison.every_vip(&mut differences);
         }
-        Scope::Touched(touched, parts) => {
-            if parts.links {
+        Scope::Touched(touched, whole) => {
+            if whole.links {
                 comparison.device(&mut differences);
             }
-            if parts.tables {
+            if whole.tables {
                 comparison.tables(&mut differences);
                 comparison.every_element(&mut differences);
             } else {
@@ -104,7 +75,7 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
             for key in &touched.virtual_servers {
                 comparison.virtual_server(key, &mut differences);
             }
-            if parts.links {
+            if whole.links {
                 comparison.every_vip(&mut differences);
             } else {
                 touched.vips.iter().for_each(|vip| comparison.vip(vip, &mut differences));
@@ -114,7 +85,7 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
     differences.into_plan()
 }
 
-/// The real servers of a virtual server that are no longer wanted, draining ones included. Whether they
+/// The real servers of a virtual server that are no longer wanted, including those that drain. Whether they
 /// have connections left must be read from the kernel before they are compared.
 pub fn departing_real_servers<'a>(
     desired: &'a State,
@@ -168,7 +139,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// In the order of their addresses, so that the plan is the same however the maps are ordered.
+    /// Compares the virtual servers in the order of their addresses, so that the plan does not depend on the
+    /// order of the maps.
     fn every_virtual_server(&self, differences: &mut Differences) {
         let wanted = self.desired.virtual_servers().map(|wanted| wanted.address);
         let unwanted = self.observed.virtual_servers.keys().copied();
@@ -207,7 +179,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether it lets clients in where others are to be let in.
+    /// Whether the element lets clients in at a virtual server that others are to reach instead.
     fn is_replaced(&self, element: &Element) -> bool {
         let Element::AllowedSource(source) = element else { return false };
         self.desired.virtual_server(&source.to).is_some_and(|server| server.allowed_sources.is_some())
@@ -229,7 +201,7 @@ impl Comparison<'_> {
         let links = &self.observed.links;
         let (bound, other_way) = (links.bound.contains(vip), links.other_way.contains(vip));
         match self.desired.wants_vip(vip) {
-            // Binding also ends what an earlier configuration left behind.
+            // To bind a VIP also removes what an earlier configuration left behind.
             true if !bound || other_way => {
                 differences.opening(self.desired.urgency(vip)).vips.push(*vip);
             }
@@ -256,7 +228,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Adds to `commands` what must be added or edited so that a virtual server is as wanted.
+/// Appends to `commands` what adds or edits a virtual server so that it is as wanted.
 fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, commands: &mut Vec<Command>) {
     let id = wanted.address.into();
     match image {
@@ -277,8 +249,9 @@ fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, co
     }
 }
 
-/// How a virtual server becomes as wanted in place. The scheduler is changed last and by itself: the kernel
-/// may lack it, and whoever carries out the plan may put it off. The rest holds without it.
+/// The edits in place by which a virtual server becomes as wanted. The scheduler is changed last and by
+/// itself: the kernel may lack it, and whoever carries out the plan may put the change off. The rest holds
+/// without it.
 fn edits(observed: &VirtualServer, wanted: &VirtualServer) -> impl Iterator<Item = Command> {
     let same_scheduler = observed.scheduler == wanted.scheduler;
     let mut rest = wanted.clone();
@@ -292,8 +265,8 @@ fn edits(observed: &VirtualServer, wanted: &VirtualServer) -> impl Iterator<Item
     [rest, scheduler].into_iter().flatten().map(Command::EditVirtualServer)
 }
 
-/// Whether a real server needs no edit. Some kernels report a real server on this node as local; that
-/// is their own classification of a masqueraded one.
+/// Whether a real server needs no edit. Some kernels classify a masqueraded real server on this node as
+/// local.
 fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
     let forwarding = match observed.forwarding {
         Forwarding::Local => Forwarding::Masquerade,
@@ -302,9 +275,11 @@ fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
     RealServer { forwarding, ..*observed } == *wanted
 }
 
-/// How a real server leaves. UDP and SCTP: at once. TCP: first it gets weight 0 and with that no new
-/// connections; only then does a count of 0 mean that nobody is cut off, and it is removed. If it has been
-/// draining for too long, it is removed with the connections that it has.
+/// The next command by which a real server leaves; `None` while it has to wait.
+///
+/// One of UDP or SCTP is removed at once. One of TCP first gets weight 0, and with that no new connections;
+/// only then does a count of 0 mean that nobody is cut off, and it is removed. If it has been draining for
+/// too long, it is removed with the connections that it has.
 fn farewell(of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
     let id = (*of).into();
     let drains = of.protocol == Protocol::Tcp;
@@ -315,62 +290,4 @@ fn farewell(of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
     } else {
         Some(Command::DeleteRealServer(id, server.config.address))
     }
-}
-
-/// Differences by the phase in which they are settled.
-#[derive(Default)]
-struct Differences {
-    device: Vec<dummy_interface::Change>,
-    prepared_tables: Vec<netfilter::Change>,
-    first: Opening,
-    normal: Opening,
-    tables: Vec<netfilter::Change>,
-    obsolete_vips: Vec<IpAddr>,
-    leaving_real_servers: Vec<Command>,
-    obsolete_virtual_servers: Vec<ServiceAddress>,
-    obsolete_elements: Vec<Element>,
-}
-
-/// What makes VIPs work, in the order in which it must be done.
-#[derive(Default)]
-struct Opening {
-    /// Go in one transaction with those that take their place.
-    replaced_elements: Vec<Element>,
-    elements: Vec<Element>,
-    servers: Vec<Command>,
-    vips: Vec<IpAddr>,
-}
-
-impl Differences {
-    fn opening(&mut self, urgency: Urgency) -> &mut Opening {
-        match urgency {
-            Urgency::First => &mut self.first,
-            Urgency::Normal => &mut self.normal,
-        }
-    }
-
-    fn into_plan(self) -> Plan {
-        let mut plan = Plan::default();
-        plan.push(Batch::Link(self.device));
-        plan.push(Batch::Netfilter(self.prepared_tables));
-        for opening in [self.first, self.normal] {
-            plan.push(sorted(opening.replaced_elements, DeleteElement, Batch::Netfilter));
-            plan.push(sorted(opening.elements, AddElement, Batch::Netfilter));
-            plan.push(Batch::Ipvs(opening.servers));
-            plan.push(sorted(opening.vips, Bind, Batch::Link));
-        }
-        plan.push(Batch::Netfilter(self.tables));
-        plan.push(sorted(self.obsolete_vips, Unbind, Batch::Link));
-        plan.push(Batch::Ipvs(self.leaving_real_servers));
-        let remove = |address: ServiceAddress| Command::DeleteVirtualServer(address.into());
-        plan.push(Batch::Ipvs(self.obsolete_virtual_servers.into_iter().map(remove).collect()));
-        plan.push(sorted(self.obsolete_elements, DeleteElement, Batch::Netfilter));
-        plan
-    }
-}
-
-/// A batch that does the same to each, in an order that does not depend on how the maps are ordered.
-fn sorted<K: Ord, C>(mut keys: Vec<K>, change: fn(K) -> C, batch: fn(Vec<C>) -> Batch) -> Batch {
-    keys.sort_unstable();
-    batch(keys.into_iter().map(change).collect())
 }

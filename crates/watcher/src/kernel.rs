@@ -8,11 +8,11 @@ use netfilter::Netfilter;
 
 /// The kernel of one network namespace: the real one, or a fake that can fail at any call.
 pub struct Kernel {
-    /// Virtual and real servers.
+    /// The seam to virtual and real servers.
     pub ipvs: Box<dyn Ipvs + Send>,
-    /// Our nf_tables tables.
+    /// The seam to our nf_tables tables.
     pub netfilter: Box<dyn Netfilter + Send>,
-    /// kube-ipvs0, the VIPs on it, and the node's own addresses.
+    /// The seam to kube-ipvs0, the VIPs on it, and the node's own addresses.
     pub links: Box<dyn Links + Send>,
 }
 

@@ -1,16 +1,17 @@
-//! The kernel's state as last seen or made.
+//! The kernel's state, as last read or as we have changed it since.
 
 use ipvs::{Command, Id, RealServerAddress, ServiceAddress, VirtualServer};
 use rustc_hash::FxHashMap;
 
 use crate::{Kernel, Operation, RealServerImage, RealServerImages};
 
-/// An image of what matters to us in the kernel.
+/// An image of the part of the kernel's state that matters to us.
 ///
-/// It starts as a full read and then follows our own operations, so that a change of one endpoint
-/// need not read ten thousand virtual servers. Of kube-ipvs0 and our tables the kernel tells when somebody
-/// else changes them, and they are read again; whatever else is changed is seen when the image is next compared
-/// with the kernel ([`Observed::verify`]).
+/// It starts as a full read and then follows our own operations, so that a change of one endpoint need not
+/// read ten thousand virtual servers. The kernel tells when somebody else changes kube-ipvs0 or our tables,
+/// and they are read again. Whatever else is changed is seen when the image is next compared with the kernel
+/// ([`Observed::verify`]).
+///
 /// Virtual servers that balance a firewall mark are nobody's Service: they are left out, and so never
 /// touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct VirtualServerImage {
     pub real_servers: RealServerImages,
 }
 
-/// Which part of the kernel could not be read.
+/// The part of the kernel that could not be read, and why.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// Virtual or real servers.
@@ -70,8 +71,8 @@ impl Observed {
         Ok(Self { virtual_servers, links: kernel.links.observe()?, netfilter: kernel.netfilter.observe()? })
     }
 
-    /// Reads the node's addresses again. What is read of kube-ipvs0 along with them is not kept: it would
-    /// not be compared, and what has changed there is told of separately.
+    /// Reads the node's addresses again. The state of kube-ipvs0, which is read along with them, is not kept:
+    /// it would not be compared, and the kernel tells of its changes separately.
     pub fn refresh_node_addresses(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
         self.links.node_addresses = kernel.links.observe()?.node_addresses;
         Ok(())
@@ -105,7 +106,7 @@ impl Observed {
         }
     }
 
-    /// Takes in that an operation was carried out.
+    /// Brings the image up to date after an operation was carried out.
     pub fn carried_out(&mut self, operation: &Operation) {
         match operation {
             Operation::Ipvs(command) => self.ipvs_changed(command),
@@ -115,7 +116,7 @@ impl Observed {
     }
 
     fn ipvs_changed(&mut self, command: &Command) {
-        let Id::Address(address) = command.virtual_server() else { return };
+        let Some(address) = command.address() else { return };
         match command {
             Command::AddVirtualServer(config) | Command::EditVirtualServer(config) => {
                 self.virtual_servers

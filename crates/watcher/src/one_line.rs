@@ -1,9 +1,9 @@
-//! Errors for the log and for operators.
+//! Errors in one line, for the log and for operators.
 
 use std::error::Error;
 
-/// An error with its causes as one line, whatever the words of others in it. Some crates' errors say their
-/// cause themselves: it isn't said twice.
+/// Prints an error with its causes as one line, whatever line breaks others put into them. Some crates'
+/// errors say their cause themselves: it isn't said twice.
 pub fn one_line(error: &(dyn Error + 'static)) -> String {
     let (mut line, mut cause) = (String::new(), Some(error));
     while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! What an operation does, without to what: for counting.
+//! Kinds of operations, for counting.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Operation;
 
-/// What an [`Operation`] does, and to what kind of thing. `Display` has the words that the operation begins with.
+/// What an [`Operation`] does, and to what kind of thing. Its `Display` is the words that the operation's
+/// begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OperationKind {
@@ -42,7 +43,7 @@ pub enum OperationKind {
 }
 
 impl Operation {
-    /// What it does, and to what kind of thing.
+    /// The kind of this operation.
     pub fn kind(&self) -> OperationKind {
         match self {
             Self::Ipvs(Command::AddVirtualServer(_)) => OperationKind::AddVirtualServer,

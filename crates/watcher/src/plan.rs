@@ -1,16 +1,16 @@
-//! A plan: what is to be done to the kernel, as a value.
+//! A plan: the operations that make the kernel as desired, as a value.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is to be done, in this order. Prints one operation a line.
+/// Operations in the order in which they must be done. Prints one operation a line.
 ///
 /// The same type serves the first sync, one changed endpoint, the periodic repair and the forced
 /// resync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Neighbours are on different seams, and none is empty.
+    /// The operations by seam. Neighbouring batches are on different seams, and none is empty.
     pub batches: Vec<Batch>,
 }
 
@@ -18,22 +18,22 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Batch {
-    /// On virtual and real servers.
+    /// Operations on virtual and real servers.
     Ipvs(Vec<ipvs::Command>),
-    /// On our nf_tables tables: one transaction.
+    /// Operations on our nf_tables tables, in one transaction.
     Netfilter(Vec<netfilter::Change>),
-    /// On kube-ipvs0.
+    /// Operations on kube-ipvs0.
     Link(Vec<dummy_interface::Change>),
 }
 
 /// One operation on one of the three seams.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// On virtual and real servers.
+    /// An operation on a virtual or real server.
     Ipvs(ipvs::Command),
-    /// On our nf_tables tables.
+    /// An operation on our nf_tables tables.
     Netfilter(netfilter::Change),
-    /// On kube-ipvs0.
+    /// An operation on kube-ipvs0.
     Link(dummy_interface::Change),
 }
 
@@ -53,12 +53,12 @@ impl Plan {
         self.batches.iter().flat_map(Batch::operations)
     }
 
-    /// Those on virtual and real servers.
+    /// The operations on virtual and real servers.
     pub fn commands(&self) -> impl Iterator<Item = &ipvs::Command> {
         self.batches.iter().flat_map(Batch::commands)
     }
 
-    /// Leaves out those on virtual and real servers that are not to be kept.
+    /// Removes the operations on virtual and real servers that are not to be kept.
     pub fn retain_commands(&mut self, mut keep: impl FnMut(&ipvs::Command) -> bool) {
         let left = std::mem::take(self);
         for mut batch in left.batches {
@@ -69,7 +69,7 @@ impl Plan {
         }
     }
 
-    /// Adds operations at the end.
+    /// Appends operations.
     pub fn push(&mut self, batch: Batch) {
         if batch.is_empty() {
             return;
@@ -131,7 +131,7 @@ impl From<Operation> for Batch {
 }
 
 impl Operation {
-    /// Whether everything else rests on it: the tables, and kube-ipvs0.
+    /// Whether everything else rests on this operation: it makes a table, or kube-ipvs0.
     pub fn is_foundation(&self) -> bool {
         matches!(
             self,

@@ -2,26 +2,27 @@
 
 use ipvs::{ObservedRealServer, RealServer, RealServerAddress};
 
-/// A real server.
+/// A real server, as the kernel has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealServerImage {
     /// Its configuration.
     pub config: RealServer,
-    /// Its connections when it was last read, in any state.
+    /// The number of its connections when it was last read, in any state.
     pub connections: u64,
-    /// It has been draining for as long as it may. The kernel does not know; whoever keeps the time marks
-    /// it, after each reading anew ([`Observed::expire`](crate::Observed::expire)).
+    /// Whether it has been draining for as long as it may. The kernel does not know; whoever keeps the time
+    /// marks it anew after each reading ([`Observed::expire`](crate::Observed::expire)).
     pub expired: bool,
 }
 
 /// Real servers in the order of their addresses.
 ///
-/// Most virtual servers have a handful, and there are ten thousand of those: a list takes a third of a tree's memory.
+/// Most virtual servers have a handful of real servers, and there may be ten thousand virtual servers: a list
+/// takes a third of the memory of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RealServerImages(Vec<RealServerImage>);
 
-/// Up to so many, room is made for each by itself. `Vec` would make it for four, then eight, which for most virtual
-/// servers is more than they ever need.
+/// Up to this many real servers, room is made for one at a time. `Vec` would make room for four, then eight,
+/// which is more than most virtual servers ever need.
 const FEW: usize = 16;
 
 impl RealServerImages {
@@ -50,18 +51,18 @@ impl RealServerImages {
         self.position(address).is_ok()
     }
 
-    /// The one at this address.
+    /// The real server at this address.
     pub fn get(&self, address: &RealServerAddress) -> Option<&RealServerImage> {
         self.0.get(self.position(address).ok()?)
     }
 
-    /// The same, to change anything but its address.
+    /// The real server at this address, to change anything but the address.
     pub fn get_mut(&mut self, address: &RealServerAddress) -> Option<&mut RealServerImage> {
         let position = self.position(address).ok()?;
         self.0.get_mut(position)
     }
 
-    /// A real server has this configuration now. It is a new one, unless its address is known.
+    /// Gives a real server this configuration. It is a new one, unless its address is known.
     pub fn configure(&mut self, config: RealServer) {
         match self.position(&config.address) {
             Ok(position) => self.0.get_mut(position).into_iter().for_each(|known| known.config = config),
@@ -74,7 +75,7 @@ impl RealServerImages {
         }
     }
 
-    /// The one at this address is gone.
+    /// Removes the real server at this address.
     pub fn remove(&mut self, address: &RealServerAddress) {
         if let Ok(position) = self.position(address) {
             self.0.remove(position);
@@ -86,7 +87,7 @@ impl RealServerImages {
     }
 }
 
-/// Of several at one address the last counts.
+/// Of several real servers at one address the last counts.
 impl FromIterator<RealServerImage> for RealServerImages {
     fn from_iter<I: IntoIterator<Item = RealServerImage>>(servers: I) -> Self {
         let mut servers: Vec<_> = servers.into_iter().collect();

@@ -1,28 +1,29 @@
-//! Whether the kernel still is as the image has it.
+//! Whether the kernel is still as in its image.
 
 use std::{collections::BTreeSet, io};
 
 use ipvs::{Forwarding, ObservedVirtualServer, ServiceAddress, survey::VirtualServerSummary};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{Kernel, Observed, Parts, ReadError, VirtualServerImage, observed::real_servers};
+use crate::{Kernel, Observed, ReadError, VirtualServerImage, Whole, observed::real_servers};
 
-/// Where the kernel turned out to be other than its image, which is right again now.
+/// Where the kernel was not as in its image. The image has been brought up to date.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// Virtual servers that have changed, come or gone, and those of the sample: they were read by netlink.
+    /// Virtual servers that were changed, added or removed, and those of the sample: all that were read by
+    /// netlink.
     pub virtual_servers: BTreeSet<ServiceAddress>,
-    /// kube-ipvs0 and our tables.
-    pub parts: Parts,
+    /// Whether kube-ipvs0 and our tables were not as in the image.
+    pub whole: Whole,
 }
 
 /// Why the kernel could not be compared with its image.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    /// The short way is not open, or what it shows is not understood.
+    /// The kernel does not show its virtual servers in short, or not in a form that is understood.
     #[error("cannot read IPVS in short")]
     NoSurvey(#[source] io::Error),
-    /// So much is other than in the image that one reading of everything costs less.
+    /// So much is different from the image that one reading of everything costs less.
     #[error("most virtual servers are not as they were, or not shown in short")]
     AllDifferent,
     /// The kernel could not be read.
@@ -30,16 +31,16 @@ pub enum VerifyError {
     Unread(#[from] ReadError),
 }
 
-/// So many virtual servers are read one by one in no time.
+/// Up to this many virtual servers are read one by one in no time.
 const FEW: usize = 100;
 
 impl Observed {
     /// Looks at the whole kernel, and brings the image up to date where it is not as the kernel is.
     ///
-    /// Most of the time nothing has changed. So of virtual and real servers only what the kernel tells of them in
-    /// short is read, and compared as it comes in ([`ipvs::survey`]). Virtual servers of which anything is different
-    /// are read again by netlink, which is the truth. So are those of the `sample`, for the sake of what is missing
-    /// in short.
+    /// Most of the time nothing has changed. So virtual and real servers are read in short, and compared as
+    /// they come in ([`ipvs::survey`]). Virtual servers of which anything is different are read again by
+    /// netlink, which is the truth. So are those of the `sample`, for the sake of what a reading in short
+    /// does not show.
     ///
     /// On `Err` the image may be wrong.
     pub fn verify(
@@ -60,9 +61,9 @@ impl Observed {
 
         let links = kernel.links.observe().map_err(ReadError::from)?;
         let netfilter = kernel.netfilter.observe().map_err(ReadError::from)?;
-        let parts = Parts { links: links != self.links, tables: netfilter != self.netfilter };
+        let whole = Whole { links: links != self.links, tables: netfilter != self.netfilter };
         (self.links, self.netfilter) = (links, netfilter);
-        Ok(Drift { virtual_servers, parts })
+        Ok(Drift { virtual_servers, whole })
     }
 
     /// Reads one virtual server again, with its real servers.
@@ -82,14 +83,16 @@ impl Observed {
     }
 }
 
-/// Compares the image of the virtual servers with what comes in, in whatever order. The kernel can repeat or omit
-/// something: while somebody changes the table, while it moves it to a larger one, and before its tables were apart for
-/// each network namespace, wherever other namespaces have virtual servers too (docs/kernel.md).
+/// Compares the image of the virtual servers with what comes in, in whatever order.
+///
+/// The kernel can repeat or omit something while somebody changes the table, and while it moves the table to
+/// a larger one. Kernels that keep the virtual servers of all network namespaces in one table can do so
+/// wherever other namespaces have virtual servers too (docs/kernel.md).
 struct Comparison<'a> {
     image: &'a FxHashMap<ServiceAddress, VirtualServerImage>,
-    /// Shown as they are in the image.
+    /// The virtual servers that were shown as they are in the image.
     same: FxHashSet<ServiceAddress>,
-    /// Shown differently, or not in the image.
+    /// The virtual servers that were shown differently, or are not in the image.
     other: BTreeSet<ServiceAddress>,
 }
 
@@ -103,7 +106,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whatever may be different, and the sample.
+    /// Returns the virtual servers that may be different, and those of the sample.
     fn finish(self, sample: impl Fn(&ServiceAddress) -> bool) -> BTreeSet<ServiceAddress> {
         let mut these = self.other;
         these.extend(self.image.keys().filter(|of| sample(of) || !self.same.contains(of)));
@@ -111,7 +114,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Both are in the order of the addresses. What the kernel classifies as local it was told to masquerade.
+/// Whether a virtual server is shown as it is in the image. Both have their real servers in the order of the
+/// addresses. What the kernel classifies as local it was told to masquerade.
 fn is_as_shown(image: &VirtualServerImage, shown: &VirtualServerSummary) -> bool {
     let forwarding = |shown| if shown == Forwarding::Local { Forwarding::Masquerade } else { shown };
     shown.is_of(&image.config)

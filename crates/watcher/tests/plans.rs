@@ -23,9 +23,9 @@ use netfilter::{
 use proptest::{collection::vec, prelude::*};
 use service::{Balancing, Change, EndpointSlice, Service, State, Touched, Urgency, Weight, Weights};
 use testkit::FakeKernel;
-use watcher::{Observed, Operation, Ownership, Parts, Plan, Scope, departing_real_servers, diff};
+use watcher::{Observed, Operation, Ownership, Plan, Scope, Whole, departing_real_servers, diff};
 
-/// Whose business a virtual server is, when no Service wants it.
+/// Whether a virtual server that no Service wants is left alone.
 fn is_kept(id: Id, ours: &Ownership) -> bool {
     match id {
         Id::Mark { .. } => true,
@@ -51,8 +51,8 @@ fn servers(fake: &FakeKernel) -> Servers {
     servers.collect()
 }
 
-/// What the virtual servers must be in the end: those desired with their real servers, TCP real
-/// servers with connections beside them at weight 0, and what is not ours as it was.
+/// The virtual servers as they must be in the end: those desired with their real servers, TCP real
+/// servers with connections beside them at weight 0, and those that are not ours as they were.
 fn expected_servers(state: &State, before: &FakeKernel, ours: &Ownership) -> Servers {
     let mut expected = servers(before);
     expected.retain(|id, _| is_kept(*id, ours));
@@ -83,7 +83,7 @@ fn draining(wanted: &service::DesiredVirtualServer, before: &FakeKernel) -> Vec<
         .collect()
 }
 
-/// The same kernel, on its own.
+/// A copy of a kernel, independent of it.
 fn copy(fake: &FakeKernel) -> FakeKernel {
     let copy = FakeKernel::new();
     {
@@ -96,7 +96,7 @@ fn copy(fake: &FakeKernel) -> FakeKernel {
     copy
 }
 
-/// The desired ones of the families that we serve, and those of the other family as they were.
+/// The desired keys of the families that we serve, and the keys of the other family as they were.
 fn expected_of<T: Ord + Copy>(
     desired: impl Iterator<Item = T>,
     before: impl Iterator<Item = T>,
@@ -134,7 +134,7 @@ fn removes(operation: &Operation, state: &State) -> bool {
     }
 }
 
-/// How soon an operation that adds or edits something is due; `None` for the others.
+/// The urgency of an operation that adds or edits something; `None` for the others.
 fn urgency(operation: &Operation, state: &State) -> Option<Urgency> {
     match operation {
         _ if removes(operation, state) => None,
@@ -209,7 +209,7 @@ proptest! {
         settle(&state, &fake, &ours);
         let touched = state.apply(change);
         let observed = read(&fake);
-        let small = diff(&state, &observed, Scope::Touched(&touched, Parts::NONE), &ours);
+        let small = diff(&state, &observed, Scope::Touched(&touched, Whole::NONE), &ours);
         let whole = full(&state, &observed, &ours);
         let set = |plan: &Plan| plan.operations().collect::<HashSet<_>>();
         prop_assert_eq!(set(&small), set(&whole), "small:\n{}whole:\n{}", small, whole);
@@ -219,14 +219,14 @@ proptest! {
     #[test]
     fn what_tells_of_changes_is_repaired_without_a_look_at_anything_else(
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
-        change in any_change(), disturbance in any_disturbance(), parts in any_parts()
+        change in any_change(), disturbance in any_disturbance(), whole in any_whole()
     ) {
         let mut state = state(&inputs);
         settle(&state, &fake, &ours);
         let touched = state.apply(change);
-        put_links_and_tables(&fake, parts.links.then_some(disturbance.0), parts.tables.then_some(disturbance.1));
+        put_links_and_tables(&fake, whole.links.then_some(disturbance.0), whole.tables.then_some(disturbance.1));
         let observed = read(&fake);
-        let repair = diff(&state, &observed, Scope::Touched(&touched, parts), &ours);
+        let repair = diff(&state, &observed, Scope::Touched(&touched, whole), &ours);
         let whole = full(&state, &observed, &ours);
         let set = |plan: &Plan| plan.operations().collect::<HashSet<_>>();
         prop_assert_eq!(set(&repair), set(&whole), "repair:\n{}whole:\n{}", repair, whole);
@@ -236,7 +236,7 @@ proptest! {
     #[test]
     fn no_desired_real_server_is_deleted_and_nothing_is_done_twice(
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
-        change in any_change(), parts in any_parts(), expired in any::<u64>()
+        change in any_change(), whole in any_whole(), expired in any::<u64>()
     ) {
         let mut state = state(&inputs);
         let mut observed = read(&fake);
@@ -245,7 +245,7 @@ proptest! {
         prop_assert_eq!(careless(&first, &state, &observed), None);
 
         let touched = state.apply(change);
-        for scope in [Scope::All, Scope::Touched(&touched, parts)] {
+        for scope in [Scope::All, Scope::Touched(&touched, whole)] {
             let plan = diff(&state, &observed, scope, &ours);
             prop_assert_eq!(careless(&plan, &state, &observed), None);
         }
@@ -392,7 +392,7 @@ proptest! {
             touched.merge(state.apply(change));
         }
         let observed = read(&fake);
-        for operation in diff(&state, &observed, Scope::Touched(&touched, Parts::NONE), &ours).operations() {
+        for operation in diff(&state, &observed, Scope::Touched(&touched, Whole::NONE), &ours).operations() {
             let Operation::Ipvs(
                 Command::DeleteRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
             ) = &operation
@@ -414,7 +414,7 @@ proptest! {
     }
 }
 
-/// What is wrong with a plan: it deletes what is wanted, or does something twice.
+/// The operations of a plan that are wrong: they delete what is wanted, or do something twice.
 fn careless(plan: &Plan, state: &State, observed: &Observed) -> Option<String> {
     let mut subjects = HashSet::new();
     plan.operations().find_map(|operation| {
@@ -442,7 +442,7 @@ fn changes_scheduler(operation: &Operation, observed: &Observed) -> bool {
     observed.virtual_servers.get(of).is_some_and(|image| image.config.scheduler != *scheduler)
 }
 
-/// What an operation is about, whatever it does to it.
+/// The subject of an operation, whatever is done to it.
 fn subject(operation: &Operation, observed: &Observed) -> String {
     match operation {
         Operation::Ipvs(command) if changes_scheduler(operation, observed) => {
@@ -486,7 +486,7 @@ fn balanced(name: &str, cluster_ip: &str, load_balancer_ip: &str, clients: &[&st
     }
 }
 
-/// From one state to the next in both families, over a kernel that somebody has tampered with.
+/// A plan from one state to the next in both families, over a kernel that somebody has tampered with.
 fn mixed() -> Plan {
     let mut now = state(&[
         Change::ApplyService(service("web", &["10.96.0.10", "fd00:96::10"])),

@@ -1,4 +1,4 @@
-//! What holds after every single step of a plan that leads from one desired state to another.
+//! Properties that hold after every single step of a plan from one desired state to another.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 mod common;
@@ -13,7 +13,8 @@ use service::{DesiredVirtualServer, State};
 use testkit::{FakeKernel, fake_kernel};
 use watcher::{Ownership, Plan};
 
-/// In some of the ranges that a Service may name, and in none; the VIPs are where the node comes from.
+/// Clients in some of the ranges that a Service may name, and in none; the VIPs are there as the
+/// addresses that the node sends from.
 const CLIENTS: [&str; 12] = [
     "10.1.1.1",
     "10.244.1.2",
@@ -29,7 +30,7 @@ const CLIENTS: [&str; 12] = [
     "fd00:244::3",
 ];
 
-/// The clients, of the address's family, that these elements let in there.
+/// The clients, of the address's family, that these elements let in at an address.
 fn let_in(at: &ServiceAddress, elements: &[Element]) -> BTreeSet<IpAddr> {
     let restricted = elements.contains(&Element::Restricted(*at));
     let clients = CLIENTS.map(ip).into_iter().filter(|client| client.is_ipv4() == at.ip.is_ipv4());
@@ -49,13 +50,13 @@ fn reach(kernel: &fake_kernel::State, at: &ServiceAddress) -> BTreeSet<IpAddr> {
     if there { let_in(at, &elements) } else { BTreeSet::new() }
 }
 
-/// The clients that shall reach it.
+/// The clients that must reach a virtual server.
 fn shall_reach(state: &State, at: &ServiceAddress) -> BTreeSet<IpAddr> {
     let elements = |server: &DesiredVirtualServer| server.elements().collect::<Vec<_>>();
     state.virtual_server(at).map(elements).map(|elements| let_in(at, &elements)).unwrap_or_default()
 }
 
-/// Every virtual server that is there or shall be.
+/// Every virtual server that is there or is to be there.
 fn virtual_servers(kernel: &FakeKernel, state: &State) -> BTreeSet<ServiceAddress> {
     let there = |id: &Id| match id {
         Id::Address(at) => Some(*at),
@@ -65,7 +66,7 @@ fn virtual_servers(kernel: &FakeKernel, state: &State) -> BTreeSet<ServiceAddres
     there.into_iter().chain(state.virtual_servers().map(|server| server.address)).collect()
 }
 
-/// Both families: what is not ours is not looked at here.
+/// The ownership of both families: what is not ours is not looked at here.
 fn ours() -> Ownership {
     Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() }
 }

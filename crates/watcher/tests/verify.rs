@@ -17,8 +17,8 @@ fn verify(image: &mut Observed, fake: &FakeKernel) -> Drift {
     image.verify(&mut kernel(fake), |_| false).unwrap()
 }
 
-/// What can be seen in short: no connections, no scheduler flags, a prefix length only where it matters; and what the
-/// kernel calls local is masqueraded.
+/// The part of a virtual server that a reading in short shows: no connections, no scheduler flags, a
+/// prefix length only where it matters; and what the kernel calls local is masqueraded.
 fn in_short(image: &VirtualServerImage) -> (VirtualServer, Vec<RealServer>) {
     let real = |config: RealServer| match config.forwarding {
         Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..config },
@@ -32,14 +32,14 @@ fn in_short(image: &VirtualServerImage) -> (VirtualServer, Vec<RealServer>) {
     (config, image.real_servers.iter().map(|server| real(server.config)).collect())
 }
 
-/// The addresses at which two images differ in that.
+/// The addresses of the virtual servers that look different in short.
 fn differences(one: &Observed, other: &Observed) -> BTreeSet<ServiceAddress> {
     let at = |image: &Observed, address| image.virtual_servers.get(address).map(in_short);
     let either = one.virtual_servers.keys().chain(other.virtual_servers.keys());
     either.filter(|address| at(one, address) != at(other, address)).copied().collect()
 }
 
-/// The same kernel where the bits say so, and the other one elsewhere.
+/// A kernel that is as `before` where the bits say so, and as `other` elsewhere.
 fn partly(before: &FakeKernel, other: &FakeKernel, bits: u64) -> FakeKernel {
     let after = FakeKernel::new();
     {
@@ -73,7 +73,7 @@ proptest! {
 
         let drift = verify(&mut image, &after);
         prop_assert_eq!(&drift.virtual_servers, &expected);
-        prop_assert_eq!((drift.parts.links, drift.parts.tables), (links, tables));
+        prop_assert_eq!((drift.whole.links, drift.whole.tables), (links, tables));
         prop_assert_eq!(differences(&image, &truth), BTreeSet::new());
         prop_assert_eq!((&image.links, &image.netfilter), (&truth.links, &truth.netfilter));
         let there = expected.iter().filter(|of| truth.virtual_servers.contains_key(of));

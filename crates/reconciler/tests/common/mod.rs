@@ -25,7 +25,7 @@ use watcher::{Kernel, Ownership};
 
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// Syncs come on changes and when asked for only, and at once.
+/// Timing by which syncs come only on changes and when asked for, and at once.
 pub(crate) const AT_ONCE: Timing =
     Timing { sync_period: LONG, min_sync_period: Duration::ZERO, drain_timeout: None };
 
@@ -60,7 +60,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts one as it is by default.
+    /// Starts a reconciler with the default setup.
     pub(crate) fn on(kernel: &FakeKernel) -> Self {
         Self::with(kernel, Setup::default())
     }
@@ -94,7 +94,7 @@ impl Running {
         self.notices.try_iter().collect()
     }
 
-    /// The flows that were handed over since the last call, each time separately.
+    /// The stale flows that were handed over since the last call, one set for each time.
     pub(crate) fn stale_flows(&self) -> Vec<BTreeSet<StaleFlow>> {
         self.settled();
         self.stale_flows.try_iter().collect()
@@ -116,7 +116,7 @@ impl Running {
         self.status_where(|status| status.synced);
     }
 
-    /// Waits for a status like this.
+    /// Waits until the status is as wanted, and returns it.
     pub(crate) fn status_where(&self, mut wanted: impl FnMut(&Status) -> bool) -> Status {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -129,7 +129,7 @@ impl Running {
         }
     }
 
-    /// Waits until the kernel is like this.
+    /// Waits until the kernel is as wanted.
     pub(crate) fn kernel_where(&self, wanted: impl Fn(&KernelState) -> bool) {
         self.status_where(|_| wanted(&self.kernel.state()));
     }
@@ -187,7 +187,7 @@ pub(crate) fn real(ip: &str) -> RealServerAddress {
     RealServerAddress { ip: ip.parse().unwrap(), port: 8080 }
 }
 
-/// Gives a real server in the kernel so many established connections.
+/// Gives a real server in the kernel this many established connections.
 pub(crate) fn active_connections(kernel: &FakeKernel, of: Id, server: &str, count: u32) {
     let mut state = kernel.state();
     let servers = &mut state.virtual_servers.get_mut(&of).unwrap().1;

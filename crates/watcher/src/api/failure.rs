@@ -21,13 +21,13 @@ pub(super) enum Failure {
     /// The watch ended before its list of the objects that exist was complete.
     #[error("the watch ended before the list was complete")]
     Incomplete,
-    /// The server closes every watch as soon as it is opened.
+    /// The server closed the watch as soon as it was opened.
     #[error("the watch was closed at once")]
     ClosedAtOnce,
     /// A list came without a version to watch from.
     #[error("the list has no resource version")]
     NoVersion,
-    /// A list is empty that was not.
+    /// The list is empty, and the one before was not.
     #[error("the list is empty; it must say so twice")]
     SuddenlyEmpty,
 }
@@ -36,8 +36,8 @@ impl Failure {
     /// Whether a request for a list by way of a watch should be repeated as a plain list.
     ///
     /// Servers without WatchList answer with a status (422: `sendInitialEvents` is forbidden, 400) or
-    /// with an error event; one whose storage cannot tell its progress never ends the list. Who was
-    /// refused for another reason would be refused again.
+    /// with an error event; one whose storage cannot tell its progress never ends the list. A request that
+    /// was refused for another reason would be refused again.
     pub(super) fn refuses_watch_list(&self) -> bool {
         match self {
             Self::Request(kube::Error::Api(status)) => {
@@ -49,7 +49,7 @@ impl Failure {
         }
     }
 
-    /// Whether it is no use to watch on from the same version.
+    /// Whether it is useless to watch on from the same version.
     ///
     /// A version can be too old (410, in either form) or, after a restore of the server's storage, too
     /// new for ever (504). After a lost connection, a restart or under load, watching on spares the
@@ -62,7 +62,7 @@ impl Failure {
                 code => code < 500,
             },
             Self::InStream(status) => status.code != 429,
-            // An event that is no JSON is an event missed.
+            // An event that is no JSON is an event that was missed.
             Self::Request(kube::Error::SerdeError(_)) => true,
             _ => false,
         }
@@ -74,7 +74,7 @@ fn status(status: &Status) -> String {
     format!("{} ({})", text.map_or("no reason given", String::as_str), status.code)
 }
 
-/// The error with its causes; a connection that fails says why only in the last of them.
+/// The error with its causes. A connection that fails says why only in the last cause.
 fn cause(error: &kube::Error) -> String {
     if let kube::Error::Api(refusal) = error {
         return status(refusal);

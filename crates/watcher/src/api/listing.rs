@@ -7,20 +7,20 @@ use service::ObjectName;
 
 use crate::view::News;
 
-/// So many objects are passed on together: waking up whoever takes them costs more than to take one.
+/// How many objects are passed on together: to wake up whoever takes them costs more than to take one.
 const AT_ONCE: usize = 100;
 
-/// What has been read so far.
+/// The objects of a list that have been read so far.
 pub(super) enum Listing<T> {
-    /// Nothing is acted on before its end, so objects are passed on as they come: they need not be kept, and what
-    /// follows from them is known when the last one is there.
+    /// The first list. Nothing is acted on before its end, so objects are passed on as they come: they need
+    /// not be kept, and what follows from them is computed by the time the last one is there.
     First {
-        /// What there is.
+        /// The names of all objects read.
         names: FxHashSet<ObjectName>,
-        /// What has not been passed on yet.
+        /// The objects that have not been passed on yet.
         objects: Vec<T>,
     },
-    /// A later list is passed on as a whole, so that what is gone goes before what has come in its place.
+    /// A later list. It is passed on as a whole, so that what is gone goes before what has come in its place.
     Later(BTreeMap<ObjectName, T>),
 }
 
@@ -33,7 +33,7 @@ impl<T> Listing<T> {
         Self::Later(BTreeMap::new())
     }
 
-    /// Takes an object in, and returns what is to be passed on now.
+    /// Adds an object, and returns what is to be passed on now.
     pub(super) fn add(&mut self, name: ObjectName, object: T) -> Option<News<T>> {
         match self {
             Self::First { names, objects } => {
@@ -48,7 +48,7 @@ impl<T> Listing<T> {
         }
     }
 
-    /// Takes in that an object is gone, or has become useless.
+    /// Removes an object that is gone, or has become useless.
     pub(super) fn remove(&mut self, name: &ObjectName) {
         match self {
             Self::First { names, .. } => _ = names.remove(name),
@@ -63,7 +63,7 @@ impl<T> Listing<T> {
         }
     }
 
-    /// What is to be passed on at the end.
+    /// Ends the list, and returns what is to be passed on.
     pub(super) fn finish(self) -> Vec<News<T>> {
         match self {
             Self::First { names, objects } if objects.is_empty() => vec![News::Keep(names)],

@@ -1,7 +1,7 @@
 //! The API server as source: three watches, one for each kind of object.
 //!
-//! While the server is out of reach nothing is sent, so that the node keeps serving what it last
-//! knew. The objects of the first list are sent as they come, and its end says what is there; a later list is sent as
+//! While the server is out of reach nothing is sent, so that the node keeps serving what it last knew. The
+//! objects of the first list are sent as they come, and its end says what is there; a later list is sent as
 //! one replacement.
 
 mod failure;
@@ -25,11 +25,11 @@ pub use self::watches::{PastFailure, Watch, WatchState, Watches};
 use self::reflector::{Reflector, Selectors};
 use crate::view::{Kind, News, View};
 
-/// Services of other proxies are none of ours, whatever the label's value.
+/// The label selector for Services: those of other proxies are none of ours, whatever the label's value.
 pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
-/// Headless Services have nothing to serve.
+/// The field selector for Services: headless ones have nothing to serve.
 pub const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
-/// Nor have their slices.
+/// The label selector for EndpointSlices: those of headless Services have nothing to serve.
 pub const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
 
 /// How long Services wait for a Node with IPs, as with kube-proxy. Without the node's zone, zone hints
@@ -40,9 +40,9 @@ const NODE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Watches Services, EndpointSlices and the Node of this name, and sends what they say, for ever.
 ///
-/// `send` is called from one task, in the order of each kind's events; between the kinds there is no
-/// order, but that a Node with IPs comes first if the server tells of it within half a minute. How each
-/// watch stands is in `watches`.
+/// `send` is called from one task, in the order of each kind's events; between the kinds there is no order,
+/// except that a Node with IPs comes first if the server tells of it within half a minute. `watches` says how
+/// each watch stands.
 pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: impl Fn(Change)) -> Infallible {
     let services = Selectors { labels: Some(SERVICE_LABELS.into()), fields: Some(SERVICE_FIELDS.into()) };
     let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: None };

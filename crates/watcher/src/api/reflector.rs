@@ -1,7 +1,7 @@
 //! The list-and-watch protocol, for one kind of object.
 //!
-//! Read everything (a WatchList where the server has it, pages of a list otherwise), then follow the
-//! changes from there. What a list leaves out is gone when the list is complete, and not before. While the server is
+//! Read everything (a WatchList where the server has it, pages of a list otherwise), then follow the changes
+//! from there. What a list leaves out is gone when the list is complete, and not before. While the server is
 //! out of reach nothing is passed on.
 //!
 //! This is not `kube::runtime::watcher` because that one retries a watch refused with the HTTP status
@@ -21,27 +21,27 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::{Watches, failure::Failure, listing::Listing, retry::Retry};
-use crate::view::{Complaints, Kind, News, View};
+use crate::view::{Kind, News, ProblemLog, View};
 
 /// How long the server keeps one watch open; then it is resumed.
 const WATCH_SECONDS: u32 = 290;
-/// A watch that is quiet for longer than the server would keep it open is dead.
+/// How long a watch may be quiet. After longer than the server would keep it open it is dead.
 const QUIET: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
 /// How long the server may take to begin an answer, or to send a page of a list.
 const ANSWER: Duration = Duration::from_secs(60);
 /// How long a WatchList may be quiet before it is complete.
 const WATCH_LIST_QUIET: Duration = Duration::from_secs(10);
-/// A watch that ends sooner and without an event has failed. One that lasts is open, though nothing is heard: where
-/// nothing changes the server says its first word, a bookmark, after a minute.
+/// How long a watch without an event must last to count as open; one that ends sooner has failed. Where
+/// nothing changes the server sends its first event, a bookmark, after a minute.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
-/// Objects in a page of a list.
+/// How many objects a page of a list has.
 const PAGE: u32 = 500;
-/// The server marks the end of a WatchList with a bookmark that has this annotation.
+/// The annotation of the bookmark with which the server marks the end of a WatchList.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 type Events<T> = BoxStream<'static, kube::Result<WatchEvent<View<T>>>>;
 
-/// Which objects the server shall send.
+/// The selectors for the objects that the server is to send.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selectors {
     pub(super) labels: Option<String>,
@@ -51,7 +51,7 @@ pub(super) struct Selectors {
 /// How recent a list must be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Recency {
-    /// Whatever the server has at hand: the first list must come soon, and later changes follow.
+    /// As the server has it at hand: the first list must come soon, and later changes follow.
     Any,
     /// As of now: a list after others must not go back in time.
     Latest,
@@ -61,7 +61,7 @@ enum Recency {
 struct Listed<T> {
     listing: Listing<T>,
     version: String,
-    /// The WatchList's own stream, which goes on as a watch.
+    /// The stream of the WatchList, if it was one, which goes on as a watch.
     events: Option<Events<T>>,
 }
 
@@ -71,9 +71,9 @@ pub(super) struct Reflector<T: Kind, F> {
     selectors: Selectors,
     send: F,
     retry: Retry,
-    complaints: Complaints,
+    problem_log: ProblemLog,
     recency: Recency,
-    /// The last list was empty, and nothing is known since, so another empty one is believed.
+    /// Whether the last list was empty and nothing is known since, so that another empty one is believed.
     was_empty: bool,
 }
 
@@ -84,13 +84,13 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
             selectors,
             send,
             retry: Retry::new(T::PLURAL, watches),
-            complaints: Complaints::default(),
+            problem_log: ProblemLog::default(),
             recency: Recency::Any,
             was_empty: false,
         }
     }
 
-    /// Runs until dropped.
+    /// Lists and watches until dropped.
     pub(super) async fn run(mut self) -> Infallible {
         loop {
             let failure = match self.list_all().await {
@@ -123,7 +123,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
         Ok((version, events))
     }
 
-    /// Everything that exists, as the first events of a watch.
+    /// Reads everything that exists, as the first events of a watch.
     async fn watch_list(&mut self) -> Result<Listed<T>, Failure> {
         let version = match self.recency {
             Recency::Any => "0",
@@ -150,7 +150,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
         }
     }
 
-    /// Everything that exists, in pages.
+    /// Reads everything that exists, in pages.
     async fn list(&mut self) -> Result<Listed<T>, Failure> {
         let mut params = ListParams {
             label_selector: self.selectors.labels.clone(),
@@ -249,18 +249,18 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
 
     fn gather(&mut self, view: View<T>, listing: &mut Listing<T>) {
         let name = view.name();
-        match self.complaints.usable(&name, view.decoded) {
+        match self.problem_log.usable(&name, view.decoded) {
             Some(object) => listing.add(name, object).into_iter().for_each(&self.send),
             None => listing.remove(&name),
         }
     }
 
-    /// An object that has become useless counts as gone.
+    /// Passes on an object. One that has become useless counts as gone.
     fn apply(&mut self, view: View<T>) {
         self.was_empty = false;
         let name = view.name();
         let nameless = name.name.is_empty();
-        match self.complaints.usable(&name, view.decoded) {
+        match self.problem_log.usable(&name, view.decoded) {
             Some(object) => (self.send)(News::Apply(object)),
             None if nameless => {}
             None => (self.send)(News::Delete(name)),
@@ -268,7 +268,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
     }
 
     fn delete(&mut self, name: &ObjectName) {
-        self.complaints.forget::<T>(name);
+        self.problem_log.forget::<T>(name);
         (self.send)(News::Delete(name.clone()));
     }
 }

@@ -22,13 +22,13 @@ use super::*;
 /// One answer: a status, and the body.
 type Answer = (u16, String);
 
-/// A body on its way.
+/// The body of an answer on its way.
 type Told = BoxBody<Bytes, Infallible>;
 
 /// A body in which nothing comes, and which does not end.
 const OPEN: &str = "open";
 
-/// A server that answers the requests for each resource in turn, and after the last not at all.
+/// A server that answers the requests for each resource in turn, and none after the last.
 #[derive(Clone, Default)]
 struct Script(Arc<Mutex<Played>>);
 
@@ -67,17 +67,17 @@ impl Script {
         }
     }
 
-    /// What is sent within ten minutes.
+    /// The changes that are sent within ten minutes.
     async fn play(&self) -> Vec<Change> {
         self.play_for(Duration::from_secs(600)).await
     }
 
-    /// What is sent within this time.
+    /// The changes that are sent within this time.
     async fn play_for(&self, time: Duration) -> Vec<Change> {
         self.play_to(&Watches::default(), time).await
     }
 
-    /// The same, and how the watches stand then.
+    /// The changes that are sent within this time; `watches` says how the watches stand then.
     async fn play_to(&self, watches: &Watches, time: Duration) -> Vec<Change> {
         let script = self.clone();
         let client = Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default");
@@ -293,7 +293,7 @@ async fn of_a_later_list_nothing_is_passed_on_before_its_end() {
     assert_eq!(counts(&changes), [("kept", 0), ("replaced", 250)]);
 }
 
-/// What was passed on of lists, and how many objects.
+/// The parts of lists that were passed on, and how many objects each had.
 fn counts(changes: &[Change]) -> Vec<(&'static str, usize)> {
     let count = |change: &Change| match change {
         Change::ListServices(services) => ("listed", services.len()),

@@ -1,4 +1,4 @@
-//! How the watches stand, for whoever asks.
+//! The state of each watch, for whoever asks.
 
 use std::{
     collections::BTreeMap,
@@ -20,17 +20,17 @@ struct Known {
     last_heard: Option<SystemTime>,
 }
 
-/// How one resource is watched.
+/// The state of the watch of one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     /// Its name in the API: `services`.
     pub resource: String,
     /// Whether it is watched.
     pub state: WatchState,
-    /// For how long it has been in that state; in JSON, seconds.
+    /// For how long it has been in this state; in JSON, seconds.
     #[serde(with = "seconds")]
     pub age: Duration,
-    /// What went wrong last, also if it is over.
+    /// The last failure, even if it is over.
     pub last_failure: Option<PastFailure>,
 }
 
@@ -38,18 +38,18 @@ pub struct Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WatchState {
-    /// It was asked for, and is not all here yet.
+    /// The list was asked for, and is not complete yet.
     Listing,
-    /// Everything is here, and changes are told of: a watch is open.
+    /// The list is complete, and a watch is open that tells of changes.
     Watching,
-    /// The last attempt has failed; another one follows. What was heard before holds.
+    /// The last attempt has failed, and another one follows. What was heard before holds.
     Failing,
 }
 
-/// What went wrong, and when.
+/// A failure to list or watch, and when it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastFailure {
-    /// In words, without a full stop.
+    /// The cause in words, without a full stop.
     pub cause: String,
     /// How long ago; in JSON, seconds.
     #[serde(with = "seconds")]
@@ -64,7 +64,7 @@ struct Standing {
 }
 
 impl Watches {
-    /// How each stands, sorted by resource. None, before anything was asked for.
+    /// The state of each watch, sorted by resource. Empty before anything was asked for.
     pub fn all(&self) -> Vec<Watch> {
         let shown = |(resource, standing): (&&str, &Standing)| Watch {
             resource: (*resource).to_owned(),
@@ -78,7 +78,7 @@ impl Watches {
         self.lock().resources.iter().map(shown).collect()
     }
 
-    /// One line for each resource that cannot be watched now.
+    /// Describes each resource that cannot be watched now, in one line.
     pub fn troubles(&self) -> Vec<String> {
         let failing = |watch: Watch| {
             let cause = watch.last_failure.filter(|_| watch.state == WatchState::Failing)?.cause;
@@ -95,7 +95,8 @@ impl Watches {
         self.lock().resources.values().filter(|it| it.state == WatchState::Failing).count()
     }
 
-    /// When the server last answered, or sent an event, as it should; a quiet watch has a bookmark about once a minute.
+    /// When the server last answered, or sent an event, as it should. On a quiet watch it sends a bookmark
+    /// about once a minute.
     pub fn last_heard(&self) -> Option<SystemTime> {
         self.lock().last_heard
     }
@@ -104,7 +105,7 @@ impl Watches {
         self.enter(resource, WatchState::Listing, None);
     }
 
-    /// The server has answered as it should.
+    /// Takes in that the server has answered as it should.
     pub(super) fn watching(&self, resource: &'static str) {
         self.lock().last_heard = Some(SystemTime::now());
         self.enter(resource, WatchState::Watching, None);
@@ -114,7 +115,7 @@ impl Watches {
         self.enter(resource, WatchState::Failing, Some(cause));
     }
 
-    /// The age of a state is that of its begin.
+    /// Enters a state. Its age is counted from when it was first entered.
     fn enter(&self, resource: &'static str, state: WatchState, failure: Option<&str>) {
         let (now, mut known) = (Instant::now(), self.lock());
         let new = || Standing { state, since: now, last_failure: None };

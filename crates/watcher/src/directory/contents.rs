@@ -1,10 +1,10 @@
-//! What a directory says as a whole.
+//! The objects of a whole directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use service::{Change, EndpointSlice, Node, ObjectName, Service};
 
-use crate::view::{Complaints, Kind, News, View};
+use crate::view::{Kind, News, ProblemLog, View};
 
 /// The objects of all files.
 #[derive(Debug, Default, PartialEq)]
@@ -16,7 +16,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Everything, as after a first list.
+    /// Returns everything, as after a first list.
     pub(super) fn all(&self) -> Vec<Change> {
         let services = Change::ReplaceServices(self.services.values().cloned().collect());
         let slices = Change::ReplaceSlices(self.slices.values().cloned().collect());
@@ -24,7 +24,7 @@ impl Contents {
         [services, slices].into_iter().chain(node).collect()
     }
 
-    /// What is different from before.
+    /// Returns what is different from before.
     pub(super) fn since(&self, before: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         differences(&before.services, &self.services, &mut changes);
@@ -53,7 +53,7 @@ fn differences<T: Kind>(
 /// Puts the views of one kind together. A name that comes again wins over the earlier one.
 pub(super) fn gather<'a, T: Kind>(
     views: impl Iterator<Item = &'a View<T>>,
-    complaints: &mut Complaints,
+    problem_log: &mut ProblemLog,
     duplicates: &mut BTreeSet<(&'static str, ObjectName)>,
 ) -> BTreeMap<ObjectName, T> {
     let mut last = BTreeMap::new();
@@ -65,7 +65,7 @@ pub(super) fn gather<'a, T: Kind>(
     }
     last.into_iter()
         .filter_map(|(name, view)| {
-            let object = complaints.usable(&name, view.decoded.clone())?;
+            let object = problem_log.usable(&name, view.decoded.clone())?;
             Some((name, object))
         })
         .collect()

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 /// Why manifests could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory itself.
+    /// The directory itself could not be read.
     #[error("cannot read the directory {}", path.display())]
     ReadDirectory {
         /// The directory.
@@ -13,7 +13,7 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// One of the files in it.
+    /// One of the files in it could not be read.
     #[error("cannot read {}", path.display())]
     ReadFile {
         /// The file.
@@ -26,11 +26,11 @@ pub enum Error {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where, counted from 1.
+        /// The line, counted from 1.
         line: u64,
-        /// Where in the line, counted from 1.
+        /// The column in the line, counted from 1.
         column: u64,
-        /// What is wrong there.
+        /// What is wrong there, in words.
         message: String,
     },
     /// The system does not tell about changes in the directory.

@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 use super::Error;
 use crate::view::{Kind, VERSION, View};
 
-/// The objects of a file, in its order.
+/// The objects of a file, in the file's order.
 #[derive(Debug, Default)]
 pub(super) struct Manifests {
     pub(super) services: Vec<View<Service>>,
@@ -19,7 +19,7 @@ pub(super) struct Manifests {
     pub(super) nodes: Vec<View<Node>>,
 }
 
-/// The file's text; `None` if there is no such file any more.
+/// Reads the file's text; `None` if there is no such file any more.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     }
 }
 
-/// The objects in the text: JSON if the file's name says so, YAML otherwise.
+/// Reads the objects in a text, which is JSON if the file's name says so, and YAML otherwise.
 pub(super) fn parse(path: &Path, text: &[u8]) -> Result<Manifests, Error> {
     let text = match str::from_utf8(text) {
         Ok(text) => text,
@@ -136,14 +136,14 @@ fn push<T: Kind>(views: &mut Vec<View<T>>, object: Value, place: &str) {
     }
 }
 
-/// The namespace that kubectl fills in.
+/// Fills in the namespace, as kubectl does.
 fn in_default_namespace(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.entry("namespace").or_insert_with(|| "default".into());
     }
 }
 
-/// The name that the API server fills in: the empty one.
+/// Fills in the empty name of ports, as the API server does.
 fn with_port_names(slice: &mut Value) {
     let ports = slice.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -1,8 +1,8 @@
 //! A directory of manifests as source: for demos, tests and static nodes.
 //!
-//! All `*.yaml`, `*.yml` and `*.json` files of the directory, in the order of their names, each with
-//! any number of documents and lists. Services, EndpointSlices and this node's Node are read; other
-//! kinds are ignored. What the API server would fill in, as far as the proxy needs it, is filled in:
+//! All `*.yaml`, `*.yml` and `*.json` files of the directory are read, in the order of their names, each with
+//! any number of documents and lists. Services, EndpointSlices and this node's Node are used; other
+//! kinds are ignored. Fields that the API server would fill in are filled in, as far as the proxy needs them:
 //! the namespace `default`, and the empty name of a slice's only port.
 
 mod contents;
@@ -38,11 +38,11 @@ use self::{
     contents::{Contents, gather},
     file::Manifests,
 };
-use crate::view::Complaints;
+use crate::{one_line, view::ProblemLog};
 
-/// A file is often written in several steps; they are one change.
+/// How long the directory must be quiet before it is read: a file is often written in several steps.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Where something is written all the time, it is read all the same.
+/// After how long the directory is read although it is not quiet.
 const LONGEST_SETTLE: Duration = Duration::from_secs(1);
 /// How often the directory is read without having been told of a change: a link's target, or the
 /// directory behind a mount, can change unnoticed.
@@ -53,7 +53,7 @@ pub fn read_once(directory: &Path, node_name: &str) -> Result<Vec<Change>, Error
     Ok(Directory::open(directory, node_name)?.contents().all())
 }
 
-/// What a directory says whose only file has this name and text.
+/// Reads a directory whose only file has this name and text.
 pub fn read_text(name: &Path, text: &[u8], node_name: &str) -> Result<Vec<Change>, Error> {
     let mut directory = Directory::empty(Path::new(""), node_name);
     directory.take(name.to_owned(), text)?;
@@ -62,7 +62,7 @@ pub fn read_text(name: &Path, text: &[u8], node_name: &str) -> Result<Vec<Change
 
 /// Reads the directory and sends what it says; then sends each difference, for ever.
 ///
-/// A file that cannot be read or parsed is an error at first, and nothing has been sent. Later its
+/// A file that cannot be read or parsed at first is an error, before anything is sent. Later its
 /// last good objects stay, and the log says so. One bad object in a good file is skipped alone, and
 /// logged.
 pub async fn watch(directory: &Path, node_name: &str, send: impl Fn(Change)) -> Result<Infallible, Error> {
@@ -87,7 +87,7 @@ pub async fn watch(directory: &Path, node_name: &str, send: impl Fn(Change)) -> 
     }
 }
 
-/// Tells, over a channel that holds one message, that something changed.
+/// Watches the directory, and tells over a channel that holds one message that something changed.
 fn notifications(directory: &Path) -> Result<(RecommendedWatcher, mpsc::Receiver<()>), Error> {
     let (changed, events) = mpsc::channel(1);
     let failed = |source| Error::Watch { path: directory.to_owned(), source };
@@ -123,33 +123,33 @@ struct Directory {
     path: PathBuf,
     node_name: String,
     files: BTreeMap<PathBuf, File>,
-    complaints: Complaints,
-    /// What the last reading said was wrong, so as to say it once.
+    problem_log: ProblemLog,
+    /// The errors of the last reading, so that each is logged once.
     said: Vec<String>,
     duplicates: BTreeSet<(&'static str, ObjectName)>,
 }
 
 /// One file's last good state.
 struct File {
-    /// Of the text: what has not changed is not parsed again.
+    /// The hash of the text: a text that has not changed is not parsed again.
     hash: u64,
     manifests: Manifests,
 }
 
 impl Directory {
-    /// Nothing has been read yet.
+    /// A directory of which nothing has been read yet.
     fn empty(path: &Path, node_name: &str) -> Self {
         Self {
             path: path.to_owned(),
             node_name: node_name.to_owned(),
             files: BTreeMap::new(),
-            complaints: Complaints::default(),
+            problem_log: ProblemLog::default(),
             said: Vec::new(),
             duplicates: BTreeSet::new(),
         }
     }
 
-    /// Reads everything; what cannot be read is an error.
+    /// Reads everything. Whatever cannot be read is an error.
     fn open(path: &Path, node_name: &str) -> Result<Self, Error> {
         let mut directory = Self::empty(path, node_name);
         match directory.read().into_iter().next() {
@@ -158,16 +158,16 @@ impl Directory {
         }
     }
 
-    /// Reads everything again; what cannot be read stays as it was.
+    /// Reads everything again. Whatever cannot be read stays as it was.
     fn refresh(&mut self) {
-        let errors = self.read().into_iter().map(|error| describe(&error)).collect::<Vec<_>>();
+        let errors = self.read().into_iter().map(|error| one_line(&error)).collect::<Vec<_>>();
         for error in errors.iter().filter(|error| !self.said.contains(error)) {
             warn!("{error}; its last good objects stay");
         }
         self.said = errors;
     }
 
-    /// Takes in what has changed, and returns what could not be.
+    /// Reads the files that have changed, and returns the errors.
     fn read(&mut self) -> Vec<Error> {
         let paths = match manifests_in(&self.path) {
             Ok(paths) => paths,
@@ -194,16 +194,16 @@ impl Directory {
         Ok(())
     }
 
-    /// All files together.
+    /// Puts the objects of all files together.
     fn contents(&mut self) -> Contents {
-        let Self { files, complaints, node_name, .. } = self;
+        let Self { files, problem_log, node_name, .. } = self;
         let mut duplicates = BTreeSet::new();
         let manifests = || files.values().map(|file| &file.manifests);
         let nodes = manifests().flat_map(|file| &file.nodes).filter(|node| *node.name().name == **node_name);
         let contents = Contents {
-            services: gather(manifests().flat_map(|file| &file.services), complaints, &mut duplicates),
-            slices: gather(manifests().flat_map(|file| &file.slices), complaints, &mut duplicates),
-            node: gather(nodes, complaints, &mut duplicates).pop_last().map(|(_, node)| node),
+            services: gather(manifests().flat_map(|file| &file.services), problem_log, &mut duplicates),
+            slices: gather(manifests().flat_map(|file| &file.slices), problem_log, &mut duplicates),
+            node: gather(nodes, problem_log, &mut duplicates).pop_last().map(|(_, node)| node),
         };
         for (kind, name) in duplicates.difference(&self.duplicates) {
             warn!("{kind} {name} is there twice: the one in the last file counts");
@@ -213,16 +213,8 @@ impl Directory {
     }
 }
 
-/// The error and its cause.
-fn describe(error: &Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
-}
-
-/// The manifest files of the directory. Hidden files are none: editors and ConfigMap volumes keep
-/// their own things there. Nor is what is no file: reading a pipe would never end.
+/// The manifest files of the directory. Hidden files are left out: editors and ConfigMap volumes keep
+/// their own things there. So is whatever is no regular file: reading a pipe would never end.
 fn manifests_in(directory: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
     let mut paths = BTreeSet::new();
     for entry in fs::read_dir(directory)? {

@@ -180,7 +180,7 @@ impl Watched {
         self.changes.recv_timeout(Duration::from_secs(5)).expect("no change within five seconds")
     }
 
-    /// No change, for long enough that one would have been seen.
+    /// Makes sure that no change comes, for long enough that one would have been seen.
     fn nothing_more(&self) {
         let change = self.changes.recv_timeout(SETTLE * 8);
         assert!(change.is_err(), "unexpected: {change:?}");

@@ -10,10 +10,10 @@ use service::Special;
 
 use super::{Problems, field::Quoted};
 
-/// The address that the text means.
+/// The address that the text means, if it means one.
 ///
 /// Octets may have leading zeros and are decimal all the same, as in Kubernetes (its
-/// `ParseIPSloppy`); objects of before Go 1.17 may have such addresses. An IPv4 address mapped into
+/// `ParseIPSloppy`); objects from before Go 1.17 may have such addresses. An IPv4 address mapped into
 /// IPv6 is the IPv4 address.
 pub(super) fn parse(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
@@ -40,7 +40,7 @@ pub(super) fn parse_range(text: &str) -> Option<IpNet> {
     IpNet::new(ip, prefix).ok().map(|range| range.trunc())
 }
 
-/// A number up to 255.
+/// A decimal number up to 255, leading zeros allowed.
 fn decimal(text: &str) -> Option<u8> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -51,7 +51,8 @@ fn decimal(text: &str) -> Option<u8> {
     }
 }
 
-/// The address that the text means. The empty text is none, and no problem: Go writes it for "not set".
+/// The address that the text means, if it means one. The empty text is no problem: Go writes it for "not
+/// set".
 pub(super) fn read(text: &str, at: impl Display, problems: &mut Problems) -> Option<IpAddr> {
     if text.is_empty() {
         return None;
@@ -63,8 +64,9 @@ pub(super) fn read(text: &str, at: impl Display, problems: &mut Problems) -> Opt
     ip
 }
 
-/// The ClusterIP that the text means. None that the node uses for something else: the API server gives no such address
-/// out, but manifests in a directory do not pass through it. A range of IPv4 link-local addresses can be its.
+/// The ClusterIP that the text means. Addresses that the node uses for something else are refused: the API
+/// server gives none of them out, but manifests in a directory do not pass through it. IPv4 link-local
+/// addresses are accepted, since a cluster's Service range can consist of them.
 pub(super) fn cluster_ip(text: &str, at: impl Display + Copy, problems: &mut Problems) -> Option<IpAddr> {
     let ip = read(text, at, problems)?;
     match Special::of(ip) {
@@ -81,7 +83,7 @@ pub(super) fn cluster_ip(text: &str, at: impl Display + Copy, problems: &mut Pro
 mod tests {
     use super::*;
 
-    /// The address, and what is wrong with it.
+    /// The address, and the problems.
     fn cluster_ip(text: &str) -> (Option<IpAddr>, Vec<String>) {
         let mut problems = Problems::default();
         let ip = super::cluster_ip(text, "at", &mut problems);

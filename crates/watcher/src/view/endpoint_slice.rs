@@ -1,4 +1,4 @@
-//! EndpointSlice.
+//! EndpointSlices.
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
@@ -15,7 +15,7 @@ use super::{
     weight::weight,
 };
 
-/// An EndpointSlice as it comes.
+/// An EndpointSlice as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RawSlice {
@@ -209,8 +209,8 @@ fn endpoint(
         problems.add(at_address, format_args!("{ip} is not an {family} address, as addressType says"));
         return None;
     }
-    // The API server takes some of these. The kernel refuses a real server at most of them, and a loopback address would
-    // lead to what the node keeps to itself.
+    // The API server takes some of these. The kernel refuses a real server at most of them, and a loopback
+    // address would lead to what the node keeps to itself.
     if let Some(special) = Special::of(ip) {
         problems.add(at_address, format_args!("{ip} is {special}, which no pod has"));
         return None;
@@ -251,7 +251,7 @@ mod tests {
         serde_json::from_value::<View<EndpointSlice>>(value).unwrap().decoded
     }
 
-    /// A slice of shop/web with these fields besides.
+    /// A slice of shop/web with these fields added.
     fn slice_with(address_type: &str, ports: Value, endpoints: Value) -> EndpointSlice {
         let labels = json!({"kubernetes.io/service-name": "web"});
         let object = Value::from_iter([

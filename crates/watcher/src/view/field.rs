@@ -1,8 +1,8 @@
-//! A field as it came: absent, what it should be, or something else.
+//! A field as it was sent: absent, what it should be, or something else.
 //!
 //! Decoding a [`Field`] fails only where the text is no JSON at all, so that one element of the wrong
-//! shape can never take the object, the list or the watch down with it. What is not asked for
-//! (`managedFields`, annotations, conditions) is skipped without being stored.
+//! shape can never take the object, the list or the watch down with it. Fields that are not asked for
+//! (`managedFields`, annotations, conditions) are skipped without being stored.
 
 use std::{
     fmt::{self, Display},
@@ -23,20 +23,20 @@ use super::Problems;
 /// A field of an object.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Field<T> {
-    /// Not there, or null.
+    /// The field is missing, or null.
     #[default]
     Absent,
-    /// What it should be.
+    /// The field is what it should be.
     Is(T),
-    /// Of another shape.
+    /// The field has another shape.
     Wrong(Value),
 }
 
-/// A list, each element of which may be wrong by itself.
+/// A list, of which each element may be wrong by itself.
 pub(crate) type List<T> = Field<Vec<Field<T>>>;
 
 impl<T: Shape> Field<T> {
-    /// The value; one of another shape is reported and counts as absent.
+    /// Returns the value. One of another shape is reported, and counts as absent.
     pub(crate) fn read(self, at: impl Display, problems: &mut Problems) -> Option<T> {
         match self {
             Self::Absent => None,
@@ -48,14 +48,14 @@ impl<T: Shape> Field<T> {
         }
     }
 
-    /// Whether there is anything at all.
+    /// Whether the field has any value, right or wrong.
     pub(crate) fn is_present(&self) -> bool {
         !matches!(self, Self::Absent)
     }
 }
 
 impl<T: Shape> List<T> {
-    /// The elements that can be used, each as `read` makes it, which is told its path.
+    /// Reads each element with `read`, which is told its path, and returns those that can be used.
     pub(crate) fn read_each<U>(
         self,
         of: impl Display,
@@ -72,10 +72,11 @@ impl<T: Shape> List<T> {
     }
 }
 
-/// At most this many characters of a wrong value are repeated in its report.
+/// How many characters of a wrong value are repeated in its report at most.
 const LONGEST_REPORT: usize = 80;
 
-/// The value as JSON, shortened. What would move a terminal's cursor is escaped, of which JSON itself escapes only a part.
+/// The value as JSON, shortened. Characters that would move a terminal's cursor are escaped, of which JSON
+/// itself escapes only some.
 fn brief(value: &Value) -> String {
     let text = value.to_string();
     let (text, dots) = shortened(&text);
@@ -89,7 +90,7 @@ fn brief(value: &Value) -> String {
     brief + dots
 }
 
-/// Text that somebody wrote, in quotation marks, shortened and escaped.
+/// Text that somebody else wrote. Prints it in quotation marks, shortened and escaped.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl Display for Quoted<'_> {
@@ -105,9 +106,10 @@ fn shortened(text: &str) -> (&str, &'static str) {
     end.and_then(|(end, _)| text.get(..end)).map_or((text, ""), |beginning| (beginning, "..."))
 }
 
-/// What a [`Field`] can hold: how a value is made from each kind of JSON, `None` where it cannot be.
+/// A value that a [`Field`] can hold. Each method makes it from one kind of JSON; `None` where that cannot
+/// be.
 pub(crate) trait Shape: Sized {
-    /// What it should be, as in "is not ...".
+    /// The words for what the field should be, as in "is not ...".
     const EXPECTED: &'static str;
 
     fn from_bool(_: bool) -> Option<Self> {

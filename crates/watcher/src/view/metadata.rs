@@ -1,4 +1,4 @@
-//! `metadata`: which object it is, and the labels that matter.
+//! `metadata`: the object's name, and the labels and annotations that matter.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ use super::{
     field::{Field, Object, Quoted},
 };
 
-/// `metadata` as it comes.
+/// `metadata` as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RawMetadata {
@@ -71,14 +71,14 @@ pub(crate) struct Annotations {
 
 impl Object for Annotations {}
 
-/// `metadata`, read.
+/// `metadata` after it was read.
 pub(super) struct Metadata {
     name: Box<str>,
     namespace: Box<str>,
     resource_version: Option<Box<str>>,
-    /// Seconds since 1970.
+    /// The time of creation, in seconds since 1970.
     pub(super) created: Option<i64>,
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted.
     pub(super) leaving: bool,
     pub(super) labels: Labels,
     pub(super) annotations: Annotations,
@@ -105,7 +105,7 @@ impl Metadata {
             .then(|| ObjectName::new(&*self.namespace, &*self.name))
     }
 
-    /// The little that the watch protocol asks for.
+    /// The fields that the watch protocol needs.
     pub(super) fn object_meta(self) -> ObjectMeta {
         let text = |text: Box<str>| (!text.is_empty()).then(|| text.into_string());
         ObjectMeta {
@@ -117,7 +117,7 @@ impl Metadata {
     }
 }
 
-/// A time in RFC 3339's spelling.
+/// A time, as in RFC 3339.
 pub(super) fn time(field: Field<Box<str>>, at: &str, problems: &mut Problems) -> Option<Timestamp> {
     let text = field.read(at, problems)?;
     let time = Timestamp::from_str(&text).ok();

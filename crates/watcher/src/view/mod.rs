@@ -5,12 +5,12 @@
 //! [`problems`](service::Service::problems) say which and why.
 
 mod address;
-mod complaints;
 mod endpoint_slice;
 mod field;
 mod metadata;
 mod node;
 mod port;
+mod problem_log;
 mod service_object;
 mod weight;
 
@@ -25,8 +25,8 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Deserializer};
 use service::{Change, ObjectName};
 
-pub(crate) use self::complaints::Complaints;
 use self::field::{Field, Object};
+pub(crate) use self::problem_log::ProblemLog;
 
 /// A kind of object that the proxy reads.
 pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
@@ -39,45 +39,45 @@ pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// Whether every cluster has some: an answer without any is doubtful.
     const ALWAYS_SOME: bool;
 
-    /// The object as it comes.
+    /// The object as the API server sends it.
     type Raw: Object;
 
-    /// Reads it.
+    /// Reads an object.
     fn decode(raw: Self::Raw) -> (ObjectMeta, Decoded<Self>);
 
-    /// What was wrong with it.
+    /// The problems of the object, in words.
     fn problems(&self) -> &[String];
 
-    /// The news as the core takes it; `None` where it does not concern the core.
+    /// The news as a change of the desired state's inputs; `None` where it does not concern them.
     fn change(news: News<Self>) -> Option<Change>;
 }
 
-/// All kinds are of version 1 of their group.
+/// The version of all kinds that are read, in their group.
 pub(crate) const VERSION: &str = "v1";
 
-/// What an object says.
+/// What was read of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decoded<T> {
-    /// Something to serve.
+    /// The object has something to serve.
     Object(T),
-    /// Nothing to this proxy, rightly so.
+    /// The object is rightly none of this proxy's, for this reason.
     NotOurs(&'static str),
-    /// Nothing that can be used.
+    /// Nothing of the object can be used, for this reason.
     Unusable(String),
 }
 
 /// What happened to the objects of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum News<T> {
-    /// These are in the first list, which is being read.
+    /// Some objects of the first list, which is being read.
     List(Vec<T>),
-    /// The first list has been read to its end: there are these, and no others.
+    /// The end of the first list: these objects exist, and no others.
     Keep(FxHashSet<ObjectName>),
-    /// These are all.
+    /// All objects: whatever is not among them is gone.
     Replace(Vec<T>),
-    /// This one is new or different.
+    /// An object that is new or different.
     Apply(T),
-    /// This one is gone.
+    /// The name of an object that is gone.
     Delete(ObjectName),
 }
 
@@ -86,15 +86,15 @@ pub(crate) enum News<T> {
 pub(crate) struct View<T> {
     /// Name, namespace and resource version; nothing else.
     pub(crate) metadata: ObjectMeta,
-    /// What it says.
+    /// What was read of it.
     pub(crate) decoded: Decoded<T>,
 }
 
 impl<T> View<T> {
-    /// Which object it is. The namespace of a cluster-wide object is empty.
+    /// The name of the object. The namespace of a cluster-wide object is empty.
     pub(crate) fn name(&self) -> ObjectName {
-        let text = |field: &Option<String>| field.as_deref().unwrap_or_default().to_owned();
-        ObjectName::new(text(&self.metadata.namespace), text(&self.metadata.name))
+        let ObjectMeta { namespace, name, .. } = &self.metadata;
+        ObjectName::new(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
     }
 }
 
@@ -139,19 +139,19 @@ impl<T: Kind> Resource for View<T> {
     }
 }
 
-/// What was wrong with an object, in words.
+/// The problems of an object, in words.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     first: Vec<String>,
     more: usize,
 }
 
-/// So many problems of an object are told in words. Each goes into the log and an Event, and there is room in an
-/// annotation for a hundred thousand.
+/// How many problems of an object are told in words. Each goes into the log and an Event, and there is room
+/// in an annotation for a hundred thousand.
 const MOST_PROBLEMS: usize = 16;
 
 impl Problems {
-    /// Notes a problem of the field at this path.
+    /// Notes a problem of the field at a path.
     fn add(&mut self, at: impl Display, what: impl Display) {
         if self.first.len() < MOST_PROBLEMS {
             self.first.push(format!("{at}: {what}"));

@@ -1,4 +1,4 @@
-//! Node.
+//! Nodes.
 
 use std::{fmt, net::IpAddr};
 
@@ -15,7 +15,7 @@ use super::{
     metadata::{Metadata, RawMetadata},
 };
 
-/// A Node as it comes.
+/// A Node as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawNode {
@@ -91,7 +91,8 @@ impl Kind for Node {
         &self.problems
     }
 
-    /// A Node that is gone keeps its last zone, addresses and pod CIDRs: its pods are still where they were.
+    /// Passes the Node on. One that is gone keeps its last zone, addresses and pod CIDRs: its pods are still
+    /// where they were.
     fn change(news: News<Self>) -> Option<Change> {
         match news {
             News::List(nodes) => nodes.into_iter().next_back().map(Change::ApplyNode),
@@ -119,7 +120,8 @@ fn no_node() -> Change {
     Change::DeleteNode
 }
 
-/// By which the cluster autoscaler says that it will delete a node: load balancers are to be told before.
+/// The taint by which the cluster autoscaler says that it will delete a node. Load balancers are to be told
+/// before.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
@@ -130,7 +132,7 @@ fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
 }
 
 /// The node IPs: the internal ones, then the external ones, each in the order of the list, which has the
-/// primary one first. Host names are none, nor is anything else that cannot be read.
+/// primary one first. Host names are left out, and whatever else is no address.
 fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
     let addresses = addresses.read_each("status.addresses", problems, |raw, at, problems| {
         let kind = raw.kind.read(format_args!("{at}.type"), problems)?;
@@ -142,7 +144,7 @@ fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
     of("InternalIP").chain(of("ExternalIP")).collect()
 }
 
-/// The first range of each family, as with kube-proxy. A Node of before dual stack has its only one in
+/// The first pod CIDR of each family, as with kube-proxy. A Node from before dual stack has its only one in
 /// `spec.podCIDR`.
 fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
     let mut given =
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(node(json!({"metadata": {"name": "n1"}})), Node::default());
     }
 
-    /// The pod CIDRs, and what is wrong with them.
+    /// The pod CIDRs, and the problems.
     fn with_spec(spec: &Value) -> (Vec<String>, Vec<String>) {
         let node = node(json!({"metadata": {"name": "n1"}, "spec": spec}));
         (node.pod_cidrs.iter().map(ToString::to_string).collect(), node.problems)

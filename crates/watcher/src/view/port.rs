@@ -9,7 +9,7 @@ use super::{
     field::{Field, Quoted},
 };
 
-/// A port number: 1 to 65535. 0 is what Kubernetes writes for "not set".
+/// A port number, 1 to 65535. Kubernetes writes 0 for "not set".
 pub(super) fn number(field: Field<i64>, at: impl Display + Copy, problems: &mut Problems) -> Option<u16> {
     if !field.is_present() {
         problems.add(at, "not set");
@@ -18,7 +18,7 @@ pub(super) fn number(field: Field<i64>, at: impl Display + Copy, problems: &mut 
     in_range(field.read(at, problems)?, at, problems).map(NonZero::get)
 }
 
-/// The same where there need not be any: 0 is none then, too.
+/// A port number that may be missing. 0 counts as missing.
 pub(super) fn optional(
     field: Field<i64>,
     at: impl Display + Copy,
@@ -38,7 +38,7 @@ fn in_range(number: i64, at: impl Display, problems: &mut Problems) -> Option<No
     port
 }
 
-/// A transport protocol; TCP where there is none, as the API defaults it.
+/// A transport protocol; TCP where none is given, as in the API's default.
 pub(super) fn protocol(
     field: Field<Box<str>>,
     at: impl Display + Copy,

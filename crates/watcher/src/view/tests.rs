@@ -1,4 +1,4 @@
-//! Decoding stands whatever comes.
+//! Decoding survives whatever comes.
 
 use ipvs::RealServer;
 use proptest::{
@@ -46,7 +46,7 @@ fn object() -> Value {
     })
 }
 
-/// Where there is something in the value, as JSON pointers.
+/// The paths to all values within a value, as JSON pointers.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     match value {

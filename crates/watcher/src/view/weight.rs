@@ -6,7 +6,7 @@ use service::Weight;
 
 use super::{Problems, field::Quoted};
 
-/// A weight. 0 is none: a real server drains by it.
+/// A weight, 1 or more. 0 is refused, since a real server of weight 0 drains.
 pub(super) fn weight(text: &str, at: impl Display, problems: &mut Problems) -> Option<Weight> {
     let weight = text.trim().parse().ok();
     if weight.is_none() {

@@ -23,13 +23,13 @@ use service::{
     ServiceKind, ServicePort, State, TrafficPolicy, Weight,
 };
 use testkit::FakeKernel;
-use watcher::{Kernel, Observed, Operation, Ownership, Parts, Plan, Scope, VirtualServerImage, diff};
+use watcher::{Kernel, Observed, Operation, Ownership, Plan, Scope, VirtualServerImage, Whole, diff};
 
 const CLUSTER_IPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
 /// External and load-balancer addresses; one is a ClusterIP as well, and others may be the node's own.
 const EXTERNAL_IPS: [&str; 4] = ["192.0.2.7", "203.0.113.7", "fd00:96::10", "fd00:203::7"];
 const NODE_IPS: [&str; 4] = ["172.18.0.2", "203.0.113.7", "fd00:18::2", "fd00:203::7"];
-/// All of these, each once.
+/// All VIPs, each once.
 const VIPS: [&str; 8] = [
     "10.96.0.10",
     "172.18.0.2",
@@ -42,7 +42,7 @@ const VIPS: [&str; 8] = [
 ];
 const PORTS: [u16; 6] = [53, 53, 80, 80, 443, 30080];
 const PODS: [&str; 4] = ["10.244.1.2", "10.244.2.2", "fd00:244::2", "fd00:244::3"];
-/// Of everybody, nested, of one: of pods, of nodes and of others.
+/// Source ranges of everybody, nested ones, and ranges of one address: of pods, of nodes and of others.
 const SOURCE_RANGES: [&str; 9] = [
     "0.0.0.0/0",
     "10.0.0.0/8",
@@ -60,7 +60,7 @@ pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// `address(Tcp, "10.96.0.1:80")`.
+/// An address, as in `address(Tcp, "10.96.0.1:80")`.
 pub(crate) fn address(protocol: Protocol, text: &str) -> ServiceAddress {
     let RealServerAddress { ip, port } = real(text);
     ServiceAddress { protocol, ip, port }
@@ -94,7 +94,8 @@ pub(crate) fn read(fake: &FakeKernel) -> Observed {
     Observed::read(&mut kernel(fake)).unwrap()
 }
 
-/// What takes effect at once: neighbouring changes of our tables together, all else one by one.
+/// The operations that take effect at once: neighbouring changes of our tables together, all others one
+/// by one.
 pub(crate) fn steps(plan: &Plan) -> Vec<Vec<Operation>> {
     let of_tables = |operation: &Operation| matches!(operation, Operation::Netfilter(_));
     let operations: Vec<_> = plan.operations().collect();
@@ -184,7 +185,7 @@ fn any_protocol() -> impl Strategy<Value = Protocol> {
     select(&[Protocol::Tcp, Protocol::Tcp, Protocol::Udp, Protocol::Sctp][..])
 }
 
-/// Ports are named after their protocol, so that those of Services and slices match.
+/// A Service port. Ports are named after their protocol, so that those of Services and slices match.
 fn any_service_port() -> impl Strategy<Value = ServicePort> {
     let node_port = select(&[0, 0, 30080, 30053][..]);
     (any_protocol(), select(&[53, 80][..]), node_port).prop_map(|(protocol, port, node_port)| ServicePort {
@@ -204,7 +205,7 @@ pub(crate) fn any_source_ranges() -> impl Strategy<Value = Option<Vec<IpNet>>> {
     option::of(some.prop_map(|texts| texts.into_iter().map(|text| text.parse().unwrap()).collect()))
 }
 
-/// Annotations with which connections are balanced in another way than everybody's.
+/// Annotations by which connections are balanced in another way than by default.
 fn any_balancing() -> impl Strategy<Value = Balancing> {
     let scheduler = option::of(select(&[Scheduler::RR, Scheduler::WLC, Scheduler::MH][..]));
     let node_weights = option::of(any_weight());
@@ -401,7 +402,7 @@ fn any_service_address() -> impl Strategy<Value = ServiceAddress> {
     parts.prop_map(|(protocol, vip, port)| ServiceAddress { protocol, ip: ip(vip), port })
 }
 
-/// Of any set.
+/// An element of any set.
 fn any_element() -> impl Strategy<Value = Element> {
     let at = any_service_address;
     let hairpin =
@@ -422,7 +423,7 @@ fn any_element() -> impl Strategy<Value = Element> {
     ]
 }
 
-/// Of the same family as the address.
+/// An allowed source of the same family as the address.
 fn any_allowed_source() -> impl Strategy<Value = AllowedSource> {
     (any_service_address(), select(&SOURCE_RANGES[..6]), select(&SOURCE_RANGES[6..])).prop_map(
         |(to, v4, v6)| {
@@ -432,7 +433,7 @@ fn any_allowed_source() -> impl Strategy<Value = AllowedSource> {
     )
 }
 
-/// Without ranges of one address's clients that overlap: the kernel does not take them.
+/// Leaves out overlapping ranges of one address's clients: the kernel does not accept them.
 fn without_overlaps(elements: Vec<Element>) -> HashSet<Element> {
     let mut kept: Vec<AllowedSource> = Vec::new();
     let mut fits = |element: &Element| {
@@ -446,7 +447,7 @@ fn without_overlaps(elements: Vec<Element>) -> HashSet<Element> {
     elements.into_iter().filter(|element| fits(element)).collect()
 }
 
-/// Our tables: a family's elements are in its table.
+/// Our tables. An element is there only together with its family's table.
 fn any_tables() -> impl Strategy<Value = netfilter::Observed> {
     let families = subsequence(&Family::BOTH[..], 0..=2);
     (families, vec(any_element(), 0..16)).prop_map(|(families, elements)| {
@@ -472,9 +473,9 @@ pub(crate) fn any_disturbance() -> impl Strategy<Value = (dummy_interface::Obser
     (any_links(), any_tables())
 }
 
-/// Which parts are looked at as a whole.
-pub(crate) fn any_parts() -> impl Strategy<Value = Parts> {
-    any::<(bool, bool)>().prop_map(|(links, tables)| Parts { links, tables })
+/// The parts that are looked at as a whole.
+pub(crate) fn any_whole() -> impl Strategy<Value = Whole> {
+    any::<(bool, bool)>().prop_map(|(links, tables)| Whole { links, tables })
 }
 
 pub(crate) fn put_links_and_tables(
@@ -492,7 +493,7 @@ pub(crate) fn put_links_and_tables(
     }
 }
 
-/// Both families or one, and perhaps a range that is not ours.
+/// An ownership of both families or one, and perhaps with a range that is not ours.
 pub(crate) fn any_ownership() -> impl Strategy<Value = Ownership> {
     let families = subsequence(&Family::BOTH[..], 1..=2);
     let exclude = subsequence(&["192.0.2.0/24", "fd00:96::10/128"][..], 0..=2);

@@ -10,7 +10,7 @@ use crate::view::{
     field::{Field, List, Object, Quoted},
 };
 
-/// `status` as it comes.
+/// `status` as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct RawStatus {
@@ -34,13 +34,13 @@ impl Object for RawStatus {}
 impl Object for RawLoadBalancer {}
 impl Object for RawIngress {}
 
-/// `clusterIP` of a headless Service.
+/// The `clusterIP` of a headless Service.
 const NONE: &str = "None";
 
 /// The ClusterIPs, at most one per family.
 ///
-/// Objects of before dual stack have `clusterIP` alone, without `clusterIPs` and `ipFamilies`: its
-/// own family counts. Where `ipFamilies` is there, `clusterIPs[i]` is of `ipFamilies[i]`.
+/// Objects from before dual stack have `clusterIP` alone, without `clusterIPs` and `ipFamilies`: its
+/// own family counts. Where there is `ipFamilies`, `clusterIPs[i]` is of `ipFamilies[i]`.
 pub(super) fn cluster_ips(
     first: Field<Box<str>>,
     list: List<Box<str>>,
@@ -85,7 +85,7 @@ fn cluster_ip(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Op
     if text == NONE { None } else { address::cluster_ip(text, at, problems) }
 }
 
-/// `spec.externalIPs`.
+/// The addresses in `spec.externalIPs`.
 pub(super) fn external_ips(list: List<Box<str>>, problems: &mut Problems) -> Vec<IpAddr> {
     sorted_once(
         list.read_each("spec.externalIPs", problems, |text, at, problems| address::read(&text, at, problems)),
@@ -102,13 +102,13 @@ pub(super) fn load_balancer_ips(status: Field<RawStatus>, problems: &mut Problem
 }
 
 fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpAddr> {
-    // One that has only a host name sends to a NodePort: nothing arrives at its own address.
+    // A load balancer that has only a host name sends to a NodePort: nothing arrives at its own address.
     let text = raw.ip.read(format_args!("{at}.ip"), problems).filter(|text| !text.is_empty())?;
     if raw.ip_mode.is_present() {
         let at = format_args!("{at}.ipMode");
         match &*raw.ip_mode.read(at, problems)? {
             "VIP" => {}
-            // So does this one (KEP-1860).
+            // This load balancer sends to a NodePort as well (KEP-1860).
             "Proxy" => return None,
             other => {
                 problems.add(at, format_args!("{} is not VIP or Proxy", Quoted(other)));
@@ -119,7 +119,7 @@ fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Prob
     address::read(&text, format_args!("{at}.ip"), problems)
 }
 
-/// Each address once. Their order means nothing, so another order is no news.
+/// Sorts the addresses, and keeps each once. Their order means nothing, so another order is no news.
 fn sorted_once(ips: Vec<IpAddr>) -> Vec<IpAddr> {
     BTreeSet::from_iter(ips).into_iter().collect()
 }

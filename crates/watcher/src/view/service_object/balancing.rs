@@ -12,15 +12,16 @@ use crate::view::{
     weight::weight,
 };
 
-/// An annotation: its place in the object, and what it says.
+/// An annotation: its path in the object, and its value.
 struct Annotation {
     at: &'static str,
     text: Box<str>,
 }
 
-/// `None`: nothing is asked for that can be used. What cannot be used counts as not there.
+/// How a Service asks to be balanced; `None` if it asks for nothing that can be used. An annotation that
+/// cannot be used counts as not there.
 pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Option<Box<Balancing>> {
-    // kube-router's names count where nothing of ours can be used.
+    // kube-router's names count where none of ours can be used.
     let scheduler = [
         (annotations.scheduler, "metadata.annotations[kube-ipvs.io/scheduler]"),
         (annotations.kube_router_scheduler, "metadata.annotations[kube-router.io/service.scheduler]"),
@@ -50,7 +51,7 @@ pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Op
     (balancing != Balancing::default()).then(|| balancing.into())
 }
 
-/// What the first annotation says that can be used; those behind it are not looked at.
+/// The value of the first annotation that can be used; those behind it are not looked at.
 fn first_usable<T>(
     candidates: [(Field<Box<str>>, &'static str); 2],
     problems: &mut Problems,
@@ -63,7 +64,8 @@ fn first_usable<T>(
     })
 }
 
-/// One of the mainline kernel, so that a slip of the pen is told of before a kernel is asked.
+/// A scheduler of the mainline kernel. Only these are accepted, so that a typing error is told of before a
+/// kernel is asked.
 fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<Scheduler> {
     let found = Scheduler::ALL.into_iter().find(|known| known.as_str() == text.trim());
     if found.is_none() {
@@ -73,7 +75,7 @@ fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> O
     found
 }
 
-/// All of them or none: half of the flags is something else than what was asked for.
+/// The flags of a scheduler; all of them or none, since half of the flags would not be what was asked for.
 fn scheduler_flags(
     Annotation { at, text }: &Annotation,
     of: Option<Scheduler>,
@@ -94,7 +96,7 @@ fn scheduler_flags(
     Some(flags)
 }
 
-/// `a=3,b=1`. An element that cannot be used is left out.
+/// Weights by name, as in `a=3,b=1`. An element that cannot be used is left out.
 fn weights(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Weights {
     let mut found: Vec<(Arc<str>, Weight)> = Vec::new();
     for element in elements(text) {
@@ -116,7 +118,8 @@ fn weights(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Wei
     found.into_iter().collect()
 }
 
-/// The kernel compares multiples of both numbers in 32 bits (`ip_vs_unbind_dest` in net/netfilter/ipvs/ip_vs_conn.c).
+/// The largest limit. The kernel compares multiples of both limits in 32 bits (`ip_vs_unbind_dest` in
+/// net/netfilter/ipvs/ip_vs_conn.c).
 const MOST_CONNECTIONS: u32 = 1_000_000_000;
 
 fn connections(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<NonZero<u32>> {
@@ -142,7 +145,7 @@ fn resume_below(
     None
 }
 
-/// What stands between commas, but for blanks.
+/// The elements between commas, without blanks around them.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|element| !element.is_empty())
 }
@@ -170,7 +173,7 @@ mod tests {
         service.balancing.map(|it| *it).unwrap_or_default()
     }
 
-    /// What is wrong with it; nothing of it is used.
+    /// The problems of annotations of which nothing is used.
     fn problems(annotations: &Value) -> Vec<String> {
         let service = with(annotations);
         assert_eq!(service.balancing, None);

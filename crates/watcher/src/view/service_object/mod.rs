@@ -1,4 +1,4 @@
-//! Service.
+//! Services.
 
 mod addresses;
 mod balancing;
@@ -19,7 +19,7 @@ use super::{
     port,
 };
 
-/// A Service as it comes.
+/// A Service as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawService {
@@ -133,7 +133,7 @@ fn service(
             &mut problems,
         ),
         balancing: balancing::balancing(std::mem::take(&mut metadata.annotations), &mut problems),
-        // Any value counts, the empty one too: the label's presence says it.
+        // Any value counts, even the empty one: only the label's presence matters.
         other_proxy: metadata.labels.service_proxy_name.is_present(),
         problems: Vec::new(),
     };

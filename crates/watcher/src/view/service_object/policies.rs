@@ -8,7 +8,7 @@ use crate::view::{
     field::{Field, Object, Quoted},
 };
 
-/// `spec.sessionAffinityConfig` as it comes.
+/// `spec.sessionAffinityConfig` as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RawAffinityConfig {
@@ -25,9 +25,9 @@ struct RawClientIp {
 impl Object for RawAffinityConfig {}
 impl Object for RawClientIp {}
 
-/// Three hours, which the API server writes where nothing is said.
+/// The default of the API server: three hours.
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
-/// A day: more is refused by the API server.
+/// The most that the API server accepts: a day.
 const LONGEST_AFFINITY_SECONDS: u32 = 86_400;
 
 /// How many seconds a client keeps its endpoint.
@@ -61,7 +61,7 @@ pub(super) fn affinity(
     Some(u32::try_from(clamped).unwrap_or(LONGEST_AFFINITY_SECONDS))
 }
 
-/// A traffic policy; Cluster where there is none.
+/// A traffic policy; Cluster where none is given.
 pub(super) fn traffic(field: Field<Box<str>>, at: &'static str, problems: &mut Problems) -> TrafficPolicy {
     match field.read(at, problems).as_deref() {
         None | Some("Cluster") => TrafficPolicy::Cluster,

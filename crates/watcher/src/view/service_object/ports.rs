@@ -11,7 +11,7 @@ use crate::view::{
     port,
 };
 
-/// A port as it comes.
+/// A port as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct RawPort {
@@ -23,7 +23,7 @@ pub(super) struct RawPort {
 
 impl Object for RawPort {}
 
-/// The ports, no two of one protocol with the same number or the same name.
+/// The ports of the Service. No two of one protocol have the same number or the same name.
 pub(super) fn ports(list: List<RawPort>, problems: &mut Problems) -> Vec<ServicePort> {
     let list = list.read("spec.ports", problems).unwrap_or_default();
     let mut ports = Vec::<ServicePort>::with_capacity(list.len());

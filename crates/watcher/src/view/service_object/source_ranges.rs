@@ -11,8 +11,9 @@ use crate::view::{
 
 const AT: &str = "spec.loadBalancerSourceRanges";
 
-/// `spec.loadBalancerSourceRanges`; `None`: every client. Where something is given and nothing of it can be
-/// used, no client: whoever wrote it wanted to keep somebody out. (Upstream lets everybody in then.)
+/// The ranges in `spec.loadBalancerSourceRanges`; `None` lets every client in. Where something is given and
+/// nothing of it can be used, no client is let in: whoever wrote it wanted to keep somebody out. (Upstream
+/// lets everybody in then.)
 ///
 /// The annotation `service.beta.kubernetes.io/load-balancer-source-ranges`, older than the field, means
 /// something to cloud controllers only.
@@ -26,7 +27,7 @@ pub(super) fn source_ranges(list: List<Box<str>>, problems: &mut Problems) -> Op
     if ranges.is_empty() {
         problems.add(AT, "none can be used; no client is let in");
     }
-    // Each once. Their order means nothing, so another order is no news.
+    // Sorted, and each range once: their order means nothing, so another order is no news.
     Some(BTreeSet::from_iter(ranges).into_iter().collect())
 }
 

@@ -1,4 +1,4 @@
-//! What a Service asks for and does not get, although nothing is wrong with how it says so.
+//! What a Service asks for and does not get, although it asks for it in a valid way.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,17 @@ use service::Service;
 
 use crate::view::Problems;
 
-/// Names it.
+/// Adds to the problems what is not served.
 pub(super) fn note(service: &Service, problems: &mut Problems) {
     addresses(service, "spec.externalIPs", &service.external_ips, problems);
     addresses(service, "status.loadBalancer.ingress", &service.load_balancer_ips, problems);
     source_ranges(service, problems);
 }
 
-/// Ranges of one family restrict nobody in the other, as upstream has it.
+/// Names the load-balancer addresses of a family without source ranges: ranges of one family restrict nobody
+/// in the other, as upstream has it.
 fn source_ranges(service: &Service, problems: &mut Problems) {
-    // Without a single one, nobody is let in.
+    // Without a single range, nobody is let in.
     let Some(ranges @ [_, ..]) = service.load_balancer_source_ranges.as_deref() else { return };
     let restricts = |range: &IpNet, ip: &IpAddr| Family::of(range.addr()) == Family::of(*ip);
     for ip in service.load_balancer_ips.iter().filter(|ip| serves_family_of(service, ip)) {
@@ -35,7 +36,8 @@ fn serves_family_of(service: &Service, ip: &IpAddr) -> bool {
     service.cluster_ips.iter().any(|other| Family::of(*other) == Family::of(*ip))
 }
 
-/// A family without ClusterIP is not served. A Service without any is headless, and none of ours.
+/// Names the external addresses of a family without ClusterIP, which is not served. A Service without any
+/// ClusterIP is headless, and none of ours.
 fn addresses(service: &Service, at: &'static str, ips: &[IpAddr], problems: &mut Problems) {
     let unserved = |ip: &&IpAddr| !service.cluster_ips.is_empty() && !serves_family_of(service, ip);
     for ip in ips.iter().filter(unserved) {

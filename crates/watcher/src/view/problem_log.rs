@@ -1,4 +1,4 @@
-//! What was said in the log about bad objects.
+//! Problems of objects in the log.
 
 use rustc_hash::FxHashMap;
 use service::ObjectName;
@@ -6,12 +6,12 @@ use tracing::{debug, info, warn};
 
 use super::{Decoded, Kind};
 
-/// Says what is wrong with each object once, and again when it changes.
+/// Logs what is wrong with each object once, and again when that changes.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints(FxHashMap<(&'static str, ObjectName), String>);
+pub(crate) struct ProblemLog(FxHashMap<(&'static str, ObjectName), String>);
 
-impl Complaints {
-    /// Returns what there is to serve of an object, and says what is wrong with it.
+impl ProblemLog {
+    /// Returns what there is to serve of an object, and logs what is wrong with it.
     pub(crate) fn usable<T: Kind>(&mut self, name: &ObjectName, decoded: Decoded<T>) -> Option<T> {
         match decoded {
             Decoded::Object(object) => {
@@ -30,13 +30,13 @@ impl Complaints {
         }
     }
 
-    /// An object is gone: nothing more to say about it.
+    /// Forgets an object that is gone.
     pub(crate) fn forget<T: Kind>(&mut self, name: &ObjectName) {
         self.0.remove(&(T::KIND, name.clone()));
     }
 
     fn about(&mut self, kind: &'static str, name: &ObjectName, consequence: &str, problems: &[String]) {
-        // Almost every object is sound, and almost no object was ever complained about.
+        // Almost every object is sound, and almost none ever had a problem.
         if problems.is_empty() {
             if !self.0.is_empty() && self.0.remove(&(kind, name.clone())).is_some() {
                 info!("{kind} {name} is sound again");

@@ -1,0 +1,68 @@
+//! Which key an operation belongs to: what is compared at a time.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use dummy_interface::Change::{Bind, EnsureDevice, Unbind};
+use ipvs::{Command, ServiceAddress};
+use netfilter::{
+    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
+    Element,
+};
+use service::Touched;
+use watcher::{Operation, Plan};
+
+/// The smallest part of the kernel's state that is compared by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// A virtual server with its real servers.
+    VirtualServer(ServiceAddress),
+    /// An element of our nf_tables sets.
+    Element(Element),
+    /// An address on kube-ipvs0.
+    Vip(IpAddr),
+}
+
+impl Key {
+    /// The key of an operation. The device and the tables have none: only a look at everything finds them
+    /// missing. Nor have virtual servers that balance a firewall mark, which are nobody's Service.
+    pub(crate) fn of(operation: &Operation) -> Option<Self> {
+        match operation {
+            Operation::Ipvs(command) => command.address().map(Self::VirtualServer),
+            Operation::Netfilter(AddElement(element) | DeleteElement(element)) => {
+                Some(Self::Element(*element))
+            }
+            Operation::Link(Bind(vip) | Unbind(vip)) => Some(Self::Vip(*vip)),
+            Operation::Netfilter(PrepareTable(_) | InstallTable(_)) | Operation::Link(EnsureDevice) => None,
+        }
+    }
+
+    /// Whether this key is among the touched ones.
+    pub(crate) fn is_in(&self, touched: &Touched) -> bool {
+        match self {
+            Self::VirtualServer(address) => touched.virtual_servers.contains(address),
+            Self::Element(element) => touched.elements.contains(element),
+            Self::Vip(vip) => touched.vips.contains(vip),
+        }
+    }
+
+    /// Adds this key to the touched ones, so that the next sync compares it.
+    pub(crate) fn touch(self, touched: &mut Touched) {
+        match self {
+            Self::VirtualServer(address) => _ = touched.virtual_servers.insert(address),
+            Self::Element(element) => _ = touched.elements.insert(element),
+            Self::Vip(vip) => _ = touched.vips.insert(vip),
+        }
+    }
+}
+
+/// The virtual servers that must be looked at once more after the plan: those with real servers that have
+/// just got weight 0 and may turn out to have no connection; and, unless everything was read just before,
+/// those that were edited, since an edit creates what is missing, without its real servers.
+pub(crate) fn in_doubt(plan: &Plan, all_read: bool) -> BTreeSet<ServiceAddress> {
+    let is_in_doubt = |command: &&Command| match command {
+        Command::EditRealServer(_, server) => server.weight == 0,
+        Command::EditVirtualServer(_) => !all_read,
+        _ => false,
+    };
+    plan.commands().filter(is_in_doubt).filter_map(Command::address).collect()
+}

@@ -1,0 +1,74 @@
+//! Differences in the order in which they become a plan.
+
+use std::net::IpAddr;
+
+use dummy_interface::Change::{Bind, Unbind};
+use ipvs::{Command, ServiceAddress};
+use netfilter::{
+    Change::{AddElement, DeleteElement},
+    Element,
+};
+use service::Urgency;
+
+use crate::{Batch, Plan};
+
+/// Differences by the phase in which they are settled.
+#[derive(Default)]
+pub(super) struct Differences {
+    pub(super) device: Vec<dummy_interface::Change>,
+    pub(super) prepared_tables: Vec<netfilter::Change>,
+    pub(super) first: Opening,
+    pub(super) normal: Opening,
+    pub(super) tables: Vec<netfilter::Change>,
+    pub(super) obsolete_vips: Vec<IpAddr>,
+    pub(super) leaving_real_servers: Vec<Command>,
+    pub(super) obsolete_virtual_servers: Vec<ServiceAddress>,
+    pub(super) obsolete_elements: Vec<Element>,
+}
+
+/// The differences that make VIPs work, in the order in which they are settled.
+#[derive(Default)]
+pub(super) struct Opening {
+    /// Elements that go in one transaction with those that take their place.
+    pub(super) replaced_elements: Vec<Element>,
+    pub(super) elements: Vec<Element>,
+    pub(super) servers: Vec<Command>,
+    pub(super) vips: Vec<IpAddr>,
+}
+
+impl Differences {
+    /// What opens VIPs of this urgency.
+    pub(super) fn opening(&mut self, urgency: Urgency) -> &mut Opening {
+        match urgency {
+            Urgency::First => &mut self.first,
+            Urgency::Normal => &mut self.normal,
+        }
+    }
+
+    /// Makes the plan, phase by phase.
+    pub(super) fn into_plan(self) -> Plan {
+        let mut plan = Plan::default();
+        plan.push(Batch::Link(self.device));
+        plan.push(Batch::Netfilter(self.prepared_tables));
+        for opening in [self.first, self.normal] {
+            plan.push(sorted(opening.replaced_elements, DeleteElement, Batch::Netfilter));
+            plan.push(sorted(opening.elements, AddElement, Batch::Netfilter));
+            plan.push(Batch::Ipvs(opening.servers));
+            plan.push(sorted(opening.vips, Bind, Batch::Link));
+        }
+        plan.push(Batch::Netfilter(self.tables));
+        plan.push(sorted(self.obsolete_vips, Unbind, Batch::Link));
+        plan.push(Batch::Ipvs(self.leaving_real_servers));
+        let remove = |address: ServiceAddress| Command::DeleteVirtualServer(address.into());
+        plan.push(Batch::Ipvs(self.obsolete_virtual_servers.into_iter().map(remove).collect()));
+        plan.push(sorted(self.obsolete_elements, DeleteElement, Batch::Netfilter));
+        plan
+    }
+}
+
+/// A batch that makes the same change for each key, in an order that does not depend on how the maps are
+/// ordered.
+fn sorted<K: Ord, C>(mut keys: Vec<K>, change: fn(K) -> C, batch: fn(Vec<C>) -> Batch) -> Batch {
+    keys.sort_unstable();
+    batch(keys.into_iter().map(change).collect())
+}
