@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipvs::ServiceAddress;
-use service::{Conflict, ObjectName, Refused, State};
+use service::{ObjectName, Refused, State};
 use tracing::warn;
 
 use crate::{Notice, Notices, Reason, told::Told};
@@ -13,19 +13,20 @@ const MOST_LOGGED: usize = 20;
 
 /// Remembers what the owners of Services were told.
 pub(crate) struct Owners {
-    conflicts: Told<Lost>,
+    conflicts: Told<(ObjectName, Loss)>,
     refusals: Told<(ObjectName, Refused)>,
     /// Fields and annotations that are not used as they are written, in words.
     unused_fields: Told<(ObjectName, String)>,
     notices: Notices,
 }
 
-/// An address and port that a Service wants and another one has.
+/// What a Service is told that it does not get.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Lost {
-    address: ServiceAddress,
-    service: ObjectName,
-    holder: ObjectName,
+enum Loss {
+    /// An address and port, and who has it.
+    One(ServiceAddress, ObjectName),
+    /// So many more.
+    More(usize),
 }
 
 impl Owners {
@@ -43,7 +44,7 @@ impl Owners {
             reason: Reason::AddressRefused,
             text: refused.to_string(),
         });
-        let news: Vec<_> = conflicts.into_iter().map(Notice::from).chain(refusals).collect();
+        let news: Vec<_> = conflicts.into_iter().map(notice).chain(refusals).collect();
         news.iter().take(MOST_LOGGED).for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
         if let Some(more @ 1..) = news.len().checked_sub(MOST_LOGGED) {
             warn!("and {more} more addresses that Services ask for and do not get");
@@ -52,17 +53,22 @@ impl Owners {
         let unused = self.unused_fields.news(state.complaints_revision(), || each(state.complaints()));
         let unused = unused.into_iter();
         let unused = unused.map(|(service, text)| Notice { service, reason: Reason::FieldNotUsed, text });
+        let unused: Vec<_> = unused.collect();
+        // What cannot be done here nobody has logged yet.
+        let is_of_state = |Notice { service, text, .. }: &&Notice| {
+            state.desired(service).is_some_and(|desired| desired.problems.contains(text))
+        };
+        let unlogged = unused.iter().filter(is_of_state).take(MOST_LOGGED);
+        unlogged.for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
         news.into_iter().chain(unused).for_each(&self.notices);
     }
 }
 
-fn conflicts(state: &State) -> BTreeSet<Lost> {
-    let all = state.conflicts().flat_map(|Conflict { address, holder, waiting }| {
-        waiting.into_iter().map(move |service| Lost {
-            address,
-            service: service.clone(),
-            holder: holder.clone(),
-        })
+fn conflicts(state: &State) -> BTreeSet<(ObjectName, Loss)> {
+    let all = state.lost().flat_map(|(service, lost)| {
+        let named = lost.named.into_iter().map(|(address, holder)| Loss::One(address, holder.clone()));
+        let more = (lost.more > 0).then_some(Loss::More(lost.more));
+        named.chain(more).map(move |loss| (service.clone(), loss))
     });
     all.collect()
 }
@@ -74,11 +80,14 @@ fn each<'a, T: Ord + Clone + 'a>(
     lists.flat_map(|(service, list)| list.iter().map(|it| (service.clone(), it.clone()))).collect()
 }
 
-impl From<Lost> for Notice {
-    fn from(Lost { address, service, holder }: Lost) -> Self {
-        let text = format!(
+fn notice((service, loss): (ObjectName, Loss)) -> Notice {
+    let text = match loss {
+        Loss::One(address, holder) => format!(
             "{address} belongs to {holder}, whose claim comes first; it is not served for this Service"
-        );
-        Self { service, reason: Reason::AddressTaken, text }
-    }
+        ),
+        Loss::More(more) => format!(
+            "addresses and ports that belong to others, whose claims come first, and that are not named: {more}"
+        ),
+    };
+    Notice { service, reason: Reason::AddressTaken, text }
 }

@@ -6,7 +6,7 @@ mod common;
 use common::{Running, service};
 use ipvs::Protocol::Tcp;
 use reconciler::{Notice, Reason};
-use service::{Change, ObjectName, Service};
+use service::{Change, ObjectName, Service, ServicePort};
 use testkit::FakeKernel;
 
 /// A Service that wants 10.96.0.10, as old as `created` says.
@@ -41,6 +41,37 @@ fn who_cannot_have_an_address_is_told_once_and_again_when_it_is_somebody_elses()
     assert_eq!(running.notices(), [], "it has the address now");
     running.tell(Change::ApplyService(claimant("old", 1)));
     assert_eq!(running.notices(), [taken("youngest", "old")]);
+}
+
+#[test]
+fn who_cannot_have_many_addresses_is_told_of_a_few_and_how_many_more_there_are() {
+    let running = Running::on(&FakeKernel::new());
+    let port = |number: u16| ServicePort {
+        name: number.to_string().into(),
+        protocol: Tcp,
+        port: number,
+        node_port: None,
+    };
+    let all =
+        |name, created, last| Service { ports: (1..=last).map(port).collect(), ..claimant(name, created) };
+    running.lists(vec![all("old", 1, 400), all("young", 2, 400)], vec![]);
+    let texts = || running.notices().into_iter().map(|notice| notice.text).collect::<Vec<_>>();
+    let named = |number| {
+        format!(
+            "TCP 10.96.0.10:{number} belongs to default/old, whose claim comes first; it is not served for this Service"
+        )
+    };
+    let more = |count| {
+        format!(
+            "addresses and ports that belong to others, whose claims come first, and that are not named: {count}"
+        )
+    };
+    assert_eq!(texts(), [named(1), named(2), named(3), named(4), named(5), more(395)]);
+
+    running.tell(Change::ApplyService(all("old", 1, 6)));
+    assert_eq!(texts(), [more(1)]);
+    running.tell(Change::ApplyService(all("old", 1, 5)));
+    assert_eq!(texts(), [""; 0]);
 }
 
 #[test]

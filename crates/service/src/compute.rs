@@ -13,8 +13,10 @@ use crate::{
     endpoints::PortEndpoint,
     external_addresses::ExternalAddresses,
     frontend::{Frontend, frontends},
+    limits::{MOST_OF_A_VIRTUAL_SERVER, Room},
     sides::{Siblings, Side, siblings},
     slice::{KnownSlice, Traits},
+    source_ranges::SourceRanges,
     this_node::ThisNode,
 };
 
@@ -31,12 +33,15 @@ impl DesiredService {
             return None;
         }
         let external = ExternalAddresses::of(service, node, options, cluster_ips);
-        let frontends = frontends(service, &external, node);
-        let mut collected = Collector::of(service, slices, node, options);
+        let balance = Balance::of(service, slices, node, options);
+        let mut room = Room::of(slices, balance.scheduler);
+        let frontends = frontends(service, &external, node, &mut room);
+        let sources = SourceRanges::of(service, node, &frontends);
+        let mut collected = Collector::of(service, node, options, balance, sources);
         for siblings in siblings(service, &frontends, slices, node) {
             collected.add(&siblings);
         }
-        Some(collected.finish(external.refused))
+        Some(collected.finish(external.refused, room.problems))
     }
 }
 
@@ -46,6 +51,7 @@ struct Collector<'a> {
     node: &'a ThisNode,
     options: &'a Options,
     balance: Balance,
+    sources: SourceRanges,
     virtual_servers: Vec<DesiredVirtualServer>,
     vips: Vec<IpAddr>,
     shared_elements: Vec<Element>,
@@ -54,12 +60,19 @@ struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    fn of(service: &'a Service, slices: &[KnownSlice], node: &'a ThisNode, options: &'a Options) -> Self {
+    fn of(
+        service: &'a Service,
+        node: &'a ThisNode,
+        options: &'a Options,
+        balance: Balance,
+        sources: SourceRanges,
+    ) -> Self {
         Self {
             service,
             node,
             options,
-            balance: Balance::of(service, slices, node, options),
+            balance,
+            sources,
             virtual_servers: Vec::new(),
             vips: Vec::new(),
             shared_elements: Vec::new(),
@@ -79,7 +92,8 @@ impl<'a> Collector<'a> {
             if policy == TrafficPolicy::Local && Choice::misses_local(endpoints) {
                 self.without_local_endpoint.push(WithoutLocalEndpoint { traffic, family: *family });
             }
-            let used: Vec<_> = endpoints.iter().filter(|endpoint| choice.uses(endpoint)).collect();
+            let used = endpoints.iter().filter(|endpoint| choice.uses(endpoint));
+            let used: Vec<_> = used.take(MOST_OF_A_VIRTUAL_SERVER).collect();
             self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(port, endpoint)));
 
             let real_servers: Vec<_> = used.into_iter().map(|it| self.real_server(it)).collect();
@@ -100,7 +114,7 @@ impl<'a> Collector<'a> {
             config: self.configuration(frontend.address),
             real_servers,
             element: frontend.element(policy),
-            allowed_sources: frontend.allowed_sources(self.service, self.node),
+            allowed_sources: self.sources.allowed(frontend),
             kind: frontend.kind,
         });
     }
@@ -124,7 +138,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn finish(mut self, refused: Vec<Refused>) -> DesiredService {
+    fn finish(mut self, refused: Vec<Refused>, too_much: Vec<String>) -> DesiredService {
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
         let health_check = HealthCheck::of(self.service, self.options, self.ready_here);
         self.shared_elements
@@ -136,7 +150,7 @@ impl<'a> Collector<'a> {
             health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
             refused: sorted_once(refused),
-            problems: self.balance.problems.into(),
+            problems: self.balance.problems.into_iter().chain(too_much).chain(self.sources.problem).collect(),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     endpoints::{PortEndpoint, belongs},
     external_addresses::ExternalAddresses,
     frontend::{Frontend, frontends},
+    limits::{MOST_OF_A_VIRTUAL_SERVER, Room},
     record::Demand,
     sides::{Siblings, Side, siblings},
     slice::KnownSlice,
@@ -33,7 +34,8 @@ impl Known<'_> {
     /// Its addresses with their endpoints.
     pub(crate) fn parts<'a>(&self, holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>) -> Vec<Part> {
         let external = ExternalAddresses::of(self.service, self.node, self.options, self.cluster_ips);
-        let frontends = frontends(self.service, &external, self.node);
+        let mut room = Room::of(self.slices, self.balance().scheduler);
+        let frontends = frontends(self.service, &external, self.node, &mut room);
         let mut parts: Vec<Part> = Vec::new();
         for siblings in siblings(self.service, &frontends, self.slices, self.node) {
             let mut before = None;
@@ -73,10 +75,14 @@ impl Known<'_> {
         }
     }
 
+    fn balance(&self) -> Balance {
+        Balance::of(self.service, self.slices, self.node, self.options)
+    }
+
     /// How its connections are balanced, if its annotations ask for anything.
     pub(crate) fn balancing(&self) -> Option<ExplainedBalancing> {
         self.service.balancing.as_ref()?;
-        let balance = Balance::of(self.service, self.slices, self.node, self.options);
+        let balance = self.balance();
         let unless_0 = |threshold| Some(threshold).filter(|it| *it != 0);
         Some(ExplainedBalancing {
             scheduler: balance.scheduler,
@@ -131,6 +137,8 @@ impl Known<'_> {
             }
         }
         explained.sort_by_key(|endpoint| endpoint.address);
+        let used = explained.iter_mut().filter(|endpoint| endpoint.verdict == Verdict::Used);
+        used.skip(MOST_OF_A_VIRTUAL_SERVER).for_each(|endpoint| endpoint.verdict = Verdict::BeyondLimit);
         explained
     }
 

@@ -147,10 +147,6 @@ impl fmt::Display for Refusal {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ip, kind, why } = self;
-        let field = match kind {
-            AddressKind::LoadBalancer => "status.loadBalancer.ingress",
-            AddressKind::ExternalIp | AddressKind::ClusterIp | AddressKind::NodePort => "spec.externalIPs",
-        };
-        write!(f, "{field}: {ip} is not served: it is {why}")
+        write!(f, "{}: {ip} is not served: it is {why}", kind.field())
     }
 }

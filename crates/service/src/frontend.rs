@@ -1,6 +1,6 @@
 //! At which addresses the ports of a Service are served.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, num::NonZero};
 
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ExternalIps, Options, Service, ServicePort, Traffic, TrafficPolicy,
-    external_addresses::ExternalAddresses, this_node::ThisNode,
+    external_addresses::ExternalAddresses, limits::Room, this_node::ThisNode,
 };
 
 /// An address at which a port is served.
@@ -36,37 +36,33 @@ pub enum AddressKind {
     ExternalIp,
 }
 
-impl AddressKind {
-    /// Where traffic comes in at such an address.
-    pub fn traffic(self) -> Traffic {
-        match self {
-            Self::ClusterIp => Traffic::Internal,
-            Self::NodePort | Self::LoadBalancer | Self::ExternalIp => Traffic::External,
-        }
-    }
-}
-
-/// Every address at which a Service is served, each once: those with the same endpoints in a row, and
-/// among them those where the same policy counts.
+/// Every address at which a Service is served, each once, as far as there is room: those with the same endpoints in a
+/// row, and among them those where the same policy counts.
 pub(crate) fn frontends<'a>(
     service: &'a Service,
     external: &ExternalAddresses,
     node: &ThisNode,
+    room: &mut Room,
 ) -> Vec<Frontend<'a>> {
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
-    for port in &service.ports {
-        let mut add = |kind, ips: &[IpAddr], number| {
-            frontends.extend(service.of_its_families(ips).map(|ip| Frontend {
-                address: ServiceAddress { protocol: port.protocol, ip, port: number },
-                port,
-                kind,
-            }));
-        };
-        add(AddressKind::ClusterIp, &service.cluster_ips, port.port);
-        add(AddressKind::ExternalIp, &external.external_ips, port.port);
-        add(AddressKind::LoadBalancer, &external.load_balancer_ips, port.port);
-        if let Some(number) = port.node_port {
-            add(AddressKind::NodePort, node.node_port_addresses(), number.get());
+    for (kind, ips) in [
+        (AddressKind::ClusterIp, &*service.cluster_ips),
+        (AddressKind::NodePort, node.node_port_addresses()),
+        (AddressKind::LoadBalancer, &*external.load_balancer_ips),
+        (AddressKind::ExternalIp, &*external.external_ips),
+    ] {
+        let ports = service.ports.iter().filter_map(|port| Some((port, kind.port_number(port)?)));
+        for family in Family::BOTH {
+            let ips = service.of_its_families(ips).filter(|ip| Family::of(*ip) == family);
+            let asked = ports.clone().count() * ips.clone().count();
+            let all = ports.clone().flat_map(|(port, number)| {
+                ips.clone().map(move |ip| Frontend {
+                    address: ServiceAddress { protocol: port.protocol, ip, port: number },
+                    port,
+                    kind,
+                })
+            });
+            frontends.extend(all.take(room.take(kind, family, asked)));
         }
     }
     // The API server lets no port and protocol appear twice; from elsewhere, the first counts. (The sort is
@@ -110,6 +106,34 @@ impl Frontend<'_> {
     }
 }
 
+impl AddressKind {
+    /// Where traffic comes in at such an address.
+    pub fn traffic(self) -> Traffic {
+        match self {
+            Self::ClusterIp => Traffic::Internal,
+            Self::NodePort | Self::LoadBalancer | Self::ExternalIp => Traffic::External,
+        }
+    }
+
+    /// The field of a Service that asks for such addresses.
+    pub(crate) fn field(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "spec.clusterIPs",
+            Self::NodePort => "spec.ports[].nodePort",
+            Self::LoadBalancer => "status.loadBalancer.ingress",
+            Self::ExternalIp => "spec.externalIPs",
+        }
+    }
+
+    /// The number of a port at such an address; `None`: it is not served there.
+    fn port_number(self, port: &ServicePort) -> Option<u16> {
+        match self {
+            Self::NodePort => port.node_port.map(NonZero::get),
+            Self::ClusterIp | Self::LoadBalancer | Self::ExternalIp => Some(port.port),
+        }
+    }
+}
+
 impl Service {
     /// The external IPs, unless they are switched off. Not all of them need be served.
     pub(crate) fn possible_external_ips(&self, options: &Options) -> &[IpAddr] {
@@ -117,7 +141,7 @@ impl Service {
     }
 
     /// Those of `ips` whose family the Service has a ClusterIP of.
-    pub(crate) fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
+    pub(crate) fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> + Clone {
         ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::of(*ip)))
     }
 

@@ -16,6 +16,8 @@
 //! - A port is served at the ClusterIP, at external IPs and load balancers' addresses, and as NodePort
 //!   at the node's own addresses. Where traffic comes in decides which policy counts, whether the address
 //!   is made local to the node, who is masqueraded, and who is let in.
+//! - Of all that, each Service has room for so much, whatever others ask for: a few kilobytes of it multiply to more
+//!   than a kernel takes in a minute.
 //! - Its real servers come out of three steps: the slices are merged into one list of endpoints per
 //!   port and family, one decision is taken for the list (ready or draining; everywhere, in this zone,
 //!   on this node), and the decision picks from the list.
@@ -41,6 +43,8 @@ mod external_addresses;
 mod frontend;
 mod health;
 mod input;
+mod limits;
+mod lost;
 mod name;
 mod not_served;
 mod options;
@@ -71,6 +75,11 @@ pub use frontend::AddressKind;
 pub use input::{
     Endpoint, EndpointPort, EndpointSlice, Node, Service, ServiceKind, ServicePort, TrafficPolicy,
 };
+pub use limits::{
+    MOST_ALLOWED_SOURCES, MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH,
+    MOST_VIRTUAL_SERVERS,
+};
+pub use lost::Lost;
 pub use name::{InvalidName, ObjectName};
 pub use not_served::NotServed;
 pub use options::{ExternalIps, NodePortAddresses, Options};

@@ -6,9 +6,9 @@ use ipvs::ServiceAddress;
 use netfilter::Element;
 
 use crate::{
-    Change, Conflict, DesiredService, DesiredVirtualServer, Explanation, HealthCheck, ObjectName, Options,
-    Problem, Refused, Touched, Urgency, WithoutLocalEndpoint, claims::Claims, record::Demand,
-    records::Records, reports::Reports, shared::Shared,
+    Change, Conflict, DesiredService, DesiredVirtualServer, Explanation, HealthCheck, Lost, ObjectName,
+    Options, Problem, Refused, Touched, Urgency, WithoutLocalEndpoint, claims::Claims, lost::Losers,
+    record::Demand, records::Records, reports::Reports, shared::Shared,
 };
 
 /// The inputs as last told, and what they ask of the kernel.
@@ -21,6 +21,7 @@ use crate::{
 pub struct State {
     records: Records,
     claims: Claims,
+    losers: Losers,
     shared: Shared,
     reports: Reports,
 }
@@ -31,6 +32,7 @@ impl State {
         Self {
             records: Records::new(options),
             claims: Claims::default(),
+            losers: Losers::default(),
             shared: Shared::default(),
             reports: Reports::default(),
         }
@@ -127,7 +129,13 @@ impl State {
         self.claims.conflicts()
     }
 
-    /// A number that changes whenever the conflicts do.
+    /// The Services that want an address and port that another one has, sorted by name; of each Service some
+    /// of them.
+    pub fn lost(&self) -> impl Iterator<Item = (&ObjectName, Lost<'_>)> {
+        self.losers.all(&self.claims)
+    }
+
+    /// A number that changes whenever the conflicts do, and with them what is lost.
     pub fn conflicts_revision(&self) -> u64 {
         self.claims.revision()
     }
@@ -198,21 +206,27 @@ impl State {
             self.reports.update(service, before.map(|it| &it.desired), now.map(|it| &it.desired));
         let either = [before, now].into_iter().flatten();
         let addresses: BTreeSet<ServiceAddress> = either.flat_map(Demand::addresses).collect();
+        let mut contenders = BTreeSet::new();
         for address in addresses {
-            self.contend(service, before, address, touched);
+            self.contend(service, before, address, &mut contenders, touched);
+        }
+        for contender in contenders {
+            self.losers.update(&contender, self.records.demand(&contender), &self.claims);
         }
     }
 
     /// Makes a Service's claim to an address, or takes it back, and notes the address if the virtual
-    /// server there is another one now, whoever's it is.
+    /// server there is another one now, whoever's it is; and who has won or lost, if there is a conflict.
     fn contend(
         &mut self,
         service: &ObjectName,
         before: Option<&Demand>,
         address: ServiceAddress,
+        contenders: &mut BTreeSet<ObjectName>,
         touched: &mut Touched,
     ) {
         let held_by = self.claims.holder(&address).cloned();
+        let revision = self.claims.revision();
         let claim_before = before.and_then(|demand| demand.claim(service, &address));
         let claim_now = self.records.demand(service).and_then(|demand| demand.claim(service, &address));
         if claim_before != claim_now {
@@ -222,6 +236,11 @@ impl State {
             if let Some(claim) = claim_now {
                 self.claims.stake(address, claim);
             }
+        }
+        if self.claims.revision() != revision {
+            let holder = self.claims.holder(&address);
+            contenders.extend(held_by.iter().chain(holder).cloned());
+            contenders.insert(service.clone());
         }
         let server_before = held_by
             .and_then(|holder| if holder == *service { before } else { self.records.demand(&holder) })

@@ -24,6 +24,9 @@ pub enum Verdict {
     HintedForOtherNodes,
     /// Its `hints.forZones` do not name this node's zone.
     HintedForOtherZones,
+    /// The virtual server has as many real servers as it may:
+    /// [`MOST_OF_A_VIRTUAL_SERVER`](crate::MOST_OF_A_VIRTUAL_SERVER).
+    BeyondLimit,
     /// The same address is listed once more, and what is said there counts.
     ListedAgain,
 }
@@ -98,6 +101,7 @@ impl fmt::Display for Verdict {
             Self::OnAnotherNode => "not used: nodeName is another node, and the policy is Local",
             Self::HintedForOtherNodes => "not used: hints.forNodes are other nodes",
             Self::HintedForOtherZones => "not used: hints.forZones are other zones",
+            Self::BeyondLimit => "not used: as many as a virtual server can have come before it",
             Self::ListedAgain => "passed over: another entry has the same address, and that one counts",
         })
     }

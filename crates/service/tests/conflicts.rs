@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use ipvs::Protocol;
 use netfilter::Element;
-use service::{Change, Conflict, Service, ServiceKind, State, TrafficPolicy};
+use service::{Change, Conflict, Lost, Service, ServiceKind, State, TrafficPolicy};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -140,6 +140,43 @@ fn conflicts_tell_the_holder_and_those_who_wait_in_order() {
     state.apply(Change::DeleteService(a));
     assert_eq!(state.conflicts().count(), 0);
     assert_eq!(owner(&state, tcp(AT)), "default/c");
+}
+
+/// What each Service has lost, in words.
+fn lost(state: &State) -> Vec<String> {
+    let in_words = |(service, lost): (_, Lost<'_>)| {
+        let named = lost.named.iter().map(|(address, holder)| format!("{} {}", address.port, holder.name));
+        format!("{service} {:?} and {}", named.collect::<Vec<_>>(), lost.more)
+    };
+    state.lost().map(in_words).collect()
+}
+
+#[test]
+fn of_all_that_a_service_has_lost_the_first_few_are_named_and_the_others_counted() {
+    let with_ports = |count, service| Service {
+        ports: (1..=count).map(|number| port(&number.to_string(), Protocol::Tcp, number)).collect(),
+        ..service
+    };
+    let mut state = state_of(&[born("old", Some(1)), with_ports(400, born("young", Some(3)))], &[]);
+    assert_eq!(lost(&state), [r#"default/young ["80 old"] and 0"#]);
+
+    state.apply(Change::ApplyService(with_ports(300, born("middle", Some(2)))));
+    let of_young = r#"default/young ["1 middle", "2 middle", "3 middle", "4 middle", "5 middle"] and 295"#;
+    assert_eq!(lost(&state), [r#"default/middle ["80 old"] and 0"#, of_young]);
+
+    // Whoever has it next is told with what is left.
+    state.apply(Change::ApplyService(with_ports(2, born("old", Some(1)))));
+    assert_eq!(
+        lost(&state),
+        [
+            r#"default/middle ["1 old", "2 old"] and 0"#,
+            r#"default/young ["1 old", "2 old", "3 middle", "4 middle", "5 middle"] and 295"#,
+        ]
+    );
+    state.apply(Change::DeleteService(name("middle")));
+    assert_eq!(lost(&state), [r#"default/young ["1 old", "2 old"] and 0"#]);
+    state.apply(Change::DeleteService(name("old")));
+    assert_eq!(lost(&state), [""; 0]);
 }
 
 #[test]

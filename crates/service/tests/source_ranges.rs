@@ -111,6 +111,28 @@ fn ranges_that_overlap_or_repeat_become_one() {
 }
 
 #[test]
+fn ranges_with_no_gap_between_them_become_one() {
+    assert_eq!(
+        both(&[
+            "10.0.0.2/32",
+            "10.0.0.0/31",
+            "10.0.0.3/32",
+            "10.0.0.5/32",
+            "255.255.255.255/32",
+            "255.255.255.254/32",
+            "2001:db8:1::/49",
+            "2001:db8:1:8000::/49",
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128",
+        ]),
+        [
+            "10.0.0.0-10.0.0.3, 10.0.0.5-10.0.0.5, 255.255.255.254-255.255.255.255",
+            "2001:db8:1::-2001:db8:1:ffff:ffff:ffff:ffff:ffff, \
+             ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+        ]
+    );
+}
+
+#[test]
 fn a_node_inside_a_range_reaches_the_address_from_the_address_itself() {
     const OTHERS: &str = "192.0.2.0-192.0.2.255";
     const OTHERS_AND_ITSELF: &str = "192.0.2.0-192.0.2.255, 203.0.113.1-203.0.113.1";

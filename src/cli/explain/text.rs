@@ -155,7 +155,7 @@ const MOST_SOURCES: usize = 5;
 impl fmt::Display for Sources<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("from nowhere: no source range of this family could be read");
+            return f.write_str("from nowhere: no source range can be used");
         }
         for (number, (first, last)) in self.0.iter().take(MOST_SOURCES).enumerate() {
             write!(f, "{}{first}-{last}", if number == 0 { "only from " } else { ", " })?;

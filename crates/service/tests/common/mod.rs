@@ -230,6 +230,8 @@ pub(crate) struct Wanted {
     pub(crate) without_local_endpoint: [[usize; 2]; 2],
     pub(crate) refused: Vec<(ObjectName, Vec<Refused>)>,
     pub(crate) complaints: Vec<(ObjectName, Vec<String>)>,
+    /// Who has lost which addresses to whom, as far as named, and how many more.
+    pub(crate) lost: Vec<(ObjectName, String)>,
 }
 
 pub(crate) fn wanted(state: &State) -> Wanted {
@@ -250,6 +252,7 @@ pub(crate) fn wanted(state: &State) -> Wanted {
             .map(|traffic| without_local_endpoint(state, traffic)),
         refused: state.refused().map(|(service, refused)| (service.clone(), refused.to_vec())).collect(),
         complaints: state.complaints().map(|(service, told)| (service.clone(), told.to_vec())).collect(),
+        lost: state.lost().map(|(service, lost)| (service.clone(), format!("{lost:?}"))).collect(),
     }
 }
 

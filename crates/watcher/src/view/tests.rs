@@ -1,5 +1,6 @@
 //! Decoding survives whatever comes.
 
+use ipvs::RealServer;
 use proptest::{
     collection::{btree_map, vec},
     prelude::*,
@@ -97,13 +98,18 @@ proptest! {
             places(&object, "", &mut all);
             *object.pointer_mut(place.get::<String>(&all)).unwrap() = value;
         }
-        prop_assert!(View::<EndpointSlice>::deserialize(&object).is_ok());
-        prop_assert!(View::<Node>::deserialize(&object).is_ok());
+        let mut state = State::new(Options::new("n1"));
+        if let Decoded::Object(node) = View::<Node>::deserialize(&object).unwrap().decoded {
+            state.apply(Change::ApplyNode(node));
+        }
+        let slices = match View::<EndpointSlice>::deserialize(&object).unwrap().decoded {
+            Decoded::Object(slice) => vec![slice],
+            Decoded::NotOurs(_) | Decoded::Unusable(_) => Vec::new(),
+        };
         if let Decoded::Object(service) = View::<Service>::deserialize(&object).unwrap().decoded {
-            let mut state = State::new(Options::new("node"));
             state.apply(Change::ApplyService(service));
-            state.apply(Change::ReplaceSlices(Vec::new()));
-            for DesiredVirtualServer { address, kind, .. } in state.virtual_servers() {
+            state.apply(Change::ReplaceSlices(slices));
+            for DesiredVirtualServer { address, kind, real_servers, .. } in state.virtual_servers() {
                 let may_be_link_local = *kind == AddressKind::ClusterIp && address.ip.is_ipv4();
                 match Special::of(address.ip) {
                     None => {}
@@ -111,6 +117,10 @@ proptest! {
                     Some(special) => prop_assert!(false, "{address} is {special}"),
                 }
                 prop_assert!(address.port != 0);
+                for RealServer { address: endpoint, weight, .. } in real_servers.iter() {
+                    prop_assert!(endpoint.ip.is_ipv4() == address.ip.is_ipv4() && endpoint.port != 0 && *weight != 0);
+                    prop_assert_eq!(Special::of(endpoint.ip), None, "{} is an endpoint of {}", endpoint, address);
+                }
             }
             prop_assert!(state.vips().all(|vip| state.virtual_servers().any(|server| server.address.ip == *vip)));
         }
