@@ -53,7 +53,8 @@ fn ask(at: SocketAddr) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // By HTTP/1.0 the answer is not in chunks, and ends with the connection.
-    write!(stream, "GET /proxyMode HTTP/1.0\r\nHost: {at}\r\n\r\n")?;
+    let question = format!("GET /proxyMode HTTP/1.0\r\nHost: {at}\r\n\r\n");
+    stream.write_all(question.as_bytes())?;
     let mut answer = String::new();
     stream.take(LONGEST_ANSWER).read_to_string(&mut answer)?;
     Ok(answer)

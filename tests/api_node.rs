@@ -289,7 +289,8 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     assert_eq!(cluster.table(), before);
     let [unwatched, heard] =
         ["kube_ipvs_unwatched_resources", "kube_ipvs_api_server_last_heard_timestamp_seconds"];
-    eventually("watches count as failed", || {
+    // Nobody answers, so that it waits for a connection for half a minute.
+    eventually_within(Duration::from_secs(60), "watches count as failed", || {
         ensure!(cluster.metric(unwatched)? > 0.0);
         Ok(())
     })

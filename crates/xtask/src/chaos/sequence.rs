@@ -63,6 +63,7 @@ fn happens(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, row:
     thread::sleep(pause);
     let (log, so_far) = scene.log()?;
     let (lost, unanswered) = traffic.lost();
+    drop(traffic.causes());
     let over = AtomicBool::new(false);
     let begun = Instant::now();
     row.injected += 1;
@@ -78,6 +79,9 @@ fn happens(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, row:
     let (now_lost, now_unanswered) = traffic.lost();
     row.lost += now_lost - lost;
     row.unanswered += now_unanswered - unanswered;
+    if !fault.costs {
+        traffic.causes().iter().for_each(|cause| eprintln!("chaos: {cause}"));
+    }
     row.detected.extend(heard.map(|after| after.as_secs_f64()));
     row.healed.push(healed?.as_secs_f64());
     settled?;

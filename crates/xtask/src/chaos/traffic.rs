@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use testkit::daemon::eventually_within;
 use testkit::lab::Lab;
 
-use crate::stage::traffic::{Counts, Held, Target};
+use crate::stage::traffic::{Counts, Held, Tally, Target};
 
 /// Connections to each Service that stay, and between two short ones.
 const HELD: Held = Held { connections: 8, lives: None, pause: Duration::from_millis(100) };
@@ -65,6 +65,11 @@ impl<'a, 'lab> Traffic<'a, 'lab> {
     pub(super) fn lost(&self) -> (u64, u64) {
         let all = all(self.0);
         (all.broken, all.unanswered)
+    }
+
+    /// Why the first of those were lost that nobody has asked about yet.
+    pub(super) fn causes(&self) -> Vec<String> {
+        self.0.iter().flat_map(|target| [&target.held, &target.asked]).flat_map(Tally::take_causes).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! TCP connections to Services, each of which is accounted for: answered, refused as it should be, or lost.
 
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Mutex;
@@ -231,6 +232,11 @@ impl Tally {
     /// Why the first ones were lost.
     pub(crate) fn causes(&self) -> Vec<String> {
         self.causes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same, each reported once.
+    pub(crate) fn take_causes(&self) -> Vec<String> {
+        mem::take(&mut self.causes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn note(&self, cause: impl FnOnce() -> String) {
