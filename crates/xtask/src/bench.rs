@@ -126,7 +126,7 @@ fn full(kernel: Kernel, names: &[String]) -> Result<Report> {
 fn small(kernel: Kernel, names: &[String]) -> Result<Report> {
     let equipment = Equipment {
         kernel,
-        myself: std::env::current_exe().context("this program has no file")?,
+        myself: workspace::myself()?,
         kube_ipvs: workspace::daemon()?,
         kube_proxy: control_plane::kube_proxy()?,
         times: 1,

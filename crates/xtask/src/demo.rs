@@ -10,8 +10,6 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-
 use crate::guest::{Guest, KernelArgs};
 use crate::workspace;
 
@@ -39,7 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     kernel.prepare()?;
     eprintln!("xtask: building kube-ipvs");
     let daemon = workspace::daemon()?;
-    let myself = std::env::current_exe().context("this program has no file")?;
+    let myself = workspace::myself()?;
     let mut guest = Guest { timeout: Duration::from_secs(600), ..Guest::new(kernel) };
     guest.env.push(("KUBE_IPVS_BIN".into(), daemon.clone().into()));
     guest.files = vec![daemon, myself.clone(), workspace::root().join("manifests")];

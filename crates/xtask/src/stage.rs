@@ -54,7 +54,7 @@ impl Programs {
     }
 
     fn with(kube_ipvs: PathBuf) -> Result<Self> {
-        let myself = std::env::current_exe().context("this program has no file")?;
+        let myself = workspace::myself()?;
         Ok(Self { myself, kube_ipvs, kube_proxy: control_plane::kube_proxy()? })
     }
 

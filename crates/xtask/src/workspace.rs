@@ -134,3 +134,11 @@ fn test_binary(artifact: &Value) -> Option<TestBinary> {
 fn string<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer).and_then(Value::as_str)
 }
+
+/// The file of this program. Where cargo has built it anew since it was started, the kernel appends a word to its name;
+/// the new one does the same.
+pub(crate) fn myself() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe().context("this program has no file")?;
+    let new = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
+    Ok(new.unwrap_or(path))
+}
