@@ -29,10 +29,10 @@ use std::{
 };
 
 use dummy_interface::{KernelLinks, VipBinding};
-use ipvs::{Family, KernelIpvs, Protocol, RealServerAddress, ServiceAddress};
+use ipvs::{Family, KernelIpvs, Protocol, ServiceAddress};
 use netfilter::{
     HostFirewall, KernelNetfilter, LocalTraffic, Policy,
-    conntrack::{Conntrack, KernelConntrack, StaleFlow},
+    conntrack::{Conntrack, KernelConntrack, StaleFlows},
 };
 use netlink::{Batch, Encoder, Socket};
 use nix::sched::{CloneFlags, unshare};
@@ -129,12 +129,10 @@ fn delete(size: u32) -> Duration {
     let mut batch = Batch::default();
     (0..STALE).for_each(|client| insert(&mut batch, 17, Ipv4Addr::from(0x0a80_0000 + client), vip, pod));
     Socket::open(netlink::Protocol::Netfilter).unwrap().pipeline(&mut batch).unwrap();
-    let flow = StaleFlow {
-        to: ServiceAddress { protocol: Protocol::Udp, ip: vip.into(), port: 53 },
-        answered_by: RealServerAddress { ip: pod.into(), port: 8053 },
-    };
+    let to = ServiceAddress { protocol: Protocol::Udp, ip: vip.into(), port: 53 };
+    let flows = StaleFlows::from_iter([(to, BTreeSet::new())]);
     let (mut conntrack, start) = (KernelConntrack::open().unwrap(), Instant::now());
-    let deleted = conntrack.delete(&BTreeSet::from([flow])).unwrap().total();
+    let deleted = conntrack.delete(&flows).unwrap().total();
     assert_eq!(deleted, 10, "of {size}");
     start.elapsed()
 }
@@ -204,22 +202,12 @@ fn synced(handle: &Handle) {
 
 fn slice(endpoint: u8) -> EndpointSlice {
     EndpointSlice {
-        name: ObjectName::new("default", "dns-1"),
-        service: ObjectName::new("default", "dns"),
-        family: Family::V4,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Udp, port: 8053 }],
-        endpoints: vec![Endpoint {
-            address: Ipv4Addr::new(10, 244, 2, endpoint).into(),
-            ready: true,
-            serving: true,
-            terminating: false,
-            node: None,
-            zone: None,
-            zone_hints: Box::default(),
-            node_hints: Box::default(),
-        }],
-        weight: None,
-        triggered_at: None,
-        problems: Vec::new(),
+        endpoints: vec![Endpoint::new(Ipv4Addr::new(10, 244, 2, endpoint).into())],
+        ..EndpointSlice::new(
+            ObjectName::new("default", "dns-1"),
+            ObjectName::new("default", "dns"),
+            Family::V4,
+        )
     }
 }

@@ -144,25 +144,15 @@ fn objects(size: Size) -> (Vec<Service>, Vec<EndpointSlice>) {
         ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: PORT, node_port: None }],
         ..Service::new(name(number))
     };
-    let endpoint = |address| Endpoint {
-        address,
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: Some("elsewhere".into()),
-        zone: None,
-        zone_hints: Box::default(),
-        node_hints: Box::default(),
-    };
+    let endpoint = |address| Endpoint { node: Some("elsewhere".into()), ..Endpoint::new(address) };
     let slice = |number: u32| EndpointSlice {
-        name: ObjectName::new("default", format!("service-{number}-1")),
-        service: name(number),
-        family: Family::V4,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: TARGET_PORT }],
         endpoints: size.endpoints_of(number).map(|number| endpoint(pod(number).into())).collect(),
-        weight: None,
-        triggered_at: None,
-        problems: Vec::new(),
+        ..EndpointSlice::new(
+            ObjectName::new("default", format!("service-{number}-1")),
+            name(number),
+            Family::V4,
+        )
     };
     ((0..size.services).map(service).collect(), (0..size.services).map(slice).collect())
 }

@@ -117,7 +117,7 @@ pub enum Source {
     Api {
         /// A kubeconfig file.
         kubeconfig: Option<PathBuf>,
-        /// The API server's URL, before that of the kubeconfig.
+        /// The API server's URL or host, before that of the kubeconfig.
         master: Option<String>,
     },
     /// The YAML and JSON files of a directory.

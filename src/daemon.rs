@@ -25,6 +25,7 @@ mod without_daemon;
 mod writer;
 
 use std::{
+    collections::BTreeSet,
     pin::{Pin, pin},
     sync::Arc,
     time::Instant,
@@ -90,7 +91,7 @@ async fn take_turn(
     let unusable = Unusable::default();
     let mut end = pin!(async {
         select! {
-            error = config_file::changed(settings, reread, unusable.clone(), outbox.clone()) => Err(error),
+            error = config_file::changed(settings, reread, suits_node, unusable.clone(), outbox.clone()) => Err(error),
             error = credentials.changed(settings) => Err(error),
             () = stop.asked() => Ok(()),
         }
@@ -115,6 +116,19 @@ async fn take_turn(
     end
 }
 
+/// Refuses settings with which a daemon could not start on this node.
+fn suits_node(settings: &Settings) -> anyhow::Result<()> {
+    served_families(settings, &mut preflight::open_ipvs()?).map(drop)
+}
+
+/// The families that are served with these settings, which the node must have the means for.
+fn served_families(settings: &Settings, ipvs: &mut KernelIpvs) -> anyhow::Result<BTreeSet<Family>> {
+    preflight::scheduler(ipvs, settings.scheduler)?;
+    let families = node::families();
+    node::serves(&families, settings.effective.bind_address())?;
+    Ok(families)
+}
+
 /// The one proxy of this node.
 struct Daemon<'a> {
     settings: &'a Settings,
@@ -135,10 +149,7 @@ impl Daemon<'_> {
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
         let settings = self.settings;
-        preflight::scheduler(&mut ipvs, settings.scheduler)?;
-        let families = node::families();
-        node::serves(&families, settings.effective.bind_address())?;
-
+        let families = served_families(settings, &mut ipvs)?;
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
         let api_server = self.source.api_server(&self.troubles.watches);
         let (listeners, metrics) = Listeners::new(settings, &families, &health, self.outbox, api_server)?;
@@ -197,13 +208,8 @@ impl Daemon<'_> {
         let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
         traffic.start(settings.service_metrics, counters, handle.clone())?;
         let another_proxy = AnotherProxy::default();
-        let (advice, doorbell) = lookout::start(
-            settings.sync_period,
-            policy.clone(),
-            handle.clone(),
-            another_proxy.clone(),
-            outbox.cloned(),
-        );
+        let (advice, doorbell) =
+            lookout::start(settings, policy.clone(), handle.clone(), another_proxy.clone(), outbox.cloned());
         let node = ThisNode::new(policy);
         let leftovers =
             leftovers::remove(first_sync, advice.looked(), node, settings.sync_period, another_proxy);

@@ -6,6 +6,7 @@
 //! first one, an hour by default. (`kube::runtime::events::Recorder` names Events by the time, one for
 //! each node, and keeps the first text of those that it takes for repetitions.)
 
+mod allowance;
 mod event;
 mod repairs;
 mod topics;
@@ -34,7 +35,10 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use self::topics::{About, Topics};
+use self::{
+    allowance::Allowance,
+    topics::{About, Topics},
+};
 pub use self::{event::Cause, repairs::Repairs};
 use crate::advice::Advice;
 
@@ -45,7 +49,7 @@ const QUEUE: usize = 10_000;
 const GATHER: Duration = Duration::from_secs(1);
 /// All nodes find out the same at the same time. Each waits for its part of this time, in milliseconds,
 /// so that one creates the Event, and not all of them ask at once.
-const SPREAD: u64 = 10_000;
+const SPREAD: u64 = 30_000;
 /// How long nothing more is said of a Service, or of the node, for the same reason. What comes meanwhile is
 /// said then.
 const QUIET: Duration = Duration::from_secs(600);
@@ -89,7 +93,8 @@ pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
         node_name: node_name.to_owned(),
         letters,
         dropped,
-        topics: Topics::default(),
+        topics: Topics::of(node_name),
+        allowance: Allowance::default(),
         resume: Instant::now(),
         spread: Duration::from_millis(event::digest(&node_name) % SPREAD),
     };
@@ -151,6 +156,7 @@ pub struct Publisher {
     letters: mpsc::Receiver<Letter>,
     dropped: Arc<AtomicUsize>,
     topics: Topics,
+    allowance: Allowance,
     /// When the API server may be asked again.
     resume: Instant,
     /// How long this node waits, so that not all ask at once.
@@ -161,7 +167,8 @@ impl Publisher {
     /// Publishes until nobody is left to leave a notice.
     pub async fn run(mut self) {
         loop {
-            let next_round = self.topics.next_due().map(|due| due.max(self.resume));
+            let next_due = self.topics.next_due(self.allowance.next());
+            let next_round = next_due.map(|due| due.max(self.resume));
             select! {
                 biased;
                 letter = self.letters.recv() => match letter {
@@ -187,11 +194,15 @@ impl Publisher {
         }
     }
 
-    /// Publishes all that is due at `then`, until the API server does not listen: the rest would hardly fare
-    /// better.
+    /// Publishes what is due at `then` and may be sent, until the API server does not listen: the rest would
+    /// hardly fare better.
     async fn round(&mut self, then: Instant) {
-        while let Some((about, texts)) = self.topics.due(then) {
-            match self.say(&about, texts).await {
+        while let Some((about, texts)) = self.topics.due(then, self.allowance.is_left()) {
+            let hearing = self.say(&about, texts).await;
+            if let (Regarding::Service(_), _) = &about {
+                self.allowance.spend();
+            }
+            match hearing {
                 Hearing::Done => self.topics.said(&about),
                 Hearing::Later => {
                     self.topics.failed(&about);

@@ -12,6 +12,8 @@ use std::{
 
 use tracing::{info, warn};
 
+pub use conntrack::TableSize;
+
 /// The file trees in which the kernel shows its parameters and its processors.
 #[derive(Clone, Debug)]
 pub struct Sysctl {
@@ -35,6 +37,21 @@ pub enum Error {
     /// It has another value and cannot be written.
     #[error("sysctl {key} is {found} and cannot be set to {wanted}")]
     Write {
+        /// Its name, with dots.
+        key: &'static str,
+        /// What it is.
+        found: String,
+        /// What it has to be.
+        wanted: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It has another value, and this process may not write it: /proc/sys is mounted read-only, or it belongs to the
+    /// first network namespace. A pod's init container may, and runs once in the life of a pod.
+    #[error(
+        "sysctl {key} is {found} and cannot be set to {wanted} (if an init container sets it, delete the pod)"
+    )]
+    Denied {
         /// Its name, with dots.
         key: &'static str,
         /// What it is.
@@ -105,7 +122,7 @@ impl Sysctl {
     /// have set it.
     fn set_if_allowed(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
         match self.set(key, wanted) {
-            Err(Error::Write { key, found, wanted, source }) if is_denied(&source) => {
+            Err(Error::Denied { key, found, wanted, source }) => {
                 warn!("sysctl {key} stays {found} and not {wanted}: {source}");
                 Ok(())
             }
@@ -124,7 +141,7 @@ impl Sysctl {
                 info!(key, from = found, to = wanted, "set a kernel parameter");
                 Ok(())
             }
-            Err(source) => Err(Error::Write { key, found, wanted: wanted.to_owned(), source }),
+            Err(source) => Err(unwritten(key, found, wanted.to_owned(), source)),
         }
     }
 
@@ -146,9 +163,13 @@ impl Sysctl {
     }
 }
 
-/// A tree that is mounted read-only, or a parameter that only the first network namespace may set.
-fn is_denied(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
+fn unwritten(key: &'static str, found: String, wanted: String, source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            Error::Denied { key, found, wanted, source }
+        }
+        _ => Error::Write { key, found, wanted, source },
+    }
 }
 
 /// `5.4.0-150-generic` is 5.4.
@@ -251,5 +272,17 @@ mod tests {
         assert_eq!(error.to_string(), "sysctl net.ipv4.vs.conntrack cannot be read");
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert!(source.contains("os error 2"), "{source}");
+    }
+
+    #[test]
+    fn a_parameter_that_may_not_be_written_names_the_init_container_and_another_does_not() {
+        let said = |kind: io::ErrorKind| {
+            unwritten("net.ipv4.ip_forward", "0".to_owned(), "1".to_owned(), kind.into()).to_string()
+        };
+        let cannot = "sysctl net.ipv4.ip_forward is 0 and cannot be set to 1";
+        let delete = format!("{cannot} (if an init container sets it, delete the pod)");
+        assert_eq!(said(io::ErrorKind::ReadOnlyFilesystem), delete);
+        assert_eq!(said(io::ErrorKind::PermissionDenied), delete);
+        assert_eq!(said(io::ErrorKind::InvalidInput), cannot);
     }
 }

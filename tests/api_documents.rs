@@ -17,6 +17,9 @@ const WITHOUT_NODES: [&str; 5] = ["apply", "delete", "get", "patch", "set"];
 /// Of kinds that no API server has by itself: the Prometheus operator brings them. They are built, and not applied.
 const OF_OTHERS_KINDS: &str = "apply -k manifests/monitoring";
 
+/// Pods are orphaned by kube-controller-manager, which is not there, and kubectl would wait for it.
+const ORPHANING: &str = "--cascade=orphan";
+
 /// What is on the cluster before a command: kubeadm's kube-proxy, and ours.
 const BEFORE: &str = "kubectl apply -k manifests/kubeadm && kubectl apply -k manifests &&
     kubectl -n kube-system create configmap kube-proxy --from-literal=config.conf='mode: ipvs
@@ -82,6 +85,7 @@ fn what_the_documents_do_to_a_cluster_can_be_done() {
     for command in of_kubectl {
         run(BEFORE).unwrap_or_else(|error| panic!("{}: {error}", command.at));
         let script = command.text.replace(OF_OTHERS_KINDS, "kustomize manifests/monitoring");
+        let script = script.replace(ORPHANING, "--cascade=orphan --dry-run=server");
         run(&script).unwrap_or_else(|error| panic!("{}: {error}", command.at));
     }
     for command in commands(&["helm"]) {

@@ -128,8 +128,39 @@ fn the_chart_installs_what_the_kustomization_does() {
     let Some(cluster) = Cluster::new() else { return };
     let chart = cluster.dry_run(&chart(&cluster.clients, &[]).unwrap());
     let kustomization = cluster.dry_run(&kustomize(&cluster.clients, "."));
-    let essence = |objects: BTreeMap<String, Value>| objects.into_iter().map(essence).collect::<Vec<_>>();
+    let essence = |mut objects: BTreeMap<String, Value>| {
+        // Each makes a hash of its own.
+        let configuration = objects.remove(&config_map(&objects)).unwrap();
+        *mounted(objects.get_mut("DaemonSet/kube-ipvs").unwrap()) = Value::Null;
+        objects.insert("ConfigMap".to_owned(), configuration);
+        objects.into_iter().map(essence).collect::<Vec<_>>()
+    };
     assert_eq!(essence(chart), essence(kustomization));
+}
+
+#[test]
+#[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
+fn another_configuration_is_rolled_out_like_an_image() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let chart = |settings: &[&str]| read(&chart(&clients, settings).unwrap());
+    let kustomized = |directory| read(&kustomize(&clients, directory));
+    let (usual, k3s) = (kustomized("."), kustomized("k3s"));
+    assert_ne!(config_map(&usual), config_map(&k3s), "what a distribution has is in the hash");
+
+    let charts = [
+        chart(&[]),
+        chart(&["config.ipvs.scheduler=lc"]),
+        chart(&["server=https://10.0.0.1:6443"]),
+        chart(&["image.tag=1.2.3"]),
+    ];
+    let [before, scheduler, server, image] = &charts;
+    assert_ne!(config_map(before), config_map(scheduler));
+    assert_ne!(config_map(before), config_map(server));
+    assert_eq!(config_map(before), config_map(image));
+    for objects in charts.iter().chain([&usual, &k3s]) {
+        let configuration = &objects[&config_map(objects)];
+        assert_eq!(configuration["immutable"], true, "no name has another content");
+    }
 }
 
 /// The one thing by which the daemons of different manifests keep each other waiting.
@@ -176,9 +207,26 @@ fn the_tables_are_removed_from_one_node_with_the_rights_of_the_daemon_and_not_tr
     let daemon = cluster.dry_run(&kustomize(&cluster.clients, "."))["DaemonSet/kube-ipvs"].clone();
     let daemon = &daemon["spec"]["template"]["spec"];
     assert_eq!(container["securityContext"], daemon["containers"][0]["securityContext"]);
+    assert_eq!(pod["securityContext"], daemon["securityContext"]);
+    assert_eq!(pod["securityContext"]["seLinuxOptions"]["type"], "spc_t");
     let file = json!({"path": "/run/xtables.lock", "type": "FileOrCreate"});
     assert_eq!(pod["volumes"][0]["hostPath"], file);
     assert_eq!(container["volumeMounts"][0]["mountPath"], file["path"]);
+}
+
+/// The ConfigMap whose files the daemon reads, by kind and name.
+fn config_map(objects: &BTreeMap<String, Value>) -> String {
+    let name = mounted(&mut objects["DaemonSet/kube-ipvs"].clone()).clone();
+    let key = format!("ConfigMap/{}", name.as_str().unwrap());
+    assert!(objects.contains_key(&key), "{key}");
+    key
+}
+
+/// What its DaemonSet calls it.
+fn mounted(daemon_set: &mut Value) -> &mut Value {
+    let volumes = daemon_set["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap();
+    let volume = volumes.iter_mut().find(|volume| volume["name"] == "config").unwrap();
+    &mut volume["configMap"]["name"]
 }
 
 /// What an object does, whoever made it: without its metadata, and configuration read.
@@ -208,6 +256,7 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
         "config.ipvs.strictARP=true",
         "extraArgs[0]=--vip-binding=route",
         "nodeSelector.disk=ssd",
+        "maxUnavailable=1",
         "resources.limits.memory=256Mi",
     ];
     let set = cluster.dry_run(&chart(&cluster.clients, &settings).unwrap());
@@ -220,13 +269,41 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
     assert_eq!(arguments.last().unwrap(), "--vip-binding=route");
     assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
     assert_eq!(pod["nodeSelector"]["disk"], "ssd");
-    let (_, configuration) = essence((String::new(), set["ConfigMap/kube-ipvs"].clone()));
+    assert_eq!(set["DaemonSet/kube-ipvs"]["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], 1);
+    let (_, configuration) = essence((String::new(), set[&config_map(&set)].clone()));
     let file = &configuration["data"]["config.conf"];
     assert_eq!(file["clusterCIDR"], "10.1.0.0/16,fd00:1::/64");
     assert_eq!(file["ipvs"]["strictARP"], true);
     assert_eq!(file["ipvs"]["scheduler"], "rr");
     let server = &configuration["data"]["kubeconfig.conf"]["clusters"][0]["cluster"]["server"];
     assert_eq!(server, "https://10.0.0.1:6443");
+}
+
+#[test]
+#[ignore = "needs helm: cargo xtask test --tier api"]
+fn the_probes_ask_where_health_is_served() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let asked = |address| {
+        let set = format!("config.healthzBindAddress={address}");
+        let objects = read(&chart(&clients, &[&set])?);
+        let container = &objects["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"]["containers"][0];
+        let asked = ["livenessProbe", "readinessProbe"].map(|probe| {
+            let get = &container[probe]["httpGet"];
+            (get["host"].as_str().map(str::to_owned), get["port"].as_u64().unwrap())
+        });
+        assert_eq!(asked[0], asked[1]);
+        Ok::<_, anyhow::Error>(asked[0].clone())
+    };
+    let at = |host: Option<&str>, port| (host.map(str::to_owned), port);
+    assert_eq!(asked("").unwrap(), at(None, 10256));
+    assert_eq!(asked("0.0.0.0:10300").unwrap(), at(None, 10300));
+    assert_eq!(asked("[::]:10256").unwrap(), at(None, 10256));
+    assert_eq!(asked("127.0.0.1:10256").unwrap(), at(Some("127.0.0.1"), 10256));
+    assert_eq!(asked("[::1]:10256").unwrap(), at(Some("::1"), 10256));
+    for without_port in ["127.0.0.1", "::1", "10256"] {
+        let refused = asked(without_port).unwrap_err().to_string();
+        assert!(refused.contains("config.healthzBindAddress: set an address with its port"), "{refused}");
+    }
 }
 
 #[test]

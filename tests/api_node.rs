@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::{
     core::v1::{Event, Service},
     discovery::v1::EndpointSlice,
@@ -24,6 +24,7 @@ use testkit::{
     control_plane::ControlPlane,
     daemon::{Daemon, binary, eventually, eventually_within, ipvsadm_shows},
     lab::Lab,
+    metrics::value,
 };
 
 /// A lab, and an API server that its node can reach. Tests may share the server: each has a
@@ -49,9 +50,7 @@ impl Cluster {
 
     /// The value of a metric.
     fn metric(&self, name: &str) -> Result<f64> {
-        let page = self.lab.node.get("127.0.0.1:10249".parse()?, "/metrics")?.body;
-        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(value.with_context(|| format!("{name} is not in\n{page}"))?.parse()?)
+        value(&self.lab.node.get("127.0.0.1:10249".parse()?, "/metrics")?.body, name)
     }
 
     fn daemon(&self) -> Daemon {

@@ -6,17 +6,24 @@
     reason = "a test that cannot go on must stop"
 )]
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::{
+    net::{IpAddr, SocketAddr, TcpListener},
+    time::Duration,
+};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Event, Service};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
-    daemon::{Daemon, eventually},
+    daemon::{Daemon, eventually, eventually_within},
     lab::{Host, Lab, Page},
+    metrics::value,
 };
+
+/// Each node waits for its part of half a minute before it sends an Event.
+const EVENT_WITHIN: Duration = Duration::from_secs(60);
 
 /// The health check port of the test's Service.
 const PORT: u16 = 32_100;
@@ -88,7 +95,7 @@ impl Cluster {
 
     /// Waits for the one Event of the node for this reason.
     fn told(&self, reason: &str) -> Event {
-        eventually("the node has an Event", || {
+        eventually_within(EVENT_WITHIN, "the node has an Event", || {
             self.events_of_node(reason).pop().ok_or_else(|| anyhow::anyhow!("no Event {reason}"))
         })
         .unwrap()
@@ -184,12 +191,8 @@ fn the_metrics_say_when_the_api_server_was_last_heard() {
     let begin = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64() - 60.0;
     eventually("everything is watched", || {
         let page = cluster.lab.node.run("curl", &["--silent", "http://127.0.0.1:10249/metrics"])?;
-        let value = |name: &str| -> anyhow::Result<f64> {
-            let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            Ok(value.with_context(|| page.clone())?.parse()?)
-        };
-        ensure!(value("kube_ipvs_api_server_last_heard_timestamp_seconds")? > begin, "{page}");
-        ensure!(value("kube_ipvs_unwatched_resources")? < 1.0, "{page}");
+        ensure!(value(&page, "kube_ipvs_api_server_last_heard_timestamp_seconds")? > begin, "{page}");
+        ensure!(value(&page, "kube_ipvs_unwatched_resources")? < 1.0, "{page}");
         Ok(())
     })
     .unwrap();
@@ -236,9 +239,10 @@ fn a_health_check_port_that_is_taken_is_an_event_of_its_service_and_opened_when_
 
     let taken = occupy(&cluster.lab.node, PORT);
     let daemon = cluster.daemon(&[]);
-    let event =
-        eventually("the Service has an Event", || events().pop().ok_or_else(|| anyhow::anyhow!("no Event")))
-            .unwrap();
+    let event = eventually_within(EVENT_WITHIN, "the Service has an Event", || {
+        events().pop().ok_or_else(|| anyhow::anyhow!("no Event"))
+    })
+    .unwrap();
     assert_eq!(
         (event.reason.as_deref(), event.action.as_deref()),
         (Some("FailedToStartServiceHealthcheck"), Some("Listen"))

@@ -3,7 +3,7 @@
 
 mod rbac;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use anyhow::ensure;
 use k8s_openapi::api::{core::v1::Service, events::v1::Event};
@@ -11,11 +11,14 @@ use kube::{Api, api::ListParams};
 use serde_json::json;
 use testkit::{
     control_plane::ControlPlane,
-    daemon::{Daemon, eventually},
+    daemon::{Daemon, eventually, eventually_within},
     lab::Lab,
 };
 
 use rbac::{Right, account, kubeconfig, role};
+
+/// Each node waits for its part of half a minute before it sends an Event.
+const EVENT_WITHIN: Duration = Duration::from_secs(60);
 
 struct Cluster {
     lab: Lab,
@@ -74,7 +77,7 @@ fn the_role_of_the_manifests_is_enough_for_the_daemon() {
     let Some(cluster) = Cluster::new() else { return };
     cluster.contradict("role");
     let daemon = cluster.daemon("role", &role());
-    eventually("there is an Event", || {
+    eventually_within(EVENT_WITHIN, "there is an Event", || {
         ensure!(!cluster.events("role")?.is_empty());
         Ok(())
     })
@@ -96,7 +99,7 @@ fn without_the_right_to_create_events_services_are_served_and_the_log_says_what_
     let (events, rest): (Vec<_>, Vec<_>) = role().into_iter().partition(|right| right.resource == "events");
     cluster.contradict("no-events");
     let daemon = cluster.daemon("no-events", &rest);
-    eventually("each right that is missing is named", || {
+    eventually_within(EVENT_WITHIN, "each right that is missing is named", || {
         let log = daemon.log();
         for right in &events {
             ensure!(log.contains(&right.refusal()), "{}", right.refusal());

@@ -8,8 +8,9 @@
 
 mod cluster;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr, thread, time::Duration};
 
+use anyhow::ensure;
 use cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, is_refused, tcp};
 use serde_json::{Value, json};
 use testkit::daemon::eventually;
@@ -75,7 +76,7 @@ fn write_node(cluster: &Cluster, addresses: &[&str]) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_node_port_is_at_every_address_of_the_node_as_they_come_and_go_but_not_on_loopback_nor_at_vips() {
+fn a_node_port_is_at_every_address_of_the_node_as_they_come_but_not_on_loopback_nor_at_vips() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     cluster.apply(&with_node_port());
     let always = || NODE_V4.into_iter().chain(NODE_V6);
@@ -101,8 +102,35 @@ fn a_node_port_is_at_every_address_of_the_node_as_they_come_and_go_but_not_on_lo
     for address in new {
         assert_eq!(client.ask(at(address, NODE_PORT)).unwrap().from, "pod-1", "{address}");
     }
-    node.ip("addr del 192.168.50.77/24 dev eth0\naddr del fd00:50::77/64 dev eth0").unwrap();
-    served_at(&cluster, NODE_PORT, always());
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn connections_to_a_node_port_outlive_a_short_absence_of_the_nodes_address() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+    cluster.apply(&with_node_port());
+    for (address, on_eth0) in
+        [("192.168.50.1", "192.168.50.1/24 dev eth0"), ("fd00:50::1", "fd00:50::1/64 dev eth0")]
+    {
+        cluster.serves(tcp(address, NODE_PORT), &[1]);
+        let mut connection = client.connect(at(address, NODE_PORT)).unwrap();
+        node.ip(&format!("addr del {on_eth0}")).unwrap();
+        // Longer than the daemon takes to hear of it, and the client to send again.
+        thread::sleep(Duration::from_millis(500));
+        let dad = if address.contains(':') { "nodad" } else { "" };
+        node.ip(&format!("addr add {on_eth0} {dad}")).unwrap();
+        // An IPv6 address has its prefix's route at once, and its own a little later (`addrconf_dad_work`). What
+        // comes in between is forwarded, by another interface than before, and conntrack forgets the masqueraded
+        // connection (`nf_nat_oif_changed`).
+        eventually("the address is the node's again", || {
+            let route = node.run("ip", &["route", "get", address])?;
+            ensure!(route.starts_with("local "), "{route}");
+            Ok(())
+        })
+        .unwrap();
+        connection.still_works().unwrap();
+    }
 }
 
 #[test]

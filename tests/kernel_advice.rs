@@ -358,7 +358,7 @@ fn a_table_of_conntrack_that_is_full_is_a_warning_until_it_has_room() {
     told.context(log.clone()).unwrap();
     over.unwrap();
     assert!(
-        log.contains("first conntrack.min: 2 in the KubeProxyConfiguration")
+        log.contains("sysctl -w net.netfilter.nf_conntrack_max=2 on the node")
             && log.contains("no longer so: "),
         "{log}"
     );

@@ -3,20 +3,14 @@
 
 mod cluster;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use serde_json::{Value, json};
-use testkit::{daemon::eventually, lab::Host};
+use testkit::{daemon::eventually, lab::Host, metrics::value};
 
 /// A page of the metrics server, which listens on the node's loopback alone.
 fn page(node: &Host, path: &str) -> anyhow::Result<String> {
     node.run("curl", &["--silent", "--show-error", "--fail", &format!("http://127.0.0.1:10249{path}")])
-}
-
-/// The value of a metric with these labels.
-fn value(metrics: &str, metric: &str) -> anyhow::Result<f64> {
-    let value = metrics.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
-    Ok(value.with_context(|| format!("{metric} is not in\n{metrics}"))?.parse()?)
 }
 
 /// Waits until the metric has this value, and returns the page on which it has.
@@ -82,17 +76,21 @@ fn metrics_tell_of_changes_and_syncs() {
 fn a_service_whose_endpoints_are_all_elsewhere_is_counted_under_its_policy() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     let node = &cluster.lab.node;
-    let local = Service::tcp(V4).patch(&json!({ "spec": { "internalTrafficPolicy": "Local" } }));
-    cluster.write(&local.clone().endpoints([cluster::elsewhere(1)]));
+    let node_port = json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30_080 }] });
+    let web = Service::tcp(V4).patch(&json!({ "spec": node_port }));
     let count = |policy: &str| {
         format!(
             "kubeproxy_sync_proxy_rules_no_local_endpoints_total{{traffic_policy=\"{policy}\",ip_family=\"IPv4\"}}"
         )
     };
-    shows(node, &count("internal"), 1.0);
-    shows(node, &count("external"), 0.0);
-    cluster.apply(&local.endpoints([cluster::here(1)]));
-    shows(node, &count("internal"), 0.0);
+    for (policy, other) in [("internal", "external"), ("external", "internal")] {
+        let local = web.clone().patch(&json!({ "spec": { format!("{policy}TrafficPolicy"): "Local" } }));
+        cluster.write(&local.clone().endpoints([cluster::elsewhere(1)]));
+        shows(node, &count(policy), 1.0);
+        shows(node, &count(other), 0.0);
+        cluster.apply(&local.endpoints([cluster::here(1)]));
+        shows(node, &count(policy), 0.0);
+    }
 }
 
 #[test]

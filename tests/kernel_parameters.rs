@@ -114,7 +114,9 @@ fn a_parameter_that_cannot_be_set_is_named() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("sysctl net.ipv4.vs.conntrack is 0 and cannot be set to 1: Read-only"), "{said}");
+    let remedy = "(if an init container sets it, delete the pod): Read-only";
+    let cannot = format!("sysctl net.ipv4.vs.conntrack is 0 and cannot be set to 1 {remedy}");
+    assert!(said.contains(&cannot), "{said}");
 }
 
 #[test]

@@ -24,19 +24,24 @@ fn ask_daemon(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
     ask(cluster, &[arguments, &["--control-socket", socket]].concat())
 }
 
-/// The same without the daemon, whose flags are given.
-fn ask_without(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
+/// The same without the daemon, whose flags are given: those that every daemon here has, and these.
+fn ask_without(cluster: &Cluster, arguments: &[&str], flags: &[&str]) -> (Option<i32>, String) {
     let manifests = format!("--manifests={}", cluster.manifests.path().display());
     let cluster_cidr = format!("--cluster-cidr={CLUSTER_CIDR}");
     let daemon = ["--proxy-mode=ipvs", "--hostname-override=node", &cluster_cidr, &manifests];
-    let (code, printed) = ask(cluster, &[arguments, &["--"], &daemon].concat());
+    let (code, printed) = ask(cluster, &[arguments, &["--"], &daemon, flags].concat());
     let told = "kube-ipvs: no daemon is asked; this is the node node\n";
     (code, printed.strip_suffix(told).unwrap_or_else(|| panic!("{printed}")).to_owned())
 }
 
 /// Both answers, which must be the same.
 fn ask_both(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
-    let (with, without) = (ask_daemon(cluster, arguments), ask_without(cluster, arguments));
+    ask_both_with(cluster, arguments, &[])
+}
+
+/// The same of a daemon that was started with these flags.
+fn ask_both_with(cluster: &Cluster, arguments: &[&str], flags: &[&str]) -> (Option<i32>, String) {
+    let (with, without) = (ask_daemon(cluster, arguments), ask_without(cluster, arguments, flags));
     assert_eq!(with, without);
     with
 }
@@ -65,6 +70,41 @@ fn diff_says_nothing_where_all_is_well_and_else_what_a_resync_would_do_and_does_
     let kinds: Vec<_> = operations.iter().map(|operation| operation["operation"].as_str().unwrap()).collect();
     assert_eq!((code, kinds), (Some(1), vec!["add-virtual-server", "add-real-server"]));
     assert_eq!(operations[1]["real_server"], json!({ "ip": pod.ip(), "port": pod.port() }));
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn without_the_daemon_the_zone_the_addresses_and_the_pod_cidrs_of_the_node_are_known_too() {
+    const NODE_IP: &str = "192.168.50.1";
+    const NODE_PORT: u16 = 30_080;
+    const FLAGS: [&str; 2] = ["--nodeport-addresses=primary", "--detect-local-mode=NodeCIDR"];
+    let mut cluster = Cluster::without_daemon(2);
+    cluster.write_manifest(
+        "node",
+        &json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "name": "node", "labels": { "topology.kubernetes.io/zone": "here" } },
+            "spec": { "podCIDRs": ["10.244.0.0/17"] },
+            "status": { "addresses": [{ "type": "InternalIP", "address": NODE_IP }] },
+        }),
+    );
+    let ports = json!([{ "port": 80, "nodePort": NODE_PORT }]);
+    let web = Service::tcp(V4).patch(&json!({ "spec": { "type": "NodePort", "ports": ports } }));
+    cluster.write(&web.clone().endpoints([here(1).for_zone("here"), elsewhere(2).for_zone("there")]));
+    cluster.restart(&[&[NO_PERIOD], &FLAGS[..]].concat());
+    cluster.serves_all(&[(tcp(V4, 80), &[1]), (tcp(NODE_IP, NODE_PORT), &[1])]);
+
+    eventually("all is as wanted", || {
+        let answer = ask_both_with(&cluster, &["diff"], &FLAGS);
+        anyhow::ensure!(answer == (Some(0), String::new()), "{answer:?}");
+        Ok(())
+    })
+    .unwrap();
+    let (code, said) = ask_both_with(&cluster, &["explain", "default/web4"], &FLAGS);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(&format!("TCP {NODE_IP}:{NODE_PORT}")), "{said}");
+    assert!(!said.contains("the Node has no label"), "{said}");
 }
 
 #[test]

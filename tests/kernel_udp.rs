@@ -141,6 +141,8 @@ struct Entry {
     source: SocketAddr,
     to: SocketAddr,
     answered_by: IpAddr,
+    /// To whom: the sender, or the node where the flow is masqueraded.
+    replies_to: IpAddr,
     zone: Option<String>,
     /// Another entry in its place would have another one.
     id: String,
@@ -167,6 +169,7 @@ fn entry(line: &str) -> Entry {
         source: SocketAddr::new(ip("src", 0), port("sport")),
         to: SocketAddr::new(ip("dst", 0), port("dport")),
         answered_by: ip("src", 1),
+        replies_to: ip("dst", 1),
         zone: fields.get("zone").map(|zone| zone[0].to_owned()),
         id: fields["id"][0].to_owned(),
     }
@@ -316,12 +319,10 @@ fn whoever_asked_before_there_was_the_service_is_answered_as_soon_as_there_is() 
     }
 }
 
-#[test]
-#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_flow_that_another_proxy_has_translated_is_left_where_it_is_as_long_as_that_serves() {
-    let cluster = Cluster::start(2, &[NO_PERIOD]);
+/// The client's flows to the ClusterIPs, which another proxy, that is gone now, has sent to pod 1.
+fn translated_by_another_proxy(cluster: &Cluster) -> [Sender; 2] {
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
-    let [pod_v4, pod_v6] = addresses_of(&cluster, 1);
+    let [pod_v4, pod_v6] = addresses_of(cluster, 1);
     for (family, vip, pod) in [("ip", V4, format!("{pod_v4}")), ("ip6", V6, format!("[{pod_v6}]"))] {
         let chain = "{ type nat hook prerouting priority -100; }";
         let rule = format!("{family} daddr {vip} udp dport {PORT} dnat to {pod}:{PORT}");
@@ -334,14 +335,62 @@ fn a_flow_that_another_proxy_has_translated_is_left_where_it_is_as_long_as_that_
     for sender in &senders {
         sender.finds("pod-1");
     }
-
     node.run("nft", &["delete table ip other; delete table ip6 other"]).unwrap();
+    senders
+}
+
+/// Only pod 2 is left, and the flows to pod 1 follow.
+#[track_caller]
+fn pod_2_takes_over(cluster: &Cluster, senders: &[Sender]) {
+    cluster.write(&dns().endpoints([2]));
+    leads_to(cluster, &[2]);
+    forgotten(cluster, &addresses_of(cluster, 1));
+    everyone_is_answered_by("pod-2", senders);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_flow_that_another_proxy_has_translated_is_left_where_it_is_as_long_as_that_serves() {
+    let cluster = Cluster::start(2, &[NO_PERIOD]);
+    let senders = translated_by_another_proxy(&cluster);
     cluster.write(&dns().endpoints([1, 2]));
     leads_to(&cluster, &[1, 2]);
     everyone_is_answered_by("pod-1", &senders);
 
-    cluster.write(&dns().endpoints([2]));
-    leads_to(&cluster, &[2]);
-    forgotten(&cluster, &addresses_of(&cluster, 1));
-    everyone_is_answered_by("pod-2", &senders);
+    pod_2_takes_over(&cluster, &senders);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_flow_that_another_proxy_has_translated_to_a_pod_that_is_gone_goes_to_one_that_serves() {
+    let cluster = Cluster::start(2, &[NO_PERIOD]);
+    let senders = translated_by_another_proxy(&cluster);
+    pod_2_takes_over(&cluster, &senders);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_flow_that_has_begun_while_our_table_was_gone_is_masqueraded_when_it_is_back() {
+    let mut cluster = Cluster::start(2, &[NO_PERIOD]);
+    cluster.write(&dns().endpoints([1]));
+    leads_to(&cluster, &[1]);
+    cluster.stop();
+    // With another rule for translation, conntrack decides at the first packet that nothing is translated.
+    let other = "add table ip other; add chain ip other c { type nat hook postrouting priority 100; }; \
+                 add rule ip other c ip saddr 198.51.100.0/24 masquerade; delete table ip kube-ipvs";
+    cluster.lab.node.run("nft", &[other]).unwrap();
+    let sender = Sender::new(&cluster.lab.client, at("192.168.50.1", PORT));
+    sender.ask();
+    let replies_to = |cluster: &Cluster| entry_of(&entries(cluster), &sender).map(|entry| entry.replies_to);
+    assert_eq!(replies_to(&cluster), Some(cluster.lab.client.ipv4.into()), "not masqueraded");
+
+    cluster.restart(&[NO_PERIOD]);
+    eventually("the flow is masqueraded", || {
+        sender.ask();
+        let to = replies_to(&cluster);
+        ensure!(to.is_some_and(|to| to != IpAddr::from(cluster.lab.client.ipv4)), "{to:?}");
+        Ok(())
+    })
+    .unwrap();
+    sender.is_answered_by("pod-1");
 }

@@ -24,12 +24,13 @@ use super::{
     timeouts::{self, OF_CONNTRACK},
     told::{News, Told},
 };
-use crate::host_firewall::tend;
+use crate::{config::ConntrackSettings, host_firewall::tend, sysctl::Sysctl};
 
 /// Looks at the node, and remembers what was told.
 pub struct Lookout {
     handle: Handle,
     policy: Policy,
+    conntrack: ConntrackSettings,
     node: Node,
     another_proxy: AnotherProxy,
     /// The host's chains in which we have put our rule.
@@ -44,6 +45,7 @@ impl Lookout {
     pub fn new(
         handle: Handle,
         policy: Policy,
+        conntrack: ConntrackSettings,
         another_proxy: AnotherProxy,
         held: Held,
         publish: impl Fn(&Advice) + Send + 'static,
@@ -51,6 +53,7 @@ impl Lookout {
         Self {
             handle,
             policy,
+            conntrack,
             node: Node::at(Path::new("/")),
             another_proxy,
             opened: HashSet::new(),
@@ -120,7 +123,8 @@ impl Lookout {
     }
 
     fn conntrack(&self) -> Option<Advice> {
-        conntrack::check(self.node.number(conntrack::COUNT)?, self.node.number(conntrack::MOST)?)
+        let (count, most) = (self.node.number(conntrack::COUNT)?, self.node.number(conntrack::MOST)?);
+        conntrack::check(count, most, Sysctl::default().table_size(&self.conntrack))
     }
 
     fn tell(&mut self, advice: &[Advice]) {

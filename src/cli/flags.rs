@@ -35,7 +35,7 @@ pub struct Flags {
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub kubeconfig: String,
 
-    /// The API server's URL, before that of the kubeconfig *
+    /// The API server's URL or HOST:PORT, before that of the kubeconfig *
     #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
     pub master: String,
 

@@ -174,8 +174,8 @@ fn source(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<Sourc
     }
     let given = |text: &String| (!text.is_empty()).then(|| text.clone());
     let master = given(&flags.master);
-    if let Some(url) = &master {
-        Origin::Flags.check("--master", validate::url(url))?;
+    if let Some(server) = &master {
+        Origin::Flags.check("--master", validate::server(server))?;
     }
     Ok(Source::Api {
         kubeconfig: given(&configuration.client_connection.kubeconfig).map(PathBuf::from),

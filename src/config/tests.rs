@@ -229,6 +229,21 @@ fn the_flags_for_ports_alone_are_deprecated() {
 }
 
 #[test]
+fn a_master_is_a_url_or_a_host() {
+    for master in [
+        "https://10.0.0.1:6443/prefix",
+        "http://m",
+        "10.0.0.1:6443",
+        "localhost:8080/",
+        "[fd00::1]:6443",
+        "m",
+    ] {
+        let source = Source::Api { kubeconfig: None, master: Some(master.to_owned()) };
+        assert_eq!(settings(&[&format!("--master={master}")]).source, source);
+    }
+}
+
+#[test]
 fn with_a_file_only_the_flags_that_go_before_it_count() {
     let settings = with_file(
         "hostnameOverride: from-file\nlogging: {format: json, verbosity: 1}\nclientConnection: {kubeconfig: /k}\n\

@@ -84,9 +84,9 @@ pub enum Problem {
     /// Nothing is left of the node's name.
     #[error("{0:?} cannot be a node's name")]
     NodeName(String),
-    /// No URL.
-    #[error("{0:?} is no URL such as https://10.0.0.1:6443")]
-    Url(String),
+    /// No way to a server.
+    #[error("{0:?} is no URL such as https://10.0.0.1:6443, nor a host with or without a port")]
+    Server(String),
     /// No form of log.
     #[error("{0:?} is unknown: expected text or json")]
     LogFormat(String),
@@ -258,8 +258,10 @@ pub(super) fn node_name(name: &str) -> Result<String, Problem> {
     if trimmed.is_empty() { Err(Problem::NodeName(name.to_owned())) } else { Ok(trimmed) }
 }
 
-pub(super) fn url(text: &str) -> Result<(), Problem> {
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let is_url = rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace));
-    if is_url { Ok(()) } else { Err(Problem::Url(text.to_owned())) }
+/// A URL, or a host with or without a port but no path, as client-go has it (`DefaultServerURL` in rest/url_utils.go).
+pub(super) fn server(text: &str) -> Result<(), Problem> {
+    let url = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host = Some(text.strip_suffix('/').unwrap_or(text)).filter(|host| !host.contains('/'));
+    let is_server = |rest: &str| !rest.is_empty() && !rest.contains(char::is_whitespace);
+    if url.or(host).is_some_and(is_server) { Ok(()) } else { Err(Problem::Server(text.to_owned())) }
 }

@@ -20,11 +20,12 @@ use crate::{
 const REMINDER: Duration = Duration::from_secs(30 * 60);
 
 /// Ends with what to say when the file has come to mean something else than `settings`, which `reread` reads
-/// from it. A file that cannot be used is told of as long as that is so, and what was read before holds: a proxy that
-/// starts over and over is worse than one with yesterday's configuration.
+/// from it, and `suits_node` has nothing against. A file that cannot be used is told of as long as that is so, and what
+/// was read before holds: a proxy that starts over and over is worse than one with yesterday's configuration.
 pub(super) async fn changed(
     settings: &Settings,
     reread: impl Fn() -> Result<Settings, config::Error>,
+    suits_node: impl Fn(&Settings) -> anyhow::Result<()>,
     unusable: Unusable,
     outbox: Option<Outbox>,
 ) -> anyhow::Error {
@@ -37,14 +38,20 @@ pub(super) async fn changed(
             let meaning = reread().map(|read| Settings { warnings: settings.warnings.clone(), ..read });
             match meaning {
                 Ok(same) if same == *settings => unusable.is_over(),
-                Ok(_) => {
-                    return anyhow!(
-                        "{path}: the configuration has changed; ending, to be started again with it",
-                        path = path.display()
-                    );
-                }
+                Ok(other) => match suits_node(&other) {
+                    Ok(()) => {
+                        return anyhow!(
+                            "{path}: the configuration has changed; ending, to be started again with it",
+                            path = path.display()
+                        );
+                    }
+                    Err(error) => {
+                        unusable.begins(path, &format!("{}: {}", path.display(), one_line(&*error)));
+                        next_event = Instant::now();
+                    }
+                },
                 Err(error) => {
-                    unusable.begins(path, &error);
+                    unusable.begins(path, &one_line(&error));
                     next_event = Instant::now();
                 }
             }
@@ -69,12 +76,12 @@ impl Unusable {
         self.0.borrow().clone()
     }
 
-    fn begins(&self, path: &Path, error: &config::Error) {
+    fn begins(&self, path: &Path, cause: &str) {
         let advice = Advice {
             severity: Severity::Warning,
             cause: Cause::ConfigurationFile,
             subject: path.display().to_string(),
-            what: format!("{}; going on with what was read before", one_line(error)),
+            what: format!("{cause}; going on with what was read before"),
             remedy: "put it right before anything starts the daemon anew, which would end with this"
                 .to_owned(),
         };
@@ -93,6 +100,7 @@ impl Unusable {
 mod tests {
     use std::{fs, os::unix::fs::symlink};
 
+    use ipvs::Scheduler;
     use tempfile::TempDir;
     use tokio::time::{Instant, timeout};
 
@@ -124,10 +132,15 @@ mod tests {
         Settings::resolve(line.unwrap().flags().unwrap())
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "what does not suit is an error")]
+    fn anything_suits(_: &Settings) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// What the daemon ends with within a minute, if it ends.
     async fn ending(volume: &TempDir, change: impl FnOnce()) -> Option<String> {
         let settings = read(volume).unwrap();
-        let watch = changed(&settings, || read(volume), Unusable::default(), None);
+        let watch = changed(&settings, || read(volume), anything_suits, Unusable::default(), None);
         tokio::pin!(watch);
         assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err(), "nothing has changed yet");
         change();
@@ -174,12 +187,36 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn settings_with_which_a_daemon_could_not_start_on_this_node_are_a_warning_and_no_end() {
+        let volume = volume("mode: ipvs\n");
+        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let suits = |settings: &Settings| match settings.scheduler {
+            Scheduler::LC => Err(anyhow!("the kernel does not take the scheduler lc")),
+            _ => Ok(()),
+        };
+        let watch = changed(&settings, || read(&volume), suits, unusable.clone(), None);
+        tokio::pin!(watch);
+        publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
+        assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err());
+        let what = unusable.advice().unwrap().what;
+        assert!(
+            what.ends_with(
+                "config.conf: the kernel does not take the scheduler lc; going on with what was read before"
+            ),
+            "{what}"
+        );
+        publish(&volume, "..3", "mode: ipvs\nipvs: {scheduler: sh}\n");
+        assert!(timeout(Duration::from_mins(1), &mut watch).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_file_that_cannot_be_used_is_a_warning_until_it_can_and_an_event_that_says_why() {
         let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
         let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
-        let watch = changed(&settings, || read(&volume), unusable.clone(), Some(outbox.clone()));
+        let watch =
+            changed(&settings, || read(&volume), anything_suits, unusable.clone(), Some(outbox.clone()));
         let story = async {
             let mut said = Vec::new();
             let steps = ["mode: iptables\n", "mode: iptables # Again.\n", "ipvs: [\n", "mode: ipvs\n"];
@@ -243,7 +280,7 @@ mod tests {
         };
         let (malformed, not_yet, gone, no_text, whole, replaced) = tokio::select! {
             said = story => said,
-            end = changed(&settings, || read(&volume), unusable.clone(), None) => panic!("{end}"),
+            end = changed(&settings, || read(&volume), anything_suits, unusable.clone(), None) => panic!("{end}"),
         };
         assert!(malformed.as_ref().unwrap().contains("config.conf:3:7: "), "{malformed:?}");
         assert_eq!(not_yet, malformed);
@@ -259,7 +296,7 @@ mod tests {
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
         let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
-        let watch = changed(&settings, || read(&volume), unusable, Some(outbox.clone()));
+        let watch = changed(&settings, || read(&volume), anything_suits, unusable, Some(outbox.clone()));
         tokio::pin!(watch);
         fs::remove_file(volume.path().join("..1/config.conf")).unwrap();
         assert!(timeout(REMINDER * 2 + Duration::from_mins(5), &mut watch).await.is_err());

@@ -1,14 +1,13 @@
 //! Conntrack is tidied up beside the writer thread: reading its table takes as long as the table is large.
 
 use std::{
-    collections::BTreeSet,
     io,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use netfilter::conntrack::{Conntrack, StaleFlow};
+use netfilter::conntrack::{Conntrack, StaleFlows};
 use reconciler::StaleFlowOutlet;
 use tracing::{debug, warn};
 use watcher::one_line;
@@ -30,7 +29,7 @@ const ATTEMPTS: u32 = 8;
 /// there has been tried, and the thread has ended.
 pub(super) fn start(conntrack: impl Conntrack + 'static, tidying: Tidying) -> io::Result<StaleFlowOutlet> {
     let (sender, inbox) = channel();
-    let tidier = Tidier { conntrack, tidying, flows: BTreeSet::new(), failures: 0, warned: false };
+    let tidier = Tidier { conntrack, tidying, flows: StaleFlows::default(), failures: 0, warned: false };
     let thread = thread::Builder::new().name("conntrack".into()).spawn(move || tidier.run(&inbox))?;
     let outlet = Outlet { sender: Some(sender), thread: Some(thread) };
     Ok(Box::new(move |flows| outlet.leave(flows)))
@@ -38,12 +37,12 @@ pub(super) fn start(conntrack: impl Conntrack + 'static, tidying: Tidying) -> io
 
 /// The way to the thread.
 struct Outlet {
-    sender: Option<Sender<BTreeSet<StaleFlow>>>,
+    sender: Option<Sender<StaleFlows>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Outlet {
-    fn leave(&self, flows: BTreeSet<StaleFlow>) {
+    fn leave(&self, flows: StaleFlows) {
         if let Some(sender) = &self.sender {
             // Without the thread there is nothing that the writer could do about it.
             drop(sender.send(flows));
@@ -64,7 +63,7 @@ struct Tidier<C> {
     conntrack: C,
     tidying: Tidying,
     /// What is to be deleted yet.
-    flows: BTreeSet<StaleFlow>,
+    flows: StaleFlows,
     /// How often in a row that has failed.
     failures: u32,
     /// Whether the failure was told. It is told again after it has once gone well.
@@ -72,7 +71,7 @@ struct Tidier<C> {
 }
 
 impl<C: Conntrack> Tidier<C> {
-    fn run(mut self, inbox: &Receiver<BTreeSet<StaleFlow>>) {
+    fn run(mut self, inbox: &Receiver<StaleFlows>) {
         let mut rested = Instant::now();
         loop {
             let received = match self.flows.is_empty() {
@@ -80,7 +79,7 @@ impl<C: Conntrack> Tidier<C> {
                 false => inbox.recv_timeout(rested.saturating_duration_since(Instant::now())),
             };
             match received {
-                Ok(flows) => self.flows.extend(flows),
+                Ok(flows) => self.flows.merge(flows),
                 Err(RecvTimeoutError::Timeout) => {
                     let rest = self.attempt();
                     rested = Instant::now() + rest;
@@ -100,9 +99,14 @@ impl<C: Conntrack> Tidier<C> {
         match self.conntrack.delete(&self.flows) {
             Ok(deleted) => {
                 let took = begin.elapsed();
-                debug!(asked = self.flows.len(), deleted = deleted.total(), ?took, "stale UDP flows");
+                debug!(
+                    asked = self.flows.addresses().len(),
+                    deleted = deleted.total(),
+                    ?took,
+                    "stale UDP flows"
+                );
                 self.tidying.tidied(&self.flows, deleted, took);
-                self.flows.clear();
+                self.flows = StaleFlows::default();
                 (self.failures, self.warned) = (0, false);
                 took * REST
             }
@@ -117,8 +121,8 @@ impl<C: Conntrack> Tidier<C> {
             self.warned = true;
         }
         if self.failures == ATTEMPTS {
-            debug!(flows = self.flows.len(), cause, "stale UDP flows given up");
-            self.flows.clear();
+            debug!(flows = self.flows.addresses().len(), cause, "stale UDP flows given up");
+            self.flows = StaleFlows::default();
             self.failures = 0;
             return Duration::ZERO;
         }
@@ -129,11 +133,12 @@ impl<C: Conntrack> Tidier<C> {
 #[cfg(test)]
 mod tests {
     use std::{
+        collections::BTreeSet,
         path::Path,
         time::{Duration, SystemTime},
     };
 
-    use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
+    use ipvs::{Family, Protocol, ServiceAddress};
     use netfilter::conntrack::{Deleted, Error};
     use netlink::Errno;
 
@@ -145,12 +150,12 @@ mod tests {
 
     /// Says what it was asked for, and answers as it is told to.
     struct Fake {
-        asked: Sender<BTreeSet<StaleFlow>>,
+        asked: Sender<StaleFlows>,
         answers: Receiver<Result<usize, Errno>>,
     }
 
     impl Conntrack for Fake {
-        fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<Deleted, Error> {
+        fn delete(&mut self, flows: &StaleFlows) -> Result<Deleted, Error> {
             self.asked.send(flows.clone()).unwrap();
             let refused = |errno| netlink::Refusal::new(errno).into();
             self.answers
@@ -163,7 +168,7 @@ mod tests {
 
     /// The outlet of a running thread, what it asks for, and where its answers come from.
     #[allow(clippy::type_complexity, reason = "three ends, each named where it is taken apart")]
-    fn running() -> (StaleFlowOutlet, Receiver<BTreeSet<StaleFlow>>, Sender<Result<usize, Errno>>) {
+    fn running() -> (StaleFlowOutlet, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
         let (asked, questions) = channel();
         let (answer, answers) = channel();
         (start(Fake { asked, answers }, tidying()).unwrap(), questions, answer)
@@ -174,12 +179,10 @@ mod tests {
         Metrics::new(&[Family::V4].into(), SystemTime::now(), &health, [], None, Path::new("/")).tidying()
     }
 
-    fn flows(ports: &[u16]) -> BTreeSet<StaleFlow> {
-        let flow = |port: &u16| StaleFlow {
-            to: ServiceAddress { protocol: Protocol::Udp, ip: [10, 96, 0, 10].into(), port: *port },
-            answered_by: RealServerAddress { ip: [10, 244, 0, 1].into(), port: 53 },
-        };
-        ports.iter().map(flow).collect()
+    fn flows(ports: &[u16]) -> StaleFlows {
+        let to =
+            |port: &u16| ServiceAddress { protocol: Protocol::Udp, ip: [10, 96, 0, 10].into(), port: *port };
+        ports.iter().map(|port| (to(port), BTreeSet::new())).collect()
     }
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -237,7 +240,7 @@ mod tests {
         };
         let pauses: Vec<_> = (1..ATTEMPTS).map(|_| tidier.failed("no").as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64]);
-        assert_eq!(tidier.flows.len(), 1);
+        assert_eq!(tidier.flows, flows(&[1]));
         assert_eq!(tidier.failed("no"), Duration::ZERO);
         assert!(tidier.flows.is_empty());
         assert_eq!(tidier.failed("no"), PAUSE, "new ones are tried as often");

@@ -1,4 +1,4 @@
-//! Against an API server that knows two Services. Time is tokio's, which jumps ahead whenever everybody
+//! Against an API server that knows some Services. Time is tokio's, which jumps ahead whenever everybody
 //! waits.
 
 use std::{convert::Infallible, sync::Mutex};
@@ -23,7 +23,7 @@ enum Mood {
     KeepsSilent,
 }
 
-/// The API server: the Services shop/web and shop/www, and the Events that it was sent.
+/// The API server: all Services in the namespace shop but the one that is gone, and the Events that it was sent.
 #[derive(Clone)]
 pub(crate) struct Server {
     mood: Arc<Mutex<Mood>>,
@@ -53,14 +53,13 @@ impl Server {
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, Infallible> {
         let uri = request.uri().to_string();
         if request.method() == Method::GET {
-            let asks_for = |name: &str| {
-                uri.starts_with("/api/v1/namespaces/shop/services?")
-                    && uri.contains(&format!("fieldSelector=metadata.name%3D{name}"))
-            };
-            let services = [("web", "u-1"), ("www", "u-2")].into_iter();
-            let items: Vec<_> = services
-                .filter(|(name, _)| asks_for(name))
-                .map(|(name, uid)| json!({"metadata": {"namespace": "shop", "name": name, "uid": uid}}))
+            let query = uri.strip_prefix("/api/v1/namespaces/shop/services?").unwrap();
+            let name =
+                query.split('&').find_map(|field| field.strip_prefix("fieldSelector=metadata.name%3D"));
+            let items: Vec<_> = name
+                .filter(|name| *name != "gone")
+                .map(|name| json!({"metadata": {"namespace": "shop", "name": name, "uid": format!("u-{name}")}}))
+                .into_iter()
                 .collect();
             return Ok(response(StatusCode::OK, &json!({"metadata": {}, "items": items})));
         }
@@ -96,8 +95,16 @@ impl Server {
     }
 }
 
+/// An API server in this mood, and where notices are left that are published there.
+fn published(mood: Mood) -> (Server, Outbox) {
+    let server = Server::new(mood);
+    let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
+    (server, outbox)
+}
+
 /// Long enough for what is due to be said, by whatever node.
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(35);
 
 fn response(status: StatusCode, body: &Value) -> Response<Body> {
     Response::builder().status(status).body(Body::from(body.to_string().into_bytes())).unwrap()
@@ -127,7 +134,7 @@ async fn all_that_a_sync_finds_out_about_a_service_is_one_event_that_names_it_wi
     assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("AddressTaken")));
     assert_eq!(
         event["regarding"],
-        json!({"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u-1"})
+        json!({"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u-web"})
     );
     assert_eq!(
         (&event["reportingController"], &event["reportingInstance"]),
@@ -137,9 +144,7 @@ async fn all_that_a_sync_finds_out_about_a_service_is_one_event_that_names_it_wi
 
 #[tokio::test(start_paused = true)]
 async fn of_one_service_and_reason_one_event_is_sent_in_ten_minutes_and_the_next_says_all_since() {
-    let server = Server::new(Mood::Takes);
-    let (outbox, publisher) = server.queue();
-    tokio::spawn(publisher.run());
+    let (server, outbox) = published(Mood::Takes);
     outbox.post(notice("web", "first"));
     sleep(SOON).await;
     assert_eq!(server.notes(), ["first"]);
@@ -159,9 +164,7 @@ async fn of_one_service_and_reason_one_event_is_sent_in_ten_minutes_and_the_next
 
 #[tokio::test(start_paused = true)]
 async fn what_is_found_out_about_the_node_is_one_event_for_each_reason_and_no_more_for_ten_minutes() {
-    let server = Server::new(Mood::Takes);
-    let (outbox, publisher) = server.queue();
-    tokio::spawn(publisher.run());
+    let (server, outbox) = published(Mood::Takes);
     outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter INPUT drops".to_owned());
     outbox.post_about_node(advice::Cause::Bridge.into(), "cni0 is off".to_owned());
     outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter FORWARD drops".to_owned());
@@ -189,9 +192,7 @@ async fn what_is_found_out_about_the_node_is_one_event_for_each_reason_and_no_mo
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_said_is_tried_again_until_it_is() {
     for mood in [Mood::IsBusy, Mood::KeepsSilent] {
-        let server = Server::new(mood);
-        let (outbox, publisher) = server.queue();
-        tokio::spawn(publisher.run());
+        let (server, outbox) = published(mood);
         outbox.post(notice("web", "first"));
         sleep(SOON).await;
         assert_eq!(server.notes(), ["first"], "{mood:?}");
@@ -206,9 +207,7 @@ async fn what_could_not_be_said_is_tried_again_until_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_for_good_keeps_nothing_else_from_being_said() {
-    let server = Server::new(Mood::Refuses);
-    let (outbox, publisher) = server.queue();
-    tokio::spawn(publisher.run());
+    let (server, outbox) = published(Mood::Refuses);
     outbox.post(notice("web", "first"));
     outbox.post(notice("www", "second"));
     sleep(SOON).await;
@@ -219,9 +218,7 @@ async fn what_is_refused_for_good_keeps_nothing_else_from_being_said() {
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_does_not_answer_is_asked_once_and_then_left_alone() {
-    let server = Server::new(Mood::KeepsSilent);
-    let (outbox, publisher) = server.queue();
-    tokio::spawn(publisher.run());
+    let (server, outbox) = published(Mood::KeepsSilent);
     outbox.post(notice("web", "first"));
     outbox.post(notice("www", "second"));
     sleep(SOON + PATIENCE).await;
@@ -236,19 +233,48 @@ async fn an_api_server_that_does_not_answer_is_asked_once_and_then_left_alone() 
 
 #[tokio::test(start_paused = true)]
 async fn what_another_node_has_said_is_not_tried_again() {
-    let server = Server::new(Mood::HasIt);
-    let (outbox, publisher) = server.queue();
-    tokio::spawn(publisher.run());
+    let (server, outbox) = published(Mood::HasIt);
     outbox.post(notice("web", "first"));
     sleep(QUIET * 2).await;
     assert_eq!(server.notes(), ["first"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_is_gone_gets_no_event() {
+async fn of_a_thousand_services_ten_have_their_event_in_five_minutes_and_what_is_said_of_the_node_does_not_wait()
+ {
+    let (server, outbox) = published(Mood::Takes);
+    for number in 0..1_000 {
+        outbox.post(notice(&format!("web-{number}"), "taken"));
+    }
+    sleep(SOON).await;
+    assert_eq!(server.notes().len(), allowance::MOST);
+    outbox.post_about_node(Cause::STARTING, "kube-ipvs 1".to_owned());
+    sleep(SOON).await;
+    assert_eq!(server.notes(), ["kube-ipvs 1"]);
+    sleep(allowance::WITHIN).await;
+    assert_eq!(server.notes().len(), allowance::MOST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_node_speaks_of_other_services_first() {
     let server = Server::new(Mood::Takes);
-    let (outbox, publisher) = server.queue();
-    tokio::spawn(publisher.run());
+    let (names, nodes) = (0..200, 0..20);
+    for node in nodes {
+        let (outbox, publisher) = server.queue_of(&format!("node-{node}"));
+        tokio::spawn(publisher.run());
+        names.clone().for_each(|number| outbox.post(notice(&format!("web-{number}"), "taken")));
+        sleep(SOON).await;
+    }
+    let sent = server.events();
+    let spoken_of: BTreeSet<_> =
+        sent.iter().map(|event| event["regarding"]["name"].as_str().unwrap()).collect();
+    assert_eq!(sent.len(), 20 * allowance::MOST);
+    assert!(spoken_of.len() > 100, "{spoken_of:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_gone_gets_no_event() {
+    let (server, outbox) = published(Mood::Takes);
     outbox.post(notice("gone", "taken"));
     outbox.post(notice("web", "taken"));
     sleep(QUIET * 2).await;
@@ -275,16 +301,18 @@ async fn nodes_that_find_out_the_same_do_not_all_ask_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn so_many_services_are_remembered_and_others_only_when_the_first_were_quiet() {
-    let mut topics = Topics::default();
+    let mut topics = Topics::of("node-1");
     for number in 0..topics::TOPICS {
         assert!(topics.keep(remark(&format!("web-{number}"), "taken")));
     }
     assert!(!topics.keep(remark("one-more", "taken")));
     assert!(topics.keep(remark("web-0", "taken again")));
     sleep(GATHER).await;
-    let (about, texts) = topics.due(Instant::now()).unwrap();
-    assert_eq!((&about, texts.len()), (&remark("web-0", "").about, 2));
-    topics.said(&about);
+    let web_0 = remark("web-0", "").about;
+    while let Some((about, texts)) = topics.due(Instant::now(), true) {
+        assert_eq!(texts.len(), if about == web_0 { 2 } else { 1 });
+        topics.said(&about);
+    }
     assert!(!topics.keep(remark("one-more", "taken")), "web-0 is kept quiet");
     sleep(QUIET).await;
     assert!(topics.keep(remark("one-more", "taken")));
@@ -310,20 +338,21 @@ fn start(outbox: &Outbox) {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_and_its_failures_are_one_event_each_of_the_node_and_no_more_for_ten_minutes() {
-    let server = Server::new(Mood::Takes);
-    let (outbox, publisher) = server.queue();
-    tokio::spawn(publisher.run());
+    let (server, outbox) = published(Mood::Takes);
     start(&outbox);
     sleep(SOON).await;
     let sent = server.events();
-    let words =
-        |event: &Value| ["type", "reason", "action"].map(|field| event[field].as_str().unwrap().to_owned());
+    let mut words: Vec<_> = sent
+        .iter()
+        .map(|event| ["type", "reason", "action"].map(|field| event[field].as_str().unwrap()))
+        .collect();
+    words.sort_unstable();
     assert_eq!(
-        sent.iter().map(words).collect::<Vec<_>>(),
+        words,
         [
+            ["Normal", "Starting", "StartKubeProxy"],
             ["Warning", "FailedToStartMetricServer", "StartKubeProxy"],
             ["Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy"],
-            ["Normal", "Starting", "StartKubeProxy"],
         ]
     );
     assert!(sent.iter().all(|event| event["regarding"]["kind"] == "Node"), "{sent:?}");
@@ -353,9 +382,7 @@ async fn a_proxy_that_starts_again_says_the_same_again_under_the_same_names() {
 
 #[tokio::test(start_paused = true)]
 async fn a_daemon_that_ends_says_all_before_it_does_but_does_not_wait_for_long() {
-    let server = Server::new(Mood::Takes);
-    let (outbox, publisher) = server.queue();
-    tokio::spawn(publisher.run());
+    let (server, outbox) = published(Mood::Takes);
     start(&outbox);
     outbox.empty().await;
     assert_eq!(server.notes().len(), 3);

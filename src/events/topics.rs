@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use super::{Cause, GATHER, PAUSE, QUIET, Regarding, Remark};
+use super::{Cause, GATHER, PAUSE, QUIET, Regarding, Remark, event::digest};
 
 /// How many topics are kept, and how many texts of each. An Event has room for about ten.
 pub(super) const TOPICS: usize = 1_000;
@@ -14,10 +14,17 @@ const TEXTS: usize = 100;
 pub(super) type About = (Regarding, Cause);
 
 /// Everything that is still to be said, and what was said within [`QUIET`].
-#[derive(Default)]
-pub(super) struct Topics(BTreeMap<About, Topic>);
+pub(super) struct Topics {
+    node_name: String,
+    topics: BTreeMap<About, Topic>,
+}
 
 struct Topic {
+    /// Of those that are due and have failed as often, the least is next. Each node has an order of its own, so
+    /// that not all of them say the same first.
+    turn: u64,
+    /// How often it could not be said.
+    failed: u32,
     /// Empty if it is only kept quiet.
     unsaid: BTreeSet<String>,
     /// Nothing is said before.
@@ -25,16 +32,24 @@ struct Topic {
 }
 
 impl Topics {
+    /// Of a node with this name.
+    pub(super) fn of(node_name: &str) -> Self {
+        Self { node_name: node_name.to_owned(), topics: BTreeMap::new() }
+    }
+
     /// Keeps a remark until it is said. Not if that is one too many: then the answer is false.
     pub(super) fn keep(&mut self, Remark { about, text }: Remark) -> bool {
         let now = Instant::now();
-        if !self.0.contains_key(&about) {
-            self.0.retain(|_, topic| !topic.unsaid.is_empty() || topic.due > now);
-            if self.0.len() >= TOPICS {
+        if !self.topics.contains_key(&about) {
+            self.topics.retain(|_, topic| !topic.unsaid.is_empty() || topic.due > now);
+            // Of the node there are few causes.
+            if about.0 != Regarding::Node && self.topics.len() >= TOPICS {
                 return false;
             }
         }
-        let topic = self.0.entry(about).or_insert(Topic { unsaid: BTreeSet::new(), due: now });
+        let turn = digest(&(&self.node_name, &about));
+        let topic =
+            self.topics.entry(about).or_insert(Topic { turn, failed: 0, unsaid: BTreeSet::new(), due: now });
         if topic.unsaid.is_empty() {
             topic.due = topic.due.max(now + GATHER);
         }
@@ -45,32 +60,41 @@ impl Topics {
         has_room
     }
 
-    /// When there is something to say.
-    pub(super) fn next_due(&self) -> Option<Instant> {
-        self.unsaid().map(|(_, topic)| topic.due).min()
+    /// When there is something to say, if nothing is said of Services before `services_from`.
+    pub(super) fn next_due(&self, services_from: Option<Instant>) -> Option<Instant> {
+        let due = |(about, topic): (&About, &Topic)| match about.0 {
+            Regarding::Service(_) => services_from.map_or(topic.due, |from| from.max(topic.due)),
+            Regarding::Node => topic.due,
+        };
+        self.unsaid().map(due).min()
     }
 
-    /// The topic that has been due for the longest time, if it was due at `then`.
-    pub(super) fn due(&self, then: Instant) -> Option<(About, &BTreeSet<String>)> {
-        let (about, topic) = self.unsaid().min_by_key(|(_, topic)| topic.due)?;
-        (topic.due <= then).then(|| (about.clone(), &topic.unsaid))
+    /// The next topic of those that were due at `then`; of the node, unless Services may be spoken of too.
+    pub(super) fn due(&self, then: Instant, services_too: bool) -> Option<(About, &BTreeSet<String>)> {
+        let due = self.unsaid().filter(|(_, topic)| topic.due <= then);
+        let allowed = due.filter(|(about, _)| services_too || about.0 == Regarding::Node);
+        let (about, topic) = allowed.min_by_key(|(_, topic)| (topic.failed, topic.turn))?;
+        Some((about.clone(), &topic.unsaid))
     }
 
     /// Notes that all of a topic was said: what comes now waits for [`QUIET`].
     pub(super) fn said(&mut self, about: &About) {
-        if let Some(topic) = self.0.get_mut(about) {
-            *topic = Topic { unsaid: BTreeSet::new(), due: Instant::now() + QUIET };
+        if let Some(topic) = self.topics.get_mut(about) {
+            topic.failed = 0;
+            topic.unsaid.clear();
+            topic.due = Instant::now() + QUIET;
         }
     }
 
-    /// Notes that a topic could not be said: all that is due by the next try goes first.
+    /// Notes that a topic could not be said: others that are due by the next try go first.
     pub(super) fn failed(&mut self, about: &About) {
-        if let Some(topic) = self.0.get_mut(about) {
+        if let Some(topic) = self.topics.get_mut(about) {
+            topic.failed += 1;
             topic.due = Instant::now() + PAUSE;
         }
     }
 
     fn unsaid(&self) -> impl Iterator<Item = (&About, &Topic)> {
-        self.0.iter().filter(|(_, topic)| !topic.unsaid.is_empty())
+        self.topics.iter().filter(|(_, topic)| !topic.unsaid.is_empty())
     }
 }

@@ -93,27 +93,22 @@ fn web(port: u16) -> Service {
 /// Its endpoints of one family, all on this node; the last so many terminate.
 fn pods(family: Family, count: u16, terminating: u16) -> Change {
     let endpoint = |number: u16| Endpoint {
-        address: match family {
-            Family::V4 => Ipv4Addr::new(10, 244, 0, u8::try_from(number).unwrap()).into(),
-            Family::V6 => Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, number).into(),
-        },
         ready: number <= count - terminating,
-        serving: true,
         terminating: number > count - terminating,
         node: Some("node".into()),
-        zone: None,
-        zone_hints: Box::default(),
-        node_hints: Box::default(),
+        ..Endpoint::new(match family {
+            Family::V4 => Ipv4Addr::new(10, 244, 0, u8::try_from(number).unwrap()).into(),
+            Family::V6 => Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, number).into(),
+        })
     };
     Change::ApplySlice(EndpointSlice {
-        name: ObjectName::new("shop", format!("web-{family}")),
-        service: ObjectName::new("shop", "web"),
-        family,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: (1..=count).map(endpoint).collect(),
-        weight: None,
-        triggered_at: None,
-        problems: Vec::new(),
+        ..EndpointSlice::new(
+            ObjectName::new("shop", format!("web-{family}")),
+            ObjectName::new("shop", "web"),
+            family,
+        )
     })
 }
 

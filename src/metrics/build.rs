@@ -8,29 +8,13 @@ use super::text::Labelled;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Dashboards join on `kubernetes_build_info`, so it is there, with the labels that it has in Kubernetes: what a
-/// program in Rust does not have is empty. `kube_ipvs_build_info` is for those who want to know who it is.
+/// There is no `kubernetes_build_info`: it has the version of a part of Kubernetes, of which there is to be one in a
+/// cluster (`KubeVersionMismatch` of kubernetes-mixin), and this is none.
 pub(super) fn register<'a>(gates: impl IntoIterator<Item = (&'a str, bool)>, registry: &mut Registry) {
     registry.register(
         "kube_ipvs_build_info",
         "Which kube-ipvs this is; the value is always 1",
         one([("version", VERSION.to_owned()), ("platform", platform())]),
-    );
-    let labels = [
-        ("major", env!("CARGO_PKG_VERSION_MAJOR").to_owned()),
-        ("minor", env!("CARGO_PKG_VERSION_MINOR").to_owned()),
-        ("git_version", format!("v{VERSION}")),
-        ("git_commit", String::new()),
-        ("git_tree_state", String::new()),
-        ("build_date", String::new()),
-        ("go_version", String::new()),
-        ("compiler", "rustc".to_owned()),
-        ("platform", platform()),
-    ];
-    registry.register(
-        "kubernetes_build_info",
-        "The version of kube-ipvs; the value is always 1",
-        one(labels),
     );
     // Of a gate in general availability Kubernetes leaves the stage empty; of others it is not known here.
     let gates = gates.into_iter().map(|(name, on)| {
@@ -69,8 +53,14 @@ mod tests {
         let page = text::encode(&registry);
         let shown = |start: &str| page.lines().find(|line| line.starts_with(start)).unwrap_or_default();
         assert!(shown("kube_ipvs_build_info{").contains(&format!("version=\"{VERSION}\"")), "{page}");
-        assert!(shown("kubernetes_build_info{").contains(&format!("git_version=\"v{VERSION}\"")), "{page}");
         assert!(shown("kubernetes_feature_enabled{name=\"Allow").ends_with(" 0"), "{page}");
         assert!(shown("kubernetes_feature_enabled{name=\"Other").ends_with(" 1"), "{page}");
+    }
+
+    #[test]
+    fn the_version_is_not_counted_among_those_of_kubernetes() {
+        let mut registry = Registry::default();
+        register([], &mut registry);
+        assert!(!text::encode(&registry).contains("kubernetes_build_info"));
     }
 }

@@ -171,8 +171,7 @@ mod tests {
     }
 
     fn value(page: &str, metric: &str) -> f64 {
-        let value = page.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("{metric} is not in\n{page}")).parse().unwrap()
+        testkit::metrics::value(page, metric).unwrap()
     }
 
     #[test]

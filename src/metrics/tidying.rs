@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use ipvs::Family;
-use netfilter::conntrack::{Deleted, StaleFlow};
+use netfilter::conntrack::{Deleted, StaleFlows};
 use prometheus_client::{metrics::histogram::Histogram, registry::Registry};
 
 use super::{
@@ -42,9 +42,9 @@ impl Tidying {
 
     /// These flows were looked for, and the entries that there were are deleted. One reading of the table serves
     /// both families: it counts for each in which there was something to look for.
-    pub fn tidied(&self, flows: &BTreeSet<StaleFlow>, deleted: Deleted, took: Duration) {
+    pub fn tidied(&self, flows: &StaleFlows, deleted: Deleted, took: Duration) {
         for (family, of) in self.0.iter() {
-            if flows.iter().any(|flow| Family::of(flow.to.ip) == *family) {
+            if flows.addresses().any(|to| Family::of(to.ip) == *family) {
                 of.took.observe(took.as_secs_f64());
                 of.deleted.add(deleted.of(*family));
             }
@@ -54,7 +54,7 @@ impl Tidying {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{Protocol, RealServerAddress, ServiceAddress};
+    use ipvs::{Protocol, ServiceAddress};
 
     use super::{super::text, *};
 
@@ -63,13 +63,15 @@ mod tests {
         let mut registry = Registry::default();
         let tidying = Tidying::register(&Family::BOTH.into(), &mut registry);
         let to = |ip: &str| {
-            let (ip, port) = (ip.parse().unwrap(), 53);
-            let to = ServiceAddress { protocol: Protocol::Udp, ip, port };
-            StaleFlow { to, answered_by: RealServerAddress { ip, port } }
+            (ServiceAddress { protocol: Protocol::Udp, ip: ip.parse().unwrap(), port: 53 }, BTreeSet::new())
         };
         let took = Duration::from_millis(3);
-        tidying.tidied(&[to("10.96.0.10")].into(), Deleted { ipv4: 2, ipv6: 0 }, took);
-        tidying.tidied(&[to("10.96.0.10"), to("fd00::10")].into(), Deleted { ipv4: 1, ipv6: 4 }, took);
+        tidying.tidied(&[to("10.96.0.10")].into_iter().collect(), Deleted { ipv4: 2, ipv6: 0 }, took);
+        tidying.tidied(
+            &[to("10.96.0.10"), to("fd00::10")].into_iter().collect(),
+            Deleted { ipv4: 1, ipv6: 4 },
+            took,
+        );
         let page = text::encode(&registry);
         for line in [
             "# TYPE kubeproxy_conntrack_reconciler_deleted_entries_total counter",

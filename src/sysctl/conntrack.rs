@@ -17,16 +17,65 @@ const MAX_BY_PROCESSORS: u32 = 1 << 20;
 /// The most entries that a bucket has on average, as kube-proxy has it.
 const ENTRIES_PER_BUCKET: u32 = 4;
 
+/// How many entries conntrack's table is to hold after a start, and what decides that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableSize {
+    /// Whoever else sets it decides: `maxPerCore` is 0, and `min` does not count.
+    Host,
+    /// `maxPerCore` times the processors is more than a million, which it is then; `min` does not count.
+    Capped,
+    /// This many; `min` is the least.
+    Entries(u32),
+}
+
+impl TableSize {
+    /// What these settings make of it on a machine with so many processors, as with kube-proxy.
+    pub fn new(settings: &ConntrackSettings, processors: u32) -> Self {
+        match settings.max_per_core.saturating_mul(processors) {
+            0 => Self::Host,
+            scaled if scaled > MAX_BY_PROCESSORS => Self::Capped,
+            scaled => Self::Entries(scaled.max(settings.min)),
+        }
+    }
+
+    /// The number; `None` leaves it to the kernel.
+    fn entries(self) -> Option<u32> {
+        match self {
+            Self::Host => None,
+            Self::Capped => Some(MAX_BY_PROCESSORS),
+            Self::Entries(entries) => Some(entries),
+        }
+    }
+
+    /// With which fields of the configuration, or which flags, the table has so many entries after the next start.
+    /// `None` where no setting counts.
+    pub fn settings_for(self, entries: u32) -> Option<[String; 2]> {
+        let (field, flag) = (format!("conntrack.min: {entries}"), format!("--conntrack-min={entries}"));
+        match self {
+            Self::Host => None,
+            // Where the processors ask for next to nothing `min` counts.
+            Self::Capped => Some([
+                format!("conntrack.maxPerCore: 1 and {field}"),
+                format!("--conntrack-max-per-core=1 {flag}"),
+            ]),
+            Self::Entries(_) => Some([field, flag]),
+        }
+    }
+}
+
 impl Sysctl {
+    /// What these settings make of conntrack's table on this machine.
+    pub fn table_size(&self, settings: &ConntrackSettings) -> TableSize {
+        TableSize::new(settings, self.processors())
+    }
+
     /// Brings conntrack's parameters to their values, and tells of those that it may not write: traffic goes on
     /// without. Stops at the first that cannot be read. Conntrack has to be loaded.
     ///
     /// What has its value already is not written. The size of the table belongs to the machine: the kernel lets
     /// nobody write it in another network namespace than the first (`nf_conntrack_standalone_init_sysctl`).
     pub fn set_conntrack(&self, settings: &ConntrackSettings) -> Result<(), Error> {
-        if let Some(entries) = entries(settings, self.processors()) {
-            self.set_size(entries)?;
-        }
+        self.set_size(self.table_size(settings))?;
         let timeouts = [
             ("net.netfilter.nf_conntrack_tcp_timeout_established", settings.tcp_established_timeout),
             ("net.netfilter.nf_conntrack_tcp_timeout_close_wait", settings.tcp_close_wait_timeout),
@@ -42,28 +91,22 @@ impl Sysctl {
         Ok(())
     }
 
-    fn set_size(&self, entries: u32) -> Result<(), Error> {
+    fn set_size(&self, size: TableSize) -> Result<(), Error> {
+        let Some(entries) = size.entries() else { return Ok(()) };
         let found = self.read(MAX)?;
         self.set_if_allowed(MAX, &entries.to_string())?;
         // As upstream does it. Whoever has raised it by hand, for want of room perhaps, is to know.
-        if found.parse().is_ok_and(|found: u32| found > entries) && self.read(MAX)? != found {
-            warn!("{MAX} was lowered from {found} to {entries}: by conntrack.min it stays larger");
+        let larger = found.parse().ok().filter(|found| *found > entries);
+        if let Some([fields, _]) = larger.and_then(|larger| size.settings_for(larger))
+            && self.read(MAX)? != found
+        {
+            warn!("{MAX} was lowered from {found} to {entries}: by {fields} it stays larger");
         }
         let buckets = entries / ENTRIES_PER_BUCKET;
         if self.read(BUCKETS)?.parse().is_ok_and(|found: u32| found >= buckets) {
             return Ok(());
         }
         self.set_if_allowed(BUCKETS, &buckets.to_string())
-    }
-}
-
-/// How many entries the table is to hold; `None` leaves that to the kernel.
-fn entries(settings: &ConntrackSettings, processors: u32) -> Option<u32> {
-    let scaled = settings.max_per_core.saturating_mul(processors);
-    match scaled {
-        0 => None,
-        scaled if scaled > MAX_BY_PROCESSORS => Some(MAX_BY_PROCESSORS),
-        scaled => Some(scaled.max(settings.min)),
     }
 }
 
@@ -113,7 +156,7 @@ mod tests {
     #[test]
     fn the_table_grows_with_the_processors_between_a_minimum_and_a_million() {
         let size = |max_per_core, min, processors| {
-            entries(&ConntrackSettings { max_per_core, min, ..NOTHING }, processors)
+            TableSize::new(&ConntrackSettings { max_per_core, min, ..NOTHING }, processors).entries()
         };
         assert_eq!(size(32_768, 131_072, 1), Some(131_072));
         assert_eq!(size(32_768, 131_072, 8), Some(262_144));
@@ -123,6 +166,26 @@ mod tests {
         assert_eq!(size(32_768, 2_000_000, 33), Some(1_048_576), "but not where the cap counts, as upstream");
         assert_eq!(size(i32::MAX.unsigned_abs(), 0, 4_096), Some(1_048_576));
         assert_eq!(size(0, 500_000, 8), None);
+    }
+
+    #[test]
+    fn the_settings_that_are_named_for_a_size_lead_to_it_on_however_many_processors() {
+        for (max_per_core, processors, expected) in [
+            (32_768, 8, Some("conntrack.min: 2097152")),
+            (32_768, 32, Some("conntrack.min: 2097152")),
+            (32_768, 33, Some("conntrack.maxPerCore: 1 and conntrack.min: 2097152")),
+            (32_768, 4_096, Some("conntrack.maxPerCore: 1 and conntrack.min: 2097152")),
+            (0, 4_096, None),
+        ] {
+            let settings = ConntrackSettings { max_per_core, ..NOTHING };
+            let named = TableSize::new(&settings, processors).settings_for(2_097_152);
+            let [fields, flags] = named.map_or([None, None], |named| named.map(Some));
+            assert_eq!(fields.as_deref(), expected, "{max_per_core} per core, {processors} processors");
+            let Some(flags) = flags else { continue };
+            let max_per_core = if flags.contains("--conntrack-max-per-core=1 ") { 1 } else { max_per_core };
+            let then = ConntrackSettings { max_per_core, min: 2_097_152, ..NOTHING };
+            assert_eq!(TableSize::new(&then, processors).entries(), Some(2_097_152), "{flags}");
+        }
     }
 
     #[test]
@@ -150,9 +213,9 @@ mod tests {
         assert_eq!([&now[0], &now[1]], ["131072", "65536\n"], "the maximum is lowered, as upstream does it");
     }
 
-    /// What is logged where the table has room for so many, and is to have it for 131072.
-    fn logged(found: &str) -> String {
-        let root = tree("0-3\n");
+    /// What is logged on a machine with these processors where the table has room for so many.
+    fn logged(processors: &str, found: &str) -> String {
+        let root = tree(processors);
         fs::write(root.path().join("proc/sys/net/netfilter/nf_conntrack_max"), found).unwrap();
         let settings = ConntrackSettings { max_per_core: 32_768, min: 131_072, ..NOTHING };
         let log = tempfile::NamedTempFile::new().unwrap();
@@ -165,11 +228,15 @@ mod tests {
 
     #[test]
     fn a_table_that_becomes_smaller_is_a_warning() {
-        let log = logged("300000\n");
+        let log = logged("0-3", "300000\n");
         assert!(log.contains(" WARN "), "{log}");
-        let lowered = "net.netfilter.nf_conntrack_max was lowered from 300000 to 131072";
+        let lowered = "net.netfilter.nf_conntrack_max was lowered from 300000 to 131072: by conntrack.min: 300000 it stays larger";
         assert!(log.contains(lowered), "{log}");
-        let log = logged("100000\n");
+        let log = logged("0-32", "2097152\n");
+        let lowered =
+            "lowered from 2097152 to 1048576: by conntrack.maxPerCore: 1 and conntrack.min: 2097152 it stays";
+        assert!(log.contains(lowered), "{log}");
+        let log = logged("0-3", "100000\n");
         assert!(log.contains(" INFO ") && !log.contains(" WARN "), "{log}");
     }
 

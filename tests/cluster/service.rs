@@ -125,11 +125,12 @@ pub(crate) struct Endpoint {
     pod: usize,
     node: &'static str,
     conditions: Value,
+    hints: Value,
 }
 
 /// A pod, by number from 1, that is ready and runs on the lab's node.
 pub(crate) fn here(pod: usize) -> Endpoint {
-    Endpoint { pod, node: "node", conditions: json!({ "ready": true }) }
+    Endpoint { pod, node: "node", conditions: json!({ "ready": true }), hints: json!({}) }
 }
 
 /// A pod that is ready and, as its slice has it, runs on another node.
@@ -157,12 +158,18 @@ impl Endpoint {
         Self { conditions: json!({ "ready": false, "serving": true, "terminating": true }), ..self }
     }
 
+    /// Its slice has it for the nodes of this zone.
+    pub(crate) fn for_zone(self, zone: &str) -> Self {
+        Self { hints: json!({ "forZones": [{ "name": zone }] }), ..self }
+    }
+
     fn manifest(&self, lab: &Lab, like: IpAddr) -> Value {
         let host = if self.pod == HOST_NETWORK { &lab.node } else { &lab.pods[self.pod - 1] };
         json!({
             "addresses": [host.address(like)],
             "nodeName": self.node,
             "conditions": self.conditions,
+            "hints": self.hints,
         })
     }
 }

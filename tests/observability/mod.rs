@@ -109,25 +109,11 @@ fn web() -> (Service, EndpointSlice) {
         ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
         ..Service::new(name.clone())
     };
-    let endpoint = Endpoint {
-        address: "10.244.0.1".parse().unwrap(),
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: None,
-        zone: None,
-        zone_hints: Box::default(),
-        node_hints: Box::default(),
-    };
+    let endpoint = Endpoint::new("10.244.0.1".parse().unwrap());
     let slice = EndpointSlice {
-        name: name.clone(),
-        service: name,
-        family: Family::V4,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: vec![endpoint],
-        triggered_at: None,
-        weight: None,
-        problems: Vec::new(),
+        ..EndpointSlice::new(name.clone(), name, Family::V4)
     };
     (service, slice)
 }

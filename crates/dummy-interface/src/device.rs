@@ -1,23 +1,27 @@
 //! The device itself: finding it, creating it, making it NOARP.
 
 use netlink::{Batch, Errno, Socket};
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, Parseable};
+use netlink_packet_core::{DecodeError, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::{
     LinkDummy, LinkUnspec,
     packet_route::{
         RouteNetlinkMessage,
-        link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+        link::{LinkFlags, LinkHeader, LinkMessage},
     },
 };
 
-use crate::{DEVICE, Error, request::packet};
+use crate::{
+    DEVICE, Error,
+    message::{IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, LINK_HEADER, find},
+    request::packet,
+};
 
 /// kube-ipvs0, whatever it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) index: u32,
     /// `None` for a device of no kind: a physical one.
-    kind: Option<InfoKind>,
+    kind: Option<Box<str>>,
     noarp: bool,
     /// Whether the device has its name: somebody may have given it another one.
     named: bool,
@@ -44,9 +48,7 @@ impl Device {
     fn get(socket: &mut Socket, message: LinkMessage) -> Result<Option<Self>, Error> {
         let mut batch = request(RouteNetlinkMessage::GetLink(message), 0);
         let found = socket.get(&mut batch, |reply| {
-            LinkMessage::parse(reply.payload)
-                .map(|message| Self::of(&message))
-                .map_err(|error| netlink::Error::Malformed { what: error.to_string() })
+            Self::of(reply.payload).map_err(|error| netlink::Error::Malformed { what: error.to_string() })
         });
         match found {
             Ok(devices) => Ok(devices.into_iter().next()),
@@ -121,7 +123,7 @@ impl Device {
     }
 
     pub(crate) fn is_dummy(&self) -> bool {
-        self.kind == Some(InfoKind::Dummy)
+        self.kind.as_deref() == Some("dummy")
     }
 
     /// Whether the device is what [`Self::ensure`] makes of it.
@@ -130,22 +132,17 @@ impl Device {
     }
 
     fn kind_name(&self) -> String {
-        self.kind.as_ref().map_or_else(|| "physical".to_owned(), ToString::to_string)
+        self.kind.as_deref().unwrap_or("physical").to_owned()
     }
 
-    fn of(message: &LinkMessage) -> Self {
-        let kind = message.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::LinkInfo(infos) => infos.iter().find_map(|info| match info {
-                LinkInfo::Kind(kind) => Some(kind.clone()),
-                _ => None,
-            }),
-            _ => None,
-        });
-        let noarp = message.header.flags.contains(LinkFlags::Noarp);
-        let is_name =
-            |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::IfName(name) if name == DEVICE);
-        let named = message.attributes.iter().any(is_name);
-        Self { index: message.header.index, kind, noarp, named }
+    fn of(message: &[u8]) -> Result<Self, DecodeError> {
+        let header = LinkHeader::parse(message)?;
+        let kind = find(message, LINK_HEADER, IFLA_LINKINFO)
+            .and_then(|info| find(info.payload, 0, IFLA_INFO_KIND))
+            .and_then(|kind| kind.string().ok().map(Into::into));
+        let name = find(message, LINK_HEADER, IFLA_IFNAME).and_then(|name| name.string().ok());
+        let noarp = header.flags.contains(LinkFlags::Noarp);
+        Ok(Self { index: header.index, kind, noarp, named: name == Some(DEVICE) })
     }
 }
 

@@ -36,6 +36,7 @@ mod change;
 mod device;
 mod kernel;
 mod links;
+mod message;
 mod monitor;
 mod observe;
 mod removal;

@@ -13,7 +13,11 @@ use rtnetlink::{
     },
 };
 
-use crate::{DEVICE, Error, ROUTE_PROTOCOL, VipBinding, device::Device};
+use crate::{
+    DEVICE, Error, ROUTE_PROTOCOL, VipBinding,
+    device::Device,
+    message::{ADDRESS_HEADER, IFA_ADDRESS, IFLA_IFNAME, LINK_HEADER, ROUTE_HEADER, RTA_DST, find, find_ip},
+};
 
 // Message types, include/uapi/linux/rtnetlink.h.
 const RTM_NEWLINK: u16 = 16;
@@ -21,14 +25,6 @@ const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_DELROUTE: u16 = 25;
-
-// Headers and attributes, include/uapi/linux/{if_link,if_addr,rtnetlink}.h.
-const LINK_HEADER_LENGTH: usize = 16;
-const IFLA_IFNAME: u16 = 3;
-const ADDRESS_HEADER_LENGTH: usize = 8;
-const IFA_ADDRESS: u16 = 1;
-const ROUTE_HEADER_LENGTH: usize = 12;
-const RTA_DST: u16 = 1;
 
 /// What has changed, by whoever's hand, ours included: compare it with what is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +81,7 @@ impl Monitor {
         let groups: Vec<_> = groups.into_iter().map(|group| group as u32).collect();
         let notifications = Notifications::subscribe(Protocol::Route, &groups).map_err(Error::of(WATCH))?;
         let mut reader = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
-        let device = find(&mut reader)?;
+        let device = device_number(&mut reader)?;
         Ok(Self { notifications, reader, device })
     }
 
@@ -96,7 +92,8 @@ impl Monitor {
             match self.notifications.receive(|notification| pending.take(&notification)).await {
                 Ok(()) => {}
                 Err(netlink::Error::StateUnknown) => {
-                    pending = Pending { device: find(&mut self.reader)?, changed: Changed::everything() };
+                    pending =
+                        Pending { device: device_number(&mut self.reader)?, changed: Changed::everything() };
                 }
                 Err(source) => return Err(Error::of(WATCH)(source)),
             }
@@ -109,7 +106,7 @@ impl Monitor {
 const WATCH: &str = "watch links, addresses and routes";
 
 /// The number of kube-ipvs0.
-fn find(reader: &mut Socket) -> Result<Option<u32>, Error> {
+fn device_number(reader: &mut Socket) -> Result<Option<u32>, Error> {
     Ok(Device::find(reader)?.map(|device| device.index))
 }
 
@@ -135,9 +132,7 @@ impl Pending {
 
     fn link(&mut self, payload: &[u8], exists: bool) {
         let Ok(header) = LinkHeader::parse(payload) else { return };
-        let named_so = netlink::attributes(payload.get(LINK_HEADER_LENGTH..).unwrap_or_default())
-            .filter_map(Result::ok)
-            .find(|attribute| attribute.kind == IFLA_IFNAME)
+        let named_so = find(payload, LINK_HEADER, IFLA_IFNAME)
             .is_some_and(|name| name.string().is_ok_and(|name| name == DEVICE));
         // By its number too: it may have been renamed.
         if named_so || Some(header.index) == self.device {
@@ -154,7 +149,7 @@ impl Pending {
             return;
         }
         if Some(header.index) == self.device {
-            self.vip(payload.get(ADDRESS_HEADER_LENGTH..), IFA_ADDRESS, exists);
+            self.vip(find_ip(payload, ADDRESS_HEADER, IFA_ADDRESS), exists);
         } else {
             self.changed.node_addresses = true;
         }
@@ -163,19 +158,12 @@ impl Pending {
     fn route_gone(&mut self, payload: &[u8]) {
         let Ok(header) = RouteHeader::parse(payload) else { return };
         if header.protocol == RouteProtocol::from(ROUTE_PROTOCOL) {
-            self.vip(payload.get(ROUTE_HEADER_LENGTH..), RTA_DST, false);
+            self.vip(find_ip(payload, ROUTE_HEADER, RTA_DST), false);
         }
     }
 
-    /// Notes the address in attribute `kind`; what has none that can be read may be anything.
-    fn vip(&mut self, attributes: Option<&[u8]>, kind: u16, bound: bool) {
-        let found = netlink::attributes(attributes.unwrap_or_default())
-            .filter_map(Result::ok)
-            .find(|attribute| attribute.kind == kind);
-        let address = found.and_then(|attribute| match attribute.payload.len() {
-            4 => attribute.array::<4>().ok().map(IpAddr::from),
-            _ => attribute.array::<16>().ok().map(IpAddr::from),
-        });
+    /// Notes the address; what has none that can be read may be anything.
+    fn vip(&mut self, address: Option<IpAddr>, bound: bool) {
         match address {
             Some(vip) => _ = self.changed.vips.insert(vip, bound),
             None => self.changed.everything = true,

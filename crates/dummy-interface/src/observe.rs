@@ -3,15 +3,17 @@
 use std::net::IpAddr;
 
 use netlink::{Batch, Errno, Socket};
-use netlink_packet_core::Parseable;
 use rtnetlink::packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    address::{AddressAttribute, AddressMessage},
-    route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType},
+    address::{AddressHeader, AddressMessage},
+    route::{RouteHeader, RouteMessage, RouteProtocol, RouteType},
 };
 
 use crate::{
     Error, LOOPBACK, ROUTE_PROTOCOL,
+    message::{
+        ADDRESS_HEADER, IFA_ADDRESS, IFA_LOCAL, ROUTE_HEADER, RTA_DST, RTA_OIF, RTA_PREFSRC, find, find_ip,
+    },
     request::{TABLE_LOCAL, family, host_prefix, packet},
 };
 
@@ -30,17 +32,15 @@ impl InterfaceAddress {
         matches!(self.address, IpAddr::V6(address) if address.is_unicast_link_local())
     }
 
-    fn of(message: &AddressMessage) -> Option<Self> {
-        let mut address = None;
-        for attribute in &message.attributes {
-            match attribute {
-                // On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
-                AddressAttribute::Local(local) => address = Some(*local),
-                AddressAttribute::Address(other) => address = address.or(Some(*other)),
-                _ => {}
-            }
+    fn of(message: &[u8]) -> Option<Self> {
+        let header = AddressHeader::parse(message).ok()?;
+        // On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
+        let address =
+            [IFA_LOCAL, IFA_ADDRESS].into_iter().find_map(|kind| find_ip(message, ADDRESS_HEADER, kind));
+        if address.is_none() {
+            tracing::debug!(interface = header.index, "skips an address that cannot be read");
         }
-        Some(Self { interface: message.header.index, address: address?, prefix: message.header.prefix_len })
+        Some(Self { interface: header.index, address: address?, prefix: header.prefix_len })
     }
 }
 
@@ -52,25 +52,17 @@ pub(crate) struct VipRoute {
 }
 
 impl VipRoute {
-    fn of(message: &RouteMessage) -> Option<Self> {
-        let header = &message.header;
-        let (mut vip, mut source, mut interface) = (None, None, None);
-        for attribute in &message.attributes {
-            match attribute {
-                RouteAttribute::Destination(destination) => vip = ip(destination),
-                RouteAttribute::PrefSource(address) => source = ip(address),
-                RouteAttribute::Oif(index) => interface = Some(*index),
-                _ => {}
-            }
-        }
-        let vip = vip?;
+    fn of(message: &[u8]) -> Option<Self> {
+        let header = RouteHeader::parse(message).ok()?;
+        let vip = find_ip(message, ROUTE_HEADER, RTA_DST)?;
+        let interface = find(message, ROUTE_HEADER, RTA_OIF).and_then(|attribute| attribute.u32().ok());
         let ours = header.protocol == RouteProtocol::from(ROUTE_PROTOCOL)
             && header.table == TABLE_LOCAL
             && header.kind == RouteType::Local
             && header.destination_prefix_length == host_prefix(vip)
             && header.address_family == family(vip)
             && interface == Some(LOOPBACK);
-        ours.then_some(Self { vip, source })
+        ours.then(|| Self { vip, source: find_ip(message, ROUTE_HEADER, RTA_PREFSRC) })
     }
 }
 
@@ -80,10 +72,10 @@ pub(crate) fn addresses(socket: &mut Socket) -> Result<Vec<InterfaceAddress>, Er
     for family in FAMILIES {
         let mut request = AddressMessage::default();
         request.header.family = family;
-        found.extend(dump(socket, RouteNetlinkMessage::GetAddress(request), "read addresses", |payload| {
-            AddressMessage::parse(payload)
-                .map(|message| InterfaceAddress::of(&message).filter(|_| message.header.family == family))
-        })?);
+        let request = RouteNetlinkMessage::GetAddress(request);
+        let addresses = dump(socket, request, "read addresses", InterfaceAddress::of)?;
+        // A kernel without the family lists those of all others.
+        found.extend(addresses.into_iter().filter(|found| self::family(found.address) == family));
     }
     Ok(found)
 }
@@ -97,27 +89,23 @@ pub(crate) fn routes(socket: &mut Socket) -> Result<Vec<VipRoute>, Error> {
         request.header.table = TABLE_LOCAL;
         request.header.kind = RouteType::Local;
         request.header.protocol = RouteProtocol::from(ROUTE_PROTOCOL);
-        found.extend(dump(socket, RouteNetlinkMessage::GetRoute(request), "read routes", |payload| {
-            RouteMessage::parse(payload)
-                .map(|message| VipRoute::of(&message).filter(|_| message.header.address_family == family))
-        })?);
+        let request = RouteNetlinkMessage::GetRoute(request);
+        let routes = dump(socket, request, "read routes", VipRoute::of)?;
+        found.extend(routes.into_iter().filter(|route| self::family(route.vip) == family));
     }
     Ok(found)
 }
 
 /// A family that the kernel lacks has no entries, and neither has a table that was never written to.
-fn dump<T, E: std::fmt::Display>(
+fn dump<T>(
     socket: &mut Socket,
     request: RouteNetlinkMessage,
     operation: &'static str,
-    decode: impl Fn(&[u8]) -> Result<Option<T>, E>,
+    decode: impl Fn(&[u8]) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
     let mut batch = Batch::default();
     batch.packet(packet(request, 0));
-    let found = socket.dump(&mut batch, |reply| {
-        decode(reply.payload).map_err(|error| netlink::Error::Malformed { what: error.to_string() })
-    });
-    match found {
+    match socket.dump(&mut batch, |reply| Ok(decode(reply.payload))) {
         Ok(entries) => Ok(entries.into_iter().flatten().collect()),
         Err(error) => match error.errno() {
             Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::ENOENT) => Ok(Vec::new()),
@@ -126,17 +114,21 @@ fn dump<T, E: std::fmt::Display>(
     }
 }
 
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(address) => Some((*address).into()),
-        RouteAddress::Inet6(address) => Some((*address).into()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use netlink_packet_core::Emitable;
+    use rtnetlink::packet_route::{
+        address::AddressAttribute,
+        route::{RouteAddress, RouteAttribute},
+    };
+
     use super::*;
+
+    fn bytes(message: &impl Emitable) -> Vec<u8> {
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        bytes
+    }
 
     /// As the kernel lists it, with our mark.
     fn our_route() -> RouteMessage {
@@ -158,7 +150,7 @@ mod tests {
     fn a_route_is_ours_by_protocol_table_type_prefix_and_interface() {
         let expected =
             VipRoute { vip: "10.96.0.1".parse().unwrap(), source: Some("192.0.2.1".parse().unwrap()) };
-        assert_eq!(VipRoute::of(&our_route()), Some(expected));
+        assert_eq!(VipRoute::of(&bytes(&our_route())), Some(expected));
         let spoilers: [fn(&mut RouteMessage); 5] = [
             |route| route.header.protocol = RouteProtocol::Kernel,
             |route| route.header.table = 254,
@@ -171,7 +163,7 @@ mod tests {
         for (position, spoil) in spoilers.iter().enumerate() {
             let mut route = our_route();
             spoil(&mut route);
-            assert_eq!(VipRoute::of(&route), None, "spoiler {position}");
+            assert_eq!(VipRoute::of(&bytes(&route)), None, "spoiler {position}");
         }
     }
 
@@ -180,6 +172,21 @@ mod tests {
         let (local, peer) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let mut message = AddressMessage::default();
         message.attributes = vec![AddressAttribute::Address(peer), AddressAttribute::Local(local)];
-        assert_eq!(InterfaceAddress::of(&message).map(|found| found.address), Some(local));
+        assert_eq!(InterfaceAddress::of(&bytes(&message)).map(|found| found.address), Some(local));
+    }
+
+    #[test]
+    fn a_message_cut_anywhere_is_no_address_and_no_route_or_the_one_it_was() {
+        let mut address = AddressMessage::default();
+        address.attributes = vec![AddressAttribute::Local("192.0.2.1".parse().unwrap())];
+        let (address, route) = (bytes(&address), bytes(&our_route()));
+        for length in 0..address.len() {
+            assert_eq!(InterfaceAddress::of(&address[..length]), None, "{length}");
+        }
+        let whole = VipRoute::of(&route);
+        for length in 0..route.len() {
+            let cut = VipRoute::of(&route[..length]);
+            assert!(cut.is_none() || cut == whole, "{length}: {cut:?}");
+        }
     }
 }

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use netlink::{Batch, Protocol, Socket};
-use netlink_packet_core::Parseable;
+use netlink::{Batch, Protocol, Reply, Socket};
 use rtnetlink::packet_route::{
     RouteNetlinkMessage,
     route::{RouteAttribute, RouteMessage},
@@ -11,6 +10,7 @@ use rtnetlink::packet_route::{
 
 use crate::{
     Error,
+    message::{ROUTE_HEADER, RTA_OIF, find},
     request::{family, host_prefix, packet, route_address},
 };
 
@@ -41,23 +41,12 @@ impl Ways {
         message.attributes.push(RouteAttribute::Destination(route_address(address)));
         let mut batch = Batch::default();
         batch.packet(packet(RouteNetlinkMessage::GetRoute(message), 0));
-        let found = self.socket.get(&mut batch, |reply| {
-            RouteMessage::parse(reply.payload)
-                .map(|message| interface(&message))
-                .map_err(|error| netlink::Error::Malformed { what: error.to_string() })
-        });
-        match found {
+        let interface = |reply: &Reply<'_>| find(reply.payload, ROUTE_HEADER, RTA_OIF)?.u32().ok();
+        match self.socket.get(&mut batch, |reply| Ok(interface(reply))) {
             Ok(ways) => Ok(ways.into_iter().flatten().next()),
             // Whatever the kernel refuses with, ENETUNREACH mostly: it would not send the packet.
             Err(error) if error.errno().is_some() => Ok(None),
             Err(error) => Err(Error::of("look up a route")(error)),
         }
     }
-}
-
-fn interface(message: &RouteMessage) -> Option<u32> {
-    message.attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Oif(index) => Some(*index),
-        _ => None,
-    })
 }

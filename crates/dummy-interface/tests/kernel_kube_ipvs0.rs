@@ -5,8 +5,10 @@
 use std::{
     collections::BTreeMap,
     collections::BTreeSet,
+    ffi::OsStr,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    os::unix::ffi::OsStrExt,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -94,6 +96,31 @@ fn the_device_is_created_down_and_noarp() {
         assert!(shown.contains("<BROADCAST,NOARP>") && shown.contains("state DOWN"), "{shown}");
         assert!(shown.contains("dummy"), "{shown}");
     });
+}
+
+#[test]
+#[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
+fn names_that_are_no_text_keep_nothing_from_being_read() {
+    /// A command of ip in which `?` stands for a byte that no UTF-8 has.
+    fn odd(arguments: &str) {
+        let bytes: Vec<u8> = arguments.bytes().map(|byte| if byte == b'?' { 0xff } else { byte }).collect();
+        let words = bytes.split(|byte| *byte == b' ').map(OsStr::from_bytes);
+        assert!(Command::new("ip").args(words).status().unwrap().success(), "ip {arguments}");
+    }
+    for binding in BINDINGS {
+        on_a_node(move || {
+            let mut links = links(binding);
+            bind(&mut links, &vips());
+            odd("link add odd? type dummy");
+            odd("link set kube-ipvs0 alias ?");
+            odd("address add 198.51.100.1/24 dev odd?");
+            odd("address add 198.51.100.2/24 dev node0 label node0:?");
+            let mut expected = bound(&vips());
+            expected.node_addresses.extend([1, 2].map(|last| IpAddr::from([198, 51, 100, last])));
+            assert_eq!(links.observe().unwrap(), expected);
+            assert_eq!(links.apply(&[Change::EnsureDevice]).unwrap(), []);
+        });
+    }
 }
 
 #[test]

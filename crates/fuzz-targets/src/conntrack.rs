@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipvs::{Protocol, RealServerAddress, ServiceAddress};
-use netfilter::conntrack::{Conntrack, Deleted, KernelConntrack, StaleFlow};
+use netfilter::conntrack::{Conntrack, Deleted, KernelConntrack, StaleFlows};
 use netlink::{Socket, Transcript};
 
 /// Looks for stale flows, and deletes them.
@@ -16,19 +16,20 @@ pub fn fuzz(input: &[u8]) {
 
 /// The conversation, over a socket of netfilter.
 pub fn converse(socket: Socket) -> Option<Deleted> {
-    KernelConntrack::over(socket).delete(&stale()).ok()
+    let others = RealServerAddress { ip: [10, 1, 0, 7].into(), port: 5353 };
+    let flows: StaleFlows = stale().map(|(to, _)| (to, BTreeSet::from([others]))).into_iter().collect();
+    KernelConntrack::over(socket).delete(&flows).ok()
 }
 
-/// Flows that the recorded kernel knows, and one that it does not.
-pub fn stale() -> BTreeSet<StaleFlow> {
+/// Flows that the recorded kernel knows, and one that it does not: where they were sent to, and who answers.
+pub fn stale() -> [(ServiceAddress, RealServerAddress); 3] {
     [
         ([10, 96, 0, 10].into(), [10, 1, 0, 5].into()),
         ([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10].into(), [9; 16].into()),
         ([10, 96, 0, 11].into(), [10, 1, 0, 6].into()),
     ]
-    .map(|(vip, pod)| StaleFlow {
-        to: ServiceAddress { protocol: Protocol::Udp, ip: vip, port: 53 },
-        answered_by: RealServerAddress { ip: pod, port: 5353 },
+    .map(|(ip, pod)| {
+        let to = ServiceAddress { protocol: Protocol::Udp, ip, port: 53 };
+        (to, RealServerAddress { ip: pod, port: 5353 })
     })
-    .into()
 }

@@ -19,10 +19,7 @@ use ::ipvs::{
 };
 use dummy_interface::{Change as LinkChange, KernelLinks, Links, VipBinding};
 use fuzz_targets::{conntrack, host_firewall, ipvs, leftovers, links, nf_tables};
-use netfilter::{
-    AllowedSource, Change, Element, HairpinFlow, HealthCheckPort, KernelNetfilter, Netfilter,
-    conntrack::StaleFlow,
-};
+use netfilter::{AllowedSource, Change, Element, HairpinFlow, HealthCheckPort, KernelNetfilter, Netfilter};
 use netlink::{Protocol as Netlink, Socket, Transcript};
 use nix::sched::{CloneFlags, unshare};
 
@@ -152,7 +149,7 @@ fn the_hosts_chains_are_read_as_before() {
                 chain input {
                     type filter hook input priority 0; policy drop;
                     ct state established,related accept
-                    meta mark & 0x2000 == 0x2000 accept
+                    meta mark & 0x1000 == 0x1000 accept
                     counter log comment \"kube-ipvs\"
                     ip saddr { 10.0.0.0/8, 192.0.2.1 } tcp dport 22 accept
                 }
@@ -163,7 +160,7 @@ fn the_hosts_chains_are_read_as_before() {
                 chain input { type filter hook input priority 0; drop; }
             }\n",
         );
-        let iptables = "*filter\n:FORWARD DROP\n-A INPUT -m mark --mark 0x2000/0x2000 -j ACCEPT\n\
+        let iptables = "*filter\n:FORWARD DROP\n-A INPUT -m mark --mark 0x1000/0x1000 -j ACCEPT\n\
              -A INPUT -m comment --comment why -j REJECT\nCOMMIT\n";
         run("iptables-nft-restore", &[], iptables);
     };
@@ -196,19 +193,18 @@ fn what_kube_proxy_left_is_found_as_before() {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn stale_flows_are_found_as_before() {
     let prepare = || {
-        let flows =
-            conntrack::stale().into_iter().enumerate().map(|(number, StaleFlow { to, answered_by })| {
-                let client = if to.ip.is_ipv4() { "192.0.2.9" } else { "2001:db8::9" };
-                format!(
-                    "-I -t 600 -p udp -s {client} -d {} -r {} -q {client} --sport {port} --dport {} \
+        let flows = conntrack::stale().into_iter().enumerate().map(|(number, (to, answered_by))| {
+            let client = if to.ip.is_ipv4() { "192.0.2.9" } else { "2001:db8::9" };
+            format!(
+                "-I -t 600 -p udp -s {client} -d {} -r {} -q {client} --sport {port} --dport {} \
                  --reply-port-src {} --reply-port-dst {port}\n",
-                    to.ip,
-                    answered_by.ip,
-                    to.port,
-                    answered_by.port,
-                    port = 4000 + number,
-                )
-            });
+                to.ip,
+                answered_by.ip,
+                to.port,
+                answered_by.port,
+                port = 4000 + number,
+            )
+        });
         let others = "-I -t 600 -p tcp --state ESTABLISHED -s 192.0.2.9 -d 10.96.0.10 -r 10.1.0.5 -q 192.0.2.9 \
              --sport 1 --dport 53 --reply-port-src 5353 --reply-port-dst 1\n";
         let entries: String = flows.chain([others.to_owned()]).collect();

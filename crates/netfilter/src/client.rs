@@ -148,7 +148,10 @@ impl KernelNetfilter {
     fn read(&mut self) -> Result<Observed, netlink::Error> {
         let mut observed = Observed::default();
         for (&family, stages) in &self.rulesets {
-            let Some(table) = ObservedTable::read(&mut self.socket, family)? else { continue };
+            let Some(table) = ObservedTable::read(&mut self.socket, family, stages.installed.chain_names())?
+            else {
+                continue;
+            };
             let elements = known_elements(&mut self.socket, family, &table, |_| true)?;
             if stages.installed.is_in(&table) && !elements.strange {
                 observed.installed.insert(family);
@@ -178,7 +181,8 @@ impl KernelNetfilter {
             if generation.is_none() && !whatever_others_do {
                 generation = Some(table::generation(&mut self.socket).map_err(cannot)?);
             }
-            let table = ObservedTable::read(&mut self.socket, family).map_err(cannot)?;
+            let table = ObservedTable::read(&mut self.socket, family, stages.installed.chain_names())
+                .map_err(cannot)?;
             let is_prepared = table.as_ref().is_some_and(|table| stages.prepared.is_in(table));
             let looked_at = |set: &Set| makes_table || set.intervals;
             let elements = match &table {

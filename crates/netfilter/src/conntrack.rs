@@ -18,19 +18,51 @@
 mod entry;
 mod kernel;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use ipvs::{Family, RealServerAddress, ServiceAddress};
 
 pub use kernel::{Error, KernelConntrack};
 
-/// All clients' flows to one address that are answered by one other address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StaleFlow {
-    /// Where they were sent to. The protocol is UDP: flows of any other are never deleted.
-    pub to: ServiceAddress,
-    /// Who answers them: a real server, or the address itself if nothing was translated.
-    pub answered_by: RealServerAddress,
+/// All clients' flows to some addresses, but for those that the right real servers answer.
+///
+/// The protocol of the addresses is UDP: flows of any other are never deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StaleFlows(BTreeMap<ServiceAddress, BTreeSet<RealServerAddress>>);
+
+impl StaleFlows {
+    /// Adds what is told by another: of an address that both have, the flows stay that both would leave.
+    pub fn merge(&mut self, other: Self) {
+        for (to, right) in other.0 {
+            match self.0.entry(to) {
+                Entry::Vacant(entry) => drop(entry.insert(right)),
+                Entry::Occupied(mut entry) => entry.get_mut().retain(|server| right.contains(server)),
+            }
+        }
+    }
+
+    /// Whether this is a flow to delete: where it was sent to, and who answers it. That is the address itself if
+    /// nothing was translated.
+    pub fn contains(&self, to: ServiceAddress, answered_by: RealServerAddress) -> bool {
+        self.0.get(&to).is_some_and(|right| !right.contains(&answered_by))
+    }
+
+    /// The addresses to which flows may be stale.
+    pub fn addresses(&self) -> impl ExactSizeIterator<Item = &ServiceAddress> {
+        self.0.keys()
+    }
+
+    /// Whether there is nothing to look for.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Addresses, each with the real servers whose flows stay.
+impl FromIterator<(ServiceAddress, BTreeSet<RealServerAddress>)> for StaleFlows {
+    fn from_iter<I: IntoIterator<Item = (ServiceAddress, BTreeSet<RealServerAddress>)>>(iter: I) -> Self {
+        Self(iter.into_iter().collect())
+    }
 }
 
 /// How many entries were deleted.
@@ -63,5 +95,5 @@ pub trait Conntrack: Send {
     ///
     /// An entry that has ended by itself meanwhile is not an error. On `Err` some may have been deleted; the
     /// call can be repeated.
-    fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<Deleted, Error>;
+    fn delete(&mut self, flows: &StaleFlows) -> Result<Deleted, Error>;
 }

@@ -17,11 +17,16 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The packet mark that makes the host's own firewall accept: 0x2000, or 0x1000 if the first is used for
+    /// The packet mark that makes the host's own firewall accept: 0x1000, or 0x800 if the first is used for
     /// masquerading. With [`HostFirewall::Accept`] our table sets it before the host's chains and clears it
-    /// after them, in the same hook. (0x8000 is kubelet's: drop.)
+    /// after them, in the same hook.
+    ///
+    /// No bit is free of others (<https://github.com/fwmark/registry>). 0xff are the AWS and Antrea plugins' and
+    /// administrators', 0xf00 Cilium's, 0x2000 is portmap's for hostPorts, 0x4000 masquerades and 0x8000 drops
+    /// for kubelet, 0xffff0000 are Calico's and Tailscale's. 0x1000 is the least used: by Cilium when it
+    /// encrypts, and by Azure's network policies.
     pub const fn accept_mark(&self) -> u32 {
-        const USUAL: u32 = 0x2000;
+        const USUAL: u32 = 0x1000;
         if self.mark == USUAL { USUAL >> 1 } else { USUAL }
     }
 }

@@ -58,6 +58,11 @@ impl Ruleset {
         prepared
     }
 
+    /// The names of its chains.
+    pub(crate) fn chain_names(&self) -> impl Iterator<Item = &'static str> {
+        self.chains.iter().map(|chain| chain.name)
+    }
+
     /// Every set that the table can have.
     pub(crate) fn known_sets() -> &'static [Set] {
         &SETS

@@ -18,6 +18,7 @@ use crate::{
 
 pub(crate) const NFTA_TABLE_NAME: u16 = 1;
 pub(crate) const NFTA_TABLE_FLAGS: u16 = 2;
+const NFTA_TABLE_USE: u16 = 3;
 const NFTA_GEN_ID: u16 = 1;
 
 /// Our table of one family as the kernel shows it, without elements.
@@ -31,22 +32,71 @@ pub(crate) struct ObservedTable {
 }
 
 impl ObservedTable {
-    /// Reads the table; `None` if there is none. ENOENT means that it was deleted meanwhile.
-    pub(crate) fn read(socket: &mut Socket, family: Family) -> Result<Option<Self>, Error> {
+    /// Reads the table, which should have chains of these names; `None` if there is none. ENOENT means that it
+    /// was deleted meanwhile.
+    ///
+    /// This takes as long as our table is large, however many chains others have and however often they commit.
+    /// Only where somebody has put something into our table are the chains of all tables listed.
+    pub(crate) fn read(
+        socket: &mut Socket,
+        family: Family,
+        names: impl Iterator<Item = &'static str>,
+    ) -> Result<Option<Self>, Error> {
         let mut request =
             message::request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, TABLE));
-        let flags = match socket.get(&mut request, decode_flags) {
+        let Header { flags, objects } = match socket.get(&mut request, Header::decode) {
             Ok(found) => found.into_iter().next().unwrap_or_default(),
             Err(error) if error.errno() == Some(Errno::ENOENT) => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(Some(Self {
-            flags,
-            sets: dump(socket, set::list(family), set::decode)?,
-            chains: dump(socket, chain::list(family), chain::decode)?,
-            rules: dump(socket, rule::list(family), rule::decode)?,
-        }))
+        let sets = dump_ours(socket, set::list(family), set::decode)?;
+        let mut chains = named_chains(socket, family, names)?;
+        if usize::try_from(objects) != Ok(sets.len() + chains.len()) {
+            chains = dump(socket, chain::list(family), chain::decode)?;
+        }
+        let rules = dump_ours(socket, rule::list(family), rule::decode)?;
+        Ok(Some(Self { flags, sets, chains, rules }))
     }
+}
+
+/// What the kernel says of a table itself.
+#[derive(Debug, Default)]
+struct Header {
+    flags: u32,
+    /// How many sets, chains, stateful objects and flowtables it has (`use` in `struct nft_table`).
+    objects: u32,
+}
+
+impl Header {
+    fn decode(reply: &Reply<'_>) -> Result<Self, Error> {
+        let mut header = Self::default();
+        for attribute in message::body(reply)? {
+            let attribute = attribute?;
+            match attribute.kind {
+                NFTA_TABLE_FLAGS => header.flags = attribute.u32_be()?,
+                NFTA_TABLE_USE => header.objects = attribute.u32_be()?,
+                _ => {}
+            }
+        }
+        Ok(header)
+    }
+}
+
+/// Those of these chains that our table has.
+fn named_chains(
+    socket: &mut Socket,
+    family: Family,
+    names: impl Iterator<Item = &'static str>,
+) -> Result<Vec<ObservedChain>, Error> {
+    let mut found = Vec::new();
+    for name in names {
+        match socket.get(&mut chain::get(family, name), chain::decode) {
+            Ok(chains) => found.extend(chains.into_iter().flatten()),
+            Err(error) if error.errno() == Some(Errno::ENOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 /// What is in our sets.
@@ -59,11 +109,7 @@ pub(crate) struct Elements {
     pub(crate) strange: bool,
 }
 
-/// Reads the elements of a set and adds them to `elements`.
-///
-/// The kernel calls the dump interrupted whenever anybody commits to any table in the meantime
-/// (`nft_base_seq`), which with large sets can be always. Our sets are only changed by our own thread, and by
-/// others whom the [`Monitor`](crate::Monitor) reports.
+/// Reads the elements of a set and adds them to `elements`, as [`dump_ours`] does it.
 pub(crate) fn read_elements(
     socket: &mut Socket,
     family: Family,
@@ -94,16 +140,21 @@ pub(crate) fn generation(socket: &mut Socket) -> Result<u32, Error> {
         .ok_or_else(|| Error::Malformed { what: "no answer to the question for the generation".into() })
 }
 
-fn decode_flags(reply: &Reply<'_>) -> Result<u32, Error> {
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        if attribute.kind == NFTA_TABLE_FLAGS {
-            return attribute.u32_be();
-        }
-    }
-    Ok(0)
+/// Lists what our table alone has, once.
+///
+/// The kernel calls the dump interrupted whenever anybody commits to any table in the meantime
+/// (`nft_base_seq`), which with large sets can be always. Our table is only changed by our own thread, and by
+/// others whom the [`Monitor`](crate::Monitor) reports.
+fn dump_ours<T>(
+    socket: &mut Socket,
+    mut request: Batch,
+    decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
+) -> Result<Vec<T>, Error> {
+    let (found, _interrupted) = socket.dump_once(&mut request, decode)?;
+    Ok(found.into_iter().flatten().collect())
 }
 
+/// Lists what several tables have, anew if anybody changes any meanwhile.
 pub(crate) fn dump<T>(
     socket: &mut Socket,
     mut request: Batch,
@@ -141,7 +192,7 @@ mod tests {
 
     fn decode_everything(payload: &[u8]) {
         let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
-        let _ = decode_flags(&reply);
+        let _ = Header::decode(&reply);
         let _ = chain::decode(&reply);
         let _ = rule::decode(&reply);
         let _ = set::decode(&reply);

@@ -13,6 +13,11 @@ pub struct Attribute<'a> {
     pub payload: &'a [u8],
 }
 
+/// The first attribute of a kind in `bytes`; what cannot be read counts as not there.
+pub fn find(bytes: &[u8], kind: u16) -> Option<Attribute<'_>> {
+    attributes(bytes).filter_map(Result::ok).find(|attribute| attribute.kind == kind)
+}
+
 /// Walks the attributes in `bytes`; use it again on a container's payload.
 ///
 /// Yields [`Error::Malformed`] once, and ends, where a length runs past the buffer.

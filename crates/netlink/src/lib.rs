@@ -43,7 +43,7 @@ mod reply;
 mod socket;
 mod wire;
 
-pub use attribute::{Attribute, attributes};
+pub use attribute::{Attribute, attributes, find};
 pub use batch::Batch;
 pub use encoder::Encoder;
 pub use error::{Error, Failure, Refusal};

@@ -158,6 +158,25 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_with_an_entry_that_cannot_be_read_is_received_to_its_end_all_the_same() {
+        let transcript = Transcript::default();
+        for content in [7, 0, 8] {
+            transcript.push(&entry(20, MULTI, 1, content));
+        }
+        transcript.push(&entry(DONE, MULTI, 1, 0));
+        let decode = |reply: &crate::Reply<'_>| match reply.payload.first() {
+            Some(7) => Ok(()),
+            strange => Err(Error::Malformed { what: format!("{strange:?}") }),
+        };
+        let error = Socket::replay(&transcript).dump(&mut request(), decode).unwrap_err();
+        assert_eq!(error.to_string(), "malformed netlink message: Some(0)", "the first of them");
+        assert!(
+            transcript.encode().is_empty(),
+            "something is left, and the kernel would refuse the next one"
+        );
+    }
+
+    #[test]
     fn a_socket_hears_what_a_kernel_has_said_and_then_nothing() {
         let transcript = Transcript::default();
         transcript.push(&acknowledgement(1, 0));

@@ -271,13 +271,17 @@ impl Socket {
 
     /// Decodes the answers to request `sequence` until the kernel's verdict; says whether any of them
     /// marks a dump as interrupted.
+    ///
+    /// An answer that cannot be decoded fails this after the verdict only: as long as a dump was not received
+    /// to its end the kernel refuses the next one with EBUSY (`__netlink_dump_start` in
+    /// net/netlink/af_netlink.c).
     fn collect<T>(
         &mut self,
         sequence: u32,
         found: &mut Vec<T>,
         mut decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
     ) -> Result<bool, Error> {
-        let mut interrupted = false;
+        let (mut interrupted, mut decoded) = (false, Ok(()));
         self.receive_until(|reply| {
             if reply.sequence != sequence {
                 return Ok(ControlFlow::Continue(()));
@@ -286,12 +290,14 @@ impl Socket {
             match reply.verdict() {
                 Some(verdict) => verdict.map(ControlFlow::Break).map_err(Error::from),
                 None => {
-                    found.push(decode(reply)?);
+                    if decoded.is_ok() {
+                        decoded = decode(reply).map(|entry| found.push(entry));
+                    }
                     Ok(ControlFlow::Continue(()))
                 }
             }
         })?;
-        Ok(interrupted)
+        decoded.map(|()| interrupted)
     }
 
     /// Where the datagram that starts at request `from` ends: at the size or the answer limit.

@@ -134,7 +134,7 @@ impl Run<'_> {
                 Some(failed) => self.fail(&operation, Failure::Refused, failed.refusal.to_string()),
                 None => {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
-                    self.outcome.stale_flows.take(&operation, self.observed);
+                    self.outcome.rerouted.take(&operation);
                     self.observed.carried_out(&operation);
                     *self.outcome.done.entry(operation.kind()).or_default() += 1;
                     if self.outcome.first_done.len() < Report::MOST_DONE {
@@ -155,7 +155,7 @@ impl Run<'_> {
         let cause = one_line(error);
         for operation in batch.iter().cloned().map(Into::into) {
             // The operation may have been done, and the next full reading would not show that it was.
-            self.outcome.stale_flows.take(&operation, self.observed);
+            self.outcome.rerouted.take(&operation);
             self.fail(&operation, Failure::InDoubt, cause.clone());
         }
     }

@@ -22,6 +22,7 @@ mod holder;
 mod in_use;
 mod journal;
 mod key;
+mod lost_addresses;
 mod notice;
 mod observer;
 mod outcome;

@@ -59,6 +59,7 @@ impl Subject {
             Change::ApplyNode(_)
             | Change::DeleteNode
             | Change::NodeAddresses(_)
+            | Change::LostNodeAddresses(_)
             | Change::MissingSchedulers(_) => (Self::Node, 1),
         }
     }

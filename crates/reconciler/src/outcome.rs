@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipvs::Scheduler;
 use watcher::{Operation, OperationKind, ReadError, one_line};
 
-use crate::{Failure, Report, Seam, stale_flows::StaleFlows};
+use crate::{Failure, Report, Seam, stale_flows::Rerouted};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
@@ -20,8 +20,8 @@ pub(crate) struct Outcome {
     pub(crate) failure_counts: BTreeMap<(Seam, Failure), usize>,
     /// The removals of TCP real servers that had connections, and how many they had.
     pub(crate) cut_off: Vec<(Operation, u64)>,
-    /// UDP flows that conntrack may still send where they do not belong any more.
-    pub(crate) stale_flows: StaleFlows,
+    /// What makes UDP flows stale.
+    pub(crate) rerouted: Rerouted,
     /// Schedulers that virtual servers were to get and the kernel does not have.
     pub(crate) lacking: BTreeSet<Scheduler>,
     /// Why the kernel could not be read, if that is what happened.
@@ -44,7 +44,7 @@ impl Outcome {
             *self.failure_counts.entry(kind).or_default() += count;
         }
         self.cut_off.extend(other.cut_off);
-        self.stale_flows.extend(other.stale_flows);
+        self.rerouted.extend(other.rerouted);
         self.lacking.extend(other.lacking);
         self.unread = self.unread.take().or(other.unread);
         self.doubtful |= other.doubtful;

@@ -1,14 +1,14 @@
 //! Where the writer thread leaves what is for others.
 
-use std::{collections::BTreeSet, fmt};
+use std::fmt;
 
-use netfilter::conntrack::StaleFlow;
+use netfilter::conntrack::StaleFlows;
 
 use crate::{Notices, Observer};
 
 /// Takes the UDP flows that are to be deleted from conntrack after a sync. The writer thread calls it: it
 /// must not block.
-pub type StaleFlowOutlet = Box<dyn Fn(BTreeSet<StaleFlow>) + Send>;
+pub type StaleFlowOutlet = Box<dyn Fn(StaleFlows) + Send>;
 
 /// The receivers of what the writer thread leaves for others.
 pub struct Outlets {

@@ -3,7 +3,10 @@
 mod converge;
 mod reading;
 
-use std::{net::IpAddr, time::Instant};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use dummy_interface::Changed;
 use service::{Change, Explanation, ObjectName, State, Touched};
@@ -13,7 +16,10 @@ use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
 pub(crate) use self::converge::Synced;
 
 use self::reading::Reread;
-use crate::{Trigger, draining::Draining, outcome::Outcome, repairs::Unrepaired, sample::Sample, schedulers};
+use crate::{
+    Trigger, draining::Draining, lost_addresses::LostAddresses, outcome::Outcome, repairs::Unrepaired,
+    sample::Sample, schedulers, stale_flows::Rerouted,
+};
 
 /// The desired state, an image of the kernel, and what is known of the difference.
 pub(crate) struct Reconciler {
@@ -29,11 +35,14 @@ pub(crate) struct Reconciler {
     /// Where the image may be wrong since the last sync.
     reread: Reread,
     draining: Draining,
+    lost_addresses: LostAddresses,
     schedulers: schedulers::Known,
     /// How many virtual servers keep their scheduler for now.
     postponed: usize,
     /// Changes of others that are not undone yet.
     unrepaired: Unrepaired,
+    /// What makes UDP flows stale that conntrack was not told of yet.
+    rerouted: Rerouted,
     /// For how many more failed syncs a new table goes without its rules, until all is there that serves what
     /// it takes from others.
     patience: u32,
@@ -42,6 +51,11 @@ pub(crate) struct Reconciler {
 /// After this many failed syncs, stop holding back a new table's rules: waiting does not help, and the rest
 /// of the family must not go without them.
 const PATIENCE: u32 = 2;
+
+/// How long the virtual servers of NodePorts stay at an address that the node has lost. Without its virtual server
+/// a connection is reset, but TCP bears a gap: when a network manager sets an interface up anew, or a lease is lost
+/// and regained, the address is back within seconds. Meanwhile they do no harm: nobody is led there.
+const GRACE: Duration = Duration::from_secs(30);
 
 impl Reconciler {
     pub(crate) fn new(state: State, kernel: Kernel, ours: Ownership, draining: Draining) -> Self {
@@ -54,9 +68,11 @@ impl Reconciler {
             touched: Touched::default(),
             reread: Reread::default(),
             draining,
+            lost_addresses: LostAddresses::new(GRACE),
             schedulers: schedulers::Known::default(),
             postponed: 0,
             unrepaired: Unrepaired::default(),
+            rerouted: Rerouted::default(),
             patience: PATIENCE,
         }
     }
@@ -71,6 +87,13 @@ impl Reconciler {
 
     pub(crate) fn draining(&self) -> &Draining {
         &self.draining
+    }
+
+    /// What is to be looked at again by itself, and when.
+    pub(crate) fn next_look(&self) -> Option<(Instant, Trigger)> {
+        let drain = self.draining.next().map(|due| (due, Trigger::Drain));
+        let lost_address = self.lost_addresses.next().map(|due| (due, Trigger::NodeAddresses));
+        drain.into_iter().chain(lost_address).min_by_key(|(due, _)| *due)
     }
 
     /// How many virtual servers wait for their new scheduler.
@@ -143,6 +166,9 @@ impl Reconciler {
             // Whoever asks may have loaded a module.
             self.schedulers = schedulers::Known::default();
             touched.merge(self.state.apply(self.schedulers.news()));
+        }
+        if self.lost_addresses.expire(begin) {
+            touched.merge(self.state.apply(Change::LostNodeAddresses(self.lost_addresses.all())));
         }
         // Whatever goes wrong from here on, without an image the next sync reads everything.
         let image = self.image.take().filter(|_| !trigger.reads_everything());

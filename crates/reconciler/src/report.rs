@@ -23,7 +23,7 @@ pub enum Trigger {
     KernelEvent,
     /// The kernel told that somebody else changed our nf_tables tables.
     TablesChanged,
-    /// The kernel told that an address of the node itself came or went.
+    /// The kernel told that an address of the node itself came or went, or one that went did not come again in time.
     NodeAddresses,
     /// An earlier sync had failed in part.
     Retry,

@@ -49,8 +49,8 @@ pub(crate) struct Ended {
     pub(crate) failed: bool,
     /// Whether it put something off that is to be done soon.
     pub(crate) unfinished: bool,
-    /// When real servers that drain are to be looked at.
-    pub(crate) drain: Option<Instant>,
+    /// When something is to be looked at again, and why.
+    pub(crate) look: Option<(Instant, Trigger)>,
 }
 
 /// Collects reasons to sync and says when the next sync is due.
@@ -66,7 +66,7 @@ pub(crate) struct Schedule {
     failures: u32,
     unread: bool,
     unfinished: bool,
-    drain: Option<Instant>,
+    look: Option<(Instant, Trigger)>,
 }
 
 impl Schedule {
@@ -79,7 +79,7 @@ impl Schedule {
             failures: 0,
             unread: false,
             unfinished: false,
-            drain: None,
+            look: None,
         }
     }
 
@@ -101,7 +101,7 @@ impl Schedule {
         self.failures = if sync.failed { self.failures.saturating_add(1) } else { 0 };
         self.unread = sync.read == Read::Nothing;
         self.unfinished = sync.unfinished;
-        self.drain = sync.drain;
+        self.look = sync.look;
     }
 
     /// Returns when the next sync is due, and why; a time that has passed means now. Before the first sync,
@@ -122,12 +122,12 @@ impl Schedule {
         let proceed = self
             .unfinished
             .then(|| (last_end + PAUSE_TO_CONTINUE.max(self.timing.min_sync_period), Trigger::Continue));
-        let drain = self.drain.map(|due| (due.max(last_end + self.timing.min_sync_period), Trigger::Drain));
+        let look = self.look.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
         // Syncs that read only a part must not put off the one that reads everything.
         let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;
         // But a kernel that could not be read is not read again and again without a pause.
         let period = retry.filter(|_| self.unread).map_or(period, |(due, _)| period.max(due));
-        let soonest = [asked, retry, proceed, drain].into_iter().flatten().min_by_key(|(due, _)| *due);
+        let soonest = [asked, retry, proceed, look].into_iter().flatten().min_by_key(|(due, _)| *due);
         match soonest {
             Some((due, Trigger::Forced)) => Some((due, Trigger::Forced)),
             Some((due, trigger)) if due.max(now) < period => Some((due, trigger)),
@@ -168,7 +168,7 @@ mod tests {
         drain_timeout: None,
     };
 
-    const FULL: Ended = Ended { read: Read::Everything, failed: false, unfinished: false, drain: None };
+    const FULL: Ended = Ended { read: Read::Everything, failed: false, unfinished: false, look: None };
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -254,8 +254,8 @@ mod tests {
             let now = begin + seconds(second);
             schedule.want(Trigger::Change);
             assert_eq!(schedule.next(now).unwrap().1, Trigger::Change, "second {second}");
-            let drain = Some(now + seconds(1));
-            schedule.ended(now, Ended { read: Read::Part, failed: true, unfinished: true, drain });
+            let look = Some((now + seconds(1), Trigger::Drain));
+            schedule.ended(now, Ended { read: Read::Part, failed: true, unfinished: true, look });
         }
         schedule.want(Trigger::Change);
         assert_eq!(schedule.next(begin + seconds(30)).unwrap().1, Trigger::Period);
@@ -275,9 +275,9 @@ mod tests {
     fn draining_real_servers_are_looked_at_when_it_is_time() {
         let end = Instant::now();
         let mut schedule = Schedule::new(TIMING);
-        schedule.ended(end, Ended { drain: Some(end + seconds(5)), ..FULL });
+        schedule.ended(end, Ended { look: Some((end + seconds(5), Trigger::Drain)), ..FULL });
         assert_eq!(schedule.next(end), Some((end + seconds(5), Trigger::Drain)));
-        schedule.ended(end, Ended { drain: Some(end + seconds(1)), ..FULL });
+        schedule.ended(end, Ended { look: Some((end + seconds(1), Trigger::Drain)), ..FULL });
         assert_eq!(schedule.next(end), Some((end + seconds(2), Trigger::Drain)), "the pause is kept");
     }
 
@@ -318,9 +318,12 @@ mod tests {
     fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, Ended)> {
         let read = select(vec![Read::Everything, Read::Part, Read::Nothing]);
         (any_time(90_000), read, any::<(bool, bool)>(), option::of(any_time(120_000))).prop_map(
-            move |(at, read, (failed, unfinished), drain)| {
+            move |(at, read, (failed, unfinished), look)| {
                 let failed = failed || read == Read::Nothing;
-                (begin + at, Ended { read, failed, unfinished, drain: drain.map(|drain| begin + drain) })
+                (
+                    begin + at,
+                    Ended { read, failed, unfinished, look: look.map(|look| (begin + look, Trigger::Drain)) },
+                )
             },
         )
     }

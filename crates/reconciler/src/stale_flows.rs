@@ -5,74 +5,81 @@
 //! conntrack's table. To delete the entry of a flow that is still right costs that flow nothing but a new
 //! source port where it is masqueraded: its next packet makes a new entry, to the same real server.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    net::IpAddr,
+};
 
 use dummy_interface::Change::Bind;
-use ipvs::{Command, Protocol, RealServerAddress, ServiceAddress};
-use netfilter::conntrack::StaleFlow;
+use ipvs::{Command, Family, Protocol, ServiceAddress};
+use netfilter::{Change::InstallTable, conntrack::StaleFlows};
 use watcher::{Observed, Operation};
 
-/// Gathers stale flows while a plan is carried out.
+/// What was changed that makes flows stale, gathered while plans are carried out.
 #[derive(Debug, Default)]
-pub(crate) struct StaleFlows {
-    flows: BTreeSet<StaleFlow>,
+pub(crate) struct Rerouted {
+    /// Virtual servers that are new or gone, or lost a real server.
+    addresses: BTreeSet<ServiceAddress>,
     /// The VIPs that were bound; before, their packets went elsewhere.
     bound: BTreeSet<IpAddr>,
+    /// The families whose table was installed. Before, flows may have begun that were not masqueraded, and while
+    /// another table has a rule for that, conntrack does not ask again (`nf_nat_inet_fn` in
+    /// net/netfilter/nf_nat_core.c).
+    installed: BTreeSet<Family>,
 }
 
-impl StaleFlows {
-    /// Takes in an operation that was carried out, or may have been, and what was there before it.
-    pub(crate) fn take(&mut self, operation: &Operation, before: &Observed) {
+impl Rerouted {
+    /// Takes in an operation that was carried out, or may have been.
+    pub(crate) fn take(&mut self, operation: &Operation) {
         match operation {
-            Operation::Ipvs(command) => self.take_command(command, before),
+            Operation::Ipvs(command) => self.take_command(command),
             Operation::Link(Bind(vip)) => {
                 self.bound.insert(*vip);
+            }
+            Operation::Netfilter(InstallTable(family)) => {
+                self.installed.insert(*family);
             }
             Operation::Link(_) | Operation::Netfilter(_) => {}
         }
     }
 
-    fn take_command(&mut self, command: &Command, before: &Observed) {
-        let Some(to) = command.address() else { return };
-        if to.protocol != Protocol::Udp {
-            return;
-        }
-        let flow = |answered_by: &RealServerAddress| StaleFlow { to, answered_by: *answered_by };
+    fn take_command(&mut self, command: &Command) {
         match command {
-            Command::AddVirtualServer(_) => self.flows.extend([untranslated(to)]),
-            Command::DeleteRealServer(_, server) => self.flows.extend([flow(server)]),
-            Command::DeleteVirtualServer(_) => {
-                let image = before.virtual_servers.get(&to);
-                self.flows.extend(image.iter().flat_map(|image| image.real_servers.addresses().map(flow)));
+            Command::AddVirtualServer(_)
+            | Command::DeleteRealServer(..)
+            | Command::DeleteVirtualServer(_) => {
+                self.addresses.extend(command.address().filter(|to| to.protocol == Protocol::Udp));
             }
             Command::EditVirtualServer(_) | Command::AddRealServer(..) | Command::EditRealServer(..) => {}
         }
     }
 
-    /// Adds what came of a second plan.
+    /// Adds what came of another plan.
     pub(crate) fn extend(&mut self, other: Self) {
-        self.flows.extend(other.flows);
+        self.addresses.extend(other.addresses);
         self.bound.extend(other.bound);
+        self.installed.extend(other.installed);
     }
 
-    /// Returns the stale flows, after the last plan. `after` is what the kernel has now, if that is known:
-    /// the flows of a real server that was removed and came back are not stale.
-    pub(crate) fn finish(mut self, after: Option<&Observed>) -> BTreeSet<StaleFlow> {
-        let Some(after) = after else { return self.flows };
-        if !self.bound.is_empty() {
-            let udp = after.virtual_servers.keys().filter(|to| to.protocol == Protocol::Udp);
-            self.flows.extend(udp.filter(|to| self.bound.contains(&to.ip)).copied().map(untranslated));
+    /// Takes out the flows to all this that none of the real servers answers which the kernel has now. Without
+    /// knowledge of the kernel everything waits for the next sync.
+    pub(crate) fn stale_flows(&mut self, now: Option<&Observed>) -> StaleFlows {
+        let Some(now) = now else { return StaleFlows::default() };
+        let Self { mut addresses, bound, installed } = mem::take(self);
+        let udp = || now.virtual_servers.keys().filter(|to| to.protocol == Protocol::Udp);
+        if !bound.is_empty() {
+            addresses.extend(udp().filter(|to| bound.contains(&to.ip)));
         }
-        self.flows.retain(|StaleFlow { to, answered_by }| {
-            let image = after.virtual_servers.get(to);
-            !image.is_some_and(|image| image.real_servers.contains(answered_by))
-        });
-        self.flows
+        let served = |to: ServiceAddress| {
+            let image = now.virtual_servers.get(&to);
+            (to, image.into_iter().flat_map(|image| image.real_servers.addresses()).copied().collect())
+        };
+        let mut flows: BTreeMap<_, BTreeSet<_>> = addresses.into_iter().map(served).collect();
+        if !installed.is_empty() {
+            let all = udp().filter(|to| installed.contains(&Family::of(to.ip)));
+            flows.extend(all.map(|to| (*to, BTreeSet::new())));
+        }
+        flows.into_iter().collect()
     }
-}
-
-/// The flows from before the virtual server existed, or before its VIP was bound. In conntrack the address
-/// itself answers them, and IPVS leaves them so.
-fn untranslated(to: ServiceAddress) -> StaleFlow {
-    StaleFlow { to, answered_by: RealServerAddress { ip: to.ip, port: to.port } }
 }

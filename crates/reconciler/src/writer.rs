@@ -193,8 +193,8 @@ impl Writer {
         if read != Read::Nothing {
             self.journal.node_ports(self.reconciler.state().node_ports_are_nowhere());
         }
-        let drain = self.reconciler.draining().next();
-        self.schedule.ended(Instant::now(), Ended { read, failed: report.failed > 0, unfinished, drain });
+        let look = self.reconciler.next_look();
+        self.schedule.ended(Instant::now(), Ended { read, failed: report.failed > 0, unfinished, look });
         for answer in self.waiting.drain(..) {
             drop(answer.send(report.clone()));
         }

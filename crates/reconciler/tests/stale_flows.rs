@@ -11,7 +11,7 @@ use ipvs::{
     Protocol::{self, Sctp, Tcp, Udp},
     RealServerAddress, ServiceAddress,
 };
-use netfilter::conntrack::StaleFlow;
+use netfilter::conntrack::StaleFlows;
 use netlink::Errno;
 use service::{Change, ObjectName, Service};
 use testkit::FakeKernel;
@@ -20,19 +20,19 @@ const DNS: &str = "10.96.0.53:80";
 const FIRST: &str = "10.244.0.1:8080";
 const SECOND: &str = "10.244.0.2:8080";
 
-fn flow((to, answered_by): &(&str, &str)) -> StaleFlow {
-    let [to, by]: [SocketAddr; 2] = [to, answered_by].map(|text| text.parse().unwrap());
-    StaleFlow {
-        to: ServiceAddress { protocol: Udp, ip: to.ip(), port: to.port() },
-        answered_by: RealServerAddress { ip: by.ip(), port: by.port() },
-    }
+/// The flows to an address, but for those that these real servers answer.
+fn flows((to, right): &(&str, &[&str])) -> (ServiceAddress, BTreeSet<RealServerAddress>) {
+    let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+    let server = |text: &&str| RealServerAddress { ip: at(text).ip(), port: at(text).port() };
+    let to = ServiceAddress { protocol: Udp, ip: at(to).ip(), port: at(to).port() };
+    (to, right.iter().map(server).collect())
 }
 
 /// Makes sure that exactly these flows were handed over since the last time, together.
 #[track_caller]
-fn handed_over(running: &Running, flows: &[(&str, &str)]) {
+fn handed_over(running: &Running, stale: &[(&str, &[&str])]) {
     let expected =
-        Vec::from_iter((!flows.is_empty()).then(|| flows.iter().map(flow).collect::<BTreeSet<_>>()));
+        Vec::from_iter((!stale.is_empty()).then(|| stale.iter().map(flows).collect::<StaleFlows>()));
     assert_eq!(running.stale_flows(), expected);
 }
 
@@ -54,7 +54,7 @@ fn served(kernel: &FakeKernel, protocol: Protocol, endpoints: &[&str]) -> Runnin
 fn of_an_endpoint_that_goes_the_flows_to_it_are_forgotten_and_no_others() {
     let running = served(&FakeKernel::new(), Udp, &["10.244.0.1", "10.244.0.2"]);
     running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
-    handed_over(&running, &[(DNS, FIRST)]);
+    handed_over(&running, &[(DNS, &[SECOND])]);
     running.handle.resync().unwrap();
     handed_over(&running, &[]);
 }
@@ -74,27 +74,42 @@ fn so_they_are_at_every_address_of_the_service() {
     running.stale_flows();
     running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
     let addresses = [DNS, "203.0.113.7:80", "198.51.100.7:80", "192.0.2.1:30053"];
-    handed_over(&running, &addresses.map(|to| (to, FIRST)));
+    handed_over(&running, &addresses.map(|to| (to, &[SECOND][..])));
 }
 
 #[test]
 fn the_last_endpoint_takes_its_flows_along_too() {
     let running = served(&FakeKernel::new(), Udp, &["10.244.0.1"]);
     running.tell(Change::ApplySlice(slice("dns", Udp, &[])));
-    handed_over(&running, &[(DNS, FIRST)]);
+    handed_over(&running, &[(DNS, &[])]);
 }
 
 #[test]
 fn a_deleted_service_takes_the_flows_to_all_its_endpoints_along() {
     let running = served(&FakeKernel::new(), Udp, &["10.244.0.1", "10.244.0.2"]);
     running.tell(Change::DeleteService(ObjectName::new("default", "dns")));
-    handed_over(&running, &[(DNS, FIRST), (DNS, SECOND)]);
+    handed_over(&running, &[(DNS, &[])]);
 }
 
 #[test]
-fn a_new_service_takes_over_the_flows_that_nobody_has_translated() {
+fn a_new_service_takes_over_the_flows_that_nobody_has_translated_or_another_proxy_elsewhere() {
+    let running = served(&FakeKernel::new(), Udp, &["10.244.0.1"]);
+    let new = vec![service("dns", "10.96.0.53", Udp), service("ntp", "10.96.0.123", Udp)];
+    running.tell(Change::ReplaceServices(new));
+    running.tell(Change::ApplySlice(slice("ntp", Udp, &["10.244.0.2"])));
+    let mut handed = StaleFlows::default();
+    running.stale_flows().into_iter().for_each(|flows| handed.merge(flows));
+    assert_eq!(handed.addresses().count(), 1);
+    assert!(!handed.contains(
+        flows(&("10.96.0.123:80", &[])).0,
+        RealServerAddress { ip: [10, 244, 0, 2].into(), port: 8080 }
+    ));
+}
+
+#[test]
+fn where_a_table_is_installed_all_flows_are_forgotten_since_they_may_have_begun_without_being_masqueraded() {
     let running = serving(&FakeKernel::new(), Udp, &["10.244.0.1"]);
-    handed_over(&running, &[(DNS, DNS)]);
+    handed_over(&running, &[(DNS, &[])]);
     // It serves now: another endpoint makes no flow stale.
     running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.1", "10.244.0.2"])));
     handed_over(&running, &[]);
@@ -122,7 +137,7 @@ fn a_daemon_that_finds_everything_as_it_should_be_asks_for_nothing() {
 fn the_flows_of_endpoints_that_went_while_no_daemon_ran_are_forgotten_at_the_start() {
     let kernel = FakeKernel::new();
     drop(serving(&kernel, Udp, &["10.244.0.1", "10.244.0.2"]));
-    handed_over(&serving(&kernel, Udp, &["10.244.0.2"]), &[(DNS, FIRST)]);
+    handed_over(&serving(&kernel, Udp, &["10.244.0.2"]), &[(DNS, &[SECOND])]);
 }
 
 #[test]
@@ -135,7 +150,7 @@ fn an_endpoint_that_could_not_be_removed_keeps_its_flows_until_it_is() {
     assert!(!kernel.writes().contains("delete"), "{}", kernel.writes());
     assert_eq!(running.stale_flows.try_iter().count(), 0, "it serves yet");
     running.handle.resync().unwrap();
-    handed_over(&running, &[(DNS, FIRST)]);
+    handed_over(&running, &[(DNS, &[SECOND])]);
 }
 
 #[test]
@@ -145,7 +160,7 @@ fn the_flows_of_an_endpoint_whose_removal_was_not_answered_are_forgotten() {
     kernel.lose_answer(0);
     running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
     // The reading after that finds it gone already.
-    handed_over(&running, &[(DNS, FIRST)]);
+    handed_over(&running, &[(DNS, &[SECOND])]);
 }
 
 #[test]
@@ -154,5 +169,15 @@ fn a_vip_that_is_bound_again_takes_over_the_flows_of_the_time_in_between() {
     let running = served(&kernel, Udp, &["10.244.0.1"]);
     kernel.state().links.bound.clear();
     running.handle.resync().unwrap();
-    handed_over(&running, &[(DNS, DNS)]);
+    handed_over(&running, &[(DNS, &[FIRST])]);
+}
+
+#[test]
+fn so_does_a_vip_of_which_the_kernel_has_not_answered_that_it_is_bound() {
+    let kernel = FakeKernel::new();
+    let running = served(&kernel, Udp, &["10.244.0.1"]);
+    kernel.state().links.bound.clear();
+    kernel.lose_answer(0);
+    running.handle.resync().unwrap();
+    handed_over(&running, &[(DNS, &[FIRST])]);
 }

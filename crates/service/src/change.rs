@@ -44,6 +44,9 @@ pub enum Change {
     /// link-local IPv6 addresses, which whoever reads them leaves out. To be told before the desired state
     /// is acted on: without, a node serves no NodePort, and binds what is its own already.
     NodeAddresses(BTreeSet<IpAddr>),
+    /// All addresses that went from this node's interfaces a moment ago and may come again. NodePorts stay there,
+    /// so that connections outlive the absence of their address; for everything else it is gone.
+    LostNodeAddresses(BTreeSet<IpAddr>),
     /// All schedulers that were asked for and cannot be used.
     MissingSchedulers(BTreeMap<Scheduler, Absence>),
 }

@@ -47,7 +47,7 @@ pub(crate) fn frontends<'a>(
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
     for (kind, ips) in [
         (AddressKind::ClusterIp, &*service.cluster_ips),
-        (AddressKind::NodePort, node.node_port_addresses()),
+        (AddressKind::NodePort, node.node_port_frontends()),
         (AddressKind::LoadBalancer, &*external.load_balancer_ips),
         (AddressKind::ExternalIp, &*external.external_ips),
     ] {

@@ -134,6 +134,22 @@ pub struct EndpointSlice {
     pub problems: Vec<String>,
 }
 
+impl EndpointSlice {
+    /// A slice of a Service, without ports and endpoints.
+    pub fn new(name: ObjectName, service: ObjectName, family: Family) -> Self {
+        Self {
+            name,
+            service,
+            family,
+            ports: Vec::new(),
+            endpoints: Vec::new(),
+            weight: None,
+            triggered_at: None,
+            problems: Vec::new(),
+        }
+    }
+}
+
 /// One port of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointPort {
@@ -164,6 +180,22 @@ pub struct Endpoint {
     pub zone_hints: Box<[Arc<str>]>,
     /// `hints.forNodes`.
     pub node_hints: Box<[Arc<str>]>,
+}
+
+impl Endpoint {
+    /// A ready endpoint, nobody knows where.
+    pub fn new(address: IpAddr) -> Self {
+        Self {
+            address,
+            ready: true,
+            serving: true,
+            terminating: false,
+            node: None,
+            zone: None,
+            zone_hints: Box::default(),
+            node_hints: Box::default(),
+        }
+    }
 }
 
 /// This node.

@@ -66,6 +66,9 @@ impl Records {
             Change::NodeAddresses(addresses) => {
                 self.put_node(self.node.with_addresses(addresses, &self.options))
             }
+            Change::LostNodeAddresses(addresses) => {
+                self.put_node(self.node.with_lost_addresses(addresses, &self.options))
+            }
             Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
         };
         changed.extend(self.cluster_ips.concerned());

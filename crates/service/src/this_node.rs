@@ -14,17 +14,22 @@ use crate::{Absence, Node, NodePortAddresses, Options};
 pub(crate) struct ThisNode {
     node: Node,
     addresses: BTreeSet<IpAddr>,
+    /// Those that it had a moment ago.
+    lost: BTreeSet<IpAddr>,
     node_port_addresses: Box<[IpAddr]>,
+    /// Those, and the lost ones that would be among them.
+    node_port_frontends: Box<[IpAddr]>,
     /// Those that cannot be used on it.
     missing_schedulers: BTreeMap<Scheduler, Absence>,
 }
 
 impl ThisNode {
-    /// This node with another description and other addresses on its interfaces.
-    fn with(&self, node: Node, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
-        let node_port_addresses = node_port_addresses(&node.ips, &addresses, options);
-        let missing_schedulers = self.missing_schedulers.clone();
-        Self { node, addresses, node_port_addresses, missing_schedulers }
+    /// Finds out anew where NodePorts are served.
+    fn settled(mut self, options: &Options) -> Self {
+        let of = |addresses: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, addresses, options);
+        let either = &self.addresses | &self.lost;
+        (self.node_port_addresses, self.node_port_frontends) = (of(&self.addresses), of(&either));
+        self
     }
 
     /// This node with another description. One without IPs is not finished, or not whole: the earlier IPs
@@ -35,12 +40,17 @@ impl ThisNode {
         }
         // No Service depends on it.
         node.leaving = false;
-        self.with(node, self.addresses.clone(), options)
+        Self { node, ..self.clone() }.settled(options)
     }
 
     /// This node with other addresses on its interfaces.
     pub(crate) fn with_addresses(&self, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
-        self.with(self.node.clone(), addresses, options)
+        Self { addresses, ..self.clone() }.settled(options)
+    }
+
+    /// This node with these addresses as those that its interfaces had a moment ago.
+    pub(crate) fn with_lost_addresses(&self, lost: BTreeSet<IpAddr>, options: &Options) -> Self {
+        Self { lost, ..self.clone() }.settled(options)
     }
 
     /// This node with these schedulers as the missing ones.
@@ -71,6 +81,11 @@ impl ThisNode {
     /// Those of its addresses at which NodePorts are served, sorted.
     pub(crate) fn node_port_addresses(&self) -> &[IpAddr] {
         &self.node_port_addresses
+    }
+
+    /// Where NodePorts have virtual servers, sorted: at these addresses, and at those that it had a moment ago.
+    pub(crate) fn node_port_frontends(&self) -> &[IpAddr] {
+        &self.node_port_frontends
     }
 }
 

@@ -33,6 +33,7 @@ struct Inputs {
     slices: BTreeMap<ObjectName, EndpointSlice>,
     node: Node,
     addresses: BTreeSet<IpAddr>,
+    lost_addresses: BTreeSet<IpAddr>,
     missing_schedulers: BTreeMap<Scheduler, Absence>,
 }
 
@@ -74,6 +75,7 @@ impl Inputs {
             }
             Change::DeleteNode => {}
             Change::NodeAddresses(addresses) => self.addresses = addresses,
+            Change::LostNodeAddresses(addresses) => self.lost_addresses = addresses,
             Change::MissingSchedulers(schedulers) => self.missing_schedulers = schedulers,
         }
     }
@@ -85,6 +87,7 @@ impl Inputs {
         let node = [
             Change::ApplyNode(self.node.clone()),
             Change::NodeAddresses(self.addresses.clone()),
+            Change::LostNodeAddresses(self.lost_addresses.clone()),
             Change::MissingSchedulers(self.missing_schedulers.clone()),
         ];
         services.chain(slices).chain(node).collect()
@@ -279,6 +282,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|(zone, ips)| Change::ApplyNode(Node { zone: zone.map(Into::into), ips, ..Node::default() })),
         1 => Just(Change::DeleteNode),
         2 => any_ips(4).prop_map(|ips| Change::NodeAddresses(ips.into_iter().collect())),
+        1 => any_ips(4).prop_map(|ips| Change::LostNodeAddresses(ips.into_iter().collect())),
         1 => btree_map(any_scheduler(), select(&[Absence::Lacking, Absence::NotLoaded][..]), 0..2).prop_map(Change::MissingSchedulers),
     ]
 }
@@ -334,6 +338,7 @@ proptest! {
                     | Change::ListSlices(_)
                     | Change::KeepSlices(_)
                     | Change::NodeAddresses(_)
+                    | Change::LostNodeAddresses(_)
                     | Change::MissingSchedulers(_)
                     | Change::ApplyNode(_)
             );

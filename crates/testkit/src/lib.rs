@@ -15,6 +15,7 @@ pub mod fake_kernel;
 pub mod floor;
 pub mod kube_proxy;
 pub mod lab;
+pub mod metrics;
 pub mod objects;
 pub mod patience;
 pub mod pure_path;

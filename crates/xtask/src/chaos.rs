@@ -25,6 +25,7 @@ use crate::guest::{Kernel, KernelArgs};
 use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
 use crate::stage::{self, Programs, Stage};
 use crate::workspace;
+use catalogue::Own;
 use report::Report;
 use scene::{PERIOD, PROBE, Scene};
 use sequence::one_after_the_other;
@@ -74,6 +75,8 @@ struct Plan {
     most: u32,
     others: u16,
     names: Vec<String>,
+    /// Whether nobody else has the clock of the kernel.
+    own_clock: bool,
     /// The directory of the report.
     directory: PathBuf,
 }
@@ -86,15 +89,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let report = chaos(&plan)?;
         return stage::conclude(&report, &plan.directory, report.failures.is_empty());
     }
+    let kernel = args.kernel.choose_for_tests();
     let plan = Plan {
         seed: args.seed,
         rounds: args.rounds,
         most: u32::MAX,
         others: OTHERS,
         names: args.names.clone(),
+        own_clock: has_own_clock(&kernel),
         directory: directory(),
     };
-    let kernel = args.kernel.choose_for_tests();
     kernel.prepare()?;
     Programs::of_image()?.boot(&kernel, "chaos", &plan, &plan.directory, TIMEOUT)?;
     Ok(ExitCode::SUCCESS)
@@ -103,8 +107,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Some faults, with the programs of the other tests.
 pub(crate) fn try_out(kernel: &Kernel) -> Result<()> {
     let names = TRIED_OUT.map(str::to_owned).to_vec();
-    let plan = Plan { seed: 1, rounds: 1, most: 2, others: 20, names, directory: directory() };
+    let own_clock = has_own_clock(kernel);
+    let plan = Plan { seed: 1, rounds: 1, most: 2, others: 20, names, own_clock, directory: directory() };
     Programs::of_tests()?.boot(kernel, "chaos", &plan, &plan.directory, TIMEOUT)
+}
+
+fn has_own_clock(kernel: &Kernel) -> bool {
+    !matches!(kernel, Kernel::Host)
 }
 
 fn directory() -> PathBuf {
@@ -124,9 +133,12 @@ fn chaos(plan: &Plan) -> Result<Report> {
     let (used, others) = (addresses(&used)?, addresses(&others)?);
 
     let Stage { lab, mut server } = stage;
-    let has_own_server = server.api_server_process().is_ok();
-    if !has_own_server {
+    let own = Own { api_server: server.api_server_process().is_ok(), clock: plan.own_clock };
+    if !own.api_server {
         eprintln!("chaos: the API server is not in this guest: it is neither killed nor stopped");
+    }
+    if !own.clock {
+        eprintln!("chaos: the clock is the host's: nobody sets it");
     }
     let targets = targets(&lab, &used);
     let mut report = Report {
@@ -139,7 +151,7 @@ fn chaos(plan: &Plan) -> Result<Report> {
     };
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let bindings = [
-        ("--vip-binding=address", catalogue::with_addresses(has_own_server)),
+        ("--vip-binding=address", catalogue::with_addresses(own)),
         ("--vip-binding=route", catalogue::with_routes()),
     ];
     let all = bindings.iter().flat_map(|(_, faults)| faults);
@@ -190,7 +202,7 @@ mod tests {
 
     #[test]
     fn whatever_is_tried_out_is_in_the_catalogue() {
-        let all = catalogue::with_addresses(false);
+        let all = catalogue::with_addresses(Own::NOTHING);
         for name in TRIED_OUT {
             assert!(all.iter().any(|fault| fault.name.contains(name)), "{name}");
         }

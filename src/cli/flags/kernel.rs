@@ -12,7 +12,7 @@ pub struct KernelFlags {
     #[arg(long, value_name = "COUNT", default_value_t = defaults::MAX_PER_CORE, allow_negative_numbers = true)]
     pub conntrack_max_per_core: i32,
 
-    /// Connections that conntrack may hold at least
+    /// Connections that conntrack may hold at least; does not count where the flag before is 0 or exceeds 1048576
     #[arg(long, value_name = "COUNT", default_value_t = defaults::CONNTRACK_MIN, allow_negative_numbers = true)]
     pub conntrack_min: i32,
 

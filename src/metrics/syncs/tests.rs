@@ -173,26 +173,12 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
         internal_traffic_policy: TrafficPolicy::Local,
         ..Service::new(name.clone())
     };
-    let elsewhere = Endpoint {
-        address: "10.244.7.7".parse().unwrap(),
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: Some("another".into()),
-        zone: None,
-        zone_hints: Box::default(),
-        node_hints: Box::default(),
-    };
+    let elsewhere = Endpoint { node: Some("another".into()), ..Endpoint::new("10.244.7.7".parse().unwrap()) };
     told.state.apply(Change::ReplaceServices(vec![web]));
     told.state.apply(Change::ReplaceSlices(vec![EndpointSlice {
-        name: name.clone(),
-        service: name,
-        family: Family::V4,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: vec![elsewhere],
-        weight: None,
-        triggered_at: None,
-        problems: Vec::new(),
+        ..EndpointSlice::new(name.clone(), name, Family::V4)
     }]));
     let count = |policy: &str, family: &str| {
         format!(

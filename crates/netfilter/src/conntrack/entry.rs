@@ -5,8 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use ipvs::{Protocol, RealServerAddress, ServiceAddress};
 use netlink::{Attribute, Batch, Reply, attributes};
 
-use super::StaleFlow;
-
 /// `NFNL_SUBSYS_CTNETLINK` in include/uapi/linux/netfilter/nfnetlink.h.
 const SUBSYSTEM: u16 = 1;
 /// `enum cntl_msg_types` in include/uapi/linux/netfilter/nfnetlink_conntrack.h, as the rest.
@@ -37,8 +35,10 @@ const NESTED: u16 = 0x8000;
 /// The entry of a UDP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
-    /// Where the flow was sent to, and who answers it.
-    pub(super) flow: StaleFlow,
+    /// Where the flow was sent to.
+    pub(super) to: ServiceAddress,
+    /// Who answers it.
+    pub(super) answered_by: RealServerAddress,
     /// The family, in the kernel's numbers.
     family: u8,
     /// The tuple of the first packet as the kernel wrote it, with the zone if only this direction has one.
@@ -80,11 +80,9 @@ impl<'a> Entry<'a> {
         }
         let original = original?;
         let [to, answered_by] = [udp(original)?.destination, udp(answer?)?.source];
-        let flow = StaleFlow {
-            to: ServiceAddress { protocol: Protocol::Udp, ip: to.ip(), port: to.port() },
-            answered_by: RealServerAddress { ip: answered_by.ip(), port: answered_by.port() },
-        };
-        Some(Self { flow, family, original, zone, id: id? })
+        let to = ServiceAddress { protocol: Protocol::Udp, ip: to.ip(), port: to.port() };
+        let answered_by = RealServerAddress { ip: answered_by.ip(), port: answered_by.port() };
+        Some(Self { to, answered_by, family, original, zone, id: id? })
     }
 
     /// Appends the request to delete exactly this entry.

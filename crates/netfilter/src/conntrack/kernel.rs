@@ -6,7 +6,7 @@ use ipvs::Family;
 use netlink::{Batch, Errno, Failure, Protocol, Refusal, Socket};
 
 use super::{
-    Conntrack, Deleted, StaleFlow,
+    Conntrack, Deleted, StaleFlows,
     entry::{self, Entry},
 };
 
@@ -74,12 +74,14 @@ impl KernelConntrack {
     }
 
     /// Requests to delete each entry of these flows, and the family of each.
-    fn find(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<(Batch, Vec<Family>), Error> {
+    fn find(&mut self, flows: &StaleFlows) -> Result<(Batch, Vec<Family>), Error> {
         let (mut deletions, mut families) = (Batch::default(), Vec::new());
         let listed = self.socket.dump(&mut entry::list(), |reply| {
-            if let Some(entry) = Entry::read(reply).filter(|entry| flows.contains(&entry.flow)) {
+            if let Some(entry) =
+                Entry::read(reply).filter(|entry| flows.contains(entry.to, entry.answered_by))
+            {
                 entry.delete(&mut deletions);
-                families.push(Family::of(entry.flow.to.ip));
+                families.push(Family::of(entry.to.ip));
             }
             Ok(())
         });
@@ -88,7 +90,7 @@ impl KernelConntrack {
 }
 
 impl Conntrack for KernelConntrack {
-    fn delete(&mut self, flows: &BTreeSet<StaleFlow>) -> Result<Deleted, Error> {
+    fn delete(&mut self, flows: &StaleFlows) -> Result<Deleted, Error> {
         if flows.is_empty() {
             return Ok(Deleted::default());
         }

@@ -1,9 +1,11 @@
 //! The part of other programs' expressions that shows whether a rule ends its chain, and whether it accepts
 //! by a mark.
 
+use netlink::find;
+
 use crate::nft::{
     expression::{DATA_VALUE, MetaKey},
-    verdict::{Verdict, find, named},
+    verdict::{Verdict, named},
 };
 
 /// One instruction, as the kernel shows it.

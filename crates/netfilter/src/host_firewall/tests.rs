@@ -14,7 +14,7 @@ use crate::nft::{
     rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
 };
 
-const MARK: u32 = 0x2000;
+const MARK: u32 = 0x1000;
 
 fn chain(family: TableFamily, table: &str, name: &str) -> HostChain {
     let (table, name) = (table.into(), name.into());

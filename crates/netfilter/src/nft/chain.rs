@@ -168,7 +168,15 @@ pub(crate) fn delete(batch: &mut Batch, family: Family, name: &str) {
     });
 }
 
-/// The request for the family's chains; the kernel cannot be asked for one table's.
+/// The request for one chain of our table.
+pub(crate) fn get(family: Family, name: &str) -> Batch {
+    message::request(Message::GetChain, family, |encoder| {
+        encoder.string(NFTA_CHAIN_TABLE, TABLE);
+        encoder.string(NFTA_CHAIN_NAME, name);
+    })
+}
+
+/// The request for the chains of all tables of the family: the kernel cannot be asked for those of one.
 pub(crate) fn list(family: Family) -> Batch {
     message::request(Message::GetChain, family, |_| {})
 }

@@ -1,6 +1,6 @@
 //! The verdict of somebody else's rule.
 
-use netlink::{Attribute, attributes};
+use netlink::find;
 
 use super::expression::DATA_VERDICT;
 
@@ -33,9 +33,4 @@ pub(crate) fn named(entry: &[u8]) -> Option<(&str, &[u8])> {
     const DATA: u16 = 2;
     let data = find(entry, DATA).map_or(&[][..], |data| data.payload);
     Some((find(entry, NAME)?.string().ok()?, data))
-}
-
-/// The first attribute of a kind.
-pub(crate) fn find(bytes: &[u8], kind: u16) -> Option<Attribute<'_>> {
-    attributes(bytes).filter_map(Result::ok).find(|attribute| attribute.kind == kind)
 }

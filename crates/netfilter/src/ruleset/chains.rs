@@ -86,22 +86,22 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             Chain {
                 name: "accept-input",
                 hook: Some(Hook { kind: Filter, point: Input, priority: MARK_SET }),
-                rules: accepted_in_input(mark),
+                rules: accept_in_input(mark),
             },
             Chain {
                 name: "accepted-input",
                 hook: Some(Hook { kind: Filter, point: Input, priority: MARK_CLEARED }),
-                rules: no_longer_marked(mark),
+                rules: accepted_in_input(mark),
             },
             Chain {
                 name: "accept-forward",
                 hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_SET }),
-                rules: accepted_in_forward(mark),
+                rules: accept_in_forward(mark),
             },
             Chain {
                 name: "accepted-forward",
                 hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_CLEARED }),
-                rules: no_longer_marked(mark),
+                rules: accepted_in_forward(mark),
             },
         ]);
     }
@@ -206,23 +206,36 @@ fn vip_ports() -> Vec<Rule> {
     ]
 }
 
-fn accepted_in_input(mark: u32) -> Vec<Rule> {
-    vec![
-        Rule::new("to a VIP", [to_vip(), SetMark(mark)]),
-        Rule::new("to a NodePort", [to(Element::EXTERNAL), SetMark(mark)]),
-        Rule::new("to a NodePort with the policy Local", [to(Element::EXTERNAL_LOCAL), SetMark(mark)]),
-        Rule::new("load balancers ask after health", [to_health_check(), SetMark(mark)]),
+/// What the host is to accept in input.
+fn served() -> [(&'static str, Statement); 4] {
+    [
+        ("to a VIP", to_vip()),
+        ("to a NodePort", to(Element::EXTERNAL)),
+        ("to a NodePort with the policy Local", to(Element::EXTERNAL_LOCAL)),
+        ("load balancers ask after health", to_health_check()),
     ]
 }
 
-/// Marks answers. IPVS sends requests through output; only answers are forwarded.
-fn accepted_in_forward(mark: u32) -> Vec<Rule> {
-    vec![Rule::new("what comes back", [Is(Connection::Known), SetMark(mark)])]
+/// What the host is to accept in forward. IPVS sends requests through output; only answers are forwarded.
+const ANSWERS: (&str, Statement) = ("what comes back", Is(Connection::Known));
+
+fn accept_in_input(mark: u32) -> Vec<Rule> {
+    served().map(|(what, matches)| Rule::new(what, [matches, SetMark(mark)])).into()
 }
 
-/// Clears the mark, which is only used in this hook.
-fn no_longer_marked(mark: u32) -> Vec<Rule> {
-    vec![Rule::new("the host has decided", [HasMark(mark), ClearMark(mark)])]
+/// Clears the mark where it was set. Elsewhere somebody else has set that bit for a purpose of their own.
+fn accepted_in_input(mark: u32) -> Vec<Rule> {
+    served().map(|(what, matches)| Rule::new(what, [HasMark(mark), matches, ClearMark(mark)])).into()
+}
+
+fn accept_in_forward(mark: u32) -> Vec<Rule> {
+    let (what, matches) = ANSWERS;
+    vec![Rule::new(what, [matches, SetMark(mark)])]
+}
+
+fn accepted_in_forward(mark: u32) -> Vec<Rule> {
+    let (what, matches) = ANSWERS;
+    vec![Rule::new(what, [HasMark(mark), matches, ClearMark(mark)])]
 }
 
 /// Matches what goes to a VIP, at any port.

@@ -286,25 +286,28 @@ fn for_the_hosts_firewall_packets_are_marked_and_cleared_in_the_same_hook() {
 
     	chain accept-input {
     		type filter hook input priority mangle + 1; policy accept;
-    		ip daddr @vips meta mark set meta mark | 0x00002000 comment "to a VIP #d4c7f7c6"
-    		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00002000 comment "to a NodePort #22400487"
-    		ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00002000 comment "to a NodePort with the policy Local #3c1ad187"
-    		meta l4proto . th dport @health-check-ports meta mark set meta mark | 0x00002000 comment "load balancers ask after health #286818b9"
+    		ip daddr @vips meta mark set meta mark | 0x00001000 comment "to a VIP #a1745406"
+    		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00001000 comment "to a NodePort #428acfe7"
+    		ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00001000 comment "to a NodePort with the policy Local #5c659ce7"
+    		meta l4proto . th dport @health-check-ports meta mark set meta mark | 0x00001000 comment "load balancers ask after health #c79d6859"
     	}
 
     	chain accepted-input {
     		type filter hook input priority 90; policy accept;
-    		meta mark & 0x00002000 == 0x00002000 meta mark set meta mark & 0xffffdfff comment "the host has decided #906b198d"
+    		meta mark & 0x00001000 == 0x00001000 ip daddr @vips meta mark set meta mark & 0xffffefff comment "to a VIP #e623ae73"
+    		meta mark & 0x00001000 == 0x00001000 ip daddr . meta l4proto . th dport @external meta mark set meta mark & 0xffffefff comment "to a NodePort #6e2a0dfe"
+    		meta mark & 0x00001000 == 0x00001000 ip daddr . meta l4proto . th dport @external-local meta mark set meta mark & 0xffffefff comment "to a NodePort with the policy Local #ef3665de"
+    		meta mark & 0x00001000 == 0x00001000 meta l4proto . th dport @health-check-ports meta mark set meta mark & 0xffffefff comment "load balancers ask after health #d474b134"
     	}
 
     	chain accept-forward {
     		type filter hook forward priority mangle + 1; policy accept;
-    		ct state established,related meta mark set meta mark | 0x00002000 comment "what comes back #b02da29d"
+    		ct state established,related meta mark set meta mark | 0x00001000 comment "what comes back #ca313efd"
     	}
 
     	chain accepted-forward {
     		type filter hook forward priority 90; policy accept;
-    		meta mark & 0x00002000 == 0x00002000 meta mark set meta mark & 0xffffdfff comment "the host has decided #906b198d"
+    		meta mark & 0x00001000 == 0x00001000 ct state established,related meta mark set meta mark & 0xffffefff comment "what comes back #2ad1e0a8"
     	}
     }
     "##);
@@ -312,8 +315,8 @@ fn for_the_hosts_firewall_packets_are_marked_and_cleared_in_the_same_hook() {
 
 #[test]
 fn the_mark_for_the_hosts_firewall_is_not_the_one_for_masquerading() {
-    assert_eq!(by_source().accept_mark(), 0x2000);
-    assert_eq!(Policy { mark: 0x2000, ..by_source() }.accept_mark(), 0x1000);
+    assert_eq!(by_source().accept_mark(), 0x1000);
+    assert_eq!(Policy { mark: 0x1000, ..by_source() }.accept_mark(), 0x800);
 }
 
 #[test]

@@ -34,7 +34,7 @@ const HOST: &str = "
 ";
 
 /// Our rule as nft lists it.
-const OURS: &str = "\t\tmeta mark & 0x00002000 == 0x00002000 accept comment \"kube-ipvs: what it forwards\"";
+const OURS: &str = "\t\tmeta mark & 0x00001000 == 0x00001000 accept comment \"kube-ipvs: what it forwards\"";
 
 fn rule_set() -> String {
     run("nft -a list ruleset")
@@ -86,7 +86,7 @@ fn our_rule_comes_first_in_each_chain_and_leaves_without_a_trace() {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn iptables_lists_our_rule_as_one_of_its_own_and_restores_it() {
     const OURS: &str =
-        "-m mark --mark 0x2000/0x2000 -m comment --comment \"kube-ipvs: what it forwards\" -j ACCEPT";
+        "-m mark --mark 0x1000/0x1000 -m comment --comment \"kube-ipvs: what it forwards\" -j ACCEPT";
     for (iptables, hook) in
         [("iptables", "INPUT"), ("iptables", "FORWARD"), ("ip6tables", "INPUT"), ("ip6tables", "FORWARD")]
     {
@@ -108,7 +108,7 @@ fn iptables_lists_our_rule_as_one_of_its_own_and_restores_it() {
             let ours = format!("-A {hook} {OURS}");
             assert_eq!(rules, [&*ours, &*format!("-A {hook} -p tcp -m tcp --dport 22 -j ACCEPT")]);
             let table = run(&format!("{iptables}-nft -L {hook} -n"));
-            assert!(table.contains("mark match 0x2000/0x2000"), "{table}");
+            assert!(table.contains("mark match 0x1000/0x1000"), "{table}");
 
             // Saved and restored it is still ours, and comes as often as before.
             let saved = save();
@@ -126,14 +126,14 @@ fn iptables_lists_our_rule_as_one_of_its_own_and_restores_it() {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn a_rule_of_others_that_does_the_same_is_enough_and_stays() {
     for (close, rule) in [
-        ("iptables-nft -P INPUT DROP", "iptables-nft -A INPUT -m mark --mark 0x2000/0x2000 -j ACCEPT"),
+        ("iptables-nft -P INPUT DROP", "iptables-nft -A INPUT -m mark --mark 0x1000/0x1000 -j ACCEPT"),
         (
             "iptables-nft -P INPUT DROP",
-            "nft add rule ip filter INPUT mark and 0x2000 == 0x2000 counter accept",
+            "nft add rule ip filter INPUT mark and 0x1000 == 0x1000 counter accept",
         ),
         (
             "ip6tables-nft -P FORWARD DROP",
-            "nft insert rule ip6 filter FORWARD mark and 0x2000 == 0x2000 accept",
+            "nft insert rule ip6 filter FORWARD mark and 0x1000 == 0x1000 accept",
         ),
     ] {
         in_fresh_namespace(|| {
@@ -157,13 +157,13 @@ fn rules_that_resemble_ours_stay() {
     in_fresh_namespace(|| {
         nft("table inet filter { chain input {
             type filter hook input priority filter; policy drop;
-            meta mark & 0x00002000 != 0x00002000 accept
+            meta mark & 0x00001000 != 0x00001000 accept
             meta mark & 0x00004000 == 0x00004000 accept
-            meta mark & 0x00006000 == 0x00002000 accept
-            meta mark 0x00002000 accept
-            meta mark & 0x00002000 == 0x00002000 drop
-            meta mark & 0x00002000 == 0x00002000 tcp dport 22 accept
-            ct mark & 0x00002000 == 0x00002000 accept
+            meta mark & 0x00003000 == 0x00001000 accept
+            meta mark 0x00001000 accept
+            meta mark & 0x00001000 == 0x00001000 drop
+            meta mark & 0x00001000 == 0x00001000 tcp dport 22 accept
+            ct mark & 0x00001000 == 0x00001000 accept
         }; }");
         let before = rule_set();
         let mut chains = open();
@@ -182,7 +182,7 @@ fn a_rule_of_ours_that_has_no_effect_is_replaced() {
     const COMMENT: &str = "comment \"kube-ipvs: what it forwards\"";
     for rules in [
         // Of another mark, and behind the rule that drops the rest.
-        format!("meta mark & 0x1000 == 0x1000 accept {COMMENT}; drop"),
+        format!("meta mark & 0x2000 == 0x2000 accept {COMMENT}; drop"),
         format!("drop; meta mark & {MARK} == {MARK} accept {COMMENT}"),
         // Twice.
         format!("meta mark & {MARK} == {MARK} accept {COMMENT}; counter {COMMENT}; drop"),

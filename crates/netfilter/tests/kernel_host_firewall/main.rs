@@ -28,7 +28,7 @@ use netfilter::{
 };
 
 /// Of `policy`.
-const MARK: u32 = 0x2000;
+const MARK: u32 = 0x1000;
 
 fn policy() -> Policy {
     Policy { host_firewall: HostFirewall::Accept, ..cluster::policy(cluster::cluster_cidr()) }

@@ -70,7 +70,7 @@ fn cluster(rule: &str) -> Cluster {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_firewall_that_accepts_the_mark_lets_through_what_is_served_and_nothing_else() {
     const SSH: u16 = 22;
-    let cluster = cluster("meta mark & 0x2000 == 0x2000 accept");
+    let cluster = cluster("meta mark & 0x1000 == 0x1000 accept");
     cluster.node.echo_peers(SSH);
     for at in Family::BOTH.map(addresses) {
         for (who, host) in [("a client outside", &cluster.client), ("a pod", &cluster.pod1)] {
@@ -100,10 +100,10 @@ fn a_firewall_that_knows_nothing_of_the_mark_drops_it_all() {
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_mark_for_the_firewall_is_seen_in_its_hook_only() {
-    let cluster = cluster("meta mark & 0x2000 == 0x2000 accept");
+    let cluster = cluster("meta mark & 0x1000 == 0x1000 accept");
     let chain = |name: &str, hook: &str| {
         format!(
-            "chain {name} {{ type filter hook {hook}; meta mark & 0x2000 != 0 counter comment \"{name}\"; }}"
+            "chain {name} {{ type filter hook {hook}; meta mark & 0x1000 != 0 counter comment \"{name}\"; }}"
         )
     };
     let chains = [
@@ -128,4 +128,30 @@ fn the_mark_for_the_firewall_is_seen_in_its_hook_only() {
         .map(|line| line.split('"').nth(1).unwrap())
         .collect();
     assert_eq!(seen, ["seen-in-input", "seen-in-forward"], "{listed}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_same_bit_set_by_others_on_what_is_not_ours_stays() {
+    const SSH: u16 = 22;
+    let cluster = cluster("accept");
+    cluster.node.echo_peers(SSH);
+    let theirs = "table inet theirs {
+        chain prerouting {
+            type filter hook prerouting priority -140; ct state new meta mark set meta mark | 0x1000;
+        }
+        chain input { type filter hook input priority 300; meta mark & 0x1000 != 0 counter comment \"input\"; }
+        chain forward { type filter hook forward priority 300; meta mark & 0x1000 != 0 counter comment \"forward\"; }
+    }";
+    cluster.node.inside(move || nft(theirs));
+    for at in Family::BOTH.map(addresses) {
+        cluster.client.answer_of(SocketAddr::new(at.node_towards_client, SSH));
+        cluster.pod1.answer_of(SocketAddr::new(at.pod2, TARGET_PORT));
+    }
+    let listed = cluster.node.inside(|| run("nft list table inet theirs"));
+    for hook in ["input", "forward"] {
+        let line = listed.lines().find(|line| line.contains(&format!("comment \"{hook}\""))).unwrap();
+        // A connection of each family.
+        assert!(line.contains("packets 2 "), "{listed}");
+    }
 }

@@ -16,6 +16,7 @@ use netfilter::{
     AllowedSource, Change, Element, Error, HairpinFlow, HealthCheckPort, HostFirewall, KernelNetfilter,
     LocalTraffic, Netfilter, Observed, Policy, Ruleset,
 };
+use netlink::{Batch, Socket, Transcript};
 
 use crate::{
     host::in_fresh_namespace,
@@ -372,6 +373,21 @@ fn what_somebody_put_into_our_sets_goes_even_if_it_cannot_be_ours() {
     }
 }
 
+/// Adds a table and deletes it, as `nft` would, but in less time than that needs to start.
+fn another_tables_transaction() -> Batch {
+    let [begin, end, new_table, delete_table] = [0x10, 0x11, 0xa00, 0xa02];
+    let mut batch = Batch::default();
+    batch.add(begin, 0, |encoder| encoder.raw(&[0, 0, 0, 10]));
+    for kind in [new_table, delete_table] {
+        batch.add(kind, 0, |encoder| {
+            encoder.raw(&[2, 0, 0, 0]);
+            encoder.string(1, "others");
+        });
+    }
+    batch.add(end, 0, |encoder| encoder.raw(&[0, 0, 0, 10]));
+    batch
+}
+
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn tables_of_others_that_change_all_the_time_do_not_keep_ours_from_being_read_and_written() {
@@ -380,14 +396,18 @@ fn tables_of_others_that_change_all_the_time_do_not_keep_ours_from_being_read_an
             (0..20_000u32).map(|n| Element::Vip(Ipv4Addr::from(0x0a60_0000 + n).into())).collect();
         netfilter.apply(&add(&vips)).unwrap();
         let expected = both(&[some_elements(), vips].concat());
+        let chains: Vec<_> = (0..20_000).map(|n| format!("chain chain-{n} {{ }}\n")).collect();
+        nft(&format!("table ip many {{\n{}}}", chains.concat()));
         let busy = AtomicBool::new(true);
         thread::scope(|threads| {
             let (meanwhile, begun) = mpsc::channel();
             let busy = &busy;
             threads.spawn(move || {
+                let mut socket = Socket::open(netlink::Protocol::Netfilter).unwrap();
                 while busy.load(Ordering::Relaxed) {
-                    nft("add table ip others\ndelete table ip others");
+                    socket.transact(&mut another_tables_transaction()).unwrap();
                     _ = meanwhile.send(());
+                    thread::sleep(Duration::from_millis(1));
                 }
             });
             begun.recv().unwrap();
@@ -575,14 +595,19 @@ fn this_kernel_lacks_nothing_and_finding_that_out_changes_nothing() {
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn other_tables_are_neither_read_nor_touched() {
-    with_installed(|netfilter| {
+    in_fresh_namespace(|| {
+        let transcript = Transcript::default();
+        let socket = Socket::open(netlink::Protocol::Netfilter).unwrap().recorded(&transcript);
+        let mut netfilter = KernelNetfilter::over(socket, &by_source()).unwrap();
+        netfilter.apply(&[&INSTALL[..], &add(&some_elements())].concat()).unwrap();
         let foreign = "table inet somebody-else {
             set cluster-ips { type ipv4_addr . inet_proto . inet_service; elements = { 1.2.3.4 . tcp . 5 }; }
             chain services { accept; }
         }
-        table ip another { chain services { type nat hook output priority -100; accept; }; }";
+        table ip somebody-elses { chain services { type nat hook output priority -100; accept; }; }";
         nft(foreign);
-        let list = || run("nft -a list table inet somebody-else") + &run("nft -a list table ip another");
+        let list =
+            || run("nft -a list table inet somebody-else") + &run("nft -a list table ip somebody-elses");
         let before = list();
         assert_eq!(netfilter.observe().unwrap(), both(&some_elements()));
         nft("flush table ip kube-ipvs");
@@ -590,6 +615,11 @@ fn other_tables_are_neither_read_nor_touched() {
         nft("delete table ip kube-ipvs");
         netfilter.apply(&INSTALL).unwrap();
         assert_eq!(list(), before);
+        let (heard, name) = (transcript.encode(), b"somebody-else");
+        assert!(
+            !heard.windows(name.len()).any(|part| part == name),
+            "the kernel was asked for their objects"
+        );
     });
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, mem, time::Instant};
 
 use ipvs::{Protocol, ServiceAddress};
-use netfilter::{Change::InstallTable, conntrack::StaleFlow};
+use netfilter::{Change::InstallTable, conntrack::StaleFlows};
 use service::Touched;
 use tracing::{Level, debug, debug_span, enabled};
 use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
@@ -26,7 +26,7 @@ pub(crate) struct Synced {
     pub(crate) full: bool,
     pub(crate) outcome: Outcome,
     /// UDP flows that conntrack is to forget.
-    pub(crate) stale_flows: BTreeSet<StaleFlow>,
+    pub(crate) stale_flows: StaleFlows,
     /// The first operations on keys that are not known to have changed: somebody else changed the kernel. In
     /// words.
     pub(crate) repairs: Vec<String>,
@@ -68,7 +68,8 @@ impl Reconciler {
         self.postponed = postponed.len();
         self.touched.virtual_servers.extend(postponed);
         self.note_draining(everything, &compared.virtual_servers);
-        let stale_flows = mem::take(&mut outcome.stale_flows).finish(self.image.as_ref());
+        self.rerouted.extend(mem::take(&mut outcome.rerouted));
+        let stale_flows = self.rerouted.stale_flows(self.image.as_ref());
         let tally = Tally { repairs: repairs.counts, ..Tally::default() };
         Synced { full, outcome, stale_flows, repairs: repairs.first, tally, unfinished }
     }
@@ -175,21 +176,29 @@ mod tests {
         time::Duration,
     };
 
+    use dummy_interface::Changed;
     use ipvs::{Family, RealServerAddress};
     use service::{
-        Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
+        Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServiceKind,
+        ServicePort, State,
     };
     use testkit::FakeKernel;
     use watcher::{Kernel, Ownership};
 
     use super::*;
-    use crate::draining::Draining;
+    use crate::{draining::Draining, lost_addresses::LostAddresses};
 
     const VIP: ServiceAddress =
         ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10)), port: 80 };
 
     fn real_server(pod: u8) -> RealServerAddress {
         RealServerAddress { ip: [10, 244, 0, pod].into(), port: 8080 }
+    }
+
+    fn reconciler(fake: &FakeKernel, draining: Draining) -> Reconciler {
+        let (ipvs, netfilter, links) = fake.seams();
+        let ours = Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() };
+        Reconciler::new(State::new(Options::new("node")), Kernel { ipvs, netfilter, links }, ours, draining)
     }
 
     fn web() -> Service {
@@ -206,36 +215,64 @@ mod tests {
     }
 
     fn slice(pods: &[u8]) -> EndpointSlice {
-        let endpoint = |pod: &u8| Endpoint {
-            address: real_server(*pod).ip,
-            ready: true,
-            serving: true,
-            terminating: false,
-            node: None,
-            zone: None,
-            zone_hints: Box::default(),
-            node_hints: Box::default(),
-        };
+        let endpoint = |pod: &u8| Endpoint::new(real_server(*pod).ip);
         EndpointSlice {
-            name: ObjectName::new("default", "web-1"),
-            service: ObjectName::new("default", "web"),
-            family: Family::V4,
             ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
             endpoints: pods.iter().map(endpoint).collect(),
-            weight: None,
-            triggered_at: None,
-            problems: Vec::new(),
+            ..EndpointSlice::new(
+                ObjectName::new("default", "web-1"),
+                ObjectName::new("default", "web"),
+                Family::V4,
+            )
         }
+    }
+
+    #[test]
+    fn a_node_port_stays_at_an_address_that_comes_again_and_goes_in_time_from_one_that_does_not() {
+        let fake = FakeKernel::new();
+        let mut reconciler = reconciler(&fake, Draining::new(None));
+        let mut node_port = web();
+        node_port.ports.iter_mut().for_each(|port| port.node_port = 30080.try_into().ok());
+        reconciler.take(Change::ReplaceServices(vec![Service { kind: ServiceKind::NodePort, ..node_port }]));
+        reconciler.take(Change::ReplaceSlices(vec![slice(&[1])]));
+        let address: IpAddr = [192, 0, 2, 1].into();
+        fake.state().links.node_addresses.insert(address);
+        reconciler.sync(Trigger::Start);
+        fake.heal();
+
+        let change = Changed { node_addresses: true, ..Changed::default() };
+        let hear = |reconciler: &mut Reconciler| {
+            reconciler.hear(&change);
+            reconciler.sync(Trigger::NodeAddresses);
+            assert!(reconciler.compare().unwrap().is_empty(), "and nobody wants anything else");
+            fake.writes()
+        };
+        fake.state().links.node_addresses.clear();
+        assert_eq!(hear(&mut reconciler), "");
+        fake.state().links.node_addresses.insert(address);
+        assert_eq!(hear(&mut reconciler), "");
+        assert_eq!(reconciler.next_look(), None);
+
+        // The time is over as soon as it has begun.
+        reconciler.lost_addresses = LostAddresses::new(Duration::ZERO);
+        assert_eq!(hear(&mut reconciler), "");
+        fake.state().links.node_addresses.clear();
+        assert_eq!(hear(&mut reconciler), "");
+        let (due, trigger) = reconciler.next_look().unwrap();
+        assert!(due <= Instant::now());
+        reconciler.sync(trigger);
+        assert_eq!(
+            fake.writes(),
+            "delete virtual server TCP 192.0.2.1:30080\n\
+             delete element external TCP 192.0.2.1:30080\n"
+        );
+        assert_eq!(reconciler.next_look(), None);
     }
 
     #[test]
     fn what_only_the_rare_comparison_of_everything_finds_to_drain_is_looked_at_until_it_is_gone() {
         let fake = FakeKernel::new();
-        let (ipvs, netfilter, links) = fake.seams();
-        let ours = Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() };
-        let state = State::new(Options::new("node"));
-        let draining = Draining::new(Some(Duration::ZERO));
-        let mut reconciler = Reconciler::new(state, Kernel { ipvs, netfilter, links }, ours, draining);
+        let mut reconciler = reconciler(&fake, Draining::new(Some(Duration::ZERO)));
         reconciler.take(Change::ReplaceServices(vec![web()]));
         reconciler.take(Change::ReplaceSlices(vec![slice(&[1, 2])]));
         assert!(reconciler.sync(Trigger::Start).outcome.failures.is_empty());

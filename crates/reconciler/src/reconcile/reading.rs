@@ -1,6 +1,6 @@
 //! The first half of a sync: reading what must be read.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Instant};
 
 use ipvs::ServiceAddress;
 use service::{Change, Touched};
@@ -144,8 +144,13 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Tells the desired state which addresses the node has. The same addresses as before touch nothing.
+    /// Tells the desired state which addresses the node has, and which it had a moment ago. The same addresses as
+    /// before touch nothing.
     pub(super) fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
-        self.state.apply(Change::NodeAddresses(image.links.node_addresses.clone()))
+        let here = &image.links.node_addresses;
+        self.lost_addresses.seen(here, Instant::now());
+        let mut touched = self.state.apply(Change::LostNodeAddresses(self.lost_addresses.all()));
+        touched.merge(self.state.apply(Change::NodeAddresses(here.clone())));
+        touched
     }
 }

@@ -15,25 +15,11 @@ fn service(name: &str, ip: &str) -> Service {
 }
 
 fn slice(name: &str, of: &str, endpoints: &[&str]) -> EndpointSlice {
-    let endpoint = |address: &&str| Endpoint {
-        address: address.parse().unwrap(),
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: None,
-        zone: None,
-        zone_hints: Box::default(),
-        node_hints: Box::default(),
-    };
+    let endpoint = |address: &&str| Endpoint::new(address.parse().unwrap());
     EndpointSlice {
-        name: ObjectName::new("default", name),
-        service: ObjectName::new("default", of),
-        family: Family::V4,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: endpoints.iter().map(endpoint).collect(),
-        weight: None,
-        triggered_at: None,
-        problems: Vec::new(),
+        ..EndpointSlice::new(ObjectName::new("default", name), ObjectName::new("default", of), Family::V4)
     }
 }
 

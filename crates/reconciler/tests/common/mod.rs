@@ -15,7 +15,7 @@ use std::{
 };
 
 use ipvs::{Family, Id, Protocol, RealServerAddress, ServiceAddress};
-use netfilter::conntrack::StaleFlow;
+use netfilter::conntrack::StaleFlows;
 use reconciler::{Handle, Notice, Observer, Outlets, Status, Timing, start};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
@@ -55,7 +55,7 @@ pub(crate) struct Running {
     pub(crate) kernel: FakeKernel,
     pub(crate) handle: Handle,
     notices: Receiver<Notice>,
-    pub(crate) stale_flows: Receiver<BTreeSet<StaleFlow>>,
+    pub(crate) stale_flows: Receiver<StaleFlows>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -95,7 +95,7 @@ impl Running {
     }
 
     /// The stale flows that were handed over since the last call, one set for each time.
-    pub(crate) fn stale_flows(&self) -> Vec<BTreeSet<StaleFlow>> {
+    pub(crate) fn stale_flows(&self) -> Vec<StaleFlows> {
         self.settled();
         self.stale_flows.try_iter().collect()
     }
@@ -155,28 +155,18 @@ pub(crate) fn service(name: &str, ip: &str, protocol: Protocol) -> Service {
 
 pub(crate) fn slice(service: &str, protocol: Protocol, addresses: &[&str]) -> EndpointSlice {
     EndpointSlice {
-        name: ObjectName::new("default", format!("{service}-1")),
-        service: ObjectName::new("default", service),
-        family: Family::of(addresses.first().map_or(IpAddr::from([0, 0, 0, 0]), |a| a.parse().unwrap())),
         ports: vec![EndpointPort { name: "".into(), protocol, port: 8080 }],
         endpoints: addresses.iter().map(|address| endpoint(address)).collect(),
-        weight: None,
-        triggered_at: None,
-        problems: Vec::new(),
+        ..EndpointSlice::new(
+            ObjectName::new("default", format!("{service}-1")),
+            ObjectName::new("default", service),
+            Family::of(addresses.first().map_or(IpAddr::from([0, 0, 0, 0]), |a| a.parse().unwrap())),
+        )
     }
 }
 
 pub(crate) fn endpoint(address: &str) -> Endpoint {
-    Endpoint {
-        address: address.parse().unwrap(),
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: Some("node".into()),
-        zone: None,
-        zone_hints: Box::default(),
-        node_hints: Box::default(),
-    }
+    Endpoint { node: Some("node".into()), ..Endpoint::new(address.parse().unwrap()) }
 }
 
 pub(crate) fn at(ip: &str, protocol: Protocol) -> ServiceAddress {

@@ -80,14 +80,13 @@ pub(crate) fn with_node_port(port: ServicePort, number: u16) -> ServicePort {
 /// A slice of a Service with one unnamed port, TCP 8080; its family is that of the first endpoint.
 pub(crate) fn slice(text: &str, of: &str, endpoints: &[Endpoint]) -> EndpointSlice {
     EndpointSlice {
-        name: name(text),
-        service: name(of),
-        family: endpoints.first().map_or(Family::V4, |endpoint| Family::of(endpoint.address)),
         ports: vec![listening("", Protocol::Tcp, 8080)],
         endpoints: endpoints.to_vec(),
-        weight: None,
-        triggered_at: None,
-        problems: Vec::new(),
+        ..EndpointSlice::new(
+            name(text),
+            name(of),
+            endpoints.first().map_or(Family::V4, |endpoint| Family::of(endpoint.address)),
+        )
     }
 }
 
@@ -97,16 +96,7 @@ pub(crate) fn listening(name: &str, protocol: Protocol, port: u16) -> EndpointPo
 
 /// A ready endpoint on another node, without hints.
 pub(crate) fn ready(address: &str) -> Endpoint {
-    Endpoint {
-        address: ip(address),
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: Some("node-b".into()),
-        zone: None,
-        zone_hints: Box::default(),
-        node_hints: Box::default(),
-    }
+    Endpoint { node: Some("node-b".into()), ..Endpoint::new(ip(address)) }
 }
 
 /// An endpoint that terminates and still serves.

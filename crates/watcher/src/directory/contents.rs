@@ -16,23 +16,24 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Returns everything, as after a first list.
+    /// Returns everything, as after a first list. The Node comes before the lists: once these have been heard,
+    /// what is wanted counts, and zones and the NodePort address `primary` depend on the Node.
     pub(super) fn all(&self) -> Vec<Change> {
+        let node = self.node.clone().map(Change::ApplyNode);
         let services = Change::ReplaceServices(self.services.values().cloned().collect());
         let slices = Change::ReplaceSlices(self.slices.values().cloned().collect());
-        let node = self.node.clone().map(Change::ApplyNode);
-        [services, slices].into_iter().chain(node).collect()
+        node.into_iter().chain([services, slices]).collect()
     }
 
-    /// Returns what is different from before.
+    /// Returns what is different from before, in the same order.
     pub(super) fn since(&self, before: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
-        differences(&before.services, &self.services, &mut changes);
-        differences(&before.slices, &self.slices, &mut changes);
         if self.node != before.node {
             // A Node that is gone keeps its last zone, as with the API server.
             changes.extend(self.node.clone().map(Change::ApplyNode));
         }
+        differences(&before.services, &self.services, &mut changes);
+        differences(&before.slices, &self.slices, &mut changes);
         changes
     }
 }

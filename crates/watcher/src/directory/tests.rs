@@ -21,6 +21,13 @@ ports: [{port: 8080}]
 endpoints: [{addresses: [10.244.0.5]}, {addresses: [10.244.0.6]}]
 ";
 
+const NODE: &str = "
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {addresses: [{type: InternalIP, address: 192.0.2.1}], phase: Pending}
+";
+
 fn directory(files: &[(&str, &str)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -32,13 +39,13 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
 type Read = (Vec<Service>, Vec<EndpointSlice>, Option<Node>);
 
 fn read(files: &[(&str, &str)]) -> Result<Read, Error> {
-    let mut changes = read_once(directory(files).path(), "n1")?.into_iter();
-    let (Some(Change::ReplaceServices(services)), Some(Change::ReplaceSlices(slices))) =
-        (changes.next(), changes.next())
+    let mut changes = read_once(directory(files).path(), "n1")?;
+    let (Some(Change::ReplaceSlices(slices)), Some(Change::ReplaceServices(services))) =
+        (changes.pop(), changes.pop())
     else {
-        panic!("not two replacements at first")
+        panic!("not two replacements at last")
     };
-    let node = changes.next().map(|change| match change {
+    let node = changes.pop().map(|change| match change {
         Change::ApplyNode(node) => node,
         other => panic!("not a Node: {other:?}"),
     });
@@ -75,6 +82,28 @@ items:
     assert_eq!(names(&services), ["default/web", "shop/a", "shop/b"]);
     assert_eq!(slices.len(), 1);
     assert_eq!(node.unwrap().zone.as_deref(), Some("z1"));
+}
+
+#[test]
+fn the_node_comes_before_the_lists_at_first_and_later() {
+    let files = [("web.yaml", WEB), ("slice.yaml", WEB_SLICE), ("z-node.yaml", NODE)];
+    let changes = read_once(directory(&files).path(), "n1").unwrap();
+    assert!(
+        matches!(&changes[..], [Change::ApplyNode(_), Change::ReplaceServices(_), Change::ReplaceSlices(_)]),
+        "{changes:?}"
+    );
+
+    let all = files.map(|(_, text)| text).join("---");
+    let contents = |text: &str| {
+        let mut directory = Directory::empty(Path::new(""), "n1");
+        directory.take("all.yaml".into(), text.as_bytes()).unwrap();
+        directory.contents()
+    };
+    let later = contents(&all).since(&contents(""));
+    assert!(
+        matches!(&later[..], [Change::ApplyNode(_), Change::ApplyService(_), Change::ApplySlice(_)]),
+        "{later:?}"
+    );
 }
 
 #[test]
@@ -163,7 +192,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Starts to watch and swallows the first two changes.
+    /// Starts to watch and swallows what is there at first, of which the slices come last.
     fn new(directory: TempDir) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -171,8 +200,7 @@ impl Watched {
         let path = directory.path().to_owned();
         runtime.spawn(async move { watch(&path, "n1", move |change| send.send(change).unwrap()).await });
         let watched = Self { directory, changes, _runtime: runtime };
-        assert!(matches!(watched.next(), Change::ReplaceServices(_)));
-        assert!(matches!(watched.next(), Change::ReplaceSlices(_)));
+        while !matches!(watched.next(), Change::ReplaceSlices(_)) {}
         watched
     }
 
@@ -262,14 +290,7 @@ fn rewriting_the_same_content_sends_nothing() {
 
 #[test]
 fn of_a_node_only_the_zone_and_the_addresses_are_news() {
-    const NODE: &str = "
-apiVersion: v1
-kind: Node
-metadata: {name: n1}
-status: {addresses: [{type: InternalIP, address: 192.0.2.1}], phase: Pending}
-";
     let watched = Watched::new(directory(&[("node.yaml", NODE)]));
-    assert!(matches!(watched.next(), Change::ApplyNode(_)));
     fs::write(watched.path("node.yaml"), NODE.replace("Pending", "Running")).unwrap();
     watched.nothing_more();
     fs::write(watched.path("node.yaml"), NODE.replace("192.0.2.1", "192.0.2.2")).unwrap();

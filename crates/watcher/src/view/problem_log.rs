@@ -51,3 +51,61 @@ impl ProblemLog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use service::Service;
+
+    use super::*;
+
+    /// What the log says when an object is read so, one time after the other.
+    fn logged(readings: &[Decoded<Service>]) -> Vec<String> {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .without_time()
+            .with_target(false)
+            .with_writer(log.reopen().unwrap());
+        tracing::subscriber::with_default(subscriber.finish(), || {
+            let mut problem_log = ProblemLog::default();
+            for reading in readings {
+                problem_log.usable(&name(), reading.clone());
+            }
+        });
+        fs::read_to_string(log.path()).unwrap().lines().map(|line| line.trim().to_owned()).collect()
+    }
+
+    fn name() -> ObjectName {
+        ObjectName::new("default", "web")
+    }
+
+    fn with_problems(problems: &[&str]) -> Decoded<Service> {
+        let problems = problems.iter().map(|&problem| problem.to_owned()).collect();
+        Decoded::Object(Service { problems, ..Service::new(name()) })
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_object_is_logged_once_and_again_when_it_changes() {
+        let open = "spec.loadBalancerSourceRanges: none is of IPv6; every client is let in at 2001:db8::7";
+        let readings = [&[open][..], &[open], &["spec.ports: 7 is not a list", open], &[], &[]];
+        assert_eq!(
+            logged(&readings.map(with_problems)),
+            [
+                format!("WARN Service default/web: in part: {open}"),
+                format!("WARN Service default/web: in part: spec.ports: 7 is not a list; {open}"),
+                "INFO Service default/web is sound again".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_object_of_which_nothing_can_be_used_is_logged_with_the_reason() {
+        let unusable = Decoded::Unusable("metadata has no name".to_owned());
+        assert_eq!(
+            logged(&[unusable.clone(), unusable]),
+            ["WARN Service default/web: the whole object is skipped: metadata has no name"]
+        );
+    }
+}

@@ -150,28 +150,18 @@ pub(crate) fn service(name: &str, cluster_ips: &[&str]) -> Service {
 /// A slice of such a Service with TCP port 8080 and these endpoints on this node.
 pub(crate) fn slice(of: &str, family: Family, addresses: &[&str]) -> EndpointSlice {
     EndpointSlice {
-        name: ObjectName::new("default", format!("{of}-{family}")),
-        service: ObjectName::new("default", of),
-        family,
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: addresses.iter().map(|text| endpoint(text)).collect(),
-        weight: None,
-        triggered_at: None,
-        problems: Vec::new(),
+        ..EndpointSlice::new(
+            ObjectName::new("default", format!("{of}-{family}")),
+            ObjectName::new("default", of),
+            family,
+        )
     }
 }
 
 fn endpoint(text: &str) -> Endpoint {
-    Endpoint {
-        address: ip(text),
-        ready: true,
-        serving: true,
-        terminating: false,
-        node: Some(NODE.into()),
-        zone: None,
-        zone_hints: Box::default(),
-        node_hints: Box::default(),
-    }
+    Endpoint { node: Some(NODE.into()), ..Endpoint::new(ip(text)) }
 }
 
 // Desired.

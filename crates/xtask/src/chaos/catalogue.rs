@@ -44,9 +44,17 @@ const fn costly(
     Fault { costs: true, ..fault(name, told, inject) }
 }
 
-/// All faults while VIPs are addresses of kube-ipvs0. The API server can only be killed if it is ours.
-pub(super) fn with_addresses(has_own_server: bool) -> Vec<Fault> {
-    let of_server = if has_own_server { api_server::OF_SERVER } else { &[] };
+/// What the guest does not share with the host, and may be harmed.
+#[derive(Clone, Copy)]
+pub(super) struct Own {
+    pub(super) api_server: bool,
+    pub(super) clock: bool,
+}
+
+/// All faults while VIPs are addresses of kube-ipvs0.
+pub(super) fn with_addresses(own: Own) -> Vec<Fault> {
+    let of_server = if own.api_server { api_server::OF_SERVER } else { &[] };
+    let of_clock = if own.clock { process::OF_CLOCK } else { &[] };
     let others = [
         api_server::OF_CONNECTIONS,
         kernel::OF_IPVS,
@@ -54,12 +62,18 @@ pub(super) fn with_addresses(has_own_server: bool) -> Vec<Fault> {
         kernel::OF_NF_TABLES,
         process::FAULTS,
     ];
-    [of_server].into_iter().chain(others).flatten().copied().collect()
+    [of_server, of_clock].into_iter().chain(others).flatten().copied().collect()
 }
 
 /// The faults that differ if VIPs are routes.
 pub(super) fn with_routes() -> Vec<Fault> {
     kernel::OF_ROUTES.to_vec()
+}
+
+#[cfg(test)]
+impl Own {
+    pub(super) const EVERYTHING: Self = Self { api_server: true, clock: true };
+    pub(super) const NOTHING: Self = Self { api_server: false, clock: false };
 }
 
 #[cfg(test)]
@@ -70,7 +84,7 @@ mod tests {
 
     #[test]
     fn every_fault_has_a_name_of_its_own() {
-        let all = [with_addresses(true), with_routes()].concat();
+        let all = [with_addresses(Own::EVERYTHING), with_routes()].concat();
         let names: BTreeSet<_> = all.iter().map(|fault| fault.name).collect();
         assert_eq!(names.len(), all.len());
     }

@@ -44,7 +44,8 @@ pub(super) fn one_after_the_other(
     let order = order(faults, plan, &mut scene.random);
     for (count, number) in order.iter().enumerate() {
         let (Some(fault), Some(row)) = (faults.get(*number), rows.get_mut(*number)) else { continue };
-        eprintln!("chaos: {} of {}: {}", count + 1, order.len(), fault.name);
+        let after = traffic.since().as_secs_f64();
+        eprintln!("chaos: {} of {} after {after:.2} s: {}", count + 1, order.len(), fault.name);
         if let Err(error) = happens(scene, fault, traffic, row) {
             eprintln!("chaos: {error:#}");
             report.failures.push(format!("{}: {error:#}", fault.name));
@@ -113,11 +114,23 @@ mod tests {
     use super::*;
 
     fn plan(seed: u64) -> Plan {
-        Plan { seed, rounds: 2, most: 50, others: 0, names: Vec::new(), directory: PathBuf::new() }
+        Plan {
+            seed,
+            rounds: 2,
+            most: 50,
+            others: 0,
+            names: Vec::new(),
+            own_clock: true,
+            directory: PathBuf::new(),
+        }
     }
 
     fn ordered(seed: u64) -> Vec<usize> {
-        order(&catalogue::with_addresses(true), &plan(seed), &mut fastrand::Rng::with_seed(seed))
+        order(
+            &catalogue::with_addresses(catalogue::Own::EVERYTHING),
+            &plan(seed),
+            &mut fastrand::Rng::with_seed(seed),
+        )
     }
 
     #[test]
@@ -125,7 +138,7 @@ mod tests {
         assert_eq!(ordered(1), ordered(1));
         assert_ne!(ordered(1), ordered(2));
         let order = ordered(1);
-        for (number, fault) in catalogue::with_addresses(true).iter().enumerate() {
+        for (number, fault) in catalogue::with_addresses(catalogue::Own::EVERYTHING).iter().enumerate() {
             let times = order.iter().filter(|happening| **happening == number).count();
             assert_eq!(times, if fault.times == 1 { 2 } else { 50 }, "{}", fault.name);
         }

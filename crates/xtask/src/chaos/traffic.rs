@@ -14,8 +14,11 @@ use crate::stage::traffic::{Counts, Held, Tally, Target};
 /// Connections to each Service that stay, and between two short ones.
 const HELD: Held = Held { connections: 8, lives: None, pause: Duration::from_millis(100) };
 const SHORT_EVERY: Duration = Duration::from_millis(100);
-/// How long everything may take until it answers, and until every connection has been used.
+/// How long a Service may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take until every connection has been used. Some may have to be given up, one after the
+/// other.
+const ALL_USED_WITHIN: Duration = Duration::from_secs(300);
 /// How often every connection must have been used before a fault is over.
 const ROUNDS_HEARD: u64 = 2;
 
@@ -51,12 +54,13 @@ impl<'a, 'lab> Traffic<'a, 'lab> {
         Ok(traffic)
     }
 
-    /// Waits until every connection has been used.
+    /// Waits until every connection has been used, and has answered or is known to be lost.
     pub(super) fn settles(&self) -> Result<()> {
-        let before: Vec<_> = self.0.iter().map(Target::rounds).collect();
-        eventually_within(PATIENCE, "every connection has been used", || {
-            let mut rounds = self.0.iter().map(Target::rounds).zip(&before);
-            ensure!(rounds.all(|(now, before)| now >= before + ROUNDS_HEARD), "some still wait");
+        let rounds = || self.0.iter().flat_map(Target::rounds);
+        let before: Vec<_> = rounds().collect();
+        eventually_within(ALL_USED_WITHIN, "every connection has been used", || {
+            let all_used = rounds().zip(&before).all(|(now, before)| now >= before + ROUNDS_HEARD);
+            ensure!(all_used, "some still wait");
             Ok(())
         })
     }
@@ -65,6 +69,11 @@ impl<'a, 'lab> Traffic<'a, 'lab> {
     pub(super) fn lost(&self) -> (u64, u64) {
         let all = all(self.0);
         (all.broken, all.unanswered)
+    }
+
+    /// How long ago the first connection was made, as causes tell it.
+    pub(super) fn since(&self) -> Duration {
+        self.0.first().map_or(Duration::ZERO, |target| target.since.elapsed())
     }
 
     /// Why the first of those were lost that nobody has asked about yet.

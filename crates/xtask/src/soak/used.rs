@@ -110,7 +110,7 @@ impl<'a> Used<'a> {
         let held = |what, targets: &[Target<'_>]| Account {
             what,
             counts: targets.iter().map(|target| target.held.counts()).sum(),
-            causes: targets.iter().flat_map(|target| target.held.causes()).collect(),
+            causes: targets.iter().flat_map(|target| target.held.take_causes()).collect(),
         };
         let asked = self.quiet.iter().chain(&self.draining);
         vec![
@@ -119,12 +119,12 @@ impl<'a> Used<'a> {
             Account {
                 what: "short connections to both",
                 counts: asked.clone().map(|target| target.asked.counts()).sum(),
-                causes: asked.flat_map(|target| target.asked.causes()).collect(),
+                causes: asked.flat_map(|target| target.asked.take_causes()).collect(),
             },
             Account {
                 what: "short connections to a Service without endpoints at times",
                 counts: self.vacant.asked.counts(),
-                causes: self.vacant.asked.causes(),
+                causes: self.vacant.asked.take_causes(),
             },
         ]
     }

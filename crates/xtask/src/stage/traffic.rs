@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use serde::Serialize;
 use testkit::lab::{Connection, Host, Manner};
@@ -49,6 +49,15 @@ pub(crate) struct Target<'a> {
 struct SourcePorts {
     first: u16,
     next: AtomicU16,
+}
+
+/// A connection that is held.
+struct Open {
+    connection: Connection,
+    source: SocketAddr,
+    since: Instant,
+    /// When the client ends it.
+    end: Option<Instant>,
 }
 
 /// Whether a Service has endpoints. The number is odd while it may have none.
@@ -112,24 +121,31 @@ impl<'a> Target<'a> {
 
     /// A connection that stays.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        let source = self.staying.next(self.from.address(self.to.ip()));
-        self.from.connect_in(Manner { source: Some(source), patience: PATIENCE }, self.to)
+        self.open(None).map(|open| open.connection)
+    }
+
+    fn open(&self, life: Option<Duration>) -> Result<Open> {
+        let (source, since) = (self.staying.next(self.from.address(self.to.ip())), Instant::now());
+        let connection = self
+            .from
+            .connect_in(Manner { source: Some(source), patience: PATIENCE }, self.to)
+            .with_context(|| format!("from port {}", source.port()))?;
+        Ok(Open { connection, source, since, end: life.map(|life| Instant::now() + life) })
     }
 
     /// Holds connections open and uses them, until it is told to stop. One that is lost is followed by
     /// another.
     pub(crate) fn hold(&self, how: &Held, seed: u64, stop: &AtomicBool) {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut open: Vec<(Connection, Option<Instant>)> = Vec::new();
+        let mut open: Vec<Open> = Vec::new();
         loop {
             let last = stop.load(Relaxed);
-            open.retain_mut(|(connection, _)| self.is_whole(connection.ask_for_echo()));
-            open.retain_mut(|(connection, _)| self.is_whole(connection.expect_echo()));
+            open.retain_mut(|open| self.is_whole(open, Connection::ask_for_echo));
+            open.retain_mut(|open| self.is_whole(open, Connection::expect_echo));
             // Broken off by the client, so that IPVS has forgotten it in ten seconds.
-            for (connection, _) in
-                open.extract_if(.., |(_, end)| last || end.is_some_and(|end| end < Instant::now()))
-            {
-                drop(connection.reset());
+            let is_over = |end: Option<Instant>| last || end.is_some_and(|end| end < Instant::now());
+            for ended in open.extract_if(.., |open| is_over(open.end)) {
+                drop(ended.connection.reset());
                 self.held.answered.fetch_add(1, Relaxed);
             }
             self.rounds.fetch_add(1, Relaxed);
@@ -137,9 +153,9 @@ impl<'a> Target<'a> {
                 return;
             }
             while open.len() < how.connections {
-                let Some(connection) = self.counted(&self.held, || self.connect()) else { break };
                 let life = how.lives.clone().map(|lives| Duration::from_secs(random.u64(lives)));
-                open.push((connection, life.map(|life| Instant::now() + life)));
+                let Some(opened) = self.counted(&self.held, || self.open(life)) else { break };
+                open.push(opened);
             }
             thread::sleep(how.pause);
         }
@@ -149,7 +165,11 @@ impl<'a> Target<'a> {
     pub(crate) fn ask(&self, pause: Duration, stop: &AtomicBool) {
         while !stop.load(Relaxed) {
             let address = self.from.address(self.to.ip());
-            let ask = || self.from.connect_from(self.short.next(address), self.to)?.reset();
+            let source = self.short.next(address);
+            let ask = || {
+                let connection = self.from.connect_from(source, self.to);
+                connection.with_context(|| format!("from port {}", source.port()))?.reset()
+            };
             if self.counted(&self.asked, ask).is_some() {
                 self.asked.answered.fetch_add(1, Relaxed);
             }
@@ -158,12 +178,15 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// How often every open connection has been used so far, and a short one has come to its end.
-    pub(crate) fn rounds(&self) -> u64 {
-        self.rounds.load(Relaxed).min(self.asks.load(Relaxed))
+    /// How often every open connection has been used so far, and how many short ones have come to their end.
+    pub(crate) fn rounds(&self) -> [u64; 2] {
+        [&self.rounds, &self.asks].map(|rounds| rounds.load(Relaxed))
     }
 
-    fn is_whole(&self, used: Result<()>) -> bool {
+    fn is_whole(&self, open: &mut Open, use_it: impl FnOnce(&mut Connection) -> Result<()>) -> bool {
+        let used = use_it(&mut open.connection).with_context(|| {
+            format!("from port {}, {:.2} s old", open.source.port(), open.since.elapsed().as_secs_f64())
+        });
         used.map_err(|error| self.lose(&self.held, |held| &held.broken, &error)).is_ok()
     }
 
@@ -229,12 +252,7 @@ impl Tally {
         }
     }
 
-    /// Why the first ones were lost.
-    pub(crate) fn causes(&self) -> Vec<String> {
-        self.causes.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The same, each reported once.
+    /// Why the first ones were lost, each reported once.
     pub(crate) fn take_causes(&self) -> Vec<String> {
         mem::take(&mut self.causes.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -22,3 +22,19 @@ env:
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 {{- end }}
+
+{{- /*
+Where the probes ask: the port, and the host unless that is every address of the node. The kubelet is on the node's
+network as the pod is, so it reaches a loopback address too.
+*/}}
+{{- define "kube-ipvs.probed" -}}
+{{- $address := .Values.config.healthzBindAddress | default "0.0.0.0:10256" | toString }}
+{{- if not (regexMatch `^([0-9.]+|\[.+\]):[0-9]+$` $address) }}
+{{- fail "config.healthzBindAddress: set an address with its port, such as 127.0.0.1:10256; the probes ask there" }}
+{{- end }}
+{{- $host := regexReplaceAll ":[0-9]+$" $address "" | trimAll "[]" }}
+{{- if not (has $host (list "0.0.0.0" "::")) }}
+host: {{ quote $host }}
+{{- end }}
+port: {{ regexFind "[0-9]+$" $address }}
+{{- end }}

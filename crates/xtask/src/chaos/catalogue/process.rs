@@ -1,4 +1,4 @@
-//! The daemon itself is killed, stopped, short of memory, or not alone.
+//! The daemon itself is killed, stopped, short of memory, misled about the time, or not alone.
 
 use std::fs;
 use std::path::Path;
@@ -6,6 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime, clock_settime};
 use testkit::daemon::eventually;
 
 use super::{Fault, REPAIRED, fault};
@@ -22,6 +24,9 @@ pub(super) const FAULTS: &[Fault] = &[
         beside_kube_proxy,
     ),
 ];
+
+pub(super) const OF_CLOCK: &[Fault] =
+    &[fault("clock set an hour forward, then two back", Some(REPAIRED), clock_set)];
 
 /// Kills a starting daemon. Much of what it had programmed is removed first, so that it has something to do,
 /// and it is killed before, during or after that.
@@ -75,6 +80,25 @@ fn out_of_memory(scene: &mut Scene<'_>) -> Result<()> {
     fs::remove_dir(group)?;
     gone?;
     scene.start()
+}
+
+/// Whatever the time of day, the next periodic sync comes, and changes at the API server arrive.
+fn clock_set(scene: &mut Scene<'_>) -> Result<()> {
+    const HOUR: TimeSpec = TimeSpec::new(3600, 0);
+    let set = |change: fn(TimeSpec) -> TimeSpec| -> Result<()> {
+        Ok(clock_settime(ClockId::CLOCK_REALTIME, change(clock_gettime(ClockId::CLOCK_REALTIME)?))?)
+    };
+    let lives_on = |scene: &mut Scene<'_>| {
+        scene.ipvsadm("-A -t 192.0.2.7:80 -s wlc")?;
+        scene.change_probe()?;
+        scene.heals()
+    };
+    set(|now| now + HOUR)?;
+    let ahead = lives_on(scene).context("the clock is an hour ahead");
+    set(|now| now - HOUR - HOUR)?;
+    let behind = lives_on(scene).context("the clock has gone two hours back");
+    set(|now| now + HOUR)?;
+    ahead.and(behind)
 }
 
 /// Each removes what only the other wants, but they want the same. What kube-proxy leaves behind is removed

@@ -1,0 +1,37 @@
+//! What is read of rtnetlink messages, by hand.
+//!
+//! A message tells all that the kernel knows of an object, in every shape that a device or a route of any kind can
+//! have. The few attributes that matter here are looked for, and whatever else is strange about it does no harm.
+
+use std::net::IpAddr;
+
+use netlink::Attribute;
+
+/// The length of `struct ifinfomsg`.
+pub(crate) const LINK_HEADER: usize = 16;
+/// The length of `struct ifaddrmsg`.
+pub(crate) const ADDRESS_HEADER: usize = 8;
+/// The length of `struct rtmsg`.
+pub(crate) const ROUTE_HEADER: usize = 12;
+
+// Attributes, include/uapi/linux/{if_link,if_addr,rtnetlink}.h.
+pub(crate) const IFLA_IFNAME: u16 = 3;
+pub(crate) const IFLA_LINKINFO: u16 = 18;
+pub(crate) const IFLA_INFO_KIND: u16 = 1;
+pub(crate) const IFA_ADDRESS: u16 = 1;
+pub(crate) const IFA_LOCAL: u16 = 2;
+pub(crate) const RTA_DST: u16 = 1;
+pub(crate) const RTA_OIF: u16 = 4;
+pub(crate) const RTA_PREFSRC: u16 = 7;
+
+/// The first attribute of a kind behind a header of that length. What cannot be read counts as not there.
+pub(crate) fn find(message: &[u8], header: usize, kind: u16) -> Option<Attribute<'_>> {
+    netlink::find(message.get(header..)?, kind)
+}
+
+/// The address in such an attribute, of the family that its length says.
+pub(crate) fn find_ip(message: &[u8], header: usize, kind: u16) -> Option<IpAddr> {
+    let bytes = find(message, header, kind)?.payload;
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
