@@ -2,9 +2,10 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
+    mem,
     net::IpAddr,
     path::Path,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use dummy_interface::Ways;
@@ -13,12 +14,14 @@ use netfilter::{
     Policy,
     host_firewall::{HostChain, HostChains, legacy_tables},
 };
-use reconciler::{Handle, InUse, Stopped};
+use reconciler::{Handle, InUse, Status, Stopped};
 use tracing::debug;
 use watcher::one_line;
 
 use super::{
-    Advice, AnotherProxy, Held, Severity, bridges, conntrack, host_firewall,
+    Advice, AnotherProxy, Held, Severity, bridges, conntrack,
+    contest::Contest,
+    host_firewall,
     node::Node,
     node_ports,
     timeouts::{self, OF_CONNTRACK},
@@ -33,6 +36,8 @@ pub struct Lookout {
     conntrack: ConntrackSettings,
     node: Node,
     another_proxy: AnotherProxy,
+    contest: Contest,
+    looked: Instant,
     /// The host's chains in which we have put our rule.
     opened: HashSet<HostChain>,
     told: Told,
@@ -47,6 +52,7 @@ impl Lookout {
         policy: Policy,
         conntrack: ConntrackSettings,
         another_proxy: AnotherProxy,
+        sync_period: Duration,
         held: Held,
         publish: impl Fn(&Advice) + Send + 'static,
     ) -> Self {
@@ -56,6 +62,8 @@ impl Lookout {
             conntrack,
             node: Node::at(Path::new("/")),
             another_proxy,
+            contest: Contest::new(sync_period),
+            looked: Instant::now(),
             opened: HashSet::new(),
             told: Told::default(),
             held,
@@ -75,6 +83,7 @@ impl Lookout {
         advice.extend(self.timeouts());
         advice.extend(self.conntrack());
         advice.extend(self.another_proxy.check());
+        advice.extend(self.contest()?);
         self.tell(&advice);
         self.held.set(advice);
         Ok(())
@@ -125,6 +134,13 @@ impl Lookout {
     fn conntrack(&self) -> Option<Advice> {
         let (count, most) = (self.node.number(conntrack::COUNT)?, self.node.number(conntrack::MOST)?);
         conntrack::check(count, most, Sysctl::default().table_size(&self.conntrack))
+    }
+
+    fn contest(&mut self) -> Result<Option<Advice>, Stopped> {
+        let Status { repaired, last_repair, .. } = self.handle.status()?;
+        let last = last_repair.as_ref().and_then(|last| last.report.first_repair());
+        let after = mem::replace(&mut self.looked, Instant::now()).elapsed();
+        Ok(self.contest.check(repaired, last, after))
     }
 
     fn tell(&mut self, advice: &[Advice]) {

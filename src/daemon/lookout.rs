@@ -20,11 +20,13 @@ pub(super) fn start(
 ) -> (Held, Doorbell) {
     let held = Held::default();
     let conntrack = settings.conntrack;
-    let mut lookout = Lookout::new(handle, policy, conntrack, another_proxy, held.clone(), move |advice| {
+    let publish = move |advice: &_| {
         if let Some(outbox) = &outbox {
             outbox.advise(advice);
         }
-    });
+    };
+    let period = settings.sync_period;
+    let mut lookout = Lookout::new(handle, policy, conntrack, another_proxy, period, held.clone(), publish);
     let (rounds, doorbell) = Rounds::new(settings.sync_period);
     tokio::spawn(rounds.run(move || lookout.look()));
     (held, doorbell)
