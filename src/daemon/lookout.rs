@@ -4,7 +4,7 @@ use netfilter::Policy;
 use reconciler::Handle;
 
 use crate::{
-    advice::{AnotherProxy, Doorbell, Held, Lookout, Rounds},
+    advice::{AnotherProxy, Asked, Doorbell, Held, Lookout, Rounds},
     config::Settings,
     events::Outbox,
 };
@@ -19,14 +19,14 @@ pub(super) fn start(
     outbox: Option<Outbox>,
 ) -> (Held, Doorbell) {
     let held = Held::default();
-    let conntrack = settings.conntrack;
+    let asked = Asked { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
     let publish = move |advice: &_| {
         if let Some(outbox) = &outbox {
             outbox.advise(advice);
         }
     };
     let period = settings.sync_period;
-    let mut lookout = Lookout::new(handle, policy, conntrack, another_proxy, period, held.clone(), publish);
+    let mut lookout = Lookout::new(handle, policy, asked, another_proxy, period, held.clone(), publish);
     let (rounds, doorbell) = Rounds::new(settings.sync_period);
     tokio::spawn(rounds.run(move || lookout.look()));
     (held, doorbell)
