@@ -35,7 +35,7 @@ const FLOOD: Duration = Duration::from_secs(5);
 /// One in so many gets another endpoint each time; each gets another timeout.
 const MOVES: u16 = 20;
 /// The most memory, in KiB, that this takes beyond what the Services themselves take.
-const ROOM: u64 = 24 << 10;
+const ROOM: u64 = 16 << 10;
 /// How long the kernel may take for the first sync, and for the last.
 const PATIENCE: Duration = Duration::from_secs(60);
 
