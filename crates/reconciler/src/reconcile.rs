@@ -44,7 +44,7 @@ pub(crate) struct Reconciler {
     /// What makes UDP flows stale that conntrack was not told of yet.
     rerouted: Rerouted,
     /// For how many more failed syncs a new table goes without its rules, until all is there that serves what
-    /// it takes from others.
+    /// it takes from others. It begins anew when no table goes without.
     patience: u32,
 }
 
