@@ -54,7 +54,9 @@ const PATIENCE: u32 = 2;
 
 /// How long the virtual servers of NodePorts stay at an address that the node has lost. Without its virtual server
 /// a connection is reset, but TCP bears a gap: when a network manager sets an interface up anew, or a lease is lost
-/// and regained, the address is back within seconds. Meanwhile they do no harm: nobody is led there.
+/// and regained, the address is back within seconds. Meanwhile nothing from outside is led to them; but what this node
+/// itself sends there meets them, also where another node has the address by now (`ip_vs_in_hook` in
+/// net/netfilter/ipvs/ip_vs_core.c asks in output for the destination only).
 const GRACE: Duration = Duration::from_secs(30);
 
 impl Reconciler {
@@ -139,8 +141,8 @@ impl Reconciler {
         Some(Trigger::TablesChanged)
     }
 
-    /// Reads everything and returns what differs, without changing anything. A sync may undo the differences
-    /// in several steps: a few schedulers at a time, a real server that drains first.
+    /// Reads everything and returns what differs, without changing anything in the kernel. A sync may undo the
+    /// differences in several steps: a few schedulers at a time, a real server that drains first.
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
         let mut observed = Observed::read(&mut self.kernel)?;
         // The kernel tells of changed addresses as well, and a sync follows.
@@ -168,7 +170,7 @@ impl Reconciler {
             touched.merge(self.state.apply(self.schedulers.news()));
         }
         if self.lost_addresses.expire(begin) {
-            touched.merge(self.state.apply(Change::LostNodeAddresses(self.lost_addresses.all())));
+            touched.merge(self.state.apply(self.lost_addresses.news()));
         }
         // Whatever goes wrong from here on, without an image the next sync reads everything.
         let image = self.image.take().filter(|_| !trigger.reads_everything());

@@ -520,7 +520,7 @@ fn mixed() -> Plan {
         Change::DeleteService("default/gone".parse().unwrap()),
         Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.1.0.0/16", "192.0.2.0/24"])),
         Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["0.0.0.0/0"])),
-        Change::NodeAddresses(BTreeSet::from([ip("172.18.0.2")])),
+        Change::NodeAddresses { here: BTreeSet::from([ip("172.18.0.2")]), lost: BTreeSet::new() },
         Change::ApplyService(exposed("new", &["10.96.0.12"])),
         Change::ApplyService(service("kubernetes", &["10.96.0.1", "fd00:96::1"])),
         Change::ApplySlice(elsewhere(slice("kubernetes", Family::V6, &["fd00:50::1"]))),
