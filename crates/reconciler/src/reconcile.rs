@@ -1,6 +1,8 @@
 //! One sync: read what must be read, compare, carry out.
 
 mod converge;
+#[cfg(test)]
+mod faults;
 mod reading;
 
 use std::{
