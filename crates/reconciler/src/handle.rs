@@ -1,9 +1,6 @@
 //! How the rest of the program reaches the writer thread.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    mpsc::{Receiver, Sender, channel},
-};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use dummy_interface::Changed;
 use service::{Change, Explanation, ObjectName};
@@ -11,18 +8,14 @@ use watcher::Plan;
 
 use crate::{
     Holder, InUse, Report, Status,
-    waiting::{Piece, Waiting},
+    mailbox::{Mail, Mailbox},
 };
 
 /// A message to the writer thread.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// News from the API server or the directory is in the mailbox.
-    News,
-    /// The kernel told that something of ours has changed, perhaps by our own hand.
-    KernelChanged(Changed),
-    /// The kernel told that somebody else has changed our nf_tables tables.
-    TablesChanged,
+    /// Something is in the mailbox.
+    Mail,
     /// Read everything, repair everything, and say what was done.
     Resync(Sender<Report>),
     /// Say how things stand.
@@ -65,22 +58,6 @@ pub struct Handle {
     mailbox: Mailbox,
 }
 
-/// The news that waits for the writer thread. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Mailbox(Arc<Mutex<Waiting>>);
-
-impl Mailbox {
-    /// Takes everything that waits.
-    pub(crate) fn take(&self) -> Vec<Piece> {
-        self.waiting().take()
-    }
-
-    /// Locks what waits. Nothing that holds the lock can panic.
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Handle {
     pub(crate) fn new() -> (Self, Receiver<Input>, Mailbox) {
         let (inputs, receiver) = channel();
@@ -91,23 +68,17 @@ impl Handle {
     /// Passes on news from the API server or the directory. Only the last news of each object is kept, so
     /// that what waits takes no more memory than there are objects.
     pub fn change(&self, change: Change) -> Result<(), Stopped> {
-        let mut waiting = self.mailbox.waiting();
-        // Told under the lock, so that whatever is sent after this comes after the news.
-        if waiting.is_empty() {
-            self.send(Input::News)?;
-        }
-        waiting.push(change);
-        Ok(())
+        self.post(|mail| mail.change(change))
     }
 
     /// Passes on what the kernel says was changed; whatever is not as wanted is repaired.
     pub fn kernel_changed(&self, changed: Changed) -> Result<(), Stopped> {
-        self.send(Input::KernelChanged(changed))
+        self.post(|mail| mail.links_changed(changed))
     }
 
     /// Passes on that somebody else has changed our nf_tables tables; they are read and repaired.
     pub fn tables_changed(&self) -> Result<(), Stopped> {
-        self.send(Input::TablesChanged)
+        self.post(Mail::tables_changed)
     }
 
     /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
@@ -147,6 +118,17 @@ impl Handle {
         self.send(Input::Stop)
     }
 
+    /// Puts something into the mailbox.
+    fn post(&self, put: impl FnOnce(&mut Mail)) -> Result<(), Stopped> {
+        let mut mail = self.mailbox.open();
+        // Told under the lock, so that whatever is sent after this comes after the mail.
+        if mail.is_empty() {
+            self.send(Input::Mail)?;
+        }
+        put(&mut mail);
+        Ok(())
+    }
+
     /// Asks, and waits for the answer.
     fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Input) -> Result<T, Stopped> {
         let (answer, answered) = channel();
@@ -156,5 +138,25 @@ impl Handle {
 
     fn send(&self, input: Input) -> Result<(), Stopped> {
         self.inputs.send(input).map_err(|_| Stopped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_tells_while_the_writer_is_busy_is_one_message_however_much_it_is() {
+        let (handle, inputs, mailbox) = Handle::new();
+        let vip: IpAddr = [10, 96, 0, 1].into();
+        for number in 0..10_000 {
+            let changed = Changed { vips: [(vip, number % 2 == 0)].into(), ..Changed::default() };
+            handle.kernel_changed(changed).unwrap();
+            handle.tables_changed().unwrap();
+        }
+        assert_eq!(inputs.try_iter().count(), 1);
+        drop(mailbox);
     }
 }

@@ -23,6 +23,7 @@ mod in_use;
 mod journal;
 mod key;
 mod lost_addresses;
+mod mailbox;
 mod notice;
 mod observer;
 mod outcome;

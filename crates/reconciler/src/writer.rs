@@ -15,8 +15,9 @@ use crate::{
     Drain, Handle, Holder, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet,
     Status, Tally, Timing, Trigger, Unanswered,
     draining::Draining,
-    handle::{Input, Mailbox},
+    handle::Input,
     journal::Journal,
+    mailbox::{Mail, Mailbox},
     owners::Owners,
     problems::problems,
     reconcile::{Reconciler, Synced},
@@ -132,13 +133,7 @@ impl Writer {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::News => self.mailbox.take().into_iter().for_each(|piece| self.change(piece)),
-            Input::KernelChanged(changed) => {
-                self.reconciler.hear(&changed).into_iter().for_each(|trigger| self.schedule.want(trigger));
-            }
-            Input::TablesChanged => {
-                self.reconciler.hear_of_tables().into_iter().for_each(|trigger| self.schedule.want(trigger));
-            }
+            Input::Mail => self.read(self.mailbox.take()),
             Input::Resync(answer) if self.is_listed() => {
                 self.waiting.push(answer);
                 self.schedule.want(Trigger::Forced);
@@ -155,6 +150,13 @@ impl Writer {
             Input::Holders(answer) => drop(answer.send(Holder::all(self.reconciler.state()))),
             Input::Stop => {}
         }
+    }
+
+    fn read(&mut self, Mail { mut news, links, tables }: Mail) {
+        news.take().into_iter().for_each(|piece| self.change(piece));
+        let of_links = self.reconciler.hear(&links);
+        let of_tables = tables.then(|| self.reconciler.hear_of_tables()).flatten();
+        of_links.into_iter().chain(of_tables).for_each(|trigger| self.schedule.want(trigger));
     }
 
     fn change(&mut self, Piece { change, subject, objects, pieces }: Piece) {
