@@ -18,6 +18,7 @@ mod closed;
 mod draining;
 mod halves;
 mod handle;
+mod history;
 mod holder;
 mod in_use;
 mod journal;
