@@ -115,7 +115,7 @@ fn whatever_call_fails_in_a_sync_that_is_not_forced_the_retry_heals_it_and_nothi
 
 proptest! {
     // Each is told as often as there are calls.
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn so_it_is_whatever_is_wanted_before_and_after(
