@@ -55,3 +55,42 @@ impl Credentials {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use serde_json::json;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::cli;
+
+    #[tokio::test(start_paused = true)]
+    async fn credentials_that_cannot_be_used_are_told_of_once_and_not_at_each_look() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        let kubeconfig = |user| {
+            json!({
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}],
+                "users": [{"name": "u", "user": user}],
+            })
+        };
+        fs::write(&path, kubeconfig(json!({})).to_string()).unwrap();
+        let flags =
+            ["kube-ipvs".into(), "--hostname-override=n".into(), "--kubeconfig".into(), path.clone().into()];
+        let settings = Settings::resolve(cli::parse(flags).unwrap().flags().unwrap()).unwrap();
+        let credentials = Credentials::of(&settings);
+        let missing = json!({"client-certificate": "missing.crt", "client-key": "missing.key"});
+        fs::write(&path, kubeconfig(missing).to_string()).unwrap();
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.reopen().unwrap());
+        let _guard = tracing::subscriber::set_default(subscriber.finish());
+        assert!(timeout(Duration::from_mins(1), credentials.changed(&settings)).await.is_err());
+        let log = fs::read_to_string(log.path()).unwrap();
+        let [line] = log.lines().collect::<Vec<_>>()[..] else { panic!("{log}") };
+        assert!(line.contains("kubeconfig has changed: ") && line.contains("missing.crt"), "{line}");
+    }
+}
