@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use netfilter::{
-    HostFirewall,
+    HostFirewall, Policy,
     host_firewall::{Accepts, ClosedChain, Error, HostChain, HostChains},
 };
 use tracing::{debug, info};
@@ -20,21 +20,35 @@ pub(crate) trait Chains {
     fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error>;
 }
 
-impl Chains for HostChains {
+/// Those of the kernel.
+pub(crate) struct OfKernel {
+    chains: HostChains,
+    /// Which our rule accepts.
+    mark: u32,
+}
+
+impl OfKernel {
+    /// The chains, to be opened by our own policy.
+    pub(crate) fn open(policy: &Policy) -> Result<Self, Error> {
+        Ok(Self { chains: HostChains::open()?, mark: policy.accept_mark() })
+    }
+}
+
+impl Chains for OfKernel {
     fn closed(&mut self) -> Result<Vec<ClosedChain>, Error> {
-        self.closed_chains()
+        self.chains.closed_chains(self.mark)
     }
 
     fn with_our_rule(&mut self) -> Result<Vec<HostChain>, Error> {
-        self.chains_with_our_rule()
+        self.chains.chains_with_our_rule()
     }
 
     fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error> {
-        Self::accept_in(self, chain)
+        self.chains.accept_in(chain, self.mark)
     }
 
     fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
-        Self::withdraw(self, chain)
+        self.chains.withdraw(chain)
     }
 }
 

@@ -146,7 +146,8 @@ impl ThisNode {
     }
 
     fn open(&self) -> Result<Leftovers, Error> {
-        let closed = HostChains::open(&self.policy).and_then(|mut chains| chains.closed_chains());
+        let closed =
+            HostChains::open().and_then(|mut chains| chains.closed_chains(self.policy.accept_mark()));
         let forwarding_needed_in = Some(forwarding_needed_in(&closed.map_err(Error::HostFirewall)?));
         // Those of the nftables mode too, as kube-proxy itself does when it starts in ipvs mode.
         Leftovers::open(Scope { nftables_tables: true, forwarding_needed_in })

@@ -11,7 +11,7 @@ use dummy_interface::Ways;
 use ipvs::{Family, KernelIpvs};
 use netfilter::{
     Policy,
-    host_firewall::{HostChain, HostChains, legacy_tables},
+    host_firewall::{HostChain, legacy_tables},
 };
 use reconciler::{Handle, InUse, Stopped};
 use tracing::debug;
@@ -24,7 +24,11 @@ use super::{
     timeouts::{self, OF_CONNTRACK},
     told::{News, Told},
 };
-use crate::{config::ConntrackSettings, host_firewall::tend, sysctl::Sysctl};
+use crate::{
+    config::ConntrackSettings,
+    host_firewall::{OfKernel, tend},
+    sysctl::Sysctl,
+};
 
 /// Looks at the node, and remembers what was told.
 pub struct Lookout {
@@ -83,7 +87,7 @@ impl Lookout {
     fn host_firewall(&mut self) -> Vec<Advice> {
         let wanted = self.policy.host_firewall;
         let found =
-            HostChains::open(&self.policy).and_then(|mut chains| tend(&mut chains, wanted, &mut self.opened));
+            OfKernel::open(&self.policy).and_then(|mut chains| tend(&mut chains, wanted, &mut self.opened));
         let mut advice = host_firewall::check(found);
         advice.extend(host_firewall::legacy(legacy_tables()));
         advice
