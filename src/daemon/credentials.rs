@@ -61,13 +61,14 @@ mod tests {
     use std::{fs, time::Duration};
 
     use serde_json::json;
-    use tokio::time::timeout;
+    use testkit::log::logged;
+    use tokio::{runtime::Builder, time::timeout};
 
     use super::*;
     use crate::cli;
 
-    #[tokio::test(start_paused = true)]
-    async fn credentials_that_cannot_be_used_are_told_of_once_and_not_at_each_look() {
+    #[test]
+    fn credentials_that_cannot_be_used_are_told_of_once_and_not_at_each_look() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
         let kubeconfig = |user| {
@@ -85,12 +86,12 @@ mod tests {
         let credentials = Credentials::of(&settings);
         let missing = json!({"client-certificate": "missing.crt", "client-key": "missing.key"});
         fs::write(&path, kubeconfig(missing).to_string()).unwrap();
-        let log = tempfile::NamedTempFile::new().unwrap();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.reopen().unwrap());
-        let _guard = tracing::subscriber::set_default(subscriber.finish());
-        assert!(timeout(Duration::from_mins(1), credentials.changed(&settings)).await.is_err());
-        let log = fs::read_to_string(log.path()).unwrap();
-        let [line] = log.lines().collect::<Vec<_>>()[..] else { panic!("{log}") };
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let lines = logged(|| {
+            let a_minute = async { timeout(Duration::from_mins(1), credentials.changed(&settings)).await };
+            assert!(runtime.block_on(a_minute).is_err());
+        });
+        let [line] = &lines.unwrap()[..] else { panic!("not one line") };
         assert!(line.contains("kubeconfig has changed: ") && line.contains("missing.crt"), "{line}");
     }
 }
