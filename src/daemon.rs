@@ -203,11 +203,10 @@ impl Daemon<'_> {
         _ = self.writer.set(handle.clone());
         traffic.start(settings.service_metrics, counters, handle.clone())?;
         let another_proxy = AnotherProxy::default();
-        let (advice, doorbell) =
+        let (advice, doorbell, tended) =
             lookout::start(settings, policy.clone(), handle.clone(), another_proxy.clone(), outbox.cloned());
         let node = ThisNode::new(policy);
-        let leftovers =
-            leftovers::remove(first_sync, advice.looked(), node, settings.sync_period, another_proxy);
+        let leftovers = leftovers::remove(first_sync, tended, node, settings.sync_period, another_proxy);
         let operator = Operator {
             about: about.clone().with(found),
             handle: handle.clone(),

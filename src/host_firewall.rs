@@ -4,16 +4,17 @@
 //! lost it. With `warn` a rule that an earlier `accept` left is taken out. When the daemon ends the rules stay, so that
 //! traffic goes on.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, future::Future};
 
 use netfilter::{
     HostFirewall, Policy,
     host_firewall::{Accepts, ClosedChain, Error, HostChain, HostChains},
 };
+use tokio::sync::watch;
 use tracing::{debug, info};
 
 /// The host's chains: those of the kernel, or a test's.
-pub(crate) trait Chains {
+trait Chains {
     fn closed(&mut self) -> Result<Vec<ClosedChain>, Error>;
     fn with_our_rule(&mut self) -> Result<Vec<HostChain>, Error>;
     fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error>;
@@ -21,7 +22,7 @@ pub(crate) trait Chains {
 }
 
 /// Those of the kernel.
-pub(crate) struct OfKernel {
+struct OfKernel {
     chains: HostChains,
     /// Which our rule accepts.
     mark: u32,
@@ -29,7 +30,7 @@ pub(crate) struct OfKernel {
 
 impl OfKernel {
     /// The chains, to be opened by our own policy.
-    pub(crate) fn open(policy: &Policy) -> Result<Self, Error> {
+    fn open(policy: &Policy) -> Result<Self, Error> {
         Ok(Self { chains: HostChains::open()?, mark: policy.accept_mark() })
     }
 }
@@ -52,6 +53,38 @@ impl Chains for OfKernel {
     }
 }
 
+/// Tends the host's chains for as long as the daemon runs.
+#[derive(Debug)]
+pub(crate) struct Tending {
+    policy: Policy,
+    /// The host's chains in which we have put our rule.
+    opened: HashSet<HostChain>,
+    /// Whether that was done once.
+    done: watch::Sender<bool>,
+}
+
+impl Tending {
+    /// As this policy of ours asks for it.
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self { policy, opened: HashSet::new(), done: watch::Sender::new(false) }
+    }
+
+    /// Does what is to be done now, and returns what is left to be told. Blocks.
+    pub(crate) fn tend(&mut self) -> Result<Vec<Finding>, Error> {
+        let wanted = self.policy.host_firewall;
+        let left =
+            OfKernel::open(&self.policy).and_then(|mut chains| tend(&mut chains, wanted, &mut self.opened));
+        self.done.send_replace(true);
+        left
+    }
+
+    /// Waits until the chains were tended once.
+    pub(crate) fn done(&self) -> impl Future<Output = ()> + use<> {
+        let mut done = self.done.subscribe();
+        async move { _ = done.wait_for(|done| *done).await }
+    }
+}
+
 /// A chain of the host that hurts, or is not as it was asked for.
 #[derive(Debug)]
 pub(crate) enum Finding {
@@ -65,7 +98,7 @@ pub(crate) enum Finding {
 
 /// Puts our rule into the chains that drop, or takes it out of all, and returns what is left to be told.
 /// `opened` is where we have put our rule so far.
-pub(crate) fn tend(
+fn tend(
     chains: &mut impl Chains,
     wanted: HostFirewall,
     opened: &mut HashSet<HostChain>,

@@ -73,10 +73,10 @@ pub trait Place: Send + 'static {
 /// Removes what kube-proxy has left, once, when [`FirstSync`] says that our own rules are in place. From then on it
 /// only looks now and then, and notes what it sees.
 ///
-/// `looked` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
+/// `tended` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
 pub async fn remove(
     synced: oneshot::Receiver<()>,
-    looked: impl Future<Output = ()>,
+    tended: impl Future<Output = ()>,
     mut place: impl Place,
     sync_period: Duration,
     another_proxy: AnotherProxy,
@@ -84,7 +84,7 @@ pub async fn remove(
     if synced.await.is_err() {
         return future::pending().await;
     }
-    looked.await;
+    tended.await;
     let removed = spawn_blocking(move || {
         remove_and_tell(&mut place);
         place
