@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use dummy_interface::Changed;
+use ipvs::{Found, Scheduler};
 use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
@@ -28,6 +29,8 @@ pub(crate) enum Input {
     InUse(Sender<InUse>),
     /// Say which Service has each virtual server.
     Holders(Sender<Vec<Holder>>),
+    /// Say whether the kernel has a scheduler.
+    FindScheduler(Scheduler, Sender<Result<Found, Unanswered>>),
     /// Stop after the sync that is running. The kernel's state stays, so that traffic goes on.
     Stop,
 }
@@ -37,7 +40,7 @@ pub(crate) enum Input {
 #[error("the reconciler has stopped")]
 pub struct Stopped;
 
-/// Why a question about the desired state has no answer.
+/// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
     /// The lists are not complete: nothing is known, and nothing is written either.
@@ -111,6 +114,12 @@ impl Handle {
     /// is running.
     pub fn holders(&self) -> Result<Vec<Holder>, Stopped> {
         self.ask(Input::Holders)
+    }
+
+    /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is running, and while
+    /// the kernel loads a module.
+    pub fn find_scheduler(&self, scheduler: Scheduler) -> Result<Found, Unanswered> {
+        self.ask(|answer| Input::FindScheduler(scheduler, answer))?
     }
 
     /// Stops the writer thread after the sync that is running.

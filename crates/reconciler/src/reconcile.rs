@@ -11,6 +11,7 @@ use std::{
 };
 
 use dummy_interface::Changed;
+use ipvs::{Found, Scheduler, find_scheduler};
 use service::{Change, Explanation, ObjectName, State, Touched};
 use tracing::debug_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
@@ -154,6 +155,13 @@ impl Reconciler {
             observed.expire(&of, &server);
         }
         Ok(diff(&self.state, &observed, Scope::All, &self.ours))
+    }
+
+    /// Finds out whether the kernel has a scheduler. What an attempt that goes wrong leaves behind, the next period
+    /// removes.
+    pub(crate) fn find_scheduler(&mut self, scheduler: Scheduler) -> Result<Found, ipvs::Error> {
+        let in_use = self.image.iter().flat_map(schedulers::all_in_use);
+        find_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
     }
 
     /// Why a Service is served as it is. A family that is switched off on this node is not served.
