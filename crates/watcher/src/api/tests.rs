@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
+use crate::log::Log;
 
 /// One answer: a status, and the body.
 type Answer = (u16, String);
@@ -433,6 +434,46 @@ async fn a_malformed_object_is_skipped_alone() {
     assert_eq!(listed.iter().map(|service| &*service.name.name).collect::<Vec<_>>(), ["odd", "a"]);
     assert_eq!(odd.problems, ["spec: \"none\" is not an object"]);
     assert_eq!(&*b.name.name, "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_an_object_is_logged_once_as_long_as_it_is_there_and_again_when_it_has_been_away()
+{
+    let odd = |kind: &str, version: u32| {
+        let mut odd = service("odd", version);
+        odd["spec"] = json!("none");
+        event(kind, &odd)
+    };
+    let first = || events([odd("ADDED", 1), added("a", 1), end_of_list(2)]);
+    let again = || events([odd("ADDED", 9)]);
+    let refused = || events([odd("ADDED", 1), event("ERROR", &status(500, "the storage cannot tell"))]);
+    let in_pages = |code| {
+        let mut odd = service("odd", 1);
+        odd["spec"] = json!("none");
+        list(code, [odd, service("a", 1)])
+    };
+    for (times, what, script) in [
+        (1, "there in each list", vec![first(), refusal(410), first(), refusal(410), refused(), in_pages(3)]),
+        (1, "a list that broke off between", vec![first(), refusal(410), events([added("a", 1)]), first()]),
+        (1, "not in an empty list that is not believed", {
+            vec![first(), refusal(410), events([end_of_list(3)]), first()]
+        }),
+        (2, "deleted while it was watched", vec![first(), events([odd("DELETED", 3)]), again()]),
+        (2, "not in a later list", {
+            vec![first(), refusal(410), events([added("a", 1), end_of_list(8)]), again()]
+        }),
+        (2, "deleted while it was listed", {
+            vec![events([odd("ADDED", 1), odd("DELETED", 2), added("a", 1), end_of_list(2)]), again()]
+        }),
+    ] {
+        let log = Log::start();
+        let played = Script::default();
+        played.0.lock().unwrap().answers.insert("services", script.into());
+        played.play().await;
+        let lines = log.lines();
+        let said = lines.iter().filter(|line| line.contains("Service shop/odd: in part: spec")).count();
+        assert_eq!(said, times, "{what}: {lines:#?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
