@@ -154,4 +154,4 @@ fn address(attribute: &Attribute<'_>) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -41,7 +41,7 @@ fn reply(payload: &[u8]) -> Reply<'_> {
 }
 
 /// A masqueraded flow of this protocol.
-fn masqueraded(protocol: u8) -> Vec<u8> {
+pub(in crate::conntrack) fn masqueraded(protocol: u8) -> Vec<u8> {
     payload(2, |e| {
         tuple(e, CTA_TUPLE_ORIG, protocol, "192.0.2.7:4000", "10.96.0.10:53");
         tuple(e, CTA_TUPLE_REPLY, protocol, "10.244.1.2:8053", "10.244.1.1:61000");
