@@ -81,11 +81,9 @@ impl KernelConntrack {
     fn find(&mut self, flows: &StaleFlows) -> Result<(Batch, Vec<Family>), Error> {
         let (mut deletions, mut families) = (Batch::default(), Vec::new());
         let listed = self.socket.dump_once(&mut entry::list(), |reply| {
-            if let Some(entry) =
-                Entry::read(reply).filter(|entry| flows.contains(entry.to, entry.answered_by))
-            {
+            if let Some(entry) = Entry::read(reply).filter(|entry| flows.contains(&entry.flow)) {
                 entry.delete(&mut deletions);
-                families.push(Family::of(entry.to.ip));
+                families.push(Family::of(entry.flow.to.ip));
             }
             Ok(())
         });
@@ -157,7 +155,8 @@ mod tests {
         const DISTURBED: u16 = 0x10;
         const UDP: u8 = 17;
         let shown = masqueraded(UDP);
-        let to = Entry::read(&Reply { kind: NEW_ENTRY, flags: 0, sequence: 1, payload: &shown }).unwrap().to;
+        let flow =
+            Entry::read(&Reply { kind: NEW_ENTRY, flags: 0, sequence: 1, payload: &shown }).unwrap().flow;
 
         let kernel = Transcript::default();
         kernel.push(&message(NEW_ENTRY, MULTI | DISTURBED, 1, &shown));
@@ -165,7 +164,7 @@ mod tests {
         // That the second request, to delete it, is carried out.
         kernel.push(&message(VERDICT, 0, 2, &[0; 20]));
         let mut conntrack = KernelConntrack::over(Socket::replay(&kernel));
-        let all = StaleFlows::from_iter([(to, BTreeSet::new())]);
+        let all = StaleFlows::from_iter([(flow.to, BTreeSet::new())]);
         assert_eq!(conntrack.delete(&all).unwrap(), Deleted { ipv4: 1, ipv6: 0 });
         assert!(kernel.encode().is_empty());
     }
