@@ -12,6 +12,7 @@ pub(crate) mod host_firewall;
 mod lookout;
 mod node;
 mod node_ports;
+mod parameters;
 mod rounds;
 mod timeouts;
 mod told;
@@ -23,7 +24,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 pub use another_proxy::AnotherProxy;
-pub use lookout::Lookout;
+pub use lookout::{Asked, Lookout};
 pub use rounds::{Doorbell, Rounds};
 
 /// Something of this node that hurts traffic to Services, or may, and what can be done about it.
@@ -80,6 +81,8 @@ pub enum Cause {
     NodePorts,
     /// IPVS forgets connections that conntrack keeps.
     Timeouts,
+    /// A kernel parameter is not as IPVS mode needs it.
+    Parameter,
     /// Conntrack has no room for new connections.
     ConntrackFull,
     /// The configuration file cannot be used: it could not be, if the daemon were started now.
@@ -96,6 +99,7 @@ impl Cause {
             Self::Bridge => "BridgeBypassesIPVS",
             Self::NodePorts => "NodePortsNotReserved",
             Self::Timeouts => "TimeoutsDiffer",
+            Self::Parameter => "KernelParameterDiffers",
             Self::ConntrackFull => "ConntrackTableFull",
             Self::ConfigurationFile => "ConfigurationFileUnusable",
             Self::AnotherProxy => "AnotherProxy",

@@ -191,8 +191,8 @@ mod tests {
     };
     use reconciler::{Report, Tally, Trigger};
     use service::{Options, State};
+    use testkit::log::logged;
     use tokio::time::sleep;
-    use tracing::subscriber::set_default;
 
     use super::*;
 
@@ -232,33 +232,6 @@ mod tests {
         fn remove(&mut self) -> Result<Outcome, Error> {
             self.removals.fetch_add(1, Ordering::SeqCst);
             Ok(self.outcome())
-        }
-    }
-
-    /// What is logged on this thread.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Log {
-        /// What `work` logs.
-        fn of(work: impl FnOnce()) -> String {
-            let log = Self::default();
-            let writer = log.clone();
-            let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
-            let guard = set_default(subscriber.finish());
-            work();
-            drop(guard);
-            String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
         }
     }
 
@@ -329,12 +302,13 @@ mod tests {
 
     #[test]
     fn what_was_removed_is_told() {
-        let told = Log::of(|| remove_and_tell(&mut Fake::new(&["KUBE-SERVICES"])));
+        let told = logged(|| remove_and_tell(&mut Fake::new(&["KUBE-SERVICES"]))).unwrap();
+        let [line] = told.as_slice() else { panic!("{told:?}") };
         assert!(
-            told.contains("INFO") && told.contains("iptables table nat: 1 jump, 1 chain: KUBE-SERVICES"),
-            "{told}"
+            line.starts_with("INFO ") && line.contains("iptables table nat: 1 jump, 1 chain: KUBE-SERVICES"),
+            "{line}"
         );
-        assert_eq!(Log::of(|| remove_and_tell(&mut Fake::new(&[]))), "");
+        assert_eq!(logged(|| remove_and_tell(&mut Fake::new(&[]))).unwrap(), [""; 0]);
     }
 
     #[test]

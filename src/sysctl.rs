@@ -63,24 +63,67 @@ pub enum Error {
     },
 }
 
-/// The parameters that are always set, with their values.
-const NEEDED: [(&str, &str); 4] = [
-    // Without conntrack a connection that IPVS has rewritten cannot be masqueraded.
-    ("net.ipv4.vs.conntrack", "1"),
-    // A connection whose real server is gone ends, instead of leading nowhere until it times out.
-    ("net.ipv4.vs.expire_nodest_conn", "1"),
-    // A client with session affinity leaves a real server that drains.
-    ("net.ipv4.vs.expire_quiescent_template", "1"),
-    ("net.ipv4.ip_forward", "1"),
+/// A parameter, the value it is to have, and what is wrong on a node where it has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    key: &'static str,
+    value: &'static str,
+    otherwise: &'static str,
+}
+
+/// A parameter that has another value than it is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Differing {
+    /// Its name, with dots.
+    pub key: &'static str,
+    /// What it is.
+    pub found: String,
+    /// What it is to be.
+    pub wanted: &'static str,
+    /// What is wrong on such a node: a sentence without a full stop.
+    pub otherwise: &'static str,
+}
+
+/// The parameters that are always set.
+const NEEDED: [Wanted; 4] = [
+    Wanted {
+        key: "net.ipv4.vs.conntrack",
+        value: "1",
+        otherwise: "a connection that IPVS has rewritten cannot be masqueraded",
+    },
+    Wanted {
+        key: "net.ipv4.vs.expire_nodest_conn",
+        value: "1",
+        otherwise: "a connection whose real server is gone leads nowhere until it times out",
+    },
+    Wanted {
+        key: "net.ipv4.vs.expire_quiescent_template",
+        value: "1",
+        otherwise: "a client with session affinity stays at a real server that drains",
+    },
+    Wanted { key: "net.ipv4.ip_forward", value: "1", otherwise: "the node forwards nothing to its pods" },
 ];
 
 /// A node that answers ARP only where the address is: MetalLB's layer 2 mode asks for it.
-const STRICT_ARP: [(&str, &str); 2] =
-    [("net.ipv4.conf.all.arp_ignore", "1"), ("net.ipv4.conf.all.arp_announce", "2")];
+const STRICT_ARP: [Wanted; 2] = [
+    Wanted {
+        key: "net.ipv4.conf.all.arp_ignore",
+        value: "1",
+        otherwise: "the node answers ARP for every VIP, whatever ipvs.strictARP asks for",
+    },
+    Wanted {
+        key: "net.ipv4.conf.all.arp_announce",
+        value: "2",
+        otherwise: "the node may announce a VIP as its own, whatever ipvs.strictARP asks for",
+    },
+];
 
-/// A client that reuses a port is dropped for a second by value 1, and sticks to a real server that
-/// drains by value 0. Kernel 5.9 mended both; before 4.1 the choice does not exist.
-const CONN_REUSE_MODE: (&str, &str) = ("net.ipv4.vs.conn_reuse_mode", "0");
+/// Kernel 5.9 mended both; before 4.1 the choice does not exist.
+const CONN_REUSE_MODE: Wanted = Wanted {
+    key: "net.ipv4.vs.conn_reuse_mode",
+    value: "0",
+    otherwise: "a client that reuses a port is dropped for a second",
+};
 
 impl Default for Sysctl {
     fn default() -> Self {
@@ -99,17 +142,29 @@ impl Sysctl {
     /// What has its value already is not written, so a read-only /proc/sys that somebody else has set
     /// right is enough.
     pub fn prepare(&self, strict_arp: bool) -> Result<(), Error> {
-        for (key, value) in NEEDED {
+        let kernel = self.kernel();
+        if let Err(release) = &kernel {
+            warn!(release, "cannot tell the kernel's version: conn_reuse_mode stays as it is");
+        }
+        for Wanted { key, value, .. } in needed(kernel.ok()) {
             self.set(key, value)?;
         }
-        if self.kernel().is_some_and(|kernel| ((4, 1)..(5, 9)).contains(&kernel)) {
-            let (key, value) = CONN_REUSE_MODE;
-            self.set(key, value)?;
-        }
-        for (key, value) in STRICT_ARP.into_iter().filter(|_| strict_arp) {
+        for Wanted { key, value, .. } in STRICT_ARP.into_iter().filter(|_| strict_arp) {
             self.set_if_allowed(key, value)?;
         }
         Ok(())
+    }
+
+    /// Those of the same parameters that have another value now: something has changed them since, or they could
+    /// not be set. One that cannot be read is not among them.
+    pub fn differing(&self, strict_arp: bool) -> Vec<Differing> {
+        let wanted = needed(self.kernel().ok()).chain(STRICT_ARP.into_iter().filter(|_| strict_arp));
+        wanted.filter_map(|wanted| self.difference(wanted)).collect()
+    }
+
+    fn difference(&self, Wanted { key, value, otherwise }: Wanted) -> Option<Differing> {
+        let found = self.read(key).ok().filter(|found| found != value)?;
+        Some(Differing { key, found, wanted: value, otherwise })
     }
 
     fn set(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
@@ -149,18 +204,17 @@ impl Sysctl {
         self.parameters.join(key.replace('.', "/"))
     }
 
-    /// The kernel's version, major and minor.
-    fn kernel(&self) -> Option<(u32, u32)> {
+    /// The kernel's version, major and minor, or the release that does not tell it.
+    fn kernel(&self) -> Result<(u32, u32), String> {
         let release = fs::read_to_string(self.file("kernel.osrelease")).unwrap_or_default();
-        let version = parse_release(&release);
-        if version.is_none() {
-            warn!(
-                release = release.trim(),
-                "cannot tell the kernel's version: conn_reuse_mode stays as it is"
-            );
-        }
-        version
+        parse_release(&release).ok_or_else(|| release.trim().to_owned())
     }
+}
+
+/// The parameters that IPVS mode needs on this kernel.
+fn needed(kernel: Option<(u32, u32)>) -> impl Iterator<Item = Wanted> {
+    let reuses = kernel.is_some_and(|kernel| ((4, 1)..(5, 9)).contains(&kernel));
+    NEEDED.into_iter().chain(reuses.then_some(CONN_REUSE_MODE))
 }
 
 fn unwritten(key: &'static str, found: String, wanted: String, source: io::Error) -> Error {
@@ -231,6 +285,29 @@ mod tests {
         Sysctl::at(root.path()).prepare(true).unwrap();
         assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_ignore"), "1");
         assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_announce"), "2");
+    }
+
+    #[test]
+    fn what_has_been_changed_since_or_could_not_be_set_is_known_with_what_it_means() {
+        let root = tree();
+        let sysctl = Sysctl::at(root.path());
+        let keys = |strict_arp| -> Vec<_> {
+            sysctl.differing(strict_arp).into_iter().map(|differing| differing.key).collect()
+        };
+        sysctl.prepare(false).unwrap();
+        assert_eq!(keys(false), [""; 0]);
+        assert_eq!(keys(true), ["net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce"]);
+        fs::write(file(root.path(), "net/ipv4/ip_forward"), "0\n").unwrap();
+        fs::remove_file(file(root.path(), "net/ipv4/vs/conntrack")).unwrap();
+        let differing = Differing {
+            key: "net.ipv4.ip_forward",
+            found: "0".to_owned(),
+            wanted: "1",
+            otherwise: "the node forwards nothing to its pods",
+        };
+        assert_eq!(sysctl.differing(false), [differing], "and what cannot be read is left out");
+        fs::write(file(root.path(), "kernel/osrelease"), "5.4.0\n").unwrap();
+        assert_eq!(keys(false), ["net.ipv4.ip_forward", "net.ipv4.vs.conn_reuse_mode"]);
     }
 
     #[test]

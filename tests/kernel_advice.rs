@@ -103,6 +103,25 @@ fn our_rules(node: &Host) -> Vec<String> {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_parameter_that_somebody_has_changed_since_the_start_is_told_and_the_remedy_brings_traffic_back() {
+    let cluster = Cluster::start(1, &[OFTEN, "--ipvs-strict-arp"]);
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+    cluster.apply(&web());
+    client.ask(at(V4, 80)).unwrap();
+    not_told(&cluster, &["warning:"]);
+
+    node.run("sysctl", &["-w", "net.ipv4.ip_forward=0", "net.ipv4.conf.all.arp_ignore=0"]).unwrap();
+    client.ask(at(V4, 80)).unwrap_err();
+    let forward = told(&cluster, &["warning:", "net.ipv4.ip_forward is 0 and not 1"]);
+    let arp = told(&cluster, &["warning:", "net.ipv4.conf.all.arp_ignore is 0 and not 1"]);
+    follow(&cluster, &forward);
+    follow(&cluster, &arp);
+    client.ask(at(V4, 80)).unwrap();
+    not_told(&cluster, &["warning:"]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_host_that_drops_what_it_does_not_know_is_told_once_until_somebody_writes_the_rules() {
     // Not the period: the kernel tells that the firewall has changed.
     let cluster = Cluster::start(1, &[NO_PERIOD]);

@@ -20,7 +20,7 @@ use watcher::one_line;
 use super::{
     Advice, AnotherProxy, Held, Severity, bridges, conntrack, host_firewall,
     node::Node,
-    node_ports,
+    node_ports, parameters,
     timeouts::{self, OF_CONNTRACK},
     told::{News, Told},
 };
@@ -30,7 +30,7 @@ use crate::{config::ConntrackSettings, host_firewall::tend, sysctl::Sysctl};
 pub struct Lookout {
     handle: Handle,
     policy: Policy,
-    conntrack: ConntrackSettings,
+    asked: Asked,
     node: Node,
     another_proxy: AnotherProxy,
     /// The host's chains in which we have put our rule.
@@ -40,12 +40,21 @@ pub struct Lookout {
     publish: Box<dyn Fn(&Advice) + Send>,
 }
 
+/// What the configuration asks of the kernel's parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The size of conntrack's table, and what else of it is set.
+    pub conntrack: ConntrackSettings,
+    /// Whether the node is to answer ARP only where an address is.
+    pub strict_arp: bool,
+}
+
 impl Lookout {
     /// `held` is kept up to date, and `publish` called with each warning when it is told.
     pub fn new(
         handle: Handle,
         policy: Policy,
-        conntrack: ConntrackSettings,
+        asked: Asked,
         another_proxy: AnotherProxy,
         held: Held,
         publish: impl Fn(&Advice) + Send + 'static,
@@ -53,7 +62,7 @@ impl Lookout {
         Self {
             handle,
             policy,
-            conntrack,
+            asked,
             node: Node::at(Path::new("/")),
             another_proxy,
             opened: HashSet::new(),
@@ -72,6 +81,7 @@ impl Lookout {
             advice.extend(self.bridges(&local_endpoints));
         }
         advice.extend(self.node_ports(&node_ports));
+        advice.extend(parameters::check(Sysctl::default().differing(self.asked.strict_arp)));
         advice.extend(self.timeouts());
         advice.extend(self.conntrack());
         advice.extend(self.another_proxy.check());
@@ -124,7 +134,7 @@ impl Lookout {
 
     fn conntrack(&self) -> Option<Advice> {
         let (count, most) = (self.node.number(conntrack::COUNT)?, self.node.number(conntrack::MOST)?);
-        conntrack::check(count, most, Sysctl::default().table_size(&self.conntrack))
+        conntrack::check(count, most, Sysctl::default().table_size(&self.asked.conntrack))
     }
 
     fn tell(&mut self, advice: &[Advice]) {

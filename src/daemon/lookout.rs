@@ -4,7 +4,7 @@ use netfilter::Policy;
 use reconciler::Handle;
 
 use crate::{
-    advice::{AnotherProxy, Doorbell, Held, Lookout, Rounds},
+    advice::{AnotherProxy, Asked, Doorbell, Held, Lookout, Rounds},
     config::Settings,
     events::Outbox,
 };
@@ -19,8 +19,8 @@ pub(super) fn start(
     outbox: Option<Outbox>,
 ) -> (Held, Doorbell) {
     let held = Held::default();
-    let conntrack = settings.conntrack;
-    let mut lookout = Lookout::new(handle, policy, conntrack, another_proxy, held.clone(), move |advice| {
+    let asked = Asked { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
+    let mut lookout = Lookout::new(handle, policy, asked, another_proxy, held.clone(), move |advice| {
         if let Some(outbox) = &outbox {
             outbox.advise(advice);
         }

@@ -167,6 +167,7 @@ mod tests {
         let writer = lines.clone();
         let layer = fmt::layer().with_ansi(false).with_writer(move || writer.clone());
         let subscriber = tracing_subscriber::registry().with(filter).with(layer);
+        testkit::log::listen_on_every_thread();
         tracing::subscriber::with_default(subscriber, || run(&dial, &lines));
     }
 

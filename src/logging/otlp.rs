@@ -132,6 +132,7 @@ mod tests {
         let asked = thread::spawn(move || collector(&listener));
         let exporter = SpanExporter::builder().with_http().with_endpoint(endpoint).build().unwrap();
         let (layer, exporter) = Exporter::with(exporter, resource("node-1", None));
+        testkit::log::listen_on_every_thread();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             let sync = span!(target: "reconciler::writer", Level::DEBUG, "sync", done = 7).entered();
             span!(target: "reconciler::apply", Level::DEBUG, "write").in_scope(|| {

@@ -7,7 +7,7 @@
 //!   kernel.
 //! - [`lab`]: a node, pods and a client in network namespaces; [`daemon`]: the real binary on that node;
 //!   [`kube_proxy`]: the program that it replaces.
-//! - [`patience`]: how long they wait.
+//! - [`log`]: what is logged. [`patience`]: how long they wait.
 
 pub mod control_plane;
 pub mod daemon;
@@ -15,6 +15,7 @@ pub mod fake_kernel;
 pub mod floor;
 pub mod kube_proxy;
 pub mod lab;
+pub mod log;
 pub mod metrics;
 pub mod objects;
 pub mod patience;

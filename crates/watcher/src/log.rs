@@ -3,6 +3,7 @@
 use std::fs;
 
 use tempfile::NamedTempFile;
+use testkit::log::listen_on_every_thread;
 use tracing::subscriber::{DefaultGuard, set_default};
 
 /// What is logged in this thread, as long as this lives.
@@ -13,6 +14,7 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn start() -> Self {
+        listen_on_every_thread();
         let file = NamedTempFile::new().unwrap();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
