@@ -2,14 +2,10 @@
 //!
 //! They follow from the operations that were carried out, so that a change which concerns no UDP asks
 //! conntrack for nothing. Whether such flows exist is not known here: to delete them costs a reading of
-//! conntrack's table. To delete the entry of a flow that is still right costs that flow nothing but a new
-//! source port where it is masqueraded: its next packet makes a new entry, to the same real server.
+//! conntrack's table. A flow that is still right is left alone: its next packet would make a new entry, to the same
+//! real server, but where it is masqueraded an answer that is under way would not find its way back.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, mem, net::IpAddr};
 
 use dummy_interface::Change::Bind;
 use ipvs::{Command, Family, Protocol, ServiceAddress};
@@ -81,11 +77,11 @@ impl Rerouted {
             let image = now.virtual_servers.get(&to);
             (to, image.into_iter().flat_map(|image| image.real_servers.addresses()).copied().collect())
         };
-        let mut flows: BTreeMap<_, BTreeSet<_>> = addresses.into_iter().map(served).collect();
+        let mut flows: StaleFlows = addresses.into_iter().map(served).collect();
         if !installed.is_empty() {
-            let all = udp().filter(|to| installed.contains(&Family::of(to.ip)));
-            flows.extend(all.map(|to| (*to, BTreeSet::new())));
+            let all = udp().filter(|to| installed.contains(&Family::of(to.ip))).copied();
+            flows.merge(StaleFlows::unless_masqueraded(all.map(served)));
         }
-        flows.into_iter().collect()
+        flows
     }
 }

@@ -9,6 +9,8 @@ pub mod api;
 mod diff;
 pub mod directory;
 mod kernel;
+#[cfg(test)]
+mod log;
 mod observed;
 mod one_line;
 mod operation_kind;
