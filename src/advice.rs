@@ -18,7 +18,7 @@ mod rounds;
 mod timeouts;
 mod told;
 
-use std::{fmt, future::Future};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -119,21 +119,15 @@ impl fmt::Display for Advice {
 
 /// What holds now, for whoever asks how things stand; nothing is known before the first look. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Held(watch::Sender<Option<Vec<Advice>>>);
+pub struct Held(watch::Sender<Vec<Advice>>);
 
 impl Held {
     /// All advice, as of the last look at the node.
     pub fn advice(&self) -> Vec<Advice> {
-        self.0.borrow().clone().unwrap_or_default()
-    }
-
-    /// Waits until the node has been looked at once.
-    pub fn looked(&self) -> impl Future<Output = ()> + use<> {
-        let mut held = self.0.subscribe();
-        async move { _ = held.wait_for(Option::is_some).await }
+        self.0.borrow().clone()
     }
 
     fn set(&self, advice: Vec<Advice>) {
-        self.0.send_replace(Some(advice));
+        self.0.send_replace(advice);
     }
 }

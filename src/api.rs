@@ -9,8 +9,6 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-use tracing::info;
-
 use crate::yaml;
 
 /// An API server, and the way to it.
@@ -40,7 +38,6 @@ pub async fn server(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::
     // Without a name and password that somebody may have put into the URL.
     let host = config.cluster_url.host().unwrap_or_default();
     let port = config.cluster_url.port_u16();
-    info!(host, port, "the API server");
     let address = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
     let client = Client::try_from(config).context("the API server cannot be talked to")?;
     Ok(Server { address, client })

@@ -3,7 +3,6 @@
 use dummy_interface::{DEVICE, remove_device, remove_routes};
 use ipvs::{Command, Family, Id, Ipvs, KernelIpvs};
 use netfilter::{
-    HostFirewall, LocalTraffic, Policy,
     host_firewall::{self, HostChains},
     leftovers::{self, Leftovers, Scope},
 };
@@ -116,16 +115,10 @@ impl Cleaned {
         }
     }
 
-    /// Our rules in the host's own chains. They are known by their comment, whatever the policy was that they are of.
+    /// Our rules in the host's own chains, which are known by their comment.
     fn accept_rules(&mut self) {
-        let policy = Policy {
-            masquerade_all: false,
-            mark: 0x4000,
-            local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
-            host_firewall: HostFirewall::Warn,
-        };
         let mut withdraw = || -> Result<(), host_firewall::Error> {
-            let mut chains = HostChains::open(&policy)?;
+            let mut chains = HostChains::open()?;
             for chain in chains.chains_with_our_rule()? {
                 let rule = format!("our rule in the host's chain {chain}");
                 let gone = chains.withdraw(&chain).map(|was_there| was_there.then(|| rule.clone()));

@@ -25,14 +25,14 @@ mod without_daemon;
 mod writer;
 
 use std::{
-    collections::BTreeSet,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
 use anyhow::{Context, bail};
 use ipvs::{Family, KernelIpvs};
+use reconciler::Handle;
 use tokio::{runtime::Builder, select};
 use tracing::info;
 use watcher::{api::Watches, one_line};
@@ -89,9 +89,11 @@ async fn take_turn(
     let ipvs = preflight::open_ipvs()?;
     let outbox = source.outbox(&settings.node_name);
     let unusable = Unusable::default();
+    let writer = OnceLock::new();
+    let suits = async |other: &Settings| node::suits(other, writer.get()).await;
     let mut end = pin!(async {
         select! {
-            error = config_file::changed(settings, reread, suits_node, unusable.clone(), outbox.clone()) => Err(error),
+            error = config_file::changed(settings, reread, suits, unusable.clone(), outbox.clone()) => Err(error),
             error = credentials.changed(settings) => Err(error),
             () = stop.asked() => Ok(()),
         }
@@ -109,24 +111,12 @@ async fn take_turn(
     let node = KnownNode::new(&settings.node_name, source.unknown_node());
     let troubles = Troubles { watches, node, not_shown: NotShown::default() };
     let (source, outbox, unusable) = (&source, outbox.as_ref(), &unusable);
-    let daemon = Daemon { settings, source, outbox, unusable, troubles, about, control, dial };
+    let writer = &writer;
+    let daemon = Daemon { settings, source, outbox, unusable, troubles, about, control, dial, writer };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
     end
-}
-
-/// Refuses settings with which a daemon could not start on this node.
-fn suits_node(settings: &Settings) -> anyhow::Result<()> {
-    served_families(settings, &mut preflight::open_ipvs()?).map(drop)
-}
-
-/// The families that are served with these settings, which the node must have the means for.
-fn served_families(settings: &Settings, ipvs: &mut KernelIpvs) -> anyhow::Result<BTreeSet<Family>> {
-    preflight::scheduler(ipvs, settings.scheduler)?;
-    let families = node::families();
-    node::serves(&families, settings.effective.bind_address())?;
-    Ok(families)
 }
 
 /// The one proxy of this node.
@@ -139,6 +129,8 @@ struct Daemon<'a> {
     about: About,
     control: control::Server,
     dial: Dial,
+    /// The way to the writer thread, once it has started.
+    writer: &'a OnceLock<Handle>,
 }
 
 impl Daemon<'_> {
@@ -149,7 +141,9 @@ impl Daemon<'_> {
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
         let settings = self.settings;
-        let families = served_families(settings, &mut ipvs)?;
+        preflight::scheduler(&mut ipvs, settings.scheduler)?;
+        let families = node::families();
+        node::serves(&families, settings.effective.bind_address())?;
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
         let api_server = self.source.api_server(&self.troubles.watches);
         let (listeners, metrics) = Listeners::new(settings, &families, &health, self.outbox, api_server)?;
@@ -199,20 +193,20 @@ impl Daemon<'_> {
         health: &Health,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, unusable, troubles, about, control, dial } = self;
+        let Self { settings, source, outbox, unusable, troubles, about, control, dial, .. } = self;
         let Opened { kernel, nf_tables_port, binding, families, policy, found } = opened;
         let Listeners { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write } =
             listeners;
         let kernel = kernel_calls.counted(kernel);
         let counters = || Ok(kernel_calls.counted_ipvs(KernelIpvs::open()?));
         let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
+        _ = self.writer.set(handle.clone());
         traffic.start(settings.service_metrics, counters, handle.clone())?;
         let another_proxy = AnotherProxy::default();
-        let (advice, doorbell) =
+        let (advice, doorbell, tended) =
             lookout::start(settings, policy.clone(), handle.clone(), another_proxy.clone(), outbox.cloned());
         let node = ThisNode::new(policy);
-        let leftovers =
-            leftovers::remove(first_sync, advice.looked(), node, settings.sync_period, another_proxy);
+        let leftovers = leftovers::remove(first_sync, tended, node, settings.sync_period, another_proxy);
         let operator = Operator {
             about: about.clone().with(found),
             handle: handle.clone(),

@@ -13,6 +13,7 @@ mod topics;
 
 use std::{
     collections::BTreeSet,
+    convert::Infallible,
     future,
     sync::{
         Arc,
@@ -31,7 +32,7 @@ use service::ObjectName;
 use tokio::{
     select,
     sync::{mpsc, oneshot},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::{debug, info};
 
@@ -53,6 +54,8 @@ const SPREAD: u64 = 30_000;
 /// How long nothing more is said of a Service, or of the node, for the same reason. What comes meanwhile is
 /// said then.
 const QUIET: Duration = Duration::from_secs(600);
+/// How often is said again of the node what lasts: an Event does not stay for ever.
+pub(crate) const REMINDER: Duration = Duration::from_secs(30 * 60);
 /// How long the API server may take for one Event.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the API server is left alone when one could not be sent.
@@ -122,6 +125,14 @@ impl Outbox {
     /// Leaves a sentence about this node, or about the proxy itself, which is said of its node.
     pub fn post_about_node(&self, cause: Cause, text: String) {
         self.send((Regarding::Node, cause), text);
+    }
+
+    /// Leaves a sentence about this node, now and then again for as long as this is polled.
+    pub async fn remind(&self, cause: Cause, text: &str) -> Infallible {
+        loop {
+            self.post_about_node(cause, text.to_owned());
+            sleep(REMINDER).await;
+        }
     }
 
     /// Leaves a sentence about a Service.

@@ -4,37 +4,84 @@
 //! lost it. With `warn` a rule that an earlier `accept` left is taken out. When the daemon ends the rules stay, so that
 //! traffic goes on.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, future::Future};
 
 use netfilter::{
-    HostFirewall,
+    HostFirewall, Policy,
     host_firewall::{Accepts, ClosedChain, Error, HostChain, HostChains},
 };
+use tokio::sync::watch;
 use tracing::{debug, info};
 
 /// The host's chains: those of the kernel, or a test's.
-pub(crate) trait Chains {
+trait Chains {
     fn closed(&mut self) -> Result<Vec<ClosedChain>, Error>;
     fn with_our_rule(&mut self) -> Result<Vec<HostChain>, Error>;
     fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error>;
     fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error>;
 }
 
-impl Chains for HostChains {
+/// Those of the kernel.
+struct OfKernel {
+    chains: HostChains,
+    /// Which our rule accepts.
+    mark: u32,
+}
+
+impl OfKernel {
+    /// The chains, to be opened by our own policy.
+    fn open(policy: &Policy) -> Result<Self, Error> {
+        Ok(Self { chains: HostChains::open()?, mark: policy.accept_mark() })
+    }
+}
+
+impl Chains for OfKernel {
     fn closed(&mut self) -> Result<Vec<ClosedChain>, Error> {
-        self.closed_chains()
+        self.chains.closed_chains(self.mark)
     }
 
     fn with_our_rule(&mut self) -> Result<Vec<HostChain>, Error> {
-        self.chains_with_our_rule()
+        self.chains.chains_with_our_rule()
     }
 
     fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error> {
-        Self::accept_in(self, chain)
+        self.chains.accept_in(chain, self.mark)
     }
 
     fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
-        Self::withdraw(self, chain)
+        self.chains.withdraw(chain)
+    }
+}
+
+/// Tends the host's chains for as long as the daemon runs.
+#[derive(Debug)]
+pub(crate) struct Tending {
+    policy: Policy,
+    /// The host's chains in which we have put our rule.
+    opened: HashSet<HostChain>,
+    /// Whether that was done once.
+    done: watch::Sender<bool>,
+}
+
+impl Tending {
+    /// As this policy of ours asks for it.
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self { policy, opened: HashSet::new(), done: watch::Sender::new(false) }
+    }
+
+    /// Does what is to be done now, and returns what is left to be told. Blocks.
+    pub(crate) fn tend(&mut self) -> Result<Vec<Finding>, Error> {
+        let wanted = self.policy.host_firewall;
+        let left =
+            OfKernel::open(&self.policy).and_then(|mut chains| tend(&mut chains, wanted, &mut self.opened));
+        self.done.send_replace(true);
+        left
+    }
+
+    /// Waits until the chains were tended once.
+    pub(crate) fn done(&self) -> impl Future<Output = ()> + use<> {
+        let mut done = self.done.subscribe();
+        async move { _ = done.wait_for(|done| *done).await }
     }
 }
 
@@ -51,7 +98,7 @@ pub(crate) enum Finding {
 
 /// Puts our rule into the chains that drop, or takes it out of all, and returns what is left to be told.
 /// `opened` is where we have put our rule so far.
-pub(crate) fn tend(
+fn tend(
     chains: &mut impl Chains,
     wanted: HostFirewall,
     opened: &mut HashSet<HostChain>,

@@ -73,10 +73,10 @@ pub trait Place: Send + 'static {
 /// Removes what kube-proxy has left, once, when [`FirstSync`] says that our own rules are in place. From then on it
 /// only looks now and then, and notes what it sees.
 ///
-/// `looked` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
+/// `tended` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
 pub async fn remove(
     synced: oneshot::Receiver<()>,
-    looked: impl Future<Output = ()>,
+    tended: impl Future<Output = ()>,
     mut place: impl Place,
     sync_period: Duration,
     another_proxy: AnotherProxy,
@@ -84,7 +84,7 @@ pub async fn remove(
     if synced.await.is_err() {
         return future::pending().await;
     }
-    looked.await;
+    tended.await;
     let removed = spawn_blocking(move || {
         remove_and_tell(&mut place);
         place
@@ -146,7 +146,8 @@ impl ThisNode {
     }
 
     fn open(&self) -> Result<Leftovers, Error> {
-        let closed = HostChains::open(&self.policy).and_then(|mut chains| chains.closed_chains());
+        let closed =
+            HostChains::open().and_then(|mut chains| chains.closed_chains(self.policy.accept_mark()));
         let forwarding_needed_in = Some(forwarding_needed_in(&closed.map_err(Error::HostFirewall)?));
         // Those of the nftables mode too, as kube-proxy itself does when it starts in ipvs mode.
         Leftovers::open(Scope { nftables_tables: true, forwarding_needed_in })

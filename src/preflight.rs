@@ -2,7 +2,7 @@
 
 use std::{fs, io};
 
-use ipvs::{Family, Ipvs, KernelIpvs, Refusal, Scheduler, Timeouts};
+use ipvs::{Family, Found, Ipvs, KernelIpvs, PROBED, Refusal, Scheduler, Timeouts, find_scheduler};
 use netfilter::Feature;
 use tracing::{info, warn};
 
@@ -37,6 +37,9 @@ pub enum Error {
         /// The kernel's answer.
         refusal: Refusal,
     },
+    /// The scheduler is one that must be there before it is used.
+    #[error("{0} is not loaded, and to load it on demand can hang IPVS: load the module ip_vs_{0} at boot")]
+    SchedulerNotLoaded(Scheduler),
 }
 
 /// Refuses to go on without the right to change the network.
@@ -67,14 +70,25 @@ pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds out whether the kernel has a scheduler, which it loads when it is first used: by a virtual
-/// server that lives for a moment, unless one with this scheduler is there already.
+/// Refuses a kernel that does not take a scheduler. To be called before there is a writer thread, which is asked
+/// afterwards ([`reconciler::Handle::find_scheduler`]).
 pub fn scheduler(kernel: &mut impl Ipvs, scheduler: Scheduler) -> Result<(), Error> {
-    if kernel.virtual_servers()?.iter().any(|server| server.config.scheduler == scheduler) {
-        return Ok(());
+    let servers = kernel.virtual_servers()?;
+    let in_use = servers.iter().map(|server| server.config.scheduler);
+    takes(scheduler, find_scheduler(kernel, scheduler, in_use)?)
+}
+
+/// Refuses a kernel that, by what was found out, does not take a scheduler.
+pub fn takes(scheduler: Scheduler, found: Found) -> Result<(), Error> {
+    match found {
+        Found::There => Ok(()),
+        Found::Refused(refusal) => Err(Error::Scheduler { scheduler, refusal }),
+        Found::NotLoaded => Err(Error::SchedulerNotLoaded(scheduler)),
+        Found::Untried => {
+            warn!("{scheduler} is not tried before it is used: {PROBED}, where that is done, is taken");
+            Ok(())
+        }
     }
-    let refusal = ipvs::try_scheduler(kernel, scheduler)?;
-    refusal.map_or(Ok(()), |refusal| Err(Error::Scheduler { scheduler, refusal }))
 }
 
 /// Brings the timeouts of IPVS to what is wanted; 0 leaves one as it is, and what is right is not written.
@@ -140,6 +154,30 @@ mod tests {
         let error = scheduler(&mut kernel, Scheduler::MH).unwrap_err();
         assert!(error.to_string().starts_with("the kernel does not take the scheduler mh: "), "{error}");
         assert!(kernel.state().virtual_servers.is_empty());
+    }
+
+    #[test]
+    fn a_scheduler_that_is_dangerous_to_load_is_refused_unless_it_is_loaded() {
+        let mut kernel = FakeKernel::new();
+        kernel.state().dangerous_schedulers.insert(Scheduler::LBLC);
+        let error = scheduler(&mut kernel, Scheduler::LBLC).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "lblc is not loaded, and to load it on demand can hang IPVS: load the module ip_vs_lblc at boot"
+        );
+        assert_eq!(kernel.writes(), "", "it was not asked for");
+        kernel.state().dangerous_schedulers.clear();
+        scheduler(&mut kernel, Scheduler::LBLC).unwrap();
+    }
+
+    #[test]
+    fn a_virtual_server_where_schedulers_are_tried_stays_as_it_is() {
+        let mut kernel = FakeKernel::new();
+        kernel.apply(&[Command::AddVirtualServer(VirtualServer::new(PROBED, Scheduler::RR))]).unwrap();
+        kernel.heal();
+        scheduler(&mut kernel, Scheduler::LC).unwrap();
+        assert_eq!(kernel.writes(), "");
+        assert_eq!(kernel.state().virtual_servers.len(), 1);
     }
 
     #[test]

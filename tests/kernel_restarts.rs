@@ -330,6 +330,37 @@ fn another_configuration_takes_effect_and_loses_nothing() {
     traffic::is_whole(load);
 }
 
+/// One that waits for its turn tries nothing: it shows when it has the turn.
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_scheduler_that_the_kernel_lacks_is_a_warning_until_the_file_names_another() {
+    let cluster = Cluster::without_daemon(0);
+    let node = &cluster.lab.node;
+    let config = tempfile::NamedTempFile::new().unwrap();
+    fs::write(config.path(), configuration("rr", false)).unwrap();
+    let flag = format!("--config={}", config.path().display());
+    let daemon = start(&cluster, &[&flag]);
+    let manifests = cluster.manifests.path().display().to_string();
+    let second = daemon.another_with(node, &[&flag, "--manifests", &manifests]).unwrap();
+    eventually("the second one waits", || {
+        ensure!(second.log().contains("another kube-ipvs runs on this node"), "{}", second.log());
+        Ok(())
+    })
+    .unwrap();
+
+    fs::write(config.path(), configuration("nonesuch", false)).unwrap();
+    eventually("the node does not suit", || {
+        let status = daemon.ask(node, "status")?;
+        ensure!(status.contains("ip_vs_nonesuch") && status.contains("going on with"), "{status}");
+        Ok(())
+    })
+    .unwrap();
+    let (_, said) = second.ended().unwrap();
+    assert!(said.contains("the configuration has changed; ending"), "{said}");
+
+    let _daemon = configured_anew(&cluster, daemon, config.path(), &configuration("lc", false));
+}
+
 /// While the kernel changes a scheduler there is none (`ip_vs_edit_service` takes the old one away and waits for a
 /// grace period): a connection that begins just then is refused, whoever asks for the change.
 #[test]

@@ -394,3 +394,66 @@ fn a_flow_that_has_begun_while_our_table_was_gone_is_masqueraded_when_it_is_back
     .unwrap();
     sender.is_answered_by("pod-1");
 }
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn an_answer_that_is_under_way_while_our_table_is_repaired_finds_its_way_back_to_who_is_masqueraded() {
+    const SLOW: u16 = 5353;
+    let cluster = Cluster::start(3, &[NO_PERIOD]);
+    let (node, pod) = (&cluster.lab.node, &cluster.lab.pods[0]);
+    let answering = pod.inside(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, SLOW))?;
+        socket.set_read_timeout(Some(Duration::from_secs(10))).map(|()| socket)
+    });
+    let answering = answering.unwrap().unwrap();
+    let port = json!({ "protocol": "UDP", "port": PORT, "nodePort": PORT });
+    let slow = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": "slow" },
+        "spec": { "type": "NodePort", "clusterIP": V4, "ports": [port] },
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": { "name": "slow-1", "labels": { "kubernetes.io/service-name": "slow" } },
+        "addressType": "IPv4",
+        "ports": [{ "protocol": "UDP", "port": SLOW }],
+        "endpoints": [{ "addresses": [pod.ipv4] }],
+    });
+    // Once this is forgotten, what is to be forgotten for the new Service is.
+    let early = Sender::new(&cluster.lab.client, at("192.168.50.1", PORT));
+    assert_eq!(early.ask(), Asked::Refused);
+    assert!(entry_of(&entries(&cluster), &early).is_some());
+    cluster.write_manifest("slow", &json!({ "apiVersion": "v1", "kind": "List", "items": [slow, slice] }));
+    let is_forgotten = |sender: &Sender| {
+        eventually("conntrack forgets", || {
+            let entry = entry_of(&entries(&cluster), sender);
+            ensure!(entry.is_none(), "{entry:?}");
+            Ok(())
+        })
+        .unwrap();
+    };
+    is_forgotten(&early);
+
+    // One from outside, which is masqueraded, and a pod, which is not.
+    let outside = Sender::new(&cluster.lab.client, at("192.168.50.1", PORT));
+    let inside = Sender::new(&cluster.lab.pods[1], at(V4, PORT));
+    let mut question = [0; 128];
+    let asked = [&outside, &inside].map(|sender| {
+        sender.socket.send(b"who?\n").unwrap();
+        answering.recv_from(&mut question).unwrap().1
+    });
+    let replies_to = |sender| entry_of(&entries(&cluster), sender).map(|entry| entry.replies_to);
+    assert_ne!(replies_to(&outside), Some(cluster.lab.client.ipv4.into()), "not masqueraded");
+    assert_eq!(replies_to(&inside), Some(cluster.lab.pods[1].ipv4.into()));
+
+    // The flow of the pod is forgotten with the repair: so it is known when that is over.
+    node.run("nft", &["add chain ip kube-ipvs stranger"]).unwrap();
+    is_forgotten(&inside);
+    for (sender, from) in [&outside, &inside].into_iter().zip(asked) {
+        answering.send_to(b"slow\n", from).unwrap();
+        let answered = sender.socket.recv(&mut question);
+        assert_eq!(answered.ok(), Some(5), "{}", sender.name);
+    }
+}

@@ -1,7 +1,7 @@
 //! One look at the node: what the checks need is read, and what they find is told.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::BTreeSet,
     mem,
     net::IpAddr,
     path::Path,
@@ -10,11 +10,8 @@ use std::{
 
 use dummy_interface::Ways;
 use ipvs::{Family, KernelIpvs};
-use netfilter::{
-    Policy,
-    host_firewall::{HostChain, HostChains, legacy_tables},
-};
-use reconciler::{Handle, InUse, Status, Stopped};
+use netfilter::host_firewall::{Error, legacy_tables};
+use reconciler::{InUse, Status};
 use tracing::debug;
 use watcher::one_line;
 
@@ -27,19 +24,17 @@ use super::{
     timeouts::{self, OF_CONNTRACK},
     told::{News, Told},
 };
-use crate::{config::ConntrackSettings, host_firewall::tend, sysctl::Sysctl};
+use crate::{config::ConntrackSettings, host_firewall::Finding, sysctl::Sysctl};
 
 /// Looks at the node, and remembers what was told.
 pub struct Lookout {
-    handle: Handle,
-    policy: Policy,
+    /// Whether every flow is masqueraded.
+    masquerade_all: bool,
     asked: Asked,
     node: Node,
     another_proxy: AnotherProxy,
     contest: Contest,
     looked: Instant,
-    /// The host's chains in which we have put our rule.
-    opened: HashSet<HostChain>,
     told: Told,
     held: Held,
     publish: Box<dyn Fn(&Advice) + Send>,
@@ -57,8 +52,7 @@ pub struct Asked {
 impl Lookout {
     /// `held` is kept up to date, and `publish` called with each warning when it is told.
     pub fn new(
-        handle: Handle,
-        policy: Policy,
+        masquerade_all: bool,
         asked: Asked,
         another_proxy: AnotherProxy,
         sync_period: Duration,
@@ -66,46 +60,35 @@ impl Lookout {
         publish: impl Fn(&Advice) + Send + 'static,
     ) -> Self {
         Self {
-            handle,
-            policy,
+            masquerade_all,
             asked,
             node: Node::at(Path::new("/")),
             another_proxy,
             contest: Contest::new(sync_period),
             looked: Instant::now(),
-            opened: HashSet::new(),
             told: Told::default(),
             held,
             publish: Box::new(publish),
         }
     }
 
-    /// Looks at everything, in the calling thread's network namespace, once the first sync has ended. Blocks.
-    pub fn look(&mut self) -> Result<(), Stopped> {
-        let InUse { node_ports, local_endpoints } = self.handle.in_use()?;
-        let mut advice = self.host_firewall();
+    /// Looks at everything, in the calling thread's network namespace, with what Services use of the node, how the writer
+    /// says that things stand, and what was left to be told when the host's chains were tended. Blocks.
+    pub(crate) fn look(&mut self, in_use: &InUse, status: &Status, firewall: Result<Vec<Finding>, Error>) {
+        let mut advice = host_firewall::check(firewall);
+        advice.extend(host_firewall::legacy(legacy_tables()));
         // Where every flow is masqueraded the answers come back through the node.
-        if !self.policy.masquerade_all {
-            advice.extend(self.bridges(&local_endpoints));
+        if !self.masquerade_all {
+            advice.extend(self.bridges(&in_use.local_endpoints));
         }
-        advice.extend(self.node_ports(&node_ports));
+        advice.extend(self.node_ports(&in_use.node_ports));
         advice.extend(parameters::check(Sysctl::default().differing(self.asked.strict_arp)));
         advice.extend(self.timeouts());
         advice.extend(self.conntrack());
         advice.extend(self.another_proxy.check());
-        advice.extend(self.contest()?);
+        advice.extend(self.contest(status));
         self.tell(&advice);
         self.held.set(advice);
-        Ok(())
-    }
-
-    fn host_firewall(&mut self) -> Vec<Advice> {
-        let wanted = self.policy.host_firewall;
-        let found =
-            HostChains::open(&self.policy).and_then(|mut chains| tend(&mut chains, wanted, &mut self.opened));
-        let mut advice = host_firewall::check(found);
-        advice.extend(host_firewall::legacy(legacy_tables()));
-        advice
     }
 
     fn bridges(&self, endpoints: &BTreeSet<IpAddr>) -> Vec<Advice> {
@@ -146,11 +129,10 @@ impl Lookout {
         conntrack::check(count, most, Sysctl::default().table_size(&self.asked.conntrack))
     }
 
-    fn contest(&mut self) -> Result<Option<Advice>, Stopped> {
-        let Status { repaired, last_repair, .. } = self.handle.status()?;
-        let last = last_repair.as_ref().and_then(|last| last.report.first_repair());
+    fn contest(&mut self, status: &Status) -> Option<Advice> {
+        let last = status.last_repair.as_ref().and_then(|last| last.report.first_repair());
         let after = mem::replace(&mut self.looked, Instant::now()).elapsed();
-        Ok(self.contest.check(repaired, last, after))
+        self.contest.check(status.repaired, last, after)
     }
 
     fn tell(&mut self, advice: &[Advice]) {

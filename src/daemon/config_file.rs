@@ -1,9 +1,10 @@
 //! The configuration file: when it says something else, the daemon ends, to be started again with it.
 
-use std::{future, path::Path, time::Duration};
+use std::{convert::Infallible, future, path::Path, time::Duration};
 
 use anyhow::anyhow;
 use tokio::{
+    select,
     sync::watch,
     time::{Instant, sleep},
 };
@@ -16,8 +17,9 @@ use crate::{
     events::Outbox,
 };
 
-/// How often an Event says again that it cannot be used: an Event does not stay for ever.
-const REMINDER: Duration = Duration::from_secs(30 * 60);
+/// How often the node is asked again whether it suits the file: whoever mends the node does not touch the file. Each
+/// time the kernel may look for a module.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// Ends with what to say when the file has come to mean something else than `settings`, which `reread` reads
 /// from it, and `suits_node` has nothing against. A file that cannot be used is told of as long as that is so, and what
@@ -25,42 +27,50 @@ const REMINDER: Duration = Duration::from_secs(30 * 60);
 pub(super) async fn changed(
     settings: &Settings,
     reread: impl Fn() -> Result<Settings, config::Error>,
-    suits_node: impl Fn(&Settings) -> anyhow::Result<()>,
+    suits_node: impl AsyncFn(&Settings) -> anyhow::Result<()>,
     unusable: Unusable,
     outbox: Option<Outbox>,
 ) -> anyhow::Error {
     let Some(path) = &settings.config_file else { return future::pending().await };
-    let mut file = WatchedFile::unread(path.clone());
-    let mut next_event = Instant::now();
+    // Warnings say on which line something is.
+    let reread = || reread().map(|read| Settings { warnings: settings.warnings.clone(), ..read });
+    select! {
+        () = other(path, settings, reread, suits_node, &unusable) => anyhow!(
+            "{path}: the configuration has changed; ending, to be started again with it",
+            path = path.display()
+        ),
+        never = unusable.tell(outbox.as_ref()) => match never {},
+    }
+}
+
+/// Returns when a daemon could start with the file, and would not be as with `settings`.
+async fn other(
+    path: &Path,
+    settings: &Settings,
+    reread: impl Fn() -> Result<Settings, config::Error>,
+    suits_node: impl AsyncFn(&Settings) -> anyhow::Result<()>,
+    unusable: &Unusable,
+) {
+    let mut file = WatchedFile::unread(path.to_owned());
+    // What the file means instead, and when the node is asked whether it suits.
+    let mut open = None;
     loop {
         if file.has_news() {
-            // Warnings say on which line something is.
-            let meaning = reread().map(|read| Settings { warnings: settings.warnings.clone(), ..read });
-            match meaning {
+            open = None;
+            match reread() {
                 Ok(same) if same == *settings => unusable.is_over(),
-                Ok(other) => match suits_node(&other) {
-                    Ok(()) => {
-                        return anyhow!(
-                            "{path}: the configuration has changed; ending, to be started again with it",
-                            path = path.display()
-                        );
-                    }
-                    Err(error) => {
-                        unusable.begins(path, &format!("{}: {}", path.display(), one_line(&*error)));
-                        next_event = Instant::now();
-                    }
-                },
-                Err(error) => {
-                    unusable.begins(path, &one_line(&error));
-                    next_event = Instant::now();
-                }
+                Ok(other) => open = Some((other, Instant::now())),
+                Err(error) => unusable.begins(path, &one_line(&error)),
             }
         }
-        if let (Some(advice), Some(outbox)) = (unusable.advice(), &outbox)
-            && next_event <= Instant::now()
+        if let Some((other, next)) = &mut open
+            && *next <= Instant::now()
         {
-            outbox.advise(&advice);
-            next_event += REMINDER;
+            match suits_node(other).await {
+                Ok(()) => return,
+                Err(error) => unusable.begins(path, &format!("{}: {}", path.display(), one_line(&*error))),
+            }
+            *next = Instant::now() + AGAIN;
         }
         sleep(LOOK).await;
     }
@@ -85,8 +95,10 @@ impl Unusable {
             remedy: "put it right before anything starts the daemon anew, which would end with this"
                 .to_owned(),
         };
-        advice.log_begin();
-        self.0.send_replace(Some(advice));
+        if self.advice().as_ref() != Some(&advice) {
+            advice.log_begin();
+            self.0.send_replace(Some(advice));
+        }
     }
 
     fn is_over(&self) {
@@ -94,18 +106,42 @@ impl Unusable {
             advice.log_end();
         }
     }
+
+    /// Says in Events why it cannot be used, as long as that is so.
+    async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
+        let Some(outbox) = outbox else { return future::pending().await };
+        let mut held = self.0.subscribe();
+        loop {
+            let advice = held.borrow_and_update().clone();
+            let say = async {
+                match advice {
+                    Some(advice) => outbox.remind(advice.cause.into(), &advice.to_string()).await,
+                    None => future::pending().await,
+                }
+            };
+            select! {
+                never = say => match never {},
+                // It can only fail without a sender, which is ours.
+                _ = held.changed() => {}
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::{cell::Cell, fs, os::unix::fs::symlink};
 
+    use anyhow::ensure;
     use ipvs::Scheduler;
     use tempfile::TempDir;
     use tokio::time::{Instant, timeout};
 
     use super::{super::watched_file::FAILED_LOOKS, *};
-    use crate::{cli, events::tests::Server};
+    use crate::{
+        cli,
+        events::{REMINDER, tests::Server},
+    };
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
@@ -132,8 +168,7 @@ mod tests {
         Settings::resolve(line.unwrap().flags().unwrap())
     }
 
-    #[allow(clippy::unnecessary_wraps, reason = "what does not suit is an error")]
-    fn anything_suits(_: &Settings) -> anyhow::Result<()> {
+    async fn anything_suits(_: &Settings) -> anyhow::Result<()> {
         Ok(())
     }
 
@@ -190,7 +225,7 @@ mod tests {
     async fn settings_with_which_a_daemon_could_not_start_on_this_node_are_a_warning_and_no_end() {
         let volume = volume("mode: ipvs\n");
         let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
-        let suits = |settings: &Settings| match settings.scheduler {
+        let suits = async |settings: &Settings| match settings.scheduler {
             Scheduler::LC => Err(anyhow!("the kernel does not take the scheduler lc")),
             _ => Ok(()),
         };
@@ -207,6 +242,26 @@ mod tests {
         );
         publish(&volume, "..3", "mode: ipvs\nipvs: {scheduler: sh}\n");
         assert!(timeout(Duration::from_mins(1), &mut watch).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_comes_to_suit_the_file_ends_the_daemon_although_nobody_touches_the_file() {
+        let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        let (settings, unusable, loaded) = (read(&volume).unwrap(), Unusable::default(), Cell::new(false));
+        let suits = async |_: &Settings| {
+            ensure!(loaded.get(), "the kernel does not take the scheduler lc");
+            Ok(())
+        };
+        let watch = changed(&settings, || read(&volume), suits, unusable.clone(), Some(outbox.clone()));
+        tokio::pin!(watch);
+        publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
+        assert!(timeout(AGAIN * 9, &mut watch).await.is_err());
+        assert!(unusable.advice().is_some());
+        assert_eq!(server.events().len(), 1, "to be asked again is no news");
+        loaded.set(true);
+        assert!(timeout(AGAIN + LOOK, &mut watch).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,3 +55,43 @@ impl Credentials {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use serde_json::json;
+    use testkit::log::logged;
+    use tokio::{runtime::Builder, time::timeout};
+
+    use super::*;
+    use crate::cli;
+
+    #[test]
+    fn credentials_that_cannot_be_used_are_told_of_once_and_not_at_each_look() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        let kubeconfig = |user| {
+            json!({
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}],
+                "users": [{"name": "u", "user": user}],
+            })
+        };
+        fs::write(&path, kubeconfig(json!({})).to_string()).unwrap();
+        let flags =
+            ["kube-ipvs".into(), "--hostname-override=n".into(), "--kubeconfig".into(), path.clone().into()];
+        let settings = Settings::resolve(cli::parse(flags).unwrap().flags().unwrap()).unwrap();
+        let credentials = Credentials::of(&settings);
+        let missing = json!({"client-certificate": "missing.crt", "client-key": "missing.key"});
+        fs::write(&path, kubeconfig(missing).to_string()).unwrap();
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let lines = logged(|| {
+            let a_minute = async { timeout(Duration::from_mins(1), credentials.changed(&settings)).await };
+            assert!(runtime.block_on(a_minute).is_err());
+        });
+        let [line] = &lines.unwrap()[..] else { panic!("not one line") };
+        assert!(line.contains("kubeconfig has changed: ") && line.contains("missing.crt"), "{line}");
+    }
+}

@@ -4,7 +4,7 @@
 use std::{convert::Infallible, future, time::Duration};
 
 use service::Change;
-use tokio::{sync::watch, time::timeout};
+use tokio::{select, sync::watch, time::sleep};
 
 use crate::{
     events::{Cause, Outbox},
@@ -14,9 +14,6 @@ use crate::{
 /// How long there may be none before an Event says so: where the proxy is no pod it may start before the kubelet has
 /// made the Node.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How often an Event says it again: an Event does not stay for ever.
-const REMINDER: Duration = Duration::from_secs(30 * 60);
 
 /// What the source has told of the Node, for whoever asks how things stand. Clones share it.
 #[derive(Clone, Debug)]
@@ -56,18 +53,17 @@ impl KnownNode {
     pub(super) async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
         let Some(outbox) = outbox else { return future::pending().await };
         let mut there = self.there.subscribe();
-        let mut pause = PATIENCE;
         loop {
             // It can only fail without a sender, which is ours.
             _ = there.wait_for(|there| *there == Some(false)).await;
-            let appears = there.wait_for(|there| *there == Some(true));
-            pause = match timeout(pause, appears).await {
-                Ok(_) => PATIENCE,
-                Err(_) => {
-                    outbox.post_about_node(Cause::NO_SUCH_NODE, no_node(&self.name));
-                    REMINDER
-                }
+            let say = async {
+                sleep(PATIENCE).await;
+                outbox.remind(Cause::NO_SUCH_NODE, &no_node(&self.name)).await
             };
+            select! {
+                never = say => match never {},
+                _ = there.wait_for(|there| *there == Some(true)) => {}
+            }
         }
     }
 }
@@ -83,7 +79,6 @@ pub(super) fn no_node(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use service::Node;
-    use tokio::time::sleep;
 
     use super::*;
     use crate::events::tests::Server;

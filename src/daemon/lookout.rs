@@ -7,17 +7,18 @@ use crate::{
     advice::{AnotherProxy, Asked, Doorbell, Held, Lookout, Rounds},
     config::Settings,
     events::Outbox,
+    host_firewall::Tending,
 };
 
-/// Looks at the node from the first sync on. Returns what is found, and the bell to ring when the host's
-/// firewall has changed.
+/// Looks at the node, and tends the host's firewall, from the first sync on. Returns what is found, the bell to ring
+/// when that firewall has changed, and what ends when it was tended once.
 pub(super) fn start(
     settings: &Settings,
     policy: Policy,
     handle: Handle,
     another_proxy: AnotherProxy,
     outbox: Option<Outbox>,
-) -> (Held, Doorbell) {
+) -> (Held, Doorbell, impl Future<Output = ()>) {
     let held = Held::default();
     let asked = Asked { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
     let publish = move |advice: &_| {
@@ -26,8 +27,17 @@ pub(super) fn start(
         }
     };
     let period = settings.sync_period;
-    let mut lookout = Lookout::new(handle, policy, asked, another_proxy, period, held.clone(), publish);
+    let mut lookout =
+        Lookout::new(policy.masquerade_all, asked, another_proxy, period, held.clone(), publish);
     let (rounds, doorbell) = Rounds::new(settings.sync_period);
-    tokio::spawn(rounds.run(move || lookout.look()));
-    (held, doorbell)
+    let mut tending = Tending::new(policy);
+    let tended = tending.done();
+    tokio::spawn(rounds.run(move || {
+        let (in_use, status) = (handle.in_use()?, handle.status()?);
+        // First, for where our rule is there is nothing to advise.
+        let firewall = tending.tend();
+        lookout.look(&in_use, &status, firewall);
+        Ok(())
+    }));
+    (held, doorbell, tended)
 }

@@ -9,6 +9,10 @@ use std::{
 
 use anyhow::ensure;
 use ipvs::Family;
+use reconciler::Handle;
+use tokio::task::spawn_blocking;
+
+use crate::{config::Settings, preflight};
 
 /// The families that the kernel serves here: IPv4, and IPv6 unless it is not built in or switched off.
 pub(super) fn families() -> BTreeSet<Family> {
@@ -25,6 +29,16 @@ pub(super) fn serves(families: &BTreeSet<Family>, bind_address: &str) -> anyhow:
     let family = bind_address.parse().map_or(Family::V4, Family::of);
     ensure!(families.contains(&family), "bindAddress is {bind_address}, and this node has no {family}");
     Ok(())
+}
+
+/// Refuses settings with which a daemon could not start on this node. What the kernel takes is for the writer to try,
+/// so that nothing is written beside it; while there is none, that shows at the start.
+pub(super) async fn suits(settings: &Settings, writer: Option<&Handle>) -> anyhow::Result<()> {
+    serves(&families(), settings.effective.bind_address())?;
+    let Some(writer) = writer.cloned() else { return Ok(()) };
+    let scheduler = settings.scheduler;
+    let found = spawn_blocking(move || writer.find_scheduler(scheduler)).await??;
+    Ok(preflight::takes(scheduler, found)?)
 }
 
 /// An IPv6 address that nobody has, to ask the kernel by which source it would be reached: in the range for

@@ -1,6 +1,6 @@
 //! How pods of this node are recognised: as configured, or by the Node's pod CIDRs (`detectLocalMode: NodeCIDR`).
 
-use std::{fmt, future, time::Duration};
+use std::{convert::Infallible, fmt, future, time::Duration};
 
 use anyhow::anyhow;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -25,8 +25,11 @@ use crate::{
 /// A Node mostly has its pod CIDRs before any pod runs on it: no word of a wait that is shorter.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How often is said that the wait goes on; from then on Events say it too.
+/// How often the log says that the wait goes on.
 const REMINDER: Duration = Duration::from_secs(30);
+
+/// How long it may last before an Event says so.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the pods of this node are: at most one range of each family. In a family without one nothing is known of
 /// them.
@@ -74,7 +77,7 @@ impl fmt::Display for PodCidrs {
 /// How pods of this node are recognised, and what watches over it. Waits for the Node's pod CIDRs if it goes by
 /// them, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
-    Daemon { settings, source, outbox, unusable, troubles, about, control, dial }: &Daemon<'_>,
+    Daemon { settings, source, outbox, unusable, troubles, about, control, dial, .. }: &Daemon<'_>,
 ) -> anyhow::Result<(LocalTraffic, Guard)> {
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), Guard::new(None))),
@@ -90,7 +93,7 @@ pub(super) async fn local_traffic(
             let reason = waiting.reason();
             let cidrs = tokio::select! {
                 cidrs = first(source, &settings.node_name, troubles) => cidrs?,
-                () = remind(&reason, *outbox) => future::pending().await,
+                never = remind(&reason, *outbox) => match never {},
                 () = control.serve(waiting) => future::pending().await,
             };
             info!(%cidrs, "pods of this node are recognised by the Node's podCIDRs");
@@ -115,15 +118,25 @@ async fn first(source: &Source, node_name: &str, troubles: &Troubles) -> anyhow:
     }
 }
 
-/// Says the reason of the wait again and again: an Event does not stay for ever.
-async fn remind(reason: &str, outbox: Option<&Outbox>) {
+/// Says the reason of the wait again and again.
+async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
     sleep(SILENCE).await;
-    loop {
-        warn!("{reason}");
-        sleep(REMINDER).await;
-        if let Some(outbox) = outbox {
-            outbox.post_about_node(Cause::NO_POD_CIDRS, reason.to_owned());
+    let log = async {
+        loop {
+            warn!("{reason}");
+            sleep(REMINDER).await;
         }
+    };
+    let say = async {
+        sleep(PATIENCE).await;
+        match outbox {
+            Some(outbox) => outbox.remind(Cause::NO_POD_CIDRS, reason).await,
+            None => future::pending().await,
+        }
+    };
+    tokio::select! {
+        never = log => never,
+        never = say => never,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use service::Change;
+use tracing::info;
 use watcher::{api::Watches, directory};
 
 use crate::{
@@ -26,6 +27,7 @@ impl Source {
         match &settings.source {
             config::Source::Api { kubeconfig, master } => {
                 let server = api::server(kubeconfig.as_deref(), master.as_deref()).await?;
+                info!(address = server.address, "the API server");
                 Ok(Self::Api(Box::new(server)))
             }
             config::Source::Directory(path) => {

@@ -1,6 +1,6 @@
 //! The node as a daemon would see it, for questions while none runs. Nothing is changed.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, anyhow};
 use dummy_interface::{KernelLinks, Links, VipBinding};
@@ -36,8 +36,8 @@ impl<'a> WithoutDaemon<'a> {
     pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let mut told = runtime.context("cannot start the runtime")?.block_on(Told::all(settings))?;
-        let node_addresses = KernelLinks::open(VipBinding::Address)?.observe()?.node_addresses;
-        told.state.apply(Change::NodeAddresses(node_addresses));
+        let here = KernelLinks::open(VipBinding::Address)?.observe()?.node_addresses;
+        told.state.apply(Change::NodeAddresses { here, lost: BTreeSet::new() });
         Ok(Self { settings, told, ours: settings.ownership(node::families()) })
     }
 

@@ -1,6 +1,7 @@
 //! On loopback, fed by a writer thread that the test plays.
 
 use std::{
+    collections::BTreeSet,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener},
     num::NonZero,
@@ -24,6 +25,11 @@ use crate::{events::tests::Server as ApiServer, health::UnknownNode};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ALSO_HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// The node has these addresses.
+fn node_addresses(here: BTreeSet<IpAddr>) -> Change {
+    Change::NodeAddresses { here, lost: BTreeSet::new() }
+}
 
 /// The servers, and a writer thread whose syncs write nothing.
 struct Node {
@@ -226,14 +232,14 @@ async fn node_port_addresses_say_where_it_listens_and_are_followed() {
     let ranges = NodePortAddresses::Ranges(vec!["127.0.0.2/31".parse().unwrap()]);
     let (mut node, port) = (Node::new(ranges, None), free_port());
     node.change([
-        Change::NodeAddresses([HERE, ALSO_HERE].into()),
+        node_addresses([HERE, ALSO_HERE].into()),
         Change::ApplyService(web(port)),
         pods(Family::V4, 1, 0),
     ]);
     weighs(ALSO_HERE, port, Some((200, 1))).await;
     weighs(HERE, port, None).await;
     let third = Ipv4Addr::new(127, 0, 0, 3).into();
-    node.change([Change::NodeAddresses([HERE, third].into())]);
+    node.change([node_addresses([HERE, third].into())]);
     weighs(third, port, Some((200, 1))).await;
     weighs(ALSO_HERE, port, None).await;
 }
@@ -289,7 +295,7 @@ async fn a_port_that_is_taken_is_one_event_of_the_service_and_tried_again_while_
     let mut node = Node::new(ranges, Some(outbox));
     let taken = TcpListener::bind((HERE, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
-    node.change([Change::NodeAddresses([HERE, ALSO_HERE].into()), Change::ApplyService(web(port))]);
+    node.change([node_addresses([HERE, ALSO_HERE].into()), Change::ApplyService(web(port))]);
     is_open(ALSO_HERE, port).await;
     // It is tried again and again; that it fails is said once.
     sleep(Duration::from_secs(300)).await;

@@ -10,7 +10,7 @@ use netlink::Attribute;
 /// The length of `struct ifinfomsg`.
 pub(crate) const LINK_HEADER: usize = 16;
 /// The length of `struct ifaddrmsg`.
-pub(crate) const ADDRESS_HEADER: usize = 8;
+const ADDRESS_HEADER: usize = 8;
 /// The length of `struct rtmsg`.
 pub(crate) const ROUTE_HEADER: usize = 12;
 
@@ -18,8 +18,8 @@ pub(crate) const ROUTE_HEADER: usize = 12;
 pub(crate) const IFLA_IFNAME: u16 = 3;
 pub(crate) const IFLA_LINKINFO: u16 = 18;
 pub(crate) const IFLA_INFO_KIND: u16 = 1;
-pub(crate) const IFA_ADDRESS: u16 = 1;
-pub(crate) const IFA_LOCAL: u16 = 2;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
 pub(crate) const RTA_DST: u16 = 1;
 pub(crate) const RTA_OIF: u16 = 4;
 pub(crate) const RTA_PREFSRC: u16 = 7;
@@ -34,4 +34,9 @@ pub(crate) fn find_ip(message: &[u8], header: usize, kind: u16) -> Option<IpAddr
     let bytes = find(message, header, kind)?.payload;
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+/// The address of which such a message tells. On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
+pub(crate) fn local_address(message: &[u8]) -> Option<IpAddr> {
+    [IFA_LOCAL, IFA_ADDRESS].into_iter().find_map(|kind| find_ip(message, ADDRESS_HEADER, kind))
 }

@@ -16,7 +16,7 @@ use rtnetlink::{
 use crate::{
     DEVICE, Error, ROUTE_PROTOCOL, VipBinding,
     device::Device,
-    message::{ADDRESS_HEADER, IFA_ADDRESS, IFLA_IFNAME, LINK_HEADER, ROUTE_HEADER, RTA_DST, find, find_ip},
+    message::{IFLA_IFNAME, LINK_HEADER, ROUTE_HEADER, RTA_DST, find, find_ip, local_address},
 };
 
 // Message types, include/uapi/linux/rtnetlink.h.
@@ -149,7 +149,7 @@ impl Pending {
             return;
         }
         if Some(header.index) == self.device {
-            self.vip(find_ip(payload, ADDRESS_HEADER, IFA_ADDRESS), exists);
+            self.vip(local_address(payload), exists);
         } else {
             self.changed.node_addresses = true;
         }

@@ -11,9 +11,7 @@ use rtnetlink::packet_route::{
 
 use crate::{
     Error, LOOPBACK, ROUTE_PROTOCOL,
-    message::{
-        ADDRESS_HEADER, IFA_ADDRESS, IFA_LOCAL, ROUTE_HEADER, RTA_DST, RTA_OIF, RTA_PREFSRC, find, find_ip,
-    },
+    message::{ROUTE_HEADER, RTA_DST, RTA_OIF, RTA_PREFSRC, find, find_ip, local_address},
     request::{TABLE_LOCAL, family, host_prefix, packet},
 };
 
@@ -34,9 +32,7 @@ impl InterfaceAddress {
 
     fn of(message: &[u8]) -> Option<Self> {
         let header = AddressHeader::parse(message).ok()?;
-        // On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
-        let address =
-            [IFA_LOCAL, IFA_ADDRESS].into_iter().find_map(|kind| find_ip(message, ADDRESS_HEADER, kind));
+        let address = local_address(message);
         if address.is_none() {
             tracing::debug!(interface = header.index, "skips an address that cannot be read");
         }

@@ -494,6 +494,20 @@ fn the_monitor_tells_of_a_deleted_address() {
 
 #[test]
 #[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
+fn of_an_address_with_a_peer_the_monitor_tells_ours() {
+    with_monitor(VipBinding::Address, async |mut monitor| {
+        settle(&mut monitor).await;
+        for (address, peer) in [("10.96.0.77", "10.96.0.78"), ("fd00:10:96::77", "fd00:10:96::78")] {
+            ip(&format!("address add {address} peer {peer} dev kube-ipvs0"));
+            assert_eq!(within_a_second(&mut monitor).await, Some(vip(address, true)));
+            ip(&format!("address delete {address} peer {peer} dev kube-ipvs0"));
+            assert_eq!(within_a_second(&mut monitor).await, Some(vip(address, false)));
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
 fn the_monitor_tells_of_a_deleted_route_and_of_no_other_route() {
     with_monitor(ROUTE, async |mut monitor| {
         settle(&mut monitor).await;

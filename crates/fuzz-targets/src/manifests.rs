@@ -1,6 +1,6 @@
 //! Manifests: the text, the objects, the desired state, the plan.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use ipvs::Family;
 use service::{Change, Options, State};
@@ -23,7 +23,7 @@ fn planned<'a>(changes: impl Iterator<Item = &'a Change>) -> Plan {
     for change in changes {
         state.apply(change.clone());
     }
-    state.apply(Change::NodeAddresses([[192, 0, 2, 1].into()].into()));
+    state.apply(Change::NodeAddresses { here: [[192, 0, 2, 1].into()].into(), lost: BTreeSet::new() });
     let ours = Ownership { families: Family::BOTH.into(), exclude: Vec::new() };
     let mut observed = Observed::default();
     let plan = diff(&state, &observed, Scope::All, &ours);

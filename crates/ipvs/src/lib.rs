@@ -57,7 +57,7 @@ pub use virtual_server::{Id, ObservedVirtualServer, ServiceAddress, ServiceFlags
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
-pub use client::{Error, Ipvs, KernelIpvs, PROBED, try_scheduler};
+pub use client::{Error, Found, Ipvs, KernelIpvs, PROBED, find_scheduler};
 #[cfg(feature = "client")]
 pub use netlink::{Errno, Failure, Refusal};
 

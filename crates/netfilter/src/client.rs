@@ -166,53 +166,105 @@ impl KernelNetfilter {
     /// One attempt to apply all changes. Unless `whatever_others_do`, the kernel refuses it if anybody has
     /// changed nf_tables since the tables were read.
     fn write(&mut self, changes: &[Change], whatever_others_do: bool) -> Result<(), Error> {
-        let cannot = |source| Error::new("read our nf_tables table", source);
         refuse_unsupported(changes, &self.missing)?;
+        let tasks: Vec<_> = self.rulesets.keys().filter_map(|family| Task::of(changes, *family)).collect();
+        let generation = if tasks.is_empty() || whatever_others_do {
+            None
+        } else {
+            Some(table::generation(&mut self.socket).map_err(not_read)?)
+        };
         let mut transaction = Transaction::default();
-        let mut generation = None;
         let mut changes = Cow::Borrowed(changes);
-        for (&family, stages) in &self.rulesets {
-            let installs = changes.contains(&Change::InstallTable(family));
-            let makes_table = installs || changes.contains(&Change::PrepareTable(family));
-            let deletes_intervals = intervals::are_deleted(&changes, family);
-            if !makes_table && !deletes_intervals {
-                continue;
+        for task in tasks {
+            let Some(stages) = self.rulesets.get(&task.family) else { continue };
+            let there = look(&mut self.socket, stages, &task).map_err(not_read)?;
+            if let Some(table) = task.table {
+                stages.install(table, &mut transaction, &there);
             }
-            if generation.is_none() && !whatever_others_do {
-                generation = Some(table::generation(&mut self.socket).map_err(cannot)?);
-            }
-            let table = ObservedTable::read(&mut self.socket, family, stages.installed.chain_names())
-                .map_err(cannot)?;
-            let is_prepared = table.as_ref().is_some_and(|table| stages.prepared.is_in(table));
-            let looked_at = |set: &Set| makes_table || set.intervals;
-            let elements = match &table {
-                // Its sets stay as they are.
-                Some(_) if is_prepared && !deletes_intervals => Elements::default(),
-                Some(table) => known_elements(&mut self.socket, family, table, looked_at).map_err(cannot)?,
-                None => Elements::default(),
-            };
-            if makes_table {
-                let only_prepares = !installs && (table.is_none() || is_prepared);
-                let wanted = if only_prepares { &stages.prepared } else { &stages.installed };
-                wanted.install(&mut transaction, table.as_ref(), &elements);
-            }
-            if deletes_intervals {
-                let there = elements.ours.into_iter().flatten().collect();
-                changes = Cow::Owned(intervals::settle(&changes, family, &there));
+            if task.deletes_intervals {
+                let there = there.elements.ours.into_iter().flatten().collect();
+                changes = Cow::Owned(intervals::settle(&changes, task.family, &there));
             }
         }
         change_elements(&mut transaction, &changes);
-        if transaction.is_empty() {
-            return Ok(());
-        }
-        tracing::trace!(%transaction, "nf_tables transaction");
-        self.socket.transact(&mut transaction.encode(generation)).map_err(|source| match source {
-            netlink::Error::RolledBack(ref failure) if failure.refusal.errno != Errno::EPERM => {
-                Error::RolledBack { operation: transaction.describe(failure.index), source }
-            }
-            source => Error::new("commit an nf_tables transaction", source),
-        })
+        commit(&mut self.socket, &transaction, generation)
     }
+}
+
+impl Stages {
+    /// Adds what makes the table.
+    fn install<'a>(&'a self, table: Table, transaction: &mut Transaction<'a>, there: &There) {
+        let only_prepares = table == Table::Prepared && (there.table.is_none() || there.is_prepared);
+        let wanted = if only_prepares { &self.prepared } else { &self.installed };
+        wanted.install(transaction, there.table.as_ref(), &there.elements);
+    }
+}
+
+/// What must be done for one family that depends on what its table holds.
+struct Task {
+    family: Family,
+    /// How to make the table, if it is to be made.
+    table: Option<Table>,
+    deletes_intervals: bool,
+}
+
+/// How a table is to be made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Table {
+    /// A new one without the rules that take flows from others; one that has them keeps them.
+    Prepared,
+    Installed,
+}
+
+impl Task {
+    fn of(changes: &[Change], family: Family) -> Option<Self> {
+        let table = if changes.contains(&Change::InstallTable(family)) {
+            Some(Table::Installed)
+        } else {
+            changes.contains(&Change::PrepareTable(family)).then_some(Table::Prepared)
+        };
+        let deletes_intervals = intervals::are_deleted(changes, family);
+        (table.is_some() || deletes_intervals).then_some(Self { family, table, deletes_intervals })
+    }
+}
+
+/// What the table of one family holds now, as far as a task depends on it.
+struct There {
+    table: Option<ObservedTable>,
+    is_prepared: bool,
+    elements: Elements,
+}
+
+fn look(socket: &mut Socket, stages: &Stages, task: &Task) -> Result<There, netlink::Error> {
+    let table = ObservedTable::read(socket, task.family, stages.installed.chain_names())?;
+    let is_prepared = table.as_ref().is_some_and(|table| stages.prepared.is_in(table));
+    let elements = match &table {
+        // Its sets stay as they are.
+        Some(_) if is_prepared && !task.deletes_intervals => Elements::default(),
+        Some(table) => {
+            known_elements(socket, task.family, table, |set| task.table.is_some() || set.intervals)?
+        }
+        None => Elements::default(),
+    };
+    Ok(There { table, is_prepared, elements })
+}
+
+fn not_read(source: netlink::Error) -> Error {
+    Error::new("read our nf_tables table", source)
+}
+
+/// Sends the transaction, and says of which request a failure was.
+fn commit(socket: &mut Socket, transaction: &Transaction<'_>, generation: Option<u32>) -> Result<(), Error> {
+    if transaction.is_empty() {
+        return Ok(());
+    }
+    tracing::trace!(%transaction, "nf_tables transaction");
+    socket.transact(&mut transaction.encode(generation)).map_err(|source| match source {
+        netlink::Error::RolledBack(ref failure) if failure.refusal.errno != Errno::EPERM => {
+            Error::RolledBack { operation: transaction.describe(failure.index), source }
+        }
+        source => Error::new("commit an nf_tables transaction", source),
+    })
 }
 
 impl Netfilter for KernelNetfilter {

@@ -24,27 +24,61 @@ use ipvs::{Family, RealServerAddress, ServiceAddress};
 
 pub use kernel::{Error, KernelConntrack};
 
-/// All clients' flows to some addresses, but for those that the right real servers answer.
+/// All clients' flows to some addresses, but for those that are right as they are.
 ///
 /// The protocol of the addresses is UDP: flows of any other are never deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StaleFlows(BTreeMap<ServiceAddress, BTreeSet<RealServerAddress>>);
+pub struct StaleFlows(BTreeMap<ServiceAddress, Right>);
+
+/// The flows to an address that stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Right {
+    /// They are answered by one of these.
+    servers: BTreeSet<RealServerAddress>,
+    /// They are masqueraded; otherwise it does not matter.
+    masqueraded: bool,
+}
+
+/// A flow as conntrack knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Where it was sent to.
+    pub to: ServiceAddress,
+    /// Who answers it: the address itself if nothing was translated.
+    pub answered_by: RealServerAddress,
+    /// Whether it goes on from another IP than it was sent from.
+    pub masqueraded: bool,
+}
 
 impl StaleFlows {
+    /// All flows to these addresses that are not masqueraded, and of those that are, all but those that these
+    /// real servers answer.
+    pub fn unless_masqueraded(
+        addresses: impl IntoIterator<Item = (ServiceAddress, BTreeSet<RealServerAddress>)>,
+    ) -> Self {
+        let right = |(to, servers)| (to, Right { servers, masqueraded: true });
+        Self(addresses.into_iter().map(right).collect())
+    }
+
     /// Adds what is told by another: of an address that both have, the flows stay that both would leave.
     pub fn merge(&mut self, other: Self) {
         for (to, right) in other.0 {
             match self.0.entry(to) {
                 Entry::Vacant(entry) => drop(entry.insert(right)),
-                Entry::Occupied(mut entry) => entry.get_mut().retain(|server| right.contains(server)),
+                Entry::Occupied(mut entry) => {
+                    let both = entry.get_mut();
+                    both.servers.retain(|server| right.servers.contains(server));
+                    both.masqueraded |= right.masqueraded;
+                }
             }
         }
     }
 
-    /// Whether this is a flow to delete: where it was sent to, and who answers it. That is the address itself if
-    /// nothing was translated.
-    pub fn contains(&self, to: ServiceAddress, answered_by: RealServerAddress) -> bool {
-        self.0.get(&to).is_some_and(|right| !right.contains(&answered_by))
+    /// Whether this is a flow to delete.
+    pub fn contains(&self, flow: &Flow) -> bool {
+        self.0.get(&flow.to).is_some_and(|right| {
+            !right.servers.contains(&flow.answered_by) || right.masqueraded && !flow.masqueraded
+        })
     }
 
     /// The addresses to which flows may be stale.
@@ -61,7 +95,8 @@ impl StaleFlows {
 /// Addresses, each with the real servers whose flows stay.
 impl FromIterator<(ServiceAddress, BTreeSet<RealServerAddress>)> for StaleFlows {
     fn from_iter<I: IntoIterator<Item = (ServiceAddress, BTreeSet<RealServerAddress>)>>(iter: I) -> Self {
-        Self(iter.into_iter().collect())
+        let right = |(to, servers)| (to, Right { servers, masqueraded: false });
+        Self(iter.into_iter().map(right).collect())
     }
 }
 

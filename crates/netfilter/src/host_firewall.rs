@@ -6,7 +6,7 @@
 //! is final.
 //!
 //! [`HostChains::closed_chains`] finds the chains that drop, and [`HostChains::accept_in`] puts one rule at
-//! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`]. Our table sets that
+//! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`](crate::Policy::accept_mark). Our table sets that
 //! mark before the host's chains and clears it behind them. Apart from that one rule nothing of the host's
 //! firewall is ever changed.
 //!
@@ -54,7 +54,6 @@ pub use legacy::legacy_tables;
 pub(crate) use legacy::tables_in_use;
 
 use crate::{
-    Policy,
     nft::message::{self, Message, Nfproto},
     ruleset::{MARK_CLEARED, MARK_SET},
     table,
@@ -115,28 +114,27 @@ impl Error {
 #[derive(Debug)]
 pub struct HostChains {
     socket: Socket,
-    mark: u32,
 }
 
 impl HostChains {
     /// Opens a netlink socket. Nothing is read or written yet.
-    pub fn open(policy: &Policy) -> Result<Self, Error> {
+    pub fn open() -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to nf_tables".to_owned(), source))?;
-        Ok(Self::over(socket, policy))
+        Ok(Self::over(socket))
     }
 
     /// Over a netfilter socket that is open already.
-    pub fn over(socket: Socket, policy: &Policy) -> Self {
-        Self { socket, mark: policy.accept_mark() }
+    pub fn over(socket: Socket) -> Self {
+        Self { socket }
     }
 
-    /// Returns the chains that drop what none of their rules accepts.
+    /// Returns the chains that drop what none of their rules accepts, and whether they accept `mark`
+    /// ([`Policy::accept_mark`](crate::Policy::accept_mark)).
     ///
     /// It reads the list of all chains, and the rules of the base chains at input and forward. Dormant tables
     /// filter nothing and are left out, and so is our own.
-    pub fn closed_chains(&mut self) -> Result<Vec<ClosedChain>, Error> {
-        let mark = self.mark;
+    pub fn closed_chains(&mut self, mark: u32) -> Result<Vec<ClosedChain>, Error> {
         let chains = self.read()?;
         Ok(chains.into_iter().filter_map(|(chain, rules)| closed::judge(chain, &rules, mark)).collect())
     }
@@ -148,21 +146,22 @@ impl HostChains {
         Ok(chains.into_iter().map(|(base, _)| base.chain).collect())
     }
 
-    /// Makes sure that our rule is in the chain, once and where packets reach it, unless another rule does
+    /// Makes sure that our rule, which accepts `mark`, is in the chain, once and where packets reach it, unless another rule does
     /// the same. Returns whether that took a change.
-    pub fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error> {
+    pub fn accept_in(&mut self, chain: &HostChain, mark: u32) -> Result<bool, Error> {
         if !MARKED.contains(&chain.priority) {
             return Err(Error::OutOfReach(chain.clone()));
         }
-        self.change(chain, true)
+        self.change(chain, Some(mark))
     }
 
     /// Makes sure that no rule of ours is in the chain. Returns whether that took a change.
     pub fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
-        self.change(chain, false)
+        self.change(chain, None)
     }
 
-    fn change(&mut self, chain: &HostChain, accept: bool) -> Result<bool, Error> {
+    /// Makes our rule accept this mark, or takes it out.
+    fn change(&mut self, chain: &HostChain, accept: Option<u32>) -> Result<bool, Error> {
         let mut outcome = self.attempt(chain, accept);
         for _ in 1..ATTEMPTS {
             match &outcome {
@@ -180,13 +179,13 @@ impl HostChains {
 
     /// One transaction, which the kernel refuses with ERESTART if anybody has changed nf_tables since the
     /// rules were read.
-    fn attempt(&mut self, chain: &HostChain, accept: bool) -> Result<bool, Error> {
-        let operation = if accept { "put our rule into" } else { "remove our rule from" };
+    fn attempt(&mut self, chain: &HostChain, accept: Option<u32>) -> Result<bool, Error> {
+        let operation = if accept.is_some() { "put our rule into" } else { "remove our rule from" };
         let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
         let generation = table::generation(&mut self.socket).map_err(cannot)?;
         let rules = self.rules(chain)?;
         let ours: Vec<_> = rules.iter().filter(|rule| accept::is_ours(rule)).collect();
-        let is_done = if accept { accept::is_settled(&rules, self.mark) } else { ours.is_empty() };
+        let is_done = accept.map_or(ours.is_empty(), |mark| accept::is_settled(&rules, mark));
         if is_done {
             return Ok(false);
         }
@@ -195,8 +194,8 @@ impl HostChains {
         for rule in ours {
             accept::delete(&mut batch, chain, rule);
         }
-        if accept {
-            accept::insert(&mut batch, chain, self.mark);
+        if let Some(mark) = accept {
+            accept::insert(&mut batch, chain, mark);
         }
         message::end(&mut batch);
         self.socket.transact(&mut batch).map_err(cannot)?;

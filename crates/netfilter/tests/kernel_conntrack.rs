@@ -93,27 +93,32 @@ fn listed() -> BTreeSet<String> {
 /// The flows to an address, but for those that these answer.
 type ButFor<'a> = (&'a str, &'a [&'a str]);
 
-fn stale_flows(all: &[ButFor<'_>]) -> StaleFlows {
+fn flows_to((to, right): &ButFor<'_>) -> (ServiceAddress, BTreeSet<RealServerAddress>) {
     let server = |by: &&str| RealServerAddress { ip: at(by).ip(), port: at(by).port() };
-    let flows = |(to, right): &ButFor<'_>| {
-        let to = ServiceAddress { protocol: Protocol::Udp, ip: at(to).ip(), port: at(to).port() };
-        (to, right.iter().map(server).collect())
-    };
-    all.iter().map(flows).collect()
+    let to = ServiceAddress { protocol: Protocol::Udp, ip: at(to).ip(), port: at(to).port() };
+    (to, right.iter().map(server).collect())
 }
 
 fn delete(flows: &[ButFor<'_>]) -> usize {
-    KernelConntrack::open().unwrap().delete(&stale_flows(flows)).unwrap().total()
+    delete_all(&flows.iter().map(flows_to).collect())
+}
+
+fn delete_all(flows: &StaleFlows) -> usize {
+    KernelConntrack::open().unwrap().delete(flows).unwrap().total()
 }
 
 /// Puts both kinds of entries into the table, deletes the flows, and looks at what is left.
 fn check(flows: &[ButFor<'_>], stale: &[String], kept: &[String]) {
+    check_all(&flows.iter().map(flows_to).collect(), stale, kept);
+}
+
+fn check_all(flows: &StaleFlows, stale: &[String], kept: &[String]) {
     in_fresh_namespace(|| {
         add(stale.iter().chain(kept));
         assert_eq!(listed(), stale.iter().chain(kept).cloned().collect());
-        assert_eq!(delete(flows), stale.len());
+        assert_eq!(delete_all(flows), stale.len());
         assert_eq!(listed(), kept.iter().cloned().collect());
-        assert_eq!(delete(flows), 0, "the second time");
+        assert_eq!(delete_all(flows), 0, "the second time");
     });
 }
 
@@ -213,6 +218,27 @@ fn flows_of_several_services_and_both_families_go_at_once() {
     let flows: [ButFor<'_>; 3] =
         [("10.96.0.10:53", &[]), ("192.0.2.1:30053", &["10.244.2.2:8053"]), ("[fd00:96::10]:53", &[])];
     check(&flows, &stale, &kept);
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn where_all_shall_be_masqueraded_those_go_that_are_not_whoever_answers_them() {
+    const VIP: &str = "10.96.0.10:53";
+    const OTHER_VIP: &str = "10.96.0.11:53";
+    const SERVES: &str = "10.244.1.2:8053";
+    const GONE: &str = "10.244.2.2:8053";
+    const NODE: &str = "10.244.1.1:61000";
+    let stale = [
+        udp("192.0.2.7:4000", VIP, SERVES),
+        udp("192.0.2.7:4001", VIP, GONE),
+        entry("udp", "192.0.2.7:4002", VIP, GONE, "10.244.1.1:61001"),
+        udp("192.0.2.7:4003", VIP, VIP),
+        // It has another port, and goes back to where it came from all the same.
+        entry("udp", "192.0.2.7:4004", VIP, SERVES, "192.0.2.7:61002"),
+    ];
+    let kept = [entry("udp", "192.0.2.7:4005", VIP, SERVES, NODE), udp("192.0.2.7:4006", OTHER_VIP, SERVES)];
+    let flows = StaleFlows::unless_masqueraded([flows_to(&(VIP, &[SERVES]))]);
+    check_all(&flows, &stale, &kept);
 }
 
 /// Flows of so many clients to one VIP.

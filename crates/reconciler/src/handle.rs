@@ -1,28 +1,22 @@
 //! How the rest of the program reaches the writer thread.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    mpsc::{Receiver, Sender, channel},
-};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use dummy_interface::Changed;
+use ipvs::{Found, Scheduler};
 use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::{
     Holder, InUse, Report, Status,
-    waiting::{Piece, Waiting},
+    mailbox::{Mail, Mailbox},
 };
 
 /// A message to the writer thread.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// News from the API server or the directory is in the mailbox.
-    News,
-    /// The kernel told that something of ours has changed, perhaps by our own hand.
-    KernelChanged(Changed),
-    /// The kernel told that somebody else has changed our nf_tables tables.
-    TablesChanged,
+    /// Something is in the mailbox.
+    Mail,
     /// Read everything, repair everything, and say what was done.
     Resync(Sender<Report>),
     /// Say how things stand.
@@ -35,6 +29,8 @@ pub(crate) enum Input {
     InUse(Sender<InUse>),
     /// Say which Service has each virtual server.
     Holders(Sender<Vec<Holder>>),
+    /// Say whether the kernel has a scheduler.
+    FindScheduler(Scheduler, Sender<Result<Found, Unanswered>>),
     /// Stop after the sync that is running. The kernel's state stays, so that traffic goes on.
     Stop,
 }
@@ -44,7 +40,7 @@ pub(crate) enum Input {
 #[error("the reconciler has stopped")]
 pub struct Stopped;
 
-/// Why a question about the desired state has no answer.
+/// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
     /// The lists are not complete: nothing is known, and nothing is written either.
@@ -65,22 +61,6 @@ pub struct Handle {
     mailbox: Mailbox,
 }
 
-/// The news that waits for the writer thread. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Mailbox(Arc<Mutex<Waiting>>);
-
-impl Mailbox {
-    /// Takes everything that waits.
-    pub(crate) fn take(&self) -> Vec<Piece> {
-        self.waiting().take()
-    }
-
-    /// Locks what waits. Nothing that holds the lock can panic.
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Handle {
     pub(crate) fn new() -> (Self, Receiver<Input>, Mailbox) {
         let (inputs, receiver) = channel();
@@ -91,23 +71,17 @@ impl Handle {
     /// Passes on news from the API server or the directory. Only the last news of each object is kept, so
     /// that what waits takes no more memory than there are objects.
     pub fn change(&self, change: Change) -> Result<(), Stopped> {
-        let mut waiting = self.mailbox.waiting();
-        // Told under the lock, so that whatever is sent after this comes after the news.
-        if waiting.is_empty() {
-            self.send(Input::News)?;
-        }
-        waiting.push(change);
-        Ok(())
+        self.post(|mail| mail.change(change))
     }
 
     /// Passes on what the kernel says was changed; whatever is not as wanted is repaired.
     pub fn kernel_changed(&self, changed: Changed) -> Result<(), Stopped> {
-        self.send(Input::KernelChanged(changed))
+        self.post(|mail| mail.links_changed(changed))
     }
 
     /// Passes on that somebody else has changed our nf_tables tables; they are read and repaired.
     pub fn tables_changed(&self) -> Result<(), Stopped> {
-        self.send(Input::TablesChanged)
+        self.post(Mail::tables_changed)
     }
 
     /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
@@ -142,9 +116,26 @@ impl Handle {
         self.ask(Input::Holders)
     }
 
+    /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is running, and while
+    /// the kernel loads a module.
+    pub fn find_scheduler(&self, scheduler: Scheduler) -> Result<Found, Unanswered> {
+        self.ask(|answer| Input::FindScheduler(scheduler, answer))?
+    }
+
     /// Stops the writer thread after the sync that is running.
     pub fn stop(&self) -> Result<(), Stopped> {
         self.send(Input::Stop)
+    }
+
+    /// Puts something into the mailbox.
+    fn post(&self, put: impl FnOnce(&mut Mail)) -> Result<(), Stopped> {
+        let mut mail = self.mailbox.open();
+        // Told under the lock, so that whatever is sent after this comes after the mail.
+        if mail.is_empty() {
+            self.send(Input::Mail)?;
+        }
+        put(&mut mail);
+        Ok(())
     }
 
     /// Asks, and waits for the answer.
@@ -156,5 +147,25 @@ impl Handle {
 
     fn send(&self, input: Input) -> Result<(), Stopped> {
         self.inputs.send(input).map_err(|_| Stopped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_tells_while_the_writer_is_busy_is_one_message_however_much_it_is() {
+        let (handle, inputs, mailbox) = Handle::new();
+        let vip: IpAddr = [10, 96, 0, 1].into();
+        for number in 0..10_000 {
+            let changed = Changed { vips: [(vip, number % 2 == 0)].into(), ..Changed::default() };
+            handle.kernel_changed(changed).unwrap();
+            handle.tables_changed().unwrap();
+        }
+        assert_eq!(inputs.try_iter().count(), 1);
+        drop(mailbox);
     }
 }

@@ -6,24 +6,29 @@ use std::{
     time::{Duration, Instant},
 };
 
+use service::Change;
+
 /// The addresses that this node has, and those that went, with the time until which each may come again.
 #[derive(Debug)]
 pub(crate) struct LostAddresses {
     grace: Duration,
-    here: BTreeSet<IpAddr>,
+    /// `None` before the first look.
+    here: Option<BTreeSet<IpAddr>>,
     lost: BTreeMap<IpAddr, Instant>,
 }
 
 impl LostAddresses {
     pub(crate) fn new(grace: Duration) -> Self {
-        Self { grace, here: BTreeSet::new(), lost: BTreeMap::new() }
+        Self { grace, here: None, lost: BTreeMap::new() }
     }
 
-    /// Takes in which addresses the node has now.
-    pub(crate) fn seen(&mut self, here: &BTreeSet<IpAddr>, now: Instant) {
+    /// Takes in which addresses the node has now, and returns those that have come since this was last called.
+    pub(crate) fn seen(&mut self, here: &BTreeSet<IpAddr>, now: Instant) -> BTreeSet<IpAddr> {
+        let before = self.here.replace(here.clone());
         self.lost.retain(|ip, _| !here.contains(ip));
-        self.lost.extend(self.here.difference(here).map(|ip| (*ip, now + self.grace)));
-        self.here.clone_from(here);
+        let Some(before) = before else { return BTreeSet::new() };
+        self.lost.extend(before.difference(here).map(|ip| (*ip, now + self.grace)));
+        here - &before
     }
 
     /// Forgets those whose time is over, and says whether there were any.
@@ -38,8 +43,13 @@ impl LostAddresses {
         self.lost.values().min().copied()
     }
 
-    /// All of them.
-    pub(crate) fn all(&self) -> BTreeSet<IpAddr> {
+    /// What the desired state is to be told of both.
+    pub(crate) fn news(&self) -> Change {
+        Change::NodeAddresses { here: self.here.clone().unwrap_or_default(), lost: self.all() }
+    }
+
+    /// All that went and may come again.
+    fn all(&self) -> BTreeSet<IpAddr> {
         self.lost.keys().copied().collect()
     }
 }
@@ -71,6 +81,19 @@ mod tests {
         assert_eq!((lost.all(), lost.next()), (ips(&[2]), Some(later + GRACE)));
         assert!(lost.expire(later + GRACE));
         assert_eq!((lost.all(), lost.next()), (ips(&[]), None));
+    }
+
+    #[test]
+    fn those_that_come_are_told_also_when_their_time_was_over_but_for_those_of_the_start() {
+        let begin = Instant::now();
+        let mut lost = LostAddresses::new(GRACE);
+        assert_eq!(lost.seen(&ips(&[1, 2]), begin), ips(&[]));
+        assert_eq!(lost.seen(&ips(&[1]), begin), ips(&[]));
+        assert_eq!(lost.seen(&ips(&[1, 2, 3]), begin), ips(&[2, 3]));
+        assert_eq!(lost.seen(&ips(&[1]), begin), ips(&[]));
+        lost.expire(begin + GRACE);
+        assert_eq!(lost.seen(&ips(&[1, 2]), begin + GRACE), ips(&[2]));
+        assert_eq!(lost.seen(&ips(&[1, 2]), begin + GRACE), ips(&[]));
     }
 
     #[test]

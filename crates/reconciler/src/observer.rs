@@ -58,8 +58,7 @@ impl Subject {
             Change::ApplySlice(_) | Change::DeleteSlice(_) => (Self::EndpointSlices, 1),
             Change::ApplyNode(_)
             | Change::DeleteNode
-            | Change::NodeAddresses(_)
-            | Change::LostNodeAddresses(_)
+            | Change::NodeAddresses { .. }
             | Change::MissingSchedulers(_) => (Self::Node, 1),
         }
     }

@@ -1,6 +1,8 @@
 //! One sync: read what must be read, compare, carry out.
 
 mod converge;
+#[cfg(test)]
+mod faults;
 mod reading;
 
 use std::{
@@ -9,6 +11,7 @@ use std::{
 };
 
 use dummy_interface::Changed;
+use ipvs::{Found, Scheduler, find_scheduler};
 use service::{Change, Explanation, ObjectName, State, Touched};
 use tracing::debug_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
@@ -44,7 +47,7 @@ pub(crate) struct Reconciler {
     /// What makes UDP flows stale that conntrack was not told of yet.
     rerouted: Rerouted,
     /// For how many more failed syncs a new table goes without its rules, until all is there that serves what
-    /// it takes from others.
+    /// it takes from others. It begins anew when no table goes without.
     patience: u32,
 }
 
@@ -54,7 +57,9 @@ const PATIENCE: u32 = 2;
 
 /// How long the virtual servers of NodePorts stay at an address that the node has lost. Without its virtual server
 /// a connection is reset, but TCP bears a gap: when a network manager sets an interface up anew, or a lease is lost
-/// and regained, the address is back within seconds. Meanwhile they do no harm: nobody is led there.
+/// and regained, the address is back within seconds. Meanwhile nothing from outside is led to them; but what this node
+/// itself sends there meets them, also where another node has the address by now (`ip_vs_in_hook` in
+/// net/netfilter/ipvs/ip_vs_core.c asks in output for the destination only).
 const GRACE: Duration = Duration::from_secs(30);
 
 impl Reconciler {
@@ -139,8 +144,8 @@ impl Reconciler {
         Some(Trigger::TablesChanged)
     }
 
-    /// Reads everything and returns what differs, without changing anything. A sync may undo the differences
-    /// in several steps: a few schedulers at a time, a real server that drains first.
+    /// Reads everything and returns what differs, without changing anything in the kernel. A sync may undo the
+    /// differences in several steps: a few schedulers at a time, a real server that drains first.
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
         let mut observed = Observed::read(&mut self.kernel)?;
         // The kernel tells of changed addresses as well, and a sync follows.
@@ -150,6 +155,13 @@ impl Reconciler {
             observed.expire(&of, &server);
         }
         Ok(diff(&self.state, &observed, Scope::All, &self.ours))
+    }
+
+    /// Finds out whether the kernel has a scheduler. What an attempt that goes wrong leaves behind, the next period
+    /// removes.
+    pub(crate) fn find_scheduler(&mut self, scheduler: Scheduler) -> Result<Found, ipvs::Error> {
+        let in_use = self.image.iter().flat_map(schedulers::all_in_use);
+        find_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
     }
 
     /// Why a Service is served as it is. A family that is switched off on this node is not served.
@@ -168,7 +180,7 @@ impl Reconciler {
             touched.merge(self.state.apply(self.schedulers.news()));
         }
         if self.lost_addresses.expire(begin) {
-            touched.merge(self.state.apply(Change::LostNodeAddresses(self.lost_addresses.all())));
+            touched.merge(self.state.apply(self.lost_addresses.news()));
         }
         // Whatever goes wrong from here on, without an image the next sync reads everything.
         let image = self.image.take().filter(|_| !trigger.reads_everything());

@@ -128,13 +128,14 @@ impl Schedule {
         // But a kernel that could not be read is not read again and again without a pause.
         let period = retry.filter(|_| self.unread).map_or(period, |(due, _)| period.max(due));
         let soonest = [asked, retry, proceed, look].into_iter().flatten().min_by_key(|(due, _)| *due);
+        let by_itself = period.max(last_end + self.timing.min_sync_period);
         match soonest {
-            Some((due, Trigger::Forced)) => Some((due, Trigger::Forced)),
-            Some((due, trigger)) if due.max(now) < period => Some((due, trigger)),
-            Some((due, _)) => {
-                Some((due.min(period).max(last_end + self.timing.min_sync_period), Trigger::Period))
+            Some((due, trigger)) if trigger == Trigger::Forced || due.max(now) < period => {
+                Some((due, trigger))
             }
-            None => Some((period.max(last_end + self.timing.min_sync_period), Trigger::Period)),
+            // The period does that work too. A repair does not wait for it.
+            Some((due, _)) => Some((due.min(by_itself), Trigger::Period)),
+            None => Some((by_itself, Trigger::Period)),
         }
     }
 
@@ -225,6 +226,20 @@ mod tests {
             schedule.want(Trigger::TablesChanged);
             assert_eq!(schedule.next(end), Some((end + REPAIR_PAUSE, Trigger::TablesChanged)));
         }
+    }
+
+    #[test]
+    fn nor_does_a_repair_wait_longer_where_the_period_ends_meanwhile() {
+        let begin = Instant::now();
+        let mut schedule = Schedule::new(TIMING);
+        schedule.ended(begin, FULL);
+        let end = begin + Duration::from_millis(29_900);
+        schedule.ended(end, Ended { read: Read::Part, ..FULL });
+        schedule.want(Trigger::KernelEvent);
+        let now = end + Duration::from_millis(50);
+        assert_eq!(schedule.next(now), Some((end + REPAIR_PAUSE, Trigger::Period)));
+        schedule.want(Trigger::Forced);
+        assert_eq!(schedule.next(now), Some((end, Trigger::Forced)));
     }
 
     #[test]
@@ -343,8 +358,8 @@ mod tests {
             for (at, end) in &ends {
                 schedule.ended(*at, *end);
             }
-            for trigger in wanted {
-                schedule.want(trigger);
+            for trigger in &wanted {
+                schedule.want(*trigger);
             }
 
             let (last_end, last) = *ends.last().unwrap();
@@ -355,7 +370,8 @@ mod tests {
             let soonest = last_end + timing.min_sync_period;
             let latest = soonest.max(begin + timing.sync_period);
             prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);
-            if trigger != Trigger::Forced && !trigger.is_told_by_kernel() {
+            // Of these the period may do the work.
+            if trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_told_by_kernel) {
                 prop_assert!(due >= soonest, "{:?} too soon, {trigger:?}", soonest - due);
             }
         }

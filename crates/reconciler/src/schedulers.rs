@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipvs::{Command, Ipvs, PROBED, Scheduler, ServiceAddress, try_scheduler};
+use ipvs::{Command, Found, Ipvs, PROBED, Scheduler, ServiceAddress, find_scheduler};
 use netlink::Errno;
 use service::{Absence, Change};
 use tracing::warn;
@@ -53,29 +53,34 @@ impl Known {
             if self.missing.contains_key(&scheduler) || may_load && self.there.contains(&scheduler) {
                 continue;
             }
-            if in_use(scheduler, image) {
+            let found = find_scheduler(kernel, scheduler, all_in_use(image));
+            self.take(scheduler, found, usual, &mut look);
+        }
+        look
+    }
+
+    fn take(
+        &mut self,
+        scheduler: Scheduler,
+        found: Result<Found, ipvs::Error>,
+        usual: Scheduler,
+        look: &mut Look,
+    ) {
+        match found {
+            Ok(Found::There) => {
                 self.there.insert(scheduler);
-            } else if !may_load {
+            }
+            Ok(Found::NotLoaded) => {
                 warn!(
                     "{scheduler} is not loaded, and to load it on demand can hang IPVS: Services that ask for it get \
                      {usual}. Load the module ip_vs_{scheduler} at boot; where it is loaded, kube-ipvs resync tries again"
                 );
                 look.news |= self.cannot_be_used(scheduler, Absence::NotLoaded);
-            } else if image.virtual_servers.contains_key(&PROBED) {
+            }
+            Ok(Found::Untried) => {
                 warn!("{scheduler} is not tried before it is used: {PROBED}, where that is done, is taken");
-            } else {
-                self.try_it(scheduler, usual, kernel, &mut look);
             }
-        }
-        look
-    }
-
-    fn try_it(&mut self, scheduler: Scheduler, usual: Scheduler, kernel: &mut dyn Ipvs, look: &mut Look) {
-        match try_scheduler(kernel, scheduler) {
-            Ok(None) => {
-                self.there.insert(scheduler);
-            }
-            Ok(Some(refusal)) if refusal.errno == Errno::ENOENT => {
+            Ok(Found::Refused(refusal)) if refusal.errno == Errno::ENOENT => {
                 warn!(
                     "{}: Services that ask for {scheduler} get {usual}; kube-ipvs resync tries again",
                     refusal.cause()
@@ -83,7 +88,7 @@ impl Known {
                 look.news |= self.cannot_be_used(scheduler, Absence::Lacking);
             }
             // Whatever the cause is, the virtual servers themselves will show it.
-            Ok(Some(refusal)) => {
+            Ok(Found::Refused(refusal)) => {
                 warn!("{scheduler} could not be tried: {}", refusal.cause());
                 look.doubtful = true;
             }
@@ -150,7 +155,12 @@ pub(crate) fn change(command: &Command, image: &Observed) -> Option<(ServiceAddr
 }
 
 fn in_use(scheduler: Scheduler, image: &Observed) -> bool {
-    image.virtual_servers.values().any(|server| server.config.scheduler == scheduler)
+    all_in_use(image).any(|used| used == scheduler)
+}
+
+/// The scheduler of each virtual server.
+pub(crate) fn all_in_use(image: &Observed) -> impl Iterator<Item = Scheduler> {
+    image.virtual_servers.values().map(|server| server.config.scheduler)
 }
 
 #[cfg(test)]

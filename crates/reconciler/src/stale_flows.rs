@@ -2,14 +2,10 @@
 //!
 //! They follow from the operations that were carried out, so that a change which concerns no UDP asks
 //! conntrack for nothing. Whether such flows exist is not known here: to delete them costs a reading of
-//! conntrack's table. To delete the entry of a flow that is still right costs that flow nothing but a new
-//! source port where it is masqueraded: its next packet makes a new entry, to the same real server.
+//! conntrack's table. A flow that is still right is left alone: its next packet would make a new entry, to the same
+//! real server, but where it is masqueraded an answer that is under way would not find its way back.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, mem, net::IpAddr};
 
 use dummy_interface::Change::Bind;
 use ipvs::{Command, Family, Protocol, ServiceAddress};
@@ -21,8 +17,9 @@ use watcher::{Observed, Operation};
 pub(crate) struct Rerouted {
     /// Virtual servers that are new or gone, or lost a real server.
     addresses: BTreeSet<ServiceAddress>,
-    /// The VIPs that were bound; before, their packets went elsewhere.
-    bound: BTreeSet<IpAddr>,
+    /// The addresses that became this node's: VIPs that were bound, and its own that came back. Before, their packets
+    /// went elsewhere.
+    local_again: BTreeSet<IpAddr>,
     /// The families whose table was installed. Before, flows may have begun that were not masqueraded, and while
     /// another table has a rule for that, conntrack does not ask again (`nf_nat_inet_fn` in
     /// net/netfilter/nf_nat_core.c).
@@ -35,7 +32,7 @@ impl Rerouted {
         match operation {
             Operation::Ipvs(command) => self.take_command(command),
             Operation::Link(Bind(vip)) => {
-                self.bound.insert(*vip);
+                self.local_again.insert(*vip);
             }
             Operation::Netfilter(InstallTable(family)) => {
                 self.installed.insert(*family);
@@ -55,10 +52,15 @@ impl Rerouted {
         }
     }
 
+    /// Takes in addresses that became this node's without an operation of ours.
+    pub(crate) fn came(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+        self.local_again.extend(addresses);
+    }
+
     /// Adds what came of another plan.
     pub(crate) fn extend(&mut self, other: Self) {
         self.addresses.extend(other.addresses);
-        self.bound.extend(other.bound);
+        self.local_again.extend(other.local_again);
         self.installed.extend(other.installed);
     }
 
@@ -66,20 +68,20 @@ impl Rerouted {
     /// knowledge of the kernel everything waits for the next sync.
     pub(crate) fn stale_flows(&mut self, now: Option<&Observed>) -> StaleFlows {
         let Some(now) = now else { return StaleFlows::default() };
-        let Self { mut addresses, bound, installed } = mem::take(self);
+        let Self { mut addresses, local_again, installed } = mem::take(self);
         let udp = || now.virtual_servers.keys().filter(|to| to.protocol == Protocol::Udp);
-        if !bound.is_empty() {
-            addresses.extend(udp().filter(|to| bound.contains(&to.ip)));
+        if !local_again.is_empty() {
+            addresses.extend(udp().filter(|to| local_again.contains(&to.ip)));
         }
         let served = |to: ServiceAddress| {
             let image = now.virtual_servers.get(&to);
             (to, image.into_iter().flat_map(|image| image.real_servers.addresses()).copied().collect())
         };
-        let mut flows: BTreeMap<_, BTreeSet<_>> = addresses.into_iter().map(served).collect();
+        let mut flows: StaleFlows = addresses.into_iter().map(served).collect();
         if !installed.is_empty() {
-            let all = udp().filter(|to| installed.contains(&Family::of(to.ip)));
-            flows.extend(all.map(|to| (*to, BTreeSet::new())));
+            let all = udp().filter(|to| installed.contains(&Family::of(to.ip))).copied();
+            flows.merge(StaleFlows::unless_masqueraded(all.map(served)));
         }
-        flows.into_iter().collect()
+        flows
     }
 }

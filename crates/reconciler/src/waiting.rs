@@ -1,4 +1,4 @@
-//! News that waits for the writer thread, which takes none in while it syncs.
+//! News of objects that waits for the writer thread, which takes none in while it syncs.
 //!
 //! Of what happens to one object meanwhile only the last counts, and a whole list stands for all that was
 //! told of its kind before it: so no more waits than there are objects, however often they change and however

@@ -12,16 +12,17 @@ use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan, one_line};
 
 use crate::{
-    Drain, Handle, Holder, InUse, LastSync, News, Observation, Observer, Outlets, Report, StaleFlowOutlet,
-    Status, Tally, Timing, Trigger, Unanswered,
+    Drain, Handle, Holder, InUse, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status,
+    Tally, Timing, Trigger, Unanswered,
     draining::Draining,
-    handle::{Input, Mailbox},
+    handle::Input,
+    history::History,
     journal::Journal,
+    mailbox::{Mail, Mailbox},
     owners::Owners,
     problems::problems,
     reconcile::{Reconciler, Synced},
     schedule::{Ended, Read, Schedule},
-    standing::{Course, Standing},
     waiting::Piece,
 };
 
@@ -45,15 +46,10 @@ pub fn start(
         mailbox,
         reconciler: Reconciler::new(state, kernel, ours, Draining::new(timing.drain_timeout)),
         schedule: Schedule::new(timing),
-        waiting: Vec::new(),
-        comparing: Vec::new(),
+        awaiting_report: Vec::new(),
+        awaiting_difference: Vec::new(),
         awaiting_in_use: Vec::new(),
-        last: None,
-        last_change: None,
-        last_repair: None,
-        repaired: 0,
-        last_full: None,
-        course: Course::begin(Instant::now()),
+        history: History::begin(Instant::now()),
         journal: Journal::default(),
         owners: Owners::new(outlets.notices),
         stale_flows: outlets.stale_flows,
@@ -69,18 +65,12 @@ struct Writer {
     reconciler: Reconciler,
     schedule: Schedule,
     /// Those who asked for a forced sync and wait for its report.
-    waiting: Vec<Sender<Report>>,
+    awaiting_report: Vec<Sender<Report>>,
     /// Those who asked what differs and wait for one look at everything.
-    comparing: Vec<Sender<Result<Plan, Unanswered>>>,
+    awaiting_difference: Vec<Sender<Result<Plan, Unanswered>>>,
     /// Those who asked what is in use and wait for the first sync.
     awaiting_in_use: Vec<Sender<InUse>>,
-    last: Option<(Report, Instant)>,
-    last_change: Option<(Report, Instant)>,
-    last_repair: Option<(Report, Instant)>,
-    /// How many operations have repaired something.
-    repaired: usize,
-    last_full: Option<(Report, Instant)>,
-    course: Course,
+    history: History,
     journal: Journal,
     owners: Owners,
     stale_flows: StaleFlowOutlet,
@@ -97,7 +87,7 @@ impl Writer {
                 self.owners.tell(self.reconciler.state());
             }
             let now = Instant::now();
-            self.course.waits(self.reconciler.is_behind(), now);
+            self.history.waits(self.reconciler.is_behind(), now);
             let next = self.schedule.next(now).filter(|_| self.is_listed());
             let received = match next {
                 // No more inputs first: those that never end must not put the sync off for ever.
@@ -132,29 +122,34 @@ impl Writer {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::News => self.mailbox.take().into_iter().for_each(|piece| self.change(piece)),
-            Input::KernelChanged(changed) => {
-                self.reconciler.hear(&changed).into_iter().for_each(|trigger| self.schedule.want(trigger));
-            }
-            Input::TablesChanged => {
-                self.reconciler.hear_of_tables().into_iter().for_each(|trigger| self.schedule.want(trigger));
-            }
+            Input::Mail => self.read(self.mailbox.take()),
             Input::Resync(answer) if self.is_listed() => {
-                self.waiting.push(answer);
+                self.awaiting_report.push(answer);
                 self.schedule.want(Trigger::Forced);
             }
             // Whoever asked may have gone; that is no failure of ours.
             Input::Resync(answer) => drop(answer.send(Report::not_ready())),
             Input::Status(answer) => drop(answer.send(self.status())),
-            Input::Compare(answer) => self.comparing.push(answer),
+            Input::Compare(answer) => self.awaiting_difference.push(answer),
             Input::Explain(service, answer) => drop(answer.send(self.explain(&service))),
-            Input::InUse(answer) if self.last.is_some() => {
+            Input::InUse(answer) if self.history.has_begun() => {
                 drop(answer.send(InUse::of(self.reconciler.state())));
             }
             Input::InUse(answer) => self.awaiting_in_use.push(answer),
             Input::Holders(answer) => drop(answer.send(Holder::all(self.reconciler.state()))),
+            Input::FindScheduler(scheduler, answer) => {
+                let found = self.reconciler.find_scheduler(scheduler);
+                drop(answer.send(found.map_err(|error| Unanswered::Unread(one_line(&error)))));
+            }
             Input::Stop => {}
         }
+    }
+
+    fn read(&mut self, Mail { mut news, links, tables }: Mail) {
+        news.take().into_iter().for_each(|piece| self.change(piece));
+        let of_links = self.reconciler.hear(&links);
+        let of_tables = tables.then(|| self.reconciler.hear_of_tables()).flatten();
+        of_links.into_iter().chain(of_tables).for_each(|trigger| self.schedule.want(trigger));
     }
 
     fn change(&mut self, Piece { change, subject, objects, pieces }: Piece) {
@@ -195,28 +190,13 @@ impl Writer {
         }
         let look = self.reconciler.next_look();
         self.schedule.ended(Instant::now(), Ended { read, failed: report.failed > 0, unfinished, look });
-        for answer in self.waiting.drain(..) {
+        for answer in self.awaiting_report.drain(..) {
             drop(answer.send(report.clone()));
         }
         for answer in self.awaiting_in_use.drain(..) {
             drop(answer.send(InUse::of(self.reconciler.state())));
         }
-        let ended = (report, Instant::now());
-        self.course.synced(ended.0.failed == 0, ended.0.first_repair().is_some(), ended.1);
-        if ended.0.done > 0 {
-            self.last_change = Some(ended.clone());
-        }
-        self.repaired += tally.repairs.values().sum::<usize>();
-        if ended.0.first_repair().is_some() {
-            self.last_repair = Some(ended.clone());
-        }
-        if full {
-            self.last_full = Some(ended.clone());
-        }
-        // The status is to show a last sync that did something; but that a failure is over is news.
-        if !ended.0.is_no_news() || self.last.as_ref().is_none_or(|(last, _)| last.failed > 0) {
-            self.last = Some(ended);
-        }
+        self.history.note(report, &tally, Instant::now());
     }
 
     fn observe(&mut self, report: &Report, tally: &Tally, complete: bool) {
@@ -228,7 +208,7 @@ impl Writer {
 
     /// Compares once, and answers all who wait for it.
     fn compare(&mut self) {
-        if self.comparing.is_empty() {
+        if self.awaiting_difference.is_empty() {
             return;
         }
         let answer = if self.is_listed() {
@@ -236,7 +216,7 @@ impl Writer {
         } else {
             Err(Unanswered::NotListed)
         };
-        for waiting in self.comparing.drain(..) {
+        for waiting in self.awaiting_difference.drain(..) {
             drop(waiting.send(answer.clone()));
         }
     }
@@ -248,14 +228,10 @@ impl Writer {
     fn status(&mut self) -> Status {
         let now = Instant::now();
         // News that came together with the question waits as well.
-        self.course.waits(self.reconciler.is_behind(), now);
+        self.history.waits(self.reconciler.is_behind(), now);
         let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
-        let (standing, standing_for) = self.course.standing(now);
         let drains = draining.oldest(Status::MOST_DRAINS, now);
         Status {
-            synced: standing == Standing::Synced,
-            standing,
-            standing_for,
             virtual_servers: state.virtual_servers().count(),
             real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: state.vips().count(),
@@ -270,16 +246,8 @@ impl Writer {
                 })
                 .collect(),
             scheduler_changes: self.reconciler.scheduler_changes(),
-            problems: problems(state, self.reconciler.ours(), self.last_full.is_some()),
-            last_sync: self.last.as_ref().map(last_sync),
-            last_change: self.last_change.as_ref().map(last_sync),
-            last_repair: self.last_repair.as_ref().map(last_sync),
-            repaired: self.repaired,
-            last_full_sync: self.last_full.as_ref().map(last_sync),
+            problems: problems(state, self.reconciler.ours(), self.history.has_seen_all()),
+            ..self.history.status(now)
         }
     }
-}
-
-fn last_sync((report, ended): &(Report, Instant)) -> LastSync {
-    LastSync { report: report.clone(), age: ended.elapsed() }
 }

@@ -7,7 +7,12 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use common::{Running, service, slice};
 use dummy_interface::Changed;
-use ipvs::{Id, Protocol::Tcp, ServiceAddress};
+use ipvs::{
+    Id,
+    Protocol::{Tcp, Udp},
+    RealServerAddress, ServiceAddress,
+};
+use netfilter::conntrack::StaleFlows;
 use netlink::Errno;
 use reconciler::{Standing, Trigger};
 use service::{Change, ObjectName, Service, ServiceKind};
@@ -162,6 +167,69 @@ fn addresses_that_could_not_be_read_are_read_by_the_retry() {
     kernel.fail_call(0, Errno::ENOBUFS);
     move_to(&running, &["192.0.2.2"]);
     running.kernel_where(|state| node_ports(state).contains(&ip("192.0.2.2")));
+}
+
+#[test]
+fn for_an_address_that_comes_back_nothing_waits() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
+    let running = Running::on(&kernel);
+    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    for addresses in [&[][..], &["192.0.2.1"]] {
+        kernel.state().links.node_addresses = ips(addresses);
+        assert!(running.handle.compare().unwrap().is_empty());
+        assert_eq!(running.handle.status().unwrap().standing, Standing::Synced, "{addresses:?}");
+    }
+}
+
+/// A Service by UDP at port 30080 of a node that has these addresses, and the reconciler that serves it. The flows that
+/// were handed over when it came into being are forgotten.
+fn udp_at(kernel: &FakeKernel, addresses: &[&str]) -> Running {
+    kernel.state().links.node_addresses = ips(addresses);
+    let running = Running::on(kernel);
+    let mut dns = service("dns", "10.96.0.53", Udp);
+    dns.ports.iter_mut().for_each(|port| port.node_port = 30080.try_into().ok());
+    running.lists(vec![dns], vec![slice("dns", Udp, &["10.244.0.1"])]);
+    running.stale_flows();
+    running
+}
+
+/// The flows to port 30080 of this address, but for those that the real server answers.
+fn flows_to(address: &str) -> StaleFlows {
+    let to = ServiceAddress { protocol: Udp, ip: ip(address), port: 30080 };
+    [(to, BTreeSet::from([RealServerAddress { ip: ip("10.244.0.1"), port: 8080 }]))].into_iter().collect()
+}
+
+#[test]
+fn an_address_that_comes_back_takes_over_the_udp_flows_of_the_time_in_between() {
+    let kernel = FakeKernel::new();
+    let running = udp_at(&kernel, &["192.0.2.1", "192.0.2.2"]);
+    kernel.heal();
+    move_to(&running, &["192.0.2.2"]);
+    running.kernel_where(|state| state.calls == 1);
+    assert_eq!(running.stale_flows(), [], "it is away");
+    move_to(&running, &["192.0.2.1", "192.0.2.2"]);
+    running.kernel_where(|state| state.calls == 2);
+    assert_eq!(running.stale_flows(), [flows_to("192.0.2.1")]);
+    assert_eq!(kernel.writes(), "", "its virtual server has stayed");
+    move_to(&running, &["192.0.2.1", "192.0.2.2"]);
+    running.kernel_where(|state| state.calls == 3);
+    assert_eq!(running.stale_flows(), [], "it has not gone again");
+}
+
+#[test]
+fn so_does_one_of_which_a_comparison_finds_first_that_it_is_back() {
+    let kernel = FakeKernel::new();
+    let running = udp_at(&kernel, &["192.0.2.1"]);
+    kernel.state().links.node_addresses.clear();
+    running.handle.compare().unwrap();
+    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
+    running.handle.compare().unwrap();
+    assert_eq!(running.stale_flows.try_iter().count(), 0, "they wait for the next sync");
+    kernel.heal();
+    move_to(&running, &["192.0.2.1"]);
+    running.kernel_where(|state| state.calls == 1);
+    assert_eq!(running.stale_flows(), [flows_to("192.0.2.1")]);
 }
 
 #[test]

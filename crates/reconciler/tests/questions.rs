@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Running, at, real, service, slice};
-use ipvs::Protocol::Tcp;
+use ipvs::{Found, Protocol::Tcp, Scheduler};
 use netlink::Errno;
 use reconciler::Unanswered;
 use service::{NotServed, ObjectName};
@@ -47,4 +47,25 @@ fn where_the_kernel_cannot_be_read_the_answer_says_so_and_the_daemon_goes_on() {
     assert!(matches!(running.handle.compare(), Err(Unanswered::Unread(_))));
     running.kernel.heal();
     assert!(running.handle.compare().unwrap().is_empty());
+}
+
+#[test]
+fn whether_the_kernel_has_a_scheduler_is_found_out_again_each_time_and_leaves_nothing_behind() {
+    let running = Running::on(&FakeKernel::new());
+    let find = |scheduler| running.handle.find_scheduler(scheduler);
+    running.kernel.state().missing_schedulers.insert(Scheduler::SED);
+    let refused = |found| matches!(found, Ok(Found::Refused(refusal)) if refusal.errno == Errno::ENOENT);
+    assert!(refused(find(Scheduler::SED)), "before the lists too");
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], Vec::new());
+    assert!(refused(find(Scheduler::SED)));
+    running.kernel.heal();
+    assert_eq!(find(Scheduler::RR).unwrap(), Found::There);
+    running.kernel.state().dangerous_schedulers.insert(Scheduler::LBLC);
+    assert_eq!(find(Scheduler::LBLC).unwrap(), Found::NotLoaded);
+    assert_eq!(running.kernel.writes(), "", "one is in use, the other must not be asked for");
+    running.kernel.state().missing_schedulers.clear();
+    assert_eq!(find(Scheduler::SED).unwrap(), Found::There);
+    running.kernel.fail_call(0, Errno::EPERM);
+    assert!(matches!(find(Scheduler::SED), Err(Unanswered::Unread(_))));
+    assert_eq!(running.kernel.state().virtual_servers.len(), 1);
 }

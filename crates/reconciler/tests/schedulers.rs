@@ -188,7 +188,8 @@ fn a_scheduler_that_was_there_and_is_gone_is_missing() {
 #[test]
 fn an_attempt_that_goes_wrong_leaves_nothing_behind() {
     type Fault = fn(&FakeKernel);
-    let faults: [Fault; 2] = [|kernel| kernel.fail_call(1, Errno::ENOMEM), |kernel| kernel.lose_answer(0)];
+    // After a look at what is there.
+    let faults: [Fault; 2] = [|kernel| kernel.fail_call(2, Errno::ENOMEM), |kernel| kernel.lose_answer(1)];
     for fault in faults {
         let kernel = FakeKernel::new();
         let running = Running::on(&kernel);

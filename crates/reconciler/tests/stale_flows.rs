@@ -11,7 +11,7 @@ use ipvs::{
     Protocol::{self, Sctp, Tcp, Udp},
     RealServerAddress, ServiceAddress,
 };
-use netfilter::conntrack::StaleFlows;
+use netfilter::conntrack::{Flow, StaleFlows};
 use netlink::Errno;
 use service::{Change, ObjectName, Service};
 use testkit::FakeKernel;
@@ -100,19 +100,30 @@ fn a_new_service_takes_over_the_flows_that_nobody_has_translated_or_another_prox
     let mut handed = StaleFlows::default();
     running.stale_flows().into_iter().for_each(|flows| handed.merge(flows));
     assert_eq!(handed.addresses().count(), 1);
-    assert!(!handed.contains(
-        flows(&("10.96.0.123:80", &[])).0,
-        RealServerAddress { ip: [10, 244, 0, 2].into(), port: 8080 }
-    ));
+    assert!(!handed.contains(&Flow {
+        to: flows(&("10.96.0.123:80", &[])).0,
+        answered_by: RealServerAddress { ip: [10, 244, 0, 2].into(), port: 8080 },
+        masqueraded: false,
+    }));
+}
+
+/// All flows to an address but those that these answer and that are masqueraded.
+fn unless_masqueraded(to: &str, right: &[&str]) -> StaleFlows {
+    StaleFlows::unless_masqueraded([flows(&(to, right))])
 }
 
 #[test]
-fn where_a_table_is_installed_all_flows_are_forgotten_since_they_may_have_begun_without_being_masqueraded() {
-    let running = serving(&FakeKernel::new(), Udp, &["10.244.0.1"]);
-    handed_over(&running, &[(DNS, &[])]);
+fn where_a_table_is_installed_flows_are_forgotten_that_have_begun_without_being_masqueraded() {
+    let kernel = FakeKernel::new();
+    let running = serving(&kernel, Udp, &["10.244.0.1"]);
+    assert_eq!(running.stale_flows(), [unless_masqueraded(DNS, &[FIRST])]);
     // It serves now: another endpoint makes no flow stale.
     running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.1", "10.244.0.2"])));
     handed_over(&running, &[]);
+    // Somebody takes the table away: what is masqueraded already goes on.
+    kernel.state().tables.clear();
+    running.handle.resync().unwrap();
+    assert_eq!(running.stale_flows(), [unless_masqueraded(DNS, &[FIRST, SECOND])]);
 }
 
 #[test]

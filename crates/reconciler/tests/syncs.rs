@@ -62,6 +62,29 @@ fn a_new_table_takes_no_flows_while_something_is_refused_but_does_not_wait_for_e
 }
 
 #[test]
+fn a_table_that_somebody_deletes_later_waits_as_long_as_the_first_one() {
+    let kernel = FakeKernel::new();
+    kernel.state().refused_elements.insert(Element::Vip("10.96.0.11".parse().unwrap()));
+    let running = Running::timed(&kernel, Timing { min_sync_period: LONG, ..AT_ONCE });
+    let services = [("web", "10.96.0.10"), ("refused", "10.96.0.11")];
+    running.tell(Change::ReplaceServices(services.map(|(name, ip)| service(name, ip, Tcp)).into()));
+    running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+    let syncs_until_it_is_there = || {
+        let has_rules = || {
+            running.handle.resync().unwrap();
+            kernel.state().tables.contains(&Family::V4)
+        };
+        (1..10).find(|_| has_rules())
+    };
+    syncs_until_it_is_there().unwrap();
+    for _ in 0..2 {
+        kernel.state().tables.clear();
+        kernel.state().elements.clear();
+        assert_eq!(syncs_until_it_is_there(), Some(3));
+    }
+}
+
+#[test]
 fn nothing_is_written_before_both_lists_have_arrived() {
     let running = Running::on(&FakeKernel::new());
     running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));

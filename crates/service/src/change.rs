@@ -40,13 +40,16 @@ pub enum Change {
     ApplyNode(Node),
     /// The Node is gone. What it last said holds: its pods are still where they were.
     DeleteNode,
-    /// All addresses on this node's own interfaces: not those on kube-ipvs0, and neither loopback nor
-    /// link-local IPv6 addresses, which whoever reads them leaves out. To be told before the desired state
-    /// is acted on: without, a node serves no NodePort, and binds what is its own already.
-    NodeAddresses(BTreeSet<IpAddr>),
-    /// All addresses that went from this node's interfaces a moment ago and may come again. NodePorts stay there,
-    /// so that connections outlive the absence of their address; for everything else it is gone.
-    LostNodeAddresses(BTreeSet<IpAddr>),
+    /// The node's own addresses are others. To be told before the desired state is acted on: without, a node
+    /// serves no NodePort, and binds what is its own already.
+    NodeAddresses {
+        /// All addresses on this node's own interfaces: not those on kube-ipvs0, and neither loopback nor
+        /// link-local IPv6 addresses, which whoever reads them leaves out.
+        here: BTreeSet<IpAddr>,
+        /// All addresses that went from there a moment ago and may come again. NodePorts stay at them, so that
+        /// connections outlive the absence of their address; for everything else they are gone.
+        lost: BTreeSet<IpAddr>,
+    },
     /// All schedulers that were asked for and cannot be used.
     MissingSchedulers(BTreeMap<Scheduler, Absence>),
 }

@@ -63,11 +63,8 @@ impl Records {
             Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
             Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),
             Change::DeleteNode => BTreeSet::new(),
-            Change::NodeAddresses(addresses) => {
-                self.put_node(self.node.with_addresses(addresses, &self.options))
-            }
-            Change::LostNodeAddresses(addresses) => {
-                self.put_node(self.node.with_lost_addresses(addresses, &self.options))
+            Change::NodeAddresses { here, lost } => {
+                self.put_node(self.node.with_addresses(here, lost, &self.options))
             }
             Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
         };

@@ -43,14 +43,14 @@ impl ThisNode {
         Self { node, ..self.clone() }.settled(options)
     }
 
-    /// This node with other addresses on its interfaces.
-    pub(crate) fn with_addresses(&self, addresses: BTreeSet<IpAddr>, options: &Options) -> Self {
-        Self { addresses, ..self.clone() }.settled(options)
-    }
-
-    /// This node with these addresses as those that its interfaces had a moment ago.
-    pub(crate) fn with_lost_addresses(&self, lost: BTreeSet<IpAddr>, options: &Options) -> Self {
-        Self { lost, ..self.clone() }.settled(options)
+    /// This node with other addresses on its interfaces, and others that these had a moment ago.
+    pub(crate) fn with_addresses(
+        &self,
+        addresses: BTreeSet<IpAddr>,
+        lost: BTreeSet<IpAddr>,
+        options: &Options,
+    ) -> Self {
+        Self { addresses, lost, ..self.clone() }.settled(options)
     }
 
     /// This node with these schedulers as the missing ones.

@@ -74,8 +74,7 @@ impl Inputs {
                 self.node = node;
             }
             Change::DeleteNode => {}
-            Change::NodeAddresses(addresses) => self.addresses = addresses,
-            Change::LostNodeAddresses(addresses) => self.lost_addresses = addresses,
+            Change::NodeAddresses { here, lost } => (self.addresses, self.lost_addresses) = (here, lost),
             Change::MissingSchedulers(schedulers) => self.missing_schedulers = schedulers,
         }
     }
@@ -86,8 +85,7 @@ impl Inputs {
         let slices = self.slices.values().cloned().map(Change::ApplySlice);
         let node = [
             Change::ApplyNode(self.node.clone()),
-            Change::NodeAddresses(self.addresses.clone()),
-            Change::LostNodeAddresses(self.lost_addresses.clone()),
+            Change::NodeAddresses { here: self.addresses.clone(), lost: self.lost_addresses.clone() },
             Change::MissingSchedulers(self.missing_schedulers.clone()),
         ];
         services.chain(slices).chain(node).collect()
@@ -281,8 +279,10 @@ fn any_change() -> impl Strategy<Value = Change> {
         1 => (option::of(select(&["a", "b"][..])), any_ips(2))
             .prop_map(|(zone, ips)| Change::ApplyNode(Node { zone: zone.map(Into::into), ips, ..Node::default() })),
         1 => Just(Change::DeleteNode),
-        2 => any_ips(4).prop_map(|ips| Change::NodeAddresses(ips.into_iter().collect())),
-        1 => any_ips(4).prop_map(|ips| Change::LostNodeAddresses(ips.into_iter().collect())),
+        3 => (any_ips(4), any_ips(4)).prop_map(|(here, lost)| Change::NodeAddresses {
+            here: here.into_iter().collect(),
+            lost: lost.into_iter().collect(),
+        }),
         1 => btree_map(any_scheduler(), select(&[Absence::Lacking, Absence::NotLoaded][..]), 0..2).prop_map(Change::MissingSchedulers),
     ]
 }
@@ -337,8 +337,7 @@ proptest! {
                     | Change::ReplaceSlices(_)
                     | Change::ListSlices(_)
                     | Change::KeepSlices(_)
-                    | Change::NodeAddresses(_)
-                    | Change::LostNodeAddresses(_)
+                    | Change::NodeAddresses { .. }
                     | Change::MissingSchedulers(_)
                     | Change::ApplyNode(_)
             );

@@ -315,8 +315,9 @@ fn any_protocol() -> impl Strategy<Value = Protocol> {
     select(&[Protocol::Tcp, Protocol::Udp, Protocol::Sctp][..])
 }
 
+/// Whoever reads objects leaves out a port with the number 0.
 fn any_number() -> impl Strategy<Value = u16> {
-    select(&[0, 53, 80, 443, 30_003, 65_535][..])
+    select(&[1, 53, 80, 443, 30_003, 65_535][..])
 }
 
 fn any_port() -> impl Strategy<Value = ServicePort> {
@@ -338,7 +339,7 @@ struct Manner {
 fn any_manner() -> impl Strategy<Value = Manner> {
     let kind = select(&[ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer][..]);
     let policy = || select(&[TrafficPolicy::Cluster, TrafficPolicy::Local][..]);
-    let health_check = any_number().prop_map(NonZero::new);
+    let health_check = option::of(any_number().prop_map(|number| NonZero::new(number).unwrap()));
     (kind, option::of(any::<u32>()), [policy(), policy()], health_check, option::of(any_balancing()))
         .prop_map(|(kind, session_affinity, policies, health_check_node_port, balancing)| Manner {
             kind,
@@ -460,6 +461,10 @@ proptest! {
         options in any_policy(), hostile in vec(any_hostile_change(), 1..9)
     ) {
         let allows_node_ips = options.external_ips == allowing(&["0.0.0.0/0", "::/0"]).external_ips;
+        let allowed: Option<BTreeSet<IpNet>> = match &options.external_ips {
+            ExternalIps::In(ranges) => Some(ranges.iter().copied().collect()),
+            _ => None,
+        };
         let state = state_after(options, hostile);
         let cluster_ips: BTreeSet<IpAddr> = honest().into_iter().flat_map(|service| service.cluster_ips).collect();
         let own: BTreeSet<IpAddr> = NODE_IPS.map(ip).into();
@@ -471,6 +476,8 @@ proptest! {
             }
             if server.kind == AddressKind::ExternalIp {
                 prop_assert!(allows_node_ips || !own.contains(&at.ip), "{}", at);
+                let is_allowed = |ranges: &BTreeSet<IpNet>| ranges.iter().any(|range| range.contains(&at.ip));
+                prop_assert!(allowed.as_ref().is_none_or(is_allowed), "{} is in none of {:?}", at, allowed);
             }
         }
         for vip in state.vips() {

@@ -134,14 +134,16 @@ fn a_new_address_of_the_node_is_served_and_a_lost_one_is_not() {
 fn an_address_that_went_a_moment_ago_is_served_until_it_is_lost_for_good() {
     let mut state = single_stack();
     let both = virtual_servers(&state);
-    let lost = |texts: &[&str]| Change::LostNodeAddresses(texts.iter().map(|text| ip(text)).collect());
-    assert!(state.apply(lost(&["192.0.2.1"])).is_empty());
     let rest: Vec<_> = ADDRESSES.into_iter().filter(|address| *address != "192.0.2.1").collect();
-    assert!(state.apply(node_addresses(&rest)).is_empty());
+    let went =
+        Change::NodeAddresses { here: ips(&rest).into_iter().collect(), lost: [ip("192.0.2.1")].into() };
+    assert!(state.apply(went.clone()).is_empty());
     assert_eq!(virtual_servers(&state), both);
     assert!(!state.node_port_addresses().contains(&ip("192.0.2.1")), "it is the node's no more");
+    assert!(state.apply(node_addresses(&ADDRESSES)).is_empty(), "it is back");
 
-    let touched = state.apply(lost(&[]));
+    assert!(state.apply(went).is_empty());
+    let touched = state.apply(node_addresses(&rest));
     assert_eq!(virtual_servers(&state), ["TCP 10.0.0.1:30080", "TCP 10.96.0.1:80"]);
     assert_eq!(touched.virtual_servers, [tcp("192.0.2.1:30080")].into());
 }

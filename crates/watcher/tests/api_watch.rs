@@ -6,6 +6,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, channel},
     },
     thread,
@@ -65,15 +66,24 @@ impl News {
     }
 
     /// What `wanted` makes of the first change that it takes; the others are passed over.
-    fn expect<T>(&self, what: &str, mut wanted: impl FnMut(Change) -> Option<T>) -> anyhow::Result<T> {
-        let deadline = Instant::now() + Duration::from_secs(30);
+    fn expect<T>(&self, what: &str, wanted: impl FnMut(Change) -> Option<T>) -> anyhow::Result<T> {
+        self.expect_within(Duration::from_secs(30), what, wanted)
+    }
+
+    fn expect_within<T>(
+        &self,
+        patience: Duration,
+        what: &str,
+        mut wanted: impl FnMut(Change) -> Option<T>,
+    ) -> anyhow::Result<T> {
+        let deadline = Instant::now() + patience;
         while let Some(left) = deadline.checked_duration_since(Instant::now()) {
             let change = self.changes.recv_timeout(left).with_context(|| format!("waiting for {what}"))?;
             if let Some(found) = wanted(change) {
                 return Ok(found);
             }
         }
-        bail!("no {what} within 30 s")
+        bail!("no {what} within {} s", patience.as_secs())
     }
 
     /// The names of our Services and of our slices in the first lists, and the zone of our Node.
@@ -101,6 +111,8 @@ impl News {
 /// A TCP relay to the API server that can be cut.
 struct Relay {
     port: u16,
+    /// How often it was connected to.
+    asked: Arc<AtomicUsize>,
     /// Both ends of every connection; `None` while it is cut.
     connections: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
@@ -110,15 +122,23 @@ impl Relay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let connections = Arc::new(Mutex::new(Some(Vec::new())));
-        let open = Arc::clone(&connections);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (open, count) = (Arc::clone(&connections), Arc::clone(&asked));
         thread::spawn(move || {
             for client in listener.incoming() {
+                count.fetch_add(1, Ordering::Relaxed);
                 if let Some(open) = open.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
                     open.extend(client.and_then(|client| connect(client, &server)).into_iter().flatten());
                 }
             }
         });
-        Ok(Self { port, connections })
+        Ok(Self { port, asked, connections })
+    }
+
+    /// Leads a client through this.
+    fn lead(&self, config: &mut Config) -> anyhow::Result<()> {
+        config.cluster_url = format!("https://{}:{}", Ipv4Addr::LOCALHOST, self.port).parse()?;
+        Ok(())
     }
 
     fn set(&self, connections: Option<Vec<TcpStream>>) {
@@ -270,15 +290,9 @@ fn what_changes_while_the_server_is_out_of_reach_is_told_afterwards() {
     const NAMESPACE: &str = "watch-outage";
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     populate(&server, NAMESPACE).unwrap();
-    let mut relay = None;
-    let news = News::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| {
-        let authority = config.cluster_url.authority().context("no address of the API server")?;
-        let started = Relay::start(authority.to_string())?;
-        config.cluster_url = format!("https://{}:{}", Ipv4Addr::LOCALHOST, started.port).parse()?;
-        relay = Some(started);
-        Ok(())
-    });
-    let (news, relay) = (news.unwrap(), relay.unwrap());
+    let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
+    let news =
+        News::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap();
     news.expect_lists().unwrap();
 
     relay.set(None);
@@ -290,4 +304,62 @@ fn what_changes_while_the_server_is_out_of_reach_is_told_afterwards() {
     let name = ObjectName::new(NAMESPACE, "web-1");
     let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
     news.expect("the slice deleted meanwhile", gone).unwrap();
+}
+
+/// How often one watch may ask within this time: at once when it has ended, and then after the pauses of client-go,
+/// 0.8 s doubling to 30 s.
+fn most_attempts(time: Duration) -> usize {
+    let (mut attempts, mut at, mut pause) = (1, Duration::ZERO, Duration::from_millis(800));
+    while at + pause <= time {
+        (attempts, at) = (attempts + 1, at + pause);
+        pause = (2 * pause).min(Duration::from_secs(30));
+    }
+    attempts
+}
+
+#[test]
+#[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
+fn thirty_watchers_do_not_press_their_only_server_while_it_starts_anew_and_all_hear_what_changes_then() {
+    const NAMESPACE: &str = "watch-crowd";
+    const WATCHERS: usize = 30;
+    /// Services, EndpointSlices and the Node.
+    const WATCHES: usize = 3;
+    /// The longest pause there may be by the time the server is back, twice as long by its jitter, and some.
+    const PATIENCE: Duration = Duration::from_secs(90);
+    let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") else {
+        println!("SKIP: no kube-apiserver of its own: KUBEBUILDER_ASSETS is not set");
+        return;
+    };
+    let mut server = ControlPlane::start(&Options::new(assets)).unwrap();
+    populate(&server, NAMESPACE).unwrap();
+    let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
+    let crowd: Vec<_> = (0..WATCHERS)
+        .map(|_| {
+            News::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap()
+        })
+        .collect();
+    for news in &crowd {
+        news.expect_lists().unwrap();
+    }
+
+    let (begin, before) = (Instant::now(), relay.asked.load(Ordering::Relaxed));
+    server.restart_api_server().unwrap();
+    let owner = json!({"kubernetes.io/service-name": "web"});
+    while let Err(error) = server.apply(&slice(NAMESPACE, "web-1", &owner, &["10.244.0.9"])) {
+        assert!(begin.elapsed() < PATIENCE, "{error:#}");
+        thread::sleep(Duration::from_millis(200));
+    }
+    let is_changed =
+        |slice: &service::EndpointSlice| *slice.name.name == *"web-1" && slice.endpoints.len() == 1;
+    let changed = |change| match change {
+        Change::ApplySlice(slice) => is_changed(&slice).then_some(()),
+        Change::ReplaceSlices(slices) => slices.iter().any(is_changed).then_some(()),
+        _ => None,
+    };
+    for news in &crowd {
+        news.expect_within(PATIENCE, "the change after the server was back", changed).unwrap();
+    }
+    let asked = relay.asked.load(Ordering::Relaxed) - before;
+    let most = WATCHERS * WATCHES * most_attempts(begin.elapsed());
+    assert!((WATCHERS..=most).contains(&asked), "{asked} connections, {most} at most");
 }

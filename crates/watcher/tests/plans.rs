@@ -21,7 +21,9 @@ use netfilter::{
     Element,
 };
 use proptest::{collection::vec, prelude::*};
-use service::{Balancing, Change, EndpointSlice, Service, State, Touched, Urgency, Weight, Weights};
+use service::{
+    Balancing, Change, EndpointSlice, ObjectName, Service, State, Touched, Urgency, Weight, Weights,
+};
 use testkit::FakeKernel;
 use watcher::{Observed, Operation, Ownership, Plan, Scope, Whole, departing_real_servers, diff};
 
@@ -520,7 +522,7 @@ fn mixed() -> Plan {
         Change::DeleteService("default/gone".parse().unwrap()),
         Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.1.0.0/16", "192.0.2.0/24"])),
         Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["0.0.0.0/0"])),
-        Change::NodeAddresses(BTreeSet::from([ip("172.18.0.2")])),
+        Change::NodeAddresses { here: BTreeSet::from([ip("172.18.0.2")]), lost: BTreeSet::new() },
         Change::ApplyService(exposed("new", &["10.96.0.12"])),
         Change::ApplyService(service("kubernetes", &["10.96.0.1", "fd00:96::1"])),
         Change::ApplySlice(elsewhere(slice("kubernetes", Family::V6, &["fd00:50::1"]))),
@@ -660,4 +662,43 @@ fn a_real_server_that_comes_back_while_it_drains_has_its_own_weight_again() {
         plan.commands().map(ToString::to_string).collect::<Vec<_>>(),
         ["edit real server TCP 10.96.0.10:80 -> 10.244.2.2:8080 weight 7"]
     );
+}
+
+#[test]
+fn an_endpoint_that_leaves_one_slice_before_it_comes_in_another_is_nothing_unless_a_sync_falls_in_between() {
+    let (fake, ours) = (FakeKernel::new(), both_families());
+    let [old, new] = ["old", "new"].map(|name| {
+        move |endpoints: &[&str]| {
+            let slice = EndpointSlice {
+                name: ObjectName::new("default", name),
+                ..slice("web", Family::V4, endpoints)
+            };
+            Change::ApplySlice(slice)
+        }
+    });
+    let mut state = state(&[
+        Change::ApplyService(service("web", &["10.96.0.10"])),
+        old(&["10.244.1.2", "10.244.2.2"]),
+        new(&[]),
+    ]);
+    settle(&state, &fake, &ours);
+    let plan = |state: &State, touched: &Touched| {
+        let observed = read(&fake);
+        diff(state, &observed, Scope::Touched(touched, Whole::NONE), &ours)
+    };
+
+    let mut both = state.apply(old(&["10.244.2.2"]));
+    both.merge(state.apply(new(&["10.244.1.2"])));
+    assert!(both.virtual_servers.contains(&address(Protocol::Tcp, "10.96.0.10:80")));
+    assert_eq!(plan(&state, &both).to_string(), "");
+
+    let gone = state.apply(new(&[]));
+    let removal = plan(&state, &gone);
+    let weight = |weight| format!("edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight {weight}");
+    assert_eq!(removal.commands().map(ToString::to_string).collect::<Vec<_>>(), [weight(0)]);
+    apply(&removal, &fake);
+    // It drains as long as it has connections, and goes where it is.
+    let back = state.apply(old(&["10.244.1.2", "10.244.2.2"]));
+    let return_ = plan(&state, &back);
+    assert_eq!(return_.commands().map(ToString::to_string).collect::<Vec<_>>(), [weight(1)]);
 }

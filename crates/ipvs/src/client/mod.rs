@@ -10,7 +10,7 @@ mod uapi;
 
 pub use errors::Error;
 pub use kernel::KernelIpvs;
-pub use probe::{PROBED, try_scheduler};
+pub use probe::{Found, PROBED, find_scheduler};
 
 use std::io;
 

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use ipvs::{Protocol, RealServerAddress, ServiceAddress};
 use netlink::{Attribute, Batch, Reply, attributes};
 
+use super::Flow;
+
 /// `NFNL_SUBSYS_CTNETLINK` in include/uapi/linux/netfilter/nfnetlink.h.
 const SUBSYSTEM: u16 = 1;
 /// `enum cntl_msg_types` in include/uapi/linux/netfilter/nfnetlink_conntrack.h, as the rest.
@@ -35,10 +37,7 @@ const NESTED: u16 = 0x8000;
 /// The entry of a UDP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
-    /// Where the flow was sent to.
-    pub(super) to: ServiceAddress,
-    /// Who answers it.
-    pub(super) answered_by: RealServerAddress,
+    pub(super) flow: Flow,
     /// The family, in the kernel's numbers.
     family: u8,
     /// The tuple of the first packet as the kernel wrote it, with the zone if only this direction has one.
@@ -79,10 +78,14 @@ impl<'a> Entry<'a> {
             }
         }
         let original = original?;
-        let [to, answered_by] = [udp(original)?.destination, udp(answer?)?.source];
-        let to = ServiceAddress { protocol: Protocol::Udp, ip: to.ip(), port: to.port() };
-        let answered_by = RealServerAddress { ip: answered_by.ip(), port: answered_by.port() };
-        Some(Self { to, answered_by, family, original, zone, id: id? })
+        let (sent, replied) = (udp(original)?, udp(answer?)?);
+        let (to, by) = (sent.destination, replied.source);
+        let flow = Flow {
+            to: ServiceAddress { protocol: Protocol::Udp, ip: to.ip(), port: to.port() },
+            answered_by: RealServerAddress { ip: by.ip(), port: by.port() },
+            masqueraded: replied.destination.ip() != sent.source.ip(),
+        };
+        Some(Self { flow, family, original, zone, id: id? })
     }
 
     /// Appends the request to delete exactly this entry.
@@ -154,4 +157,4 @@ fn address(attribute: &Attribute<'_>) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

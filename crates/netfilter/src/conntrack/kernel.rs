@@ -74,18 +74,21 @@ impl KernelConntrack {
     }
 
     /// Requests to delete each entry of these flows, and the family of each.
+    ///
+    /// The table is read once, whether or not others change it meanwhile, which they always do. Some entries may be
+    /// listed twice or not at all; deleting those that are is still right, and a flow that continues is found the
+    /// next time.
     fn find(&mut self, flows: &StaleFlows) -> Result<(Batch, Vec<Family>), Error> {
         let (mut deletions, mut families) = (Batch::default(), Vec::new());
-        let listed = self.socket.dump(&mut entry::list(), |reply| {
-            if let Some(entry) =
-                Entry::read(reply).filter(|entry| flows.contains(entry.to, entry.answered_by))
-            {
+        let listed = self.socket.dump_once(&mut entry::list(), |reply| {
+            if let Some(entry) = Entry::read(reply).filter(|entry| flows.contains(&entry.flow)) {
                 entry.delete(&mut deletions);
-                families.push(Family::of(entry.to.ip));
+                families.push(Family::of(entry.flow.to.ip));
             }
             Ok(())
         });
-        finished(listed.map(drop)).map(|()| (deletions, families))
+        listed.map_err(not_listed)?;
+        Ok((deletions, families))
     }
 }
 
@@ -101,14 +104,11 @@ impl Conntrack for KernelConntrack {
     }
 }
 
-/// Accepts a dump that others kept interrupting. It has shown some entries twice and may lack some, but
-/// deleting those that it has shown is still right, and a flow that continues is found the next time.
-fn finished(listed: Result<(), netlink::Error>) -> Result<(), Error> {
-    match listed {
-        Err(netlink::Error::DumpInterrupted { .. }) => Ok(()),
+fn not_listed(error: netlink::Error) -> Error {
+    match error.errno() {
         // A request that names no attributes can only be refused because nobody knows its type.
-        Err(error) if error.errno() == Some(Errno::EINVAL) => Err(Error::NotSupported),
-        listed => listed.map_err(|source| Error::new("list conntrack's entries", source)),
+        Some(Errno::EINVAL) => Error::NotSupported,
+        _ => Error::new("list conntrack's entries", error),
     }
 }
 
@@ -133,20 +133,48 @@ fn deleted(found: &[Family], failures: Vec<Failure>) -> Result<Deleted, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+
+    use netlink::{Reply, Transcript};
+
+    use super::{super::entry::tests::masqueraded, *};
+
+    /// A message of a listing, or a verdict.
+    fn message(kind: u16, flags: u16, sequence: u32, content: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(16 + content.len()).unwrap().to_ne_bytes();
+        let header =
+            [&length[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &sequence.to_ne_bytes(), &[0; 4]];
+        [&header.concat()[..], content].concat()
+    }
 
     #[test]
-    fn a_listing_that_was_disturbed_again_and_again_is_used_as_far_as_it_came() {
-        finished(Err(netlink::Error::DumpInterrupted { attempts: 5 })).unwrap();
+    fn a_listing_that_was_disturbed_is_used_as_far_as_it_came_and_not_begun_anew() {
+        const NEW_ENTRY: u16 = 1 << 8;
+        const DONE: u16 = 3;
+        const VERDICT: u16 = 2;
+        const MULTI: u16 = 2;
+        const DISTURBED: u16 = 0x10;
+        const UDP: u8 = 17;
+        let shown = masqueraded(UDP);
+        let flow =
+            Entry::read(&Reply { kind: NEW_ENTRY, flags: 0, sequence: 1, payload: &shown }).unwrap().flow;
+
+        let kernel = Transcript::default();
+        kernel.push(&message(NEW_ENTRY, MULTI | DISTURBED, 1, &shown));
+        kernel.push(&message(DONE, MULTI | DISTURBED, 1, &[0; 4]));
+        // That the second request, to delete it, is carried out.
+        kernel.push(&message(VERDICT, 0, 2, &[0; 20]));
+        let mut conntrack = KernelConntrack::over(Socket::replay(&kernel));
+        let all = StaleFlows::from_iter([(flow.to, BTreeSet::new())]);
+        assert_eq!(conntrack.delete(&all).unwrap(), Deleted { ipv4: 1, ipv6: 0 });
+        assert!(kernel.encode().is_empty());
     }
 
     #[test]
     fn a_listing_that_failed_is_an_error_that_says_what_is_missing() {
-        let error = |errno| finished(Err(Refusal::new(errno).into())).unwrap_err().to_string();
+        let error = |errno| not_listed(Refusal::new(errno).into()).to_string();
         assert!(error(Errno::EINVAL).contains("nf_conntrack_netlink"));
         assert!(error(Errno::EPERM).contains("CAP_NET_ADMIN"));
         assert_eq!(error(Errno::ENOMEM), "cannot list conntrack's entries");
-        assert!(finished(Err(netlink::Error::StateUnknown)).is_err());
     }
 
     fn failure(index: usize, errno: Errno) -> Failure {

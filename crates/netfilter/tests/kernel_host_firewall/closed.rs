@@ -6,6 +6,7 @@ use ipvs::Family;
 use netfilter::host_firewall::{Accepts, Hook, HostChain, HostChains, How, TableFamily, legacy_tables};
 
 use crate::{
+    MARK,
     host::in_fresh_namespace,
     open,
     programs::{nft, run},
@@ -21,7 +22,7 @@ fn closed_after(commands: &[&str]) -> Vec<String> {
                 None => drop(run(command)),
             }
         }
-        let closed = open().closed_chains().unwrap();
+        let closed = open().closed_chains(MARK).unwrap();
         assert!(closed.iter().all(|chain| chain.accepts == Accepts::Nothing), "{closed:?}");
         closed.iter().map(ToString::to_string).collect()
     })
@@ -164,8 +165,12 @@ fn each_closed_chain_is_told_with_its_place() {
             hook,
             priority,
         };
-        let mut closed: Vec<_> =
-            open().closed_chains().unwrap().into_iter().map(|closed| (closed.chain, closed.how)).collect();
+        let mut closed: Vec<_> = open()
+            .closed_chains(MARK)
+            .unwrap()
+            .into_iter()
+            .map(|closed| (closed.chain, closed.how))
+            .collect();
         closed.sort_by_key(|(chain, _)| chain.to_string());
         let expected = [
             (place(TableFamily::Inet, "firewalld", "filter_INPUT", Hook::Input, 10), How::LastRule),
@@ -207,7 +212,7 @@ fn a_chain_with_thousands_of_rules_is_read_to_its_end() {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn a_comment_that_begins_with_our_name_says_that_a_chain_was_seen_to() {
     let accepts = |chains: &mut HostChains| {
-        let closed = chains.closed_chains().unwrap();
+        let closed = chains.closed_chains(MARK).unwrap();
         closed.iter().map(|closed| closed.accepts).collect::<Vec<_>>()
     };
     in_fresh_namespace(|| {
@@ -246,6 +251,6 @@ fn tables_of_the_old_iptables_are_told_by_family_only() {
                 Ok(_) => assert_eq!(legacy_tables().unwrap(), families, "{program}"),
             }
         }
-        assert_eq!(open().closed_chains().unwrap(), [], "they are no part of nf_tables");
+        assert_eq!(open().closed_chains(MARK).unwrap(), [], "they are no part of nf_tables");
     });
 }

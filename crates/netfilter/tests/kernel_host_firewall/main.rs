@@ -35,13 +35,13 @@ fn policy() -> Policy {
 }
 
 fn open() -> HostChains {
-    HostChains::open(&policy()).unwrap()
+    HostChains::open().unwrap()
 }
 
 /// The one closed chain that there is.
 #[track_caller]
 fn only_closed_chain(chains: &mut HostChains) -> HostChain {
-    let closed = chains.closed_chains().unwrap();
+    let closed = chains.closed_chains(MARK).unwrap();
     assert_eq!(closed.len(), 1, "{closed:?}");
     closed[0].chain.clone()
 }

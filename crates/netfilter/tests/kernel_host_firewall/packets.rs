@@ -9,6 +9,7 @@ use netfilter::{
 };
 
 use crate::{
+    MARK,
     cluster::{Addresses, Cluster, PORT, TARGET_PORT, addresses},
     host::BRIEFLY,
     open, policy,
@@ -80,9 +81,9 @@ fn assert_protected(cluster: &Cluster, families: &[Family]) {
 fn accept_at(cluster: &Cluster, hook: Hook) {
     cluster.node.inside(move || {
         let mut chains = open();
-        for closed in chains.closed_chains().unwrap() {
+        for closed in chains.closed_chains(MARK).unwrap() {
             if closed.chain.hook == hook {
-                assert!(chains.accept_in(&closed.chain).unwrap(), "{closed}");
+                assert!(chains.accept_in(&closed.chain, MARK).unwrap(), "{closed}");
             }
         }
     });
@@ -188,7 +189,7 @@ fn the_documented_rules_by_hand_do_the_same_and_are_recognised() {
     assert_served(&cluster, families);
     assert_protected(&cluster, families);
     cluster.node.inside(|| {
-        let closed = open().closed_chains().unwrap();
+        let closed = open().closed_chains(MARK).unwrap();
         let accepts: Vec<_> = closed.iter().map(|closed| closed.accepts).collect();
         assert_eq!(accepts, [Accepts::ByHand; 4], "{closed:?}");
     });

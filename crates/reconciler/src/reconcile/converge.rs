@@ -8,7 +8,7 @@ use service::Touched;
 use tracing::{Level, debug, debug_span, enabled};
 use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
 
-use super::{Reconciler, reading::Reading};
+use super::{PATIENCE, Reconciler, reading::Reading};
 use crate::{
     Tally, Trigger,
     apply::apply,
@@ -137,9 +137,8 @@ impl Reconciler {
             self.touched.merge(self.state.apply(self.schedulers.news()));
         }
         let lacks_rules = |failed: &Operation| matches!(failed, Operation::Netfilter(InstallTable(_)));
-        if outcome.failures.iter().any(|(failed, _)| lacks_rules(failed)) {
-            self.patience = self.patience.saturating_sub(1);
-        }
+        let waits = outcome.failures.iter().any(|(failed, _)| lacks_rules(failed));
+        self.patience = if waits { self.patience.saturating_sub(1) } else { PATIENCE };
     }
 
     /// Whether a sync that follows soon could change the schedulers of those that were postponed. Where one

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, time::Instant};
 
 use ipvs::ServiceAddress;
-use service::{Change, Touched};
+use service::Touched;
 use tracing::debug;
 use watcher::{AdoptError, Drift, Observed, ReadError, VerifyError, Whole, departing_real_servers, one_line};
 
@@ -147,10 +147,8 @@ impl Reconciler {
     /// Tells the desired state which addresses the node has, and which it had a moment ago. The same addresses as
     /// before touch nothing.
     pub(super) fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
-        let here = &image.links.node_addresses;
-        self.lost_addresses.seen(here, Instant::now());
-        let mut touched = self.state.apply(Change::LostNodeAddresses(self.lost_addresses.all()));
-        touched.merge(self.state.apply(Change::NodeAddresses(here.clone())));
-        touched
+        let came = self.lost_addresses.seen(&image.links.node_addresses, Instant::now());
+        self.rerouted.came(came);
+        self.state.apply(self.lost_addresses.news())
     }
 }

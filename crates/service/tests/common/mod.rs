@@ -136,7 +136,7 @@ pub(crate) fn in_zone(zone: &str) -> Change {
 
 /// The interfaces of the node have these addresses.
 pub(crate) fn node_addresses(texts: &[&str]) -> Change {
-    Change::NodeAddresses(texts.iter().map(|text| ip(text)).collect())
+    Change::NodeAddresses { here: texts.iter().map(|text| ip(text)).collect(), lost: BTreeSet::new() }
 }
 
 /// `tcp("10.96.0.1:80")`.

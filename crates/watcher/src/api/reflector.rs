@@ -117,6 +117,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
         if T::ALWAYS_SOME && is_empty && !was_empty {
             return Err(Failure::SuddenlyEmpty);
         }
+        self.problem_log.list_ends();
         listing.finish().into_iter().for_each(&self.send);
         self.recency = Recency::Latest;
         self.retry.succeeded();
@@ -130,13 +131,15 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
             Recency::Latest => "",
         };
         let mut events = self.open(version, true).await?;
-        let mut listing = self.new_listing();
+        let mut listing = self.begin_list();
         loop {
             let next = timeout(WATCH_LIST_QUIET, events.next()).await;
             match next.map_err(|_| Failure::Silent(WATCH_LIST_QUIET))?.ok_or(Failure::Incomplete)? {
                 Ok(WatchEvent::Added(view) | WatchEvent::Modified(view)) => self.gather(view, &mut listing),
                 Ok(WatchEvent::Deleted(view)) => {
-                    listing.remove(&view.name());
+                    let name = view.name();
+                    self.problem_log.forget::<T>(&name);
+                    listing.remove(&name);
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => {
                     if bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
@@ -164,7 +167,7 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
             }
             Recency::Latest => params.limit = Some(PAGE),
         }
-        let mut listing = self.new_listing();
+        let mut listing = self.begin_list();
         loop {
             let page = answer(self.api.list(&params)).await?;
             for view in page.items {
@@ -240,7 +243,8 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
         Ok(answer(self.api.watch(&params, version)).await?.boxed())
     }
 
-    fn new_listing(&self) -> Listing<T> {
+    fn begin_list(&mut self) -> Listing<T> {
+        self.problem_log.list_begins();
         match self.recency {
             Recency::Any => Listing::first(),
             Recency::Latest => Listing::later(),

@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
-use futures::stream;
+use futures::{StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use serde_json::{Value, json};
+use testkit::log::Log;
 use tokio::time::timeout;
 
 use super::*;
@@ -25,8 +26,10 @@ type Answer = (u16, String);
 /// The body of an answer on its way.
 type Told = BoxBody<Bytes, Infallible>;
 
-/// A body in which nothing comes, and which does not end.
+/// The end of a body that does not end: after what is before it nothing comes.
 const OPEN: &str = "open";
+/// Instead of an answer: the server takes the request and says nothing.
+const SILENT: &str = "silent";
 
 /// A server that answers the requests for each resource in turn, and none after the last.
 #[derive(Clone, Default)]
@@ -48,6 +51,14 @@ impl Script {
         self
     }
 
+    /// With the Node that Services would wait for.
+    fn with_node(self) -> Self {
+        self.and(
+            "nodes",
+            [events_and_silence([event("ADDED", &node("z1", &["192.0.2.1"], 1)), end_of_list(2)])],
+        )
+    }
+
     async fn answer(self, request: Request<Body>) -> Result<Response<Told>, Infallible> {
         let resource = request.uri().path().rsplit('/').next().unwrap().to_owned();
         let answer = {
@@ -56,12 +67,18 @@ impl Script {
             played.answers.get_mut(&*resource).and_then(VecDeque::pop_front)
         };
         match answer {
-            Some((status, body)) if body == OPEN => {
-                let nothing = StreamBody::new(stream::pending()).boxed();
-                Ok(Response::builder().status(status).body(nothing).unwrap())
-            }
+            Some((_, body)) if body == SILENT => future::pending().await,
             Some((status, body)) => {
-                Ok(Response::builder().status(status).body(Full::from(body).boxed()).unwrap())
+                let body = match body.strip_suffix(OPEN) {
+                    Some(begin) => {
+                        let begin = Ok(Frame::data(Bytes::from(begin.to_owned())));
+                        BodyExt::boxed(StreamBody::new(
+                            stream::once(async { begin }).chain(stream::pending()),
+                        ))
+                    }
+                    None => Full::from(body).boxed(),
+                };
+                Ok(Response::builder().status(status).body(body).unwrap())
             }
             None => future::pending().await,
         }
@@ -102,6 +119,17 @@ fn service(name: &str, version: u32) -> Value {
     })
 }
 
+fn slice(name: &str, version: u32) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": name, "namespace": "shop", "resourceVersion": version.to_string(),
+            "labels": {"kubernetes.io/service-name": name},
+        },
+        "addressType": "IPv4",
+    })
+}
+
 fn node(zone: &str, ips: &[&str], version: u32) -> Value {
     let labels = json!({"topology.kubernetes.io/zone": zone});
     let addresses = ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect::<Value>();
@@ -138,6 +166,15 @@ fn events<const N: usize>(lines: [String; N]) -> Answer {
     (200, Vec::from(lines).concat())
 }
 
+/// Events, after which the watch stays open and nothing comes.
+fn events_and_silence<const N: usize>(lines: [String; N]) -> Answer {
+    (200, Vec::from(lines).concat() + OPEN)
+}
+
+fn silence() -> Answer {
+    (200, SILENT.to_owned())
+}
+
 fn refusal(code: u16) -> Answer {
     (code, status(code, "no").to_string())
 }
@@ -161,7 +198,11 @@ fn short(changes: &[Change]) -> Vec<String> {
                 listed.extend(services.iter().map(|service| &service.name));
                 continue;
             }
-            Change::KeepServices(names) => {
+            Change::ListSlices(slices) => {
+                listed.extend(slices.iter().map(|slice| &slice.name));
+                continue;
+            }
+            Change::KeepServices(names) | Change::KeepSlices(names) => {
                 assert!(names.iter().all(|name| listed.contains(name)), "not all of {names:?} were sent");
                 listed.clear();
                 all(names.iter().map(|name| &*name.name).collect())
@@ -169,6 +210,7 @@ fn short(changes: &[Change]) -> Vec<String> {
             Change::ReplaceServices(services) => {
                 all(services.iter().map(|service| &*service.name.name).collect())
             }
+            Change::ReplaceSlices(slices) => all(slices.iter().map(|slice| &*slice.name.name).collect()),
             Change::ApplyService(service) => format!("+{}:{}", service.name.name, service.ports[0].port),
             Change::DeleteService(name) => format!("-{}", name.name),
             Change::ApplyNode(node) => {
@@ -181,6 +223,11 @@ fn short(changes: &[Change]) -> Vec<String> {
     }
     said
 }
+
+type MakeObject = fn(&str, u32) -> Value;
+
+/// The resources of which every cluster has some, and what makes one.
+const ALWAYS_SOME: [(&str, MakeObject); 2] = [("services", service), ("endpointslices", slice)];
 
 /// The value of a parameter of a request.
 fn parameter(uri: &str, name: &str) -> Option<String> {
@@ -363,7 +410,7 @@ async fn a_watch_that_is_closed_at_once_again_and_again_is_not_reopened_without_
         "services",
         [events([added("a", 1), end_of_list(3)]), empty(), empty(), empty(), empty(), empty()],
     )
-    .and("nodes", [events([event("ADDED", &node("z1", &["192.0.2.1"], 1)), end_of_list(2)])]);
+    .with_node();
     // Five pauses take at least 0.8 + 1.6 + 3.2 + 6.4 + 12.8 s.
     assert_eq!(short(&script.play_for(Duration::from_secs(20)).await), ["n1 in z1 at 192.0.2.1", "=a"]);
     let requests = script.requests("services");
@@ -372,11 +419,11 @@ async fn a_watch_that_is_closed_at_once_again_and_again_is_not_reopened_without_
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_opened_again_counts_as_one_before_anything_changes_unless_it_is_closed_at_once() {
-    let open = || (200, OPEN.to_owned());
+    let open = || events_and_silence([]);
     let then = async |answers: [Answer; 3]| {
         let [first, second, third] = answers;
         let script = Script::new("services", [events([added("a", 1), end_of_list(3)]), first, second, third])
-            .and("nodes", [events([event("ADDED", &node("z1", &["192.0.2.1"], 1)), end_of_list(2)])]);
+            .with_node();
         let watches = Watches::default();
         script.play_to(&watches, Duration::from_secs(30)).await;
         watches.all().into_iter().find(|watch| watch.resource == "services").unwrap()
@@ -387,6 +434,63 @@ async fn a_watch_that_is_opened_again_counts_as_one_before_anything_changes_unle
 
     let watch = then([events([]), events([]), events([])]).await;
     assert_eq!(watch.state, WatchState::Failing, "{watch:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_not_answered_is_asked_for_again_from_the_same_version() {
+    let script = Script::new(
+        "services",
+        [events([added("a", 1), end_of_list(3)]), silence(), events([added("b", 4)])],
+    )
+    .with_node();
+    let changes = script.play_for(Duration::from_secs(70)).await;
+    assert_eq!(short(&changes), ["n1 in z1 at 192.0.2.1", "=a", "+b:4"]);
+    for request in &script.requests("services")[1..3] {
+        assert_eq!(parameter(request, "resourceVersion").as_deref(), Some("3"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_is_resumed_from_its_last_event() {
+    let script = Script::new(
+        "services",
+        [
+            events([added("a", 1), end_of_list(3)]),
+            events_and_silence([added("b", 4)]),
+            events([added("c", 5)]),
+        ],
+    )
+    .with_node();
+    // The server itself would end the watch after 290 s.
+    let changes = script.play_for(Duration::from_secs(310)).await;
+    assert_eq!(short(&changes), ["n1 in z1 at 192.0.2.1", "=a", "+b:4", "+c:5"]);
+    assert_eq!(parameter(&script.requests("services")[2], "resourceVersion").as_deref(), Some("4"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_list_that_falls_silent_becomes_a_list() {
+    for (silent, seconds) in [(events_and_silence([added("x", 1)]), 12), (silence(), 62)] {
+        let script = Script::new("services", [silent, list(5, [service("a", 1)]), events([added("b", 6)])])
+            .with_node();
+        let changes = script.play_for(Duration::from_secs(seconds)).await;
+        assert_eq!(short(&changes), ["n1 in z1 at 192.0.2.1", "=a", "+b:6"]);
+        assert_eq!(parameter(&script.requests("services")[1], "watch"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_not_answered_is_asked_for_again_and_meanwhile_the_watch_counts_as_failing() {
+    let answers =
+        || [refusal(400), silence(), refusal(400), list(5, [service("a", 1)]), events_and_silence([])];
+    let script = Script::new("services", answers()).with_node();
+    let changes = script.play_for(Duration::from_secs(70)).await;
+    assert_eq!(short(&changes), ["n1 in z1 at 192.0.2.1", "=a"]);
+
+    let watches = Watches::default();
+    let [refused, silent, ..] = answers();
+    Script::new("services", [refused, silent]).with_node().play_to(&watches, Duration::from_secs(70)).await;
+    let troubles = watches.troubles();
+    assert!(troubles.iter().any(|line| line.contains("no answer within 60 s")), "{troubles:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -436,28 +540,59 @@ async fn a_malformed_object_is_skipped_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
-    let script = Script::new(
-        "services",
-        [
-            events([added("a", 1), end_of_list(3)]),
-            refusal(410),
-            events([end_of_list(4)]),
-            events([end_of_list(5)]),
-        ],
-    );
-    assert_eq!(short(&script.play().await), ["=a", "="]);
+async fn what_is_wrong_with_an_object_is_logged_once_as_long_as_it_is_there_and_again_when_it_has_been_away()
+{
+    let odd = |kind: &str, version: u32| {
+        let mut odd = service("odd", version);
+        odd["spec"] = json!("none");
+        event(kind, &odd)
+    };
+    let first = || events([odd("ADDED", 1), added("a", 1), end_of_list(2)]);
+    let again = || events([odd("ADDED", 9)]);
+    let refused = || events([odd("ADDED", 1), event("ERROR", &status(500, "the storage cannot tell"))]);
+    let in_pages = |code| {
+        let mut odd = service("odd", 1);
+        odd["spec"] = json!("none");
+        list(code, [odd, service("a", 1)])
+    };
+    for (times, what, script) in [
+        (1, "there in each list", vec![first(), refusal(410), first(), refusal(410), refused(), in_pages(3)]),
+        (1, "a list that broke off between", vec![first(), refusal(410), events([added("a", 1)]), first()]),
+        (1, "not in an empty list that is not believed", {
+            vec![first(), refusal(410), events([end_of_list(3)]), first()]
+        }),
+        (2, "deleted while it was watched", vec![first(), events([odd("DELETED", 3)]), again()]),
+        (2, "not in a later list", {
+            vec![first(), refusal(410), events([added("a", 1), end_of_list(8)]), again()]
+        }),
+        (2, "deleted while it was listed", {
+            vec![events([odd("ADDED", 1), odd("DELETED", 2), added("a", 1), end_of_list(2)]), again()]
+        }),
+    ] {
+        let log = Log::start().unwrap();
+        let played = Script::default();
+        played.0.lock().unwrap().answers.insert("services", script.into());
+        played.play().await;
+        let lines = log.lines().unwrap();
+        let said = lines.iter().filter(|line| line.contains("Service shop/odd: in part: spec")).count();
+        assert_eq!(said, times, "{what}: {lines:#?}");
+    }
+}
 
-    let once = Script::new(
-        "services",
-        [
-            events([added("a", 1), end_of_list(3)]),
-            refusal(410),
-            events([end_of_list(4)]),
-            events([added("a", 1), end_of_list(5)]),
-        ],
-    );
-    assert_eq!(short(&once.play().await), ["=a", "=a"]);
+#[tokio::test(start_paused = true)]
+async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
+    for (resource, object) in ALWAYS_SOME {
+        let full = |version| events([event("ADDED", &object("a", 1)), end_of_list(version)]);
+        let empty = |version| events([end_of_list(version)]);
+        let script = Script::new(resource, [full(3), refusal(410), empty(4), empty(5)]);
+        assert_eq!(short(&script.play().await), ["=a", "="], "{resource}");
+
+        let once = Script::new(resource, [full(3), refusal(410), empty(4), full(5)]);
+        assert_eq!(short(&once.play().await), ["=a", "=a"], "{resource}");
+
+        let first = Script::new(resource, [empty(3), full(4)]);
+        assert_eq!(short(&first.play().await), ["=a"], "{resource}");
+    }
 
     // The first lists were empty as well; what has come since is not forgotten for one that is.
     let since = Script::new(
@@ -471,6 +606,32 @@ async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
         ],
     );
     assert_eq!(short(&since.play().await), ["=", "+a:3", "=a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_an_empty_list_is_repeated_the_watch_counts_as_failing_and_the_log_says_why() {
+    for (resource, object) in ALWAYS_SOME {
+        let full = || events([event("ADDED", &object("a", 1)), end_of_list(3)]);
+        let empty = || events([end_of_list(4)]);
+        for answers in [vec![empty()], vec![full(), refusal(410), empty()]] {
+            let asked = answers.len() + 1;
+            let script = Script::default().with_node();
+            script.0.lock().unwrap().answers.insert(resource, answers.into());
+            let (log, watches) = (Log::start().unwrap(), Watches::default());
+            let changes = script.play_to(&watches, Duration::from_secs(20)).await;
+            assert!(!short(&changes).contains(&"=".to_owned()), "{changes:?}");
+            assert_eq!(script.requests(resource).len(), asked, "it is asked for again");
+            assert_eq!(watches.failing(), 1);
+            let troubles = watches.troubles();
+            assert!(
+                troubles[0].contains(resource) && troubles[0].contains("the list is empty"),
+                "{troubles:?}"
+            );
+            let lines = log.lines().unwrap();
+            let said = |line: &String| line.contains(resource) && line.contains("the list is empty");
+            assert!(lines.iter().any(said), "{lines:#?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

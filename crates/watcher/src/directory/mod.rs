@@ -198,6 +198,7 @@ impl Directory {
     fn contents(&mut self) -> Contents {
         let Self { files, problem_log, node_name, .. } = self;
         let mut duplicates = BTreeSet::new();
+        problem_log.list_begins();
         let manifests = || files.values().map(|file| &file.manifests);
         let nodes = manifests().flat_map(|file| &file.nodes).filter(|node| *node.name().name == **node_name);
         let contents = Contents {
@@ -205,6 +206,7 @@ impl Directory {
             slices: gather(manifests().flat_map(|file| &file.slices), problem_log, &mut duplicates),
             node: gather(nodes, problem_log, &mut duplicates).pop_last().map(|(_, node)| node),
         };
+        problem_log.list_ends();
         for (kind, name) in duplicates.difference(&self.duplicates) {
             warn!("{kind} {name} is there twice: the one in the last file counts");
         }

@@ -8,9 +8,27 @@ use super::{Decoded, Kind};
 
 /// Logs what is wrong with each object once, and again when that changes.
 #[derive(Debug, Default)]
-pub(crate) struct ProblemLog(FxHashMap<(&'static str, ObjectName), String>);
+pub(crate) struct ProblemLog(FxHashMap<(&'static str, ObjectName), Said>);
+
+/// What was logged of an object.
+#[derive(Debug, Default)]
+struct Said {
+    words: String,
+    /// Whether the object was read since the last list began.
+    is_there: bool,
+}
 
 impl ProblemLog {
+    /// Takes in that everything is read anew.
+    pub(crate) fn list_begins(&mut self) {
+        self.0.values_mut().for_each(|said| said.is_there = false);
+    }
+
+    /// Forgets the objects that were not read since the list began: they are gone.
+    pub(crate) fn list_ends(&mut self) {
+        self.0.retain(|_, said| said.is_there);
+    }
+
     /// Returns what there is to serve of an object, and logs what is wrong with it.
     pub(crate) fn usable<T: Kind>(&mut self, name: &ObjectName, decoded: Decoded<T>) -> Option<T> {
         match decoded {
@@ -45,36 +63,29 @@ impl ProblemLog {
         }
         let words = problems.join("; ");
         let said = self.0.entry((kind, name.clone())).or_default();
-        if *said != words {
+        said.is_there = true;
+        if said.words != words {
             warn!("{kind} {name}: {consequence}: {words}");
-            *said = words;
+            said.words = words;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use service::Service;
+    use testkit::log::Log;
 
     use super::*;
 
     /// What the log says when an object is read so, one time after the other.
     fn logged(readings: &[Decoded<Service>]) -> Vec<String> {
-        let log = tempfile::NamedTempFile::new().unwrap();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .without_time()
-            .with_target(false)
-            .with_writer(log.reopen().unwrap());
-        tracing::subscriber::with_default(subscriber.finish(), || {
-            let mut problem_log = ProblemLog::default();
-            for reading in readings {
-                problem_log.usable(&name(), reading.clone());
-            }
-        });
-        fs::read_to_string(log.path()).unwrap().lines().map(|line| line.trim().to_owned()).collect()
+        let log = Log::start().unwrap();
+        let mut problem_log = ProblemLog::default();
+        for reading in readings {
+            problem_log.usable(&name(), reading.clone());
+        }
+        log.lines().unwrap()
     }
 
     fn name() -> ObjectName {

@@ -249,6 +249,10 @@ pub(crate) fn any_node_addresses() -> impl Strategy<Value = BTreeSet<IpAddr>> {
     subsequence(&NODE_IPS[..], 0..=NODE_IPS.len()).prop_map(|own| own.into_iter().map(ip).collect())
 }
 
+fn any_news_of_addresses() -> impl Strategy<Value = Change> {
+    any_node_addresses().prop_map(|here| Change::NodeAddresses { here, lost: BTreeSet::new() })
+}
+
 /// The Node, whose IPs need not be on its interfaces.
 fn any_node() -> impl Strategy<Value = Change> {
     subsequence(&NODE_IPS[..], 0..=2)
@@ -294,7 +298,7 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
         1 => vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices),
         4 => any_slice().prop_map(Change::ApplySlice),
         1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
-        2 => any_node_addresses().prop_map(Change::NodeAddresses),
+        2 => any_news_of_addresses(),
         1 => any::<bool>().prop_map(|mh| Change::MissingSchedulers(mh.then_some((Scheduler::MH, Absence::Lacking)).into_iter().collect())),
         1 => any_node(),
     ]
@@ -304,7 +308,7 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
 pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
     let services = vec(any_service(), 0..7).prop_map(Change::ReplaceServices);
     let slices = vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices);
-    let addresses = any_node_addresses().prop_map(Change::NodeAddresses);
+    let addresses = any_news_of_addresses();
     (services, slices, any_node(), addresses).prop_map(|told| vec![told.0, told.1, told.2, told.3])
 }
 

@@ -41,7 +41,7 @@ fn reply(payload: &[u8]) -> Reply<'_> {
 }
 
 /// A masqueraded flow of this protocol.
-fn masqueraded(protocol: u8) -> Vec<u8> {
+pub(in crate::conntrack) fn masqueraded(protocol: u8) -> Vec<u8> {
     payload(2, |e| {
         tuple(e, CTA_TUPLE_ORIG, protocol, "192.0.2.7:4000", "10.96.0.10:53");
         tuple(e, CTA_TUPLE_REPLY, protocol, "10.244.1.2:8053", "10.244.1.1:61000");
@@ -49,22 +49,32 @@ fn masqueraded(protocol: u8) -> Vec<u8> {
     })
 }
 
-fn flow(to: &str, answered_by: &str) -> (ServiceAddress, RealServerAddress) {
+fn flow(to: &str, answered_by: &str, masqueraded: bool) -> Flow {
     let [to, by]: [SocketAddr; 2] = [to, answered_by].map(|text| text.parse().unwrap());
     let to = ServiceAddress { protocol: Protocol::Udp, ip: to.ip(), port: to.port() };
-    (to, RealServerAddress { ip: by.ip(), port: by.port() })
+    Flow { to, answered_by: RealServerAddress { ip: by.ip(), port: by.port() }, masqueraded }
 }
 
 #[test]
 fn a_flow_leads_to_where_its_first_packet_was_sent_and_is_answered_by_who_replies() {
-    let read = |payload: &[u8]| Entry::read(&reply(payload)).map(|entry| (entry.to, entry.answered_by));
-    assert_eq!(read(&masqueraded(17)), Some(flow("10.96.0.10:53", "10.244.1.2:8053")));
+    let read = |payload: &[u8]| Entry::read(&reply(payload)).map(|entry| entry.flow);
+    assert_eq!(read(&masqueraded(17)), Some(flow("10.96.0.10:53", "10.244.1.2:8053", true)));
     let ipv6 = payload(10, |e| {
         tuple(e, CTA_TUPLE_ORIG, 17, "[2001:db8::7]:4000", "[fd00:96::10]:53");
         tuple(e, CTA_TUPLE_REPLY, 17, "[fd00:10:244:1::2]:8053", "[2001:db8::7]:4000");
         e.u32_be(CTA_ID, 1);
     });
-    assert_eq!(read(&ipv6), Some(flow("[fd00:96::10]:53", "[fd00:10:244:1::2]:8053")));
+    assert_eq!(read(&ipv6), Some(flow("[fd00:96::10]:53", "[fd00:10:244:1::2]:8053", false)));
+}
+
+#[test]
+fn a_flow_that_only_goes_on_from_another_port_is_not_masqueraded() {
+    let moved = payload(2, |e| {
+        tuple(e, CTA_TUPLE_ORIG, 17, "192.0.2.7:4000", "10.96.0.10:53");
+        tuple(e, CTA_TUPLE_REPLY, 17, "10.244.1.2:8053", "192.0.2.7:61000");
+        e.u32_be(CTA_ID, 1);
+    });
+    assert!(!Entry::read(&reply(&moved)).unwrap().flow.masqueraded);
 }
 
 #[test]
@@ -146,10 +156,10 @@ proptest! {
     #[test]
     fn a_cut_entry_is_not_taken_for_another(cut in 1usize..100) {
         let whole = masqueraded(17);
-        let expected = Entry::read(&reply(&whole)).map(|entry| (entry.to, entry.answered_by)).unwrap();
+        let expected = Entry::read(&reply(&whole)).map(|entry| entry.flow).unwrap();
         let cut = &whole[..whole.len().saturating_sub(cut)];
         if let Some(entry) = Entry::read(&reply(cut)) {
-            prop_assert_eq!((entry.to, entry.answered_by), expected);
+            prop_assert_eq!(entry.flow, expected);
         }
     }
 }
