@@ -87,11 +87,17 @@ impl Frontend<'_> {
         self.kind.traffic()
     }
 
-    /// The address, if it is to be made local to this node. A ClusterIP always; another one unless an
-    /// interface of the node has it already, as with every NodePort.
+    /// The address, if it is to be made local to this node. A ClusterIP always, and an external one unless an
+    /// interface of the node has it already. A NodePort's never: an interface has it, or had it a moment ago, and
+    /// then another node may have it by now.
     pub(crate) fn vip(&self, node: &ThisNode) -> Option<IpAddr> {
         let ip = self.address.ip;
-        (self.kind == AddressKind::ClusterIp || !node.has(&ip)).then_some(ip)
+        let is_bound = match self.kind {
+            AddressKind::ClusterIp => true,
+            AddressKind::NodePort => false,
+            AddressKind::LoadBalancer | AddressKind::ExternalIp => !node.has(&ip),
+        };
+        is_bound.then_some(ip)
     }
 
     /// The element that says which of its flows are masqueraded. With the external policy Local, the endpoints

@@ -149,6 +149,18 @@ fn an_address_that_went_a_moment_ago_is_served_until_it_is_lost_for_good() {
 }
 
 #[test]
+fn an_address_that_went_a_moment_ago_is_not_bound_to_kube_ipvs0_whatever_else_changes() {
+    let mut state = single_stack();
+    let rest = ips(&["10.0.0.1"]).into_iter().collect();
+    state.apply(Change::NodeAddresses { here: rest, lost: [ip("192.0.2.1")].into() });
+    // The Service is looked at anew. Another node may have the address by now.
+    let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[ready("10.1.0.1")])));
+    assert!(touched.virtual_servers.contains(&tcp("192.0.2.1:30080")));
+    assert!(touched.vips.is_empty());
+    assert!(!state.wants_vip(&ip("192.0.2.1")));
+}
+
+#[test]
 fn by_default_all_addresses_are_served() {
     let all = ["TCP 10.0.0.1:30080", "TCP 192.0.2.1:30080", ALL_V6[0], ALL_V6[1]];
     assert_eq!(served(options(), &[]), all);
