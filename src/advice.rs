@@ -8,6 +8,7 @@
 mod another_proxy;
 mod bridges;
 mod conntrack;
+mod contest;
 pub(crate) mod host_firewall;
 mod lookout;
 mod node;
@@ -89,6 +90,8 @@ pub enum Cause {
     ConfigurationFile,
     /// A kube-proxy is at work beside us, or was.
     AnotherProxy,
+    /// Something changes what is programmed again and again.
+    Contested,
 }
 
 impl Cause {
@@ -103,6 +106,7 @@ impl Cause {
             Self::ConntrackFull => "ConntrackTableFull",
             Self::ConfigurationFile => "ConfigurationFileUnusable",
             Self::AnotherProxy => "AnotherProxy",
+            Self::Contested => "ForeignChangesGoOn",
         }
     }
 }

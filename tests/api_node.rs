@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
     core::v1::{Event, Service},
     discovery::v1::EndpointSlice,
@@ -54,8 +54,13 @@ impl Cluster {
     }
 
     fn daemon(&self) -> Daemon {
+        self.daemon_with(&[])
+    }
+
+    fn daemon_with(&self, arguments: &[&str]) -> Daemon {
         let kubeconfig = self.server.proxy_kubeconfig();
-        Daemon::start(&self.lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy()]).unwrap()
+        let kubeconfig = ["--kubeconfig", &kubeconfig.to_string_lossy()];
+        Daemon::start(&self.lab.node, &[&kubeconfig[..], arguments].concat()).unwrap()
     }
 
     /// Writes a dual-stack Service. The API server chooses its addresses.
@@ -194,15 +199,30 @@ impl Cluster {
         lines
     }
 
-    /// Keeps the node from its API server: connections break, new ones are refused.
+    /// Keeps the node from its API server: nothing more is heard on open connections, new ones are refused.
     fn cut(&self) {
+        self.cut_at(&["sport", "dport"]);
+    }
+
+    /// The same; before that open connections break, because the node's answer to a change of each resource is
+    /// refused. The changes have to do with nothing that is programmed.
+    fn break_off(&self, service: &str, pods: &[usize]) {
+        self.cut_at(&["dport"]);
+        self.service(service, &json!({"outage": "begins"}));
+        self.endpoints(service, pods);
+        let node = json!({"name": "node", "labels": {"outage": self.namespace}});
+        self.server.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": node})).unwrap();
+    }
+
+    /// Rejects what goes to this end of a connection with the API server.
+    fn cut_at(&self, ends: &[&str]) {
         let server = self.server.address().unwrap();
         let connection = format!("ip saddr {0} ip daddr {0}", server.ip());
         let mut commands = vec![
             "add table ip outage".to_owned(),
             "add chain ip outage out { type filter hook output priority -300; }".to_owned(),
         ];
-        commands.extend(["sport", "dport"].map(|end| {
+        commands.extend(ends.iter().map(|end| {
             format!("add rule ip outage out {connection} tcp {end} {} reject with tcp reset", server.port())
         }));
         for command in &commands {
@@ -263,10 +283,30 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     cluster.service("web", &json!({}));
     cluster.endpoints("web", &[1, 2]);
     let web = cluster.addresses("web");
-    let daemon = cluster.daemon();
+    let daemon = cluster.daemon_with(&["--ipvs-sync-period=1s"]);
     cluster.answered_by(&web, &[1, 2]);
     let mut connection = cluster.lab.client.connect(web[0]).unwrap();
     let before = cluster.table();
+
+    // The daemon says for how long it has heard nothing. After more than two periods it is still healthy: it does
+    // what it can.
+    cluster.break_off("web", &[2, 1]);
+    // A new connection is waited for as long as nobody answers.
+    eventually_within(Duration::from_secs(60), "nothing has been heard for three seconds", || {
+        let status = daemon.status(&cluster.lab.node)?;
+        let watches = status["daemon"]["source"]["watches"].as_array().context("watches")?;
+        let heard_nothing = |watch: &Value| watch["state"] == "failing" && watch["age"].as_f64() >= Some(3.0);
+        ensure!(watches.len() == 3 && watches.iter().all(heard_nothing), "{watches:#?}");
+        Ok(())
+    })
+    .unwrap();
+    let status = daemon.ask(&cluster.lab.node, "status").unwrap();
+    for resource in ["endpointslices", "nodes", "services"] {
+        assert!(status.contains(&format!("{resource} NOT watched for ")), "{status}");
+        assert!(status.contains(&format!("API server: {resource} not watched for ")), "{status}");
+    }
+    let health = cluster.lab.node.get("127.0.0.1:10256".parse().unwrap(), "/healthz").unwrap();
+    assert_eq!(health.status, 200, "{health:?}");
 
     cluster.cut();
     cluster.server.delete::<EndpointSlice>(cluster.namespace, "web-ipv6").unwrap();

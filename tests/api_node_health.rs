@@ -7,6 +7,7 @@
 )]
 
 use std::{
+    fs,
     net::{IpAddr, SocketAddr, TcpListener},
     time::Duration,
 };
@@ -179,6 +180,24 @@ fn what_something_else_changed_is_repaired_and_an_event_of_the_node() {
     assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("SyncProxyRules")));
     let message = event.message.as_deref().unwrap();
     assert!(message.contains("; repaired: ensure device kube-ipvs0"), "{message}");
+    cluster.server.delete_node(cluster.node).unwrap();
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn a_control_socket_that_cannot_be_made_is_an_event_of_the_node() {
+    let Some(cluster) = Cluster::new("silent-node") else { return };
+    cluster.create_node();
+    let files = tempfile::tempdir().unwrap();
+    let socket = files.path().join("control.sock");
+    fs::write(&socket, "precious").unwrap();
+    let kubeconfig = cluster.server.proxy_kubeconfig();
+    let arguments = ["--kubeconfig", &kubeconfig.to_string_lossy(), "--hostname-override", cluster.node];
+    let _daemon = Daemon::with_socket(&cluster.lab.node, &arguments, &socket).unwrap();
+    let event = cluster.told("NoControlSocket");
+    assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("LookAtNode")));
+    let message = event.message.unwrap();
+    assert_eq!(message, format!("{} is in the way of the control socket", socket.display()));
     cluster.server.delete_node(cluster.node).unwrap();
 }
 

@@ -8,7 +8,7 @@
 
 mod cluster;
 
-use std::fs;
+use std::{fs, time::Instant};
 
 use anyhow::{Context, ensure};
 use cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
@@ -324,6 +324,35 @@ fn connections_that_ipvs_forgets_before_conntrack_does_are_a_note_and_no_warning
     let mut kept = client.connect(at(V4, 80)).unwrap();
     assert!(minutes(node).unwrap() > 900 / 60, "{:?}", minutes(node));
     kept.still_works().unwrap();
+}
+
+/// Another proxy that wants another scheduler, and does not give up.
+const ANOTHER_SCHEDULER: &str = "while :; do ipvsadm -E -t 10.96.0.10:80 -s wlc; sleep 0.05; done";
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn another_program_that_wants_something_else_all_the_time_is_told_of_and_answered_once_a_period() {
+    let cluster = Cluster::start(1, &[OFTEN]);
+    cluster.apply(&web());
+    let node = &cluster.lab.node;
+    let repaired = || cluster.daemon().status(node).unwrap()["repaired"].as_u64().unwrap();
+    let mut connection = cluster.lab.client.connect(at(V4, 80)).unwrap();
+    assert_eq!(repaired(), 0);
+
+    let mut another = node.command("sh").args(["-c", ANOTHER_SCHEDULER]).spawn().unwrap();
+    let begun = Instant::now();
+    let warning = told(&cluster, &["warning:", "again and again", "of the last 10 sync periods"]);
+    another.kill().unwrap();
+    another.wait().unwrap();
+    let (repaired, periods) = (repaired(), begun.elapsed().as_secs());
+    assert!(warning.contains("10.96.0.10:80"), "the last repair is not in: {warning}");
+    assert!((5..=periods + 1).contains(&repaired), "{repaired} repairs in {periods} s");
+
+    not_told(&cluster, &["warning:", "again and again"]);
+    cluster.ipvsadm("it is as before", |table| table.contains("10.96.0.10:80 rr"));
+    assert_eq!(logged(&cluster, &["WARN", "kube_ipvs::advice", "again and again"]), 1);
+    assert_eq!(logged(&cluster, &["INFO", "no longer so", "again and again"]), 1);
+    connection.still_works().unwrap();
 }
 
 /// The daemon sees these in the place of what is the machine's: no test is to make its table that small.

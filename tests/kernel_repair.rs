@@ -110,6 +110,31 @@ fn a_renamed_kube_ipvs0_gets_its_name_back_and_the_vips_are_there_all_the_time()
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_kube_ipvs0_that_is_renamed_while_no_daemon_runs_is_somebody_elses_and_another_one_is_made() {
+    let (mut cluster, _) = dual_stack(&[NO_PERIOD]);
+    let mut connection = cluster.lab.client.connect(at(V4, 80)).unwrap();
+    cluster.stop();
+    cluster.lab.node.run("ip", &["link", "set", "kube-ipvs0", "name", "mine"]).unwrap();
+    cluster.restart(&[NO_PERIOD]);
+    answers(&cluster);
+    let node = &cluster.lab.node;
+    let nothing_to_do = || {
+        let said = cluster.daemon().ask(node, "resync").unwrap();
+        assert!(said.starts_with("resynced: 0 operations"), "{said}");
+        assert_eq!(cluster.bound().unwrap(), [V4, V6].map(|vip| vip.parse().unwrap()).into());
+    };
+    nothing_to_do();
+    let mine = node.run("ip", &["-o", "addr", "show", "dev", "mine"]).unwrap();
+    assert!(mine.contains(V4) && mine.contains(V6), "{mine}");
+
+    node.run("ip", &["link", "delete", "mine"]).unwrap();
+    answers(&cluster);
+    nothing_to_do();
+    connection.still_works().unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_network_manager_that_takes_kube_ipvs0_for_its_own_again_and_again_is_outlasted() {
     let (cluster, _) = dual_stack(&[NO_PERIOD]);
     let node = &cluster.lab.node;
@@ -146,17 +171,19 @@ fn a_vip_removed_by_hand_comes_back_and_a_foreign_one_goes() {
     .unwrap();
 }
 
+/// The virtual and real servers, in order.
+fn saved(host: &Host) -> Vec<String> {
+    let table = host.run("ipvsadm", &["-Sn"]).unwrap();
+    let mut lines: Vec<_> = table.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_period_repairs_virtual_servers_real_servers_and_weights() {
     let (cluster, _) = served(&["--ipvs-sync-period=1s"]);
     let node = &cluster.lab.node;
-    let saved = |host: &Host| {
-        let table = host.run("ipvsadm", &["-Sn"]).unwrap();
-        let mut lines: Vec<_> = table.lines().map(str::to_owned).collect();
-        lines.sort();
-        lines
-    };
     let wanted = saved(node);
     node.run("ipvsadm", &["-d", "-t", "10.96.0.10:80", "-r", "10.244.1.2:8080"]).unwrap();
     node.run("ipvsadm", &["-e", "-t", "10.96.0.10:80", "-r", "10.244.2.2:8080", "-m", "-w", "7"]).unwrap();
@@ -228,9 +255,21 @@ fn list_prints_what_ipvsadm_prints() {
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_table_that_somebody_flushes_is_back_within_a_period() {
-    let (cluster, web) = served(&["--ipvs-sync-period=1s"]);
-    cluster.lab.node.run("ipvsadm", &["-C"]).unwrap();
-    eventually("the VIP answers again", || cluster.lab.client.ask(web.address())).unwrap();
+    const PERIOD: Duration = Duration::from_secs(5);
+    let (cluster, web) = served(&["--ipvs-sync-period=5s"]);
+    cluster.write(&Service::new("many", &json!({"clusterIPs": ["10.96.0.11", V6], "ports": [{"port": 80}]})));
+    let node = &cluster.lab.node;
+    cluster.ipvsadm("both Services", |table| table.matches("TCP").count() == 3);
+    let wanted = saved(node);
+    node.run("ipvsadm", &["-C"]).unwrap();
+    let flushed = Instant::now();
+    eventually("everything is as before", || {
+        anyhow::ensure!(saved(node) == wanted, "{:?}", saved(node));
+        Ok(())
+    })
+    .unwrap();
+    assert!(flushed.elapsed() < 2 * PERIOD, "{:?}", flushed.elapsed());
+    cluster.lab.client.ask(web.address()).unwrap();
 }
 
 /// The families of our tables in nft's words.

@@ -13,7 +13,7 @@ struct Document {
 
 const DOCUMENTS: [Document; 2] = [
     Document { file: "docs/parity.md", rows: 189, proven_by: 1 },
-    Document { file: "docs/faults.md", rows: 69, proven_by: 2 },
+    Document { file: "docs/faults.md", rows: 70, proven_by: 2 },
 ];
 
 /// A row of such a document: a statement or a fault, and what proves it.

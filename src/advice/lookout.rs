@@ -1,16 +1,24 @@
 //! One look at the node: what the checks need is read, and what they find is told.
 
-use std::{collections::BTreeSet, net::IpAddr, path::Path, time::Instant};
+use std::{
+    collections::BTreeSet,
+    mem,
+    net::IpAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use dummy_interface::Ways;
 use ipvs::{Family, KernelIpvs};
 use netfilter::host_firewall::{Error, legacy_tables};
-use reconciler::InUse;
+use reconciler::{InUse, Status};
 use tracing::debug;
 use watcher::one_line;
 
 use super::{
-    Advice, AnotherProxy, Held, Severity, bridges, conntrack, host_firewall,
+    Advice, AnotherProxy, Held, Severity, bridges, conntrack,
+    contest::Contest,
+    host_firewall,
     node::Node,
     node_ports, parameters,
     timeouts::{self, OF_CONNTRACK},
@@ -25,6 +33,8 @@ pub struct Lookout {
     asked: Asked,
     node: Node,
     another_proxy: AnotherProxy,
+    contest: Contest,
+    looked: Instant,
     told: Told,
     held: Held,
     publish: Box<dyn Fn(&Advice) + Send>,
@@ -45,6 +55,7 @@ impl Lookout {
         masquerade_all: bool,
         asked: Asked,
         another_proxy: AnotherProxy,
+        sync_period: Duration,
         held: Held,
         publish: impl Fn(&Advice) + Send + 'static,
     ) -> Self {
@@ -53,15 +64,17 @@ impl Lookout {
             asked,
             node: Node::at(Path::new("/")),
             another_proxy,
+            contest: Contest::new(sync_period),
+            looked: Instant::now(),
             told: Told::default(),
             held,
             publish: Box::new(publish),
         }
     }
 
-    /// Looks at everything, in the calling thread's network namespace, with what Services use of the node, and what was
-    /// left to be told when the host's chains were tended. Blocks.
-    pub(crate) fn look(&mut self, in_use: &InUse, firewall: Result<Vec<Finding>, Error>) {
+    /// Looks at everything, in the calling thread's network namespace, with what Services use of the node, how the writer
+    /// says that things stand, and what was left to be told when the host's chains were tended. Blocks.
+    pub(crate) fn look(&mut self, in_use: &InUse, status: &Status, firewall: Result<Vec<Finding>, Error>) {
         let mut advice = host_firewall::check(firewall);
         advice.extend(host_firewall::legacy(legacy_tables()));
         // Where every flow is masqueraded the answers come back through the node.
@@ -73,6 +86,7 @@ impl Lookout {
         advice.extend(self.timeouts());
         advice.extend(self.conntrack());
         advice.extend(self.another_proxy.check());
+        advice.extend(self.contest(status));
         self.tell(&advice);
         self.held.set(advice);
     }
@@ -113,6 +127,12 @@ impl Lookout {
     fn conntrack(&self) -> Option<Advice> {
         let (count, most) = (self.node.number(conntrack::COUNT)?, self.node.number(conntrack::MOST)?);
         conntrack::check(count, most, Sysctl::default().table_size(&self.asked.conntrack))
+    }
+
+    fn contest(&mut self, status: &Status) -> Option<Advice> {
+        let last = status.last_repair.as_ref().and_then(|last| last.report.first_repair());
+        let after = mem::replace(&mut self.looked, Instant::now()).elapsed();
+        self.contest.check(status.repaired, last, after)
     }
 
     fn tell(&mut self, advice: &[Advice]) {

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     pin::pin,
     sync::{
-        Mutex,
+        Arc, Condvar, Mutex,
         mpsc::{Receiver, channel},
     },
     time::{Duration, Instant},
@@ -246,6 +246,67 @@ fn beside_a_hanging_writer_the_level_of_the_log_can_be_set_and_who_gives_up_leav
     let mut answer = String::new();
     last.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("info"), "{answer}");
+}
+
+/// A daemon that counts the answers that wait for its writer, until it is let go.
+#[derive(Clone, Default)]
+struct Counting(Arc<(Mutex<Waiting>, Condvar)>);
+
+#[derive(Default)]
+struct Waiting {
+    wait: usize,
+    most: usize,
+    writer_goes_on: bool,
+}
+
+impl Answers for Counting {
+    fn answer(&self, request: Request) -> Response {
+        if request.needs_writer() {
+            let (answers, changed) = &*self.0;
+            let mut now = answers.lock().unwrap();
+            now.wait += 1;
+            now.most = now.most.max(now.wait);
+            changed.notify_all();
+            changed.wait_while(now, |now| !now.writer_goes_on).unwrap().wait -= 1;
+        }
+        Response::LogLevel("info".to_owned())
+    }
+}
+
+#[test]
+fn however_many_ask_no_more_than_eight_answers_wait_for_the_writer() {
+    const EIGHT: usize = 8;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    let counting = Counting::default();
+    let serves = counting.clone();
+    runtime.spawn(async move { server.serve(serves).await });
+    let asks_for_status = || {
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"{\"command\":\"status\"}\n").unwrap();
+        client
+    };
+    let mut clients: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
+    let (answers, changed) = &*counting.0;
+    let (now, late) = changed
+        .wait_timeout_while(answers.lock().unwrap(), Duration::from_secs(20), |now| now.wait < EIGHT)
+        .unwrap();
+    assert!(!late.timed_out(), "only {} wait", now.wait);
+    drop(now);
+    // Whoever asks now is answered after all of those have been heard, and by a thread that comes after theirs.
+    for _ in 0..100 {
+        ask(&path, &Request::LogLevel { set: None }).unwrap();
+    }
+    answers.lock().unwrap().writer_goes_on = true;
+    changed.notify_all();
+    for client in &mut clients {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("info"), "{answer}");
+    }
+    assert_eq!(answers.lock().unwrap().most, EIGHT);
 }
 
 #[test]

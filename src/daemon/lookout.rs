@@ -21,20 +21,22 @@ pub(super) fn start(
 ) -> (Held, Doorbell, impl Future<Output = ()>) {
     let held = Held::default();
     let asked = Asked { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
+    let publish = move |advice: &_| {
+        if let Some(outbox) = &outbox {
+            outbox.advise(advice);
+        }
+    };
+    let period = settings.sync_period;
     let mut lookout =
-        Lookout::new(policy.masquerade_all, asked, another_proxy, held.clone(), move |advice| {
-            if let Some(outbox) = &outbox {
-                outbox.advise(advice);
-            }
-        });
+        Lookout::new(policy.masquerade_all, asked, another_proxy, period, held.clone(), publish);
     let (rounds, doorbell) = Rounds::new(settings.sync_period);
     let mut tending = Tending::new(policy);
     let tended = tending.done();
     tokio::spawn(rounds.run(move || {
-        let in_use = handle.in_use()?;
+        let (in_use, status) = (handle.in_use()?, handle.status()?);
         // First, for where our rule is there is nothing to advise.
         let firewall = tending.tend();
-        lookout.look(&in_use, firewall);
+        lookout.look(&in_use, &status, firewall);
         Ok(())
     }));
     (held, doorbell, tended)

@@ -24,11 +24,12 @@ pub fn fuzz(input: &[u8]) {
 
 /// The conversation, over a socket of netfilter.
 pub fn converse(socket: Socket) -> Option<Heard> {
-    let mut chains = HostChains::over(socket, &policy());
-    let closed = chains.closed_chains().ok()?;
+    let mark = policy().accept_mark();
+    let mut chains = HostChains::over(socket);
+    let closed = chains.closed_chains(mark).ok()?;
     let ours = chains.chains_with_our_rule().unwrap_or_default();
     for chain in &closed {
-        drop(chains.accept_in(&chain.chain));
+        drop(chains.accept_in(&chain.chain, mark));
         drop(chains.withdraw(&chain.chain));
     }
     Some(Heard { closed, ours })

@@ -79,19 +79,19 @@ impl History {
     /// What is remembered, in a status that says nothing else.
     pub(crate) fn status(&self, now: Instant) -> Status {
         let (standing, standing_for) = self.course.standing(now);
-        let told = |ended: &Option<Ended>| {
-            let Ended { report, at } = ended.as_ref()?;
-            Some(LastSync { report: report.clone(), age: now.saturating_duration_since(*at) })
+        let told = |Ended { report, at }: &Ended| LastSync {
+            report: report.clone(),
+            age: now.saturating_duration_since(*at),
         };
         Status {
             synced: standing == Standing::Synced,
             standing,
             standing_for,
-            last_sync: told(&self.last),
-            last_change: told(&self.last_change),
-            last_repair: told(&self.last_repair),
+            last_sync: self.last.as_ref().map(told),
+            last_change: self.last_change.as_ref().map(told),
+            last_repair: self.last_repair.as_ref().map(told),
             repaired: self.repaired,
-            last_full_sync: told(&self.last_full),
+            last_full_sync: self.last_full.as_ref().map(told),
             ..Status::default()
         }
     }

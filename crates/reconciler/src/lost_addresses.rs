@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -25,7 +24,7 @@ impl LostAddresses {
 
     /// Takes in which addresses the node has now, and returns those that have come since this was last called.
     pub(crate) fn seen(&mut self, here: &BTreeSet<IpAddr>, now: Instant) -> BTreeSet<IpAddr> {
-        let before = mem::replace(&mut self.here, Some(here.clone()));
+        let before = self.here.replace(here.clone());
         self.lost.retain(|ip, _| !here.contains(ip));
         let Some(before) = before else { return BTreeSet::new() };
         self.lost.extend(before.difference(here).map(|ip| (*ip, now + self.grace)));

@@ -233,7 +233,7 @@ mod tests {
         let begin = Instant::now();
         let mut schedule = Schedule::new(TIMING);
         schedule.ended(begin, FULL);
-        let end = begin + TIMING.sync_period - Duration::from_millis(100);
+        let end = begin + Duration::from_millis(29_900);
         schedule.ended(end, Ended { read: Read::Part, ..FULL });
         schedule.want(Trigger::KernelEvent);
         let now = end + Duration::from_millis(50);

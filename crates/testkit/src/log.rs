@@ -2,19 +2,40 @@
 
 use std::{fs, sync::Once};
 
-use tracing::subscriber::{set_global_default, with_default};
+use tempfile::NamedTempFile;
+use tracing::subscriber::{DefaultGuard, set_default, set_global_default};
 
-/// The lines from `INFO` on that `run` logs on this thread, each as level and text.
+/// The lines that `run` logs on this thread.
 pub fn logged(run: impl FnOnce()) -> anyhow::Result<Vec<String>> {
-    listen_on_every_thread();
-    let file = tempfile::NamedTempFile::new()?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .without_time()
-        .with_target(false)
-        .with_writer(file.reopen()?);
-    with_default(subscriber.finish(), run);
-    Ok(fs::read_to_string(file.path())?.lines().map(|line| line.trim().to_owned()).collect())
+    let log = Log::start()?;
+    run();
+    log.lines()
+}
+
+/// Keeps the lines from `INFO` on that are logged on this thread as long as this lives.
+#[derive(Debug)]
+pub struct Log {
+    file: NamedTempFile,
+    _guard: DefaultGuard,
+}
+
+impl Log {
+    /// Begins with no line.
+    pub fn start() -> anyhow::Result<Self> {
+        listen_on_every_thread();
+        let file = NamedTempFile::new()?;
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .without_time()
+            .with_target(false)
+            .with_writer(file.reopen()?);
+        Ok(Self { _guard: set_default(subscriber.finish()), file })
+    }
+
+    /// The lines so far, each as level and text.
+    pub fn lines(&self) -> anyhow::Result<Vec<String>> {
+        Ok(fs::read_to_string(self.file.path())?.lines().map(|line| line.trim().to_owned()).collect())
+    }
 }
 
 /// For whoever needs a subscriber of his own on one thread: without this it may miss lines.

@@ -9,8 +9,6 @@ pub mod api;
 mod diff;
 pub mod directory;
 mod kernel;
-#[cfg(test)]
-mod log;
 mod observed;
 mod one_line;
 mod operation_kind;

@@ -73,7 +73,9 @@ fn ruin_in_silence(kernel: &FakeKernel) {
     _ = state.virtual_servers.pop_first();
     if let Some((server, real_servers)) = state.virtual_servers.values_mut().next() {
         server.scheduler = Scheduler::SH;
-        real_servers.values_mut().for_each(|real| real.config.weight += 1);
+        for real in real_servers.values_mut() {
+            real.config.weight += 1;
+        }
     }
 }
 

@@ -15,10 +15,10 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use serde_json::{Value, json};
+use testkit::log::Log;
 use tokio::time::timeout;
 
 use super::*;
-use crate::log::Log;
 
 /// One answer: a status, and the body.
 type Answer = (u16, String);
@@ -569,11 +569,11 @@ async fn what_is_wrong_with_an_object_is_logged_once_as_long_as_it_is_there_and_
             vec![events([odd("ADDED", 1), odd("DELETED", 2), added("a", 1), end_of_list(2)]), again()]
         }),
     ] {
-        let log = Log::start();
+        let log = Log::start().unwrap();
         let played = Script::default();
         played.0.lock().unwrap().answers.insert("services", script.into());
         played.play().await;
-        let lines = log.lines();
+        let lines = log.lines().unwrap();
         let said = lines.iter().filter(|line| line.contains("Service shop/odd: in part: spec")).count();
         assert_eq!(said, times, "{what}: {lines:#?}");
     }
@@ -617,7 +617,7 @@ async fn until_an_empty_list_is_repeated_the_watch_counts_as_failing_and_the_log
             let asked = answers.len() + 1;
             let script = Script::default().with_node();
             script.0.lock().unwrap().answers.insert(resource, answers.into());
-            let (log, watches) = (Log::start(), Watches::default());
+            let (log, watches) = (Log::start().unwrap(), Watches::default());
             let changes = script.play_to(&watches, Duration::from_secs(20)).await;
             assert!(!short(&changes).contains(&"=".to_owned()), "{changes:?}");
             assert_eq!(script.requests(resource).len(), asked, "it is asked for again");
@@ -627,7 +627,7 @@ async fn until_an_empty_list_is_repeated_the_watch_counts_as_failing_and_the_log
                 troubles[0].contains(resource) && troubles[0].contains("the list is empty"),
                 "{troubles:?}"
             );
-            let lines = log.lines();
+            let lines = log.lines().unwrap();
             let said = |line: &String| line.contains(resource) && line.contains("the list is empty");
             assert!(lines.iter().any(said), "{lines:#?}");
         }

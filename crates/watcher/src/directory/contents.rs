@@ -25,15 +25,16 @@ impl Contents {
         node.into_iter().chain([services, slices]).collect()
     }
 
-    /// Returns what is different from before, in the same order.
+    /// Returns what is different from before. A new Service comes after its slices, so that it is not there for a
+    /// moment without endpoints.
     pub(super) fn since(&self, before: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         if self.node != before.node {
             // A Node that is gone keeps its last zone, as with the API server.
             changes.extend(self.node.clone().map(Change::ApplyNode));
         }
-        differences(&before.services, &self.services, &mut changes);
         differences(&before.slices, &self.slices, &mut changes);
+        differences(&before.services, &self.services, &mut changes);
         changes
     }
 }

@@ -2,9 +2,9 @@ use std::{os::unix::fs::symlink, sync::mpsc as blocking};
 
 use service::{EndpointSlice, Node, Service};
 use tempfile::TempDir;
+use testkit::log::Log;
 
 use super::*;
-use crate::log::Log;
 
 const WEB: &str = "
 apiVersion: v1
@@ -102,7 +102,7 @@ fn the_node_comes_before_the_lists_at_first_and_later() {
     };
     let later = contents(&all).since(&contents(""));
     assert!(
-        matches!(&later[..], [Change::ApplyNode(_), Change::ApplyService(_), Change::ApplySlice(_)]),
+        matches!(&later[..], [Change::ApplyNode(_), Change::ApplySlice(_), Change::ApplyService(_)]),
         "{later:?}"
     );
 }
@@ -242,7 +242,7 @@ fn what_is_wrong_with_an_object_is_logged_again_when_its_file_has_been_away() {
     let odd = WEB.replace("{clusterIP: 10.96.0.7, ports: [{port: 80}]}", "none");
     let directory = directory(&[("odd.yaml", &odd)]);
     let file = directory.path().join("odd.yaml");
-    let log = Log::start();
+    let log = Log::start().unwrap();
     let mut source = Directory::open(directory.path(), "n1").unwrap();
     for (is_there, times) in [(true, 1), (true, 1), (false, 1), (true, 2), (true, 2)] {
         if is_there {
@@ -252,7 +252,7 @@ fn what_is_wrong_with_an_object_is_logged_again_when_its_file_has_been_away() {
         }
         source.refresh();
         source.contents();
-        let lines = log.lines();
+        let lines = log.lines().unwrap();
         let said = lines.iter().filter(|line| line.contains("Service default/web: in part: spec")).count();
         assert_eq!(said, times, "{lines:#?}");
     }

@@ -74,18 +74,18 @@ impl ProblemLog {
 #[cfg(test)]
 mod tests {
     use service::Service;
+    use testkit::log::Log;
 
     use super::*;
-    use crate::log::Log;
 
     /// What the log says when an object is read so, one time after the other.
     fn logged(readings: &[Decoded<Service>]) -> Vec<String> {
-        let log = Log::start();
+        let log = Log::start().unwrap();
         let mut problem_log = ProblemLog::default();
         for reading in readings {
             problem_log.usable(&name(), reading.clone());
         }
-        log.lines()
+        log.lines().unwrap()
     }
 
     fn name() -> ObjectName {

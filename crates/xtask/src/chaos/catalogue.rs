@@ -22,6 +22,8 @@ pub(super) struct Fault {
     pub(super) costs: bool,
     /// How many times as often it happens as the others.
     pub(super) times: u32,
+    /// Whether the daemon is to be killed in the middle of a sync.
+    pub(super) cuts_short: bool,
 }
 
 /// What the log says when something else has changed the kernel.
@@ -32,7 +34,7 @@ const fn fault(
     told: Option<&'static str>,
     inject: fn(&mut Scene<'_>) -> Result<()>,
 ) -> Fault {
-    Fault { name, inject, told, costs: false, times: 1 }
+    Fault { name, inject, told, costs: false, times: 1, cuts_short: false }
 }
 
 /// One that costs connections.
@@ -70,10 +72,8 @@ pub(super) fn with_routes() -> Vec<Fault> {
     kernel::OF_ROUTES.to_vec()
 }
 
-#[cfg(test)]
 impl Own {
     pub(super) const EVERYTHING: Self = Self { api_server: true, clock: true };
-    pub(super) const NOTHING: Self = Self { api_server: false, clock: false };
 }
 
 #[cfg(test)]

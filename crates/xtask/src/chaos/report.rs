@@ -11,8 +11,6 @@ pub(super) struct Report {
     pub(super) kernel: String,
     pub(super) period: &'static str,
     pub(super) rows: Vec<Row>,
-    /// How many daemons were killed in the middle of a sync.
-    pub(super) cut_short: u32,
     /// What ought not to have happened.
     pub(super) failures: Vec<String>,
 }
@@ -33,11 +31,18 @@ pub(super) struct Row {
     /// Connections that were open and broke, and new ones that were not answered.
     pub(super) lost: u64,
     pub(super) unanswered: u64,
+    /// Whether daemons are to be killed in the middle of a sync, and how many were.
+    pub(super) cuts_short: bool,
+    pub(super) cut_short: usize,
 }
+
+/// Where so many daemons are killed, one of four must have been in the middle of a sync. Fewer may all have missed it.
+const MANY_KILLED: usize = 20;
+const CUT_SHORT_ONE_OF: usize = 4;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, kernel, period, rows, cut_short, failures } = self;
+        let Self { seed, kernel, period, rows, failures } = self;
         writeln!(f, "seed {seed}, Linux {kernel}, {period}\n")?;
         writeln!(
             f,
@@ -49,7 +54,10 @@ impl fmt::Display for Report {
             let (detected, healed) = (row.detection(), times(healed));
             writeln!(f, "| {fault} | {injected} | {detected} | {healed} | {lost} | {unanswered} |")?;
         }
-        writeln!(f, "\n{cut_short} of the daemons that were killed were in the middle of a sync")?;
+        writeln!(f)?;
+        for Row { fault, injected, cut_short, .. } in rows.iter().filter(|row| row.cuts_short) {
+            writeln!(f, "{fault}: {cut_short} of {injected} were in the middle of a sync")?;
+        }
         match failures.as_slice() {
             [] => writeln!(f, "chaos: ok"),
             failures => failures.iter().try_for_each(|failure| writeln!(f, "FAILED: {failure}")),
@@ -61,12 +69,16 @@ impl Row {
     /// What ought not to have happened.
     pub(super) fn failures(&self) -> Vec<String> {
         let Self { fault, is_told, costs, injected, detected, lost, unanswered, .. } = self;
+        let Self { cuts_short, cut_short, .. } = self;
         let mut failures = Vec::new();
         if !costs && lost + unanswered > 0 {
             failures.push(format!("{fault}: {lost} connections lost, {unanswered} new ones unanswered"));
         }
         if *is_told && detected.len() < *injected {
             failures.push(format!("{fault}: told of {} times out of {injected}", detected.len()));
+        }
+        if *cuts_short && *injected >= MANY_KILLED && cut_short * CUT_SHORT_ONE_OF < *injected {
+            failures.push(format!("{fault}: only {cut_short} of {injected} were in the middle of a sync"));
         }
         failures
     }
@@ -113,6 +125,15 @@ mod tests {
         assert_eq!(Row { unanswered: 1, ..row.clone() }.failures().len(), 1);
         assert!(Row { lost: 1, costs: true, ..row.clone() }.failures().is_empty());
         assert_eq!(Row { detected: vec![1.0], costs: true, ..row }.failures().len(), 1);
+    }
+
+    #[test]
+    fn kills_of_which_hardly_any_hits_a_sync_are_a_failure_where_there_are_many() {
+        let row = |injected, cut_short| Row { cuts_short: true, injected, cut_short, ..Row::default() };
+        assert!(row(200, 50).failures().is_empty());
+        assert_eq!(row(200, 49).failures().len(), 1);
+        assert!(row(2, 0).failures().is_empty());
+        assert!(Row { cuts_short: false, ..row(200, 0) }.failures().is_empty());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! A node under attack: the target of the faults, and the check whether it has healed.
 
-use std::fmt::Write as _;
+mod cut_short;
+
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::{Id, Ipvs as _, KernelIpvs, ServiceAddress};
@@ -32,8 +33,8 @@ pub(super) struct Scene<'a> {
     pub(super) lab: &'a Lab,
     pub(super) server: &'a mut ControlPlane,
     pub(super) random: fastrand::Rng,
-    /// How many daemons were killed in the middle of their first sync.
-    pub(super) cut_short: u32,
+    /// How many daemons were killed in the middle of a sync.
+    pub(super) cut_short: usize,
     arguments: Vec<&'static str>,
     daemon: Option<Daemon>,
     kernel: KernelIpvs,
@@ -183,11 +184,13 @@ impl<'a> Scene<'a> {
         self.daemon()?.another_with(&self.lab.node, &arguments)
     }
 
+    /// Starts a kube-proxy that wants another scheduler.
     pub(super) fn kube_proxy(&self) -> Result<KubeProxy> {
         let kubeconfig = self.server.proxy_kubeconfig();
         let ports = ["--metrics-bind-address=127.0.0.1:10349", "--healthz-bind-address=127.0.0.1:10356"];
+        let fights = ["--ipvs-scheduler=wlc", "--ipvs-sync-period=1s", "--ipvs-min-sync-period=0s"];
         let kubeconfig = ["--kubeconfig", &kubeconfig.to_string_lossy()];
-        KubeProxy::start(&self.lab.node, &[&kubeconfig[..], &ports].concat())
+        KubeProxy::start(&self.lab.node, &[&kubeconfig[..], &ports, &fights].concat())
     }
 
     /// Starts a new daemon, which repairs everything.
@@ -235,51 +238,6 @@ impl<'a> Scene<'a> {
 
     pub(super) fn reconnect(&self) -> Result<()> {
         self.nft("delete table ip outage")
-    }
-
-    /// Deletes the virtual servers without traffic, with their addresses; adds an unwanted real server to
-    /// those with traffic, and changes their scheduler.
-    pub(super) fn ruin(&mut self) -> Result<()> {
-        let (mut servers, mut addresses) = (String::new(), String::new());
-        for vip in &self.others {
-            // Writing to a String cannot fail.
-            let _ = writeln!(servers, "-D -t {vip}");
-            let _ = writeln!(addresses, "addr del {}/32 dev kube-ipvs0", vip.ip());
-        }
-        for vip in &self.used {
-            let _ = writeln!(servers, "-a -t {vip} -r 192.0.2.9:8080 -m -w 0\n-E -t {vip} -s wlc");
-        }
-        let mut file = tempfile::NamedTempFile::new()?;
-        std::io::Write::write_all(&mut file, servers.as_bytes())?;
-        self.lab.node.run("sh", &["-c", &format!("ipvsadm -R < {}", file.path().display())])?;
-        self.ip(&addresses)?;
-        self.ruins = self.extent()?;
-        Ok(())
-    }
-
-    /// Waits until one of the virtual servers that are gone is back.
-    pub(super) fn wait_for_a_repair(&mut self) -> Result<()> {
-        let vip = self.random.choice(&self.others).copied().context("nothing is ruined")?;
-        let begun = Instant::now();
-        // This is the fastest check, and a sync does not take long.
-        while self.kernel.real_servers(id(vip)).map_or(0, |servers| servers.len()) == 0 {
-            ensure!(begun.elapsed() < PATIENCE, "the new daemon does nothing:\n{}", self.daemon()?.log());
-            thread::sleep(Duration::from_micros(200));
-        }
-        Ok(())
-    }
-
-    /// Counts the daemon if only some of what was removed is back.
-    pub(super) fn count_if_cut_short(&mut self) -> Result<()> {
-        let extent = self.extent()?;
-        self.cut_short += u32::from(extent != self.ruins && extent != self.whole);
-        Ok(())
-    }
-
-    /// How many virtual servers and addresses there are.
-    fn extent(&mut self) -> Result<(usize, usize)> {
-        let addresses = self.lab.node.run("ip", &["-o", "addr", "show", "dev", "kube-ipvs0"])?;
-        Ok((self.kernel.virtual_servers()?.len(), addresses.lines().count()))
     }
 }
 

@@ -14,7 +14,16 @@ use super::{Fault, REPAIRED, fault};
 use crate::chaos::scene::Scene;
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault { times: 40, ..fault("daemon killed at any moment of its start and first sync", None, killed) },
+    Fault {
+        times: 40,
+        cuts_short: true,
+        ..fault("daemon killed at any moment of its start and first sync", None, killed)
+    },
+    Fault {
+        times: 4,
+        cuts_short: true,
+        ..fault("daemon killed while the endpoints of every Service change", None, killed_in_a_change)
+    },
     fault("daemon stopped for seconds (SIGSTOP)", None, stopped),
     fault("second daemon started beside", None, doubled),
     fault("memory limit reached", None, out_of_memory),
@@ -41,6 +50,17 @@ fn killed(scene: &mut Scene<'_>) -> Result<()> {
     }
     scene.kill()?;
     scene.count_if_cut_short()?;
+    scene.start()
+}
+
+/// Kills a daemon that takes a pod from every Service. The next one finds that they have it again: a real server that
+/// was set to weight 0, or was deleted, is as before, and connections to it go on.
+fn killed_in_a_change(scene: &mut Scene<'_>) -> Result<()> {
+    let changed = scene.wait_for_a_change();
+    scene.kill()?;
+    scene.count_if_changed_in_part()?;
+    scene.write_endpoints(&[1, 2])?;
+    changed?;
     scene.start()
 }
 
@@ -101,8 +121,8 @@ fn clock_set(scene: &mut Scene<'_>) -> Result<()> {
     ahead.and(behind)
 }
 
-/// Each removes what only the other wants, but they want the same. What kube-proxy leaves behind is removed
-/// at the next start.
+/// Each removes what only the other wants. They want the same but for the scheduler, which each sets again and again,
+/// kube-proxy every second. What it leaves behind is removed at the next start.
 fn beside_kube_proxy(scene: &mut Scene<'_>) -> Result<()> {
     let before = scene.repairs()?;
     let kube_proxy = scene.kube_proxy()?;
