@@ -105,7 +105,13 @@ impl Writer {
                         if matches!(input, Input::Stop) {
                             return;
                         }
+                        let is_mail = matches!(input, Input::Mail);
                         self.take(input);
+                        // That was all that has been told. Where more is told than can be taken in, another one
+                        // waits already.
+                        if is_mail {
+                            break;
+                        }
                     }
                     self.compare();
                 }

@@ -181,11 +181,12 @@ fn of_thousands_of_services_that_all_change_every_second_the_last_state_is_progr
     // How many there are is a matter of the machine: one for thousands of changes takes seconds on a busy one.
     assert!(synced > 0, "no sync in {took:?}: the changes put them off");
 
-    let (begun, mut round) = (Instant::now(), ROUNDS);
+    let (begun, mut round, syncs_before) = (Instant::now(), ROUNDS, syncs.so_far());
     while begun.elapsed() < FLOOD {
         round += 1;
         change_all(round);
     }
+    assert!(syncs.so_far() > syncs_before, "no sync in {FLOOD:?} of changes without a pause");
     settled();
     let grown = kibibytes("VmHWM:").saturating_sub(before);
     println!(
