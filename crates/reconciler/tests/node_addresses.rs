@@ -57,12 +57,18 @@ fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
     texts.iter().map(|text| ip(text)).collect()
 }
 
+/// The Service with the NodePort, and one endpoint, on a node with these addresses.
+fn node_port_at(kernel: &FakeKernel, addresses: &[&str]) -> Running {
+    kernel.state().links.node_addresses = ips(addresses);
+    let running = Running::on(kernel);
+    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    running
+}
+
 #[test]
 fn node_ports_come_with_the_nodes_addresses_at_once_and_are_there_from_the_first_sync_on() {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses = ips(&["192.0.2.1", "2001:db8::1"]);
-    let running = Running::on(&kernel);
-    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let running = node_port_at(&kernel, &["192.0.2.1", "2001:db8::1"]);
     // The Service has a ClusterIP of one family only.
     assert_eq!(node_ports(&kernel.state()), ips(&["192.0.2.1"]));
     assert_eq!(running.handle.status().unwrap().last_sync.unwrap().report.trigger, Trigger::Start);
@@ -91,8 +97,7 @@ fn node_ports_come_with_the_nodes_addresses_at_once_and_are_there_from_the_first
 #[test]
 fn an_address_that_a_comparison_finds_first_is_told_of_as_what_waits_for_the_next_sync() {
     let kernel = FakeKernel::new();
-    let running = Running::on(&kernel);
-    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let running = node_port_at(&kernel, &[]);
     assert_eq!(running.handle.status().unwrap().standing, Standing::Synced);
     kernel.heal();
     kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
@@ -105,8 +110,7 @@ fn an_address_that_a_comparison_finds_first_is_told_of_as_what_waits_for_the_nex
 #[test]
 fn a_node_without_an_address_for_node_ports_is_a_problem_that_is_told() {
     let kernel = FakeKernel::new();
-    let running = Running::on(&kernel);
-    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let running = node_port_at(&kernel, &[]);
     assert_eq!(
         running.handle.status().unwrap().problems,
         ["no NodePort is served: this node has no address, or none that --nodeport-addresses selects"]
@@ -119,9 +123,7 @@ fn a_node_without_an_address_for_node_ports_is_a_problem_that_is_told() {
 #[test]
 fn addresses_that_are_the_same_as_before_cause_no_writes() {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
-    let running = Running::on(&kernel);
-    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let running = node_port_at(&kernel, &["192.0.2.1"]);
     kernel.heal();
     move_to(&running, &["192.0.2.1"]);
     running.kernel_where(|state| state.calls > 0);
@@ -161,9 +163,7 @@ delete element vips 203.0.113.7
 #[test]
 fn addresses_that_could_not_be_read_are_read_by_the_retry() {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
-    let running = Running::on(&kernel);
-    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let running = node_port_at(&kernel, &["192.0.2.1"]);
     kernel.fail_call(0, Errno::ENOBUFS);
     move_to(&running, &["192.0.2.2"]);
     running.kernel_where(|state| node_ports(state).contains(&ip("192.0.2.2")));
@@ -172,9 +172,7 @@ fn addresses_that_could_not_be_read_are_read_by_the_retry() {
 #[test]
 fn for_an_address_that_comes_back_nothing_waits() {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
-    let running = Running::on(&kernel);
-    running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    let running = node_port_at(&kernel, &["192.0.2.1"]);
     for addresses in [&[][..], &["192.0.2.1"]] {
         kernel.state().links.node_addresses = ips(addresses);
         assert!(running.handle.compare().unwrap().is_empty());
