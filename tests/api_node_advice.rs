@@ -35,13 +35,19 @@ fn told(server: &ControlPlane, node: &str, reason: &str) -> Result<Event> {
     })
 }
 
+/// A node of this name, with so many pods, that reaches the API server.
+fn node(name: &str, pods: u8, server: &ControlPlane) -> Lab {
+    let lab = Lab::new(pods, 8080).unwrap();
+    lab.node.reach(server.address().unwrap()).unwrap();
+    server.create_node(name, &[lab.node.ipv4.into(), lab.node.ipv6.into()], None, &[]).unwrap();
+    lab
+}
+
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
 fn a_node_whose_firewall_drops_what_it_does_not_know_has_an_event_that_says_so() {
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
-    let lab = Lab::new(1, 8080).unwrap();
-    lab.node.reach(server.address().unwrap()).unwrap();
-    server.create_node("node", &[lab.node.ipv4.into(), lab.node.ipv6.into()], None, &[]).unwrap();
+    let lab = node("node", 1, &server);
     lab.node.run("nft", &[HOST_FIREWALL]).unwrap();
 
     let kubeconfig = server.proxy_kubeconfig();
@@ -62,9 +68,7 @@ const SMALL_TABLE: &str = r#"mount --bind "$0" /proc/sys/net/netfilter/nf_conntr
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
 fn a_node_whose_table_of_conntrack_is_full_has_an_event_that_says_so() {
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
-    let lab = Lab::new(0, 8080).unwrap();
-    lab.node.reach(server.address().unwrap()).unwrap();
-    server.create_node("full-node", &[lab.node.ipv4.into(), lab.node.ipv6.into()], None, &[]).unwrap();
+    let lab = node("full-node", 0, &server);
     let files = tempfile::tempdir().unwrap();
     let file = |name| files.path().join(name);
     fs::write(file("max"), "1\n").unwrap();

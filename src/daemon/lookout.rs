@@ -29,7 +29,7 @@ pub(super) fn start(
     let period = settings.sync_period;
     let mut lookout =
         Lookout::new(policy.masquerade_all, asked, another_proxy, period, held.clone(), publish);
-    let (rounds, doorbell) = Rounds::new(settings.sync_period);
+    let (rounds, doorbell) = Rounds::new(period);
     let mut tending = Tending::new(policy);
     let tended = tending.done();
     tokio::spawn(rounds.run(move || {
