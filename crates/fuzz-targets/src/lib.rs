@@ -1,10 +1,10 @@
 //! What is fuzzed: every decoder of bytes that somebody else has made, each with what must hold of all that it reads.
 //!
 //! A target takes any bytes and panics where something does not hold. `cargo xtask fuzz` looks for such bytes with
-//! libFuzzer (`fuzz/`); `tests/corpora.rs` gives each target those that were found once, or recorded, without it.
+//! libFuzzer (`fuzz/`); `tests/unit/corpora.rs` gives each target those that were found once, or recorded, without it.
 //!
 //! What speaks with the kernel gets the bytes as a [`netlink::Transcript`], so that they go the whole way: datagrams,
-//! messages, sequence numbers, verdicts, attributes, and what is concluded. `tests/kernel_transcripts.rs` records
+//! messages, sequence numbers, verdicts, attributes, and what is concluded. `tests/kernel/transcripts.rs` records
 //! what a real kernel says.
 
 #![allow(

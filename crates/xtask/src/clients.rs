@@ -1,5 +1,5 @@
 //! The programs that an operator installs kube-ipvs with: kubectl, kubeadm and Helm, for
-//! `tests/api_manifests.rs`.
+//! `tests/api/manifests.rs`.
 //!
 //! They are a separate Go module, so that a new Helm does not rebuild the control plane.
 

@@ -1,5 +1,5 @@
-//! Prometheus' own tools: prom2json, which reads metrics with its parser, for `tests/peer_node_metrics.rs`;
-//! and promtool, which checks metrics and alerts, for `tests/api_monitoring.rs`.
+//! Prometheus' own tools: prom2json, which reads metrics with its parser, for `tests/peer/metrics.rs`;
+//! and promtool, which checks metrics and alerts, for `tests/api/monitoring.rs`.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 //! Whatever call to the kernel fails in a sync that trusts the image, and in whatever way: the retry makes everything as
-//! desired, and the image is right again. `tests/faults.rs` has the same for syncs that read everything.
+//! desired, and the image is right again. `tests/unit/faults.rs` has the same for syncs that read everything.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use watcher::{Kernel, Ownership};
 use super::Reconciler;
 use crate::{Trigger, draining::Draining};
 
-#[path = "../../tests/common/objects.rs"]
+#[path = "../../tests/unit/common/objects.rs"]
 mod objects;
-#[path = "../../tests/story/mod.rs"]
+#[path = "../../tests/unit/story/mod.rs"]
 mod story;
 
 use story::{Ending, Inputs, Story, any_story, faults, picture};

@@ -1,0 +1,9 @@
+//! Replies of a real kernel, for the corpora.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
+
+mod transcripts;

@@ -1,0 +1,8 @@
+//! Our nf_tables tables on the real kernel: what is installed, and what it does to packets.
+
+mod accept_mark;
+mod external;
+mod firewall;
+mod hostport;
+mod masquerade;
+mod tables;

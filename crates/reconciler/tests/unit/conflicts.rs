@@ -1,0 +1,115 @@
+//! Notices to the owners of Services whose addresses belong to others, or to nobody.
+
+use crate::common::{Running, service};
+use ipvs::Protocol::Tcp;
+use reconciler::{Notice, Reason};
+use service::{Change, ObjectName, Service, ServicePort};
+use testkit::FakeKernel;
+
+/// A Service that wants 10.96.0.10, as old as `created` says.
+fn claimant(name: &str, created: i64) -> Service {
+    Service { created: Some(created), ..service(name, "10.96.0.10", Tcp) }
+}
+
+fn taken(of: &str, by: &str) -> Notice {
+    let text = format!(
+        "TCP 10.96.0.10:80 belongs to default/{by}, whose claim comes first; it is not served for this Service"
+    );
+    Notice { service: ObjectName::new("default", of), reason: Reason::AddressTaken, text }
+}
+
+fn delete(running: &Running, name: &str) {
+    running.tell(Change::DeleteService(ObjectName::new("default", name)));
+}
+
+#[test]
+fn who_cannot_have_an_address_is_told_once_and_again_when_it_is_somebody_elses() {
+    let running = Running::on(&FakeKernel::new());
+    let all = vec![claimant("old", 1), claimant("young", 2), claimant("youngest", 3)];
+    running.lists(all, vec![]);
+    assert_eq!(running.notices(), [taken("young", "old"), taken("youngest", "old")]);
+
+    running.tell(Change::ApplyService(service("other", "10.96.0.11", Tcp)));
+    assert_eq!(running.notices(), [], "nothing new");
+
+    delete(&running, "old");
+    assert_eq!(running.notices(), [taken("youngest", "young")]);
+    delete(&running, "young");
+    assert_eq!(running.notices(), [], "it has the address now");
+    running.tell(Change::ApplyService(claimant("old", 1)));
+    assert_eq!(running.notices(), [taken("youngest", "old")]);
+}
+
+#[test]
+fn who_cannot_have_many_addresses_is_told_of_a_few_and_how_many_more_there_are() {
+    let running = Running::on(&FakeKernel::new());
+    let port = |number: u16| ServicePort {
+        name: number.to_string().into(),
+        protocol: Tcp,
+        port: number,
+        node_port: None,
+    };
+    let all =
+        |name, created, last| Service { ports: (1..=last).map(port).collect(), ..claimant(name, created) };
+    running.lists(vec![all("old", 1, 400), all("young", 2, 400)], vec![]);
+    let texts = || running.notices().into_iter().map(|notice| notice.text).collect::<Vec<_>>();
+    let named = |number| {
+        format!(
+            "TCP 10.96.0.10:{number} belongs to default/old, whose claim comes first; it is not served for this Service"
+        )
+    };
+    let more = |count| {
+        format!(
+            "addresses and ports that belong to others, whose claims come first, and that are not named: {count}"
+        )
+    };
+    assert_eq!(texts(), [named(1), named(2), named(3), named(4), named(5), more(395)]);
+
+    running.tell(Change::ApplyService(all("old", 1, 6)));
+    assert_eq!(texts(), [more(1)]);
+    running.tell(Change::ApplyService(all("old", 1, 5)));
+    assert_eq!(texts(), [""; 0]);
+}
+
+#[test]
+fn the_status_names_some_of_those_that_wait_for_an_address_and_counts_the_others() {
+    let running = Running::on(&FakeKernel::new());
+    let all = (0..500).map(|number| claimant(&format!("web-{number:03}"), number)).collect();
+    running.lists(all, vec![]);
+    assert_eq!(
+        running.handle.status().unwrap().problems,
+        [
+            "TCP 10.96.0.10:80 belongs to default/web-000, whose claim comes first; default/web-001, default/web-002, \
+          default/web-003 and 496 more cannot have it"
+        ]
+    );
+}
+
+#[test]
+fn who_asks_for_an_address_that_nobody_gets_is_told_once_and_the_status_says_so_as_long_as_it_holds() {
+    let running = Running::on(&FakeKernel::new());
+    let external_ips = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
+    let asking = |ips: &[&str]| Service { external_ips: external_ips(ips), ..claimant("thief", 1) };
+    let refused = |ip: &str, why: &str| Notice {
+        service: ObjectName::new("default", "thief"),
+        reason: Reason::AddressRefused,
+        text: format!("spec.externalIPs: {ip} is not served: it is {why}"),
+    };
+    let problems = || running.handle.status().unwrap().problems;
+
+    running.lists(vec![asking(&["127.0.0.1", "10.96.0.1"])], vec![]);
+    let loopback = || refused("127.0.0.1", "a loopback address");
+    assert_eq!(running.notices(), [loopback()]);
+    assert_eq!(problems(), [format!("default/thief: {}", loopback().text)]);
+
+    running.tell(Change::ApplyService(service("kubernetes", "10.96.0.1", Tcp)));
+    let taken = || refused("10.96.0.1", "another Service's ClusterIP");
+    assert_eq!(running.notices(), [taken()], "the other one was told of");
+    assert_eq!(problems().len(), 2);
+
+    running.tell(Change::ApplyService(asking(&["203.0.113.7"])));
+    assert_eq!(running.notices(), []);
+    assert_eq!(problems(), [""; 0]);
+    running.tell(Change::ApplyService(asking(&["10.96.0.1"])));
+    assert_eq!(running.notices(), [taken()]);
+}

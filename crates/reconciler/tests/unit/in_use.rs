@@ -1,0 +1,61 @@
+//! What Services use of the node itself, as it is told to whoever looks at the node.
+
+use std::{collections::BTreeSet, num::NonZero, sync::mpsc::channel, thread, time::Duration};
+
+use crate::common::{Running, endpoint, service, slice};
+use ipvs::Protocol::Tcp;
+use reconciler::InUse;
+use service::{Change, Endpoint, EndpointSlice, Service, ServicePort};
+use testkit::FakeKernel;
+
+/// A Service with a NodePort, and two endpoints, of which one is on another node.
+fn exposed() -> (Service, EndpointSlice) {
+    let mut web = service("web", "10.96.0.10", Tcp);
+    web.ports = vec![ServicePort { node_port: NonZero::new(30_080), ..web.ports.remove(0) }];
+    let elsewhere = Endpoint { node: Some("another".into()), ..endpoint("10.244.2.2") };
+    let endpoints = vec![endpoint("10.244.1.2"), elsewhere];
+    (web, EndpointSlice { endpoints, ..slice("web", Tcp, &[]) })
+}
+
+fn expected() -> InUse {
+    InUse {
+        node_ports: BTreeSet::from([30_080]),
+        local_endpoints: BTreeSet::from(["10.244.1.2".parse().unwrap()]),
+    }
+}
+
+#[test]
+fn the_node_ports_that_are_served_and_the_real_servers_on_this_node_are_in_use() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
+    let running = Running::on(&kernel);
+    let (web, slice) = exposed();
+    running.lists(vec![web.clone()], vec![slice]);
+    assert_eq!(running.handle.in_use(), Ok(expected()));
+    running.tell(Change::DeleteService(web.name));
+    assert_eq!(running.handle.in_use(), Ok(InUse::default()));
+}
+
+#[test]
+fn who_asks_before_the_first_sync_is_answered_after_it() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
+    let running = Running::on(&kernel);
+    let (answer, answered) = channel();
+    let handle = running.handle.clone();
+    let asking = thread::spawn(move || answer.send(handle.in_use()).unwrap());
+    assert!(answered.recv_timeout(Duration::from_millis(100)).is_err(), "nothing is known yet");
+    let (web, slice) = exposed();
+    running.lists(vec![web], vec![slice]);
+    assert_eq!(answered.recv(), Ok(Ok(expected())));
+    asking.join().unwrap();
+}
+
+#[test]
+fn who_waits_for_the_first_sync_is_let_go_when_the_writer_stops() {
+    let running = Running::on(&FakeKernel::new());
+    let handle = running.handle.clone();
+    let asking = thread::spawn(move || handle.in_use());
+    drop(running);
+    assert!(asking.join().unwrap().is_err());
+}

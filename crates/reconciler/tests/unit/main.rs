@@ -1,0 +1,30 @@
+//! The writer on a fake kernel: when it syncs, what it writes, and what it does when the kernel refuses.
+//!
+//! A new test goes into the module of its subject; [`common`] has the fake kernel and the objects, [`story`] whole
+//! sequences of events with faults.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
+
+mod common;
+mod conflicts;
+mod draining;
+mod faults;
+mod in_use;
+mod node_addresses;
+mod observers;
+mod period;
+mod questions;
+mod schedulers;
+mod source_ranges;
+mod stale_flows;
+mod start;
+mod story;
+mod syncs;
+mod tallies;
+mod told_by_the_kernel;
+
+use common::objects;

@@ -1,0 +1,144 @@
+//! What health checks and metrics are told of.
+
+use std::{
+    num::NonZero,
+    sync::mpsc::{Receiver, Sender, channel},
+    time::{Duration, SystemTime},
+};
+
+use ipvs::Protocol::Tcp;
+use netlink::Errno;
+use reconciler::{News, Observation, Observer, Subject, Trigger};
+use service::{Change, EndpointSlice, Service, ServiceKind, TrafficPolicy};
+use testkit::FakeKernel;
+
+use crate::common::{Running, Setup, service, slice};
+
+/// An observer that passes on what it is told.
+struct Listener {
+    news: Sender<News>,
+    syncs: Sender<Heard>,
+}
+
+/// The part of an observation that can be passed on.
+#[derive(Debug, PartialEq, Eq)]
+struct Heard {
+    trigger: Trigger,
+    complete: bool,
+    served: usize,
+    /// The number of ready endpoints, over all health checks.
+    ready: usize,
+    done: usize,
+    triggered_at: Vec<SystemTime>,
+}
+
+impl Observer for Listener {
+    fn heard(&mut self, news: News) {
+        self.news.send(news).unwrap();
+    }
+
+    fn synced(&mut self, sync: &Observation<'_>) {
+        let heard = Heard {
+            trigger: sync.report.trigger,
+            complete: sync.complete,
+            served: sync.state.virtual_servers().count(),
+            ready: sync.state.health_checks().map(|(_, check)| check.ready_v4).sum(),
+            done: sync.report.done,
+            triggered_at: sync.triggered_at.to_vec(),
+        };
+        self.syncs.send(heard).unwrap();
+    }
+}
+
+fn observed(kernel: &FakeKernel) -> (Running, Receiver<News>, Receiver<Heard>) {
+    let (news, told) = channel();
+    let (syncs, ended) = channel();
+    let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener { news, syncs })];
+    (Running::with(kernel, Setup { observers, ..Setup::default() }), told, ended)
+}
+
+/// A slice that was written because of something that happened this many seconds after 1970.
+fn slice_of(seconds: u64, addresses: &[&str]) -> EndpointSlice {
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    EndpointSlice { triggered_at: Some(then), ..slice("web", Tcp, addresses) }
+}
+
+#[test]
+fn news_is_counted_and_waits_once_both_lists_are_here() {
+    let (running, news, _syncs) = observed(&FakeKernel::new());
+    let web = service("web", "10.96.0.1", Tcp);
+    running.tell(Change::ReplaceServices(vec![web.clone(), service("www", "10.96.0.2", Tcp)]));
+    running.tell(Change::ReplaceSlices(vec![]));
+    running.tell(Change::ApplySlice(slice_of(1, &["10.244.0.1"])));
+    running.tell(Change::ApplyService(web));
+    running.settled();
+    let heard = |subject, objects, waits| News { subject, objects, pieces: 1, waits };
+    assert_eq!(
+        news.try_iter().collect::<Vec<_>>(),
+        [
+            heard(Subject::Services, 2, false),
+            // Now that both lists are here, there is something to do.
+            heard(Subject::EndpointSlices, 0, true),
+            heard(Subject::EndpointSlices, 1, true),
+            heard(Subject::Services, 1, false),
+        ]
+    );
+}
+
+#[test]
+fn a_sync_tells_when_the_changes_that_it_acted_on_were_asked_for() {
+    let (running, _news, syncs) = observed(&FakeKernel::new());
+    // A list may be old: it tells nothing of how long anything took.
+    running.lists(vec![service("web", "10.96.0.1", Tcp)], vec![slice_of(1, &["10.244.0.1"])]);
+    running.tell(Change::ApplySlice(slice_of(2, &["10.244.0.2"])));
+    running.settled();
+    // Not different, so no sync is due because of it.
+    running.tell(Change::ApplySlice(slice_of(3, &["10.244.0.2"])));
+    running.handle.resync().unwrap();
+    let told: Vec<_> = syncs.try_iter().collect();
+    assert!(told.iter().all(|heard| heard.complete && heard.served == 1), "{told:?}");
+    let times: Vec<_> = told.iter().flat_map(|heard| &heard.triggered_at).collect();
+    assert_eq!(times, [&(SystemTime::UNIX_EPOCH + Duration::from_secs(2))]);
+    assert_eq!(told.first().unwrap().trigger, Trigger::Start);
+}
+
+#[test]
+fn a_kernel_that_cannot_be_read_makes_no_complete_sync_and_the_times_wait_for_one() {
+    let kernel = FakeKernel::new();
+    let (running, _news, syncs) = observed(&kernel);
+    running.lists(vec![service("web", "10.96.0.1", Tcp)], vec![slice_of(1, &["10.244.0.1"])]);
+    syncs.try_iter().for_each(drop);
+    kernel.heal();
+    // The next call is the first of a reading.
+    kernel.fail_call(0, Errno::ENOMEM);
+    running.tell(Change::ApplySlice(slice_of(2, &["10.244.0.2"])));
+    running.handle.resync().unwrap();
+    running.settled();
+    let told: Vec<_> = syncs.try_iter().collect();
+    let (failed, complete): (Vec<_>, Vec<_>) = told.iter().partition(|heard| !heard.complete);
+    assert!(!failed.is_empty() && failed.iter().all(|heard| heard.triggered_at.is_empty()), "{told:?}");
+    assert_eq!(complete.iter().map(|heard| heard.triggered_at.len()).sum::<usize>(), 1, "{told:?}");
+}
+
+#[test]
+fn what_only_a_load_balancer_is_told_is_told_at_once_and_writes_nothing() {
+    let (running, _news, syncs) = observed(&FakeKernel::new());
+    let balanced = Service {
+        kind: ServiceKind::LoadBalancer,
+        external_traffic_policy: TrafficPolicy::Local,
+        health_check_node_port: NonZero::new(32_000),
+        ..service("web", "10.96.0.1", Tcp)
+    };
+    let mut slice = slice("web", Tcp, &["10.244.0.1"]);
+    running.lists(vec![balanced], vec![slice.clone()]);
+    running.settled();
+    assert_eq!(syncs.try_iter().last().unwrap().ready, 1);
+    // The only pod begins to terminate, and stays the real server.
+    for endpoint in &mut slice.endpoints {
+        (endpoint.ready, endpoint.terminating) = (false, true);
+    }
+    running.tell(Change::ApplySlice(slice));
+    running.settled();
+    let told: Vec<_> = syncs.try_iter().map(|heard| (heard.trigger, heard.ready, heard.done)).collect();
+    assert_eq!(told, [(Trigger::Change, 0, 0)]);
+}

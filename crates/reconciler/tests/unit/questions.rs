@@ -1,0 +1,68 @@
+//! Questions that the writer thread answers without a change.
+
+use crate::common::{Running, at, real, service, slice};
+use ipvs::{Found, Protocol::Tcp, Scheduler};
+use netlink::Errno;
+use reconciler::Unanswered;
+use service::{NotServed, ObjectName};
+use testkit::FakeKernel;
+
+#[test]
+fn before_both_lists_have_arrived_there_is_no_answer() {
+    let running = Running::on(&FakeKernel::new());
+    let web = ObjectName::new("default", "web");
+    assert!(matches!(running.handle.compare(), Err(Unanswered::NotListed)));
+    assert!(matches!(running.handle.explain(web.clone()), Err(Unanswered::NotListed)));
+    running.lists(Vec::new(), Vec::new());
+    assert!(running.handle.compare().unwrap().is_empty());
+    assert_eq!(running.handle.explain(web).unwrap().not_served, Some(NotServed::Unknown));
+}
+
+#[test]
+fn what_a_resync_would_do_is_what_it_does_then_and_nothing_of_it_is_done_before() {
+    let running = Running::on(&FakeKernel::new());
+    let endpoints = ["10.244.0.1", "10.244.0.2"];
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &endpoints)]);
+    {
+        let mut kernel = running.kernel.state();
+        let (_, real_servers) = kernel.virtual_servers.get_mut(&at("10.96.0.10", Tcp).into()).unwrap();
+        real_servers.remove(&real("10.244.0.2"));
+        kernel.writes.clear();
+    }
+    let plan = running.handle.compare().unwrap();
+    assert_eq!(plan.to_string(), "add real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1\n");
+    assert_eq!(running.kernel.writes(), "");
+    assert_eq!(running.handle.resync().unwrap().done, plan.len());
+    assert!(running.handle.compare().unwrap().is_empty());
+}
+
+#[test]
+fn where_the_kernel_cannot_be_read_the_answer_says_so_and_the_daemon_goes_on() {
+    let running = Running::on(&FakeKernel::new());
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], Vec::new());
+    running.kernel.fail_call(0, Errno::EPERM);
+    assert!(matches!(running.handle.compare(), Err(Unanswered::Unread(_))));
+    running.kernel.heal();
+    assert!(running.handle.compare().unwrap().is_empty());
+}
+
+#[test]
+fn whether_the_kernel_has_a_scheduler_is_found_out_again_each_time_and_leaves_nothing_behind() {
+    let running = Running::on(&FakeKernel::new());
+    let find = |scheduler| running.handle.find_scheduler(scheduler);
+    running.kernel.state().missing_schedulers.insert(Scheduler::SED);
+    let refused = |found| matches!(found, Ok(Found::Refused(refusal)) if refusal.errno == Errno::ENOENT);
+    assert!(refused(find(Scheduler::SED)), "before the lists too");
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], Vec::new());
+    assert!(refused(find(Scheduler::SED)));
+    running.kernel.heal();
+    assert_eq!(find(Scheduler::RR).unwrap(), Found::There);
+    running.kernel.state().dangerous_schedulers.insert(Scheduler::LBLC);
+    assert_eq!(find(Scheduler::LBLC).unwrap(), Found::NotLoaded);
+    assert_eq!(running.kernel.writes(), "", "one is in use, the other must not be asked for");
+    running.kernel.state().missing_schedulers.clear();
+    assert_eq!(find(Scheduler::SED).unwrap(), Found::There);
+    running.kernel.fail_call(0, Errno::EPERM);
+    assert!(matches!(find(Scheduler::SED), Err(Unanswered::Unread(_))));
+    assert_eq!(running.kernel.state().virtual_servers.len(), 1);
+}

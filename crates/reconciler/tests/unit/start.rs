@@ -1,0 +1,114 @@
+//! A start over what an earlier daemon has left.
+
+use std::{collections::BTreeMap, num::NonZero};
+
+use crate::common::{Running, active_connections, at, real, service, slice};
+use ipvs::{
+    Forwarding, ObservedRealServer, Protocol::Tcp, RealServer, RealServerAddress, Scheduler, ServiceAddress,
+    ServiceFlags, VirtualServer,
+};
+use service::ServiceKind;
+use testkit::{FakeKernel, fake_kernel::State};
+
+/// A daemon for one Service with these endpoints.
+fn start(kernel: &FakeKernel, endpoints: &[&str]) -> Running {
+    let running = Running::on(kernel);
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, endpoints)]);
+    running
+}
+
+/// The kernel as left by a daemon that served two endpoints.
+fn left() -> FakeKernel {
+    let kernel = FakeKernel::new();
+    drop(start(&kernel, &["10.244.0.1", "10.244.0.2"]));
+    kernel.heal();
+    kernel
+}
+
+/// The writes of the next daemon that serves the same, if something was changed in between.
+fn written(change: impl FnOnce(&mut State)) -> String {
+    let kernel = left();
+    change(&mut kernel.state());
+    drop(start(&kernel, &["10.244.0.1", "10.244.0.2"]));
+    kernel.writes()
+}
+
+#[test]
+fn where_nothing_has_changed_nothing_is_written_and_no_real_server_is_read_by_netlink() {
+    let kernel = left();
+    drop(start(&kernel, &["10.244.0.1", "10.244.0.2"]));
+    assert_eq!(kernel.writes(), "");
+    let state = kernel.state();
+    assert_eq!((state.surveys, state.real_server_reads), (1, 0));
+}
+
+#[test]
+fn a_real_server_that_leaves_meanwhile_is_drained_if_it_has_connections() {
+    let kernel = left();
+    active_connections(&kernel, at("10.96.0.10", Tcp).into(), "10.244.0.2", 3);
+    drop(start(&kernel, &["10.244.0.1"]));
+    assert_eq!(
+        kernel.writes(),
+        "edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 0\n\
+         delete element hairpin TCP 10.244.0.2:8080\n"
+    );
+}
+
+#[test]
+fn one_that_drains_already_stays_as_long_as_it_has_connections() {
+    let kernel = left();
+    active_connections(&kernel, at("10.96.0.10", Tcp).into(), "10.244.0.2", 3);
+    drop(start(&kernel, &["10.244.0.1"]));
+    kernel.heal();
+    drop(start(&kernel, &["10.244.0.1"]));
+    assert_eq!(kernel.writes(), "", "it is read by netlink, which has its connections");
+    active_connections(&kernel, at("10.96.0.10", Tcp).into(), "10.244.0.2", 0);
+    drop(start(&kernel, &["10.244.0.1"]));
+    assert_eq!(kernel.writes(), "delete real server TCP 10.96.0.10:80 -> 10.244.0.2:8080\n");
+}
+
+#[test]
+fn one_that_drains_at_a_node_port_stays_too_though_the_nodes_addresses_are_only_known_then() {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses.insert("192.0.2.1".parse().unwrap());
+    let start = |endpoints: &[&str]| {
+        let mut web = service("web", "10.96.0.10", Tcp);
+        web.kind = ServiceKind::NodePort;
+        web.ports[0].node_port = NonZero::new(30_080);
+        let running = Running::on(&kernel);
+        running.lists(vec![web], vec![slice("web", Tcp, endpoints)]);
+    };
+    start(&["10.244.0.1", "10.244.0.2"]);
+    let node_port = ServiceAddress { port: 30_080, ..at("192.0.2.1", Tcp) };
+    active_connections(&kernel, node_port.into(), "10.244.0.2", 3);
+    start(&["10.244.0.1"]);
+    kernel.heal();
+    start(&["10.244.0.1"]);
+    assert_eq!(kernel.writes(), "");
+    active_connections(&kernel, node_port.into(), "10.244.0.2", 0);
+    start(&["10.244.0.1"]);
+    assert_eq!(kernel.writes(), "delete real server TCP 192.0.2.1:30080 -> 10.244.0.2:8080\n");
+}
+
+#[test]
+fn whatever_was_changed_meanwhile_is_put_right() {
+    let changes: [fn(&mut RealServer); 3] = [
+        |server| server.weight = 7,
+        |server| server.forwarding = Forwarding::Route,
+        // Of a tunnel little is seen in short.
+        |server| server.forwarding = Forwarding::Tunnel,
+    ];
+    for change in changes {
+        let written = written(|state| change(&mut web(state).1.get_mut(&real("10.244.0.1")).unwrap().config));
+        assert_eq!(written, "edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1\n");
+    }
+    let changes: [fn(&mut VirtualServer); 2] =
+        [|server| server.scheduler = Scheduler::WLC, |server| server.flags |= ServiceFlags::SCHEDULER_2];
+    for change in changes {
+        assert_eq!(written(|state| change(&mut web(state).0)), "edit virtual server TCP 10.96.0.10:80 rr\n");
+    }
+}
+
+fn web(state: &mut State) -> &mut (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>) {
+    state.virtual_servers.get_mut(&at("10.96.0.10", Tcp).into()).unwrap()
+}

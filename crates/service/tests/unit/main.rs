@@ -1,0 +1,28 @@
+//! Services, EndpointSlices and the Node in; desired state, and the reasons for it, out.
+//!
+//! A new test goes into the module of the behaviour that a user sees; [`common`] has what all of them use.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
+
+mod any_order_of_events;
+mod balancing;
+mod changes;
+mod common;
+mod conflicts;
+mod explanations;
+mod external_addresses;
+mod external_traffic_policy;
+mod health_checks;
+mod hostile_services;
+mod limits;
+mod node_ports;
+mod slices_are_merged;
+mod source_ranges;
+mod type_changes;
+mod virtual_servers;
+mod which_endpoints_are_used;
+mod which_services_are_served;

@@ -1,0 +1,506 @@
+//! Any inputs and any kernel, from few values of each kind, so that they meet often.
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    net::IpAddr,
+    num::NonZero,
+};
+
+use ipnet::IpNet;
+use ipvs::{
+    Family, Forwarding, Id, ObservedRealServer, Protocol, RealServer, RealServerAddress, Scheduler,
+    ServiceAddress, ServiceFlags, Stats, VirtualServer,
+};
+use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
+use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
+use service::{
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectName, Options, Service,
+    ServiceKind, ServicePort, State, TrafficPolicy, Weight,
+};
+use testkit::FakeKernel;
+use watcher::{Kernel, Observed, Operation, Ownership, Plan, Scope, VirtualServerImage, Whole, diff};
+
+const CLUSTER_IPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
+/// External and load-balancer addresses; one is a ClusterIP as well, and others may be the node's own.
+const EXTERNAL_IPS: [&str; 4] = ["192.0.2.7", "203.0.113.7", "fd00:96::10", "fd00:203::7"];
+const NODE_IPS: [&str; 4] = ["172.18.0.2", "203.0.113.7", "fd00:18::2", "fd00:203::7"];
+/// All VIPs, each once.
+const VIPS: [&str; 8] = [
+    "10.96.0.10",
+    "172.18.0.2",
+    "192.0.2.7",
+    "203.0.113.7",
+    "fd00:18::2",
+    "fd00:96::1",
+    "fd00:96::10",
+    "fd00:203::7",
+];
+const PORTS: [u16; 6] = [53, 53, 80, 80, 443, 30080];
+const PODS: [&str; 4] = ["10.244.1.2", "10.244.2.2", "fd00:244::2", "fd00:244::3"];
+/// Source ranges of everybody, nested ones, and ranges of one address: of pods, of nodes and of others.
+const SOURCE_RANGES: [&str; 9] = [
+    "0.0.0.0/0",
+    "10.0.0.0/8",
+    "10.244.0.0/16",
+    "10.244.1.2/32",
+    "172.16.0.0/12",
+    "198.51.100.0/24",
+    "::/0",
+    "fd00::/12",
+    "fd00:244::2/128",
+];
+const NODE: &str = "node";
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// An address, as in `address(Tcp, "10.96.0.1:80")`.
+pub(crate) fn address(protocol: Protocol, text: &str) -> ServiceAddress {
+    let RealServerAddress { ip, port } = real(text);
+    ServiceAddress { protocol, ip, port }
+}
+
+pub(crate) fn real(text: &str) -> RealServerAddress {
+    let socket: std::net::SocketAddr = text.parse().unwrap();
+    RealServerAddress { ip: socket.ip(), port: socket.port() }
+}
+
+pub(crate) fn kernel(fake: &FakeKernel) -> Kernel {
+    let (ipvs, netfilter, links) = fake.seams();
+    Kernel { ipvs, netfilter, links }
+}
+
+/// A state that has been told these changes, and that both lists are complete.
+pub(crate) fn state(changes: &[Change]) -> State {
+    let mut state = State::new(Options::new(NODE));
+    let lists = [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())];
+    for change in lists.iter().chain(changes) {
+        state.apply(change.clone());
+    }
+    state
+}
+
+pub(crate) fn full(state: &State, observed: &Observed, ours: &Ownership) -> Plan {
+    diff(state, observed, Scope::All, ours)
+}
+
+pub(crate) fn read(fake: &FakeKernel) -> Observed {
+    Observed::read(&mut kernel(fake)).unwrap()
+}
+
+/// The operations that take effect at once: neighbouring changes of our tables together, all others one
+/// by one.
+pub(crate) fn steps(plan: &Plan) -> Vec<Vec<Operation>> {
+    let of_tables = |operation: &Operation| matches!(operation, Operation::Netfilter(_));
+    let operations: Vec<_> = plan.operations().collect();
+    operations.chunk_by(|one, next| of_tables(one) && of_tables(next)).map(<[_]>::to_vec).collect()
+}
+
+/// Carries out one step, of which nothing may fail.
+pub(crate) fn carry_out(step: &[Operation], fake: &FakeKernel) {
+    let Kernel { mut ipvs, mut netfilter, mut links } = kernel(fake);
+    let changes: Vec<_> = step
+        .iter()
+        .filter_map(|operation| match operation {
+            Operation::Netfilter(change) => Some(*change),
+            Operation::Ipvs(command) => {
+                assert_eq!(ipvs.apply(std::slice::from_ref(command)).unwrap(), [], "{operation}");
+                None
+            }
+            Operation::Link(change) => {
+                assert_eq!(links.apply(&[*change]).unwrap(), [], "{operation}");
+                None
+            }
+        })
+        .collect();
+    netfilter.apply(&changes).unwrap();
+}
+
+pub(crate) fn apply(plan: &Plan, fake: &FakeKernel) {
+    for step in steps(plan) {
+        carry_out(&step, fake);
+    }
+}
+
+/// Makes the kernel as desired: once, and again for the TCP real servers that the first plan took out
+/// of service, since only then their connections can be counted. Returns the second plan.
+pub(crate) fn settle(state: &State, fake: &FakeKernel, ours: &Ownership) -> Plan {
+    apply(&full(state, &read(fake), ours), fake);
+    let second = full(state, &read(fake), ours);
+    apply(&second, fake);
+    second
+}
+
+/// A TCP Service in `default` with port 80.
+pub(crate) fn service(name: &str, cluster_ips: &[&str]) -> Service {
+    Service {
+        created: Some(0),
+        cluster_ips: cluster_ips.iter().map(|text| ip(text)).collect(),
+        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
+        ..Service::new(ObjectName::new("default", name))
+    }
+}
+
+/// A slice of such a Service with TCP port 8080 and these endpoints on this node.
+pub(crate) fn slice(of: &str, family: Family, addresses: &[&str]) -> EndpointSlice {
+    EndpointSlice {
+        ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
+        endpoints: addresses.iter().map(|text| endpoint(text)).collect(),
+        ..EndpointSlice::new(
+            ObjectName::new("default", format!("{of}-{family}")),
+            ObjectName::new("default", of),
+            family,
+        )
+    }
+}
+
+fn endpoint(text: &str) -> Endpoint {
+    Endpoint { node: Some(NODE.into()), ..Endpoint::new(ip(text)) }
+}
+
+// Desired.
+
+fn any_service_name() -> impl Strategy<Value = ObjectName> {
+    let names = vec!["default/kubernetes", "kube-system/dns", "default/a", "default/b"];
+    select(names).prop_map(|text: &str| text.parse().unwrap())
+}
+
+fn any_protocol() -> impl Strategy<Value = Protocol> {
+    select(&[Protocol::Tcp, Protocol::Tcp, Protocol::Udp, Protocol::Sctp][..])
+}
+
+/// A Service port. Ports are named after their protocol, so that those of Services and slices match.
+fn any_service_port() -> impl Strategy<Value = ServicePort> {
+    let node_port = select(&[0, 0, 30080, 30053][..]);
+    (any_protocol(), select(&[53, 80][..]), node_port).prop_map(|(protocol, port, node_port)| ServicePort {
+        name: protocol.to_string().into(),
+        protocol,
+        port,
+        node_port: node_port.try_into().ok(),
+    })
+}
+
+fn any_policy() -> impl Strategy<Value = TrafficPolicy> {
+    select(&[TrafficPolicy::Cluster, TrafficPolicy::Cluster, TrafficPolicy::Local][..])
+}
+
+pub(crate) fn any_source_ranges() -> impl Strategy<Value = Option<Vec<IpNet>>> {
+    let some = subsequence(&SOURCE_RANGES[..], 0..=4);
+    option::of(some.prop_map(|texts| texts.into_iter().map(|text| text.parse().unwrap()).collect()))
+}
+
+/// Annotations by which connections are balanced in another way than by default.
+fn any_balancing() -> impl Strategy<Value = Balancing> {
+    let scheduler = option::of(select(&[Scheduler::RR, Scheduler::WLC, Scheduler::MH][..]));
+    let node_weights = option::of(any_weight());
+    let most = option::of(select(&[2, 10][..]));
+    (scheduler, node_weights, most, any::<bool>()).prop_map(|(scheduler, weight, most, plain)| Balancing {
+        scheduler,
+        scheduler_flags: plain.then(ServiceFlags::empty),
+        node_weights: weight.into_iter().map(|weight| (NODE.into(), weight)).collect(),
+        max_connections: most.and_then(NonZero::new),
+        resume_below: most.filter(|_| plain).and_then(NonZero::new),
+        ..Balancing::default()
+    })
+}
+
+fn any_weight() -> impl Strategy<Value = Weight> {
+    select(&[1, 7, u16::MAX][..]).prop_map(|weight| Weight::new(weight).unwrap())
+}
+
+fn any_service() -> impl Strategy<Value = Service> {
+    let v4 = option::of(select(&CLUSTER_IPS[..2]));
+    let v6 = option::of(select(&CLUSTER_IPS[2..]));
+    let internal = (v4, v6, vec(any_service_port(), 1..4), option::of(select(&[60, 600][..])), any_policy());
+    let kind = select(&[ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer][..]);
+    let some = || subsequence(&EXTERNAL_IPS[..], 0..=2);
+    let external = (kind, some(), some(), any_source_ranges(), any_policy());
+    (any_service_name(), 0..3_i64, internal, external, option::of(any_balancing())).prop_map(
+        |(name, created, (v4, v6, ports, session_affinity, internal_policy), external, balancing)| {
+            let (kind, external_ips, load_balancer_ips, source_ranges, external_policy) = external;
+            Service {
+                name,
+                created: Some(created),
+                kind,
+                cluster_ips: v4.into_iter().chain(v6).map(ip).collect(),
+                external_ips: external_ips.into_iter().map(ip).collect(),
+                load_balancer_ips: load_balancer_ips.into_iter().map(ip).collect(),
+                load_balancer_source_ranges: source_ranges,
+                health_check_node_port: 32000.try_into().ok(),
+                ports,
+                session_affinity,
+                internal_traffic_policy: internal_policy,
+                external_traffic_policy: external_policy,
+                balancing: balancing.map(Box::new),
+                ..service("", &[])
+            }
+        },
+    )
+}
+
+/// The node's own addresses.
+pub(crate) fn any_node_addresses() -> impl Strategy<Value = BTreeSet<IpAddr>> {
+    subsequence(&NODE_IPS[..], 0..=NODE_IPS.len()).prop_map(|own| own.into_iter().map(ip).collect())
+}
+
+fn any_news_of_addresses() -> impl Strategy<Value = Change> {
+    any_node_addresses().prop_map(|here| Change::NodeAddresses { here, lost: BTreeSet::new() })
+}
+
+/// The Node, whose IPs need not be on its interfaces.
+fn any_node() -> impl Strategy<Value = Change> {
+    subsequence(&NODE_IPS[..], 0..=2)
+        .prop_map(|ips| Change::ApplyNode(Node { ips: ips.into_iter().map(ip).collect(), ..Node::default() }))
+}
+
+fn any_endpoint(family: Family) -> impl Strategy<Value = Endpoint> {
+    let pods = if family == Family::V4 { &PODS[..2] } else { &PODS[2..] };
+    (select(pods), any::<bool>(), any::<bool>()).prop_map(|(text, ready, here)| Endpoint {
+        ready,
+        terminating: !ready,
+        node: here.then(|| NODE.into()),
+        ..endpoint(text)
+    })
+}
+
+fn any_slice() -> impl Strategy<Value = EndpointSlice> {
+    let ports = select(&[8080, 8080, 8080, 53][..]).prop_map(|port| {
+        let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+        all.map(|protocol| EndpointPort { name: protocol.to_string().into(), protocol, port }).to_vec()
+    });
+    let family = select(&Family::BOTH[..]);
+    let addressed = family.prop_flat_map(|family| (Just(family), vec(any_endpoint(family), 0..4)));
+    let name = select(&["s1", "s2", "s3", "s4", "s5"][..]);
+    (name, any_service_name(), ports, addressed, option::of(any_weight())).prop_map(
+        |(name, service, ports, (family, endpoints), weight)| EndpointSlice {
+            weight,
+            name: ObjectName::new("default", name),
+            service,
+            ports,
+            endpoints,
+            ..slice("", family, &[])
+        },
+    )
+}
+
+/// One piece of news.
+pub(crate) fn any_change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        1 => vec(any_service(), 0..7).prop_map(Change::ReplaceServices),
+        4 => any_service().prop_map(Change::ApplyService),
+        2 => any_service_name().prop_map(Change::DeleteService),
+        1 => vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices),
+        4 => any_slice().prop_map(Change::ApplySlice),
+        1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
+        2 => any_news_of_addresses(),
+        1 => any::<bool>().prop_map(|mh| Change::MissingSchedulers(mh.then_some((Scheduler::MH, Absence::Lacking)).into_iter().collect())),
+        1 => any_node(),
+    ]
+}
+
+/// A desired state, as the changes that lead to it.
+pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
+    let services = vec(any_service(), 0..7).prop_map(Change::ReplaceServices);
+    let slices = vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices);
+    let addresses = any_news_of_addresses();
+    (services, slices, any_node(), addresses).prop_map(|told| vec![told.0, told.1, told.2, told.3])
+}
+
+// Observed.
+
+fn any_id() -> impl Strategy<Value = Id> {
+    let address = any_service_address().prop_map(Id::from);
+    let mark = (select(&Family::BOTH[..]), 1..3_u32).prop_map(|(family, mark)| Id::Mark { family, mark });
+    prop_oneof![5 => address, 1 => mark]
+}
+
+fn any_virtual_server() -> impl Strategy<Value = VirtualServer> {
+    let schedulers = select(&[Scheduler::RR, Scheduler::RR, Scheduler::WLC][..]);
+    (any_id(), schedulers, option::of(select(&[60, 600][..])), any::<u8>()).prop_map(
+        |(id, scheduler, affinity, odd)| {
+            let mut server = VirtualServer::new(id, scheduler);
+            if odd < 25 {
+                server.flags |= ServiceFlags::SCHEDULER_1;
+                server.prefix_length = 24;
+            }
+            affinity.map_or(server.clone(), |seconds| server.persistent(seconds))
+        },
+    )
+}
+
+fn any_real_server(family: Family) -> impl Strategy<Value = ObservedRealServer> {
+    let pods = if family == Family::V4 { &PODS[..2] } else { &PODS[2..] };
+    let forwarding =
+        vec![Forwarding::Masquerade, Forwarding::Masquerade, Forwarding::Local, Forwarding::Route];
+    let connections = (select(&[0, 0, 3][..]), select(&[0, 0, 5][..]));
+    (
+        select(pods),
+        select(&[53, 8080, 8080, 8080][..]),
+        select(forwarding),
+        select(&[0, 1, 1, 7][..]),
+        connections,
+        select(&[0, 0, 0, 2][..]),
+    )
+        .prop_map(|(pod, port, forwarding, weight, (active_connections, inactive_connections), most)| {
+            ObservedRealServer {
+                config: RealServer {
+                    forwarding,
+                    upper_threshold: most,
+                    ..RealServer::masquerade(ip(pod), port).weight(weight)
+                },
+                active_connections,
+                inactive_connections,
+                persistent_connections: 0,
+                stats: Stats::default(),
+            }
+        })
+}
+
+type Servers = BTreeMap<Id, (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>)>;
+
+fn any_servers() -> impl Strategy<Value = Servers> {
+    let with_real_servers = any_virtual_server().prop_flat_map(|server| {
+        let family = server.id.family();
+        (Just(server), vec(any_real_server(family), 0..4))
+    });
+    vec(with_real_servers, 0..12).prop_map(|servers| {
+        let keyed = |real: ObservedRealServer| (real.config.address, real);
+        servers
+            .into_iter()
+            .map(|(server, reals)| (server.id, (server, reals.into_iter().map(keyed).collect())))
+            .collect()
+    })
+}
+
+fn any_links() -> impl Strategy<Value = dummy_interface::Observed> {
+    let vips = || subsequence(&VIPS[..], 0..=VIPS.len());
+    (any::<bool>(), vips(), vips(), any_node_addresses()).prop_map(
+        |(device, bound, other_way, node_addresses)| dummy_interface::Observed {
+            device,
+            // Addresses go with their device; routes do not.
+            bound: bound.into_iter().filter(|_| device).map(ip).collect(),
+            other_way: other_way.into_iter().map(ip).collect(),
+            node_addresses,
+        },
+    )
+}
+
+fn any_service_address() -> impl Strategy<Value = ServiceAddress> {
+    let parts = (any_protocol(), select(&VIPS[..]), select(&PORTS[..]));
+    parts.prop_map(|(protocol, vip, port)| ServiceAddress { protocol, ip: ip(vip), port })
+}
+
+/// An element of any set.
+fn any_element() -> impl Strategy<Value = Element> {
+    let at = any_service_address;
+    let hairpin =
+        (any_protocol(), select(&PODS[..]), select(&[53, 8080][..])).prop_map(|(protocol, pod, port)| {
+            Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip: ip(pod), port } })
+        });
+    let health_check_port = (select(&Family::BOTH[..]), select(&[32000, 32001][..]))
+        .prop_map(|(family, port)| Element::HealthCheckPort(HealthCheckPort { family, port }));
+    prop_oneof![
+        select(&VIPS[..]).prop_map(|vip| Element::Vip(ip(vip))),
+        at().prop_map(Element::Restricted),
+        any_allowed_source().prop_map(Element::AllowedSource),
+        at().prop_map(Element::ClusterIp),
+        at().prop_map(Element::External),
+        at().prop_map(Element::ExternalLocal),
+        hairpin,
+        health_check_port,
+    ]
+}
+
+/// An allowed source of the same family as the address.
+fn any_allowed_source() -> impl Strategy<Value = AllowedSource> {
+    (any_service_address(), select(&SOURCE_RANGES[..6]), select(&SOURCE_RANGES[6..])).prop_map(
+        |(to, v4, v6)| {
+            let range: IpNet = if to.ip.is_ipv4() { v4 } else { v6 }.parse().unwrap();
+            AllowedSource { to, first: range.network(), last: range.broadcast() }
+        },
+    )
+}
+
+/// Leaves out overlapping ranges of one address's clients: the kernel does not accept them.
+fn without_overlaps(elements: Vec<Element>) -> HashSet<Element> {
+    let mut kept: Vec<AllowedSource> = Vec::new();
+    let mut fits = |element: &Element| {
+        let Element::AllowedSource(new) = element else { return true };
+        let overlaps =
+            |old: &AllowedSource| old.to == new.to && old.first <= new.last && new.first <= old.last;
+        let fits = !kept.iter().any(overlaps);
+        kept.extend(fits.then_some(*new));
+        fits
+    };
+    elements.into_iter().filter(|element| fits(element)).collect()
+}
+
+/// Our tables. An element is there only together with its family's table.
+fn any_tables() -> impl Strategy<Value = netfilter::Observed> {
+    let families = subsequence(&Family::BOTH[..], 0..=2);
+    (families, vec(any_element(), 0..16)).prop_map(|(families, elements)| {
+        let installed: BTreeSet<Family> = families.into_iter().collect();
+        let of_tables = elements.into_iter().filter(|element| installed.contains(&element.family()));
+        let elements = without_overlaps(of_tables.collect());
+        netfilter::Observed { elements, installed, ..netfilter::Observed::default() }
+    })
+}
+
+/// A kernel in which others, or an earlier run of ours, have done anything.
+pub(crate) fn any_kernel() -> impl Strategy<Value = FakeKernel> {
+    (any_servers(), any_links(), any_tables()).prop_map(|(servers, links, tables)| {
+        let fake = FakeKernel::new();
+        fake.state().virtual_servers = servers;
+        put_links_and_tables(&fake, Some(links), Some(tables));
+        fake
+    })
+}
+
+/// What others may do to kube-ipvs0 and our tables.
+pub(crate) fn any_disturbance() -> impl Strategy<Value = (dummy_interface::Observed, netfilter::Observed)> {
+    (any_links(), any_tables())
+}
+
+/// The parts that are looked at as a whole.
+pub(crate) fn any_whole() -> impl Strategy<Value = Whole> {
+    any::<(bool, bool)>().prop_map(|(links, tables)| Whole { links, tables })
+}
+
+pub(crate) fn put_links_and_tables(
+    fake: &FakeKernel,
+    links: Option<dummy_interface::Observed>,
+    tables: Option<netfilter::Observed>,
+) {
+    let mut state = fake.state();
+    if let Some(links) = links {
+        state.links = links;
+    }
+    if let Some(tables) = tables {
+        state.tables = tables.installed;
+        state.elements = tables.elements;
+    }
+}
+
+/// An ownership of both families or one, and perhaps with a range that is not ours.
+pub(crate) fn any_ownership() -> impl Strategy<Value = Ownership> {
+    let families = subsequence(&Family::BOTH[..], 1..=2);
+    let exclude = subsequence(&["192.0.2.0/24", "fd00:96::10/128"][..], 0..=2);
+    (families, exclude).prop_map(|(families, exclude)| Ownership {
+        families: families.into_iter().collect(),
+        exclude: exclude.into_iter().map(|range| range.parse().unwrap()).collect(),
+    })
+}
+
+/// Marks the real servers that the bits choose as draining for as long as they may.
+pub(crate) fn expire(observed: &mut Observed, bits: u64) {
+    let each = |(of, image): (&ServiceAddress, &VirtualServerImage)| {
+        image.real_servers.addresses().map(|server| (*of, *server)).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = observed.virtual_servers.iter().flat_map(each).collect();
+    all.sort_unstable();
+    for (number, (of, server)) in all.iter().enumerate() {
+        if bits >> (number % 64) & 1 == 1 {
+            observed.expire(of, server);
+        }
+    }
+}

@@ -1,0 +1,701 @@
+//! What a plan does to a kernel, whatever is desired and whatever the kernel looks like.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    net::IpAddr,
+    num::NonZero,
+};
+
+use crate::common::*;
+use dummy_interface::Change::{Bind, Unbind};
+use ipvs::{
+    Command, Family, Forwarding, Id, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags,
+    VirtualServer,
+};
+use netfilter::{
+    AllowedSource,
+    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
+    Element,
+};
+use proptest::{collection::vec, prelude::*};
+use service::{
+    Balancing, Change, EndpointSlice, ObjectName, Service, State, Touched, Urgency, Weight, Weights,
+};
+use testkit::FakeKernel;
+use watcher::{Observed, Operation, Ownership, Plan, Scope, Whole, departing_real_servers, diff};
+
+/// Whether a virtual server that no Service wants is left alone.
+fn is_kept(id: Id, ours: &Ownership) -> bool {
+    match id {
+        Id::Mark { .. } => true,
+        Id::Address(at) => {
+            !ours.families.contains(&id.family()) || ours.exclude.iter().any(|range| range.contains(&at.ip))
+        }
+    }
+}
+
+/// Virtual servers with their real servers, as far as they are configured.
+type Servers = BTreeMap<Id, (VirtualServer, BTreeSet<RealServer>)>;
+
+fn servers(fake: &FakeKernel) -> Servers {
+    // A masqueraded real server on this node may be reported as local: that is the kernel's business.
+    let as_asked = |config: RealServer| match config.forwarding {
+        Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..config },
+        _ => config,
+    };
+    let state = fake.state();
+    let servers = state.virtual_servers.iter().map(|(id, (config, reals))| {
+        (*id, (config.clone(), reals.values().map(|real| as_asked(real.config)).collect()))
+    });
+    servers.collect()
+}
+
+/// The virtual servers as they must be in the end: those desired with their real servers, TCP real
+/// servers with connections beside them at weight 0, and those that are not ours as they were.
+fn expected_servers(state: &State, before: &FakeKernel, ours: &Ownership) -> Servers {
+    let mut expected = servers(before);
+    expected.retain(|id, _| is_kept(*id, ours));
+    let wanted =
+        state.virtual_servers().filter(|wanted| ours.families.contains(&Family::of(wanted.address.ip)));
+    for wanted in wanted {
+        let mut reals: BTreeSet<RealServer> = wanted.real_servers.iter().copied().collect();
+        reals.extend(draining(wanted, before));
+        expected.insert(wanted.address.into(), (wanted.config.clone(), reals));
+    }
+    expected
+}
+
+fn draining(wanted: &service::DesiredVirtualServer, before: &FakeKernel) -> Vec<RealServer> {
+    let state = before.state();
+    let Some((_, reals)) = state.virtual_servers.get(&wanted.address.into()) else { return Vec::new() };
+    reals
+        .values()
+        .filter(|real| {
+            wanted.address.protocol == Protocol::Tcp
+                && real.active_connections + real.inactive_connections > 0
+        })
+        .filter(|real| wanted.real_servers.iter().all(|other| other.address != real.config.address))
+        .map(|real| match real.config.forwarding {
+            Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..real.config.weight(0) },
+            _ => real.config.weight(0),
+        })
+        .collect()
+}
+
+/// A copy of a kernel, independent of it.
+fn copy(fake: &FakeKernel) -> FakeKernel {
+    let copy = FakeKernel::new();
+    {
+        let (from, mut to) = (fake.state(), copy.state());
+        to.virtual_servers = from.virtual_servers.clone();
+        to.links = from.links.clone();
+        to.tables.clone_from(&from.tables);
+        to.elements.clone_from(&from.elements);
+    }
+    copy
+}
+
+/// The desired keys of the families that we serve, and the keys of the other family as they were.
+fn expected_of<T: Ord + Copy>(
+    desired: impl Iterator<Item = T>,
+    before: impl Iterator<Item = T>,
+    family: impl Fn(&T) -> Family,
+    ours: &Ownership,
+) -> BTreeSet<T> {
+    let served = |key: &T| ours.families.contains(&family(key));
+    desired.filter(&served).chain(before.filter(|key| !served(key))).collect()
+}
+
+fn position(plan: &Plan, operation: impl Into<Operation>) -> Option<usize> {
+    let operation = operation.into();
+    plan.operations().position(|other| other == operation)
+}
+
+/// Whether one comes before the other, if both are there.
+fn in_order(first: Option<usize>, then: Option<usize>) -> bool {
+    first.zip(then).is_none_or(|(first, then)| first < then)
+}
+
+/// Whether an operation takes something away from somebody.
+fn removes(operation: &Operation, state: &State) -> bool {
+    match operation {
+        // Clients of a restricted address make way for others.
+        Operation::Netfilter(DeleteElement(Element::AllowedSource(AllowedSource { to, .. }))) => {
+            state.virtual_server(to).is_none_or(|server| server.allowed_sources.is_none())
+        }
+        Operation::Ipvs(Command::DeleteVirtualServer(_) | Command::DeleteRealServer(..))
+        | Operation::Netfilter(DeleteElement(_))
+        | Operation::Link(Unbind(_)) => true,
+        Operation::Ipvs(Command::EditRealServer(Id::Address(of), real)) => {
+            !state.virtual_server(of).unwrap().real_servers.contains(real)
+        }
+        _ => false,
+    }
+}
+
+/// The urgency of an operation that adds or edits something; `None` for the others.
+fn urgency(operation: &Operation, state: &State) -> Option<Urgency> {
+    match operation {
+        _ if removes(operation, state) => None,
+        Operation::Ipvs(command) => match command.virtual_server() {
+            Id::Address(at) => Some(state.urgency(&at.ip)),
+            Id::Mark { .. } => panic!("{operation}"),
+        },
+        Operation::Link(Bind(vip)) | Operation::Netfilter(AddElement(Element::Vip(vip))) => {
+            Some(state.urgency(vip))
+        }
+        Operation::Netfilter(AddElement(element) | DeleteElement(element)) => {
+            element.virtual_server().map(|at| state.urgency(&at.ip))
+        }
+        _ => None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_makes_any_kernel_as_desired(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let (state, before) = (state(&inputs), copy(&fake));
+        settle(&state, &fake, &ours);
+
+        prop_assert_eq!(servers(&fake), expected_servers(&state, &before, &ours));
+        let (now, before) = (fake.state(), before.state());
+        prop_assert!(now.links.device);
+        prop_assert!(now.tables.is_superset(&ours.families));
+        let vips = |before: &BTreeSet<IpAddr>, desired: Vec<IpAddr>| {
+            expected_of(desired.into_iter(), before.iter().copied(), |vip| Family::of(*vip), &ours)
+        };
+        prop_assert_eq!(&now.links.bound, &vips(&before.links.bound, state.vips().copied().collect()));
+        prop_assert_eq!(&now.links.other_way, &vips(&before.links.other_way, Vec::new()));
+        let elements: BTreeSet<_> = now.elements.iter().copied().collect();
+        let desired = state.elements();
+        let expected = expected_of(desired, before.elements.iter().copied(), Element::family, &ours);
+        prop_assert_eq!(elements, expected);
+    }
+
+    #[test]
+    fn a_second_plan_removes_what_the_first_took_out_of_service_and_a_third_is_empty(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let state = state(&inputs);
+        let second = settle(&state, &fake, &ours);
+        for operation in second.operations() {
+            let tcp_removal = matches!(operation, Operation::Ipvs(
+                Command::DeleteRealServer(Id::Address(ServiceAddress { protocol: Protocol::Tcp, .. }), _)
+            ));
+            prop_assert!(tcp_removal, "{}", operation);
+        }
+        prop_assert_eq!(full(&state, &read(&fake), &ours), Plan::default());
+    }
+
+    #[test]
+    fn the_image_follows_the_kernel(inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()) {
+        let mut image = read(&fake);
+        let plan = full(&state(&inputs), &image, &ours);
+        apply(&plan, &fake);
+        plan.operations().for_each(|operation| image.carried_out(&operation));
+        prop_assert_eq!(image, read(&fake));
+    }
+
+    #[test]
+    fn what_a_change_touched_is_all_that_differs(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), change in any_change()
+    ) {
+        let mut state = state(&inputs);
+        settle(&state, &fake, &ours);
+        let touched = state.apply(change);
+        let observed = read(&fake);
+        let small = diff(&state, &observed, Scope::Touched(&touched, Whole::NONE), &ours);
+        let whole = full(&state, &observed, &ours);
+        let set = |plan: &Plan| plan.operations().collect::<HashSet<_>>();
+        prop_assert_eq!(set(&small), set(&whole), "small:\n{}whole:\n{}", small, whole);
+        prop_assert_eq!(small.len(), whole.len());
+    }
+
+    #[test]
+    fn what_tells_of_changes_is_repaired_without_a_look_at_anything_else(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
+        change in any_change(), disturbance in any_disturbance(), whole in any_whole()
+    ) {
+        let mut state = state(&inputs);
+        settle(&state, &fake, &ours);
+        let touched = state.apply(change);
+        put_links_and_tables(&fake, whole.links.then_some(disturbance.0), whole.tables.then_some(disturbance.1));
+        let observed = read(&fake);
+        let repair = diff(&state, &observed, Scope::Touched(&touched, whole), &ours);
+        let whole = full(&state, &observed, &ours);
+        let set = |plan: &Plan| plan.operations().collect::<HashSet<_>>();
+        prop_assert_eq!(set(&repair), set(&whole), "repair:\n{}whole:\n{}", repair, whole);
+        prop_assert_eq!(repair.len(), whole.len());
+    }
+
+    #[test]
+    fn no_desired_real_server_is_deleted_and_nothing_is_done_twice(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
+        change in any_change(), whole in any_whole(), expired in any::<u64>()
+    ) {
+        let mut state = state(&inputs);
+        let mut observed = read(&fake);
+        expire(&mut observed, expired);
+        let first = full(&state, &observed, &ours);
+        prop_assert_eq!(careless(&first, &state, &observed), None);
+
+        let touched = state.apply(change);
+        for scope in [Scope::All, Scope::Touched(&touched, whole)] {
+            let plan = diff(&state, &observed, scope, &ours);
+            prop_assert_eq!(careless(&plan, &state, &observed), None);
+        }
+    }
+
+    #[test]
+    fn a_tcp_real_server_is_deleted_only_when_it_takes_no_connections_and_has_none(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), expired in any::<u64>()
+    ) {
+        let mut observed = read(&fake);
+        expire(&mut observed, expired);
+        for operation in full(&state(&inputs), &observed, &ours).operations() {
+            let Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) = operation else { continue };
+            let server = observed.virtual_servers[&of].real_servers.get(&address).unwrap();
+            // Or when it has had all the time that it may have.
+            let idle = server.config.weight == 0 && (server.connections == 0 || server.expired);
+            prop_assert!(idle || of.protocol != Protocol::Tcp, "{} -> {}: {:?}", of, address, server);
+        }
+    }
+
+    #[test]
+    fn what_has_no_more_time_to_drain_leaves_with_its_connections(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let state = state(&inputs);
+        settle(&state, &fake, &ours);
+        let mut observed = read(&fake);
+        expire(&mut observed, u64::MAX);
+        let plan = full(&state, &observed, &ours);
+        apply(&plan, &fake);
+        let left = servers(&fake);
+        for wanted in state.virtual_servers().filter(|wanted| ours.families.contains(&Family::of(wanted.address.ip))) {
+            let real_servers: BTreeSet<_> = wanted.real_servers.iter().copied().collect();
+            prop_assert_eq!(&left[&wanted.address.into()].1, &real_servers, "{}", wanted.address);
+        }
+    }
+
+    #[test]
+    fn without_its_changes_of_schedulers_a_plan_makes_everything_else_as_desired(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let (state, before) = (state(&inputs), copy(&fake));
+        let kept = |observed: &Observed, plan: &Plan| {
+            plan.operations().filter(|one| !changes_scheduler(one, observed)).collect::<Plan>()
+        };
+        for _ in 0..2 {
+            let observed = read(&fake);
+            apply(&kept(&observed, &full(&state, &observed, &ours)), &fake);
+        }
+        let mut expected = expected_servers(&state, &before, &ours);
+        for (id, (config, _)) in &before.state().virtual_servers {
+            if let Some((expected, _)) = expected.get_mut(id)
+                && expected.scheduler != config.scheduler
+            {
+                expected.scheduler = config.scheduler;
+                expected.flags = (expected.flags & ServiceFlags::PERSISTENT) | (config.flags - ServiceFlags::PERSISTENT);
+            }
+        }
+        prop_assert_eq!(servers(&fake), expected);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_in_no_plan(inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()) {
+        let state = state(&inputs);
+        for operation in full(&state, &read(&fake), &ours).operations() {
+            let family = match &operation {
+                Operation::Ipvs(command) => {
+                    let id = command.virtual_server();
+                    let wanted = matches!(id, Id::Address(at) if state.virtual_server(&at).is_some());
+                    prop_assert!(wanted || !is_kept(id, &ours), "{}", operation);
+                    continue;
+                }
+                Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.family(),
+                Operation::Link(Bind(vip) | Unbind(vip)) => Family::of(*vip),
+                Operation::Netfilter(PrepareTable(family) | InstallTable(family)) => *family,
+                Operation::Link(dummy_interface::Change::EnsureDevice) => continue,
+            };
+            prop_assert!(ours.families.contains(&family), "{}", operation);
+        }
+    }
+
+    #[test]
+    fn a_vip_opens_after_its_rules_and_its_virtual_servers(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let state = state(&inputs);
+        let plan = full(&state, &read(&fake), &ours);
+        for wanted in state.virtual_servers() {
+            let at = wanted.address;
+            let server = position(&plan, Command::AddVirtualServer(wanted.config.clone()));
+            let vip = position(&plan, Bind(at.ip));
+            for element in wanted.elements().chain([Element::Vip(at.ip)]) {
+                let element = position(&plan, AddElement(element));
+                prop_assert!(in_order(element, server) && in_order(element, vip), "{}:\n{}", at, plan);
+            }
+            for real in &*wanted.real_servers {
+                let real = position(&plan, Command::AddRealServer(at.into(), *real));
+                prop_assert!(in_order(server, real), "{}:\n{}", at, plan);
+                prop_assert!(in_order(real, vip), "{}:\n{}", at, plan);
+            }
+        }
+    }
+
+    #[test]
+    fn a_vip_closes_before_its_virtual_servers_and_its_rules_go(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let plan = full(&state(&inputs), &read(&fake), &ours);
+        for operation in &plan.operations().collect::<Vec<_>>() {
+            let Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(at))) = operation else { continue };
+            let at: ServiceAddress = *at;
+            let server = position(&plan, operation.clone());
+            prop_assert!(in_order(position(&plan, Unbind(at.ip)), server), "{}:\n{}", at, plan);
+            let elements = plan.operations().enumerate().filter(|(_, operation)| {
+                let Operation::Netfilter(DeleteElement(element)) = operation else { return false };
+                *element == Element::Vip(at.ip) || element.virtual_server() == Some(&at)
+            });
+            for (element, _) in elements {
+                prop_assert!(in_order(server, Some(element)), "{}:\n{}", at, plan);
+            }
+        }
+    }
+
+    #[test]
+    fn urgent_services_come_first_and_removal_last(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()
+    ) {
+        let state = state(&inputs);
+        let plan = full(&state, &read(&fake), &ours);
+        let due: Vec<Urgency> = plan.operations().filter_map(|one| urgency(&one, &state)).collect();
+        prop_assert!(due.is_sorted(), "{}", plan);
+        let removal: Vec<bool> = plan.operations().map(|one| removes(&one, &state)).collect();
+        prop_assert!(removal.is_sorted(), "{}", plan);
+    }
+
+    #[test]
+    fn what_leaves_is_known_before_the_plan(
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), changes in vec(any_change(), 0..4)
+    ) {
+        let mut state = state(&inputs);
+        settle(&state, &fake, &ours);
+        let mut touched = Touched::default();
+        for change in changes {
+            touched.merge(state.apply(change));
+        }
+        let observed = read(&fake);
+        for operation in diff(&state, &observed, Scope::Touched(&touched, Whole::NONE), &ours).operations() {
+            let Operation::Ipvs(
+                Command::DeleteRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
+            ) = &operation
+            else {
+                continue;
+            };
+            if removes(&operation, &state) {
+                let departing = departing_real_servers(&state, &observed, of).count();
+                prop_assert!(departing > 0, "{}", operation);
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_survives_json(inputs in any_inputs(), fake in any_kernel(), ours in any_ownership()) {
+        let plan = full(&state(&inputs), &read(&fake), &ours);
+        let json = serde_json::to_string(&plan).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+    }
+}
+
+/// The operations of a plan that are wrong: they delete what is wanted, or do something twice.
+fn careless(plan: &Plan, state: &State, observed: &Observed) -> Option<String> {
+    let mut subjects = HashSet::new();
+    plan.operations().find_map(|operation| {
+        let deletes_wanted = match &operation {
+            Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) => {
+                let wanted = state.virtual_server(of).map(|wanted| &wanted.real_servers);
+                wanted.is_none_or(|wanted| wanted.iter().any(|real| real.address == *address))
+            }
+            Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(of))) => {
+                state.virtual_server(of).is_some()
+            }
+            _ => false,
+        };
+        let again = !subjects.insert(subject(&operation, observed));
+        (deletes_wanted || again).then(|| format!("{operation}, in\n{plan}"))
+    })
+}
+
+fn changes_scheduler(operation: &Operation, observed: &Observed) -> bool {
+    let Operation::Ipvs(Command::EditVirtualServer(VirtualServer { id: Id::Address(of), scheduler, .. })) =
+        operation
+    else {
+        return false;
+    };
+    observed.virtual_servers.get(of).is_some_and(|image| image.config.scheduler != *scheduler)
+}
+
+/// The subject of an operation, whatever is done to it.
+fn subject(operation: &Operation, observed: &Observed) -> String {
+    match operation {
+        Operation::Ipvs(command) if changes_scheduler(operation, observed) => {
+            format!("scheduler of {}", command.virtual_server())
+        }
+        Operation::Ipvs(Command::AddRealServer(of, real) | Command::EditRealServer(of, real)) => {
+            format!("real server {of} {}", real.address)
+        }
+        Operation::Ipvs(Command::DeleteRealServer(of, address)) => format!("real server {of} {address}"),
+        Operation::Ipvs(command) => format!("virtual server {}", command.virtual_server()),
+        Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.to_string(),
+        Operation::Link(Bind(vip) | Unbind(vip)) => format!("VIP {vip}"),
+        Operation::Netfilter(_) | Operation::Link(_) => operation.to_string(),
+    }
+}
+
+fn both_families() -> Ownership {
+    Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() }
+}
+
+/// The slice with its endpoints on another node.
+fn elsewhere(mut slice: EndpointSlice) -> EndpointSlice {
+    slice.endpoints.iter_mut().for_each(|endpoint| endpoint.node = None);
+    slice
+}
+
+/// The Service with an external address and a NodePort.
+fn exposed(name: &str, cluster_ips: &[&str]) -> Service {
+    let mut service = service(name, cluster_ips);
+    service.external_ips = vec![ip("203.0.113.7")];
+    service.ports.iter_mut().for_each(|port| port.node_port = 30080.try_into().ok());
+    service
+}
+
+/// A Service with a load balancer's address that these clients may reach.
+fn balanced(name: &str, cluster_ip: &str, load_balancer_ip: &str, clients: &[&str]) -> Service {
+    Service {
+        load_balancer_ips: vec![ip(load_balancer_ip)],
+        load_balancer_source_ranges: Some(clients.iter().map(|range| range.parse().unwrap()).collect()),
+        ..service(name, &[cluster_ip])
+    }
+}
+
+/// A plan from one state to the next in both families, over a kernel that somebody has tampered with.
+fn mixed() -> Plan {
+    let mut now = state(&[
+        Change::ApplyService(service("web", &["10.96.0.10", "fd00:96::10"])),
+        Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.2.2"])),
+        Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2", "fd00:244::3"])),
+        Change::ApplyService(service("gone", &["10.96.0.11", "fd00:96::11"])),
+        Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.0.0.0/8", "192.0.2.0/24"])),
+        Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["192.0.2.0/24"])),
+    ]);
+    let fake = FakeKernel::new();
+    settle(&now, &fake, &both_families());
+    {
+        let mut state = fake.state();
+        let web =
+            &mut state.virtual_servers.get_mut(&address(Protocol::Tcp, "10.96.0.10:80").into()).unwrap().1;
+        web.get_mut(&real("10.244.1.2:8080")).unwrap().config.weight = 7;
+        web.get_mut(&real("10.244.2.2:8080")).unwrap().active_connections = 1;
+        let (web6, real_servers) =
+            state.virtual_servers.get_mut(&address(Protocol::Tcp, "[fd00:96::10]:80").into()).unwrap();
+        web6.scheduler = Scheduler::WLC;
+        real_servers.get_mut(&real("[fd00:244::3]:8080")).unwrap().config.weight = 0;
+        state.links.bound.insert(ip("192.0.2.7"));
+        state.tables.remove(&Family::V6);
+    }
+    let mut web = service("web", &["10.96.0.10", "fd00:96::10"]);
+    web.session_affinity = Some(600);
+    for change in [
+        Change::ApplyService(web),
+        Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.3.2"])),
+        Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2"])),
+        Change::DeleteService("default/gone".parse().unwrap()),
+        Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.1.0.0/16", "192.0.2.0/24"])),
+        Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["0.0.0.0/0"])),
+        Change::NodeAddresses { here: BTreeSet::from([ip("172.18.0.2")]), lost: BTreeSet::new() },
+        Change::ApplyService(exposed("new", &["10.96.0.12"])),
+        Change::ApplyService(service("kubernetes", &["10.96.0.1", "fd00:96::1"])),
+        Change::ApplySlice(elsewhere(slice("kubernetes", Family::V6, &["fd00:50::1"]))),
+    ] {
+        now.apply(change);
+    }
+    full(&now, &read(&fake), &both_families())
+}
+
+#[test]
+fn a_plan_reads_as_what_will_be_done_in_order() {
+    assert_eq!(
+        mixed().to_string(),
+        "\
+prepare table IPv6
+add element vips 10.96.0.1
+add element vips fd00:96::1
+add element cluster-ips TCP 10.96.0.1:80
+add element cluster-ips TCP [fd00:96::1]:80
+add element hairpin TCP 10.244.3.2:8080
+add virtual server TCP 10.96.0.1:80 rr
+add virtual server TCP [fd00:96::1]:80 rr
+add real server TCP [fd00:96::1]:80 -> [fd00:50::1]:8080 weight 1
+bind 10.96.0.1
+bind fd00:96::1
+delete element allowed-sources TCP 203.0.113.8:80 from 10.0.0.0-10.255.255.255
+add element vips 10.96.0.12
+add element vips 203.0.113.7
+add element allowed-sources TCP 203.0.113.8:80 from 10.1.0.0-10.1.255.255
+add element cluster-ips TCP 10.96.0.12:80
+add element external TCP 172.18.0.2:30080
+add element external TCP 203.0.113.7:80
+edit virtual server TCP 10.96.0.10:80 rr persistent 600 s
+edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 1
+add real server TCP 10.96.0.10:80 -> 10.244.3.2:8080 weight 1
+add virtual server TCP 10.96.0.12:80 rr
+add virtual server TCP 172.18.0.2:30080 rr
+add virtual server TCP 203.0.113.7:80 rr
+edit virtual server TCP [fd00:96::10]:80 wlc persistent 600 s
+edit virtual server TCP [fd00:96::10]:80 rr persistent 600 s
+bind 10.96.0.12
+bind 203.0.113.7
+install table IPv6
+unbind 10.96.0.11
+unbind 192.0.2.7
+unbind fd00:96::11
+edit real server TCP 10.96.0.10:80 -> 10.244.2.2:8080 weight 0
+delete real server TCP [fd00:96::10]:80 -> [fd00:244::3]:8080
+delete virtual server TCP 10.96.0.11:80
+delete virtual server TCP [fd00:96::11]:80
+delete element vips 10.96.0.11
+delete element vips fd00:96::11
+delete element restricted TCP 203.0.113.9:80
+delete element allowed-sources TCP 203.0.113.9:80 from 192.0.2.0-192.0.2.255
+delete element cluster-ips TCP 10.96.0.11:80
+delete element cluster-ips TCP [fd00:96::11]:80
+delete element hairpin TCP 10.244.2.2:8080
+delete element hairpin TCP [fd00:244::3]:8080
+"
+    );
+}
+
+#[test]
+fn each_batch_of_a_plan_names_its_seam_in_json() {
+    let at = address(Protocol::Tcp, "10.96.0.10:80");
+    let operations: [Operation; 4] = [
+        AddElement(Element::ClusterIp(at)).into(),
+        Command::DeleteRealServer(at.into(), real("10.244.1.2:8080")).into(),
+        Command::DeleteVirtualServer(at.into()).into(),
+        Bind(at.ip).into(),
+    ];
+    let (named, id) = (
+        serde_json::json!({"protocol": "TCP", "ip": "10.96.0.10", "port": 80}),
+        |named| serde_json::json!({ "address": named }),
+    );
+    assert_eq!(
+        serde_json::to_value(operations.into_iter().collect::<Plan>()).unwrap(),
+        serde_json::json!({"batches": [
+            {"netfilter": [{"add-element": {"cluster-ip": named}}]},
+            {"ipvs": [
+                {"delete-real-server": [id(&named), {"ip": "10.244.1.2", "port": 8080}]},
+                {"delete-virtual-server": id(&named)},
+            ]},
+            {"link": [{"bind": "10.96.0.10"}]},
+        ]})
+    );
+}
+
+/// `default/web` with two endpoints on this node.
+fn web_with(balancing: Balancing, endpoints: &[&str]) -> State {
+    let web = Service { balancing: Some(balancing.into()), ..service("web", &["10.96.0.10"]) };
+    state(&[Change::ApplyService(web), Change::ApplySlice(slice("web", Family::V4, endpoints))])
+}
+
+#[test]
+fn weights_and_limits_are_edited_in_place() {
+    let (fake, ours) = (FakeKernel::new(), both_families());
+    settle(&web_with(Balancing::default(), &["10.244.1.2"]), &fake, &ours);
+    let heavy: Weights = [("node".into(), Weight::new(3).unwrap())].into_iter().collect();
+    let limited = Balancing {
+        node_weights: heavy.clone(),
+        max_connections: NonZero::new(100),
+        resume_below: NonZero::new(80),
+        ..Balancing::default()
+    };
+    let plan = full(&web_with(limited, &["10.244.1.2"]), &read(&fake), &ours);
+    assert_eq!(
+        plan.to_string(),
+        "edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 3 upper threshold 100 lower threshold 80\n"
+    );
+    apply(&plan, &fake);
+
+    // Weights alone stay; then nothing.
+    let weighted = Balancing { node_weights: heavy, ..Balancing::default() };
+    let plan = full(&web_with(weighted, &["10.244.1.2"]), &read(&fake), &ours);
+    assert_eq!(plan.to_string(), "edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 3\n");
+    apply(&plan, &fake);
+    let plan = full(&web_with(Balancing::default(), &["10.244.1.2"]), &read(&fake), &ours);
+    assert_eq!(plan.to_string(), "edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 1\n");
+}
+
+#[test]
+fn a_real_server_that_comes_back_while_it_drains_has_its_own_weight_again() {
+    let (fake, ours) = (FakeKernel::new(), both_families());
+    let weights = || [("node".into(), Weight::new(7).unwrap())].into_iter().collect();
+    let desired =
+        |endpoints| web_with(Balancing { node_weights: weights(), ..Balancing::default() }, endpoints);
+    settle(&desired(&["10.244.1.2", "10.244.2.2"]), &fake, &ours);
+    let plan = full(&desired(&["10.244.1.2"]), &read(&fake), &ours);
+    assert_eq!(
+        plan.commands().map(ToString::to_string).collect::<Vec<_>>(),
+        ["edit real server TCP 10.96.0.10:80 -> 10.244.2.2:8080 weight 0"]
+    );
+    apply(&plan, &fake);
+    let plan = full(&desired(&["10.244.1.2", "10.244.2.2"]), &read(&fake), &ours);
+    assert_eq!(
+        plan.commands().map(ToString::to_string).collect::<Vec<_>>(),
+        ["edit real server TCP 10.96.0.10:80 -> 10.244.2.2:8080 weight 7"]
+    );
+}
+
+#[test]
+fn an_endpoint_that_leaves_one_slice_before_it_comes_in_another_is_nothing_unless_a_sync_falls_in_between() {
+    let (fake, ours) = (FakeKernel::new(), both_families());
+    let [old, new] = ["old", "new"].map(|name| {
+        move |endpoints: &[&str]| {
+            let slice = EndpointSlice {
+                name: ObjectName::new("default", name),
+                ..slice("web", Family::V4, endpoints)
+            };
+            Change::ApplySlice(slice)
+        }
+    });
+    let mut state = state(&[
+        Change::ApplyService(service("web", &["10.96.0.10"])),
+        old(&["10.244.1.2", "10.244.2.2"]),
+        new(&[]),
+    ]);
+    settle(&state, &fake, &ours);
+    let plan = |state: &State, touched: &Touched| {
+        let observed = read(&fake);
+        diff(state, &observed, Scope::Touched(touched, Whole::NONE), &ours)
+    };
+
+    let mut both = state.apply(old(&["10.244.2.2"]));
+    both.merge(state.apply(new(&["10.244.1.2"])));
+    assert!(both.virtual_servers.contains(&address(Protocol::Tcp, "10.96.0.10:80")));
+    assert_eq!(plan(&state, &both).to_string(), "");
+
+    let gone = state.apply(new(&[]));
+    let removal = plan(&state, &gone);
+    let weight = |weight| format!("edit real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight {weight}");
+    assert_eq!(removal.commands().map(ToString::to_string).collect::<Vec<_>>(), [weight(0)]);
+    apply(&removal, &fake);
+    // It drains as long as it has connections, and goes where it is.
+    let back = state.apply(old(&["10.244.1.2", "10.244.2.2"]));
+    let return_ = plan(&state, &back);
+    assert_eq!(return_.commands().map(ToString::to_string).collect::<Vec<_>>(), [weight(1)]);
+}

@@ -1,0 +1,412 @@
+//! manifests/ as operators apply it, with the real kubectl, kubeadm and Helm, at a real kube-apiserver.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::support::operator::Clients;
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use serde_json::{Value, json};
+use testkit::{control_plane::ControlPlane, daemon::eventually};
+
+/// The image, where no registry has been chosen.
+const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
+
+/// Runs a program in manifests/, and returns what it printed.
+fn run(clients: &Clients, program: &str, arguments: &[impl AsRef<OsStr>], input: &str) -> Result<String> {
+    clients.run(Command::new(program).args(arguments).current_dir(manifests()), input)
+}
+
+fn kustomize(clients: &Clients, directory: &str) -> String {
+    run(clients, "kubectl", &["kustomize", directory], "").unwrap()
+}
+
+/// The chart with these settings, as `helm install` would send it.
+fn chart(clients: &Clients, settings: &[&str]) -> Result<String> {
+    let mut arguments =
+        vec!["template", "kube-ipvs", "helm/kube-ipvs", "--namespace", "kube-system", "--skip-tests"];
+    arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    run(clients, "helm", &arguments, "")
+}
+
+/// An API server, and the administrator's kubectl.
+struct Cluster {
+    clients: Clients,
+    server: ControlPlane,
+}
+
+impl Cluster {
+    /// `None`, said as a skip, where something for it is missing.
+    fn new() -> Option<Self> {
+        let clients = Clients::from_env_or_skip()?;
+        let server = ControlPlane::from_env_or_skip().unwrap()?;
+        let namespaces: Api<Namespace> = Api::all(server.admin_client());
+        let kube_system = || Ok(server.block_on(namespaces.get("kube-system"))?);
+        eventually("there is the namespace kube-system", kube_system).unwrap();
+        Some(Self { clients, server })
+    }
+
+    /// The objects as the API server would store them, by kind and name; it stores nothing.
+    fn dry_run(&self, manifest: &str) -> BTreeMap<String, Value> {
+        let kubeconfig = self.server.admin_kubeconfig();
+        let arguments = [
+            "apply".as_ref(),
+            "--kubeconfig".as_ref(),
+            kubeconfig.as_os_str(),
+            "--dry-run=server".as_ref(),
+            "--output=json".as_ref(),
+            "--filename=-".as_ref(),
+        ];
+        let printed = run(&self.clients, "kubectl", &arguments, manifest).unwrap();
+        let list: Value = serde_json::from_str(&printed).unwrap();
+        // One object is printed without a list around it.
+        let items = list["items"].as_array().cloned().unwrap_or_else(|| vec![list]);
+        items.into_iter().map(|object| (key(&object), object)).collect()
+    }
+}
+
+fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
+}
+
+fn key(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
+}
+
+/// The objects of a YAML stream.
+fn read(yaml: &str) -> BTreeMap<String, Value> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
+    objects.into_iter().filter(|object| !object.is_null()).map(|object| (key(&object), object)).collect()
+}
+
+/// Each directory with a kustomization that installs the daemon, as a path below manifests/.
+fn kustomizations() -> Vec<String> {
+    let mut found = vec![".".to_owned()];
+    for entry in fs::read_dir(manifests()).unwrap() {
+        let entry = entry.unwrap();
+        if !["monitoring", "cleanup"].contains(&entry.file_name().to_str().unwrap())
+            && entry.path().join("kustomization.yaml").is_file()
+        {
+            found.push(entry.file_name().into_string().unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+#[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
+fn an_api_server_accepts_every_kustomization() {
+    let Some(cluster) = Cluster::new() else { return };
+    let kustomizations = kustomizations();
+    assert!(kustomizations.len() > 5, "{kustomizations:?}");
+    for directory in kustomizations {
+        let objects = cluster.dry_run(&kustomize(&cluster.clients, &directory));
+        let name = if directory == "kubeadm" { "DaemonSet/kube-proxy" } else { "DaemonSet/kube-ipvs" };
+        let image = &objects[name]["spec"]["template"]["spec"]["containers"][0]["image"];
+        assert_eq!(image, IMAGE, "{directory}");
+    }
+}
+
+#[test]
+#[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
+fn the_chart_installs_what_the_kustomization_does() {
+    let Some(cluster) = Cluster::new() else { return };
+    let chart = cluster.dry_run(&chart(&cluster.clients, &[]).unwrap());
+    let kustomization = cluster.dry_run(&kustomize(&cluster.clients, "."));
+    let essence = |mut objects: BTreeMap<String, Value>| {
+        // Each makes a hash of its own.
+        let configuration = objects.remove(&config_map(&objects)).unwrap();
+        *mounted(objects.get_mut("DaemonSet/kube-ipvs").unwrap()) = Value::Null;
+        objects.insert("ConfigMap".to_owned(), configuration);
+        objects.into_iter().map(essence).collect::<Vec<_>>()
+    };
+    assert_eq!(essence(chart), essence(kustomization));
+}
+
+#[test]
+#[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
+fn another_configuration_is_rolled_out_like_an_image() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let chart = |settings: &[&str]| read(&chart(&clients, settings).unwrap());
+    let kustomized = |directory| read(&kustomize(&clients, directory));
+    let (usual, k3s) = (kustomized("."), kustomized("k3s"));
+    assert_ne!(config_map(&usual), config_map(&k3s), "what a distribution has is in the hash");
+
+    let charts = [
+        chart(&[]),
+        chart(&["config.ipvs.scheduler=lc"]),
+        chart(&["server=https://10.0.0.1:6443"]),
+        chart(&["image.tag=1.2.3"]),
+    ];
+    let [before, scheduler, server, image] = &charts;
+    assert_ne!(config_map(before), config_map(scheduler));
+    assert_ne!(config_map(before), config_map(server));
+    assert_eq!(config_map(before), config_map(image));
+    for objects in charts.iter().chain([&usual, &k3s]) {
+        let configuration = &objects[&config_map(objects)];
+        assert_eq!(configuration["immutable"], true, "no name has another content");
+    }
+}
+
+/// The one thing by which the daemons of different manifests keep each other waiting.
+#[test]
+#[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
+fn every_daemon_may_lock_the_file_that_all_of_a_node_see() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let kustomized =
+        kustomizations().into_iter().map(|directory| (kustomize(&clients, &directory), directory));
+    let charts =
+        ["hardened=true", "hardened=false"].map(|set| (chart(&clients, &[set]).unwrap(), set.to_owned()));
+    let file = json!({"path": "/run/xtables.lock", "type": "FileOrCreate"});
+    for (yaml, name) in kustomized.chain(charts) {
+        let objects = read(&yaml);
+        let daemon_set = objects.iter().find(|(key, _)| key.starts_with("DaemonSet/")).unwrap().1;
+        let pod = &daemon_set["spec"]["template"]["spec"];
+        let one = |list: &Value, is_it: &dyn Fn(&Value) -> bool| {
+            let found = list.as_array().unwrap().iter().find(|one| is_it(one)).cloned();
+            found.unwrap_or_else(|| panic!("{name}: {list}"))
+        };
+        let volume = one(&pod["volumes"], &|volume| volume["hostPath"] == file);
+        let mount = one(&pod["containers"][0]["volumeMounts"], &|mount| mount["name"] == volume["name"]);
+        assert_eq!(mount["mountPath"], file["path"], "{name}");
+        assert_ne!(mount["readOnly"], true, "{name}");
+    }
+}
+
+#[test]
+#[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
+fn the_tables_are_removed_from_one_node_with_the_rights_of_the_daemon_and_not_tried_again() {
+    let Some(cluster) = Cluster::new() else { return };
+    // As long as names of nodes are on the clouds.
+    let node = "ip-255-255-255-255.ap-southeast-1.compute.internal";
+    let objects = cluster.dry_run(&kustomize(&cluster.clients, "cleanup").replace("NODE", node));
+    let job = &objects[&format!("Job/ipvs-cleanup-{node}")];
+    assert_eq!(job["spec"]["backoffLimit"], 0);
+    let pod = &job["spec"]["template"]["spec"];
+    assert_eq!((&pod["nodeName"], &pod["restartPolicy"]), (&json!(node), &json!("Never")));
+    let container = &pod["containers"][0];
+    assert_eq!(
+        (&container["image"], &container["args"]),
+        (&json!(IMAGE), &json!(["cleanup", "--keep-ipvs"]))
+    );
+    let daemon = cluster.dry_run(&kustomize(&cluster.clients, "."))["DaemonSet/kube-ipvs"].clone();
+    let daemon = &daemon["spec"]["template"]["spec"];
+    assert_eq!(container["securityContext"], daemon["containers"][0]["securityContext"]);
+    assert_eq!(pod["securityContext"], daemon["securityContext"]);
+    assert_eq!(pod["securityContext"]["seLinuxOptions"]["type"], "spc_t");
+    let file = json!({"path": "/run/xtables.lock", "type": "FileOrCreate"});
+    assert_eq!(pod["volumes"][0]["hostPath"], file);
+    assert_eq!(container["volumeMounts"][0]["mountPath"], file["path"]);
+}
+
+/// The ConfigMap whose files the daemon reads, by kind and name.
+fn config_map(objects: &BTreeMap<String, Value>) -> String {
+    let name = mounted(&mut objects["DaemonSet/kube-ipvs"].clone()).clone();
+    let key = format!("ConfigMap/{}", name.as_str().unwrap());
+    assert!(objects.contains_key(&key), "{key}");
+    key
+}
+
+/// What its DaemonSet calls it.
+fn mounted(daemon_set: &mut Value) -> &mut Value {
+    let volumes = daemon_set["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap();
+    let volume = volumes.iter_mut().find(|volume| volume["name"] == "config").unwrap();
+    &mut volume["configMap"]["name"]
+}
+
+/// What an object does, whoever made it: without its metadata, and configuration read.
+fn essence((key, mut object): (String, Value)) -> (String, Value) {
+    object["metadata"] = Value::Null;
+    for file in object["data"].as_object_mut().into_iter().flat_map(|data| data.values_mut()) {
+        *file = serde_saphyr::from_str(file.as_str().unwrap()).unwrap();
+    }
+    (key, object)
+}
+
+#[test]
+#[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
+fn an_api_server_accepts_the_chart_with_every_setting() {
+    let Some(cluster) = Cluster::new() else { return };
+    let privileged = cluster.dry_run(&chart(&cluster.clients, &["hardened=false"]).unwrap());
+    let pod = &privileged["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
+    assert_eq!(pod["initContainers"], Value::Null);
+    assert_eq!(pod["containers"][0]["securityContext"]["privileged"], true);
+
+    let settings = [
+        "image.repository=mirror.example/kube-ipvs",
+        "image.tag=1.2.3",
+        "imagePullSecrets[0].name=pull",
+        "server=https://10.0.0.1:6443",
+        "config.clusterCIDR=10.1.0.0/16\\,fd00:1::/64",
+        "config.ipvs.strictARP=true",
+        "extraArgs[0]=--vip-binding=route",
+        "nodeSelector.disk=ssd",
+        "maxUnavailable=1",
+        "resources.limits.memory=256Mi",
+    ];
+    let set = cluster.dry_run(&chart(&cluster.clients, &settings).unwrap());
+    let pod = &set["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
+    for container in [&pod["initContainers"][0], &pod["containers"][0]] {
+        assert_eq!(container["image"], "mirror.example/kube-ipvs:1.2.3");
+        assert_eq!(container["resources"]["limits"]["memory"], "256Mi");
+    }
+    let arguments = pod["containers"][0]["args"].as_array().unwrap();
+    assert_eq!(arguments.last().unwrap(), "--vip-binding=route");
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+    assert_eq!(pod["nodeSelector"]["disk"], "ssd");
+    assert_eq!(set["DaemonSet/kube-ipvs"]["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], 1);
+    let (_, configuration) = essence((String::new(), set[&config_map(&set)].clone()));
+    let file = &configuration["data"]["config.conf"];
+    assert_eq!(file["clusterCIDR"], "10.1.0.0/16,fd00:1::/64");
+    assert_eq!(file["ipvs"]["strictARP"], true);
+    assert_eq!(file["ipvs"]["scheduler"], "rr");
+    let server = &configuration["data"]["kubeconfig.conf"]["clusters"][0]["cluster"]["server"];
+    assert_eq!(server, "https://10.0.0.1:6443");
+}
+
+#[test]
+#[ignore = "needs helm: cargo xtask test --tier api"]
+fn the_probes_ask_where_health_is_served() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let asked = |address| {
+        let set = format!("config.healthzBindAddress={address}");
+        let objects = read(&chart(&clients, &[&set])?);
+        let container = &objects["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"]["containers"][0];
+        let asked = ["livenessProbe", "readinessProbe"].map(|probe| {
+            let get = &container[probe]["httpGet"];
+            (get["host"].as_str().map(str::to_owned), get["port"].as_u64().unwrap())
+        });
+        assert_eq!(asked[0], asked[1]);
+        Ok::<_, anyhow::Error>(asked[0].clone())
+    };
+    let at = |host: Option<&str>, port| (host.map(str::to_owned), port);
+    assert_eq!(asked("").unwrap(), at(None, 10256));
+    assert_eq!(asked("0.0.0.0:10300").unwrap(), at(None, 10300));
+    assert_eq!(asked("[::]:10256").unwrap(), at(None, 10256));
+    assert_eq!(asked("127.0.0.1:10256").unwrap(), at(Some("127.0.0.1"), 10256));
+    assert_eq!(asked("[::1]:10256").unwrap(), at(Some("::1"), 10256));
+    for without_port in ["127.0.0.1", "::1", "10256"] {
+        let refused = asked(without_port).unwrap_err().to_string();
+        assert!(refused.contains("config.healthzBindAddress: set an address with its port"), "{refused}");
+    }
+}
+
+#[test]
+#[ignore = "needs helm: cargo xtask test --tier api"]
+fn a_pod_monitor_asks_for_metrics_that_prometheus_can_reach() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let refused = chart(&clients, &["podMonitor.enabled=true"]).unwrap_err().to_string();
+    assert!(refused.contains("set config.metricsBindAddress"), "{refused}");
+
+    let chart = chart(&clients, &["podMonitor.enabled=true", "config.metricsBindAddress=0.0.0.0:10249"]);
+    let objects = read(&chart.unwrap());
+    let monitored = &objects["PodMonitor/kube-ipvs"]["spec"];
+    let daemon_set = &objects["DaemonSet/kube-ipvs"]["spec"];
+    assert_eq!(monitored["selector"], daemon_set["selector"]);
+    let port = &daemon_set["template"]["spec"]["containers"][0]["ports"][0];
+    assert_eq!(monitored["podMetricsEndpoints"][0]["port"], port["name"]);
+    assert_eq!(port["containerPort"], 10249);
+}
+
+#[test]
+#[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
+fn whoever_asks_for_metrics_calls_a_daemon_by_its_node() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let chart = chart(&clients, &["podMonitor.enabled=true", "config.metricsBindAddress=0.0.0.0:10249"]);
+    // The kustomization finds the port itself, which has no name where the installer's DaemonSet is kept.
+    let named = [read(&chart.unwrap()), read(&kustomize(&clients, "monitoring"))].map(|objects| {
+        let endpoint = &objects["PodMonitor/kube-ipvs"]["spec"]["podMetricsEndpoints"][0];
+        let mut relabelings = endpoint["relabelings"].as_array().unwrap().clone();
+        relabelings.retain(|it| it["targetLabel"] == "instance" || it["targetLabel"] == "job");
+        relabelings
+    });
+    assert_eq!(named[0].len(), 2);
+    assert_eq!(named[0], named[1]);
+}
+
+#[test]
+#[ignore = "needs helm: cargo xtask test --tier api"]
+fn a_dashboard_needs_no_labels() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let chart = chart(&clients, &["dashboard.enabled=true", "dashboard.labels=null"]).unwrap();
+    let labels = &read(&chart)["ConfigMap/kube-ipvs-dashboard"]["metadata"]["labels"];
+    assert!(
+        labels["app.kubernetes.io/name"].is_string() && labels["grafana_dashboard"].is_null(),
+        "{labels}"
+    );
+}
+
+#[test]
+#[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
+fn the_chart_has_the_alerts_and_the_dashboard_of_the_kustomization() {
+    let Some(cluster) = Cluster::new() else { return };
+    let kustomized = read(&kustomize(&cluster.clients, "monitoring"));
+    let chart = chart(&cluster.clients, &["prometheusRule.enabled=true", "dashboard.enabled=true"]).unwrap();
+    let chart = read(&chart);
+    let rule = "PrometheusRule/kube-ipvs";
+    assert_eq!(chart[rule]["spec"], kustomized[rule]["spec"]);
+    let dashboard = "ConfigMap/kube-ipvs-dashboard";
+    let stored = [&kustomized, &chart].map(|objects| {
+        let manifest = objects[dashboard].to_string();
+        cluster.dry_run(&manifest).remove(dashboard).unwrap()
+    });
+    for object in &stored {
+        assert_eq!(object["metadata"]["labels"]["grafana_dashboard"], "1");
+        let text = object["data"]["kube-ipvs.json"].as_str().unwrap();
+        let shown: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(shown["uid"], "kube-ipvs");
+    }
+    assert_eq!(stored[0]["data"], stored[1]["data"]);
+}
+
+#[test]
+#[ignore = "needs kubectl and kubeadm: cargo xtask test --tier api"]
+fn on_a_kubeadm_cluster_the_image_is_all_that_changes() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let printed = run(&clients, "kubeadm", &KUBEADM, "").unwrap();
+    let (mut theirs, ours) = (read(&printed), read(&kustomize(&clients, "kubeadm")));
+
+    // Its ConfigMap leaves nearly every field empty, null or zero, and is taken as it is.
+    let configuration = theirs["ConfigMap/kube-proxy"]["data"]["config.conf"].as_str().unwrap();
+    let file = |name| clients.home.path().join(name);
+    fs::write(file("config.conf"), configuration).unwrap();
+    let read_back = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"))
+        .arg("--config")
+        .arg(file("config.conf"))
+        .arg("--hostname-override=node")
+        .arg("--write-config-to")
+        .arg(file("effective.conf"))
+        .output()
+        .unwrap();
+    assert!(read_back.status.success(), "{}", String::from_utf8_lossy(&read_back.stderr));
+    let effective: Value =
+        serde_saphyr::from_str(&fs::read_to_string(file("effective.conf")).unwrap()).unwrap();
+    assert_eq!(effective["clusterCIDR"], "10.244.0.0/16");
+    assert_eq!(effective["conntrack"]["maxPerCore"], 32768);
+
+    let theirs = theirs.get_mut("DaemonSet/kube-proxy").unwrap();
+    let copy = read(&fs::read_to_string(manifests().join("kubeadm/daemonset.yaml")).unwrap());
+    assert_eq!(&copy["DaemonSet/kube-proxy"], theirs);
+    theirs["spec"]["template"]["spec"]["containers"][0]["image"] = IMAGE.into();
+    assert_eq!(ours.len(), 1);
+    assert_eq!(&ours["DaemonSet/kube-proxy"], theirs);
+}
+
+/// What a cluster made by kubeadm has for kube-proxy. Without a version and an address it would look for them.
+const KUBEADM: [&str; 8] = [
+    "init",
+    "phase",
+    "addon",
+    "kube-proxy",
+    "--print-manifest",
+    "--kubernetes-version=v1.36.4",
+    "--apiserver-advertise-address=192.0.2.1",
+    "--pod-network-cidr=10.244.0.0/16",
+];

@@ -1,0 +1,95 @@
+//! What `kubectl describe node` shows of a node that hurts traffic to Services.
+use std::{
+    fs::{self, File},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, api::ListParams};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, binary, eventually_within},
+    lab::Lab,
+};
+
+/// The node reaches its API server over lo.
+const HOST_FIREWALL: &str = "
+    table inet host {
+        chain input { type filter hook input priority 0; policy drop; iif lo accept; }
+        chain forward { type filter hook forward priority 0; policy drop; }
+    }";
+
+/// Waits for an Event of the Node for this reason.
+fn told(server: &ControlPlane, node: &str, reason: &str) -> Result<Event> {
+    // As kubectl selects, with the uid that kubelet gives: the Node's name.
+    let selected = format!("involvedObject.kind=Node,involvedObject.name={node},involvedObject.uid={node}");
+    let of_the_node = ListParams::default().fields(&selected);
+    let events: Api<Event> = Api::namespaced(server.admin_client(), "default");
+    // Each node waits for its part of half a minute.
+    eventually_within(Duration::from_secs(60), "the Node has an Event", || {
+        let found = server.block_on(events.list(&of_the_node))?.items;
+        found.into_iter().find(|event| event.reason.as_deref() == Some(reason)).context("none")
+    })
+}
+
+/// A node of this name, with so many pods, that reaches the API server.
+fn node(name: &str, pods: u8, server: &ControlPlane) -> Lab {
+    let lab = Lab::new(pods, 8080).unwrap();
+    lab.node.reach(server.address().unwrap()).unwrap();
+    server.create_node(name, &[lab.node.ipv4.into(), lab.node.ipv6.into()], None, &[]).unwrap();
+    lab
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn a_node_whose_firewall_drops_what_it_does_not_know_has_an_event_that_says_so() {
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
+    let lab = node("node", 1, &server);
+    lab.node.run("nft", &[HOST_FIREWALL]).unwrap();
+
+    let kubeconfig = server.proxy_kubeconfig();
+    let _daemon = Daemon::start(&lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy()]).unwrap();
+    let event = told(&server, "node", "HostFirewallDrops").unwrap();
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert_eq!(event.reporting_component.as_deref(), Some("kube-ipvs"));
+    let message = event.message.unwrap();
+    for words in ["inet host input", "inet host forward", "remedy: --host-firewall=accept"] {
+        assert!(message.contains(words), "{words} is not in: {message}");
+    }
+}
+
+/// The daemon sees this in the place of what is the machine's: no test is to make its table that small.
+const SMALL_TABLE: &str = r#"mount --bind "$0" /proc/sys/net/netfilter/nf_conntrack_max && exec "$@""#;
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn a_node_whose_table_of_conntrack_is_full_has_an_event_that_says_so() {
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
+    let lab = node("full-node", 0, &server);
+    let files = tempfile::tempdir().unwrap();
+    let file = |name| files.path().join(name);
+    fs::write(file("max"), "1\n").unwrap();
+    let mut daemon = lab
+        .node
+        .command("unshare")
+        .args(["--mount", "sh", "-c", SMALL_TABLE])
+        .args([file("max"), binary().unwrap()])
+        .args(["run", "--cluster-cidr=10.244.0.0/16", "--hostname-override=full-node"])
+        .args(["--ipvs-sync-period=1s", "--conntrack-max-per-core=0"])
+        .args(["--kubeconfig".into(), server.proxy_kubeconfig()])
+        .args(["--control-socket".into(), file("control.sock")])
+        .stderr(File::create(file("log")).unwrap())
+        .spawn()
+        .unwrap();
+    let event = told(&server, "full-node", "ConntrackTableFull");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let event = event.with_context(|| fs::read_to_string(file("log")).unwrap()).unwrap();
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    let message = event.message.unwrap();
+    for words in ["the table of conntrack is full", "remedy: sysctl -w net.netfilter.nf_conntrack_max=2"] {
+        assert!(message.contains(words), "{words} is not in: {message}");
+    }
+    server.delete_node("full-node").unwrap();
+}

@@ -1,0 +1,77 @@
+//! Certificates that are renewed in their files, with a real kube-apiserver.
+use std::{fs, net::IpAddr};
+
+use anyhow::ensure;
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually},
+    lab::Lab,
+};
+
+/// One that has signed nothing: its key is forgotten.
+const ANOTHER: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBjzCCATWgAwIBAgIUZaJh2jl/tzG5i71V55pIhFAidswwCgYIKoZIzj0EAwIw
+HDEaMBgGA1UEAwwRYW5vdGhlciBhdXRob3JpdHkwIBcNMjYxMTIyMTcwNDUwWhgP
+MjEyNjEwMjkxNzA0NTBaMBwxGjAYBgNVBAMMEWFub3RoZXIgYXV0aG9yaXR5MFkw
+EwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE1NBr9tR9PPlhejeKam3mvNIOzk5HioMS
+CEPAMJdcVEGOtDyB0/aZdqJ32G2u3TiACaqKrZrwt0qYErt/oCnUMqNTMFEwHQYD
+VR0OBBYEFNPabbMI9BUqD9CtiAaASfy+VQx7MB8GA1UdIwQYMBaAFNPabbMI9BUq
+D9CtiAaASfy+VQx7MA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIg
+e+rh+k4jHOHh8B/dw7bgeON0xFVqrzzv4JjY1eVQ0rcCIQCHJhV7hfBX7aEe/sxY
+9j2R4b9DjJKvo4a5sl8EfoFwcg==
+-----END CERTIFICATE-----
+";
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn a_certificate_authority_that_is_renewed_in_its_file_ends_the_daemon_to_be_started_again_with_it() {
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
+    let files = tempfile::tempdir().unwrap();
+    let path = |name: &str| files.path().join(name);
+    let kubeconfig = fs::read_to_string(server.proxy_kubeconfig()).unwrap();
+    let mut kubeconfig: Value = serde_json::from_str(&kubeconfig).unwrap();
+    let encoded = kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"].clone();
+    let ByteString(right) = serde_json::from_value(encoded).unwrap();
+    let url = kubeconfig["clusters"][0]["cluster"]["server"].clone();
+    kubeconfig["clusters"][0]["cluster"] = json!({"server": url, "certificate-authority": path("ca.crt")});
+    fs::write(path("kubeconfig"), kubeconfig.to_string()).unwrap();
+    fs::write(path("ca.crt"), ANOTHER).unwrap();
+
+    let lab = Lab::new(0, 8080).unwrap();
+    lab.node.reach(server.address().unwrap()).unwrap();
+    let ips: [IpAddr; 2] = [lab.node.ipv4.into(), lab.node.ipv6.into()];
+    server.create_node("node", &ips, None, &[]).unwrap();
+    let start =
+        || Daemon::start(&lab.node, &["--kubeconfig", &path("kubeconfig").to_string_lossy()]).unwrap();
+    let daemon = start();
+    eventually("the server is not trusted", || {
+        let status = daemon.ask(&lab.node, "status")?;
+        ensure!(status.contains("certificate"), "{status}");
+        Ok(())
+    })
+    .unwrap();
+
+    // Half a file is no reason to end.
+    fs::write(path("ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();
+    eventually("it is told of", || {
+        ensure!(daemon.log().contains("going on with what was read before"), "{}", daemon.log());
+        Ok(())
+    })
+    .unwrap();
+    fs::write(path("ca.crt"), right).unwrap();
+    let (code, said) = daemon.ended().unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    let line = said.lines().last().unwrap();
+    assert!(line.contains("ca.crt: what the API server is asked with has changed; ending"), "{said}");
+
+    let daemon = start();
+    eventually("the Services are known", || {
+        let status = daemon.ask(&lab.node, "status")?;
+        ensure!(!status.contains("certificate"), "{status}");
+        Ok(())
+    })
+    .unwrap();
+}

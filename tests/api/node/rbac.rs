@@ -1,0 +1,111 @@
+//! The daemon with the role in manifests/base/rbac.yaml, at a real kube-apiserver.
+
+use std::{net::IpAddr, time::Duration};
+
+use anyhow::ensure;
+use k8s_openapi::api::{core::v1::Service, events::v1::Event};
+use kube::{Api, api::ListParams};
+use serde_json::json;
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually, eventually_within},
+    lab::Lab,
+};
+
+use crate::support::role::{Right, account, kubeconfig, role};
+
+/// Each node waits for its part of half a minute before it sends an Event.
+const EVENT_WITHIN: Duration = Duration::from_secs(60);
+
+struct Cluster {
+    lab: Lab,
+    server: ControlPlane,
+    kubeconfigs: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// `None`, said as a skip, where there is no API server.
+    fn new() -> Option<Self> {
+        let server = ControlPlane::from_env_or_skip().unwrap()?;
+        let lab = Lab::new(0, 8080).unwrap();
+        lab.node.reach(server.address().unwrap()).unwrap();
+        let ips: [IpAddr; 2] = [lab.node.ipv4.into(), lab.node.ipv6.into()];
+        server.create_node("node", &ips, None, &[]).unwrap();
+        Some(Self { lab, server, kubeconfigs: tempfile::tempdir().unwrap() })
+    }
+
+    /// The daemon with these rights. It tells of Events that it could not create at this level only.
+    fn daemon(&self, name: &str, rights: &[Right]) -> Daemon {
+        account(&self.server, name, rights);
+        let kubeconfig = kubeconfig(&self.server, name, self.kubeconfigs.path());
+        Daemon::start(&self.lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy(), "-v=4"]).unwrap()
+    }
+
+    /// Has two Services want one address, which is worth an Event.
+    fn contradict(&self, namespace: &str) {
+        let metadata = json!({"name": namespace});
+        self.server.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).unwrap();
+        for name in ["elder", "younger"] {
+            self.server
+                .apply(&json!({
+                    "apiVersion": "v1", "kind": "Service",
+                    "metadata": {"namespace": namespace, "name": name},
+                    "spec": {"externalIPs": ["203.0.113.77"], "ports": [{"port": 80}]},
+                }))
+                .unwrap();
+        }
+    }
+
+    fn make_up(&self, namespace: &str) {
+        for name in ["elder", "younger"] {
+            self.server.delete::<Service>(namespace, name).unwrap();
+        }
+    }
+
+    fn events(&self, namespace: &str) -> anyhow::Result<Vec<Event>> {
+        let events: Api<Event> = Api::namespaced(self.server.admin_client(), namespace);
+        Ok(self.server.block_on(events.list(&ListParams::default()))?.items)
+    }
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn the_role_of_the_manifests_is_enough_for_the_daemon() {
+    let Some(cluster) = Cluster::new() else { return };
+    cluster.contradict("role");
+    let daemon = cluster.daemon("role", &role());
+    eventually_within(EVENT_WITHIN, "there is an Event", || {
+        ensure!(!cluster.events("role")?.is_empty());
+        Ok(())
+    })
+    .unwrap();
+    eventually("everything is programmed", || {
+        let status = daemon.ask(&cluster.lab.node, "status")?;
+        ensure!(status.contains("synced:          yes"), "{status}");
+        Ok(())
+    })
+    .unwrap();
+    assert!(!daemon.log().contains("forbidden"), "{}", daemon.log());
+    cluster.make_up("role");
+}
+
+#[test]
+#[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
+fn without_the_right_to_create_events_services_are_served_and_the_log_says_what_is_missing() {
+    let Some(cluster) = Cluster::new() else { return };
+    let (events, rest): (Vec<_>, Vec<_>) = role().into_iter().partition(|right| right.resource == "events");
+    cluster.contradict("no-events");
+    let daemon = cluster.daemon("no-events", &rest);
+    eventually_within(EVENT_WITHIN, "each right that is missing is named", || {
+        let log = daemon.log();
+        for right in &events {
+            ensure!(log.contains(&right.refusal()), "{}", right.refusal());
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(cluster.events("no-events").unwrap(), []);
+    let status = daemon.ask(&cluster.lab.node, "status").unwrap();
+    assert!(status.contains("synced:          yes"), "{status}");
+    cluster.make_up("no-events");
+}

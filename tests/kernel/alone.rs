@@ -1,0 +1,154 @@
+//! One proxy to a node, also where each has a /run of its own: pods of two DaemonSets.
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+};
+
+use anyhow::ensure;
+use testkit::{
+    daemon::{binary, eventually},
+    lab::{Host, Lab},
+};
+
+/// A read-only /run in which only the directory of the control socket and the host's lock file can be written, and no
+/// capability but CAP_NET_ADMIN.
+const OWN_RUN: &str = r#"
+set -e
+mount -t tmpfs tmpfs /run
+mkdir /run/kube-ipvs
+mount -t tmpfs tmpfs /run/kube-ipvs
+touch /run/xtables.lock
+mount --bind "$0" /run/xtables.lock
+mount -o remount,ro /run
+exec setpriv --no-new-privs --bounding-set=-all,+net_admin --inh-caps=-all "$@"
+"#;
+
+/// The same, but there is no place for the control socket either.
+const READ_ONLY_RUN: &str = r#"
+set -e
+mount -t tmpfs tmpfs /run
+touch /run/xtables.lock
+mount --bind "$0" /run/xtables.lock
+mount -o remount,ro /run
+exec setpriv --no-new-privs --bounding-set=-all,+net_admin --inh-caps=-all "$@"
+"#;
+
+/// The same, but there is no lock of the host's either.
+const NOTHING_TO_LOCK: &str = r#"
+set -e
+mount -t tmpfs -o ro tmpfs /run
+exec "$@"
+"#;
+
+/// A daemon with the usual control socket, in a /run of its own. It is killed when dropped.
+struct Daemon {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// `name` tells its log from others in the directory.
+    fn start(host: &Host, directory: &Path, name: &str) -> Self {
+        Self::start_in(OWN_RUN, host, directory, name)
+    }
+
+    fn start_in(run: &str, host: &Host, directory: &Path, name: &str) -> Self {
+        let log = directory.join(name);
+        let file = File::create(&log).unwrap();
+        let manifests = directory.join("manifests");
+        fs::create_dir_all(&manifests).unwrap();
+        let child = host
+            .command("unshare")
+            .args(["--mount", "sh", "-c", run])
+            .arg(directory.join("xtables.lock"))
+            .arg(binary().unwrap())
+            .args(["run", "--cluster-cidr=10.244.0.0/16", "--hostname-override=node", "--manifests"])
+            .arg(manifests)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    fn says(&self, words: &str) {
+        eventually(words, || {
+            let log = fs::read_to_string(&self.log)?;
+            ensure!(log.contains(words), "{log}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    fn has_said(&self, words: &str) -> bool {
+        fs::read_to_string(&self.log).unwrap().contains(words)
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn daemons_that_share_nothing_of_run_but_the_lock_of_iptables_wait_for_each_other_on_one_node() {
+    let lab = Lab::new(1, 8080).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let lock = File::create(files.path().join("xtables.lock")).unwrap();
+    // Somebody restores rules of iptables meanwhile, which is no reason to wait.
+    lock.lock().unwrap();
+    let (starts, waits) = ("kube-ipvs starts", "it holds /run/xtables.lock: waiting until it ends");
+    let mut first = Daemon::start(&lab.node, files.path(), "first");
+    first.says(starts);
+    let second = Daemon::start(&lab.node, files.path(), "second");
+    second.says(waits);
+    // Another network namespace is another node.
+    let elsewhere = Daemon::start(&lab.client, files.path(), "elsewhere");
+    elsewhere.says(starts);
+    assert!(!elsewhere.has_said(waits));
+    assert!(!second.has_said(starts), "two proxies on one node");
+    first.kill();
+    second.says(starts);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn where_nothing_can_be_written_the_lock_of_iptables_alone_tells_who_is_the_nodes_proxy() {
+    let lab = Lab::new(0, 8080).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    File::create(files.path().join("xtables.lock")).unwrap();
+    let mut first = Daemon::start_in(READ_ONLY_RUN, &lab.node, files.path(), "first");
+    first.says("kube-ipvs starts");
+    for said in
+        ["to keep a second kube-ipvs out", "going on without it, and trying again", "Read-only file system"]
+    {
+        assert!(first.has_said(said), "{}", fs::read_to_string(&first.log).unwrap());
+    }
+    let second = Daemon::start_in(READ_ONLY_RUN, &lab.node, files.path(), "second");
+    second.says("it holds /run/xtables.lock: waiting until it ends");
+    first.kill();
+    second.says("kube-ipvs starts");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn without_any_lock_the_start_is_refused_by_one_line_that_says_what_cannot_be_made() {
+    let lab = Lab::new(0, 8080).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::start_in(NOTHING_TO_LOCK, &lab.node, files.path(), "log");
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(1));
+    let said = fs::read_to_string(&daemon.log).unwrap();
+    let line = "kube-ipvs: cannot make the directory of /run/kube-ipvs/control.lock, to keep a second kube-ipvs out: \
+                Read-only file system";
+    assert!(said.lines().last().unwrap().starts_with(line), "{said}");
+}

@@ -1,0 +1,67 @@
+//! `kube-ipvs list` prints what ipvsadm prints, byte for byte, where traffic flows.
+
+use std::time::Duration;
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
+use anyhow::ensure;
+use serde_json::Value;
+use testkit::daemon::{binary, eventually, eventually_within};
+
+fn ours(cluster: &Cluster, flags: &[&str]) -> anyhow::Result<String> {
+    cluster.lab.node.run(&binary()?.to_string_lossy(), &[&["list"], flags].concat())
+}
+
+/// Waits until both print the same: numbers grow meanwhile.
+fn same(cluster: &Cluster, ours_by: &[&str], theirs_by: &[&str]) -> String {
+    eventually("both print the same", || {
+        let ours = ours(cluster, ours_by)?;
+        let theirs = cluster.lab.node.run("ipvsadm", &[&["-Ln"], theirs_by].concat())?;
+        ensure!(ours == theirs, "{ours}\nand not\n{theirs}");
+        Ok(ours)
+    })
+    .unwrap()
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn counters_rates_and_connections_are_those_of_ipvsadm() {
+    let cluster = Cluster::start(2, &[NO_PERIOD]);
+    for vip in [V4, V6] {
+        cluster.apply(&Service::tcp(vip).affinity(300).endpoints([1, 2]));
+    }
+    let mut open: Vec<_> =
+        [V4, V6].iter().map(|vip| cluster.lab.client.connect(at(vip, 80)).unwrap()).collect();
+    for connection in &mut open {
+        connection.still_works().unwrap();
+    }
+    cluster.lab.client.ask(at(V4, 80)).unwrap();
+
+    let connections = same(&cluster, &["-c"], &["-c"]);
+    assert!(connections.contains("ESTABLISHED") && connections.contains("ASSURED"), "{connections}");
+    // The kernel counts every two seconds.
+    let counted = eventually_within(Duration::from_secs(20), "the connections are counted", || {
+        let counted = same(&cluster, &["--stats"], &["--stats"]);
+        let line =
+            counted.lines().find(|line| line.starts_with(&format!("TCP  {V4}:80"))).unwrap_or_default();
+        ensure!(line.split_whitespace().nth(2) == Some("2"), "{counted}");
+        Ok(counted)
+    });
+    counted.unwrap();
+    same(&cluster, &["--rate"], &["--rate"]);
+    same(&cluster, &[], &[]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn programs_have_each_connection_as_a_line_of_json() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    cluster.apply(&Service::tcp(V6).endpoints([1]));
+    let connection = cluster.lab.client.connect(at(V6, 80)).unwrap();
+    let json = ours(&cluster, &["-c", "-o", "json"]).unwrap();
+    let [line] = &json.lines().collect::<Vec<_>>()[..] else { unreachable!("one connection: {json}") };
+    let shown: Value = serde_json::from_str(line).unwrap();
+    let pod = cluster.pod_address(1, V6.parse().unwrap()).to_string();
+    assert_eq!(shown["virtual_server"], format!("[{V6}]:80"));
+    assert_eq!((&shown["real_server"], &shown["protocol"]), (&pod.into(), &"TCP".into()));
+    drop(connection);
+}

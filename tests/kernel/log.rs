@@ -1,0 +1,82 @@
+//! What the daemon logs can be changed while it runs, and says then what each sync did and how long it took.
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4};
+use anyhow::ensure;
+use testkit::daemon::{binary, eventually};
+
+/// `kube-ipvs log-level`, and its exit code.
+fn log_level(cluster: &Cluster, level: &[&str]) -> (Option<i32>, String) {
+    let socket = cluster.daemon().socket().to_str().unwrap();
+    let mut command = cluster.lab.node.command(binary().unwrap().to_str().unwrap());
+    let output = command.args(["log-level", "--control-socket", socket]).args(level).output().unwrap();
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+/// The lines about syncs that a change of this many endpoints adds to the log.
+fn lines_of_a_change(cluster: &Cluster, endpoints: usize) -> Vec<String> {
+    let before = cluster.daemon().log().len();
+    cluster.apply(&Service::tcp(V4).endpoints(1..=endpoints));
+    eventually("the change is in IPVS", || {
+        let listed = cluster.lab.node.run("ipvsadm", &["-Ln"])?;
+        ensure!(listed.matches("Masq    1").count() == endpoints, "{listed}");
+        Ok(())
+    })
+    .unwrap();
+    // What is logged of it is logged when it has ended, and this is answered after that.
+    cluster.daemon().status(&cluster.lab.node).unwrap();
+    let log = cluster.daemon().log();
+    log.split_at(before).1.lines().filter(|line| line.contains("sync{")).map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_level_of_the_log_is_changed_while_the_daemon_runs_and_shows_each_sync_and_its_phases() {
+    let cluster = Cluster::start(2, &[NO_PERIOD]);
+    assert_eq!(lines_of_a_change(&cluster, 1), [""; 0], "nothing of a sync that went well");
+
+    let (code, level) = log_level(&cluster, &["4"]);
+    assert_eq!(code, Some(0), "{level}");
+    assert!(level.contains("reconciler=debug"), "{level}");
+    let lines = lines_of_a_change(&cluster, 2);
+    let times = |what: &str| lines.iter().any(|line| line.contains(what) && line.contains("time.busy="));
+    for what in
+        ["sync{trigger=Change full=false done=2 failed=0}", "}:read:", "}:compare:", "ipvs{operations=1}"]
+    {
+        assert!(times(what), "{what} is missing in {lines:#?}");
+    }
+    assert!(lines.iter().any(|line| line.contains("plan: add real server")), "{lines:#?}");
+
+    assert_eq!(log_level(&cluster, &["start"]).0, Some(0));
+    assert_eq!(lines_of_a_change(&cluster, 1), [""; 0], "as at the start");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn without_a_level_it_is_told_and_what_is_no_level_is_refused() {
+    let cluster = Cluster::start(0, &[NO_PERIOD]);
+    let (code, told) = log_level(&cluster, &[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("kube_ipvs=info"), "{told}");
+    for no_level in ["reconciler=loud", "verbose", "debgu"] {
+        let (code, refused) = log_level(&cluster, &[no_level]);
+        assert_eq!(code, Some(64), "{refused}");
+        assert!(refused.contains(&format!("{no_level:?} is no level")), "{refused}");
+    }
+    assert_eq!(log_level(&cluster, &[]).1, told, "as before");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_level_of_one_part_leaves_the_others_and_a_log_that_is_switched_off_says_so_last() {
+    let cluster = Cluster::start(0, &[NO_PERIOD]);
+    let (code, level) = log_level(&cluster, &["reconciler=debug"]);
+    assert_eq!(code, Some(0), "{level}");
+    for part in ["reconciler=debug", "kube_ipvs=info", "warn"] {
+        assert!(level.contains(part), "{level}");
+    }
+
+    assert_eq!(log_level(&cluster, &["off"]), (Some(0), "off\n".to_owned()));
+    let log = cluster.daemon().log();
+    let last = log.lines().last().unwrap_or_default();
+    assert!(last.ends_with("an operator sets the log's level to off"), "{last}");
+}

@@ -1,0 +1,45 @@
+//! The program on a node of a lab, on a real kernel with IPVS, fed by a directory of manifests.
+//!
+//! A new test goes into the module of what a user sees; tests/README.md says which tier is the right one. Each test
+//! makes its own network namespaces and says `#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]`.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod addresses;
+mod advice;
+mod alone;
+mod balancing;
+mod cleanup;
+mod control;
+mod documents;
+mod draining;
+mod exposure;
+mod hardened;
+mod health;
+mod limits;
+mod list;
+mod local_mode;
+mod log;
+mod metrics;
+mod packet_table;
+mod packets;
+mod parameters;
+mod policies;
+mod questions;
+mod refusals;
+mod repair;
+mod restarts;
+mod schedulers;
+mod services;
+mod top;
+mod udp;
+mod vip_binding;
+mod walk;
+mod walks;

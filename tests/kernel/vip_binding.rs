@@ -1,0 +1,198 @@
+//! What the two ways to bind a VIP do to the node's neighbours and to its own programs: docs/vip-binding.md.
+
+use std::{
+    io::ErrorKind,
+    net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
+};
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
+use serde_json::json;
+use testkit::lab::Host;
+
+const ADDRESS: &str = "--vip-binding=address";
+const ROUTE: &str = "--vip-binding=route";
+const BINDINGS: [&str; 2] = [ADDRESS, ROUTE];
+const VIPS: [&str; 2] = [V4, V6];
+
+/// A node whose default route leads to the client, as in life: by it the node's own address is found. Two
+/// Services, one of each family.
+fn cluster(arguments: &[&str]) -> Cluster {
+    let mut cluster = Cluster::without_daemon(1);
+    cluster.lab.node.ip("route add default via 192.168.50.2\nroute add ::/0 via fd00:50::2").unwrap();
+    cluster.restart(&[&[NO_PERIOD], arguments].concat());
+    for vip in VIPS {
+        cluster.apply(&Service::tcp(vip).endpoints([1]));
+    }
+    cluster
+}
+
+/// What a host knows of who has an address on its link `eth0`: `… lladdr …` or `… FAILED`; empty if it never asked.
+fn neighbour(host: &Host, ip: &str) -> String {
+    host.run("ip", &["neigh", "show", ip, "dev", "eth0"]).unwrap()
+}
+
+/// The client takes a VIP for a neighbour of its own and asks who has it.
+fn asks_who_has(client: &Host, vip: &str) -> bool {
+    client.ip(&format!("route replace {vip} dev eth0")).unwrap();
+    let answered = client.ping(vip.parse().unwrap()).is_ok();
+    let seen = neighbour(client, vip);
+    assert_eq!(seen.contains("lladdr"), answered, "{seen}");
+    answered
+}
+
+/// The client need not ask who the node is: by its question the node would know who the client is.
+fn knows_its_gateway(client: &Host, node: &Host) {
+    let link = node.run("ip", &["-brief", "link", "show", "dev", "eth0"]).unwrap();
+    let hardware_address = link.split_whitespace().nth(2).unwrap();
+    for gateway in [client.gateway(client.ipv4.into()), client.gateway(client.ipv6.into())] {
+        client
+            .ip(&format!("neigh replace {gateway} lladdr {hardware_address} dev eth0 nud permanent"))
+            .unwrap();
+    }
+}
+
+/// The source that the node chooses for a datagram to an address, without sending one.
+fn source_towards(node: &Host, ip: &str) -> IpAddr {
+    let target = at(ip, 9);
+    let chosen = node.inside(move || {
+        let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any).unwrap();
+        socket.connect(target).unwrap();
+        socket.local_addr().unwrap().ip()
+    });
+    chosen.unwrap()
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_neighbour_that_asks_who_has_a_vip_is_answered_by_arp_unless_it_is_strict_and_never_in_ipv6() {
+    for binding in BINDINGS {
+        let mut cluster = cluster(&[binding]);
+        assert!(asks_who_has(&cluster.lab.client, V4), "{binding}");
+        assert_eq!(cluster.lab.client.ask(at(V4, 80)).unwrap().from, "pod-1", "{binding}");
+        assert!(!asks_who_has(&cluster.lab.client, V6), "{binding}");
+
+        cluster.restart(&[NO_PERIOD, binding, "--ipvs-strict-arp"]);
+        cluster.lab.client.ip("neigh flush dev eth0").unwrap();
+        for vip in VIPS {
+            assert!(!asks_who_has(&cluster.lab.client, vip), "{binding}, strict: {vip}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_node_asks_for_its_neighbours_in_the_name_of_a_vip_only_by_arp_that_is_not_strict() {
+    for binding in BINDINGS {
+        for (strict, named) in [("--ipvs-strict-arp=false", true), ("--ipvs-strict-arp=true", false)] {
+            let cluster = cluster(&[binding, strict]);
+            let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+            knows_its_gateway(client, node);
+            for (vip, named) in [(V4, named), (V6, false)] {
+                node.ip("neigh flush dev eth0").unwrap();
+                client.ping(vip.parse().unwrap()).unwrap();
+                let learnt = neighbour(client, vip);
+                assert_eq!(learnt.contains("lladdr"), named, "{binding} {strict} {vip}: {learnt:?}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_node_goes_elsewhere_from_its_own_address() {
+    for binding in BINDINGS {
+        let cluster = cluster(&[binding]);
+        let (node, pod) = (&cluster.lab.node, &cluster.lab.pods[0]);
+        for vip in VIPS.map(|vip| vip.parse().unwrap()) {
+            let to_the_pod = node.ask(cluster.pod_address(1, vip)).unwrap();
+            assert_eq!(to_the_pod.seen_as, pod.gateway(vip), "{binding}");
+        }
+        for (elsewhere, own) in [("198.18.0.1", "192.168.50.1"), ("2001:db8:9::1", "fd00:50::1")] {
+            assert_eq!(source_towards(node, elsewhere), own.parse::<IpAddr>().unwrap(), "{binding}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn over_a_link_without_address_the_node_may_go_from_an_ipv6_vip_that_is_an_address() {
+    for (binding, expected) in [(ADDRESS, V6), (ROUTE, "fd00:50::1")] {
+        let cluster = cluster(&[binding]);
+        let node = &cluster.lab.node;
+        node.ip("link add bare type dummy\nlink set bare up\nroute add fd00:96:1::/64 dev bare").unwrap();
+        node.ip("route add 10.97.0.0/16 dev bare").unwrap();
+        assert_eq!(source_towards(node, "fd00:96:1::1"), expected.parse::<IpAddr>().unwrap(), "{binding}");
+        assert_eq!(source_towards(node, "10.97.0.1"), node.address(IpAddr::V4(node.ipv4)), "{binding}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_node_goes_to_a_vip_from_that_vip_or_from_its_own_address() {
+    for (binding, expected) in [(ADDRESS, VIPS), (ROUTE, ["192.168.50.1", "fd00:50::1"])] {
+        let cluster = cluster(&[binding]);
+        for (vip, source) in VIPS.into_iter().zip(expected) {
+            let chosen = source_towards(&cluster.lab.node, vip);
+            assert_eq!(chosen, source.parse::<IpAddr>().unwrap(), "{binding}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_program_of_the_node_can_have_a_vip_for_itself_but_for_an_ipv6_vip_that_is_a_route() {
+    for binding in BINDINGS {
+        let cluster = cluster(&[binding]);
+        for vip in VIPS {
+            let address = SocketAddr::new(vip.parse().unwrap(), 0);
+            let bound = cluster.lab.node.inside(move || TcpListener::bind(address)).unwrap();
+            match (binding, vip) {
+                (ROUTE, V6) => assert_eq!(bound.unwrap_err().kind(), ErrorKind::AddrNotAvailable),
+                _ => drop(bound.unwrap()),
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn who_lists_addresses_finds_vips_that_are_addresses_and_none_is_tentative() {
+    for (binding, listed) in [(ADDRESS, true), (ROUTE, false)] {
+        let cluster = cluster(&[binding]);
+        let node = &cluster.lab.node;
+        let shown = node.run("ip", &["-o", "addr", "show"]).unwrap();
+        for vip in VIPS {
+            assert_eq!(shown.contains(&format!(" {vip}/")), listed, "{binding}: {shown}");
+        }
+        let tentative = node.run("ip", &["addr", "show", "dev", "kube-ipvs0", "tentative"]).unwrap();
+        assert!(!tentative.contains("inet"), "{binding}: {tentative}");
+        assert!(node.run("ip", &["link", "show", "kube-ipvs0"]).unwrap().contains("NOARP"), "{binding}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn vips_that_were_addresses_are_not_taken_for_the_nodes_own_when_they_become_routes() {
+    const BALANCER: &str = "2001:db8::20";
+    let mut cluster = Cluster::without_daemon(1);
+    // The way out has no address of its own: the kernel chooses among those of all links.
+    cluster.lab.node.ip("link add bare type dummy\nlink set bare up\nroute add ::/0 dev bare").unwrap();
+    cluster.restart(&[NO_PERIOD, ADDRESS]);
+    let balanced = Service::tcp(V6).patch(&json!({
+        "spec": { "type": "LoadBalancer" },
+        "status": { "loadBalancer": { "ingress": [{ "ip": BALANCER }] } },
+    }));
+    cluster.apply(&balanced.endpoints([1]));
+    cluster.is_bound(BALANCER.parse().unwrap(), true);
+
+    cluster.restart(&[NO_PERIOD, ROUTE]);
+    cluster.is_bound(BALANCER.parse().unwrap(), false);
+    let log = cluster.daemon().log();
+    assert!(!log.contains(&format!("source_v6: Some({BALANCER})")), "{log}");
+    for vip in [V6, BALANCER] {
+        assert_eq!(cluster.lab.client.ask(at(vip, 80)).unwrap().from, "pod-1");
+        let source = source_towards(&cluster.lab.node, vip);
+        assert!(source != vip.parse::<IpAddr>().unwrap(), "the node asks {vip} from {source}");
+    }
+}

@@ -1,0 +1,112 @@
+//! manifests/monitoring, and a page of metrics with everything that kube-ipvs can show.
+use std::{fs, path::PathBuf, sync::Arc, time::Duration, time::SystemTime};
+
+use ::http::Method;
+use ipvs::{Family, Protocol};
+use kube_ipvs::{
+    config::ServiceMetrics,
+    health::{Health, UnknownNode},
+    http::Pages as _,
+    metrics::{Metrics, MetricsPages, Traffic},
+};
+use reconciler::{Outlets, Timing};
+use serde_json::{Value, json};
+use service::{
+    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
+};
+use testkit::FakeKernel;
+use watcher::{Kernel, Ownership, api::Watches};
+
+fn monitoring() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests/monitoring")
+}
+
+/// What is below `spec` of the PrometheusRule: a file of rules.
+pub(crate) fn rules() -> Value {
+    let alerts = fs::read_to_string(monitoring().join("alerts.yaml")).unwrap();
+    let alerts: Value = serde_saphyr::from_str(&alerts).unwrap();
+    alerts["spec"].clone()
+}
+
+/// Every alert.
+pub(crate) fn alerts() -> Vec<Value> {
+    let groups = rules()["groups"].as_array().unwrap().clone();
+    groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+}
+
+pub(crate) fn dashboard() -> Value {
+    serde_json::from_str(&fs::read_to_string(monitoring().join("dashboard.json")).unwrap()).unwrap()
+}
+
+/// The panels that show something.
+pub(crate) fn panels() -> Vec<Value> {
+    let mut panels = dashboard()["panels"].as_array().unwrap().clone();
+    panels.retain(|panel| panel["type"] != "row");
+    panels
+}
+
+/// What a panel asks Prometheus for.
+pub(crate) fn expressions(panel: &Value) -> Vec<String> {
+    let targets = panel["targets"].as_array().unwrap().iter();
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The page of a daemon that serves one Service and shows all it can.
+pub(crate) fn page() -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let kernel = FakeKernel::new();
+    let traffic = Traffic::default();
+    let root = tempfile::tempdir().unwrap();
+    let conntrack = root.path().join("proc/sys/net/netfilter");
+    fs::create_dir_all(&conntrack).unwrap();
+    fs::write(conntrack.join("nf_conntrack_count"), "7\n").unwrap();
+    fs::write(conntrack.join("nf_conntrack_max"), "262144\n").unwrap();
+    let metrics = Metrics::new(
+        &Family::BOTH.into(),
+        SystemTime::now(),
+        &Health::new(Family::BOTH.into(), Duration::from_secs(30), UnknownNode::Eligible),
+        [("AllowServiceExternalIPs", true)],
+        Some(Watches::default()),
+        root.path(),
+    );
+    let (ipvs, netfilter, links) = kernel.seams();
+    let timing = Timing {
+        sync_period: Duration::from_secs(3600),
+        min_sync_period: Duration::ZERO,
+        drain_timeout: None,
+    };
+    let (handle, _) = reconciler::start(
+        State::new(Options::new("node")),
+        metrics.kernel_calls().counted(Kernel { ipvs, netfilter, links }),
+        Ownership { families: Family::BOTH.into(), exclude: Vec::new() },
+        timing,
+        Outlets { observers: metrics.observers().into(), ..Outlets::closed() },
+    )
+    .unwrap();
+    let (service, slice) = web();
+    handle.change(Change::ReplaceServices(vec![service])).unwrap();
+    handle.change(Change::ReplaceSlices(vec![slice])).unwrap();
+    handle.resync().unwrap();
+    traffic.start(ServiceMetrics::Endpoint, || Ok(kernel), handle).unwrap();
+    let pages = MetricsPages::new(Arc::new(metrics), traffic, &json!({})).unwrap();
+    runtime.block_on(async {
+        let traffic = pages.appendix("/metrics").await;
+        pages.page(&Method::GET, "/metrics").into_body() + str::from_utf8(&traffic).unwrap()
+    })
+}
+
+fn web() -> (Service, EndpointSlice) {
+    let name = ObjectName::new("shop", "web");
+    let service = Service {
+        cluster_ips: vec!["10.96.0.1".parse().unwrap()],
+        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
+        ..Service::new(name.clone())
+    };
+    let endpoint = Endpoint::new("10.244.0.1".parse().unwrap());
+    let slice = EndpointSlice {
+        ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
+        endpoints: vec![endpoint],
+        ..EndpointSlice::new(name.clone(), name, Family::V4)
+    };
+    (service, slice)
+}

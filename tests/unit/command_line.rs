@@ -1,0 +1,429 @@
+//! What the program says to a command line, a configuration file and a kubeconfig, good or bad, before
+//! it touches the kernel. None of this needs root.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+/// Runs the program.
+fn kube_ipvs(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
+    // Not a pod's environment, whatever runs the tests.
+    command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("RUST_LOG").args(arguments);
+    command.output().unwrap()
+}
+
+/// The first line of what it says on standard error, having failed with this exit code.
+fn complaint(code: i32, arguments: &[&str]) -> String {
+    let output = kube_ipvs(arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?} said:\n{said}");
+    assert!(output.stdout.is_empty(), "{arguments:?} printed to standard output");
+    said.lines().next().unwrap_or_default().to_owned()
+}
+
+/// A directory with one file, and that file's path.
+fn file(name: &str, content: &str) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    fs::write(&path, content).unwrap();
+    (directory, path)
+}
+
+#[test]
+fn the_version_is_asked_for_and_told() {
+    let output = kube_ipvs(&["--version"]);
+    assert!(output.status.success());
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        concat!("kube-ipvs ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+#[test]
+fn the_help_names_every_command() {
+    let output = kube_ipvs(&["--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    for command in
+        ["run", "list", "top", "diff", "explain", "resync", "status", "log-level", "completion", "cleanup"]
+    {
+        assert!(help.contains(&format!("\n  {command}")), "{command} in:\n{help}");
+    }
+}
+
+/// Those that kube-proxy lets go before the file, and those it does not have. `--config` explains the mark.
+#[test]
+fn the_help_marks_the_flags_that_go_before_the_file() {
+    let output = kube_ipvs(&["run", "--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    let text = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let marked: Vec<_> = text
+        .split(" --")
+        .skip(1)
+        .filter(|flag| flag.contains(" *"))
+        .filter_map(|flag| flag.split([' ', ',', '<', '[']).next())
+        .collect();
+    assert_eq!(
+        marked,
+        [
+            "config",
+            "master",
+            "hostname-override",
+            "service-metrics",
+            "v",
+            "logging-format",
+            "vip-binding",
+            "external-ip-policy",
+            "drain-timeout",
+            "host-firewall",
+            "manifests",
+            "init-only",
+            "write-config-to"
+        ],
+        "{help}"
+    );
+}
+
+#[test]
+fn a_usage_error_is_one_clear_line_and_exit_code_64() {
+    for (arguments, expected) in [
+        (&["--no-such-flag"][..], "kube-ipvs: unexpected argument '--no-such-flag' found"),
+        (&["run", "--no-such-flag"], "kube-ipvs: unexpected argument '--no-such-flag' found"),
+        (&["dance"], "kube-ipvs: unrecognized subcommand 'dance'"),
+        (
+            &["--ipvs-scheduler=ROUND"],
+            "kube-ipvs: --ipvs-scheduler: \"ROUND\" cannot be an IPVS scheduler: \
+             a name has 1 to 15 lower-case letters, digits, - or _",
+        ),
+        (
+            &["--cluster-cidr=10.244.0.0/99"],
+            "kube-ipvs: --cluster-cidr: \"10.244.0.0/99\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
+        ),
+        (
+            &["--external-ip-policy=203.0.113.7"],
+            "kube-ipvs: --external-ip-policy: \"203.0.113.7\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
+        ),
+        (
+            &["run", "--ipvs-exclude-cidrs=10.0.0.0/8,here"],
+            "kube-ipvs: --ipvs-exclude-cidrs: \"here\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
+        ),
+        (
+            &["--proxy-mode=iptables"],
+            "kube-ipvs: --proxy-mode: mode \"iptables\" is not supported: \
+             kube-ipvs is the proxy for mode ipvs and no other",
+        ),
+        (
+            &["--ipvs-sync-period=30"],
+            "kube-ipvs: invalid value '30' for '--ipvs-sync-period <DURATION>': \
+             \"30\" is no duration: expected something like 30s, 1m30s or 500ms",
+        ),
+        (
+            &["--conntrack-max-per-core=many"],
+            "kube-ipvs: invalid value 'many' for '--conntrack-max-per-core <COUNT>': \
+             invalid digit found in string",
+        ),
+        (
+            &["--nodeport-addresses=primary,10.0.0.0/8"],
+            "kube-ipvs: --nodeport-addresses: nothing may stand beside \"primary\"",
+        ),
+        (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: \"eth0\" is no IP address"),
+        (
+            &["--feature-gates=AllowServiceExternalIPs"],
+            "kube-ipvs: invalid value 'AllowServiceExternalIPs' for '--feature-gates <NAME=BOOL,...>': \
+             \"AllowServiceExternalIPs\" is no feature gate: expected NAME=true or NAME=false",
+        ),
+        (
+            &["--drain-timeout=10"],
+            "kube-ipvs: invalid value '10' for '--drain-timeout <DURATION>': \
+             \"10\" is no duration: expected something like 30s, 1m30s or 500ms",
+        ),
+        (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
+        (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
+        (
+            &["--oom-score-adj", "-2000"],
+            "kube-ipvs: --oom-score-adj: -2000 is no OOM score adjustment: expected -1000 to 1000",
+        ),
+        (
+            &["--healthz-bind-address=10256"],
+            "kube-ipvs: --healthz-bind-address: \"10256\" is no address with a port from 1 to 65535, \
+             such as 0.0.0.0:10256 or [::]:10256",
+        ),
+        (&["--conntrack-udp-timeout=-1s"], "kube-ipvs: --conntrack-udp-timeout: -1s is negative"),
+        (
+            &["--metrics-bind-address=", "--write-config-to=/nonexistent/config.conf"],
+            "kube-ipvs: metricsBindAddress: that nothing listens can only be said by a flag: \
+             empty in a file means the default",
+        ),
+    ] {
+        assert_eq!(complaint(64, arguments), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_missing_kubeconfig_is_named() {
+    assert_eq!(
+        complaint(1, &["--kubeconfig=/nonexistent/kubeconfig"]),
+        "kube-ipvs: kubeconfig /nonexistent/kubeconfig: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn a_malformed_kubeconfig_is_named_with_the_place() {
+    let (_directory, path) = file("kubeconfig", "clusters:\n- [\n");
+    let complaint = complaint(1, &["--kubeconfig", path.to_str().unwrap()]);
+    assert!(complaint.starts_with(&format!("kube-ipvs: kubeconfig {}:", path.display())), "{complaint}");
+}
+
+#[test]
+fn a_kubeconfig_whose_context_does_not_exist_is_named() {
+    let (_directory, path) =
+        file("kubeconfig", "current-context: gone\nclusters: []\ncontexts: []\nusers: []\n");
+    let complaint = complaint(1, &["--kubeconfig", path.to_str().unwrap()]);
+    assert!(complaint.starts_with(&format!("kube-ipvs: kubeconfig {}: ", path.display())), "{complaint}");
+    assert!(complaint.contains("gone"), "{complaint}");
+}
+
+#[test]
+fn neither_a_kubeconfig_nor_a_pod_is_said_so() {
+    assert_eq!(
+        complaint(1, &[]),
+        "kube-ipvs: this is no pod: give --kubeconfig, --master or --manifests: \
+         failed to read an incluster environment variable: environment variable not found"
+    );
+}
+
+#[test]
+fn a_malformed_configuration_file_is_named_with_line_and_column() {
+    let (_directory, path) =
+        file("config.conf", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nipvs: {\n  - x\n");
+    let complaint = complaint(1, &["--config", path.to_str().unwrap()]);
+    assert!(complaint.starts_with(&format!("kube-ipvs: {}:3:", path.display())), "{complaint}");
+}
+
+#[test]
+fn a_missing_configuration_file_is_named() {
+    assert_eq!(
+        complaint(1, &["--config=/nonexistent/config.conf"]),
+        "kube-ipvs: /nonexistent/config.conf: the configuration file cannot be read: \
+         No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn a_bad_value_in_the_configuration_file_is_named_with_its_field() {
+    let (_directory, path) =
+        file("config.conf", &KUBEADM_CONFIG.replace("scheduler: \"\"", "scheduler: ROUND"));
+    let complaint = complaint(64, &["--config", path.to_str().unwrap()]);
+    assert!(
+        complaint.starts_with(&format!("kube-ipvs: {}: ipvs.scheduler: \"ROUND\"", path.display())),
+        "{complaint}"
+    );
+}
+
+/// The command line that kubeadm writes into the DaemonSet, with the file that it writes into the
+/// ConfigMap: the program accepts both as they are, and stops where the kubeconfig of the file isn't.
+#[test]
+fn kubeadm_s_command_line_and_configuration_are_taken_as_they_are() {
+    let (_directory, path) = file("config.conf", KUBEADM_CONFIG);
+    let output = kube_ipvs(&[&format!("--config={}", path.display()), "--hostname-override=node-1"]);
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "kube-ipvs: kubeconfig /var/lib/kube-proxy/kubeconfig.conf: No such file or directory (os error 2)\n",
+        "not one warning"
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn an_unknown_field_is_a_warning_and_what_has_no_effect_is_another() {
+    let content = KUBEADM_CONFIG.replace("portRange: \"\"", "portRange: 1-2\nmodus: ipvs");
+    let (_directory, path) = file("config.conf", &content);
+    let output = kube_ipvs(&["--config", path.to_str().unwrap(), "--logging-format=json"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(lines[0].contains("unknown field modus is ignored") && lines[0].starts_with('{'), "{said}");
+    assert!(lines[1].contains("accepted without effect: portRange"), "{said}");
+    assert!(lines[2].starts_with("kube-ipvs: kubeconfig "), "{said}");
+}
+
+/// docs/install.md says so of Kubermatic, whose addon writes these fields of former versions of kube-proxy.
+#[test]
+fn fields_of_former_versions_are_named_and_what_is_beside_them_counts() {
+    let content = KUBEADM_CONFIG.replace("  maxPerCore: null\n  min: null\n", "  max: null\n  min: 524288\n");
+    let content = format!("{content}resourceContainer: /kube-proxy\nudpIdleTimeout: 250ms\n");
+    let (directory, path) = file("config.conf", &content);
+    let written = directory.path().join("written");
+    let output =
+        kube_ipvs(&["--config", path.to_str().unwrap(), "--write-config-to", written.to_str().unwrap()]);
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    for field in ["conntrack.max", "resourceContainer", "udpIdleTimeout"] {
+        assert_eq!(said.matches(&format!("unknown field {field} is ignored")).count(), 1, "{field}: {said}");
+    }
+    assert!(fs::read_to_string(written).unwrap().contains("  min: 524288\n"));
+}
+
+/// Nothing is removed here: the last argument of each cannot be.
+#[test]
+fn a_cleanup_spares_what_file_and_flag_say_and_takes_the_file_of_any_mode() {
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n";
+    let (_directory, misspelt) =
+        file("config.conf", &format!("{head}ipvs: {{excludeCIDR: [10.99.0.0/16]}}\n"));
+    let (_directory, bad) = file("bad.conf", &format!("{head}ipvs: {{excludeCIDRs: [10.99.0.0/33]}}\n"));
+    let (_directory, malformed) = file("malformed.conf", &format!("{head}ipvs: [\n"));
+    let [misspelt, bad, malformed] = [&misspelt, &bad, &malformed].map(|path| path.to_str().unwrap());
+    for command in ["cleanup", "--cleanup"] {
+        assert_eq!(
+            complaint(1, &[command, "--config", misspelt, "--control-socket=/dev/null/control.sock"]),
+            format!("kube-ipvs: warning: {misspelt}: unknown field ipvs.excludeCIDR is ignored")
+        );
+        let not_a_range =
+            complaint(64, &[command, "--config", misspelt, "--ipvs-exclude-cidrs=10.98.0.0/33"]);
+        assert!(
+            not_a_range.starts_with("kube-ipvs: --ipvs-exclude-cidrs: \"10.98.0.0/33\""),
+            "{not_a_range}"
+        );
+        let not_a_range = complaint(64, &[command, "--config", bad]);
+        assert!(not_a_range.starts_with(&format!("kube-ipvs: {bad}: ipvs.excludeCIDRs: ")), "{not_a_range}");
+        let place = complaint(1, &[command, "--config", malformed]);
+        assert!(place.starts_with(&format!("kube-ipvs: {malformed}:")), "{place}");
+    }
+}
+
+#[test]
+fn the_daemon_s_commands_say_when_there_is_no_daemon() {
+    for command in ["resync", "status"] {
+        assert_eq!(
+            complaint(1, &[command, "--control-socket=/nonexistent/control.sock"]),
+            "kube-ipvs: no daemon answers at /nonexistent/control.sock: is kube-ipvs running on this node?"
+        );
+    }
+}
+
+#[test]
+fn a_configuration_is_written_and_reads_back_without_a_kernel_or_an_api_server() {
+    let (directory, kubeadm) = file("config.conf", KUBEADM_CONFIG);
+    let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
+    let write = |from: &Path, to: &Path| {
+        let output = kube_ipvs(&[
+            &format!("--config={}", from.display()),
+            &format!("--write-config-to={}", to.display()),
+        ]);
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+        assert!(output.status.success() && output.stdout.is_empty());
+        fs::read_to_string(to).unwrap()
+    };
+    let written = write(&kubeadm, &first);
+    for line in [
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1",
+        "clusterCIDR: 10.244.0.0/16",
+        "  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf",
+        "  tcpEstablishedTimeout: 24h0m0s",
+        "  maxPerCore: 32768",
+        "healthzBindAddress: 0.0.0.0:10256",
+        "  masqueradeBit: 14",
+        "mode: ipvs",
+        "oomScoreAdj: -999",
+    ] {
+        assert!(written.lines().any(|written| written == line), "no line {line:?} in:\n{written}");
+    }
+    assert_eq!(write(&first, &second), written);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_to_is_named() {
+    assert_eq!(
+        complaint(1, &["--write-config-to=/nonexistent/config.conf"]),
+        "kube-ipvs: /nonexistent/config.conf: the configuration file cannot be written: \
+         No such file or directory (os error 2)"
+    );
+}
+
+/// kubespray, kubeadm on older clusters and others switch gates on that mean nothing here.
+#[test]
+fn a_file_with_the_gate_for_the_ipvs_mode_is_taken() {
+    let (_directory, path) =
+        file("config.conf", &format!("{KUBEADM_CONFIG}featureGates: {{KubeProxyIPVS: true}}\n"));
+    let output = kube_ipvs(&["--config", path.to_str().unwrap(), "--logging-format=json"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("accepted without effect: featureGates.KubeProxyIPVS"), "{said}");
+    assert!(said.lines().last().unwrap().starts_with("kube-ipvs: kubeconfig "), "{said}");
+}
+
+/// What kubeadm 1.33 writes into the ConfigMap kube-system/kube-proxy for a pod network of 10.244.0.0/16.
+const KUBEADM_CONFIG: &str = r#"apiVersion: kubeproxy.config.k8s.io/v1alpha1
+bindAddress: 0.0.0.0
+bindAddressHardFail: false
+clientConnection:
+  acceptContentTypes: ""
+  burst: 0
+  contentType: ""
+  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
+  qps: 0
+clusterCIDR: 10.244.0.0/16
+configSyncPeriod: 0s
+conntrack:
+  maxPerCore: null
+  min: null
+  tcpBeLiberal: false
+  tcpCloseWaitTimeout: null
+  tcpEstablishedTimeout: null
+  udpStreamTimeout: 0s
+  udpTimeout: 0s
+detectLocal:
+  bridgeInterface: ""
+  interfaceNamePrefix: ""
+detectLocalMode: ""
+enableProfiling: false
+healthzBindAddress: ""
+hostnameOverride: ""
+iptables:
+  localhostNodePorts: null
+  masqueradeAll: false
+  masqueradeBit: null
+  minSyncPeriod: 0s
+  syncPeriod: 0s
+ipvs:
+  excludeCIDRs: null
+  minSyncPeriod: 0s
+  scheduler: ""
+  strictARP: false
+  syncPeriod: 0s
+  tcpFinTimeout: 0s
+  tcpTimeout: 0s
+  udpTimeout: 0s
+kind: KubeProxyConfiguration
+logging:
+  flushFrequency: 0
+  options:
+    json:
+      infoBufferSize: "0"
+    text:
+      infoBufferSize: "0"
+  verbosity: 0
+metricsBindAddress: ""
+mode: ""
+nftables:
+  masqueradeAll: false
+  masqueradeBit: null
+  minSyncPeriod: 0s
+  syncPeriod: 0s
+nodePortAddresses: null
+oomScoreAdj: null
+portRange: ""
+showHiddenMetricsForVersion: ""
+winkernel:
+  enableDSR: false
+  forwardHealthCheckVip: false
+  networkName: ""
+  rootHnsEndpointName: ""
+  sourceVip: ""
+windowsRunAsService: false
+"#;

@@ -1,0 +1,145 @@
+//! The dashboard and the alerts of manifests/monitoring ask for what there is, and docs/metrics.md has all of it.
+//! tests/api/monitoring.rs has Prometheus' own tool look at them.
+
+use std::collections::BTreeSet;
+
+use crate::support::observability::{alerts, dashboard, expressions, page, panels};
+
+/// The names in an expression that could be ours.
+fn metrics(expression: &str) -> BTreeSet<&str> {
+    let words = expression.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let prefixes = ["kube_ipvs_", "kubeproxy_", "kube_router_", "process_"];
+    words.filter(|word| prefixes.iter().any(|prefix| word.starts_with(prefix))).collect()
+}
+
+/// The metrics of a page with their types.
+fn shown(page: &str) -> Vec<(&str, &str)> {
+    page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect()
+}
+
+/// Whether a page has a metric of this name, or the series of a histogram.
+fn has(page: &str, name: &str) -> bool {
+    let series = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+    shown(page).iter().any(|(metric, kind)| {
+        *metric == name || (*kind == "histogram" && series.is_some_and(|series| series == *metric))
+    })
+}
+
+#[test]
+fn whatever_the_dashboard_and_the_alerts_ask_for_is_on_the_page() {
+    let page = page();
+    let of_alerts = alerts().iter().map(|alert| alert["expr"].as_str().unwrap().to_owned()).collect();
+    let of_panels = panels();
+    let of_panels = of_panels.iter().map(expressions);
+    let expressions: Vec<String> = of_panels.chain([of_alerts]).flatten().collect();
+    assert!(expressions.len() > 40, "{expressions:#?}");
+    for expression in &expressions {
+        for metric in metrics(expression) {
+            assert!(has(&page, metric), "{metric} of {expression} is not on the page");
+        }
+    }
+}
+
+#[test]
+fn every_metric_of_the_page_is_in_the_documentation() {
+    let documentation = include_str!("../../docs/metrics.md");
+    for (metric, _) in shown(&page()) {
+        assert!(documentation.contains(&format!("`{metric}`")), "{metric} is not in docs/metrics.md");
+    }
+}
+
+#[test]
+fn every_metric_of_the_documentation_is_on_the_page() {
+    let page = page();
+    let shown: BTreeSet<_> = shown(&page).into_iter().map(|(metric, _)| metric).collect();
+    // Its tables begin with the names, one or several.
+    let rows = include_str!("../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| "));
+    let names = rows.flat_map(|row| row.split(" |").next().unwrap().split('`'));
+    let named: Vec<_> =
+        names.filter(|name| !metrics(name).is_empty() || name.starts_with("kubernetes_")).collect();
+    assert!(named.len() > 50, "{named:?}");
+    for name in named {
+        assert!(shown.contains(name), "{name} of docs/metrics.md is not on the page");
+    }
+}
+
+#[test]
+fn every_alert_says_how_bad_it_is_and_what_to_do() {
+    for alert in alerts() {
+        let name = alert["alert"].as_str().unwrap();
+        let severity = alert["labels"]["severity"].as_str().unwrap();
+        assert!(["critical", "warning", "info"].contains(&severity), "{name}");
+        for annotation in ["summary", "description", "runbook"] {
+            assert!(alert["annotations"][annotation].is_string(), "{name} has no {annotation}");
+        }
+        let runbook = alert["annotations"]["runbook"].as_str().unwrap();
+        assert!(runbook.contains("`kube-ipvs "), "{name}: {runbook}");
+    }
+}
+
+/// A kube-proxy is no business of theirs, and a pod that two jobs scrape is told of once.
+#[test]
+fn every_alert_asks_for_the_job_of_kube_ipvs_alone() {
+    for alert in alerts() {
+        let expression = alert["expr"].as_str().unwrap();
+        for metric in metrics(expression).into_iter().chain(["up"]) {
+            for rest in expression.split(metric).skip(1).filter(|rest| rest.starts_with('{')) {
+                assert!(rest.starts_with(r#"{job=~"(.+/)?kube-ipvs""#), "{metric} of {expression}");
+            }
+        }
+        assert!(expression.contains(r#"{job=~"(.+/)?kube-ipvs""#), "{expression}");
+    }
+}
+
+/// What is chosen above the panels.
+const CHOSEN: &str = r#"job=~"$job", instance=~"$instance""#;
+
+/// What Grafana's dashboard-linter asks of a dashboard, which is not on any registry: a data source, job and instance
+/// to choose, used everywhere; titles, descriptions and units; rates over the interval of the panel.
+#[test]
+fn every_panel_can_be_read_and_asks_for_what_is_chosen() {
+    let dashboard = dashboard();
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let names: Vec<_> = variables.iter().map(|variable| variable["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["datasource", "job", "instance"]);
+    let page = page();
+    for panel in panels() {
+        let title = panel["title"].as_str().unwrap();
+        assert!(!title.is_empty() && !panel["description"].as_str().unwrap().is_empty(), "{title}");
+        assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title} has no unit");
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+        for expression in expressions(&panel) {
+            for metric in metrics(&expression) {
+                let labels = expression.split(metric).nth(1).unwrap().strip_prefix('{').unwrap();
+                let chosen = labels.split('}').next().unwrap().ends_with(CHOSEN);
+                assert!(chosen, "{title}: {expression}");
+                let is_counter = shown(&page).contains(&(metric, "counter")) || metric.ends_with("_bucket");
+                let changes = expression.contains("rate(") || expression.contains("increase(");
+                assert_eq!(
+                    is_counter,
+                    changes && expression.contains("[$__rate_interval]"),
+                    "{title}: {expression}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn panels_have_numbers_of_their_own_and_do_not_overlap() {
+    let dashboard = dashboard();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let numbers: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(numbers.len(), panels.len());
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
+        assert!(at("x") + at("w") <= 24, "Grafana has 24 columns: {}", panel["title"]);
+        for cell in
+            (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y)))
+        {
+            assert!(taken.insert(cell), "{} is where another panel is", panel["title"]);
+        }
+    }
+    assert_eq!(dashboard["uid"], "kube-ipvs");
+}
