@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::{HealthCheck, Options, Service, ServiceKind, Traffic, TrafficPolicy};
+use super::{HealthCheck, Traffic};
+use crate::input::{Options, Service, ServiceKind, TrafficPolicy};
 
 impl HealthCheck {
     /// The answer for a Service whose ready endpoints on this node these are. `None`: nobody asks, since

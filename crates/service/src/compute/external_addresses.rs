@@ -5,7 +5,8 @@ use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AddressKind, ExternalIps, Options, Service, cluster_ips::ClusterIps, this_node::ThisNode};
+use super::AddressKind;
+use crate::input::{ClusterIps, ExternalIps, Options, Service, ThisNode};
 
 /// The external addresses of a Service, in the families that it has.
 #[derive(Debug, Default)]

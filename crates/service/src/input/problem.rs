@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ObjectName;
+use super::ObjectName;
 
 /// Something that is wrong with a Service or with one of its slices. It reads as the object and what is
 /// wrong; a slice comes with its kind, since a Service could have the same name.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use ipvs::ServiceAddress;
 
-use crate::{ObjectName, claims::Claims, record::Demand};
+use super::{Claims, Demand};
+use crate::input::ObjectName;
 
 /// The addresses and ports that a Service wants and others have.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, hash_map::Entry};
 use ipvs::ServiceAddress;
 use rustc_hash::FxHashMap;
 
-use crate::{AddressKind, ObjectName};
+use crate::{compute::AddressKind, input::ObjectName};
 
 /// A Service's claim to an address and port. The least one wins: the first by the kind of the address
 /// ([`AddressKind`]), then the oldest, then the first by name. No creation time counts as the oldest.

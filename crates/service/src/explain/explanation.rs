@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use serde::{Deserialize, Serialize};
 
+use super::{HintsIgnored, Verdict};
 use crate::{
-    AddressKind, Choice, HealthCheck, HintsIgnored, NotServed, ObjectName, Refused, TrafficPolicy, Verdict,
-    Weight,
+    compute::{AddressKind, Choice, HealthCheck, NotServed, Refused, Weight},
+    input::{ObjectName, TrafficPolicy},
 };
 
 /// What becomes of one Service on this node, and which field of which object decides it.

@@ -6,7 +6,8 @@ use ipnet::IpNet;
 use ipvs::Family;
 use netfilter::AllowedSource;
 
-use crate::{AddressKind, Service, frontend::Frontend, limits::MOST_ALLOWED_SOURCES, this_node::ThisNode};
+use super::{AddressKind, Frontend, MOST_ALLOWED_SOURCES};
+use crate::input::{Service, ThisNode};
 
 /// The clients that one Service lets in at its load balancer's addresses.
 pub(crate) struct SourceRanges {

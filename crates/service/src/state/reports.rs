@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{DesiredService, HealthCheck, ObjectName, WithoutLocalEndpoint, counted::Counted};
+use crate::{
+    compute::{DesiredService, HealthCheck, WithoutLocalEndpoint},
+    counted::Counted,
+    input::ObjectName,
+};
 
 /// Kept along with the Services, since it is asked for often and few have any of it.
 #[derive(Debug, Default)]

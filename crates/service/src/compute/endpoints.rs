@@ -2,10 +2,8 @@
 
 use ipvs::{Family, RealServerAddress};
 
-use crate::{
-    EndpointPort, Service, ServicePort, Weight,
-    slice::{KnownSlice, Traits},
-};
+use super::Weight;
+use crate::input::{EndpointPort, KnownSlice, Service, ServicePort, Traits};
 
 /// An endpoint of one port: where it listens, what decides whether it is used, and its share of new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@
 
 use ipvs::{Family, Scheduler};
 
-use crate::{AddressKind, slice::KnownSlice};
+use super::AddressKind;
+use crate::input::KnownSlice;
 
 /// How many virtual servers one Service has.
 pub const MOST_VIRTUAL_SERVERS: usize = 16_384;

@@ -4,7 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Choice, Reach, endpoints::PortEndpoint, slice::Traits};
+use crate::{
+    compute::{Choice, PortEndpoint, Reach},
+    input::Traits,
+};
 
 /// Whether an endpoint is used, and what decides if it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

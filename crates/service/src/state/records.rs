@@ -4,13 +4,14 @@ use std::{collections::BTreeSet, mem};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::{Demand, Record};
 use crate::{
-    Change, EndpointSlice, Explanation, ObjectName, Options, Problem, Service,
-    cluster_ips::ClusterIps,
-    frontend::Frontend,
-    record::{Demand, Record},
-    slice::{Interned, KnownSlice},
-    this_node::ThisNode,
+    compute::Frontend,
+    explain::Explanation,
+    input::{
+        Change, ClusterIps, EndpointSlice, Interned, KnownSlice, ObjectName, Options, Problem, Service,
+        ThisNode,
+    },
 };
 
 /// The options, and the Services, the slices and the node as last told.

@@ -6,7 +6,7 @@ use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::{AllowedSource, Element};
 use serde::{Deserialize, Serialize};
 
-use crate::{AddressKind, Refused, Traffic};
+use super::{AddressKind, Refused, Traffic};
 
 /// Everything that one Service asks for. Computed from that Service's own inputs, so that a change costs
 /// what its Service costs; of others it knows only which external addresses are their ClusterIPs.

@@ -1,6 +1,6 @@
 //! What must work first.
 
-use crate::Service;
+use crate::input::Service;
 
 /// How soon a virtual server must work after a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

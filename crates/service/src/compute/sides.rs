@@ -2,13 +2,8 @@
 
 use ipvs::Family;
 
-use crate::{
-    Choice, Options, Service, ServicePort, Traffic, TrafficPolicy,
-    endpoints::{PortEndpoint, endpoints_of},
-    frontend::Frontend,
-    slice::KnownSlice,
-    this_node::ThisNode,
-};
+use super::{Choice, Frontend, PortEndpoint, Traffic, endpoints_of};
+use crate::input::{KnownSlice, Options, Service, ServicePort, ThisNode, TrafficPolicy};
 
 /// The frontends of one port in one family, which have the same endpoints.
 pub(crate) struct Siblings<'a> {

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Traffic, TrafficPolicy, endpoints::PortEndpoint, slice::Traits};
+use super::{PortEndpoint, Traffic};
+use crate::input::{TrafficPolicy, Traits};
 
 /// Which endpoints of a port are used: a decision over all of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,10 +2,11 @@
 
 use ipvs::ServiceAddress;
 
+use super::Claim;
 use crate::{
-    DesiredService, DesiredVirtualServer, Explanation, NotServed, ObjectName, Options, Problem, Service,
-    Urgency, claims::Claim, cluster_ips::ClusterIps, explain::Known, frontend::Frontend, slice::KnownSlice,
-    this_node::ThisNode,
+    compute::{DesiredService, DesiredVirtualServer, Frontend, NotServed, Urgency},
+    explain::{Explanation, Known},
+    input::{ClusterIps, KnownSlice, ObjectName, Options, Problem, Service, ThisNode},
 };
 
 /// A Service and its slices, whichever came first, and what they ask for.

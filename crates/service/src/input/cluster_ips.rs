@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, mem, net::IpAddr};
 
 use rustc_hash::FxHashMap;
 
-use crate::{ObjectName, Service, ServiceKind, counted::Counted};
+use super::{ObjectName, Service, ServiceKind};
+use crate::counted::Counted;
 
 /// The ClusterIPs of all Services that are known: nobody else may have them as external addresses. Services that the
 /// API server is not asked for, as their label says that another proxy serves them, are not.

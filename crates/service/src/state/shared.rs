@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use netfilter::Element;
 
-use crate::{Touched, Urgency, counted::Counted, record::Demand};
+use super::{Demand, Touched};
+use crate::{compute::Urgency, counted::Counted};
 
 /// What at least one Service asks for.
 #[derive(Debug, Default)]

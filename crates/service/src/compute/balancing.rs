@@ -4,11 +4,7 @@ use std::{num::NonZero, sync::Arc};
 
 use ipvs::{Scheduler, ServiceFlags};
 
-use crate::{
-    Absence, Options, Service,
-    slice::{KnownEndpoint, KnownSlice},
-    this_node::ThisNode,
-};
+use crate::input::{Absence, KnownEndpoint, KnownSlice, Options, Service, ThisNode};
 
 /// The share of new connections that an endpoint gets. Not 0, by which a real server drains.
 pub type Weight = NonZero<u16>;

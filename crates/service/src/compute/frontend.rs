@@ -6,10 +6,8 @@ use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    ExternalIps, Options, Service, ServicePort, Traffic, TrafficPolicy,
-    external_addresses::ExternalAddresses, limits::Room, this_node::ThisNode,
-};
+use super::{ExternalAddresses, Room, Traffic};
+use crate::input::{ExternalIps, Options, Service, ServicePort, ThisNode, TrafficPolicy};
 
 /// An address at which a port is served.
 #[derive(Clone, Copy, Debug)]

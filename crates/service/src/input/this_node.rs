@@ -7,7 +7,7 @@ use std::{
 
 use ipvs::{Family, Scheduler};
 
-use crate::{Absence, Node, NodePortAddresses, Options};
+use super::{Absence, Node, NodePortAddresses, Options};
 
 /// This node, as far as it is known and Services depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

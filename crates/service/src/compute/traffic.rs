@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Options, Service, ServiceKind, TrafficPolicy};
+use crate::input::{Options, Service, ServiceKind, TrafficPolicy};
 
 /// Where traffic comes in. Each way has a policy of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

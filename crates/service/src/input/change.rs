@@ -8,7 +8,7 @@ use std::{
 use ipvs::Scheduler;
 use rustc_hash::FxHashSet;
 
-use crate::{EndpointSlice, Node, ObjectName, Service};
+use super::{EndpointSlice, Node, ObjectName, Service};
 
 /// One piece of news.
 ///
