@@ -8,14 +8,16 @@ use crate::cache;
 use crate::workspace::cargo;
 
 /// A program on crates.io, at the version that we use.
-pub(crate) struct CargoTool {
-    pub(crate) name: &'static str,
-    pub(crate) version: &'static str,
+pub struct CargoTool {
+    /// The crate, and the program.
+    pub name: &'static str,
+    /// The version, in full.
+    pub version: &'static str,
 }
 
 impl CargoTool {
     /// Where it is. Cargo installs it once, to the user's cache, for all clones.
-    pub(crate) fn installed(&self) -> anyhow::Result<PathBuf> {
+    pub fn installed(&self) -> anyhow::Result<PathBuf> {
         let Self { name, version } = self;
         let directory = cache::directory(&format!("{name}-{version}"))?;
         let program = directory.join("bin").join(name);

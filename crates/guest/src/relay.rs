@@ -12,10 +12,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 /// Sees what a command writes to stdout.
-pub(crate) type Tap<'a> = &'a (dyn Fn(&[u8]) + Sync);
+pub type Tap<'a> = &'a (dyn Fn(&[u8]) + Sync);
 
 /// Relays the child's piped stdout and stderr until it has ended; its exit code.
-pub(super) fn until_exit(mut child: Child, tap: Tap<'_>) -> anyhow::Result<u8> {
+pub(crate) fn until_exit(mut child: Child, tap: Tap<'_>) -> anyhow::Result<u8> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     thread::scope(|scope| {
         scope.spawn(|| stdout.map(|from| copy(from, io::stdout(), tap)));
@@ -26,7 +26,7 @@ pub(super) fn until_exit(mut child: Child, tap: Tap<'_>) -> anyhow::Result<u8> {
 }
 
 /// Relays what the child writes to two files, which exist, until it has ended.
-pub(super) fn files_until_exit(
+pub(crate) fn files_until_exit(
     mut child: Child,
     stdout: &Path,
     stderr: &Path,

@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use super::apt::Apt;
-use super::kernel_package::{entries, run};
-use super::suite::Suite;
 use crate::cache;
+use crate::debian::apt::Apt;
+use crate::debian::kernel_package::{entries, run};
+use crate::debian::suite::Suite;
 use crate::programs::Program;
 
 /// The package that depends on the source of the distribution's kernel, in Debian and Ubuntu.
 const SOURCE: &str = "linux-source";
 
 /// What is built in: names of options without `CONFIG_`, and lines of comment.
-const CONFIG: &str = include_str!("uml.config");
+const CONFIG: &str = include_str!("linux.config");
 
 /// The options that a test kernel must have.
 const NEEDED: [&str; 4] = ["IP_VS", "NF_TABLES", "DUMMY", "VETH"];
@@ -49,7 +49,7 @@ const TOOLS: &[Program] = &[
 ///
 /// What was built once is not looked up again, as with a kernel package: later runs need no network and
 /// compare with earlier ones. Other options, or removing the directory from the cache, build it anew.
-pub(super) fn ensure() -> anyhow::Result<PathBuf> {
+pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
     if !cfg!(target_arch = "x86_64") {
         bail!("User Mode Linux is for x86-64 only");
     }
@@ -88,7 +88,7 @@ fn finished(cache: &Path) -> PathBuf {
 }
 
 /// The programs that building takes: none if it has been built.
-pub(super) fn tools() -> anyhow::Result<&'static [Program]> {
+pub(crate) fn tools() -> anyhow::Result<&'static [Program]> {
     Ok(if finished(&cache::directory("uml")?).is_file() { &[] } else { TOOLS })
 }
 

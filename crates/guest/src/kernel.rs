@@ -7,17 +7,14 @@ use std::str::FromStr;
 
 use anyhow::bail;
 
-use super::Guest;
-use super::kernel_package::{self, Packaged};
-use super::qemu;
-use super::suite::Suite;
-use super::uml;
-use super::uml_build;
+use crate::debian::kernel_package::{self, Packaged};
+use crate::debian::suite::Suite;
 use crate::programs::{self, Program};
+use crate::{Guest, qemu, uml};
 
 /// A kernel with IPVS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kernel {
+pub enum Kernel {
     /// The one that runs this process.
     Host,
     /// One of the distribution's, in QEMU.
@@ -28,9 +25,9 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// Installs what running on this kernel needs: programs, and the kernel itself. [`super::Guest::run`]
+    /// Installs what running on this kernel needs: programs, and the kernel itself. [`Guest::run`]
     /// does this too; calling it first distinguishes "cannot run here" from "failed".
-    pub(crate) fn prepare(&self) -> anyhow::Result<()> {
+    pub fn prepare(&self) -> anyhow::Result<()> {
         if *self == Self::Host && !programs::is_root() {
             bail!("--kernel host needs root: use sudo, or --kernel qemu");
         }
@@ -54,7 +51,7 @@ impl Kernel {
             Self::Uml(linux) => {
                 programs.extend(programs::GUEST_TOOLS);
                 if linux.is_none() {
-                    programs.extend(uml_build::tools()?);
+                    programs.extend(uml::build::tools()?);
                 }
             }
         }
@@ -81,7 +78,7 @@ impl fmt::Display for Kernel {
 
 /// The options that choose a kernel.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct KernelArgs {
+pub struct KernelArgs {
     /// The test kernel: `host`; `qemu`, or `qemu:SUITE` for one of another suite of the distribution, such
     /// as bullseye, bookworm-backports or `newest`; `uml`, which is built when it is first needed, or
     /// `uml:PATH` [default: host if it has IPVS and this is root, else qemu; for tests where there is no KVM,
@@ -117,7 +114,7 @@ impl FromStr for Choice {
 
 impl KernelArgs {
     /// The requested kernel, or the default for a few commands.
-    pub(crate) fn choose(&self) -> Kernel {
+    pub fn choose(&self) -> Kernel {
         let packaged = |suite| Kernel::Qemu(Packaged { suite, name: self.kernel_package.clone() });
         match &self.kernel {
             Some(Choice::Host) => Kernel::Host,
@@ -130,7 +127,7 @@ impl KernelArgs {
 
     /// The requested kernel, or the default for many tests: in emulation they take ten times as long, which
     /// is longer than building a kernel that needs no emulation.
-    pub(crate) fn choose_for_tests(&self) -> Kernel {
+    pub fn choose_for_tests(&self) -> Kernel {
         let is_free = self.kernel.is_none() && self.kernel_package.is_none();
         let chosen = self.choose();
         let emulates = matches!(&chosen, Kernel::Qemu(package) if !qemu::is_accelerated(package));

@@ -9,14 +9,14 @@ use super::suite::{self, Suite};
 use crate::programs;
 
 /// apt, with the packages of some suites.
-pub(super) struct Apt {
+pub(crate) struct Apt {
     /// Its state and configuration, if not the machine's.
     private: Option<(tempfile::TempDir, std::path::PathBuf)>,
 }
 
 impl Apt {
     /// With the packages of `suite`, or of those the machine is set up for.
-    pub(super) fn new(suite: Option<&Suite>) -> anyhow::Result<Self> {
+    pub(crate) fn new(suite: Option<&Suite>) -> anyhow::Result<Self> {
         if programs::find("apt-get").is_none() {
             bail!(
                 "no apt-get to download a kernel or its source with; use --kernel host or --kernel uml:PATH"
@@ -29,7 +29,7 @@ impl Apt {
     }
 
     /// Downloads the packages that `name` stands for into `directory`, and returns their names.
-    pub(super) fn download(&self, name: &str, directory: &Path) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn download(&self, name: &str, directory: &Path) -> anyhow::Result<Vec<String>> {
         match self.private {
             None => programs::with_package_lists(|| self.try_download(name, directory)),
             Some(_) => self.try_download(name, directory),

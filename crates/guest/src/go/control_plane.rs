@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::go::Module;
+use super::Module;
 
 const APISERVER: &str = "kube-apiserver";
 const ETCD: &str = "etcd";
 const KUBE_PROXY: &str = "kube-proxy";
 
-pub(crate) const MODULE: Module = Module {
+/// The programs.
+pub const MODULE: Module = Module {
     name: "control-plane",
     tags: "",
     programs: &[
@@ -19,12 +20,12 @@ pub(crate) const MODULE: Module = Module {
 };
 
 /// The directory with kube-apiserver and etcd: the one that `KUBEBUILDER_ASSETS` names, or ours.
-pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
+pub fn ensure() -> anyhow::Result<PathBuf> {
     given(&[APISERVER, ETCD]).map_or_else(|| MODULE.built(), Ok)
 }
 
 /// Where kube-proxy is.
-pub(crate) fn kube_proxy() -> anyhow::Result<PathBuf> {
+pub fn kube_proxy() -> anyhow::Result<PathBuf> {
     Ok(given(&[KUBE_PROXY]).map_or_else(|| MODULE.built(), Ok)?.join(KUBE_PROXY))
 }
 

@@ -8,11 +8,11 @@ use anyhow::{Context as _, bail};
 
 /// A program and the Debian package that brings it.
 #[derive(Clone, Copy)]
-pub(crate) struct Program {
+pub struct Program {
     /// The name of the executable.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The package, of the same name in Debian and Ubuntu.
-    pub(crate) package: &'static str,
+    pub package: &'static str,
 }
 
 const fn program(name: &'static str, package: &'static str) -> Program {
@@ -20,7 +20,7 @@ const fn program(name: &'static str, package: &'static str) -> Program {
 }
 
 /// What the demo and the tests look at the kernel with. kube-ipvs itself calls none of them.
-pub(crate) const CROSS_CHECKS: &[Program] = &[
+pub const CROSS_CHECKS: &[Program] = &[
     program("ip", "iproute2"),
     program("tc", "iproute2"),
     program("ipvsadm", "ipvsadm"),
@@ -46,7 +46,7 @@ pub(crate) const CROSS_CHECKS: &[Program] = &[
 ];
 
 /// What a guest needs besides, or is made with.
-pub(crate) const GUEST_TOOLS: &[Program] = &[
+pub const GUEST_TOOLS: &[Program] = &[
     program("modprobe", "kmod"),
     program("busybox", "busybox-static"),
     program("strip", "binutils"),
@@ -61,7 +61,7 @@ pub(crate) const GUEST_TOOLS: &[Program] = &[
 ];
 
 /// QEMU for this machine's architecture.
-pub(crate) const QEMU: Program = if cfg!(target_arch = "aarch64") {
+pub const QEMU: Program = if cfg!(target_arch = "aarch64") {
     program("qemu-system-aarch64", "qemu-system-arm")
 } else {
     program("qemu-system-x86_64", "qemu-system-x86")
@@ -69,7 +69,7 @@ pub(crate) const QEMU: Program = if cfg!(target_arch = "aarch64") {
 
 /// Where an executable is. Looks into the `sbin` directories too, which an ordinary user's PATH
 /// leaves out.
-pub(crate) fn find(name: impl AsRef<Path>) -> Option<PathBuf> {
+pub fn find(name: impl AsRef<Path>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
@@ -83,12 +83,12 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// Whether this process runs as root.
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
 /// Makes sure that every one of `wanted` is there, installing packages if need be.
-pub(crate) fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
+pub fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
     let missing: Vec<Program> =
         wanted.iter().copied().filter(|program| find(program.name).is_none()).collect();
     if missing.is_empty() {
@@ -123,7 +123,7 @@ pub(crate) fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
 
 /// Runs something that needs apt's package lists, which a container image comes without and an old
 /// machine has out of date: fetches them first if there are none, and after a failure.
-pub(crate) fn with_package_lists<T>(mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+pub fn with_package_lists<T>(mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let no_lists = !std::fs::read_dir("/var/lib/apt/lists").is_ok_and(|mut lists| {
         lists.any(|list| list.is_ok_and(|list| list.path().is_file() && list.file_name() != "lock"))
     });

@@ -1,23 +1,25 @@
-//! Runs a command as root on a kernel that has IPVS: the host's, QEMU's or User Mode Linux's.
+//! Starts things: a command as root on a kernel that has IPVS, which is the host's, QEMU's or User Mode Linux's;
+//! and what such a command needs, which is programs, and what cargo builds.
 //!
 //! The command sees the same paths everywhere: a file given in [`Guest::files`] is at its own
 //! path, whether the guest is the host itself, has the host's root file system under it (User Mode
 //! Linux), or has only what was put into its initramfs (QEMU).
 
-mod apt;
-mod cpio;
-mod elf;
+pub mod cargo_tool;
+pub mod compiler;
+pub mod go;
+pub mod image_program;
+pub mod programs;
+pub mod workspace;
+
+mod cache;
+mod debian;
 mod host;
-mod initramfs;
 mod kernel;
-mod kernel_package;
-mod modules;
 mod qemu;
 mod relay;
 mod script;
-mod suite;
 mod uml;
-mod uml_build;
 
 use std::ffi::OsString;
 use std::net::SocketAddrV4;
@@ -27,48 +29,48 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-pub(crate) use kernel::{Kernel, KernelArgs};
-use relay::Tap;
-pub(crate) use script::quoted;
+pub use kernel::{Kernel, KernelArgs};
+pub use relay::Tap;
+pub use script::quoted;
 
 /// The exit code of a command that was killed because it took too long, as `timeout(1)` has it.
-pub(crate) const TIMED_OUT: u8 = 124;
+pub const TIMED_OUT: u8 = 124;
 
 /// Environment variables with these prefixes reach the command in the guest.
 const PASSED_ON: [&str; 5] = ["KUBE_IPVS_", "KUBEBUILDER_", "REQUIRE_", "RUST_", "PROPTEST_"];
 
 /// What a command needs around it.
-pub(crate) struct Guest {
+pub struct Guest {
     /// The kernel to run on.
-    pub(crate) kernel: Kernel,
+    pub kernel: Kernel,
     /// Host files and whole directories to be found at the same paths in the guest. A program
     /// brings the shared libraries it is linked with. Absolute paths.
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// One host directory the command can write to. Under QEMU it comes back when the command ends.
-    pub(crate) share: Option<PathBuf>,
+    pub share: Option<PathBuf>,
     /// Environment variables, over those that are passed on anyway.
-    pub(crate) env: Vec<(OsString, OsString)>,
+    pub env: Vec<(OsString, OsString)>,
     /// How long the command may take, boot included.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
     /// The guest's memory in MiB; nothing to the host.
-    pub(crate) memory: u32,
+    pub memory: u32,
     /// The one way out of a QEMU guest, which has no network otherwise.
-    pub(crate) forward: Option<Forward>,
+    pub forward: Option<Forward>,
 }
 
 /// Lets the guest reach one TCP port on the host's loopback.
 #[derive(Clone, Copy)]
-pub(crate) struct Forward {
+pub struct Forward {
     /// Where the guest connects to. An address in 10.0.2.0/24 other than .2, .3 and .15, which are
     /// the gateway, the name server and the guest.
-    pub(crate) guest: SocketAddrV4,
+    pub guest: SocketAddrV4,
     /// The port on the host's 127.0.0.1.
-    pub(crate) host_port: u16,
+    pub host_port: u16,
 }
 
 impl Guest {
     /// A guest with 2 GiB of memory, five minutes, and nothing shared.
-    pub(crate) fn new(kernel: Kernel) -> Self {
+    pub fn new(kernel: Kernel) -> Self {
         Self {
             kernel,
             files: Vec::new(),
@@ -82,13 +84,13 @@ impl Guest {
 
     /// Runs `command` and returns its exit code, [`TIMED_OUT`] if it had to be killed. Its output
     /// appears on this process's own stdout and stderr while it runs.
-    pub(crate) fn run(&self, command: &[OsString]) -> anyhow::Result<u8> {
+    pub fn run(&self, command: &[OsString]) -> anyhow::Result<u8> {
         self.run_tapped(command, &|_| {})
     }
 
     /// As [`Guest::run`]; `tap` sees what the command writes to stdout as well, in pieces that
     /// need not be whole lines.
-    pub(crate) fn run_tapped(&self, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
+    pub fn run_tapped(&self, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
         self.kernel.prepare()?;
         match &self.kernel {
             Kernel::Host => host::run(self, command, tap),

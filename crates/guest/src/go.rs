@@ -5,6 +5,10 @@
 //! once, pinned by a `go.mod` and a `go.sum` in `tests/`, and kept in the user's cache. It is linked
 //! statically, so that it runs in any guest.
 
+pub mod clients;
+pub mod control_plane;
+pub mod prometheus;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,13 +20,13 @@ use crate::programs::Program;
 use crate::{cache, programs, workspace};
 
 /// A Go module of ours that has no code: its `tool` lines are the programs.
-pub(crate) struct Module {
+pub struct Module {
     /// The name of its directory below `tests/`, and of that for its programs in the user's cache.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Go's build tags, with commas between them.
-    pub(crate) tags: &'static str,
+    pub tags: &'static str,
     /// What is built: the executable's name, the package it comes from, and the module of that package.
-    pub(crate) programs: &'static [(&'static str, &'static str, &'static str)],
+    pub programs: &'static [(&'static str, &'static str, &'static str)],
 }
 
 impl Module {
@@ -30,7 +34,7 @@ impl Module {
     ///
     /// The first call on a machine builds them, which takes minutes and says so on stderr; a second
     /// xtask waits for the first one's build instead of starting its own.
-    pub(crate) fn built(&self) -> anyhow::Result<PathBuf> {
+    pub fn built(&self) -> anyhow::Result<PathBuf> {
         let sources = self.sources()?;
         let cache = cache::directory(self.name)?;
         let lock = std::fs::File::create(cache.join("lock")).context("creating a lock file")?;
@@ -225,12 +229,7 @@ mod tests {
 
     #[test]
     fn the_modules_in_the_tree_pin_every_program() {
-        for module in [
-            crate::control_plane::MODULE,
-            crate::clients::MODULE,
-            crate::prometheus::MODULE,
-            crate::prometheus::PARSER,
-        ] {
+        for module in [control_plane::MODULE, clients::MODULE, prometheus::MODULE, prometheus::PARSER] {
             let sources = module.sources().unwrap();
             for (name, package, module) in module.programs {
                 assert!(sources.version(module).is_ok(), "{name}");

@@ -14,21 +14,21 @@ use crate::{cache, programs};
 
 /// Which kernel package.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Packaged {
+pub struct Packaged {
     /// One of this suite; `None`: of those the machine gets its packages from.
-    pub(crate) suite: Option<Suite>,
+    pub suite: Option<Suite>,
     /// The package of this name; `None`: the one made for virtual machines.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
 }
 
 /// An unpacked kernel package.
-pub(super) struct KernelPackage {
+pub(crate) struct KernelPackage {
     /// The bootable image.
-    pub(super) image: PathBuf,
+    pub(crate) image: PathBuf,
     /// The host's directory with the modules and modprobe's indexes.
-    pub(super) modules: PathBuf,
+    pub(crate) modules: PathBuf,
     /// What `uname -r` says under this kernel.
-    pub(super) release: String,
+    pub(crate) release: String,
 }
 
 /// The packages that lead to a kernel for virtual machines, best first: Debian's, then Ubuntu's. Names that
@@ -47,7 +47,7 @@ const NEEDED: [&str; 6] = ["ip_vs", "dummy", "nf_tables", "veth", "bridge", "br_
 ///
 /// A package that was unpacked once is not looked up again, so that later runs need no network and
 /// compare with earlier ones. Removing its directory from the cache fetches the newest.
-pub(super) fn ensure(wanted: &Packaged) -> anyhow::Result<KernelPackage> {
+pub(crate) fn ensure(wanted: &Packaged) -> anyhow::Result<KernelPackage> {
     let cache = cache::directory("kernel")?;
     let lock = fs::File::create(cache.join("lock")).context("creating the kernel cache's lock file")?;
     lock.lock().context("waiting for another xtask's download of a kernel")?;
@@ -144,13 +144,13 @@ fn release(root: &Path) -> anyhow::Result<String> {
 }
 
 /// What is in a directory.
-pub(super) fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
 /// Runs a program that makes the kernel ready. What it prints goes to stderr.
-pub(super) fn run(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_owned();
     let status = command
         .stdin(Stdio::null())

@@ -7,13 +7,13 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 /// The repository's root directory.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.ancestors().nth(2).unwrap_or(own).to_owned()
 }
 
 /// The cargo that runs this, at the workspace's root.
-pub(crate) fn cargo() -> Command {
+pub fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
     // What `cargo run` tells this program about itself is not for the next cargo: build scripts that
@@ -29,27 +29,27 @@ pub(crate) fn cargo() -> Command {
 
 /// An integration test that cargo has built.
 #[derive(Clone, Debug)]
-pub(crate) struct TestBinary {
+pub struct TestBinary {
     /// The package's directory and the target: `ipvs/kernel_round_trip`.
-    pub(crate) name: String,
+    pub name: String,
     /// The package's directory, where cargo would run it.
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// The file to run.
-    pub(crate) executable: PathBuf,
+    pub executable: PathBuf,
 }
 
 /// Builds the daemon and returns where it is.
-pub(crate) fn daemon() -> anyhow::Result<PathBuf> {
+pub fn daemon() -> anyhow::Result<PathBuf> {
     program(&["build", "--workspace", "--bin", "kube-ipvs"])
 }
 
 /// Builds this program as one that may be measured, and returns where it is.
-pub(crate) fn release_xtask() -> anyhow::Result<PathBuf> {
+pub fn release_xtask() -> anyhow::Result<PathBuf> {
     program(&["build", "--release", "--package", "xtask"])
 }
 
 /// Builds what counts instructions, as one that may be measured, and returns where it is.
-pub(crate) fn pure_path() -> anyhow::Result<PathBuf> {
+pub fn pure_path() -> anyhow::Result<PathBuf> {
     program(&["bench", "--no-run", "--package", "kube-ipvs-watcher", "--bench", "pure_path"])
 }
 
@@ -64,7 +64,7 @@ fn program(args: &[&str]) -> anyhow::Result<PathBuf> {
 }
 
 /// Builds the integration tests, of whatever package, whose target's name starts with `prefix`.
-pub(crate) fn test_binaries(prefix: &str) -> anyhow::Result<Vec<TestBinary>> {
+pub fn test_binaries(prefix: &str) -> anyhow::Result<Vec<TestBinary>> {
     let names = test_targets(prefix)?;
     if names.is_empty() {
         return Ok(Vec::new());
@@ -137,7 +137,7 @@ fn string<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
 
 /// The file of this program. Where cargo has built it anew since it was started, the kernel appends a word to its name;
 /// the new one does the same.
-pub(crate) fn myself() -> anyhow::Result<PathBuf> {
+pub fn myself() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe().context("this program has no file")?;
     let new = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
     Ok(new.unwrap_or(path))

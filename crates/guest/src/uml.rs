@@ -4,6 +4,8 @@
 //! The binary must have everything built in: hostfs, overlayfs, IPVS with its schedulers, dummy,
 //! veth, bridge, nf_tables.
 
+pub(crate) mod build;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,22 +15,21 @@ use anyhow::{Context as _, bail};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-use super::relay::{self, Tap};
-use super::{Guest, TIMED_OUT, job_directory, qemu, script, supervised, uml_build};
-use crate::programs;
+use crate::relay::{self, Tap};
+use crate::{Guest, TIMED_OUT, job_directory, programs, qemu, script, supervised};
 
-const INIT: &str = include_str!("uml-init.sh");
+const INIT: &str = include_str!("uml/init.sh");
 
 /// The binary at `path`, or else the one that is built here.
-pub(super) fn binary(path: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub(crate) fn binary(path: Option<&Path>) -> anyhow::Result<PathBuf> {
     match path {
         Some(path) => path.canonicalize().with_context(|| format!("--kernel uml: {}", path.display())),
-        None => uml_build::ensure(),
+        None => build::ensure(),
     }
 }
 
 /// Boots the binary `linux` and runs `command`.
-pub(super) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
+pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
     if guest.forward.is_some() {
         bail!("a User Mode Linux guest has no network; run the server inside it");
     }

@@ -5,11 +5,11 @@ use std::process::Stdio;
 
 use anyhow::Context as _;
 
-use super::relay::{self, Tap};
-use super::{Guest, supervised};
+use crate::relay::{self, Tap};
+use crate::{Guest, supervised};
 
 /// Runs `command` on the host's kernel.
-pub(super) fn run(guest: &Guest, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
+pub(crate) fn run(guest: &Guest, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
     let (program, args) = command.split_first().context("no command")?;
     let child = supervised(program, guest.timeout)
         .args(args)

@@ -3,9 +3,10 @@
 //!
 //! They are a separate Go module, so that a new Helm does not rebuild the control plane.
 
-use crate::go::Module;
+use super::Module;
 
-pub(crate) const MODULE: Module = Module {
+/// The programs.
+pub const MODULE: Module = Module {
     name: "clients",
     tags: "",
     programs: &[

@@ -16,19 +16,22 @@ const TO_CYCLONEDX: CargoTool = CargoTool { name: "auditable2cdx", version: "0.1
 
 /// What an image is for. The names are those of container images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Platform {
+pub enum Platform {
+    /// x86-64
     Amd64,
+    /// 64-bit ARM
     Arm64,
 }
 
 impl Platform {
-    pub(super) const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
+    /// Every platform that there is an image for.
+    pub const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
 
     /// This machine's.
-    pub(super) const HERE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
+    pub const HERE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
 
     /// As images have it.
-    pub(super) const fn architecture(self) -> &'static str {
+    pub const fn architecture(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
             Self::Arm64 => "arm64",
@@ -61,7 +64,7 @@ impl Platform {
 }
 
 /// Builds kube-ipvs for a platform; where it is.
-pub(super) fn build(platform: Platform) -> anyhow::Result<PathBuf> {
+pub fn build(platform: Platform) -> anyhow::Result<PathBuf> {
     let target = platform.target();
     ensure_standard_library(target)?;
     programs::ensure(&[platform.compiler()])?;
@@ -86,7 +89,7 @@ pub(super) fn build(platform: Platform) -> anyhow::Result<PathBuf> {
 }
 
 /// The dependencies that a program was built from, as a CycloneDX document.
-pub(super) fn sbom(program: &Path) -> anyhow::Result<Vec<u8>> {
+pub fn sbom(program: &Path) -> anyhow::Result<Vec<u8>> {
     let mut command = Command::new(TO_CYCLONEDX.installed()?);
     let output = command.arg(program).stderr(Stdio::inherit()).output().context("starting auditable2cdx")?;
     ensure!(output.status.success(), "{} names no dependencies", program.display());

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// A `sh` script that sets the environment, goes to `directory` if the guest has it, and turns
 /// into `command`.
-pub(super) fn command(
+pub(crate) fn command(
     environment: &[(OsString, OsString)],
     directory: &Path,
     command: &[OsString],
@@ -31,7 +31,7 @@ pub(super) fn command(
 }
 
 /// `word` in single quotes, so that the shell takes it as it is.
-pub(crate) fn quoted(word: &OsStr) -> OsString {
+pub fn quoted(word: &OsStr) -> OsString {
     let mut out = vec![b'\''];
     for &byte in word.as_bytes() {
         match byte {

@@ -3,13 +3,13 @@
 
 use std::path::PathBuf;
 
-use crate::go::Module;
+use super::Module;
 
 const PROM2JSON: &str = "prom2json";
 const PROMTOOL: &str = "promtool";
 
 /// promtool's.
-pub(crate) const MODULE: Module = Module {
+pub const MODULE: Module = Module {
     name: "prometheus",
     tags: "remove_all_sd",
     programs: &[(
@@ -20,7 +20,7 @@ pub(crate) const MODULE: Module = Module {
 };
 
 /// prom2json's, by itself: with the parser that promtool needs, prom2json 1.4 panics.
-pub(crate) const PARSER: Module = Module {
+pub const PARSER: Module = Module {
     name: "prom2json",
     tags: "",
     programs: &[(
@@ -31,11 +31,11 @@ pub(crate) const PARSER: Module = Module {
 };
 
 /// Where prom2json is.
-pub(crate) fn prom2json() -> anyhow::Result<PathBuf> {
+pub fn prom2json() -> anyhow::Result<PathBuf> {
     Ok(PARSER.built()?.join(PROM2JSON))
 }
 
 /// Where promtool is.
-pub(crate) fn promtool() -> anyhow::Result<PathBuf> {
+pub fn promtool() -> anyhow::Result<PathBuf> {
     Ok(MODULE.built()?.join(PROMTOOL))
 }

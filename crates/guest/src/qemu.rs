@@ -3,6 +3,10 @@
 //! Output comes through virtio ports, one each for stdout, stderr, the exit code and the shared
 //! directory. There is no network but the one forwarded port, if any.
 
+mod cpio;
+mod elf;
+mod initramfs;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -11,14 +15,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use super::initramfs::Tree;
-use super::kernel_package::{self, KernelPackage, Packaged};
-use super::modules::{Dependencies, INDEXES};
-use super::relay::{self, Tap};
-use super::{Forward, Guest, Kernel, TIMED_OUT, job_directory, script, supervised};
-use crate::{cache, programs};
+use crate::debian::kernel_package::{self, KernelPackage, Packaged};
+use crate::debian::modules::{Dependencies, INDEXES};
+use crate::relay::{self, Tap};
+use crate::{Forward, Guest, Kernel, TIMED_OUT, cache, job_directory, programs, script, supervised};
+use initramfs::Tree;
 
-const INIT: &str = include_str!("qemu-init.sh");
+const INIT: &str = include_str!("qemu/init.sh");
 
 /// The guest's own address in QEMU's user network.
 const ADDRESS: &str = "10.0.2.15/24";
@@ -45,7 +48,7 @@ enum Accelerator {
 }
 
 /// Boots the kernel of `package` and runs `command`.
-pub(super) fn run(
+pub(crate) fn run(
     guest: &Guest,
     package: &Packaged,
     command: &[OsString],
@@ -238,7 +241,7 @@ fn unpack(archive: &Path, share: &Path) -> anyhow::Result<()> {
 }
 
 /// Prints the last lines of a kernel console to stderr.
-pub(super) fn print_end(console: &Path) {
+pub(crate) fn print_end(console: &Path) {
     let text = fs::read(console).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
@@ -248,7 +251,7 @@ pub(super) fn print_end(console: &Path) {
 }
 
 /// Whether the guest is hardware-accelerated. Installs QEMU and the kernel if they are needed to find out.
-pub(super) fn is_accelerated(package: &Packaged) -> bool {
+pub(crate) fn is_accelerated(package: &Packaged) -> bool {
     let attempt = || {
         if !has_kvm() {
             return Ok(false);

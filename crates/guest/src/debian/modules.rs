@@ -34,7 +34,7 @@ const MODULES: [&str; 12] = [
 ];
 
 /// modprobe's index files, as depmod writes them.
-pub(super) const INDEXES: [&str; 9] = [
+pub(crate) const INDEXES: [&str; 9] = [
     "modules.alias",
     "modules.alias.bin",
     "modules.builtin",
@@ -48,23 +48,23 @@ pub(super) const INDEXES: [&str; 9] = [
 
 /// The contents of a `modules.dep`: each module's file and the files it depends on, already
 /// transitive, relative to the directory it is in.
-pub(super) struct Dependencies<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+pub(crate) struct Dependencies<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> Dependencies<'a> {
     /// Parses lines like `kernel/net/llc/llc.ko: kernel/x.ko kernel/y.ko`. A line of another form
     /// is skipped.
-    pub(super) fn parse(modules_dep: &'a str) -> Self {
+    pub(crate) fn parse(modules_dep: &'a str) -> Self {
         let lines = modules_dep.lines().filter_map(|line| line.split_once(':'));
         Self(lines.map(|(module, needs)| (module, needs.split_whitespace().collect())).collect())
     }
 
     /// Whether the kernel has the module.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.keys().any(|path| module_name(path) == name)
     }
 
     /// The files of the modules a guest needs, with their dependencies.
-    pub(super) fn wanted(&self) -> BTreeSet<&'a str> {
+    pub(crate) fn wanted(&self) -> BTreeSet<&'a str> {
         let is_wanted = |path: &str| {
             DIRECTORIES.iter().any(|directory| path.starts_with(directory))
                 || MODULES.contains(&module_name(path).as_str())

@@ -16,7 +16,7 @@ use crate::programs;
 
 /// A suite of the distribution's archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Suite {
+pub enum Suite {
     /// The one that the next release is made of.
     Newest,
     /// `bullseye`, `bookworm-backports`.
@@ -77,7 +77,7 @@ const DISTRIBUTIONS: [Distribution; 2] = [
 
 /// Lets apt, with the configuration file returned, know the packages of `suite` and no others. What it
 /// keeps goes into `directory`.
-pub(super) fn fetch(suite: &Suite, directory: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn fetch(suite: &Suite, directory: &Path) -> anyhow::Result<PathBuf> {
     let distribution = distribution()?;
     let name = match suite {
         Suite::Newest => distribution.newest,
