@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     /// The words after `cargo xtask` in each such command of a document, without quotes and comments. A word
-    /// with a colon names a fault of `chaos`, as in docs/faults.md.
+    /// with a colon names a table that `bench` fills in.
     fn shown(text: &str) -> impl Iterator<Item = Vec<&str>> {
         let commands = text.split("cargo xtask ").skip(1);
         let commands = commands.map(|rest| rest.split(['`', '#', '\n', '"']).next().unwrap_or_default());
