@@ -1,5 +1,6 @@
 //! From one Service's inputs to what it asks of the kernel.
 
+mod address_kind;
 mod balancing;
 mod choice;
 mod desired;
@@ -14,11 +15,10 @@ mod source_ranges;
 mod traffic;
 mod urgency;
 
-pub use balancing::{Balancing, Weight, Weights};
+pub use address_kind::AddressKind;
 pub use choice::{Choice, Reach};
 pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
 pub use external_addresses::{Refusal, Refused, Special};
-pub use frontend::AddressKind;
 pub use limits::{
     MOST_ALLOWED_SOURCES, MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH,
     MOST_VIRTUAL_SERVERS,

@@ -35,15 +35,16 @@ mod input;
 mod state;
 
 pub use compute::{
-    AddressKind, Balancing, Choice, DesiredService, DesiredVirtualServer, HealthCheck, MOST_ALLOWED_SOURCES,
+    AddressKind, Choice, DesiredService, DesiredVirtualServer, HealthCheck, MOST_ALLOWED_SOURCES,
     MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH, MOST_VIRTUAL_SERVERS, NotServed,
-    Reach, Refusal, Refused, Special, Traffic, Urgency, Weight, Weights, WithoutLocalEndpoint,
+    Reach, Refusal, Refused, Special, Traffic, Urgency, WithoutLocalEndpoint,
 };
 pub use explain::{
     ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, HintsIgnored, Part, Verdict,
 };
 pub use input::{
-    Absence, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, InvalidName, Node,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, InvalidName, Node,
     NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, TrafficPolicy,
+    Weight, Weights,
 };
 pub use state::{Conflict, Lost, State, Touched};

@@ -88,6 +88,13 @@ impl ExternalAddresses {
     }
 }
 
+impl Service {
+    /// The external IPs, unless they are switched off. Not all of them need be served.
+    pub(crate) fn possible_external_ips(&self, options: &Options) -> &[IpAddr] {
+        if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
+    }
+}
+
 /// Why no external address may be this one. No option changes that.
 fn refused_everywhere(ip: IpAddr, service: &Service, cluster_ips: &ClusterIps) -> Option<Refusal> {
     let is_anothers = cluster_ips.contains(&ip) && !service.cluster_ips.contains(&ip);

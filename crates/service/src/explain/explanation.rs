@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{HintsIgnored, Verdict};
 use crate::{
-    compute::{AddressKind, Choice, HealthCheck, NotServed, Refused, Weight},
-    input::{ObjectName, TrafficPolicy},
+    compute::{AddressKind, Choice, HealthCheck, NotServed, Refused},
+    input::{ObjectName, TrafficPolicy, Weight},
 };
 
 /// What becomes of one Service on this node, and which field of which object decides it.

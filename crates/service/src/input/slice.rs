@@ -4,8 +4,8 @@ use std::{net::IpAddr, sync::Arc};
 
 use ipvs::Family;
 
-use super::{Copies, Endpoint, EndpointPort, EndpointSlice, ObjectName, Strings};
-use crate::compute::Weight;
+use super::strings::{Copies, Strings};
+use super::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight};
 
 /// What this node needs of an EndpointSlice. A cluster has more endpoints than anything else, and
 /// every node keeps them all, so each takes 20 bytes, and those in one place share what is to be said of it.
