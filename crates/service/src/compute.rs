@@ -2,22 +2,22 @@
 
 mod address_kind;
 mod balancing;
-mod choice;
-mod desired;
+mod desired_service;
+mod endpoint_selection;
 mod endpoints;
 mod external_addresses;
 mod frontend;
-mod health;
+mod health_check;
 mod limits;
 mod not_served;
-mod sides;
+mod port_group;
 mod source_ranges;
 mod traffic;
 mod urgency;
 
 pub use address_kind::AddressKind;
-pub use choice::{Choice, Reach};
-pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
+pub use desired_service::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
+pub use endpoint_selection::{Choice, Reach};
 pub use external_addresses::{Refusal, Refused, Special};
 pub use limits::{
     MOST_ALLOWED_SOURCES, MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH,
@@ -32,7 +32,7 @@ pub(crate) use endpoints::{PortEndpoint, belongs, endpoints_of};
 pub(crate) use external_addresses::ExternalAddresses;
 pub(crate) use frontend::{Frontend, frontends};
 pub(crate) use limits::Room;
-pub(crate) use sides::{Siblings, Side, siblings};
+pub(crate) use port_group::{Siblings, Side, siblings};
 pub(crate) use source_ranges::SourceRanges;
 
 use std::{net::IpAddr, sync::Arc};

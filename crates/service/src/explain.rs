@@ -1,10 +1,10 @@
 //! How an [`Explanation`] comes about: the same steps as those that make the desired state, with what they passed over.
 
+mod endpoint_reason;
 mod explanation;
-mod verdict;
 
+pub use endpoint_reason::{HintsIgnored, Verdict};
 pub use explanation::{ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, Part};
-pub use verdict::{HintsIgnored, Verdict};
 
 use std::collections::BTreeSet;
 

@@ -29,9 +29,9 @@
 //!   writes to the kernel looks at those and at nothing else.
 
 mod compute;
-mod counted;
 mod explain;
 mod input;
+mod ref_counts;
 mod state;
 
 pub use compute::{

@@ -1,23 +1,23 @@
 //! All inputs together, and what they ask of the kernel.
 
 mod claims;
-mod lost;
-mod record;
-mod records;
+mod conflict_index;
+mod inputs;
 mod reports;
-mod shared;
+mod service_entry;
+mod shared_keys;
 mod touched;
 
 pub use claims::Conflict;
-pub use lost::Lost;
+pub use conflict_index::Lost;
 pub use touched::Touched;
 
 pub(crate) use claims::{Claim, Claims};
-pub(crate) use lost::Losers;
-pub(crate) use record::{Demand, Record};
-pub(crate) use records::Records;
+pub(crate) use conflict_index::Losers;
+pub(crate) use inputs::Records;
 pub(crate) use reports::Reports;
-pub(crate) use shared::Shared;
+pub(crate) use service_entry::{Demand, Record};
+pub(crate) use shared_keys::Shared;
 
 use std::{collections::BTreeSet, net::IpAddr};
 

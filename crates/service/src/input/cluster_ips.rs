@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, mem, net::IpAddr};
 use rustc_hash::FxHashMap;
 
 use super::{ObjectName, Service, ServiceKind};
-use crate::counted::Counted;
+use crate::ref_counts::Counted;
 
 /// The ClusterIPs of all Services that are known: nobody else may have them as external addresses. Services that the
 /// API server is not asked for, as their label says that another proxy serves them, are not.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     compute::{DesiredService, HealthCheck, WithoutLocalEndpoint},
-    counted::Counted,
     input::ObjectName,
+    ref_counts::Counted,
 };
 
 /// Kept along with the Services, since it is asked for often and few have any of it.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use netfilter::Element;
 
 use super::{Demand, Touched};
-use crate::{compute::Urgency, counted::Counted};
+use crate::{compute::Urgency, ref_counts::Counted};
 
 /// What at least one Service asks for.
 #[derive(Debug, Default)]

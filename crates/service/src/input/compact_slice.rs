@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use ipvs::Family;
 
-use super::strings::{Copies, Strings};
+use super::interner::{Copies, Strings};
 use super::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight};
 
 /// What this node needs of an EndpointSlice. A cluster has more endpoints than anything else, and
