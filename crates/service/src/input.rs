@@ -23,5 +23,5 @@ pub use problem::Problem;
 pub use service::{Service, ServiceKind, ServicePort, TrafficPolicy};
 
 pub(crate) use cluster_ips::ClusterIps;
-pub(crate) use compact_slice::{Interned, KnownEndpoint, KnownSlice, Traits};
+pub(crate) use compact_slice::{CompactEndpoint, CompactSlice, Interners, Traits};
 pub(crate) use this_node::ThisNode;

@@ -35,16 +35,18 @@ mod ref_counts;
 mod state;
 
 pub use compute::{
-    AddressKind, Choice, DesiredService, DesiredVirtualServer, HealthCheck, MOST_ALLOWED_SOURCES,
-    MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH, MOST_VIRTUAL_SERVERS, NotServed,
-    Reach, Refusal, Refused, Special, Traffic, Urgency, WithoutLocalEndpoint,
+    AddressKind, AddressRefusal, DesiredService, DesiredVirtualServer, EndpointScope, EndpointSelection,
+    HealthCheck, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
+    MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, NotServed, RefusedAddress, SpecialAddress,
+    Traffic, Urgency, WithoutLocalEndpoint,
 };
 pub use explain::{
-    ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, HintsIgnored, Part, Verdict,
+    EndpointReason, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation,
+    HintsIgnored,
 };
 pub use input::{
     Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, InvalidName, Node,
     NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, TrafficPolicy,
     Weight, Weights,
 };
-pub use state::{Conflict, Lost, State, Touched};
+pub use state::{Conflict, ConflictLoss, State, Touched};

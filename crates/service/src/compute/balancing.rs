@@ -2,10 +2,10 @@
 
 use ipvs::{Scheduler, ServiceFlags};
 
-use crate::input::{Absence, Balancing, KnownSlice, Options, Service, ThisNode};
+use crate::input::{Absence, Balancing, CompactSlice, Options, Service, ThisNode};
 
 /// The [`Balancing`] of a Service as this node can do it.
-pub(crate) struct Balance {
+pub(crate) struct EffectiveBalancing {
     pub(crate) scheduler: Scheduler,
     pub(crate) scheduler_flags: ServiceFlags,
     /// 0: no limit.
@@ -16,8 +16,13 @@ pub(crate) struct Balance {
     pub(crate) problems: Vec<String>,
 }
 
-impl Balance {
-    pub(crate) fn of(service: &Service, slices: &[KnownSlice], node: &ThisNode, options: &Options) -> Self {
+impl EffectiveBalancing {
+    pub(crate) fn new(
+        service: &Service,
+        slices: &[CompactSlice],
+        node: &ThisNode,
+        options: &Options,
+    ) -> Self {
         let mut balance = Self {
             scheduler: options.scheduler,
             scheduler_flags: usual_flags(options.scheduler),
@@ -75,7 +80,7 @@ const HEAVIEST_IN_WRR: u16 = 256;
 /// down from the largest weight for each new connection, past all endpoints each time, under a lock
 /// (`ip_vs_wrr_schedule` in net/netfilter/ipvs/ip_vs_wrr.c). With a thousand endpoints and a weight of 65535
 /// that took 198 ms (Linux 7.2), by which any client could keep a processor of the node busy.
-fn walks_for_long(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
+fn walks_for_long(asked: &Balancing, slices: &[CompactSlice], scheduler: Scheduler) -> Option<String> {
     asked.max_connections.filter(|_| scheduler == Scheduler::WRR)?;
     let of_slices = slices.iter().filter_map(|slice| slice.weight);
     let heaviest = asked.node_weights.iter().chain(asked.zone_weights.iter()).chain(of_slices).max()?;
@@ -89,7 +94,7 @@ fn walks_for_long(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler
 
 /// The problem of a Service with weights that its scheduler never looks at, or a scheduler that makes no
 /// sense without (net/netfilter/ipvs/ip_vs_*.c).
-fn useless_weights(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
+fn useless_weights(asked: &Balancing, slices: &[CompactSlice], scheduler: Scheduler) -> Option<String> {
     let of_places = !asked.node_weights.is_empty() || !asked.zone_weights.is_empty();
     // Without a slice it is too early to say.
     let none = !of_places && !slices.is_empty() && slices.iter().all(|slice| slice.weight.is_none());

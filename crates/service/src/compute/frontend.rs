@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
 
-use super::{AddressKind, ExternalAddresses, Room, Traffic};
+use super::{AddressKind, ExternalAddresses, Quota, Traffic};
 use crate::input::{Service, ServicePort, ThisNode, TrafficPolicy};
 
 /// An address at which a port is served.
@@ -22,7 +22,7 @@ pub(crate) fn frontends<'a>(
     service: &'a Service,
     external: &ExternalAddresses,
     node: &ThisNode,
-    room: &mut Room,
+    room: &mut Quota,
 ) -> Vec<Frontend<'a>> {
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
     for (kind, ips) in [
