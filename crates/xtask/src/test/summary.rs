@@ -40,9 +40,9 @@ impl Report {
 /// The reports of all tiers. Displays as a table, every failure and skip, and a last line with the
 /// sums.
 #[derive(Default)]
-pub(super) struct Tally(Vec<(&'static str, Report, Duration)>);
+pub(super) struct Summary(Vec<(&'static str, Report, Duration)>);
 
-impl Tally {
+impl Summary {
     /// Adds a tier that took `elapsed`.
     pub(super) fn add(&mut self, tier: &'static str, report: Report, elapsed: Duration) {
         self.0.push((tier, report, elapsed));
@@ -58,7 +58,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (tier, report, _) in &self.0 {
             for what in &report.absent {
@@ -92,23 +92,23 @@ impl fmt::Display for Tally {
 mod tests {
     use super::*;
 
-    fn tally() -> Tally {
-        let mut tally = Tally::default();
+    fn summary() -> Summary {
+        let mut summary = Summary::default();
         let unit = Report { passed: 3, ..Report::default() };
-        tally.add("unit", unit, Duration::from_millis(1500));
+        summary.add("unit", unit, Duration::from_millis(1500));
         let kernel = Report {
             passed: 1,
             failed: vec!["ipvs/kernel_a: x".to_owned()],
             skipped: vec!["y: no sctp".to_owned()],
             absent: BTreeSet::from(["no scheduler twos".to_owned()]),
         };
-        tally.add("kernel", kernel, Duration::from_secs(10));
-        tally
+        summary.add("kernel", kernel, Duration::from_secs(10));
+        summary
     }
 
     #[test]
     fn the_last_line_has_the_sums_and_the_skips_are_shown() {
-        let text = tally().to_string();
+        let text = summary().to_string();
         assert_eq!(text.lines().last(), Some("4 passed, 1 failed, 1 skipped"));
         assert!(text.contains("skipped  kernel: y: no sctp\n"));
         assert!(text.contains("absent   kernel: no scheduler twos\n"));
@@ -118,21 +118,21 @@ mod tests {
 
     #[test]
     fn a_skip_fails_the_run_only_when_everything_is_required() {
-        let mut tally = Tally::default();
-        tally.add("api", Report::skip("no etcd"), Duration::ZERO);
-        assert!(tally.succeeded(false, false));
-        assert!(!tally.succeeded(true, false));
-        tally.add("unit", Report::failure("x"), Duration::ZERO);
-        assert!(!tally.succeeded(false, false));
+        let mut summary = Summary::default();
+        summary.add("api", Report::skip("no etcd"), Duration::ZERO);
+        assert!(summary.succeeded(false, false));
+        assert!(!summary.succeeded(true, false));
+        summary.add("unit", Report::failure("x"), Duration::ZERO);
+        assert!(!summary.succeeded(false, false));
     }
 
     #[test]
     fn a_named_tier_of_which_everything_is_skipped_fails_and_one_with_a_skip_among_others_does_not() {
-        let mut tally = Tally::default();
+        let mut summary = Summary::default();
         let skip = Report::skip("no sctp");
-        tally.add("api", Report { passed: 1, ..skip.clone() }, Duration::ZERO);
-        assert!(tally.succeeded(false, true));
-        tally.add("kernel", skip, Duration::ZERO);
-        assert!(!tally.succeeded(false, true));
+        summary.add("api", Report { passed: 1, ..skip.clone() }, Duration::ZERO);
+        assert!(summary.succeeded(false, true));
+        summary.add("kernel", skip, Duration::ZERO);
+        assert!(!summary.succeeded(false, true));
     }
 }
