@@ -128,15 +128,15 @@ impl Built {
     }
 
     /// An ordinary program of a package whose tests were built.
-    pub(super) fn program(&self, package: &str, name: &str) -> Result<PathBuf> {
+    pub(super) fn program(&self, name: &str) -> Result<PathBuf> {
         let built = self.listed.get("rust-build-meta").context("no rust-build-meta is listed")?;
         let target =
             built.get("target-directory").and_then(Value::as_str).context("no target-directory is listed")?;
-        let programs = built.get("non-test-binaries").and_then(|packages| packages.get(package)?.as_array());
-        let program =
-            programs.into_iter().flatten().find(|program| program.get("name").is_some_and(|it| it == name));
+        let packages = built.get("non-test-binaries").and_then(Value::as_object).into_iter().flatten();
+        let mut programs = packages.filter_map(|(_, programs)| programs.as_array()).flatten();
+        let program = programs.find(|program| program.get("name").is_some_and(|it| it == name));
         let path = program.and_then(|program| program.get("path")?.as_str());
-        Ok(Path::new(target).join(path.with_context(|| format!("{package} has no program {name}"))?))
+        Ok(Path::new(target).join(path.with_context(|| format!("no program {name} was built"))?))
     }
 }
 

@@ -113,7 +113,7 @@ fn in_guests(
         Err(error) => return Report::failure(format!("{error:#}")),
     };
     let mut equipment = Equipment::default();
-    match built.program("kube-ipvs", "kube-ipvs") {
+    match built.program("kube-ipvs") {
         Ok(daemon) => equipment.program("KUBE_IPVS_BIN", daemon),
         Err(error) => return Report::failure(format!("{error:#}")),
     }
@@ -128,7 +128,7 @@ fn in_guests(
 fn with_api_server(built: &Built, equipment: &mut Equipment) -> Result<()> {
     let servers: PathBuf = control_plane::ensure()?;
     equipment.env.push(("KUBEBUILDER_ASSETS".into(), servers.into()));
-    let lab = built.program("kube-ipvs-lab", "lab")?;
+    let lab = built.program("lab")?;
     equipment.around = vec![lab.clone().into(), "control-plane".into(), "--".into()];
     equipment.files.push(lab);
     Ok(())
