@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ipvs::{RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
-use service::ObjectName;
-use watcher::{OperationKind, seconds};
+use service::{ObjectName, seconds};
+use watcher::OperationKind;
 
 use crate::{Standing, outcome::Outcome};
 
