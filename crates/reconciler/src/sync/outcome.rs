@@ -6,7 +6,7 @@ use ipvs::Scheduler;
 use service::one_line;
 use watcher::{Operation, OperationKind, ReadError};
 
-use crate::{Failure, Report, Seam, stale_flows::Rerouted};
+use crate::{Failure, Report, Seam, follow::stale_flows::Rerouted};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
