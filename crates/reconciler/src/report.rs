@@ -1,16 +1,15 @@
 //! Reports: what a sync did, and how things stand.
 
+mod dedup;
 pub(crate) mod history;
-pub(crate) mod holder;
-pub(crate) mod in_use;
-pub(crate) mod journal;
+pub(crate) mod node_usage;
 pub(crate) mod notice;
-pub(crate) mod observer;
-pub(crate) mod owners;
 pub(crate) mod problems;
-pub(crate) mod standing;
-pub(crate) mod tally;
-mod told;
+pub(crate) mod service_notices;
+pub(crate) mod sync_log;
+pub(crate) mod sync_state;
+pub(crate) mod sync_stats;
+pub(crate) mod virtual_server_owner;
 
 use std::{collections::BTreeMap, time::Duration};
 
