@@ -21,6 +21,7 @@ mod observer;
 mod report;
 mod schedule;
 mod sync;
+mod trigger;
 mod waiting;
 mod writer;
 
@@ -28,12 +29,14 @@ pub use callbacks::{Outlets, StaleFlowOutlet};
 pub use handle::{Handle, Stopped, Unanswered};
 pub use observer::{News, Observation, Observer, Subject};
 pub use report::{
-    Drain, LastSync, Report, Status, Trigger,
+    Report,
     node_usage::InUse,
     notice::{Notice, Notices, Reason},
+    status::{Drain, LastSync, Status},
     sync_state::Standing,
     sync_stats::{Drains, Failure, Repaired, Seam, Tally},
     virtual_server_owner::Holder,
 };
 pub use schedule::Timing;
+pub use trigger::Trigger;
 pub use writer::start;
