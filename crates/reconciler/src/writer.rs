@@ -17,7 +17,7 @@ use crate::{
     follow::draining::Draining,
     handle::Input,
     mailbox::{Mail, Mailbox},
-    report::{history::History, journal::Journal, owners::Owners, problems::problems},
+    report::{history::History, problems::problems, service_notices::Owners, sync_log::Journal},
     schedule::{Ended, Read, Schedule},
     sync::{Reconciler, Synced},
     waiting::Piece,

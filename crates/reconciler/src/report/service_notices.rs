@@ -6,7 +6,7 @@ use ipvs::ServiceAddress;
 use service::{ObjectName, Refused, State};
 use tracing::warn;
 
-use super::told::Told;
+use super::dedup::Told;
 use crate::{Notice, Notices, Reason};
 
 /// How many notices are logged at once: one Service can want the addresses of ten thousand.
