@@ -27,7 +27,7 @@ mod tiers;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crate::guest::KernelArgs;
+use guest::KernelArgs;
 use summary::{Report, Summary};
 
 /// The command line of `cargo xtask test`.

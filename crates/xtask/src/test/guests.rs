@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result};
 
 use super::nextest::{self, Built, Selection};
 use super::summary::Report;
-use crate::guest::{Guest, Kernel, TIMED_OUT, quoted};
-use crate::workspace;
+use guest::workspace;
+use guest::{Guest, Kernel, TIMED_OUT, quoted};
 
 /// How long a tier may take: emulated, on a machine that has other work too.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::junit;
 use super::summary::Report;
-use crate::cargo_tool::CargoTool;
-use crate::workspace::{self, cargo};
+use guest::cargo_tool::CargoTool;
+use guest::workspace::{self, cargo};
 
 const NEXTEST: CargoTool = CargoTool {
     name: "cargo-nextest",
@@ -24,7 +24,7 @@ const TEST_FAILED: u8 = 100;
 
 /// Where the program is; compiled once if it is not there.
 pub(super) fn program() -> Result<PathBuf> {
-    match crate::programs::find(NEXTEST.name) {
+    match guest::programs::find(NEXTEST.name) {
         Some(found) if has_our_version(&found) => Ok(found),
         _ => NEXTEST.installed(),
     }

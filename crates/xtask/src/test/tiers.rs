@@ -8,8 +8,8 @@ use anyhow::Result;
 use super::guests::{self, Equipment};
 use super::nextest::{self, Build, Built, Selection};
 use super::summary::Report;
-use crate::guest::Kernel;
-use crate::{clients, control_plane, prometheus};
+use guest::Kernel;
+use guest::go::{clients, control_plane, prometheus};
 
 /// Everything that is not ignored.
 pub(super) fn unit(names: &[String]) -> Report {
