@@ -55,8 +55,10 @@ pub(crate) use legacy::tables_in_use;
 
 use crate::{
     nft::message::{self, Message, Nfproto},
-    ruleset::{MARK_CLEARED, MARK_SET},
-    table,
+    table::{
+        observed as table,
+        ruleset::{MARK_CLEARED, MARK_SET},
+    },
 };
 use chain::{BaseChain, Table};
 use rule::Rule;

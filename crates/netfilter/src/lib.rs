@@ -61,45 +61,18 @@
 //! rest. IPVS takes part in conntrack only with `net.ipv4.vs.conntrack=1`, and conntrack is active in a
 //! network namespace only while some nat chain, such as ours, is there.
 
-mod change;
-mod element;
-mod policy;
-
-pub use change::Change;
-pub use element::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
-pub use policy::{HostFirewall, LocalTraffic, Policy};
-
-#[cfg(feature = "client")]
-mod client;
 #[cfg(feature = "client")]
 pub mod conntrack;
 #[cfg(feature = "client")]
 pub mod host_firewall;
 #[cfg(feature = "client")]
-mod intervals;
-#[cfg(feature = "client")]
-mod key;
-#[cfg(feature = "client")]
 pub mod leftovers;
 #[cfg(feature = "client")]
-mod monitor;
-#[cfg(feature = "client")]
 mod nft;
-#[cfg(feature = "client")]
-mod probe;
-#[cfg(feature = "client")]
-mod ruleset;
-#[cfg(feature = "client")]
 mod table;
+
+pub use table::{
+    AllowedSource, Change, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic, Policy,
+};
 #[cfg(feature = "client")]
-mod uninstall;
-#[cfg(feature = "client")]
-pub use client::{Error, KernelNetfilter, Netfilter, Observed};
-#[cfg(feature = "client")]
-pub use monitor::{Changed, Monitor};
-#[cfg(feature = "client")]
-pub use probe::Feature;
-#[cfg(feature = "client")]
-pub use ruleset::Ruleset;
-#[cfg(feature = "client")]
-pub use uninstall::uninstall;
+pub use table::{Changed, Error, Feature, KernelNetfilter, Monitor, Netfilter, Observed, Ruleset, uninstall};

@@ -11,7 +11,6 @@ pub(crate) mod message;
 pub(crate) mod rule;
 pub(crate) mod set;
 pub(crate) mod statement;
-pub(crate) mod transaction;
 pub(crate) mod verdict;
 
 use ipvs::Family;

@@ -14,7 +14,7 @@ use crate::{
         },
         message::{self, Nfproto},
     },
-    table::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
+    table::observed::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
 };
 
 /// A chain of the host's own firewall: a base chain of type filter at the hook input or forward.

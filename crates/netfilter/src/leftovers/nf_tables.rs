@@ -17,7 +17,7 @@ use crate::{
         rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE},
         verdict::{Verdict, named},
     },
-    table::{self, NFTA_TABLE_NAME},
+    table::observed::{self as table, NFTA_TABLE_NAME},
 };
 
 /// How often a transaction is tried if others change nf_tables after the read that it builds on. The last

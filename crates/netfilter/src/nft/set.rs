@@ -10,7 +10,7 @@ use super::{
     expression::{DATA_VALUE, LIST_ELEMENT},
     message::{self, CREATE, Message},
 };
-use crate::key::Key;
+use crate::table::key::Key;
 
 /// `enum nft_set_attributes`.
 const NFTA_SET_TABLE: u16 = 1;

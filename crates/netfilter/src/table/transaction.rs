@@ -6,18 +6,21 @@ use ipvs::Family;
 use netlink::Batch;
 
 use super::{
-    TABLE, chain,
-    chain::Chain,
-    family_name,
-    message::{self, CREATE, Message},
-    rule,
-    rule::Rule,
-    set,
-    set::Set,
+    intervals,
+    key::{self, Key},
 };
 use crate::{
-    Element, intervals,
-    key::{self, Key},
+    Element,
+    nft::{
+        TABLE, chain,
+        chain::Chain,
+        family_name,
+        message::{self, CREATE, Message},
+        rule,
+        rule::Rule,
+        set,
+        set::Set,
+    },
 };
 
 const NFTA_TABLE_NAME: u16 = 1;

@@ -8,12 +8,13 @@ use std::{
 use ipvs::Family;
 use netlink::{Batch, Errno, Protocol, Refusal, Socket};
 
-use crate::{
-    Change, Element, Feature, Policy, Ruleset, intervals,
-    nft::{set::Set, transaction::Transaction},
+use super::{
+    intervals,
+    observed::{self as table, Elements, ObservedTable},
     probe,
-    table::{self, Elements, ObservedTable},
+    transaction::Transaction,
 };
+use crate::{Change, Element, Feature, Policy, Ruleset, nft::set::Set};
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;

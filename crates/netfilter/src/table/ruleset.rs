@@ -9,16 +9,13 @@ use ipvs::Family;
 
 pub(crate) use self::chains::{MARK_CLEARED, MARK_SET};
 use self::sets::SETS;
+use super::{
+    observed::{Elements, ObservedTable},
+    transaction::{Operation, Transaction},
+};
 use crate::{
     Policy,
-    nft::{
-        TABLE,
-        chain::Chain,
-        family_name,
-        set::Set,
-        transaction::{Operation, Transaction},
-    },
-    table::{Elements, ObservedTable},
+    nft::{TABLE, chain::Chain, family_name, set::Set},
 };
 
 /// The table of one family that a policy asks for. The number of rules does not depend on the number of

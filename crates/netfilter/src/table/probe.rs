@@ -5,15 +5,17 @@ use std::fmt;
 use ipvs::Family;
 use netlink::{Errno, Error, Failure, Socket};
 
+use super::{
+    observed as table,
+    transaction::{Operation, Transaction},
+};
 use crate::{
     Element, Ruleset,
     nft::{
         chain::{Chain, Hook, Kind, Point},
         rule::Rule,
         statement::{Connection, Statement},
-        transaction::{Operation, Transaction},
     },
-    table,
 };
 
 /// The kernel's answers to an unknown family, chain type, set flag or expression.
