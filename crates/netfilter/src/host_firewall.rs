@@ -44,8 +44,6 @@ mod expression;
 mod legacy;
 mod rule;
 
-use std::ops::Range;
-
 use netlink::{Batch, Errno, Protocol, Socket};
 
 pub use chain::{Hook, HostChain, TableFamily};
@@ -54,18 +52,14 @@ pub use legacy::legacy_tables;
 pub(crate) use legacy::tables_in_use;
 
 use crate::{
-    nft::message::{self, Message, Nfproto},
-    table::{
-        observed as table,
-        ruleset::{MARK_CLEARED, MARK_SET},
+    ACCEPT_MARK_PRIORITIES,
+    nft::{
+        kernel,
+        message::{self, Message, Nfproto},
     },
 };
 use chain::{BaseChain, Table};
 use rule::Rule;
-
-/// The priorities at which packets have our mark: after the chains of our table that set it, before those
-/// that clear it.
-const MARKED: Range<i32> = MARK_SET + 1..MARK_CLEARED;
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -151,7 +145,7 @@ impl HostChains {
     /// Makes sure that our rule, which accepts `mark`, is in the chain, once and where packets reach it, unless another rule does
     /// the same. Returns whether that took a change.
     pub fn accept_in(&mut self, chain: &HostChain, mark: u32) -> Result<bool, Error> {
-        if !MARKED.contains(&chain.priority) {
+        if !ACCEPT_MARK_PRIORITIES.contains(&chain.priority) {
             return Err(Error::OutOfReach(chain.clone()));
         }
         self.change(chain, Some(mark))
@@ -184,7 +178,7 @@ impl HostChains {
     fn attempt(&mut self, chain: &HostChain, accept: Option<u32>) -> Result<bool, Error> {
         let operation = if accept.is_some() { "put our rule into" } else { "remove our rule from" };
         let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
-        let generation = table::generation(&mut self.socket).map_err(cannot)?;
+        let generation = kernel::generation(&mut self.socket).map_err(cannot)?;
         let rules = self.rules(chain)?;
         let ours: Vec<_> = rules.iter().filter(|rule| accept::is_ours(rule)).collect();
         let is_done = accept.map_or(ours.is_empty(), |mark| accept::is_settled(&rules, mark));
@@ -208,9 +202,9 @@ impl HostChains {
     fn read(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let cannot = |source| Error::new("read the host's chains".to_owned(), source);
         for _ in 0..ATTEMPTS {
-            let before = table::generation(&mut self.socket).map_err(cannot)?;
+            let before = kernel::generation(&mut self.socket).map_err(cannot)?;
             let found = self.read_once();
-            if table::generation(&mut self.socket).map_err(cannot)? == before {
+            if kernel::generation(&mut self.socket).map_err(cannot)? == before {
                 return found;
             }
         }
@@ -220,7 +214,7 @@ impl HostChains {
     fn read_once(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let tables = self.tables()?;
         let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
-        let chains = table::dump(&mut self.socket, request, chain::decode_chain)
+        let chains = kernel::dump(&mut self.socket, request, chain::decode_chain)
             .map_err(|source| Error::new("list the chains".to_owned(), source))?;
         let mut found = Vec::new();
         for base in chains {
@@ -235,7 +229,7 @@ impl HostChains {
 
     fn tables(&mut self) -> Result<Vec<Table>, Error> {
         let request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
-        table::dump(&mut self.socket, request, chain::decode_table)
+        kernel::dump(&mut self.socket, request, chain::decode_table)
             .map_err(|source| Error::new("list the tables".to_owned(), source))
     }
 
@@ -244,7 +238,7 @@ impl HostChains {
     }
 
     fn rules(&mut self, chain: &HostChain) -> Result<Vec<Rule>, Error> {
-        table::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
+        kernel::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
             .map_err(|source| Error::new(format!("read the rules of chain {chain}"), source))
     }
 }

@@ -18,11 +18,12 @@ mod found;
 mod ipset;
 mod legacy;
 mod names;
-pub(crate) mod nf_tables;
+mod nf_tables;
 
 use ipvs::Family;
 use netlink::{Protocol, Socket};
 
+use crate::nft::kernel;
 pub use error::Error;
 use found::name_of;
 pub use found::{Backend, Leftover, Outcome, Rules, Stayed};
@@ -202,8 +203,8 @@ impl Leftovers {
 
     fn nftables_table(&mut self, mode: Mode, family: Family, outcome: &mut Outcome) {
         let worked = match mode {
-            Mode::Find => nf_tables::has_table(&mut self.socket, family, NFTABLES_TABLE),
-            Mode::Remove => nf_tables::delete_table(&mut self.socket, family, NFTABLES_TABLE),
+            Mode::Find => kernel::has_table(&mut self.socket, family, NFTABLES_TABLE),
+            Mode::Remove => kernel::delete_table(&mut self.socket, family, NFTABLES_TABLE),
         };
         match worked {
             Ok(true) => outcome.leftovers.push(Leftover::NftablesTable(family)),

@@ -68,11 +68,14 @@ pub mod host_firewall;
 #[cfg(feature = "client")]
 pub mod leftovers;
 #[cfg(feature = "client")]
-mod nft;
+pub mod nft;
 mod table;
 
+#[cfg(feature = "client")]
+pub use table::{
+    ACCEPT_MARK_PRIORITIES, Changed, Error, Feature, KernelNetfilter, Monitor, Netfilter, Observed, Ruleset,
+    uninstall,
+};
 pub use table::{
     AllowedSource, Change, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic, Policy,
 };
-#[cfg(feature = "client")]
-pub use table::{Changed, Error, Feature, KernelNetfilter, Monitor, Netfilter, Observed, Ruleset, uninstall};

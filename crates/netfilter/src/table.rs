@@ -18,11 +18,11 @@ pub(crate) mod key;
 #[cfg(feature = "client")]
 mod monitor;
 #[cfg(feature = "client")]
-pub(crate) mod observed;
+mod observed;
 #[cfg(feature = "client")]
 mod probe;
 #[cfg(feature = "client")]
-pub(crate) mod ruleset;
+mod ruleset;
 #[cfg(feature = "client")]
 mod transaction;
 #[cfg(feature = "client")]
@@ -35,6 +35,6 @@ pub use monitor::{Changed, Monitor};
 #[cfg(feature = "client")]
 pub use probe::Feature;
 #[cfg(feature = "client")]
-pub use ruleset::Ruleset;
+pub use ruleset::{ACCEPT_MARK_PRIORITIES, Ruleset};
 #[cfg(feature = "client")]
 pub use uninstall::uninstall;

@@ -1,6 +1,5 @@
 //! The rule that accepts what IPVS forwards.
 
-use ipvs::Family;
 use netlink::{Batch, Encoder};
 
 use super::{
@@ -9,13 +8,11 @@ use super::{
     rule::{Effect, Rule},
 };
 use crate::nft::{
-    expression::{Expression, LIST_ELEMENT, Verdict},
-    message::{self, CREATE, Message},
-    rule::{
+    attribute::{
         NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA,
-        comment_userdata,
     },
-    statement::Statement,
+    encode,
+    message::{self, CREATE, Message},
 };
 
 /// What our rule says about itself.
@@ -47,14 +44,11 @@ pub(super) fn insert(batch: &mut Batch, chain: &HostChain, mark: u32) {
             if chain.belongs_to_iptables() {
                 match_as_iptables(list, mark);
             } else {
-                // The same instructions in every family.
-                for expression in Statement::HasMark(mark).expressions(Family::V4) {
-                    expression.encode(list);
-                }
+                encode::mark_match(list, mark);
             }
-            Expression::Verdict(Verdict::Accept).encode(list);
+            encode::accept(list);
         });
-        encoder.bytes(NFTA_RULE_USERDATA, &comment_userdata(COMMENT));
+        encoder.bytes(NFTA_RULE_USERDATA, &encode::comment(COMMENT));
     });
 }
 
@@ -79,16 +73,11 @@ fn name(encoder: &mut Encoder<'_>, chain: &HostChain) {
 /// understands the match. If the kernel lacks the match (`nft_compat`, `xt_mark`) it is better that the rule
 /// is refused.
 fn match_as_iptables(list: &mut Encoder<'_>, mark: u32) {
-    const NAME: u16 = 1;
-    const DATA: u16 = 2;
     let info = [&mark.to_ne_bytes()[..], &mark.to_ne_bytes(), &[0]].concat();
-    list.nest(LIST_ELEMENT, |entry| {
-        entry.string(NAME, "match");
-        entry.nest(DATA, |data| {
-            data.string(1, "mark");
-            data.u32_be(2, 1);
-            data.bytes(3, &aligned(info));
-        });
+    encode::expression(list, "match", |data| {
+        data.string(1, "mark");
+        data.u32_be(2, 1);
+        data.bytes(3, &aligned(info));
     });
 }
 

@@ -5,16 +5,14 @@ use std::fmt;
 use netlink::{Error, Reply};
 use serde::Serialize;
 
-use crate::{
-    nft::{
-        TABLE,
-        chain::{
-            NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
-            decode_hook,
-        },
-        message::{self, Nfproto},
+use crate::nft::{
+    TABLE,
+    attribute::{
+        NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
+        NFTA_TABLE_FLAGS, NFTA_TABLE_NAME,
     },
-    table::observed::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
+    decode,
+    message::{self, Nfproto},
 };
 
 /// A chain of the host's own firewall: a base chain of type filter at the hook input or forward.
@@ -179,7 +177,7 @@ pub(super) fn decode_chain(reply: &Reply<'_>) -> Result<Option<BaseChain>, Error
             NFTA_CHAIN_NAME => name = attribute.string().ok(),
             NFTA_CHAIN_TYPE => kind = attribute.string().ok(),
             NFTA_CHAIN_POLICY => policy = attribute.u32_be()?,
-            NFTA_CHAIN_HOOK => place = Some(decode_hook(attribute.payload)?),
+            NFTA_CHAIN_HOOK => place = Some(decode::hook(attribute.payload)?),
             _ => {}
         }
     }

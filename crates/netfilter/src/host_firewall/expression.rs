@@ -4,8 +4,8 @@
 use netlink::find;
 
 use crate::nft::{
-    expression::{DATA_VALUE, MetaKey},
-    verdict::{Verdict, named},
+    attribute::NFTA_DATA_VALUE,
+    decode::{self, Verdict},
 };
 
 /// One instruction, as the kernel shows it.
@@ -33,14 +33,14 @@ pub(super) enum Expression {
 
 /// Reads one entry of a rule's list of expressions.
 pub(super) fn decode(entry: &[u8]) -> Expression {
-    let Some((name, data)) = named(entry) else { return Expression::Other };
+    let Some((name, data)) = decode::expression(entry) else { return Expression::Other };
     let known = match name {
         "counter" | "last" | "log" => Some(Expression::Aside),
         "objref" => counter_object(data),
         "meta" => load_mark(data),
         "bitwise" => mask(data),
         "cmp" => equal(data),
-        "immediate" => Verdict::of_immediate(data).map(|verdict| Expression::Verdict(verdict.code)),
+        "immediate" => Verdict::from_immediate(data).map(|verdict| Expression::Verdict(verdict.code)),
         "reject" => Some(Expression::Reject),
         "match" => iptables_match(data),
         "target" => iptables_target(data),
@@ -59,8 +59,9 @@ fn counter_object(data: &[u8]) -> Option<Expression> {
 fn load_mark(data: &[u8]) -> Option<Expression> {
     const NFTA_META_DREG: u16 = 1;
     const NFTA_META_KEY: u16 = 2;
+    const NFT_META_MARK: u32 = 3;
     let to = number(data, NFTA_META_DREG)?;
-    (number(data, NFTA_META_KEY)? == MetaKey::Mark as u32).then_some(Expression::LoadMark { to })
+    (number(data, NFTA_META_KEY)? == NFT_META_MARK).then_some(Expression::LoadMark { to })
 }
 
 fn mask(data: &[u8]) -> Option<Expression> {
@@ -121,6 +122,6 @@ fn number(bytes: &[u8], kind: u16) -> Option<u32> {
 
 /// Four bytes of a register, in the order of the host; nothing if there are fewer or more.
 fn word(bytes: &[u8], kind: u16) -> Option<u32> {
-    let value = find(find(bytes, kind)?.payload, DATA_VALUE)?;
+    let value = find(find(bytes, kind)?.payload, NFTA_DATA_VALUE)?;
     value.payload.try_into().ok().map(u32::from_ne_bytes)
 }

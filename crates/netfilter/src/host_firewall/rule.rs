@@ -7,12 +7,12 @@ use super::{
     expression::{self, Expression},
 };
 use crate::nft::{
-    expression::LIST_ELEMENT,
-    message::{self, Message, Nfproto},
-    rule::{
-        NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA,
-        comment_in,
+    attribute::{
+        NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
+        NFTA_RULE_USERDATA,
     },
+    decode,
+    message::{self, Message, Nfproto},
 };
 
 const NF_DROP: i32 = 0;
@@ -70,7 +70,7 @@ pub(super) fn decode(reply: &Reply<'_>, of: &HostChain) -> Result<Option<Rule>, 
             NFTA_RULE_TABLE => table = attribute.payload,
             NFTA_RULE_CHAIN => chain = attribute.payload,
             NFTA_RULE_HANDLE => handle = attribute.array().map(u64::from_be_bytes)?,
-            NFTA_RULE_USERDATA => comment = comment_in(attribute.payload),
+            NFTA_RULE_USERDATA => comment = decode::comment(attribute.payload),
             NFTA_RULE_EXPRESSIONS => expressions = decode_list(attribute.payload)?,
             _ => {}
         }
@@ -94,7 +94,7 @@ fn decode_list(bytes: &[u8]) -> Result<Vec<Expression>, Error> {
     let mut expressions = Vec::new();
     for entry in attributes(bytes) {
         let entry = entry?;
-        if entry.kind == LIST_ELEMENT {
+        if entry.kind == NFTA_LIST_ELEM {
             expressions.push(expression::decode(entry.payload));
         }
     }

@@ -10,8 +10,8 @@ use super::{
     *,
 };
 use crate::nft::{
+    attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
     message::{CREATE, Nfproto},
-    rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
 };
 
 const MARK: u32 = 0x1000;

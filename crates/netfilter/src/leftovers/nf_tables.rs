@@ -9,15 +9,14 @@ use ipvs::Family;
 use netlink::{Batch, Errno, Error, Reply, Socket, attributes};
 
 use super::chains::{Plan, Rule, Table};
-use crate::{
-    nft::{
-        chain::{NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE},
-        expression::LIST_ELEMENT,
-        message::{self, Message, Nfproto},
-        rule::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE},
-        verdict::{Verdict, named},
+use crate::nft::{
+    attribute::{
+        NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN,
+        NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
     },
-    table::observed::{self as table, NFTA_TABLE_NAME},
+    decode::{self, Verdict},
+    kernel,
+    message::{self, Message, Nfproto},
 };
 
 /// How often a transaction is tried if others change nf_tables after the read that it builds on. The last
@@ -73,7 +72,7 @@ fn attempt(
     spared: Option<&str>,
     checked: bool,
 ) -> Result<Attempt, Error> {
-    let generation = table::generation(socket)?;
+    let generation = kernel::generation(socket)?;
     let plan = read(socket, family, name)?.plan(name, held, spared);
     if plan.is_empty() {
         return Ok(Attempt::Done(plan));
@@ -91,30 +90,6 @@ fn attempt(
     }
 }
 
-/// Deletes a table with everything in it; returns whether it existed.
-pub(crate) fn delete_table(socket: &mut Socket, family: Family, name: &str) -> Result<bool, Error> {
-    let mut batch = Batch::default();
-    message::begin(&mut batch, None);
-    message::add(&mut batch, Message::DelTable, 0, family, |encoder| encoder.string(NFTA_TABLE_NAME, name));
-    message::end(&mut batch);
-    match socket.transact(&mut batch) {
-        Ok(()) => Ok(true),
-        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether a table of that name exists.
-pub(super) fn has_table(socket: &mut Socket, family: Family, name: &str) -> Result<bool, Error> {
-    let mut request =
-        message::request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, name));
-    match socket.get(&mut request, |_| Ok(())) {
-        Ok(_) => Ok(true),
-        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Whether somebody has changed what the transaction builds on since it was read.
 fn is_stale(error: &Error) -> bool {
     match error {
@@ -128,7 +103,7 @@ fn is_stale(error: &Error) -> bool {
 fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, Error> {
     let mut table = Table::default();
     let request = message::request(Message::GetChain, family, |_| {});
-    for (chain, is_base) in table::dump(socket, request, |reply| decode_chain(reply, family, name))? {
+    for (chain, is_base) in kernel::dump(socket, request, |reply| decode_chain(reply, family, name))? {
         if is_base {
             table.built_in.push(chain);
         } else {
@@ -138,7 +113,7 @@ fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, E
     if table.is_concerned(name) {
         let request =
             message::request(Message::GetRule, family, |encoder| encoder.string(NFTA_RULE_TABLE, name));
-        table.rules = table::dump(socket, request, |reply| decode_rule(reply, family, name))?;
+        table.rules = kernel::dump(socket, request, |reply| decode_rule(reply, family, name))?;
     }
     Ok(table)
 }
@@ -215,7 +190,7 @@ fn targets_of(expressions: &[u8]) -> Result<Vec<Box<str>>, Error> {
     let mut targets = Vec::new();
     for entry in attributes(expressions) {
         let entry = entry?;
-        if entry.kind == LIST_ELEMENT {
+        if entry.kind == NFTA_LIST_ELEM {
             targets.extend(target(entry.payload).map(Into::into));
         }
     }
@@ -224,8 +199,8 @@ fn targets_of(expressions: &[u8]) -> Result<Vec<Box<str>>, Error> {
 
 /// The chain that an expression jumps or goes to, if it does.
 fn target(expression: &[u8]) -> Option<&str> {
-    match named(expression)? {
-        ("immediate", data) => Verdict::of_immediate(data)?.chain,
+    match decode::expression(expression)? {
+        ("immediate", data) => Verdict::from_immediate(data)?.chain,
         _ => None,
     }
 }
@@ -233,7 +208,7 @@ fn target(expression: &[u8]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nft::expression::DATA_VERDICT;
+    use crate::nft::attribute::NFTA_DATA_VERDICT;
 
     fn rule(family: Family, table: &str, expressions: &[(&str, Option<(i32, &str)>)]) -> Vec<u8> {
         let mut batch = Batch::default();
@@ -243,13 +218,13 @@ mod tests {
             encoder.bytes(NFTA_RULE_HANDLE, &7u64.to_be_bytes());
             encoder.nest(NFTA_RULE_EXPRESSIONS, |list| {
                 for (name, verdict) in expressions {
-                    list.nest(LIST_ELEMENT, |entry| {
+                    list.nest(NFTA_LIST_ELEM, |entry| {
                         entry.string(1, name);
                         entry.nest(2, |data| {
                             let Some((code, chain)) = verdict else { return };
                             data.u32_be(1, 0);
                             data.nest(2, |value| {
-                                value.nest(DATA_VERDICT, |verdict| {
+                                value.nest(NFTA_DATA_VERDICT, |verdict| {
                                     verdict.u32_be(1, code.cast_unsigned());
                                     if !chain.is_empty() {
                                         verdict.string(2, chain);

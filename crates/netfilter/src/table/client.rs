@@ -10,11 +10,14 @@ use netlink::{Batch, Errno, Protocol, Refusal, Socket};
 
 use super::{
     intervals,
-    observed::{self as table, Elements, ObservedTable},
+    observed::{self, Elements, ObservedTable},
     probe,
     transaction::Transaction,
 };
-use crate::{Change, Element, Feature, Policy, Ruleset, nft::set::Set};
+use crate::{
+    Change, Element, Feature, Policy, Ruleset,
+    nft::{kernel, set::Set},
+};
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -172,7 +175,7 @@ impl KernelNetfilter {
         let generation = if tasks.is_empty() || whatever_others_do {
             None
         } else {
-            Some(table::generation(&mut self.socket).map_err(not_read)?)
+            Some(kernel::generation(&mut self.socket).map_err(not_read)?)
         };
         let mut transaction = Transaction::default();
         let mut changes = Cow::Borrowed(changes);
@@ -271,9 +274,9 @@ fn commit(socket: &mut Socket, transaction: &Transaction<'_>, generation: Option
 impl Netfilter for KernelNetfilter {
     fn observe(&mut self) -> Result<Observed, Error> {
         let cannot = |source| Error::new("read our nf_tables tables", source);
-        let before = table::generation(&mut self.socket).map_err(cannot)?;
+        let before = kernel::generation(&mut self.socket).map_err(cannot)?;
         let observed = self.read();
-        if table::generation(&mut self.socket).map_err(cannot)? == before {
+        if kernel::generation(&mut self.socket).map_err(cannot)? == before {
             return observed.map_err(cannot);
         }
         // Somebody keeps changing nf_tables, mostly their own table. That must not keep us from reading ours:
@@ -329,7 +332,7 @@ fn known_elements(
     let mut elements = Elements::default();
     for set in Ruleset::known_sets().iter().filter(|set| of_interest(set)) {
         if table.sets.iter().any(|observed| set.is(family, observed)) {
-            table::read_elements(socket, family, set.name, &mut elements)?;
+            observed::read_elements(socket, family, set.name, &mut elements)?;
         }
     }
     Ok(elements)

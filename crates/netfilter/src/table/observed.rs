@@ -7,8 +7,11 @@ use super::key;
 use crate::{
     Element,
     nft::{
-        TABLE, chain,
+        TABLE,
+        attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE},
+        chain,
         chain::ObservedChain,
+        kernel,
         message::{self, Message},
         rule,
         rule::ObservedRule,
@@ -16,11 +19,6 @@ use crate::{
         set::ObservedSet,
     },
 };
-
-pub(crate) const NFTA_TABLE_NAME: u16 = 1;
-pub(crate) const NFTA_TABLE_FLAGS: u16 = 2;
-const NFTA_TABLE_USE: u16 = 3;
-const NFTA_GEN_ID: u16 = 1;
 
 /// Our table of one family as the kernel shows it, without elements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +51,7 @@ impl ObservedTable {
         let sets = dump_ours(socket, set::list(family), set::decode)?;
         let mut chains = named_chains(socket, family, names)?;
         if usize::try_from(objects) != Ok(sets.len() + chains.len()) {
-            chains = dump(socket, chain::list(family), chain::decode)?;
+            chains = kernel::dump(socket, chain::list(family), chain::decode)?;
         }
         let rules = dump_ours(socket, rule::list(family), rule::decode)?;
         Ok(Some(Self { flags, sets, chains, rules }))
@@ -128,19 +126,6 @@ pub(crate) fn read_elements(
     Ok(())
 }
 
-/// The number of the last transaction in this network namespace, by anybody.
-pub(crate) fn generation(socket: &mut Socket) -> Result<u32, Error> {
-    let mut request = message::request(Message::GetGeneration, Family::V4, |_| {});
-    let found = socket.get(&mut request, |reply| {
-        let id = message::body(reply)?.find(|a| a.as_ref().map_or(true, |a| a.kind == NFTA_GEN_ID));
-        id.ok_or_else(|| Error::Malformed { what: "a generation without a number".into() })??.u32_be()
-    })?;
-    found
-        .into_iter()
-        .next()
-        .ok_or_else(|| Error::Malformed { what: "no answer to the question for the generation".into() })
-}
-
 /// Lists what our table alone has, once.
 ///
 /// The kernel calls the dump interrupted whenever anybody commits to any table in the meantime
@@ -153,15 +138,6 @@ fn dump_ours<T>(
 ) -> Result<Vec<T>, Error> {
     let (found, _interrupted) = socket.dump_once(&mut request, decode)?;
     Ok(found.into_iter().flatten().collect())
-}
-
-/// Lists what several tables have, anew if anybody changes any meanwhile.
-pub(crate) fn dump<T>(
-    socket: &mut Socket,
-    mut request: Batch,
-    decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
-) -> Result<Vec<T>, Error> {
-    Ok(socket.dump(&mut request, decode)?.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

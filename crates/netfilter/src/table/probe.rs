@@ -5,14 +5,12 @@ use std::fmt;
 use ipvs::Family;
 use netlink::{Errno, Error, Failure, Socket};
 
-use super::{
-    observed as table,
-    transaction::{Operation, Transaction},
-};
+use super::transaction::{Operation, Transaction};
 use crate::{
     Element, Ruleset,
     nft::{
         chain::{Chain, Hook, Kind, Point},
+        kernel,
         rule::Rule,
         statement::{Connection, Statement},
     },
@@ -70,7 +68,7 @@ impl fmt::Display for Feature {
 /// changed, but available modules are loaded.
 pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Vec<Feature>, Error> {
     // Without nf_tables nobody in the kernel takes the message (`nfnetlink_rcv_msg`).
-    match table::generation(socket) {
+    match kernel::generation(socket) {
         Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(vec![Feature::Tables]),
         generation => generation?,
     };

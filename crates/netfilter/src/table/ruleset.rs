@@ -7,7 +7,7 @@ use std::fmt;
 
 use ipvs::Family;
 
-pub(crate) use self::chains::{MARK_CLEARED, MARK_SET};
+pub use self::chains::ACCEPT_MARK_PRIORITIES;
 use self::sets::SETS;
 use super::{
     observed::{Elements, ObservedTable},

@@ -12,7 +12,9 @@ use super::{
 use crate::{
     Element,
     nft::{
-        TABLE, chain,
+        TABLE,
+        attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
+        chain,
         chain::Chain,
         family_name,
         message::{self, CREATE, Message},
@@ -22,9 +24,6 @@ use crate::{
         set::Set,
     },
 };
-
-const NFTA_TABLE_NAME: u16 = 1;
-const NFTA_TABLE_FLAGS: u16 = 2;
 
 /// How many elements go into one request. The longest, intervals of IPv6 clients, have two ends of 40 bytes
 /// with 8 of headers each; the attribute holds 65,531.

@@ -3,7 +3,10 @@
 use ipvs::Family;
 use netlink::{Protocol, Socket};
 
-use crate::{Error, leftovers::nf_tables::delete_table, nft::TABLE};
+use crate::{
+    Error,
+    nft::{TABLE, kernel::delete_table},
+};
 
 /// Deletes our table of a family, with everything in it. Returns whether it existed.
 pub fn uninstall(family: Family) -> Result<bool, Error> {

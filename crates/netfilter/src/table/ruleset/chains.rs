@@ -5,7 +5,10 @@
 //! output and 100 in forward, for requests at 99 in input and -98 in output (`ip_vs_ops4` in
 //! net/netfilter/ipvs/ip_vs_core.c).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    ops::Range,
+};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ipvs::Family;
@@ -31,9 +34,13 @@ use crate::{
 
 /// Where packets get the mark for the host's firewall: before its chains, which accept what is marked, but not before
 /// those at -150, where hosts save packet marks for later.
-pub(crate) const MARK_SET: i32 = -149;
+const MARK_SET: i32 = -149;
 /// Where packets lose it: behind the chains of the host.
-pub(crate) const MARK_CLEARED: i32 = 90;
+const MARK_CLEARED: i32 = 90;
+
+/// The priorities at which packets have [`Policy::accept_mark`]: after the chains of our table that set it, before
+/// those that clear it.
+pub const ACCEPT_MARK_PRIORITIES: Range<i32> = MARK_SET + 1..MARK_CLEARED;
 
 const SERVICES: &str = "services";
 const SOURCE_RANGES: &str = "source-ranges";
