@@ -5,7 +5,7 @@ use std::fmt;
 use netlink::{Error, Reply};
 use serde::Serialize;
 
-use crate::nft::{
+use netfilter::nft::{
     TABLE,
     attribute::{
         NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,

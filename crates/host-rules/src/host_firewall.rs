@@ -6,7 +6,7 @@
 //! is final.
 //!
 //! [`HostChains::closed_chains`] finds the chains that drop, and [`HostChains::accept_in`] puts one rule at
-//! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`](crate::Policy::accept_mark). Our table sets that
+//! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`](netfilter::Policy::accept_mark). Our table sets that
 //! mark before the host's chains and clears it behind them. Apart from that one rule nothing of the host's
 //! firewall is ever changed.
 //!
@@ -51,14 +51,14 @@ pub use closed::{Accepts, ClosedChain, How};
 pub use legacy::legacy_tables;
 pub(crate) use legacy::tables_in_use;
 
-use crate::{
+use chain::{BaseChain, Table};
+use netfilter::{
     ACCEPT_MARK_PRIORITIES,
     nft::{
         kernel,
         message::{self, Message, Nfproto},
     },
 };
-use chain::{BaseChain, Table};
 use rule::Rule;
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
@@ -126,7 +126,7 @@ impl HostChains {
     }
 
     /// Returns the chains that drop what none of their rules accepts, and whether they accept `mark`
-    /// ([`Policy::accept_mark`](crate::Policy::accept_mark)).
+    /// ([`Policy::accept_mark`](netfilter::Policy::accept_mark)).
     ///
     /// It reads the list of all chains, and the rules of the base chains at input and forward. Dormant tables
     /// filter nothing and are left out, and so is our own.

@@ -6,7 +6,7 @@ use super::{
     chain::HostChain,
     expression::{self, Expression},
 };
-use crate::nft::{
+use netfilter::nft::{
     attribute::{
         NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
         NFTA_RULE_USERDATA,

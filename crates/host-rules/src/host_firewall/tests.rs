@@ -9,7 +9,7 @@ use super::{
     rule::{Effect, End},
     *,
 };
-use crate::nft::{
+use netfilter::nft::{
     attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
     message::{CREATE, Nfproto},
 };

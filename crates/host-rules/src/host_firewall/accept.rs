@@ -7,7 +7,7 @@ use super::{
     closed::reached,
     rule::{Effect, Rule},
 };
-use crate::nft::{
+use netfilter::nft::{
     attribute::{
         NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA,
     },

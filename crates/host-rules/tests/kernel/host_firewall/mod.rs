@@ -6,10 +6,8 @@ mod closed;
 mod packets;
 
 use crate::support::cluster;
-use netfilter::{
-    HostFirewall, Policy,
-    host_firewall::{HostChain, HostChains},
-};
+use host_rules::host_firewall::{HostChain, HostChains};
+use netfilter::{HostFirewall, Policy};
 
 /// Of `policy`.
 const MARK: u32 = 0x1000;

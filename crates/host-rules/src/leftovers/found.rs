@@ -9,7 +9,7 @@ use super::{
     chains::Plan,
     names::{NFTABLES_TABLE, SERVICES},
 };
-use crate::nft::family_name;
+use netfilter::nft::family_name;
 
 /// Something of kube-proxy's. Its `Display` names it in a few words.
 #[derive(Clone, Debug, PartialEq, Eq)]

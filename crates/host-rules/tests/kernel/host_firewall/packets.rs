@@ -2,11 +2,9 @@
 
 use std::net::SocketAddr;
 
+use host_rules::host_firewall::{Accepts, Hook};
 use ipvs::{Family, Protocol, ServiceAddress};
-use netfilter::{
-    Change, Element,
-    host_firewall::{Accepts, Hook},
-};
+use netfilter::{Change, Element};
 
 use super::{MARK, open, policy, shell};
 use crate::support::{
@@ -153,7 +151,7 @@ fn behind_a_closed_firewall_services_are_reached_with_our_rule_in_input_and_in_f
     });
 }
 
-/// The commands in the documentation of `netfilter::host_firewall`.
+/// The commands in the documentation of `host_rules::host_firewall`.
 fn documented(program: &str) -> Vec<&'static str> {
     let lines = include_str!("../../../src/host_firewall.rs").lines();
     lines.filter_map(|line| line.strip_prefix("//! ")).filter(|line| line.starts_with(program)).collect()

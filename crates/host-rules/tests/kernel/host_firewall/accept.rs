@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use netfilter::host_firewall::{Accepts, Error, Hook, HostChain, TableFamily};
+use host_rules::host_firewall::{Accepts, Error, Hook, HostChain, TableFamily};
 use netlink::{Batch, Protocol, Socket};
 
 use super::{MARK, only_closed_chain, open, shell};

@@ -7,7 +7,7 @@ use std::{
 
 use netlink::{Batch, Encoder, Errno, Error, Reply, Socket};
 
-use crate::nft::message;
+use netfilter::nft::message;
 
 /// `NFNL_SUBSYS_IPSET`.
 const SUBSYSTEM: u16 = 6;

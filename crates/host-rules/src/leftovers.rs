@@ -23,13 +23,13 @@ mod nf_tables;
 use ipvs::Family;
 use netlink::{Protocol, Socket};
 
-use crate::nft::kernel;
 pub use error::Error;
 use found::name_of;
 pub use found::{Backend, Leftover, Outcome, Rules, Stayed};
 use legacy::Programs;
 pub use legacy::removal as legacy_removal;
 use names::{FORWARD, NFTABLES_TABLE, TABLES};
+use netfilter::nft::kernel;
 
 /// What is removed in addition to ipsets and rules of iptables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use netlink::find;
 
-use crate::nft::{
+use netfilter::nft::{
     attribute::NFTA_DATA_VALUE,
     decode::{self, Verdict},
 };

@@ -2,8 +2,8 @@
 
 use std::{fmt::Write, process::Command};
 
+use host_rules::host_firewall::{Accepts, Hook, HostChain, HostChains, How, TableFamily, legacy_tables};
 use ipvs::Family;
-use netfilter::host_firewall::{Accepts, Hook, HostChain, HostChains, How, TableFamily, legacy_tables};
 
 use super::{MARK, open};
 use crate::support::{

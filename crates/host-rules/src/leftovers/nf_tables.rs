@@ -9,7 +9,7 @@ use ipvs::Family;
 use netlink::{Batch, Errno, Error, Reply, Socket, attributes};
 
 use super::chains::{Plan, Rule, Table};
-use crate::nft::{
+use netfilter::nft::{
     attribute::{
         NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN,
         NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
@@ -208,7 +208,7 @@ fn target(expression: &[u8]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nft::attribute::NFTA_DATA_VERDICT;
+    use netfilter::nft::attribute::NFTA_DATA_VERDICT;
 
     fn rule(family: Family, table: &str, expressions: &[(&str, Option<(i32, &str)>)]) -> Vec<u8> {
         let mut batch = Batch::default();
