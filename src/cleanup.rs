@@ -7,7 +7,7 @@ use host_rules::{
 };
 use ipvs::{Command, Family, Id, Ipvs, KernelIpvs};
 use serde::Serialize;
-use watcher::one_line;
+use service::one_line;
 
 use crate::config::Excluded;
 

@@ -15,7 +15,8 @@ pub(crate) mod virtual_server_owner;
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use watcher::{OperationKind, seconds};
+use service::seconds;
+use watcher::OperationKind;
 
 use crate::{Trigger, sync::Outcome};
 

@@ -7,9 +7,9 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use service::{Change, Explanation, ObjectName, State};
+use service::{Change, Explanation, ObjectName, State, one_line};
 use tracing::{debug_span, field::Empty};
-use watcher::{Kernel, Ownership, Plan, one_line};
+use watcher::{Kernel, Ownership, Plan};
 
 use crate::{
     Drain, Handle, Holder, InUse, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status,

@@ -4,8 +4,7 @@ use std::{cmp::Ordering, time::Duration};
 
 use ipvs::{Id, Protocol, RealServerAddress};
 use serde::Serialize;
-use service::ObjectName;
-use watcher::seconds;
+use service::{ObjectName, seconds};
 
 use super::{
     column::Column,

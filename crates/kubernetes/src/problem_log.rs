@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use service::ObjectName;
 use tracing::{debug, info, warn};
 
-use super::{Decoded, Kind};
+use crate::objects::{Decoded, Kind};
 
 /// Logs what is wrong with each object once, and again when that changes.
 #[derive(Debug, Default)]

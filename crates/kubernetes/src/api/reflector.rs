@@ -21,7 +21,10 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::{Watches, failure::Failure, listing::Listing, retry::Retry};
-use crate::view::{Kind, News, ProblemLog, View};
+use crate::{
+    objects::{Kind, News, View},
+    problem_log::ProblemLog,
+};
 
 /// How long the server keeps one watch open; then it is resumed.
 const WATCH_SECONDS: u32 = 290;

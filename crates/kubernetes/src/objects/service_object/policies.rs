@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use service::TrafficPolicy;
 
-use crate::view::{
+use crate::objects::{
     Problems,
     field::{Field, Object, Quoted},
 };

@@ -23,7 +23,7 @@ use tracing::warn;
 pub use self::watches::{PastFailure, Watch, WatchState, Watches};
 
 use self::reflector::{Reflector, Selectors};
-use crate::view::{Kind, News, View};
+use crate::objects::{Kind, News, View};
 
 /// The label selector for Services: those of other proxies are none of ours, whatever the label's value.
 pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";

@@ -7,8 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-
-use crate::seconds;
+use service::seconds;
 
 /// The watches of the API server, by resource. Clones share them.
 #[derive(Clone, Debug, Default)]

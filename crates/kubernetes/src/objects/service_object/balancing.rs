@@ -5,7 +5,7 @@ use std::{fmt::Display, num::NonZero, sync::Arc};
 use ipvs::{Scheduler, ServiceFlags};
 use service::{Balancing, Weight, Weights};
 
-use crate::view::{
+use crate::objects::{
     Problems,
     field::{Field, Quoted},
     metadata::Annotations,
@@ -157,7 +157,7 @@ mod tests {
 
     use super::super::tests::decoded;
     use super::*;
-    use crate::view::Decoded;
+    use crate::objects::Decoded;
 
     fn with(annotations: &Value) -> Service {
         let metadata = json!({"name": "web", "namespace": "shop", "annotations": annotations});

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use ipnet::IpNet;
 
-use crate::view::{
+use crate::objects::{
     Problems, address,
     field::{Field, List, Quoted},
 };
@@ -44,7 +44,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::tests::{decoded, with_spec};
-    use crate::view::Decoded;
+    use crate::objects::Decoded;
 
     /// The ranges, in words, and the problems.
     fn read(ranges: &Value) -> (String, Vec<String>) {

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use service::{Change, EndpointSlice, Node, ObjectName, Service};
 
-use crate::view::{Kind, News, ProblemLog, View};
+use crate::{
+    objects::{Kind, News, View},
+    problem_log::ProblemLog,
+};
 
 /// The objects of all files.
 #[derive(Debug, Default, PartialEq)]

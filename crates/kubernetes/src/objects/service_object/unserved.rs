@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use ipvs::Family;
 use service::Service;
 
-use crate::view::Problems;
+use crate::objects::Problems;
 
 /// Adds to the problems what is not served.
 pub(super) fn note(service: &Service, problems: &mut Problems) {

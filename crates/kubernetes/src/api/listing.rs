@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, mem};
 use rustc_hash::FxHashSet;
 use service::ObjectName;
 
-use crate::view::News;
+use crate::objects::News;
 
 /// How many objects are passed on together: to wake up whoever takes them costs more than to take one.
 const AT_ONCE: usize = 100;

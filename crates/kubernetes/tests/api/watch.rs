@@ -52,10 +52,10 @@ impl News {
             anyhow::Ok(Client::try_from(config)?)
         })?;
         thread::spawn(move || {
-            runtime.block_on(watcher::api::watch(
+            runtime.block_on(kubernetes::api::watch(
                 client,
                 namespace,
-                &watcher::api::Watches::default(),
+                &kubernetes::api::Watches::default(),
                 move |change| {
                     // Fails once the test is over.
                     _ = send.send(change);

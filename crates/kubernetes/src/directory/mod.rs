@@ -26,7 +26,7 @@ use notify::{
     event::{AccessKind, AccessMode},
 };
 use rustc_hash::FxHasher;
-use service::{Change, ObjectName};
+use service::{Change, ObjectName, one_line};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, timeout},
@@ -38,7 +38,7 @@ use self::{
     contents::{Contents, gather},
     file::Manifests,
 };
-use crate::{one_line, view::ProblemLog};
+use crate::problem_log::ProblemLog;
 
 /// How long the directory must be quiet before it is read: a file is often written in several steps.
 const SETTLE: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use service::ServicePort;
 
-use crate::view::{
+use crate::objects::{
     Problems,
     field::{Field, List, Object, Quoted},
     port,

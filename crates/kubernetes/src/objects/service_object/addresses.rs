@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, net::IpAddr};
 use ipvs::Family;
 use serde::Deserialize;
 
-use crate::view::{
+use crate::objects::{
     Problems, address,
     field::{Field, List, Object, Quoted},
 };

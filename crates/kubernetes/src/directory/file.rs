@@ -9,7 +9,7 @@ use service::{EndpointSlice, Node, Service};
 use tracing::{debug, warn};
 
 use super::Error;
-use crate::view::{Kind, VERSION, View};
+use crate::objects::{Kind, VERSION, View};
 
 /// The objects of a file, in the file's order.
 #[derive(Debug, Default)]

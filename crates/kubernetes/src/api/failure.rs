@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-
-use crate::one_line;
+use service::one_line;
 
 /// Why a list or a watch stopped.
 #[derive(Debug, thiserror::Error)]

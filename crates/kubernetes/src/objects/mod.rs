@@ -10,7 +10,6 @@ mod field;
 mod metadata;
 mod node;
 mod port;
-mod problem_log;
 mod service_object;
 mod weight;
 
@@ -26,7 +25,6 @@ use serde::{Deserialize, Deserializer};
 use service::{Change, ObjectName};
 
 use self::field::{Field, Object};
-pub(crate) use self::problem_log::ProblemLog;
 
 /// A kind of object that the proxy reads.
 pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
