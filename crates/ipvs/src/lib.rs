@@ -33,21 +33,22 @@
 //! ```
 
 mod command;
-pub mod connections;
+
 mod family;
 mod info;
-mod proc_text;
+pub mod proc_net;
 mod protocol;
 mod real_server;
 mod scheduler;
 mod stats;
-pub mod survey;
+
 pub mod text;
 mod virtual_server;
 
 pub use command::Command;
 pub use family::Family;
 pub use info::{Info, Timeouts};
+pub use proc_net::{connections, summary as survey};
 pub use protocol::{Protocol, UnknownProtocol};
 pub use real_server::{Forwarding, ObservedRealServer, RealServer, RealServerAddress, Tunnel, TunnelKind};
 pub use scheduler::{InvalidScheduler, Scheduler};

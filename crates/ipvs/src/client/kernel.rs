@@ -16,13 +16,13 @@ use nix::{
 use super::{
     Error, Ipvs, decode,
     encode::{Requests, Verb},
-    errors::explained,
-    follow_up,
+    error::explained,
+    idempotency,
     uapi::{FAMILY, command},
 };
 use crate::{
     Command, Id, Info, ObservedRealServer, ObservedVirtualServer, Scheduler, Timeouts,
-    survey::{VirtualServerSummary, survey},
+    proc_net::summary::{VirtualServerSummary, survey},
 };
 
 /// The table in short. Of this thread's network namespace, which need not be the process's.
@@ -223,7 +223,7 @@ impl Ipvs for KernelIpvs {
         if refused.is_empty() {
             return Ok(Vec::new());
         }
-        let (again, mut failed) = follow_up::sort(commands, refused);
+        let (again, mut failed) = idempotency::sort(commands, refused);
         for chunk in again.chunks(CHUNK) {
             let failures = self.change(chunk.iter().map(|step| (step.command, step.verb)))?;
             failed.extend(failures.into_iter().filter_map(|Failure { index, refusal }| {

@@ -2,22 +2,23 @@
 
 mod decode;
 mod encode;
-mod errors;
-mod follow_up;
+mod error;
+mod idempotency;
 mod kernel;
-mod probe;
+mod scheduler_support;
 mod uapi;
 
-pub use errors::Error;
+pub use error::Error;
 pub use kernel::KernelIpvs;
-pub use probe::{Found, PROBED, find_scheduler};
+pub use scheduler_support::{Found, PROBED, find_scheduler};
 
 use std::io;
 
 use netlink::Failure;
 
 use crate::{
-    Command, Id, ObservedRealServer, ObservedVirtualServer, Scheduler, survey::VirtualServerSummary,
+    Command, Id, ObservedRealServer, ObservedVirtualServer, Scheduler,
+    proc_net::summary::VirtualServerSummary,
 };
 
 /// The seam to the kernel's IPVS table in one network namespace.

@@ -18,10 +18,8 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{
-    proc_text::{Lines, decimal, hexadecimal, odd, word},
-    text::Endpoint,
-};
+use super::text::{Lines, decimal, hexadecimal, odd, word};
+use crate::text::Endpoint;
 
 /// The two lines over connections, as `ipvsadm -Lnc` prints them.
 pub const HEAD: &str = "IPVS connection entries\n\

@@ -22,9 +22,9 @@ use std::{
     str,
 };
 
+use super::text::{Lines, decimal, hexadecimal, odd, word};
 use crate::{
     Forwarding, Protocol, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
-    proc_text::{Lines, decimal, hexadecimal, odd, word},
 };
 
 /// What `/proc/net/ip_vs` says of a virtual server that balances an address.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use netlink::{Errno, Failure};
 
-use super::{encode::Verb, errors::explained};
+use super::{encode::Verb, error::explained};
 use crate::{Command, Id, RealServerAddress};
 
 /// A command to be sent again with another verb.
