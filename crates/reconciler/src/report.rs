@@ -1,5 +1,17 @@
 //! Reports: what a sync did, and how things stand.
 
+pub(crate) mod history;
+pub(crate) mod holder;
+pub(crate) mod in_use;
+pub(crate) mod journal;
+pub(crate) mod notice;
+pub(crate) mod observer;
+pub(crate) mod owners;
+pub(crate) mod problems;
+pub(crate) mod standing;
+pub(crate) mod tally;
+mod told;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use ipvs::{RealServerAddress, ServiceAddress};
@@ -7,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use service::ObjectName;
 use watcher::{OperationKind, seconds};
 
-use crate::{Standing, outcome::Outcome};
+use crate::{Standing, sync::Outcome};
 
 /// Why a sync ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

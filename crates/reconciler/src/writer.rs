@@ -14,15 +14,12 @@ use watcher::{Kernel, Ownership, Plan, one_line};
 use crate::{
     Drain, Handle, Holder, InUse, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status,
     Tally, Timing, Trigger, Unanswered,
-    draining::Draining,
+    follow::draining::Draining,
     handle::Input,
-    history::History,
-    journal::Journal,
     mailbox::{Mail, Mailbox},
-    owners::Owners,
-    problems::problems,
-    reconcile::{Reconciler, Synced},
+    report::{history::History, journal::Journal, owners::Owners, problems::problems},
     schedule::{Ended, Read, Schedule},
+    sync::{Reconciler, Synced},
     waiting::Piece,
 };
 

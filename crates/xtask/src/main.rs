@@ -102,12 +102,10 @@ mod tests {
 
     use super::*;
 
-    /// The words after `cargo xtask` in each such command of a document, without quotes and comments. A word
-    /// with a colon names a fault of `chaos`, as in docs/faults.md.
+    /// The words after `cargo xtask` in each such command of a document, without quotes and comments.
     fn shown(text: &str) -> impl Iterator<Item = Vec<&str>> {
         let commands = text.split("cargo xtask ").skip(1);
         let commands = commands.map(|rest| rest.split(['`', '#', '\n', '"']).next().unwrap_or_default());
-        let commands = commands.filter(|command| !command.contains(": "));
         commands.map(|command| command.split_whitespace().map(|word| word.trim_matches('\'')).collect())
     }
 

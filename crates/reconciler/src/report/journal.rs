@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tracing::{debug, info, warn};
 use watcher::Operation;
 
-use crate::{Report, Trigger, outcome::Outcome};
+use crate::{Report, Trigger, sync::Outcome};
 
 /// The problem that no NodePort is served. Its cause is in the addresses of this node,
 /// `--nodeport-addresses`, `--bind-address` or the Node.

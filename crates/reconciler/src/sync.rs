@@ -1,9 +1,16 @@
 //! One sync: read what must be read, compare, carry out.
 
+mod apply;
+mod closed;
 mod converge;
 #[cfg(test)]
 mod faults;
+mod halves;
+mod key;
+mod outcome;
 mod reading;
+mod rotation;
+mod sample;
 
 use std::{
     net::IpAddr,
@@ -16,12 +23,15 @@ use service::{Change, Explanation, ObjectName, State, Touched};
 use tracing::debug_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
 
-pub(crate) use self::converge::Synced;
+pub(crate) use self::{converge::Synced, key::Key, outcome::Outcome};
 
-use self::reading::Reread;
+use self::{reading::Reread, sample::Sample};
 use crate::{
-    Trigger, draining::Draining, lost_addresses::LostAddresses, outcome::Outcome, repairs::Unrepaired,
-    sample::Sample, schedulers, stale_flows::Rerouted,
+    Trigger,
+    follow::{
+        draining::Draining, lost_addresses::LostAddresses, repairs::Unrepaired, schedulers,
+        stale_flows::Rerouted,
+    },
 };
 
 /// The desired state, an image of the kernel, and what is known of the difference.

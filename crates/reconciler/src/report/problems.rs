@@ -4,7 +4,8 @@ use ipvs::Family;
 use service::{Conflict, State};
 use watcher::Ownership;
 
-use crate::{Status, journal::NO_NODE_PORTS};
+use super::journal::NO_NODE_PORTS;
+use crate::Status;
 
 /// How many of the Services that wait for an address are named: all of a namespace may want the same.
 const NAMED_WAITING: usize = 3;

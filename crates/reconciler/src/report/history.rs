@@ -2,10 +2,8 @@
 
 use std::time::Instant;
 
-use crate::{
-    LastSync, Report, Status, Tally,
-    standing::{Course, Standing},
-};
+use super::standing::{Course, Standing};
+use crate::{LastSync, Report, Status, Tally};
 
 /// The syncs that `status` tells of, and how it stands since.
 #[derive(Debug)]

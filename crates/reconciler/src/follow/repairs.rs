@@ -9,7 +9,7 @@ use std::{
 use service::Touched;
 use watcher::{Operation, Plan};
 
-use crate::{Repaired, Report, key::Key};
+use crate::{Repaired, Report, sync::Key};
 
 /// The repairs of one sync.
 #[derive(Debug, Default)]

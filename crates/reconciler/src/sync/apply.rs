@@ -11,7 +11,8 @@ use netlink::Errno;
 use tracing::debug_span;
 use watcher::{Batch, Kernel, Observed, Operation, Plan, one_line};
 
-use crate::{Failure, Report, Seam, closed::Closed, halves::halves, outcome::Outcome, schedulers::scheduler};
+use super::{closed::Closed, halves::halves, outcome::Outcome};
+use crate::{Failure, Report, Seam, follow::schedulers::scheduler};
 
 /// Carries out the operations in order, in as few exchanges with the kernel as possible, and keeps
 /// `observed` in step.

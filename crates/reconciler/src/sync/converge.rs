@@ -8,15 +8,18 @@ use service::Touched;
 use tracing::{Level, debug, debug_span, enabled};
 use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
 
-use super::{PATIENCE, Reconciler, reading::Reading};
-use crate::{
-    Tally, Trigger,
+use super::{
+    PATIENCE, Reconciler,
     apply::apply,
     closed::Closed,
     key::{Key, in_doubt},
     outcome::Outcome,
+    reading::Reading,
     rotation::rotate,
-    schedulers::{self, Look},
+};
+use crate::{
+    Tally, Trigger,
+    follow::schedulers::{self, Look},
 };
 
 /// A sync that has ended.
@@ -185,7 +188,7 @@ mod tests {
     use watcher::{Kernel, Ownership};
 
     use super::*;
-    use crate::{draining::Draining, lost_addresses::LostAddresses};
+    use crate::follow::{draining::Draining, lost_addresses::LostAddresses};
 
     const VIP: ServiceAddress =
         ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10)), port: 80 };

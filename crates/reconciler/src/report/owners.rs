@@ -6,7 +6,8 @@ use ipvs::ServiceAddress;
 use service::{ObjectName, Refused, State};
 use tracing::warn;
 
-use crate::{Notice, Notices, Reason, told::Told};
+use super::told::Told;
+use crate::{Notice, Notices, Reason};
 
 /// How many notices are logged at once: one Service can want the addresses of ten thousand.
 const MOST_LOGGED: usize = 20;

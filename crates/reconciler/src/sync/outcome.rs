@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipvs::Scheduler;
 use watcher::{Operation, OperationKind, ReadError, one_line};
 
-use crate::{Failure, Report, Seam, stale_flows::Rerouted};
+use crate::{Failure, Report, Seam, follow::stale_flows::Rerouted};
 
 /// What came of a plan.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use testkit::{FakeKernel, fake_kernel::Fault};
 use watcher::{Kernel, Ownership};
 
 use super::Reconciler;
-use crate::{Trigger, draining::Draining};
+use crate::{Trigger, follow::draining::Draining};
 
 #[path = "../../tests/unit/common/objects.rs"]
 mod objects;
