@@ -7,7 +7,7 @@ use netfilter::{
     leftovers::{self, Leftovers, Scope},
 };
 use serde::Serialize;
-use watcher::one_line;
+use service::one_line;
 
 use crate::config::Excluded;
 

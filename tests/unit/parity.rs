@@ -29,8 +29,7 @@ fn read(file: &str) -> String {
 /// The numbers of the rows of a page, in its order.
 fn numbers(page: &Page) -> Vec<u32> {
     let text = read(page.name);
-    let first_cells = text.lines().filter_map(|line| line.strip_prefix("| "));
-    first_cells.filter_map(|cell| cell.split_once(". ")?.0.parse().ok()).collect()
+    text.lines().filter_map(|line| line.split_once(". ")?.0.parse().ok()).collect()
 }
 
 /// The blocks of a file of proofs: the row's number, then its lines.

@@ -1,16 +1,16 @@
 //! One sync: read what must be read, compare, carry out.
 
 mod apply;
-mod closed;
+mod bisect;
+mod blocked;
 mod converge;
+mod deep_verify;
+mod diff_key;
 #[cfg(test)]
 mod faults;
-mod halves;
-mod key;
 mod outcome;
 mod reading;
 mod rotation;
-mod sample;
 
 use std::{
     net::IpAddr,
@@ -23,9 +23,9 @@ use service::{Change, Explanation, ObjectName, State, Touched};
 use tracing::debug_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
 
-pub(crate) use self::{converge::Synced, key::Key, outcome::Outcome};
+pub(crate) use self::{converge::Synced, diff_key::Key, outcome::Outcome};
 
-use self::{reading::Reread, sample::Sample};
+use self::{deep_verify::Sample, reading::Reread};
 use crate::{
     Trigger,
     follow::{

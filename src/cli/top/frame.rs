@@ -4,8 +4,7 @@ use std::{cmp::Ordering, time::Duration};
 
 use ipvs::{Protocol, RealServerAddress, VirtualServerId};
 use serde::Serialize;
-use service::ObjectName;
-use watcher::seconds;
+use service::{ObjectName, seconds};
 
 use super::{
     column::Column,

@@ -10,8 +10,7 @@ use std::{
 
 use ipvs::{ServiceAddress, VirtualServerId};
 use reconciler::Holder;
-use service::ObjectName;
-use watcher::one_line;
+use service::{ObjectName, one_line};
 
 use super::{super::ago::Time, sample::Sample};
 use crate::control::{AskError, Request, Response, ask};

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::{Command, Ipvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, ServiceAddress, probe_scheduler};
 use netlink::Errno;
-use service::{Absence, Change};
+use service::{Absence, Change, one_line};
 use tracing::warn;
-use watcher::{Observed, Plan, one_line};
+use watcher::{Observed, Plan};
 
 /// How many schedulers one sync changes at most, so that other news waits for less than a second. For each,
 /// the kernel waits until no packet can be using the old one (`synchronize_rcu` in `ip_vs_edit_service`,

@@ -4,7 +4,7 @@ use ipvs::Family;
 use service::{Conflict, State};
 use watcher::Ownership;
 
-use super::journal::NO_NODE_PORTS;
+use super::sync_log::NO_NODE_PORTS;
 use crate::Status;
 
 /// How many of the Services that wait for an address are named: all of a namespace may want the same.
