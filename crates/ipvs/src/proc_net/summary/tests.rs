@@ -3,13 +3,13 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Id;
+use crate::VirtualServerId;
 
 const HERTZ: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
 fn read(text: &[u8]) -> io::Result<Vec<VirtualServerSummary>> {
     let mut shown = Vec::new();
-    survey(text, HERTZ, |server| shown.push(server.clone()))?;
+    for_each_virtual_server(text, HERTZ, |server| shown.push(server.clone()))?;
     Ok(shown)
 }
 
@@ -123,9 +123,9 @@ fn a_summary_is_of_no_virtual_server_that_is_shown_otherwise() {
         persistence: Some(Persistence { timeout: 10_800, mask: 0xFFFF_FF00 }),
         ..server(Protocol::Tcp, "10.96.0.1", 80, Scheduler::RR)
     };
-    assert!(shown.is_of(&config));
+    assert!(shown.matches(&config));
     let changes: [fn(&mut VirtualServer); 7] = [
-        |server| server.id = Id::Mark { family: crate::Family::V4, mark: 1 },
+        |server| server.id = VirtualServerId::Mark { family: crate::Family::V4, mark: 1 },
         |server| server.scheduler = Scheduler::WLC,
         |server| server.timeout = 300,
         |server| server.timeout += 1,
@@ -136,9 +136,9 @@ fn a_summary_is_of_no_virtual_server_that_is_shown_otherwise() {
     for (number, change) in changes.iter().enumerate() {
         let mut other = config.clone();
         change(&mut other);
-        assert!(!shown.is_of(&other), "change {number}");
+        assert!(!shown.matches(&other), "change {number}");
     }
-    assert!(!VirtualServerSummary { persistence: None, ..shown }.is_of(&config));
+    assert!(!VirtualServerSummary { persistence: None, ..shown }.matches(&config));
 }
 
 fn any_ip() -> impl Strategy<Value = IpAddr> {

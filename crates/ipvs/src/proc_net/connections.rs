@@ -18,13 +18,11 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{
-    proc_text::{Lines, decimal, hexadecimal, odd, word},
-    text::Endpoint,
-};
+use super::text::{Lines, decimal, hexadecimal, invalid, word};
+use crate::text::Endpoint;
 
 /// The two lines over connections, as `ipvsadm -Lnc` prints them.
-pub const HEAD: &str = "IPVS connection entries\n\
+pub const CONNECTIONS_HEAD: &str = "IPVS connection entries\n\
     pro expire state       source             virtual            destination\n";
 
 /// A connection, or the template by which a client with session affinity keeps its real server: that one has the
@@ -51,14 +49,14 @@ pub struct Connection {
 /// none; while connections come and go, one may be missing or be shown twice.
 ///
 /// A line that is not understood is an error ([`io::ErrorKind::InvalidData`]).
-pub fn connections(
+pub fn for_each_connection(
     text: impl BufRead,
-    mut show: impl FnMut(&Connection) -> io::Result<()>,
+    mut visit: impl FnMut(&Connection) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut lines = Lines::of(text);
+    let mut lines = Lines::new(text);
     lines.next()?;
     while let Some(line) = lines.next()? {
-        show(&connection(line).ok_or_else(odd)?)?;
+        visit(&connection(line).ok_or_else(invalid)?)?;
     }
     Ok(())
 }
@@ -110,7 +108,7 @@ mod tests {
 
     fn read(lines: &str) -> io::Result<Vec<String>> {
         let mut all = Vec::new();
-        connections(format!("{HEAD_OF_THE_KERNEL}{lines}").as_bytes(), |connection| {
+        for_each_connection(format!("{HEAD_OF_THE_KERNEL}{lines}").as_bytes(), |connection| {
             all.push(connection.to_string());
             Ok(())
         })?;
@@ -118,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_both_families_and_templates_are_read_and_print_as_ipvsadm_prints_them() {
+    fn connections_and_templates_print_as_ipvsadm_prints_them() {
         let lines = "\
 TCP 0A000001 80D4 0A000001 0050 7F000001 1F90 ESTABLISHED     896
 TCP 0A000001 0000 0A000001 0050 7F000001 1F90 ASSURED         296

@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 
 use netlink::{Errno, Failure};
 
-use super::{encode::Verb, errors::explained};
-use crate::{Command, Id, RealServerAddress};
+use super::{encode::Verb, error::explained};
+use crate::{Command, RealServerAddress, VirtualServerId};
 
 /// A command to be sent again with another verb.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +81,9 @@ pub(super) fn sort(commands: &[Command], refused: Vec<Failure>) -> (Vec<FollowUp
 /// What a later command can be about so that an earlier one no longer matters.
 #[derive(PartialEq, Eq, Hash)]
 enum Use {
-    VirtualServer(Id),
-    RemovalOf(Id),
-    RealServer(Id, RealServerAddress),
+    VirtualServer(VirtualServerId),
+    RemovalOf(VirtualServerId),
+    RealServer(VirtualServerId, RealServerAddress),
 }
 
 /// Positions of the last executed command that is about what each follow-up is about.

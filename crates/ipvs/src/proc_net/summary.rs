@@ -22,9 +22,9 @@ use std::{
     str,
 };
 
+use super::text::{Lines, decimal, hexadecimal, invalid, word};
 use crate::{
     Forwarding, Protocol, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
-    proc_text::{Lines, decimal, hexadecimal, odd, word},
 };
 
 /// What `/proc/net/ip_vs` says of a virtual server that balances an address.
@@ -64,21 +64,21 @@ pub struct RealServerSummary {
 
 impl VirtualServerSummary {
     /// Whether this can be said of a virtual server that is configured so.
-    pub fn is_of(&self, config: &VirtualServer) -> bool {
+    pub fn matches(&self, config: &VirtualServer) -> bool {
         let one_packet = config.flags.contains(ServiceFlags::ONE_PACKET);
         let persistent = config.flags.contains(ServiceFlags::PERSISTENT);
         config.id == self.address.into()
             && config.scheduler == self.scheduler
             && (one_packet == self.one_packet || self.address.ip.is_ipv6())
             && match self.persistence {
-                Some(shown) => persistent && shown.is_of(config, self.address.ip),
+                Some(shown) => persistent && shown.matches(config, self.address.ip),
                 None => !persistent,
             }
     }
 }
 
 impl Persistence {
-    fn is_of(self, config: &VirtualServer, vip: IpAddr) -> bool {
+    fn matches(self, config: &VirtualServer, vip: IpAddr) -> bool {
         let length = u32::from(config.prefix_length);
         let mask = match vip {
             IpAddr::V4(_) => u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or(0),
@@ -92,37 +92,37 @@ impl Persistence {
 /// and other protocols are left out. The kernel measures in ticks of its clock, of which a second has `hertz`.
 ///
 /// A line that is not understood is an error ([`io::ErrorKind::InvalidData`]): there could be anything.
-pub fn survey(
+pub fn for_each_virtual_server(
     text: impl BufRead,
     hertz: NonZeroU32,
-    mut show: impl FnMut(&VirtualServerSummary),
+    mut visit: impl FnMut(&VirtualServerSummary),
 ) -> io::Result<()> {
-    let mut lines = Lines::of(text);
+    let mut lines = Lines::new(text);
     let mut current: Option<VirtualServerSummary> = None;
     // Kept for its memory.
     let mut real_servers = Vec::new();
     while let Some(line) = lines.next()? {
         match (line.strip_prefix(b"  -> "), &mut current) {
-            (Some(rest), Some(current)) => current.real_servers.push(real_server(rest).ok_or_else(odd)?),
+            (Some(rest), Some(current)) => current.real_servers.push(real_server(rest).ok_or_else(invalid)?),
             // Of a firewall mark, or the head.
             (Some(_), None) => {}
             (None, _) => {
                 if let Some(mut whole) = current.take() {
                     whole.real_servers.sort_unstable();
-                    show(&whole);
+                    visit(&whole);
                     real_servers = whole.real_servers;
                     real_servers.clear();
                 }
                 if let Some((protocol, rest)) = protocol(line) {
                     let real_servers = std::mem::take(&mut real_servers);
-                    current = Some(virtual_server(protocol, rest, hertz, real_servers).ok_or_else(odd)?);
+                    current = Some(virtual_server(protocol, rest, hertz, real_servers).ok_or_else(invalid)?);
                 }
             }
         }
     }
     if let Some(mut whole) = current {
         whole.real_servers.sort_unstable();
-        show(&whole);
+        visit(&whole);
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! The table in short says what netlink says.
+//! The summary of the table says what netlink says.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use ipvs::{
-    Command, Family, Forwarding, Id, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress,
-    ServiceFlags, Tunnel, TunnelKind, VirtualServer,
-    survey::{RealServerSummary, VirtualServerSummary},
+    Command, Family, Forwarding, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress,
+    ServiceFlags, Tunnel, TunnelKind, VirtualServer, VirtualServerId,
+    proc_net::{RealServerSummary, VirtualServerSummary},
 };
 use nix::sched::{CloneFlags, unshare};
 
@@ -15,7 +15,7 @@ type Table = BTreeMap<ServiceAddress, VirtualServerSummary>;
 
 /// Looks until each of so many virtual servers is shown once. While the kernel makes its table larger, which it does some
 /// time after thousands have come, it shows some twice (seen on Linux 7.2).
-fn in_short(kernel: &mut KernelIpvs, count: usize) -> Table {
+fn summaries(kernel: &mut KernelIpvs, count: usize) -> Table {
     for _ in 0..250 {
         let mut table = Table::new();
         let mut lines = 0;
@@ -23,7 +23,7 @@ fn in_short(kernel: &mut KernelIpvs, count: usize) -> Table {
             table.insert(shown.address, shown.clone());
             lines += 1;
         };
-        kernel.survey(show).unwrap();
+        kernel.for_each_summary(show).unwrap();
         if (lines, table.len()) == (count, count) {
             return table;
         }
@@ -35,19 +35,19 @@ fn in_short(kernel: &mut KernelIpvs, count: usize) -> Table {
 /// Compares with what netlink says; of so many virtual servers.
 #[track_caller]
 fn assert_same(kernel: &mut KernelIpvs, count: usize) {
-    let mut shown = in_short(kernel, count);
+    let mut shown = summaries(kernel, count);
     for (server, real_servers) in table(kernel) {
-        let Id::Address(address) = server.config.id else { continue };
+        let VirtualServerId::Address(address) = server.config.id else { continue };
         let summary = shown.remove(&address).unwrap_or_else(|| panic!("{address} is not shown"));
-        assert!(summary.is_of(&server.config), "{summary:?}\n{:?}", server.config);
-        let mut expected: Vec<_> = real_servers.iter().map(|server| in_other_words(server.config)).collect();
+        assert!(summary.matches(&server.config), "{summary:?}\n{:?}", server.config);
+        let mut expected: Vec<_> = real_servers.iter().map(|server| summary_of(server.config)).collect();
         expected.sort_unstable();
         assert_eq!(summary.real_servers, expected, "{address}");
     }
     assert_eq!(shown, Table::new());
 }
 
-fn in_other_words(RealServer { address, forwarding, weight, .. }: RealServer) -> RealServerSummary {
+fn summary_of(RealServer { address, forwarding, weight, .. }: RealServer) -> RealServerSummary {
     // ip_vs_fwd_name has no word for it.
     let forwarding = match forwarding {
         Forwarding::Bypass => Forwarding::Masquerade,
@@ -58,7 +58,7 @@ fn in_other_words(RealServer { address, forwarding, weight, .. }: RealServer) ->
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn every_kind_of_virtual_and_real_server_is_the_same_in_short() {
+fn every_kind_of_virtual_and_real_server_has_the_same_summary() {
     in_new_namespace(|kernel| {
         assert_same(kernel, 0);
         let tunnel = |server| RealServer {
@@ -88,7 +88,7 @@ fn every_kind_of_virtual_and_real_server_is_the_same_in_short() {
             flags: ServiceFlags::ONE_PACKET,
             ..VirtualServer::new(address(Protocol::Udp, "10.96.0.1", 53), Scheduler::RR)
         };
-        let mark = |family| VirtualServer::new(Id::Mark { family, mark: 7 }, Scheduler::RR);
+        let mark = |family| VirtualServer::new(VirtualServerId::Mark { family, mark: 7 }, Scheduler::RR);
         let servers = [
             (tcp("10.96.0.1", 80), &v4[..]),
             (one_packet, &v4[..]),
@@ -115,7 +115,7 @@ fn thousands_are_all_shown_though_the_kernel_gives_a_page_at_a_time() {
             (1..=300).map(|port| Command::AddRealServer(tcp("10.96.0.1", 7).id, pod("10.1.0.4", port)));
         let each = servers().map(|server| Command::AddRealServer(server.id, pod("10.1.0.5", 8080)));
         apply(kernel, &many.chain(each).collect::<Vec<_>>());
-        let shown = in_short(kernel, 2_000);
+        let shown = summaries(kernel, 2_000);
         assert_eq!(shown.values().map(|server| server.real_servers.len()).sum::<usize>(), 2_300);
     });
 }
@@ -129,8 +129,8 @@ fn what_is_shown_is_of_the_namespace_in_which_it_was_opened() {
             let elsewhere = scope.spawn(|| {
                 unshare(CloneFlags::CLONE_NEWNET).unwrap();
                 let mut other = KernelIpvs::open().unwrap();
-                in_short(&mut other, 0);
-                in_short(kernel, 1);
+                summaries(&mut other, 0);
+                summaries(kernel, 1);
             });
             elsewhere.join().unwrap();
         });

@@ -3,7 +3,7 @@ use netlink::Refusal;
 use super::*;
 use crate::{Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
 
-fn id() -> Id {
+fn id() -> VirtualServerId {
     ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 80 }.into()
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Lines<T> {
 }
 
 impl<T: BufRead> Lines<T> {
-    pub(crate) fn of(text: T) -> Self {
+    pub(crate) fn new(text: T) -> Self {
         Self { text, line: Vec::new() }
     }
 
@@ -26,12 +26,12 @@ impl<T: BufRead> Lines<T> {
         if self.line.is_empty() {
             return Ok(None);
         }
-        self.line.strip_suffix(b"\n").map(Some).ok_or_else(odd)
+        self.line.strip_suffix(b"\n").map(Some).ok_or_else(invalid)
     }
 }
 
 /// The error for a text that is not understood.
-pub(crate) fn odd() -> io::Error {
+pub(crate) fn invalid() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
