@@ -140,8 +140,8 @@ impl Writer {
             }
             Input::InUse(answer) => self.awaiting_in_use.push(answer),
             Input::Holders(answer) => drop(answer.send(Holder::all(self.reconciler.state()))),
-            Input::FindScheduler(scheduler, answer) => {
-                let found = self.reconciler.find_scheduler(scheduler);
+            Input::ProbeScheduler(scheduler, answer) => {
+                let found = self.reconciler.probe_scheduler(scheduler);
                 drop(answer.send(found.map_err(|error| Unanswered::Unread(one_line(&error)))));
             }
             Input::Stop => {}

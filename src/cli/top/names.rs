@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipvs::{Id, ServiceAddress};
+use ipvs::{ServiceAddress, VirtualServerId};
 use reconciler::Holder;
 use service::{ObjectName, one_line};
 
@@ -112,10 +112,10 @@ impl Names {
         self.missing = None;
     }
 
-    fn knows(&self, id: &Id) -> bool {
+    fn knows(&self, id: &VirtualServerId) -> bool {
         match id {
-            Id::Address(address) => self.known.contains_key(address),
-            Id::Mark { .. } => true,
+            VirtualServerId::Address(address) => self.known.contains_key(address),
+            VirtualServerId::Mark { .. } => true,
         }
     }
 }

@@ -205,7 +205,7 @@ fn endpoint(
         problems.add(at_address, format_args!("{} is not an IP address", Quoted(&text)));
         return None;
     };
-    if Family::of(ip) != family {
+    if Family::from(ip) != family {
         problems.add(at_address, format_args!("{ip} is not an {family} address, as addressType says"));
         return None;
     }

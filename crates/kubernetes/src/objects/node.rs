@@ -157,7 +157,7 @@ fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
     }
     let mut used: Vec<IpNet> = Vec::new();
     for range in given {
-        match used.iter().find(|used| Family::of(used.addr()) == Family::of(range.addr())) {
+        match used.iter().find(|used| Family::from(used.addr()) == Family::from(range.addr())) {
             Some(first) => problems.add("spec.podCIDRs", format_args!("{range} is not used beside {first}")),
             None => used.push(range),
         }

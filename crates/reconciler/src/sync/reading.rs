@@ -106,7 +106,7 @@ impl Reconciler {
         match Observed::adopt(&mut self.kernel) {
             Ok(image) => Ok(Some(image)),
             Err(AdoptError::Unread(error)) => Err(error),
-            Err(error @ AdoptError::NoSurvey(_)) => {
+            Err(error @ AdoptError::NoSummary(_)) => {
                 debug!("{}: everything is read by netlink", one_line(&error));
                 Ok(None)
             }

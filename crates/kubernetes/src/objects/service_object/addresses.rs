@@ -69,10 +69,10 @@ pub(super) fn cluster_ips(
         let Some(ip) = field.read(at, problems).and_then(|text| cluster_ip(&text, at, problems)) else {
             continue;
         };
-        let family = Family::of(ip);
+        let family = Family::from(ip);
         if declared.is_some_and(|declared| *declared != *family.to_string()) {
             problems.add(at, format_args!("{ip} is not of the family in spec.ipFamilies[{i}]"));
-        } else if found.iter().any(|other| Family::of(*other) == family) {
+        } else if found.iter().any(|other| Family::from(*other) == family) {
             problems.add(at, format_args!("{ip} is a second {family} address"));
         } else {
             found.push(ip);

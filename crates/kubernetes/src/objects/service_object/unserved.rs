@@ -20,10 +20,10 @@ pub(super) fn note(service: &Service, problems: &mut Problems) {
 fn source_ranges(service: &Service, problems: &mut Problems) {
     // Without a single range, nobody is let in.
     let Some(ranges @ [_, ..]) = service.load_balancer_source_ranges.as_deref() else { return };
-    let restricts = |range: &IpNet, ip: &IpAddr| Family::of(range.addr()) == Family::of(*ip);
+    let restricts = |range: &IpNet, ip: &IpAddr| Family::from(range.addr()) == Family::from(*ip);
     for ip in service.load_balancer_ips.iter().filter(|ip| serves_family_of(service, ip)) {
         if !ranges.iter().any(|range| restricts(range, ip)) {
-            let family = Family::of(*ip);
+            let family = Family::from(*ip);
             problems.add(
                 "spec.loadBalancerSourceRanges",
                 format_args!("none is of {family}; every client is let in at {ip}"),
@@ -33,7 +33,7 @@ fn source_ranges(service: &Service, problems: &mut Problems) {
 }
 
 fn serves_family_of(service: &Service, ip: &IpAddr) -> bool {
-    service.cluster_ips.iter().any(|other| Family::of(*other) == Family::of(*ip))
+    service.cluster_ips.iter().any(|other| Family::from(*other) == Family::from(*ip))
 }
 
 /// Names the external addresses of a family without ClusterIP, which is not served. A Service without any
@@ -41,7 +41,7 @@ fn serves_family_of(service: &Service, ip: &IpAddr) -> bool {
 fn addresses(service: &Service, at: &'static str, ips: &[IpAddr], problems: &mut Problems) {
     let unserved = |ip: &&IpAddr| !service.cluster_ips.is_empty() && !serves_family_of(service, ip);
     for ip in ips.iter().filter(unserved) {
-        let family = Family::of(*ip);
+        let family = Family::from(*ip);
         problems.add(at, format_args!("{ip} is not served: the Service has no {family} ClusterIP"));
     }
 }
