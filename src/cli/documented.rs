@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipvs::{Forwarding, TunnelKind};
+use kubernetes::api::WatchState;
 use reconciler::{Standing, Trigger};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use service::{
     AddressKind, AddressRefusal, EndpointReason, EndpointScope, EndpointSelection, HintsIgnored, NotServed,
     SpecialAddress, TrafficPolicy,
 };
-use watcher::{OperationKind, api::WatchState};
+use watcher::OperationKind;
 
 use crate::{
     advice::{Cause, Severity},

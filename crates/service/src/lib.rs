@@ -31,7 +31,9 @@
 mod compute;
 mod explain;
 mod input;
+mod one_line;
 mod ref_counts;
+pub mod seconds;
 mod state;
 
 pub use compute::{
@@ -49,4 +51,5 @@ pub use input::{
     NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, TrafficPolicy,
     Weight, Weights,
 };
+pub use one_line::one_line;
 pub use state::{Conflict, ConflictLoss, State, Touched};

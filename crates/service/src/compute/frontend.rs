@@ -33,7 +33,7 @@ pub(crate) fn frontends<'a>(
     ] {
         let ports = service.ports.iter().filter_map(|port| Some((port, kind.port_number(port)?)));
         for family in Family::BOTH {
-            let ips = service.of_its_families(ips).filter(|ip| Family::of(*ip) == family);
+            let ips = service.of_its_families(ips).filter(|ip| Family::from(*ip) == family);
             let asked = ports.clone().count() * ips.clone().count();
             let all = ports.clone().flat_map(|(port, number)| {
                 ips.clone().map(move |ip| Frontend {
@@ -60,7 +60,7 @@ impl Frontend<'_> {
     }
 
     pub(crate) fn family(&self) -> Family {
-        Family::of(self.address.ip)
+        Family::from(self.address.ip)
     }
 
     pub(crate) fn traffic(&self) -> Traffic {

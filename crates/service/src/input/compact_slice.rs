@@ -93,7 +93,7 @@ impl CompactSlice {
         let mut places = Vec::new();
         let endpoints = endpoints
             .into_iter()
-            .filter(|endpoint| Family::of(endpoint.address) == family)
+            .filter(|endpoint| Family::from(endpoint.address) == family)
             .map(|endpoint| CompactEndpoint {
                 address: endpoint.address,
                 traits: Traits::from_endpoint(&endpoint, node_name),
