@@ -13,8 +13,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::cargo_tool::CargoTool;
-use crate::workspace;
+use guest::cargo_tool::CargoTool;
+use guest::workspace;
 use outcome::Outcome;
 
 /// What is installed once.

@@ -19,27 +19,17 @@
 
 mod api_server;
 mod bench;
-mod cache;
-mod cargo_tool;
 mod chaos;
-mod clients;
-mod compiler;
-mod control_plane;
 mod demo;
 mod fuzz;
-mod go;
-mod guest;
 mod image;
 mod least_squares;
 mod man;
-mod programs;
-mod prometheus;
 mod scale;
 mod soak;
 mod stage;
 mod test;
 mod vm;
-mod workspace;
 
 use std::process::ExitCode;
 
@@ -99,6 +89,8 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+    use guest::workspace;
 
     use super::*;
 

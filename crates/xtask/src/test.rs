@@ -26,7 +26,7 @@ mod unit;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crate::guest::KernelArgs;
+use guest::KernelArgs;
 use tally::{Report, Tally};
 
 /// The command line of `cargo xtask test`.

@@ -2,7 +2,7 @@
 
 use super::tally::Report;
 use crate::bench::{self, Check};
-use crate::guest::Kernel;
+use guest::Kernel;
 
 /// Every measurement, and the instructions of each phase; or the measurements of these names.
 pub(super) fn all(kernel: &Kernel, names: &[String]) -> Report {

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::tally::Report;
-use crate::guest::Kernel;
 use crate::{chaos, soak};
+use guest::Kernel;
 
 /// What is run, by its name.
 type Run = (&'static str, fn(&Kernel) -> Result<()>);

@@ -11,9 +11,10 @@ use anyhow::Context as _;
 use super::libtest::{ENDED, Results, STARTS};
 use super::tally::Report;
 use super::unit;
-use crate::guest::{Guest, Kernel, TIMED_OUT, quoted};
-use crate::workspace::{self, TestBinary};
-use crate::{api_server, clients, control_plane, prometheus};
+use crate::api_server;
+use guest::go::{clients, control_plane, prometheus};
+use guest::workspace::{self, TestBinary};
+use guest::{Guest, Kernel, TIMED_OUT, quoted};
 
 /// How long a tier may take: emulated, on a machine that has other work too.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);

@@ -8,10 +8,10 @@ use anyhow::Context as _;
 
 use super::libtest::Results;
 use super::tally::Report;
-use crate::cargo_tool::CargoTool;
-use crate::compiler;
-use crate::programs;
-use crate::workspace::{self, cargo};
+use guest::cargo_tool::CargoTool;
+use guest::compiler;
+use guest::programs;
+use guest::workspace::{self, cargo};
 
 /// What is installed where there is none.
 const CARGO_DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2" };
