@@ -1,11 +1,11 @@
 //! Removing from this node what proxies have programmed: our own state, and what kube-proxy has left behind.
 
 use dummy_interface::{DEVICE, remove_device, remove_routes};
-use ipvs::{Command, Family, Ipvs, KernelIpvs, VirtualServerId};
-use netfilter::{
+use host_rules::{
     host_firewall::{self, HostChains},
     leftovers::{self, Leftovers, Scope},
 };
+use ipvs::{Command, Family, Ipvs, KernelIpvs, VirtualServerId};
 use serde::Serialize;
 use service::one_line;
 

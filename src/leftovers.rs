@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use ipvs::Family;
-use netfilter::{
-    Policy,
+use host_rules::{
     host_firewall::{Accepts, ClosedChain, Hook, HostChains, TableFamily},
     leftovers::{Error, Leftovers, Outcome, Scope},
 };
+use ipvs::Family;
+use netfilter::Policy;
 use reconciler::{News, Observation, Observer};
 use service::one_line;
 use tokio::{sync::oneshot, task::spawn_blocking};
@@ -186,7 +186,7 @@ mod tests {
         atomic::{AtomicUsize, Ordering},
     };
 
-    use netfilter::{
+    use host_rules::{
         host_firewall::{HostChain, How},
         leftovers::{Backend, Leftover, Rules},
     };

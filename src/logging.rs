@@ -45,8 +45,9 @@ pub struct Options {
 }
 
 /// The crates that are this program.
-const OURS: [&str; 9] = [
+const OURS: [&str; 10] = [
     "dummy_interface",
+    "host_rules",
     "ipvs",
     "kube_ipvs",
     "kubernetes",

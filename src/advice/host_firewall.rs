@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
+use host_rules::host_firewall::{ClosedChain, Error, Hook, HostChain};
 use ipvs::Family;
-use netfilter::host_firewall::{ClosedChain, Error, Hook, HostChain};
 use service::one_line;
 
 use super::{Advice, Cause, Severity};
