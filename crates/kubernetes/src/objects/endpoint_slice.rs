@@ -108,8 +108,8 @@ impl Kind for EndpointSlice {
 
     fn change(news: News<Self>) -> Option<Change> {
         Some(match news {
-            News::List(slices) => Change::ListSlices(slices),
-            News::Keep(names) => Change::KeepSlices(names),
+            News::List(slices) => Change::InitApplySlices(slices),
+            News::Keep(names) => Change::InitDoneSlices(names),
             News::Replace(slices) => Change::ReplaceSlices(slices),
             News::Apply(slice) => Change::ApplySlice(slice),
             News::Delete(name) => Change::DeleteSlice(name),

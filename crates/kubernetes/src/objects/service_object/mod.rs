@@ -79,8 +79,8 @@ impl Kind for Service {
 
     fn change(news: News<Self>) -> Option<Change> {
         Some(match news {
-            News::List(services) => Change::ListServices(services),
-            News::Keep(names) => Change::KeepServices(names),
+            News::List(services) => Change::InitApplyServices(services),
+            News::Keep(names) => Change::InitDoneServices(names),
             News::Replace(services) => Change::ReplaceServices(services),
             News::Apply(service) => Change::ApplyService(service),
             News::Delete(name) => Change::DeleteService(name),
