@@ -654,7 +654,9 @@ async fn a_slice_that_stops_being_ours_counts_as_deleted() {
         ])],
     );
     let changes = script.play().await;
-    let [Change::InitApplySlices(slices), Change::InitDoneSlices(kept), Change::DeleteSlice(name)] = &*changes else {
+    let [Change::InitApplySlices(slices), Change::InitDoneSlices(kept), Change::DeleteSlice(name)] =
+        &*changes
+    else {
         panic!("{changes:?}")
     };
     assert_eq!((slices.len(), kept.len(), name.to_string()), (1, 1, "shop/web-1".to_owned()));
