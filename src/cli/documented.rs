@@ -12,8 +12,8 @@ use service::{
 use watcher::{OperationKind, api::WatchState};
 
 use crate::{
-    advice::{Cause, Severity},
     config::VipBinding,
+    node::advice::{Cause, Severity},
 };
 
 const DOCUMENT: &str = include_str!("../../docs/json.md");

@@ -10,9 +10,9 @@ use watcher::{
 };
 
 use crate::{
-    advice::{Advice, Cause, Severity},
     config::VipBinding,
-    control::{About, Kernel, Source, Status},
+    node::advice::{Advice, Cause, Severity},
+    serve::control::{About, Kernel, Source, Status},
 };
 
 fn seconds(seconds: f64) -> Duration {
