@@ -26,9 +26,9 @@ use std::{
 };
 
 use ipvs::Family;
+use kubernetes::api::Watches;
 use prometheus_client::registry::Registry;
 use reconciler::Observer;
-use watcher::api::Watches;
 
 use crate::{
     conntrack::{ConntrackTable, Tidying},

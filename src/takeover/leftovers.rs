@@ -7,16 +7,16 @@ use std::{
     time::Duration,
 };
 
-use ipvs::Family;
-use netfilter::{
-    Policy,
+use host_rules::{
     host_firewall::{Accepts, ClosedChain, Hook, HostChains, TableFamily},
     leftovers::{Error, Leftovers, Outcome, Scope},
 };
+use ipvs::Family;
+use netfilter::Policy;
 use reconciler::{News, Observation, Observer};
+use service::one_line;
 use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
-use watcher::one_line;
 
 use super::another_proxy::AnotherProxy;
 use crate::node::advice::Rounds;
@@ -187,7 +187,7 @@ mod tests {
         atomic::{AtomicUsize, Ordering},
     };
 
-    use netfilter::{
+    use host_rules::{
         host_firewall::{HostChain, How},
         leftovers::{Backend, Leftover, Rules},
     };

@@ -1,5 +1,5 @@
 // kubectl, kubeadm and Helm for the tests of manifests/. There is no Go code here: the three programs are the
-// `tool` lines, and crates/xtask/src/clients.rs has them built.
+// `tool` lines, and crates/guest/src/go/clients.rs has them built.
 //
 // For another release, change k8s.io/kubernetes and every replacement of its staging modules (v1.36.4 goes
 // with v0.36.4), take a Helm that requires the same ones, then run `go mod tidy`.

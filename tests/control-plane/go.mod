@@ -1,5 +1,5 @@
 // A real kube-apiserver, etcd and kube-proxy for the tests. There is no Go code here: the three
-// commands are the `tool` lines, and crates/xtask/src/control_plane.rs builds them.
+// commands are the `tool` lines, and crates/guest/src/go/control_plane.rs builds them.
 //
 // For another release of Kubernetes, change k8s.io/kubernetes and every replacement of its staging
 // modules (v1.36.4 goes with v0.36.4), then run `go mod tidy`. With etcd before

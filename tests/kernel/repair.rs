@@ -446,7 +446,7 @@ fn a_firewall_that_is_loaded_anew_makes_no_work_and_is_not_touched() {
     resync().unwrap();
     let log = cluster.daemon().log();
     let of_a_sync = |line: &&str| {
-        line.contains(": plan trigger=TablesChanged") || line.contains("reconciler::journal: repaired")
+        line.contains(": plan trigger=TablesChanged") || line.contains(": repaired what something else")
     };
     let syncs: Vec<_> = log[so_far..].lines().filter(of_a_sync).collect();
     assert!(

@@ -1,4 +1,4 @@
-//! Which way the packets of a connection take through the node: what ARCHITECTURE.md draws, as it is seen.
+//! Which way the packets of a connection take through the node: what docs/packets.md draws, as it is seen.
 
 use std::{
     io::ErrorKind,
@@ -11,7 +11,7 @@ use crate::walk::{Tracer, draw};
 use serde_json::{Value, json};
 use testkit::lab::Host;
 
-const ARCHITECTURE: &str = include_str!("../../ARCHITECTURE.md");
+const DOCUMENT: &str = include_str!("../../docs/packets.md");
 
 /// How long a client waits that may get no answer. It asks again after one second.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -138,11 +138,9 @@ const HOST_PORT: &str = "table inet hostport {
     chain output { type nat hook output priority -100; jump to-the-pod; }
 }";
 
-/// The drawings of ARCHITECTURE.md.
+/// The drawings of docs/packets.md.
 fn drawings() -> Vec<&'static str> {
-    let section = ARCHITECTURE.split("\n## The way of a packet\n").nth(1).unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let blocks = section.split("```text\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
+    let blocks = DOCUMENT.split("```text\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
     blocks.filter(|block| block.contains("\nrequest\n")).collect()
 }
 
@@ -180,5 +178,5 @@ fn packets_take_the_ways_that_are_drawn_in_both_families() {
     assert_eq!(node.walk(another, CLUSTER_IP, 80), unmasqueraded, "the hostPort takes the VIP");
     assert_eq!(node.walk(&lab.node, CLUSTER_IP, 80), from_the_node, "the hostPort takes the VIP");
 
-    assert!(seen == drawings(), "not as ARCHITECTURE.md draws it:\n\n{}", seen.join("\n\n"));
+    assert!(seen == drawings(), "not as docs/packets.md draws it:\n\n{}", seen.join("\n\n"));
 }

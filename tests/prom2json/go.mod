@@ -1,5 +1,5 @@
-// What reads metrics as Prometheus does, for tests/peer_node_metrics.rs. There is no Go code here: the command is
-// the `tool` line, and crates/xtask/src/prometheus.rs builds it. It is a module of its own, so that a new one does
+// What reads metrics as Prometheus does, for tests/peer/metrics.rs. There is no Go code here: the command is
+// the `tool` line, and crates/guest/src/go/prometheus.rs builds it. It is a module of its own, so that a new one does
 // not make everybody build a new control plane.
 module kube-ipvs/tests/prom2json
 

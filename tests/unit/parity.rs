@@ -1,52 +1,48 @@
-//! docs/parity.md and docs/faults.md keep their word: every test that they name exists.
-use std::{fs, path::Path};
+//! Each row of docs/parity.md and docs/faults.md has its proofs in tests/proofs, and every test that they name exists.
+use crate::support::documents;
+use std::fs;
 
-/// A document whose rows are numbered, and say what proves them.
-struct Document {
-    file: &'static str,
-    rows: usize,
-    /// Which of the three columns names the tests, from 0.
-    proven_by: usize,
+/// A page whose rows are numbered, and the file that says what proves each of them.
+struct Page {
+    name: &'static str,
+    proofs: &'static str,
+    rows: u32,
 }
 
-const DOCUMENTS: [Document; 2] = [
-    Document { file: "docs/parity.md", rows: 189, proven_by: 1 },
-    Document { file: "docs/faults.md", rows: 70, proven_by: 2 },
+const PAGES: [Page; 2] = [
+    Page { name: "docs/parity.md", proofs: "tests/proofs/parity.txt", rows: 189 },
+    Page { name: "docs/faults.md", proofs: "tests/proofs/faults.txt", rows: 70 },
 ];
 
-/// A row of such a document: a statement or a fault, and what proves it.
-struct Row {
+/// What proves one row.
+struct Proofs {
     file: &'static str,
-    number: u32,
-    proofs: Vec<(String, String)>,
-    proven_by: String,
+    row: u32,
+    /// `FILE: TEST`, or why there is none.
+    lines: Vec<String>,
 }
 
-fn rows(document: &Document) -> Vec<Row> {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document.file)).unwrap();
-    text.lines().filter_map(|line| row(document, line)).collect()
+fn read(file: &str) -> String {
+    fs::read_to_string(documents::root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// `None` for a line that is no numbered row.
-fn row(document: &Document, line: &str) -> Option<Row> {
-    let file = document.file;
-    let cells: Vec<&str> = line.strip_prefix('|')?.split('|').map(str::trim).collect();
-    let (number, _) = cells.first()?.split_once(". ")?;
-    let number = number.parse().ok()?;
-    let [columns @ .., ""] = &cells[..] else { panic!("{file}: row {number} has no end") };
-    assert_eq!(columns.len(), 3, "{file}: columns of row {number}");
-    let proven_by = columns[document.proven_by];
-    Some(Row { file, number, proofs: proofs(proven_by), proven_by: proven_by.to_owned() })
+/// The numbers of the rows of a page, in its order.
+fn numbers(page: &Page) -> Vec<u32> {
+    let text = read(page.name);
+    text.lines().filter_map(|line| line.split_once(". ")?.0.parse().ok()).collect()
 }
 
-/// The `file: test` pairs in backticks.
-fn proofs(cell: &str) -> Vec<(String, String)> {
-    let quoted = cell.split('`').skip(1).step_by(2);
-    quoted
-        .map(|proof| {
-            let (file, test) =
-                proof.split_once(": ").unwrap_or_else(|| panic!("{proof:?} is not FILE: TEST"));
-            (file.to_owned(), test.to_owned())
+/// The blocks of a file of proofs: the row's number, then its lines.
+fn proofs(page: &Page) -> Vec<Proofs> {
+    let file = page.proofs;
+    let text = read(file);
+    let blocks = text.split("\n\n").filter(|block| !block.starts_with('#'));
+    blocks
+        .map(|block| {
+            let mut lines = block.lines();
+            let number = lines.next().unwrap_or_default();
+            let row = number.parse().unwrap_or_else(|_| panic!("{file}: {number:?} is no row's number"));
+            Proofs { file, row, lines: lines.map(str::to_owned).collect() }
         })
         .collect()
 }
@@ -67,50 +63,60 @@ const RUNS: [(&str, &[&str]); 2] = [
 /// Whether the file has a function of this name under a test attribute, or such a run does or looks at this.
 fn has_test(file: &str, test: &str) -> bool {
     if let Some((_, files)) = RUNS.iter().find(|(run, _)| *run == file) {
-        let path = |file: &&str| Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-        return files
-            .iter()
-            .any(|file| fs::read_to_string(path(file)).unwrap().contains(&format!("\"{test}\"")));
+        return files.iter().any(|file| read(file).contains(&format!("\"{test}\"")));
     }
-    let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap_or_default();
+    let source = fs::read_to_string(documents::root().join(file)).unwrap_or_default();
     source.match_indices(&format!("fn {test}(")).any(|(at, _)| {
         let paragraph = source[..at].rsplit("\n\n").next().unwrap_or_default();
         paragraph.contains("#[test]") || paragraph.contains("#[tokio::test")
     })
 }
 
+/// Whether a line says why nothing proves the row.
+fn says_why(line: &str) -> bool {
+    ["not yet: ", "cannot happen: "].iter().any(|why| line.starts_with(why))
+}
+
 #[test]
-fn every_test_that_a_document_names_exists() {
+fn every_test_that_proves_a_row_exists() {
     let mut missing = Vec::new();
-    for row in DOCUMENTS.iter().flat_map(rows) {
-        for (file, test) in row.proofs.iter().filter(|(file, test)| !has_test(file, test)) {
-            missing.push(format!("{}: row {}: no test {test} in {file}", row.file, row.number));
+    for Proofs { file, row, lines } in PAGES.iter().flat_map(proofs) {
+        for line in lines.iter().filter(|line| !says_why(line)) {
+            let exists = line.split_once(": ").is_some_and(|(file, test)| has_test(file, test));
+            if !exists {
+                missing.push(format!("{file}: row {row}: no such test: {line}"));
+            }
         }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
 #[test]
-fn every_row_names_a_test_or_says_why_there_is_none() {
-    for row in DOCUMENTS.iter().flat_map(rows) {
-        let says_why = ["not yet: ", "cannot happen: "].iter().any(|why| row.proven_by.starts_with(why));
-        assert_eq!(row.proofs.is_empty(), says_why, "{}: row {}: {:?}", row.file, row.number, row.proven_by);
+fn every_row_names_tests_or_says_why_there_are_none() {
+    for Proofs { file, row, lines } in PAGES.iter().flat_map(proofs) {
+        assert!(!lines.is_empty(), "{file}: row {row} has no proof");
+        let why = lines.iter().filter(|line| says_why(line)).count();
+        assert!(why == 0 || lines.len() == 1, "{file}: row {row} has proofs and a reason to have none");
+        for (at, line) in lines.iter().enumerate() {
+            assert!(!lines[..at].contains(line), "{file}: row {row} names {line} twice");
+        }
     }
 }
 
 #[test]
-fn the_rows_are_numbered_without_gap() {
-    for document in &DOCUMENTS {
-        let numbers: Vec<u32> = rows(document).iter().map(|row| row.number).collect();
-        let complete: Vec<u32> = (1..).take(document.rows).collect();
-        assert_eq!(numbers, complete, "{}", document.file);
+fn rows_are_numbered_without_gap_and_each_has_its_proofs() {
+    for page in &PAGES {
+        let complete: Vec<u32> = (1..=page.rows).collect();
+        assert_eq!(numbers(page), complete, "{}", page.name);
+        let proven: Vec<u32> = proofs(page).iter().map(|proofs| proofs.row).collect();
+        assert_eq!(proven, complete, "{}", page.proofs);
     }
 }
 
 #[test]
 fn a_name_without_a_test_is_found_out() {
     assert!(has_test("tests/unit/parity.rs", "a_name_without_a_test_is_found_out"));
-    assert!(!has_test("tests/unit/parity.rs", "rows"), "a function that is no test");
+    assert!(!has_test("tests/unit/parity.rs", "numbers"), "a function that is no test");
     assert!(!has_test("tests/unit/parity.rs", "a_name"), "the beginning of a name");
     assert!(has_test("cargo xtask chaos", "ipvsadm -C") && !has_test("cargo xtask chaos", "ipvsadm"));
     assert!(!has_test("tests/nowhere.rs", "a_name_without_a_test_is_found_out"));

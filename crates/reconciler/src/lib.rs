@@ -13,46 +13,30 @@
 //! The writer leaves work for others in [`Outlets`]: notices for the owners of Services, and UDP flows that
 //! conntrack is to forget. [`Observer`]s hear of each sync.
 
-mod apply;
-mod closed;
-mod draining;
-mod halves;
+mod callbacks;
+mod follow;
 mod handle;
-mod history;
-mod holder;
-mod in_use;
-mod journal;
-mod key;
-mod lost_addresses;
 mod mailbox;
-mod notice;
 mod observer;
-mod outcome;
-mod outlets;
-mod owners;
-mod problems;
-mod reconcile;
-mod repairs;
 mod report;
-mod rotation;
-mod sample;
 mod schedule;
-mod schedulers;
-mod stale_flows;
-mod standing;
-mod tally;
-mod told;
+mod sync;
+mod trigger;
 mod waiting;
 mod writer;
 
+pub use callbacks::{Outlets, StaleFlowOutlet};
 pub use handle::{Handle, Stopped, Unanswered};
-pub use holder::Holder;
-pub use in_use::InUse;
-pub use notice::{Notice, Notices, Reason};
 pub use observer::{News, Observation, Observer, Subject};
-pub use outlets::{Outlets, StaleFlowOutlet};
-pub use report::{Drain, LastSync, Report, Status, Trigger};
+pub use report::{
+    Report,
+    node_usage::InUse,
+    notice::{Notice, Notices, Reason},
+    status::{Drain, LastSync, Status},
+    sync_state::Standing,
+    sync_stats::{Drains, Failure, Repaired, Seam, Tally},
+    virtual_server_owner::Holder,
+};
 pub use schedule::Timing;
-pub use standing::Standing;
-pub use tally::{Drains, Failure, Repaired, Seam, Tally};
+pub use trigger::Trigger;
 pub use writer::start;

@@ -8,8 +8,8 @@ use anyhow::{Context as _, bail};
 use tempfile::TempDir;
 use testkit::control_plane::{ControlPlane, Options};
 
-use crate::control_plane;
-use crate::guest::{Forward, Guest, Kernel};
+use guest::go::control_plane;
+use guest::{Forward, Guest, Kernel};
 
 /// Where a QEMU guest finds the host's API server.
 const IN_GUEST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 100), 6443);

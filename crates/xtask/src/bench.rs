@@ -32,10 +32,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
-use crate::{control_plane, image, workspace};
 pub(crate) use case::Percentiles;
 use case::{Case, Figures, Measured, Subject};
+use guest::go::control_plane;
+use guest::image_program::{self, Platform};
+use guest::workspace;
+use guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
 pub(crate) use instructions::{Check, check};
 use report::{Machine, Report};
 
@@ -116,7 +118,7 @@ fn full(kernel: Kernel, names: &[String]) -> Result<Report> {
     let equipment = Equipment {
         kernel,
         myself: workspace::release_xtask()?,
-        kube_ipvs: image::program()?,
+        kube_ipvs: image_program::build(Platform::HERE)?,
         kube_proxy: control_plane::kube_proxy()?,
         times: REPEATED,
     };

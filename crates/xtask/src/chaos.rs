@@ -21,11 +21,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::guest::{Kernel, KernelArgs};
 use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
 use crate::stage::{self, Programs, Stage};
-use crate::workspace;
 use catalogue::Own;
+use guest::workspace;
+use guest::{Kernel, KernelArgs};
 use report::Report;
 use scene::{PERIOD, PROBE, Scene};
 use sequence::one_after_the_other;

@@ -10,8 +10,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::guest::{Guest, KernelArgs};
-use crate::workspace;
+use guest::workspace;
+use guest::{Guest, KernelArgs};
 
 /// The command line of `cargo xtask demo`.
 #[derive(clap::Args)]

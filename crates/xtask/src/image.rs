@@ -8,17 +8,15 @@
 //! program.
 
 mod layout;
-mod program;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::workspace;
+use guest::image_program::{self, Platform};
+use guest::workspace;
 use layout::Layout;
-use program::Platform;
 
 /// The command line of `cargo xtask image`.
 #[derive(clap::Args)]
@@ -37,9 +35,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
     let mut layout = Layout::new()?;
     for &platform in platforms {
-        let program = program::build(platform)?;
+        let program = image_program::build(platform)?;
         let sbom = directory.join(format!("{name}-{}.cdx.json", platform.architecture()));
-        fs::write(&sbom, program::sbom(&program)?).with_context(|| sbom.display().to_string())?;
+        fs::write(&sbom, image_program::sbom(&program)?).with_context(|| sbom.display().to_string())?;
         let size = layout.add(platform.architecture(), &program)?;
         println!(
             "linux/{}: {:.1} MB compressed; {}",
@@ -52,11 +50,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     layout.write(&archive)?;
     println!("{}", archive.display());
     Ok(ExitCode::SUCCESS)
-}
-
-/// Builds the program of this machine's image; where it is.
-pub(crate) fn program() -> anyhow::Result<PathBuf> {
-    program::build(Platform::HERE)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]

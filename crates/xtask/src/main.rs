@@ -19,27 +19,17 @@
 
 mod api_server;
 mod bench;
-mod cache;
-mod cargo_tool;
 mod chaos;
-mod clients;
-mod compiler;
-mod control_plane;
 mod demo;
 mod fuzz;
-mod go;
-mod guest;
 mod image;
 mod least_squares;
 mod man;
-mod programs;
-mod prometheus;
 mod scale;
 mod soak;
 mod stage;
 mod test;
 mod vm;
-mod workspace;
 
 use std::process::ExitCode;
 
@@ -100,10 +90,12 @@ fn main() -> ExitCode {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
+    use guest::workspace;
+
     use super::*;
 
     /// The words after `cargo xtask` in each such command of a document, without quotes and comments. A word
-    /// with a colon names a fault of `chaos`, as in docs/faults.md.
+    /// with a colon names a table that `bench` fills in.
     fn shown(text: &str) -> impl Iterator<Item = Vec<&str>> {
         let commands = text.split("cargo xtask ").skip(1);
         let commands = commands.map(|rest| rest.split(['`', '#', '\n', '"']).next().unwrap_or_default());

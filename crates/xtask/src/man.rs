@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 
-use crate::workspace;
+use guest::workspace;
 
 /// Writes the manual pages to `target/man`.
 pub(crate) fn run() -> Result<ExitCode> {

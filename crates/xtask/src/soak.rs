@@ -25,11 +25,11 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use testkit::daemon::Daemon;
 
-use crate::guest::{Kernel, KernelArgs};
 use crate::stage::kernel_state::KernelState;
 use crate::stage::{self, Programs, Stage};
-use crate::workspace;
 use churn::{Churn, PODS};
+use guest::workspace;
+use guest::{Kernel, KernelArgs};
 use report::Report;
 use samples::{Sample, Trends};
 use tide::{Tide, VACANT};

@@ -21,8 +21,11 @@ use testkit::control_plane::ControlPlane;
 use testkit::daemon::{Daemon, eventually_within};
 use testkit::lab::Lab;
 
-use crate::guest::{Guest, Kernel, TIMED_OUT};
-use crate::{api_server, control_plane, image, workspace};
+use crate::api_server;
+use guest::go::control_plane;
+use guest::image_program::{self, Platform};
+use guest::workspace;
+use guest::{Guest, Kernel, TIMED_OUT};
 use kernel_state::KernelState;
 use objects::Write;
 
@@ -45,7 +48,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// kube-ipvs as it is in the container image.
     pub(crate) fn of_image() -> Result<Self> {
-        Self::with(image::program()?)
+        Self::with(image_program::build(Platform::HERE)?)
     }
 
     /// kube-ipvs as the other tests have it.

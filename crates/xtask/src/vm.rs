@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::guest::{Guest, KernelArgs};
-use crate::programs;
+use guest::programs;
+use guest::{Guest, KernelArgs};
 
 /// The command line of `cargo xtask vm`.
 #[derive(clap::Args)]

@@ -9,11 +9,11 @@ use std::{
 };
 
 use dummy_interface::Ways;
+use host_rules::host_firewall::{Error, legacy_tables};
 use ipvs::{Family, KernelIpvs};
-use netfilter::host_firewall::{Error, legacy_tables};
 use reconciler::{InUse, Status};
+use service::one_line;
 use tracing::debug;
-use watcher::one_line;
 
 use super::{
     Advice, Held, Severity, bridges,

@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
+use host_rules::host_firewall::{ClosedChain, Error, Hook, HostChain};
 use ipvs::Family;
-use netfilter::host_firewall::{ClosedChain, Error, Hook, HostChain};
-use watcher::one_line;
+use service::one_line;
 
 use super::rule::Finding;
 use crate::node::advice::{Advice, Cause, Severity};

@@ -6,10 +6,8 @@
 
 use std::{collections::HashSet, future::Future};
 
-use netfilter::{
-    HostFirewall, Policy,
-    host_firewall::{Accepts, ClosedChain, Error, HostChain, HostChains},
-};
+use host_rules::host_firewall::{Accepts, ClosedChain, Error, HostChain, HostChains};
+use netfilter::{HostFirewall, Policy};
 use tokio::sync::watch;
 use tracing::{debug, info};
 
@@ -146,7 +144,7 @@ fn withdraw(chains: &mut impl Chains) -> Result<Vec<Finding>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use netfilter::host_firewall::{Hook, How, TableFamily};
+    use host_rules::host_firewall::{Hook, How, TableFamily};
 
     use super::*;
     use crate::node::{

@@ -14,9 +14,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use testkit::pure_path::Phase;
 
-use crate::compiler;
-use crate::programs::{self, Program};
-use crate::workspace;
+use guest::compiler;
+use guest::programs::{self, Program};
+use guest::workspace;
 
 const VALGRIND: Program = Program { name: "valgrind", package: "valgrind" };
 /// The accepted growth, in percent.

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::case::{Case, Figures, Measured, Program, Subject};
 use super::tables;
-use crate::guest::Kernel;
-use crate::workspace;
+use guest::Kernel;
+use guest::workspace;
 
 /// The tables stand between these lines.
 const BEGIN: &str = "<!-- tables of cargo xtask bench: begin -->\n";

@@ -8,7 +8,7 @@ use testkit::control_plane::ControlPlane;
 use testkit::daemon::Daemon;
 use testkit::lab::Host;
 
-use crate::workspace;
+use guest::workspace;
 
 /// The source of Services.
 pub(super) enum Feed {

@@ -17,7 +17,8 @@ use testkit::floor::Size;
 use testkit::objects;
 
 use super::feed::Kind;
-use crate::{control_plane, workspace};
+use guest::go::control_plane;
+use guest::workspace;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";

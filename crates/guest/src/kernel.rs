@@ -1,0 +1,191 @@
+//! Which kernel to run on: the user's choice, or the best that this machine has.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use anyhow::bail;
+
+use crate::debian::kernel_package::{self, Packaged};
+use crate::debian::suite::Suite;
+use crate::programs::{self, Program};
+use crate::{Guest, qemu, uml};
+
+/// A kernel with IPVS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// The one that runs this process.
+    Host,
+    /// One of the distribution's, in QEMU.
+    Qemu(Packaged),
+    /// A User Mode Linux binary with IPVS, dummy and the rest built in: this one, or one built from the
+    /// distribution's kernel source.
+    Uml(Option<PathBuf>),
+}
+
+impl Kernel {
+    /// Installs what running on this kernel needs: programs, and the kernel itself. [`Guest::run`]
+    /// does this too; calling it first distinguishes "cannot run here" from "failed".
+    pub fn prepare(&self) -> anyhow::Result<()> {
+        if *self == Self::Host && !programs::is_root() {
+            bail!("--kernel host needs root: use sudo, or --kernel qemu");
+        }
+        programs::ensure(&self.programs()?)?;
+        match self {
+            Self::Host => Ok(()),
+            Self::Qemu(package) => kernel_package::ensure(package).map(drop),
+            Self::Uml(linux) => uml::binary(linux.as_deref()).map(drop),
+        }
+    }
+
+    /// Every program that running on this kernel takes. One list, so that one command installs them.
+    fn programs(&self) -> anyhow::Result<Vec<Program>> {
+        let mut programs = programs::CROSS_CHECKS.to_vec();
+        match self {
+            Self::Host => {}
+            Self::Qemu(_) => {
+                programs.extend(programs::GUEST_TOOLS);
+                programs.push(programs::QEMU);
+            }
+            Self::Uml(linux) => {
+                programs.extend(programs::GUEST_TOOLS);
+                if linux.is_none() {
+                    programs.extend(uml::build::tools()?);
+                }
+            }
+        }
+        Ok(programs)
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("the host's kernel"),
+            Self::Qemu(Packaged { suite, name }) => {
+                let name = name.as_deref().unwrap_or("the distribution's kernel");
+                match suite {
+                    Some(suite) => write!(f, "{name} ({suite}) in QEMU"),
+                    None => write!(f, "{name} in QEMU"),
+                }
+            }
+            Self::Uml(Some(linux)) => write!(f, "User Mode Linux ({})", linux.display()),
+            Self::Uml(None) => f.write_str("User Mode Linux, built from the distribution's newest source"),
+        }
+    }
+}
+
+/// The options that choose a kernel.
+#[derive(clap::Args, Clone, Debug)]
+pub struct KernelArgs {
+    /// The test kernel: `host`; `qemu`, or `qemu:SUITE` for one of another suite of the distribution, such
+    /// as bullseye, bookworm-backports or `newest`; `uml`, which is built when it is first needed, or
+    /// `uml:PATH` [default: host if it has IPVS and this is root, else qemu; for tests where there is no KVM,
+    /// uml]
+    #[arg(long, env = "KUBE_IPVS_KERNEL")]
+    kernel: Option<Choice>,
+    /// The kernel package QEMU boots, instead of the distribution's default for virtual machines
+    #[arg(long, value_name = "NAME")]
+    kernel_package: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Choice {
+    Host,
+    Qemu(Option<Suite>),
+    Uml(Option<PathBuf>),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            None if text == "host" => Ok(Self::Host),
+            None if text == "qemu" => Ok(Self::Qemu(None)),
+            None if text == "uml" => Ok(Self::Uml(None)),
+            Some(("qemu", suite)) => suite.parse().map(|suite| Self::Qemu(Some(suite))),
+            Some(("uml", path)) if !path.is_empty() => Ok(Self::Uml(Some(path.into()))),
+            _ => Err("expected host, qemu, qemu:SUITE, uml or uml:PATH".to_owned()),
+        }
+    }
+}
+
+impl KernelArgs {
+    /// The requested kernel, or the default for a few commands.
+    pub fn choose(&self) -> Kernel {
+        let packaged = |suite| Kernel::Qemu(Packaged { suite, name: self.kernel_package.clone() });
+        match &self.kernel {
+            Some(Choice::Host) => Kernel::Host,
+            Some(Choice::Uml(path)) => Kernel::Uml(path.clone()),
+            Some(Choice::Qemu(suite)) => packaged(suite.clone()),
+            None if self.kernel_package.is_none() && host_has_ipvs() => Kernel::Host,
+            None => packaged(None),
+        }
+    }
+
+    /// The requested kernel, or the default for many tests: in emulation they take ten times as long, which
+    /// is longer than building a kernel that needs no emulation.
+    pub fn choose_for_tests(&self) -> Kernel {
+        let is_free = self.kernel.is_none() && self.kernel_package.is_none();
+        let chosen = self.choose();
+        let emulates = matches!(&chosen, Kernel::Qemu(package) if !qemu::is_accelerated(package));
+        if !is_free || !emulates || !cfg!(target_arch = "x86_64") {
+            return chosen;
+        }
+        let uml = Kernel::Uml(None);
+        match boots(&uml) {
+            Ok(()) => uml,
+            Err(error) => {
+                eprintln!("xtask: emulating, for there is no User Mode Linux here: {error:#}");
+                chosen
+            }
+        }
+    }
+}
+
+/// Tries a kernel.
+fn boots(kernel: &Kernel) -> anyhow::Result<()> {
+    match Guest::new(kernel.clone()).run(&["true".into()])? {
+        0 => Ok(()),
+        code => bail!("`true` ended with code {code}"),
+    }
+}
+
+/// Whether tests can run on the host's kernel: as root, with `ip_vs` and `dummy`. Loads neither on
+/// behalf of a run that may end up in QEMU.
+fn host_has_ipvs() -> bool {
+    let ip_vs = || Path::new("/proc/net/ip_vs").exists() || succeeds("modprobe", &["-n", "-q", "ip_vs"]);
+    // In a namespace of its own, which also shows that making one is allowed.
+    let dummy =
+        || succeeds("unshare", &["--net", "ip", "link", "add", "name", "kube-ipvs0", "type", "dummy"]);
+    programs::is_root() && ip_vs() && dummy()
+}
+
+fn succeeds(program: &str, args: &[&str]) -> bool {
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_named_host_qemu_with_or_without_a_suite_or_uml_with_or_without_a_path() {
+        assert_eq!("host".parse(), Ok(Choice::Host));
+        assert_eq!("qemu".parse(), Ok(Choice::Qemu(None)));
+        assert_eq!("qemu:newest".parse(), Ok(Choice::Qemu(Some(Suite::Newest))));
+        assert_eq!("uml:/opt/linux".parse(), Ok(Choice::Uml(Some("/opt/linux".into()))));
+        assert_eq!("uml".parse(), Ok(Choice::Uml(None)));
+        for wrong in ["", "uml:", "qemu:", "kvm", "host:1"] {
+            assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The programs xtask and the tests call, and getting those that are missing.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+/// A program and the Debian package that brings it.
+#[derive(Clone, Copy)]
+pub struct Program {
+    /// The name of the executable.
+    pub name: &'static str,
+    /// The package, of the same name in Debian and Ubuntu.
+    pub package: &'static str,
+}
+
+const fn program(name: &'static str, package: &'static str) -> Program {
+    Program { name, package }
+}
+
+/// What the demo and the tests look at the kernel with. kube-ipvs itself calls none of them.
+pub const CROSS_CHECKS: &[Program] = &[
+    program("ip", "iproute2"),
+    program("tc", "iproute2"),
+    program("ipvsadm", "ipvsadm"),
+    program("nft", "nftables"),
+    program("iptables", "iptables"),
+    program("iptables-save", "iptables"),
+    program("iptables-restore", "iptables"),
+    program("ip6tables", "iptables"),
+    program("ip6tables-save", "iptables"),
+    program("ip6tables-restore", "iptables"),
+    program("iptables-legacy", "iptables"),
+    program("iptables-legacy-save", "iptables"),
+    program("iptables-legacy-restore", "iptables"),
+    program("ip6tables-legacy", "iptables"),
+    program("ip6tables-legacy-save", "iptables"),
+    program("ip6tables-legacy-restore", "iptables"),
+    program("ipset", "ipset"),
+    program("conntrack", "conntrack"),
+    program("curl", "curl"),
+    program("nc", "netcat-openbsd"),
+    program("unshare", "util-linux"),
+    program("nsenter", "util-linux"),
+];
+
+/// What a guest needs besides, or is made with.
+pub const GUEST_TOOLS: &[Program] = &[
+    program("modprobe", "kmod"),
+    program("busybox", "busybox-static"),
+    program("strip", "binutils"),
+    // Programs that start others. BusyBox's prefer its own applets to what is in PATH: its `env ip`
+    // is not iproute2.
+    program("env", "coreutils"),
+    program("nice", "coreutils"),
+    program("timeout", "coreutils"),
+    program("xargs", "findutils"),
+    program("setsid", "util-linux"),
+    program("setpriv", "util-linux"),
+];
+
+/// QEMU for this machine's architecture.
+pub const QEMU: Program = if cfg!(target_arch = "aarch64") {
+    program("qemu-system-aarch64", "qemu-system-arm")
+} else {
+    program("qemu-system-x86_64", "qemu-system-x86")
+};
+
+/// Where an executable is. Looks into the `sbin` directories too, which an ordinary user's PATH
+/// leaves out.
+pub fn find(name: impl AsRef<Path>) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(&name))
+        .find(|candidate| is_executable(candidate))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether this process runs as root.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Makes sure that every one of `wanted` is there, installing packages if need be.
+pub fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
+    let missing: Vec<Program> =
+        wanted.iter().copied().filter(|program| find(program.name).is_none()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
+    let packages: BTreeSet<&str> = missing.iter().map(|program| program.package).collect();
+    let packages = Vec::from_iter(packages);
+    if find("apt-get").is_none() {
+        bail!(
+            "missing programs: {}. Install them with this machine's package manager (Debian has them in {})",
+            names.join(", "),
+            packages.join(", ")
+        );
+    }
+    let by_hand = || {
+        let (names, packages) = (names.join(", "), packages.join(" "));
+        format!("missing programs: {names}. As root: apt-get update && apt-get install {packages}")
+    };
+    if !may_install() {
+        bail!(by_hand());
+    }
+    eprintln!("xtask: installing {} for {} (apt-get install)", packages.join(" "), names.join(", "));
+    let mut install = vec!["install", "--yes", "--quiet=2", "--no-install-recommends"];
+    install.extend(&packages);
+    with_package_lists(|| apt_get(&install)).with_context(by_hand)?;
+    match names.iter().find(|name| find(name).is_none()) {
+        None => Ok(()),
+        Some(name) => bail!("{name} is still missing after its package was installed"),
+    }
+}
+
+/// Runs something that needs apt's package lists, which a container image comes without and an old
+/// machine has out of date: fetches them first if there are none, and after a failure.
+pub fn with_package_lists<T>(mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let no_lists = !std::fs::read_dir("/var/lib/apt/lists").is_ok_and(|mut lists| {
+        lists.any(|list| list.is_ok_and(|list| list.path().is_file() && list.file_name() != "lock"))
+    });
+    if no_lists {
+        update()?;
+        return attempt();
+    }
+    attempt().or_else(|error| {
+        if !may_install() {
+            return Err(error);
+        }
+        update()?;
+        attempt()
+    })
+}
+
+fn update() -> anyhow::Result<()> {
+    if !may_install() {
+        bail!("apt has no package lists. As root: apt-get update");
+    }
+    eprintln!("xtask: fetching the package lists (apt-get update)");
+    apt_get(&["update", "--quiet=2"])
+}
+
+/// Whether this process is root or can become it.
+fn may_install() -> bool {
+    is_root() || find("sudo").is_some()
+}
+
+/// `apt-get`, as root or through sudo, asking nothing.
+fn apt_get(args: &[&str]) -> anyhow::Result<()> {
+    let mut command = match (is_root(), find("sudo")) {
+        (true, _) => Command::new("env"),
+        (false, Some(sudo)) => {
+            let mut command = Command::new(sudo);
+            command.arg("env");
+            command
+        }
+        (false, None) => bail!("installing packages needs root, and there is no sudo"),
+    };
+    // What went wrong is on stderr; stdout has a line for every file unpacked.
+    let status = command
+        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get"])
+        .args(args)
+        .stdout(Stdio::null())
+        .status()
+        .context("starting apt-get")?;
+    if !status.success() {
+        bail!("apt-get {} failed ({status})", args.join(" "));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+    use super::*;
+
+    /// What every Debian has, and what build-essential brings.
+    const GIVEN: [&str; 4] = ["coreutils", "findutils", "util-linux", "binutils"];
+
+    #[test]
+    fn the_line_to_paste_in_the_readme_has_every_package_and_no_other() {
+        let readme = std::fs::read_to_string(crate::workspace::root().join("README.md")).unwrap();
+        let (_, line) = readme.split_once("`apt-get install ").unwrap();
+        let (line, _) = line.split_once('`').unwrap();
+        let mut named: BTreeSet<&str> = line.split(' ').collect();
+        assert!(named.remove("build-essential") && named.remove("qemu-system-x86"), "{line}");
+        let ours = CROSS_CHECKS.iter().chain(GUEST_TOOLS).map(|program| program.package);
+        assert_eq!(named, ours.filter(|package| !GIVEN.contains(package)).collect());
+    }
+}

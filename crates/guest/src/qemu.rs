@@ -1,0 +1,304 @@
+//! QEMU as guest, with the distribution's kernel and an initramfs made for the occasion.
+//!
+//! Output comes through virtio ports, one each for stdout, stderr, the exit code and the shared
+//! directory. There is no network but the one forwarded port, if any.
+
+mod cpio;
+mod elf;
+mod initramfs;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use crate::debian::kernel_package::{self, KernelPackage, Packaged};
+use crate::debian::modules::{Dependencies, INDEXES};
+use crate::relay::{self, Tap};
+use crate::{Forward, Guest, Kernel, TIMED_OUT, cache, job_directory, programs, script, supervised};
+use initramfs::Tree;
+
+const INIT: &str = include_str!("qemu/init.sh");
+
+/// The guest's own address in QEMU's user network.
+const ADDRESS: &str = "10.0.2.15/24";
+
+/// The machine type and the console's device.
+const MACHINE: (&str, &str) =
+    if cfg!(target_arch = "aarch64") { ("virt", "ttyAMA0") } else { ("q35", "ttyS0") };
+
+/// The emulated processor, without CMPXCHG16B: under QEMU 7.2 one in three boots of Linux 6.12 ended with
+/// corrupted lists of the slab allocator, and none without that instruction.
+const EMULATED_CPU: &str = if cfg!(target_arch = "x86_64") { "max,-cx16" } else { "max" };
+
+/// Kernel parameters for it. The kernel counts ticks of the timer to see whether its interrupt arrives; if
+/// the host is busy too few come, and it panics: "IO-APIC + timer doesn't work!" (`check_timer` in
+/// `arch/x86/kernel/apic/io_apic.c`).
+const EMULATED_PARAMETERS: &str = if cfg!(target_arch = "x86_64") { " no_timer_check" } else { "" };
+
+/// How QEMU runs the guest's instructions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Accelerator {
+    Kvm,
+    /// Software emulation.
+    Tcg,
+}
+
+/// Boots the kernel of `package` and runs `command`.
+pub(crate) fn run(
+    guest: &Guest,
+    package: &Packaged,
+    command: &[OsString],
+    tap: Tap<'_>,
+) -> anyhow::Result<u8> {
+    let kernel = kernel_package::ensure(package)?;
+    let accelerator = if kvm_works(&kernel)? { Accelerator::Kvm } else { Accelerator::Tcg };
+    boot(guest, &kernel, accelerator, command, tap)
+}
+
+fn boot(
+    guest: &Guest,
+    kernel: &KernelPackage,
+    accelerator: Accelerator,
+    command: &[OsString],
+    tap: Tap<'_>,
+) -> anyhow::Result<u8> {
+    let job = job_directory()?;
+    let initramfs = job.path().join("initramfs");
+    let started = Instant::now();
+    let size = tree(guest, kernel, accelerator, command)?.write(&initramfs)?;
+    eprintln!(
+        "xtask: booting Linux {} in QEMU ({}), initramfs {} MiB made in {:.1} s",
+        kernel.release,
+        match accelerator {
+            Accelerator::Kvm => "KVM",
+            Accelerator::Tcg => "software emulation",
+        },
+        size >> 20,
+        started.elapsed().as_secs_f32()
+    );
+    let child = machine(guest, kernel, accelerator, job.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("starting QEMU")?;
+    let ended = relay::until_exit(child, tap)?;
+
+    // Written last by init: a guest without it did not get that far.
+    let code = fs::read_to_string(job.path().join("exit")).unwrap_or_default();
+    if let Ok(code) = code.trim().parse() {
+        if let Some(share) = &guest.share {
+            unpack(&job.path().join("share"), share)?;
+        }
+        return Ok(code);
+    }
+    print_end(&job.path().join("console"));
+    if ended == TIMED_OUT {
+        eprintln!("xtask: the guest was stopped after {} s", guest.timeout.as_secs());
+        return Ok(TIMED_OUT);
+    }
+    bail!("the guest ended before the command did; the end of its console is above");
+}
+
+/// The guest's file system.
+fn tree(
+    guest: &Guest,
+    kernel: &KernelPackage,
+    accelerator: Accelerator,
+    command: &[OsString],
+) -> anyhow::Result<Tree> {
+    let mut tree = Tree::default();
+    for program in programs::GUEST_TOOLS.iter().chain(programs::CROSS_CHECKS) {
+        if let Some(path) = programs::find(program.name) {
+            tree.add(&path)?;
+        }
+    }
+    // sh runs init; the others are loaded by name at run time.
+    let loaded = ["/bin/sh", "/etc/protocols", "/etc/services", "/etc/iproute2", "/usr/share/iproute2"];
+    let xtables = format!("/usr/lib/{}-linux-gnu/xtables", std::env::consts::ARCH);
+    for path in loaded.map(Path::new).into_iter().chain([Path::new(&xtables)]).filter(|path| path.exists()) {
+        tree.add(path)?;
+    }
+    for path in &guest.files {
+        tree.add(path)?;
+    }
+    if let Some(share) = &guest.share {
+        tree.add(share)?;
+    }
+    add_modules(&mut tree, kernel)?;
+
+    tree.text("/etc/hosts", 0o644, "127.0.0.1 localhost\n::1 localhost\n")?;
+    tree.text("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n")?;
+    tree.text("/etc/group", 0o644, "root:x:0:\n")?;
+    // The kernel opens it for init before there is a devtmpfs.
+    tree.device("/dev/console", 5, 1)?;
+    tree.text("/init", 0o755, INIT)?;
+    tree.text("/xtask/settings", 0o644, settings(guest)?)?;
+    let directory = std::env::current_dir().context("the current directory")?;
+    let mut environment = guest.environment();
+    if accelerator == Accelerator::Tcg {
+        // What testkit's `patience` looks at.
+        environment.push(("KUBE_IPVS_EMULATED".into(), "1".into()));
+    }
+    tree.text("/xtask/command", 0o644, script::command(&environment, &directory, command))?;
+    Ok(tree)
+}
+
+fn add_modules(tree: &mut Tree, kernel: &KernelPackage) -> anyhow::Result<()> {
+    let place = Path::new("/lib/modules").join(&kernel.release);
+    let index = kernel.modules.join("modules.dep");
+    let index = fs::read_to_string(&index).with_context(|| index.display().to_string())?;
+    let files = Dependencies::parse(&index).wanted();
+    for file in files.into_iter().chain(INDEXES) {
+        let source = kernel.modules.join(file);
+        // Which indexes there are depends on the version of depmod.
+        if source.exists() {
+            tree.add_at(&place.join(file), source)?;
+        }
+    }
+    Ok(())
+}
+
+/// The shell variables init reads.
+fn settings(guest: &Guest) -> anyhow::Result<OsString> {
+    let mut settings = OsString::new();
+    for name in ["busybox", "modprobe"] {
+        let path = programs::find(name).with_context(|| format!("{name} is missing"))?;
+        settings.push(name);
+        settings.push("=");
+        settings.push(script::quoted(path.as_os_str()));
+        settings.push("\n");
+    }
+    settings.push("share=");
+    settings.push(script::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
+    settings.push("\naddress=");
+    settings.push(if guest.forward.is_some() { ADDRESS } else { "" });
+    settings.push("\n");
+    Ok(settings)
+}
+
+/// QEMU's command line.
+fn machine(guest: &Guest, kernel: &KernelPackage, accelerator: Accelerator, job: &Path) -> Command {
+    let (machine, console) = MACHINE;
+    let (accelerator, cpu, parameters) = match accelerator {
+        Accelerator::Kvm => ("kvm", "host", ""),
+        Accelerator::Tcg => ("tcg,thread=multi", EMULATED_CPU, EMULATED_PARAMETERS),
+    };
+    // Without printk's timing and with warnings only: each character on an emulated serial line
+    // costs thousands of instructions.
+    let boot = format!("console={console} loglevel=4 panic=-1 random.trust_cpu=on rdinit=/init{parameters}");
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(4));
+    let file = |name: &str| job.join(name).into_os_string().to_string_lossy().replace(',', ",,");
+
+    let mut qemu = supervised(programs::QEMU.name, guest.timeout);
+    qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .args(["-machine", machine, "-accel", accelerator, "-cpu", cpu])
+        .args(["-smp", &processors.to_string(), "-m", &format!("{}M", guest.memory)])
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(job.join("initramfs"))
+        .args(["-append", &boot])
+        .args(["-serial", &format!("file:{}", file("console"))])
+        .args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
+    let ports = [
+        ("stdout", "/dev/stdout".to_owned()),
+        ("stderr", "/dev/stderr".to_owned()),
+        ("share", file("share")),
+        ("exit", file("exit")),
+    ];
+    for (name, path) in ports {
+        qemu.args(["-chardev", &format!("file,id={name},path={path}")])
+            .args(["-device", &format!("virtserialport,chardev={name},name={name}")]);
+    }
+    match guest.forward {
+        Some(forward) => {
+            qemu.args(["-netdev", &user_network(forward), "-device", "virtio-net-pci,netdev=net"])
+        }
+        None => qemu.args(["-nic", "none"]),
+    };
+    qemu
+}
+
+/// A network in which one address and port exists and nothing else. QEMU starts `nc` for every
+/// connection: its own `guestfwd=…-tcp:` would serve a single one. With -N it ends when the guest hangs up.
+fn user_network(forward: Forward) -> String {
+    let Forward { guest, host_port } = forward;
+    format!("user,id=net,restrict=on,ipv6=off,guestfwd=tcp:{guest}-cmd:nc -N 127.0.0.1 {host_port}")
+}
+
+/// Puts back what the guest made of the shared directory.
+fn unpack(archive: &Path, share: &Path) -> anyhow::Result<()> {
+    let status = Command::new("tar").arg("-C").arg(share).arg("-xf").arg(archive).status();
+    if !status.context("starting tar")?.success() {
+        bail!("the guest's {} did not come back whole", share.display());
+    }
+    Ok(())
+}
+
+/// Prints the last lines of a kernel console to stderr.
+pub(crate) fn print_end(console: &Path) {
+    let text = fs::read(console).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    for line in lines.iter().skip(lines.len().saturating_sub(40)) {
+        eprintln!("console: {line}");
+    }
+}
+
+/// Whether the guest is hardware-accelerated. Installs QEMU and the kernel if they are needed to find out.
+pub(crate) fn is_accelerated(package: &Packaged) -> bool {
+    let attempt = || {
+        if !has_kvm() {
+            return Ok(false);
+        }
+        Kernel::Qemu(package.clone()).prepare()?;
+        kvm_works(&kernel_package::ensure(package)?)
+    };
+    attempt().unwrap_or_else(|error: anyhow::Error| {
+        eprintln!("xtask: not known whether KVM works: {error:#}");
+        false
+    })
+}
+
+fn has_kvm() -> bool {
+    fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+/// Whether KVM boots a guest. The device node says little: in nested virtualisation it may be there
+/// and hang every guest. So a guest is booted, once for each boot of the host.
+fn kvm_works(kernel: &KernelPackage) -> anyhow::Result<bool> {
+    if !has_kvm() {
+        return Ok(false);
+    }
+    let verdicts = cache::directory("kvm")?;
+    let verdict = verdicts.join(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim());
+    if let Ok(known) = fs::read_to_string(&verdict) {
+        return Ok(known == "works\n");
+    }
+    eprintln!("xtask: trying whether KVM works");
+    let probe = Guest {
+        timeout: Duration::from_secs(15),
+        memory: 512,
+        ..Guest::new(Kernel::Qemu(Packaged::default()))
+    };
+    let works = probe_quietly(&probe, kernel);
+    eprintln!("xtask: KVM {}", if works { "works" } else { "does not work here" });
+    fs::write(&verdict, if works { "works\n" } else { "fails\n" })?;
+    Ok(works)
+}
+
+fn probe_quietly(probe: &Guest, kernel: &KernelPackage) -> bool {
+    let attempt = || -> anyhow::Result<bool> {
+        let job = job_directory()?;
+        tree(probe, kernel, Accelerator::Kvm, &["true".into()])?.write(&job.path().join("initramfs"))?;
+        let mut qemu = machine(probe, kernel, Accelerator::Kvm, job.path());
+        qemu.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        Ok(fs::read_to_string(job.path().join("exit")).is_ok_and(|code| code.trim() == "0"))
+    };
+    attempt().unwrap_or(false)
+}

@@ -1,0 +1,72 @@
+//! Passes a guest's output on while it runs.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// Sees what a command writes to stdout.
+pub type Tap<'a> = &'a (dyn Fn(&[u8]) + Sync);
+
+/// Relays the child's piped stdout and stderr until it has ended; its exit code.
+pub(crate) fn until_exit(mut child: Child, tap: Tap<'_>) -> anyhow::Result<u8> {
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    thread::scope(|scope| {
+        scope.spawn(|| stdout.map(|from| copy(from, io::stdout(), tap)));
+        scope.spawn(|| stderr.map(|from| copy(from, io::stderr(), &|_| {})));
+    });
+    let status = child.wait().context("waiting for the command")?;
+    Ok(exit_code(status))
+}
+
+/// Relays what the child writes to two files, which exist, until it has ended.
+pub(crate) fn files_until_exit(
+    mut child: Child,
+    stdout: &Path,
+    stderr: &Path,
+    tap: Tap<'_>,
+) -> anyhow::Result<ExitStatus> {
+    let open = |path: &Path| File::open(path).with_context(|| format!("opening {}", path.display()));
+    let (mut stdout, mut stderr) = (open(stdout)?, open(stderr)?);
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let followers = scope.spawn(|| {
+            loop {
+                // Asked before reading: what was written until the end is then read below.
+                let last = ended.load(Ordering::Acquire);
+                copy(&mut stdout, io::stdout(), tap);
+                copy(&mut stderr, io::stderr(), &|_| {});
+                if last {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let status = child.wait().context("waiting for the command");
+        ended.store(true, Ordering::Release);
+        drop(followers);
+        status
+    })
+}
+
+/// As a shell has it: a command killed by a signal ends with 128 plus its number.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// Copies what is available. A reader that has gone must not stop the guest.
+fn copy(mut from: impl Read, mut to: impl Write, tap: Tap<'_>) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        let Some(piece) = buffer.get(..read) else { break };
+        tap(piece);
+        drop(to.write_all(piece).and_then(|()| to.flush()));
+    }
+}

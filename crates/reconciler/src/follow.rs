@@ -1,0 +1,7 @@
+//! What is followed over more than one sync.
+
+pub(crate) mod draining;
+pub(crate) mod lost_addresses;
+pub(crate) mod repairs;
+pub(crate) mod schedulers;
+pub(crate) mod stale_flows;

@@ -1,0 +1,44 @@
+//! The problems that the status lists.
+
+use ipvs::Family;
+use service::{Conflict, State};
+use watcher::Ownership;
+
+use super::sync_log::NO_NODE_PORTS;
+use crate::Status;
+
+/// How many of the Services that wait for an address are named: all of a namespace may want the same.
+const NAMED_WAITING: usize = 3;
+
+/// Lists what is wrong with the inputs, or with the node for these inputs. Its addresses are judged only
+/// after they were `read`.
+pub(crate) fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
+    let without = Family::BOTH.into_iter().filter(|family| !ours.families.contains(family));
+    let unserved = without.filter_map(|family| {
+        let count =
+            state.virtual_servers().filter(|server| Family::from(server.address.ip) == family).count();
+        (count > 0)
+            .then(|| format!("this node has no {family}; virtual servers that are not served: {count}"))
+    });
+    let no_node_ports = (read && state.node_ports_are_nowhere()).then(|| NO_NODE_PORTS.to_owned());
+    let conflicts = state.conflicts().map(|Conflict { address, holder, waiting }| {
+        let named: Vec<_> = waiting.iter().take(NAMED_WAITING).map(ToString::to_string).collect();
+        let more = match waiting.len().saturating_sub(NAMED_WAITING) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let named = named.join(", ");
+        format!("{address} belongs to {holder}, whose claim comes first; {named}{more} cannot have it")
+    });
+    let refused = state
+        .refused()
+        .flat_map(|(service, refused)| refused.iter().map(move |refused| format!("{service}: {refused}")));
+    let in_objects = state.problems().map(|problem| problem.to_string());
+    unserved
+        .chain(no_node_ports)
+        .chain(refused)
+        .chain(conflicts)
+        .chain(in_objects)
+        .take(Status::MOST_PROBLEMS)
+        .collect()
+}

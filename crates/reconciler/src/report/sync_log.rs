@@ -1,0 +1,71 @@
+//! The lines of the log about syncs.
+
+use std::collections::HashSet;
+
+use tracing::{debug, info, warn};
+use watcher::Operation;
+
+use crate::{Report, Trigger, sync::Outcome};
+
+/// The problem that no NodePort is served. Its cause is in the addresses of this node,
+/// `--nodeport-addresses`, `--bind-address` or the Node.
+pub(crate) const NO_NODE_PORTS: &str =
+    "no NodePort is served: this node has no address, or none that --nodeport-addresses selects";
+
+/// Remembers which failures were logged, so that one that stays is logged once and not at every retry.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    told: HashSet<Operation>,
+    no_node_ports: bool,
+}
+
+impl Journal {
+    /// Logs a sync.
+    pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome) {
+        self.failures(outcome);
+        for (operation, connections) in &outcome.cut_off {
+            info!("the time to drain is over, connections cut off: {connections}: {operation}");
+        }
+        let Report { trigger, full, done, failed, took, .. } = report;
+        if let Some(first) = report.first_repair() {
+            warn!(?trigger, done, failed, ?took, "repaired what something else had changed; first: {first}");
+        } else if *failed > 0 && matches!(trigger, Trigger::Start | Trigger::Forced) {
+            warn!(?trigger, done, failed, ?took, "synced in part");
+        } else if matches!(trigger, Trigger::Start | Trigger::Forced) {
+            info!(?trigger, done, failed, ?took, "synced");
+        } else {
+            debug!(?trigger, full, done, failed, ?took, "synced");
+        }
+    }
+
+    /// Logs when no NodePort is served any more, and when some are served again.
+    pub(crate) fn node_ports(&mut self, nowhere: bool) {
+        match (self.no_node_ports, nowhere) {
+            (false, true) => warn!("{NO_NODE_PORTS}"),
+            (true, false) => info!("NodePorts are served, or wanted by nobody any more"),
+            _ => {}
+        }
+        self.no_node_ports = nowhere;
+    }
+
+    fn failures(&mut self, outcome: &Outcome) {
+        if let Some(cause) = &outcome.unread {
+            warn!("{cause}; trying again soon");
+        }
+        let (mut still, mut unlisted) = (HashSet::new(), 0usize);
+        for (operation, cause) in &outcome.failures {
+            if self.told.contains(operation) {
+                debug!("still cannot {operation}: {cause}");
+            } else if still.len() < Report::MOST_FAILURES {
+                warn!("cannot {operation}: {cause}");
+            } else {
+                unlisted += 1;
+            }
+            still.insert(operation.clone());
+        }
+        if unlisted > 0 {
+            warn!("and {unlisted} more operations failed");
+        }
+        self.told = still;
+    }
+}

@@ -1,0 +1,224 @@
+//! Carrying out a plan.
+
+use std::borrow::Cow;
+
+use ipvs::{Command, Protocol};
+use netfilter::{
+    Change::{self, AddElement},
+    Element,
+};
+use netlink::Errno;
+use service::one_line;
+use tracing::debug_span;
+use watcher::{Batch, Kernel, Observed, Operation, Plan};
+
+use super::{bisect::halves, blocked::Closed, outcome::Outcome};
+use crate::{Failure, Report, Seam, follow::schedulers::scheduler};
+
+/// Carries out the operations in order, in as few exchanges with the kernel as possible, and keeps
+/// `observed` in step.
+///
+/// A failed operation does not stop the others, except those that would be wrong without it ([`Closed`]): a
+/// virtual server whose elements in our tables are not as they should be, its real servers, a VIP with
+/// nothing behind it, and the elements of what could not be removed.
+pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed, closed: Closed) -> Outcome {
+    let mut run = Run { kernel, observed, outcome: Outcome::default(), closed };
+    for batch in &plan.batches {
+        match batch {
+            Batch::Ipvs(commands) => {
+                debug_span!("ipvs", operations = commands.len()).in_scope(|| run.ipvs(commands));
+            }
+            Batch::Netfilter(changes) => {
+                debug_span!("nf_tables", operations = changes.len()).in_scope(|| run.netfilter(changes));
+            }
+            Batch::Link(changes) => {
+                debug_span!("links", operations = changes.len()).in_scope(|| run.links(changes));
+            }
+        }
+    }
+    run.outcome
+}
+
+struct Run<'a> {
+    kernel: &'a mut Kernel,
+    observed: &'a mut Observed,
+    outcome: Outcome,
+    closed: Closed,
+}
+
+impl Run<'_> {
+    fn ipvs(&mut self, commands: &[Command]) {
+        let commands = self.permitted(commands);
+        match self.kernel.ipvs.apply(&commands) {
+            Ok(failed) => {
+                // The image has the virtual server, and somebody else has removed it.
+                self.outcome.doubtful |= failed.iter().any(|failure| failure.refusal.errno == Errno::ESRCH);
+                let lacking = failed.iter().filter(|failure| failure.refusal.errno == Errno::ENOENT);
+                let lacking = lacking.filter_map(|failure| scheduler(commands.get(failure.index)?));
+                self.outcome.lacking.extend(lacking);
+                self.settle(&commands, failed);
+            }
+            Err(error) => self.give_up(&commands, &error),
+        }
+    }
+
+    fn links(&mut self, changes: &[dummy_interface::Change]) {
+        let changes = self.permitted(changes);
+        match self.kernel.links.apply(&changes) {
+            Ok(failed) => {
+                self.outcome.doubtful |= failed.iter().any(|failure| failure.refusal.errno == Errno::ENODEV);
+                self.settle(&changes, failed);
+            }
+            Err(error) => self.give_up(&changes, &error),
+        }
+    }
+
+    /// Carries out one transaction. If it is refused, its halves are tried, so that one bad element costs
+    /// little but itself.
+    fn netfilter(&mut self, changes: &[Change]) {
+        let changes = self.permitted(changes);
+        if changes.is_empty() {
+            return;
+        }
+        match self.kernel.netfilter.apply(&changes) {
+            Ok(()) => self.settle(&changes, Vec::new()),
+            Err(error @ netfilter::Error::RolledBack { .. }) if errno(&error) != Some(Errno::ENOENT) => {
+                if let Some([left, right]) = halves(&changes) {
+                    self.netfilter(&left);
+                    self.netfilter(&right);
+                    return;
+                }
+                // The address has clients in the kernel that the image lacks, and that are in the way.
+                self.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
+                let cause = one_line(&error);
+                let (restrictions, rest): (Vec<Change>, Vec<_>) =
+                    changes.iter().partition(|change| restricts(change));
+                let (refused, still) =
+                    if rest.is_empty() { (restrictions, rest) } else { (rest, restrictions) };
+                for change in refused {
+                    self.fail(&change.into(), Failure::Refused, cause.clone());
+                }
+                // Even if the kernel refuses the clients that an address lets in, the address must be restricted.
+                self.netfilter(&still);
+            }
+            // For example, the table on which all of it rests is missing (ENOENT): then the image is wrong,
+            // and to try the halves does not help.
+            Err(error) => self.give_up(&changes, &error),
+        }
+    }
+
+    /// Returns the operations of a batch that may be carried out: nearly always all of them. The rest is put
+    /// off.
+    fn permitted<'b, T: Clone + Into<Operation>>(&mut self, batch: &'b [T]) -> Cow<'b, [T]> {
+        if self.closed.is_empty() {
+            return Cow::Borrowed(batch);
+        }
+        let objection = |run: &Self, one: &T| run.closed.objection(&one.clone().into(), run.observed);
+        let Some(first) = batch.iter().position(|one| objection(self, one).is_some()) else {
+            return Cow::Borrowed(batch);
+        };
+        let (permitted, rest) = batch.split_at(first);
+        let mut permitted = permitted.to_vec();
+        for one in rest {
+            match objection(self, one) {
+                Some(cause) => self.fail(&one.clone().into(), Failure::PutOff, cause.to_owned()),
+                None => permitted.push(one.clone()),
+            }
+        }
+        Cow::Owned(permitted)
+    }
+
+    /// Records a batch of which some operations failed, by position.
+    fn settle<T: Clone + Into<Operation>>(&mut self, batch: &[T], failed: Vec<netlink::Failure>) {
+        let mut failed = failed.into_iter().peekable();
+        for (index, operation) in batch.iter().cloned().map(Into::into).enumerate() {
+            match failed.next_if(|failed| failed.index == index) {
+                Some(failed) => self.fail(&operation, Failure::Refused, failed.refusal.to_string()),
+                None => {
+                    self.outcome.cut_off.extend(cut_off(&operation, self.observed));
+                    self.outcome.rerouted.take(&operation);
+                    self.observed.carried_out(&operation);
+                    *self.outcome.done.entry(operation.kind()).or_default() += 1;
+                    if self.outcome.first_done.len() < Report::MOST_DONE {
+                        self.outcome.first_done.push(operation.to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records a batch of which nothing is known to have been done.
+    fn give_up<T: Clone + Into<Operation>>(
+        &mut self,
+        batch: &[T],
+        error: &(dyn std::error::Error + 'static),
+    ) {
+        self.outcome.doubtful = true;
+        let cause = one_line(error);
+        for operation in batch.iter().cloned().map(Into::into) {
+            // The operation may have been done, and the next full reading would not show that it was.
+            self.outcome.rerouted.take(&operation);
+            self.fail(&operation, Failure::InDoubt, cause.clone());
+        }
+    }
+
+    fn fail(&mut self, operation: &Operation, how: Failure, cause: String) {
+        // No key stands for a device or a table: only a look at everything finds it missing.
+        self.outcome.doubtful |= operation.is_foundation();
+        self.closed.without(operation, self.observed);
+        *self.outcome.failure_counts.entry((Seam::of(operation), how)).or_default() += 1;
+        self.outcome.failures.push((operation.clone(), cause));
+    }
+}
+
+fn restricts(change: &Change) -> bool {
+    matches!(change, AddElement(Element::Restricted(_)))
+}
+
+/// The removal of a TCP real server, with its connections, if it has any.
+fn cut_off(operation: &Operation, observed: &Observed) -> Option<(Operation, u64)> {
+    let Operation::Ipvs(command @ Command::DeleteRealServer(_, server)) = operation else { return None };
+    let of = command.address()?;
+    let connections = observed.virtual_servers.get(&of)?.real_servers.get(server)?.connections;
+    (of.protocol == Protocol::Tcp && connections > 0).then(|| (operation.clone(), connections))
+}
+
+fn errno(error: &netfilter::Error) -> Option<Errno> {
+    match error {
+        netfilter::Error::RolledBack { source, .. } => source.errno(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{RealServer, Scheduler, ServiceAddress, VirtualServer};
+    use testkit::FakeKernel;
+    use watcher::{RealServerImage, VirtualServerImage};
+
+    use super::*;
+
+    /// Removes a real server with three connections.
+    fn removal(protocol: Protocol) -> Outcome {
+        let of = ServiceAddress { protocol, ip: [10, 96, 0, 1].into(), port: 80 };
+        let config = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
+        let server = RealServerImage { config, connections: 3, expired: true };
+        let image = VirtualServerImage {
+            config: VirtualServer::new(of, Scheduler::RR),
+            real_servers: [server].into_iter().collect(),
+        };
+        let mut observed =
+            Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
+        let (ipvs, netfilter, links) = FakeKernel::new().seams();
+        let plan = [Command::DeleteRealServer(of.into(), config.address).into()].into_iter().collect();
+        apply(&plan, &mut Kernel { ipvs, netfilter, links }, &mut observed, Closed::new(true))
+    }
+
+    #[test]
+    fn who_is_cut_off_is_counted() {
+        let outcome = removal(Protocol::Tcp);
+        let told: Vec<_> = outcome.cut_off.iter().map(|(what, count)| (what.to_string(), *count)).collect();
+        assert_eq!(told, [("delete real server TCP 10.96.0.1:80 -> 10.244.0.1:8080".to_owned(), 3)]);
+        assert_eq!(removal(Protocol::Udp).cut_off, [], "UDP has nothing to be cut off");
+    }
+}

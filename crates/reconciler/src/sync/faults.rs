@@ -1,0 +1,128 @@
+//! Whatever call to the kernel fails in a sync that trusts the image, and in whatever way: the retry makes everything as
+//! desired, and the image is right again. `tests/unit/faults.rs` has the same for syncs that read everything.
+
+use std::collections::BTreeSet;
+
+use dummy_interface::Changed;
+use ipvs::{Family, Scheduler};
+use netfilter::Element;
+use proptest::{prelude::*, sample::select};
+use service::{Change, Options, State};
+use testkit::{FakeKernel, fake_kernel::Fault};
+use watcher::{Kernel, Ownership};
+
+use super::Reconciler;
+use crate::{Trigger, follow::draining::Draining};
+
+#[path = "../../tests/unit/common/objects.rs"]
+mod objects;
+#[path = "../../tests/unit/story/mod.rs"]
+mod story;
+
+use story::{Ending, Inputs, Story, any_story, faults, picture};
+
+/// The syncs for these reasons are disturbed.
+const TRIGGERS: [Trigger; 3] = [Trigger::Change, Trigger::KernelEvent, Trigger::Period];
+
+/// A kernel that serves these Services, and the reconciler that serves them.
+fn serving(inputs: &Inputs) -> (FakeKernel, Reconciler) {
+    let kernel = FakeKernel::new();
+    kernel.state().links.node_addresses.insert([192, 0, 2, 1].into());
+    let (ipvs, netfilter, links) = kernel.seams();
+    let ours = Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() };
+    let state = State::new(Options::new("node"));
+    let mut reconciler = Reconciler::new(state, Kernel { ipvs, netfilter, links }, ours, Draining::new(None));
+    tell(&mut reconciler, inputs);
+    sync_and_retry(&mut reconciler, Trigger::Start);
+    (kernel, reconciler)
+}
+
+fn tell(reconciler: &mut Reconciler, inputs: &Inputs) {
+    reconciler.take(Change::ReplaceServices(inputs.services.clone()));
+    reconciler.take(Change::ReplaceSlices(inputs.slices.clone()));
+}
+
+/// Syncs, and after a failure once more, as the schedule would. That must leave nothing undone.
+fn sync_and_retry(reconciler: &mut Reconciler, trigger: Trigger) {
+    let failed = |trigger, reconciler: &mut Reconciler| {
+        let outcome = reconciler.sync(trigger).outcome;
+        outcome.unread.into_iter().chain(outcome.failures.into_iter().map(|(it, why)| format!("{it}: {why}")))
+    };
+    if failed(trigger, reconciler).next().is_some() {
+        assert_eq!(failed(Trigger::Retry, reconciler).collect::<Vec<_>>(), [""; 0]);
+    }
+}
+
+/// Takes away what the kernel tells of, as another program would, and tells of it.
+fn ruin_what_is_told_of(kernel: &FakeKernel, reconciler: &mut Reconciler) {
+    let mut state = kernel.state();
+    if let Some(vip) = state.links.bound.pop_first() {
+        state.elements.remove(&Element::Vip(vip));
+    }
+    state.links.bound.insert([10, 96, 0, 99].into());
+    state.tables.remove(&Family::V6);
+    state.elements.retain(|element| element.family() == Family::V4);
+    drop(state);
+    reconciler.hear(&Changed::everything());
+    reconciler.hear_of_tables();
+}
+
+/// Changes IPVS as another program would, of which the kernel tells nobody.
+fn ruin_in_silence(kernel: &FakeKernel) {
+    let mut state = kernel.state();
+    _ = state.virtual_servers.pop_first();
+    if let Some((server, real_servers)) = state.virtual_servers.values_mut().next() {
+        server.scheduler = Scheduler::SH;
+        for real in real_servers.values_mut() {
+            real.config.weight += 1;
+        }
+    }
+}
+
+/// Plays the change on a kernel that `disturb` changes just before, beside what another program has changed where the
+/// sync looks for that. Afterwards the change is taken back: what the daemon believes of the kernel must be right.
+fn play(story: &Story, trigger: Trigger, disturb: &dyn Fn(&FakeKernel)) -> Ending {
+    let (kernel, mut reconciler) = serving(&story.before);
+    story.connect(&kernel);
+    match trigger {
+        Trigger::KernelEvent => ruin_what_is_told_of(&kernel, &mut reconciler),
+        Trigger::Period => ruin_in_silence(&kernel),
+        _ => {}
+    }
+    kernel.heal();
+    disturb(&kernel);
+    tell(&mut reconciler, &story.after);
+    sync_and_retry(&mut reconciler, trigger);
+    let (writes, calls) = (kernel.writes(), kernel.state().calls);
+    let after = picture(&kernel.state());
+
+    kernel.heal();
+    tell(&mut reconciler, &story.before);
+    sync_and_retry(&mut reconciler, Trigger::Change);
+    let picture = format!("{after}\n{}", picture(&kernel.state()));
+    Ending { picture, writes, calls }
+}
+
+fn survives(story: &Story, trigger: Trigger, fault: Fault) -> usize {
+    story.survives(fault, |inputs| serving(inputs).0, |disturb| play(story, trigger, disturb))
+}
+
+#[test]
+fn whatever_call_fails_in_a_sync_that_is_not_forced_the_retry_heals_it_and_nothing_live_is_taken_away() {
+    for (trigger, fault) in TRIGGERS.into_iter().flat_map(|it| faults().map(move |fault| (it, fault))) {
+        let calls = survives(&Story::fixed(), trigger, fault);
+        assert!(calls > 20, "{trigger:?}, {fault:?}: only {calls} calls were disturbed");
+    }
+}
+
+proptest! {
+    // Each is told as often as there are calls.
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn so_it_is_whatever_is_wanted_before_and_after(
+        story in any_story(), trigger in select(&TRIGGERS[..]), fault in select(faults().collect::<Vec<_>>())
+    ) {
+        survives(&story, trigger, fault);
+    }
+}

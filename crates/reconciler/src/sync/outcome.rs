@@ -1,0 +1,64 @@
+//! What came of a plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipvs::Scheduler;
+use service::one_line;
+use watcher::{Operation, OperationKind, ReadError};
+
+use crate::{Failure, Report, Seam, follow::stale_flows::Rerouted};
+
+/// What came of a plan.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// How many operations were carried out, by kind.
+    pub(crate) done: BTreeMap<OperationKind, usize>,
+    /// The first operations that were carried out, in words.
+    pub(crate) first_done: Vec<String>,
+    /// The operations that failed or were put off, each with its cause in words.
+    pub(crate) failures: Vec<(Operation, String)>,
+    /// How many operations failed, by kind, and how many readings.
+    pub(crate) failure_counts: BTreeMap<(Seam, Failure), usize>,
+    /// The removals of TCP real servers that had connections, and how many they had.
+    pub(crate) cut_off: Vec<(Operation, u64)>,
+    /// What makes UDP flows stale.
+    pub(crate) rerouted: Rerouted,
+    /// Schedulers that virtual servers were to get and the kernel does not have.
+    pub(crate) lacking: BTreeSet<Scheduler>,
+    /// Why the kernel could not be read, if that is what happened.
+    pub(crate) unread: Option<String>,
+    /// Whether an answer of the kernel was lost, or contradicts the image of it: then everything must be read
+    /// anew.
+    pub(crate) doubtful: bool,
+}
+
+impl Outcome {
+    /// Adds what came of a second plan.
+    pub(crate) fn extend(&mut self, other: Self) {
+        for (kind, count) in other.done {
+            *self.done.entry(kind).or_default() += count;
+        }
+        let room = Report::MOST_DONE.saturating_sub(self.first_done.len());
+        self.first_done.extend(other.first_done.into_iter().take(room));
+        self.failures.extend(other.failures);
+        for (kind, count) in other.failure_counts {
+            *self.failure_counts.entry(kind).or_default() += count;
+        }
+        self.cut_off.extend(other.cut_off);
+        self.rerouted.extend(other.rerouted);
+        self.lacking.extend(other.lacking);
+        self.unread = self.unread.take().or(other.unread);
+        self.doubtful |= other.doubtful;
+    }
+
+    /// Whether an operation failed on which all the others rest.
+    pub(crate) fn lacks_foundation(&self) -> bool {
+        self.failures.iter().any(|(operation, _)| operation.is_foundation())
+    }
+
+    /// The outcome where the kernel could not be read, so that nothing was done.
+    pub(crate) fn unread(error: &ReadError) -> Self {
+        let failure_counts = BTreeMap::from([((Seam::of_reading(error), Failure::Unread), 1)]);
+        Self { unread: Some(one_line(error)), doubtful: true, failure_counts, ..Self::default() }
+    }
+}
