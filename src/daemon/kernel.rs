@@ -43,7 +43,7 @@ pub(super) fn open(
     let kernel = Kernel {
         ipvs: Box::new(ipvs),
         netfilter: Box::new(netfilter),
-        links: Box::new(links::open(binding)?),
+        dummy_interface: Box::new(links::open(binding)?),
     };
     Ok(Opened { kernel, nf_tables_port, binding, families, policy, found })
 }
