@@ -43,9 +43,14 @@ pub fn daemon() -> anyhow::Result<PathBuf> {
     program(&["build", "--workspace", "--bin", "kube-ipvs"])
 }
 
-/// Builds this program as one that may be measured, and returns where it is.
-pub fn release_xtask() -> anyhow::Result<PathBuf> {
-    program(&["build", "--release", "--package", "xtask"])
+/// Builds the program that measures and disturbs the daemon, and returns where it is.
+pub fn lab() -> anyhow::Result<PathBuf> {
+    program(&["build", "--workspace", "--bin", "lab"])
+}
+
+/// Builds it as one that may be measured, and returns where it is.
+pub fn release_lab() -> anyhow::Result<PathBuf> {
+    program(&["build", "--release", "--package", "kube-ipvs-lab", "--bin", "lab"])
 }
 
 /// Builds what counts instructions, as one that may be measured, and returns where it is.
