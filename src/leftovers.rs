@@ -14,9 +14,9 @@ use netfilter::{
     leftovers::{Error, Leftovers, Outcome, Scope},
 };
 use reconciler::{News, Observation, Observer};
+use service::one_line;
 use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
-use watcher::one_line;
 
 use crate::advice::{AnotherProxy, Rounds};
 

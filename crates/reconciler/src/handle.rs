@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use dummy_interface::Changed;
-use ipvs::{Found, Scheduler};
+use ipvs::{Scheduler, SchedulerSupport};
 use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
@@ -30,7 +30,7 @@ pub(crate) enum Input {
     /// Say which Service has each virtual server.
     Holders(Sender<Vec<Holder>>),
     /// Say whether the kernel has a scheduler.
-    FindScheduler(Scheduler, Sender<Result<Found, Unanswered>>),
+    ProbeScheduler(Scheduler, Sender<Result<SchedulerSupport, Unanswered>>),
     /// Stop after the sync that is running. The kernel's state stays, so that traffic goes on.
     Stop,
 }
@@ -118,8 +118,8 @@ impl Handle {
 
     /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is running, and while
     /// the kernel loads a module.
-    pub fn find_scheduler(&self, scheduler: Scheduler) -> Result<Found, Unanswered> {
-        self.ask(|answer| Input::FindScheduler(scheduler, answer))?
+    pub fn probe_scheduler(&self, scheduler: Scheduler) -> Result<SchedulerSupport, Unanswered> {
+        self.ask(|answer| Input::ProbeScheduler(scheduler, answer))?
     }
 
     /// Stops the writer thread after the sync that is running.

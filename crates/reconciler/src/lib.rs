@@ -13,26 +13,30 @@
 //! The writer leaves work for others in [`Outlets`]: notices for the owners of Services, and UDP flows that
 //! conntrack is to forget. [`Observer`]s hear of each sync.
 
+mod callbacks;
 mod follow;
 mod handle;
 mod mailbox;
-mod outlets;
+mod observer;
 mod report;
 mod schedule;
 mod sync;
+mod trigger;
 mod waiting;
 mod writer;
 
+pub use callbacks::{Outlets, StaleFlowOutlet};
 pub use handle::{Handle, Stopped, Unanswered};
-pub use outlets::{Outlets, StaleFlowOutlet};
+pub use observer::{News, Observation, Observer, Subject};
 pub use report::{
-    Drain, LastSync, Report, Status, Trigger,
-    holder::Holder,
-    in_use::InUse,
+    Report,
+    node_usage::InUse,
     notice::{Notice, Notices, Reason},
-    observer::{News, Observation, Observer, Subject},
-    standing::Standing,
-    tally::{Drains, Failure, Repaired, Seam, Tally},
+    status::{Drain, LastSync, Status},
+    sync_state::Standing,
+    sync_stats::{Drains, Failure, Repaired, Seam, Tally},
+    virtual_server_owner::Holder,
 };
 pub use schedule::Timing;
+pub use trigger::Trigger;
 pub use writer::start;

@@ -1,51 +1,24 @@
 //! Reports: what a sync did, and how things stand.
 
+mod dedup;
 pub(crate) mod history;
-pub(crate) mod holder;
-pub(crate) mod in_use;
-pub(crate) mod journal;
+pub(crate) mod node_usage;
 pub(crate) mod notice;
-pub(crate) mod observer;
-pub(crate) mod owners;
 pub(crate) mod problems;
-pub(crate) mod standing;
-pub(crate) mod tally;
-mod told;
+pub(crate) mod service_notices;
+pub(crate) mod status;
+pub(crate) mod sync_log;
+pub(crate) mod sync_state;
+pub(crate) mod sync_stats;
+pub(crate) mod virtual_server_owner;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ipvs::{RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
-use service::ObjectName;
-use watcher::{OperationKind, seconds};
+use service::seconds;
+use watcher::OperationKind;
 
-use crate::{Standing, sync::Outcome};
-
-/// Why a sync ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Trigger {
-    /// Both lists had arrived: the first sync.
-    Start,
-    /// The API server or the directory told of a change.
-    Change,
-    /// The sync period was over.
-    Period,
-    /// The kernel told that kube-ipvs0, its addresses or our routes changed.
-    KernelEvent,
-    /// The kernel told that somebody else changed our nf_tables tables.
-    TablesChanged,
-    /// The kernel told that an address of the node itself came or went, or one that went did not come again in time.
-    NodeAddresses,
-    /// An earlier sync had failed in part.
-    Retry,
-    /// An operator asked for it.
-    Forced,
-    /// Real servers are draining and it was time to look at them.
-    Drain,
-    /// The sync before put off changes of schedulers.
-    Continue,
-}
+use crate::{Trigger, sync::Outcome};
 
 /// What one sync did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,19 +45,6 @@ pub struct Report {
     /// How long it took; in JSON, seconds.
     #[serde(with = "seconds")]
     pub took: Duration,
-}
-
-impl Trigger {
-    /// Whether the kernel's whole state is read anew for it. For the period the image is compared with the
-    /// kernel; the other reasons trust the image.
-    pub(crate) fn reads_everything(self) -> bool {
-        matches!(self, Self::Start | Self::Forced)
-    }
-
-    /// Whether the kernel told of a change by itself.
-    pub(crate) fn is_told_by_kernel(self) -> bool {
-        matches!(self, Self::KernelEvent | Self::TablesChanged | Self::NodeAddresses)
-    }
 }
 
 impl Report {
@@ -152,79 +112,4 @@ impl Report {
 
     /// How many repairs are listed.
     pub const MOST_REPAIRS: usize = 20;
-}
-
-/// How things stand. The default is the status before anything is wanted or known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// Whether [`Status::standing`] is [`Standing::Synced`].
-    pub synced: bool,
-    /// Whether what is wanted is programmed, and if not, why.
-    pub standing: Standing,
-    /// For how long the standing has been the same, as far as the kernel has been looked at; in JSON,
-    /// seconds. A change that is served at once does not begin that time anew, and a repair does.
-    #[serde(with = "seconds")]
-    pub standing_for: Duration,
-    /// How many virtual servers are wanted.
-    pub virtual_servers: usize,
-    /// How many real servers are wanted.
-    pub real_servers: usize,
-    /// How many VIPs are wanted on this node.
-    pub vips: usize,
-    /// How many real servers drain: they get no new connections, and are removed when their last one ends.
-    pub draining: usize,
-    /// For how long the first of these has been draining, as far as is known: a restart forgets it. 0 without
-    /// any; in JSON, seconds.
-    #[serde(with = "seconds")]
-    pub longest_drain: Duration,
-    /// The real servers that have been draining longest, longest first; at most [`Status::MOST_DRAINS`] of
-    /// them.
-    pub drains: Vec<Drain>,
-    /// How many virtual servers keep their scheduler for now: each sync changes a few.
-    pub scheduler_changes: usize,
-    /// The problems of Services and EndpointSlices, one line each; at most [`Status::MOST_PROBLEMS`] of them.
-    /// The rest of these objects is served all the same.
-    pub problems: Vec<String>,
-    /// The last sync, if there was one.
-    pub last_sync: Option<LastSync>,
-    /// The last sync that changed something.
-    pub last_change: Option<LastSync>,
-    /// The last sync that repaired what something else had changed.
-    pub last_repair: Option<LastSync>,
-    /// How many operations have repaired something, in all syncs.
-    pub repaired: usize,
-    /// The last sync that looked at the whole kernel. What something else has changed since is not known.
-    pub last_full_sync: Option<LastSync>,
-}
-
-impl Status {
-    /// How many draining real servers are listed.
-    pub const MOST_DRAINS: usize = 20;
-
-    /// How many problems are listed.
-    pub const MOST_PROBLEMS: usize = 20;
-}
-
-/// A sync that has ended, and how long ago.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastSync {
-    /// What the sync did.
-    pub report: Report,
-    /// How long ago it ended; in JSON, seconds.
-    #[serde(with = "seconds")]
-    pub age: Duration,
-}
-
-/// A real server that gets no new connections and is removed when its last one ends.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drain {
-    /// The Service that has the virtual server's address, if one still has it.
-    pub service: Option<ObjectName>,
-    /// The virtual server.
-    pub virtual_server: ServiceAddress,
-    /// The real server.
-    pub real_server: RealServerAddress,
-    /// For how long it has been draining, as far as is known: a restart forgets it. In JSON, seconds.
-    #[serde(with = "seconds")]
-    pub age: Duration,
 }

@@ -86,7 +86,7 @@ impl Schedule {
     /// Asks for a sync as soon as the pause after the last one allows. The most thorough reason is kept.
     pub(crate) fn want(&mut self, trigger: Trigger) {
         self.wanted = Some(match self.wanted {
-            Some(earlier) if thoroughness(earlier) >= thoroughness(trigger) => earlier,
+            Some(earlier) if earlier.thoroughness() >= trigger.thoroughness() => earlier,
             _ => trigger,
         });
     }
@@ -142,18 +142,6 @@ impl Schedule {
     fn retry_delay(&self) -> Duration {
         let doubled = FIRST_RETRY.saturating_mul(1 << (self.failures - 1).min(16));
         doubled.clamp(self.timing.min_sync_period, self.timing.sync_period.max(self.timing.min_sync_period))
-    }
-}
-
-/// How much a sync for this reason does: all that one for a less thorough reason would.
-fn thoroughness(trigger: Trigger) -> u8 {
-    match trigger {
-        Trigger::Drain | Trigger::Continue => 0,
-        Trigger::Change | Trigger::Retry => 1,
-        Trigger::NodeAddresses => 2,
-        Trigger::KernelEvent | Trigger::TablesChanged => 3,
-        Trigger::Period | Trigger::Start => 4,
-        Trigger::Forced => 5,
     }
 }
 

@@ -7,9 +7,9 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use service::{Change, Explanation, ObjectName, State};
+use service::{Change, Explanation, ObjectName, State, one_line};
 use tracing::{debug_span, field::Empty};
-use watcher::{Kernel, Ownership, Plan, one_line};
+use watcher::{Kernel, Ownership, Plan};
 
 use crate::{
     Drain, Handle, Holder, InUse, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status,
@@ -17,7 +17,7 @@ use crate::{
     follow::draining::Draining,
     handle::Input,
     mailbox::{Mail, Mailbox},
-    report::{history::History, journal::Journal, owners::Owners, problems::problems},
+    report::{history::History, problems::problems, service_notices::Owners, sync_log::Journal},
     schedule::{Ended, Read, Schedule},
     sync::{Reconciler, Synced},
     waiting::Piece,
@@ -140,8 +140,8 @@ impl Writer {
             }
             Input::InUse(answer) => self.awaiting_in_use.push(answer),
             Input::Holders(answer) => drop(answer.send(Holder::all(self.reconciler.state()))),
-            Input::FindScheduler(scheduler, answer) => {
-                let found = self.reconciler.find_scheduler(scheduler);
+            Input::ProbeScheduler(scheduler, answer) => {
+                let found = self.reconciler.probe_scheduler(scheduler);
                 drop(answer.send(found.map_err(|error| Unanswered::Unread(one_line(&error)))));
             }
             Input::Stop => {}

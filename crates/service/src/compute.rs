@@ -1,24 +1,46 @@
 //! From one Service's inputs to what it asks of the kernel.
 
+mod balancing;
+mod choice;
+mod desired;
+mod endpoints;
+mod external_addresses;
+mod frontend;
+mod health;
+mod limits;
+mod not_served;
+mod sides;
+mod source_ranges;
+mod traffic;
+mod urgency;
+
+pub use balancing::{Balancing, Weight, Weights};
+pub use choice::{Choice, Reach};
+pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
+pub use external_addresses::{Refusal, Refused, Special};
+pub use frontend::AddressKind;
+pub use limits::{
+    MOST_ALLOWED_SOURCES, MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH,
+    MOST_VIRTUAL_SERVERS,
+};
+pub use not_served::NotServed;
+pub use traffic::Traffic;
+pub use urgency::Urgency;
+
+pub(crate) use balancing::Balance;
+pub(crate) use endpoints::{PortEndpoint, belongs, endpoints_of};
+pub(crate) use external_addresses::ExternalAddresses;
+pub(crate) use frontend::{Frontend, frontends};
+pub(crate) use limits::Room;
+pub(crate) use sides::{Siblings, Side, siblings};
+pub(crate) use source_ranges::SourceRanges;
+
 use std::{net::IpAddr, sync::Arc};
 
 use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
 
-use crate::{
-    Choice, DesiredService, DesiredVirtualServer, HealthCheck, NotServed, Options, Refused, Service,
-    ServicePort, TrafficPolicy, WithoutLocalEndpoint,
-    balancing::Balance,
-    cluster_ips::ClusterIps,
-    endpoints::PortEndpoint,
-    external_addresses::ExternalAddresses,
-    frontend::{Frontend, frontends},
-    limits::{MOST_OF_A_VIRTUAL_SERVER, Room},
-    sides::{Siblings, Side, siblings},
-    slice::{KnownSlice, Traits},
-    source_ranges::SourceRanges,
-    this_node::ThisNode,
-};
+use crate::input::{ClusterIps, KnownSlice, Options, Service, ServicePort, ThisNode, TrafficPolicy, Traits};
 
 impl DesiredService {
     /// What a Service with these slices asks of the kernel. `None`: it is not ours to serve.
@@ -164,7 +186,7 @@ fn hairpin(port: &ServicePort, endpoint: &PortEndpoint) -> Option<Element> {
 /// Load balancers ask in each family that the Service has.
 fn health_check_ports(check: &HealthCheck, service: &Service) -> impl Iterator<Item = Element> {
     let port = check.port.get();
-    let families = service.cluster_ips.iter().map(|ip| Family::of(*ip));
+    let families = service.cluster_ips.iter().map(|ip| Family::from(*ip));
     families.map(move |family| Element::HealthCheckPort(HealthCheckPort { family, port }))
 }
 

@@ -1,22 +1,24 @@
 //! How an [`Explanation`] comes about: the same steps as those that make the desired state, with what they passed over.
 
+mod explanation;
+mod verdict;
+
+pub use explanation::{ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, Part};
+pub use verdict::{HintsIgnored, Verdict};
+
 use std::collections::BTreeSet;
 
 use ipvs::{Family, RealServerAddress};
 
 use crate::{
-    Choice, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExternalIps, ObjectName, Options, Part,
-    Problem, Reach, Service, TrafficPolicy, Verdict,
-    balancing::Balance,
-    cluster_ips::ClusterIps,
-    endpoints::{PortEndpoint, belongs},
-    external_addresses::ExternalAddresses,
-    frontend::{Frontend, frontends},
-    limits::{MOST_OF_A_VIRTUAL_SERVER, Room},
-    record::Demand,
-    sides::{Siblings, Side, siblings},
-    slice::KnownSlice,
-    this_node::ThisNode,
+    compute::{
+        Balance, Choice, ExternalAddresses, Frontend, MOST_OF_A_VIRTUAL_SERVER, PortEndpoint, Reach, Room,
+        Siblings, Side, belongs, frontends, siblings,
+    },
+    input::{
+        ClusterIps, ExternalIps, KnownSlice, ObjectName, Options, Problem, Service, ThisNode, TrafficPolicy,
+    },
+    state::Demand,
 };
 
 /// Everything that explains a Service that is served.
@@ -144,7 +146,7 @@ impl Known<'_> {
 
     /// The slices of a family in which the Service has no ClusterIP.
     pub(crate) fn unused_slices(&self) -> Vec<ObjectName> {
-        let served = |family| self.service.cluster_ips.iter().any(|ip| Family::of(*ip) == family);
+        let served = |family| self.service.cluster_ips.iter().any(|ip| Family::from(*ip) == family);
         names(Family::BOTH.into_iter().filter(|family| !served(*family)).flat_map(|it| self.filled(it)))
     }
 

@@ -28,64 +28,25 @@
 //! - [`State::apply`] answers with the keys whose desired value may be another one now, so that whoever
 //!   writes to the kernel looks at those and at nothing else.
 
-mod balancing;
-mod change;
-mod choice;
-mod claims;
-mod cluster_ips;
 mod compute;
 mod counted;
-mod desired;
-mod endpoints;
 mod explain;
-mod explanation;
-mod external_addresses;
-mod frontend;
-mod health;
 mod input;
-mod limits;
-mod lost;
-mod name;
-mod not_served;
-mod options;
-mod problem;
-mod record;
-mod records;
-mod reports;
-mod shared;
-mod sides;
-mod slice;
-mod source_ranges;
+mod one_line;
+pub mod seconds;
 mod state;
-mod strings;
-mod this_node;
-mod touched;
-mod traffic;
-mod urgency;
-mod verdict;
 
-pub use balancing::{Balancing, Weight, Weights};
-pub use change::{Absence, Change};
-pub use choice::{Choice, Reach};
-pub use claims::Conflict;
-pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
-pub use explanation::{ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, Part};
-pub use external_addresses::{Refusal, Refused, Special};
-pub use frontend::AddressKind;
+pub use compute::{
+    AddressKind, Balancing, Choice, DesiredService, DesiredVirtualServer, HealthCheck, MOST_ALLOWED_SOURCES,
+    MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH, MOST_VIRTUAL_SERVERS, NotServed,
+    Reach, Refusal, Refused, Special, Traffic, Urgency, Weight, Weights, WithoutLocalEndpoint,
+};
+pub use explain::{
+    ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, HintsIgnored, Part, Verdict,
+};
 pub use input::{
-    Endpoint, EndpointPort, EndpointSlice, Node, Service, ServiceKind, ServicePort, TrafficPolicy,
+    Absence, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, InvalidName, Node,
+    NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, TrafficPolicy,
 };
-pub use limits::{
-    MOST_ALLOWED_SOURCES, MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH,
-    MOST_VIRTUAL_SERVERS,
-};
-pub use lost::Lost;
-pub use name::{InvalidName, ObjectName};
-pub use not_served::NotServed;
-pub use options::{ExternalIps, NodePortAddresses, Options};
-pub use problem::Problem;
-pub use state::State;
-pub use touched::Touched;
-pub use traffic::Traffic;
-pub use urgency::Urgency;
-pub use verdict::{HintsIgnored, Verdict};
+pub use one_line::one_line;
+pub use state::{Conflict, Lost, State, Touched};

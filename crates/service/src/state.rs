@@ -1,14 +1,33 @@
 //! All inputs together, and what they ask of the kernel.
 
+mod claims;
+mod lost;
+mod record;
+mod records;
+mod reports;
+mod shared;
+mod touched;
+
+pub use claims::Conflict;
+pub use lost::Lost;
+pub use touched::Touched;
+
+pub(crate) use claims::{Claim, Claims};
+pub(crate) use lost::Losers;
+pub(crate) use record::{Demand, Record};
+pub(crate) use records::Records;
+pub(crate) use reports::Reports;
+pub(crate) use shared::Shared;
+
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipvs::ServiceAddress;
 use netfilter::Element;
 
 use crate::{
-    Change, Conflict, DesiredService, DesiredVirtualServer, Explanation, HealthCheck, Lost, ObjectName,
-    Options, Problem, Refused, Touched, Urgency, WithoutLocalEndpoint, claims::Claims, lost::Losers,
-    record::Demand, records::Records, reports::Reports, shared::Shared,
+    compute::{DesiredService, DesiredVirtualServer, HealthCheck, Refused, Urgency, WithoutLocalEndpoint},
+    explain::Explanation,
+    input::{Change, ObjectName, Options, Problem},
 };
 
 /// The inputs as last told, and what they ask of the kernel.

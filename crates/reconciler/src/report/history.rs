@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::standing::{Course, Standing};
+use super::sync_state::{Course, Standing};
 use crate::{LastSync, Report, Status, Tally};
 
 /// The syncs that `status` tells of, and how it stands since.

@@ -8,10 +8,11 @@ use netfilter::{
     Element,
 };
 use netlink::Errno;
+use service::one_line;
 use tracing::debug_span;
-use watcher::{Batch, Kernel, Observed, Operation, Plan, one_line};
+use watcher::{Batch, Kernel, Observed, Operation, Plan};
 
-use super::{closed::Closed, halves::halves, outcome::Outcome};
+use super::{bisect::halves, blocked::Closed, outcome::Outcome};
 use crate::{Failure, Report, Seam, follow::schedulers::scheduler};
 
 /// Carries out the operations in order, in as few exchanges with the kernel as possible, and keeps

@@ -11,8 +11,8 @@ use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, d
 use super::{
     PATIENCE, Reconciler,
     apply::apply,
-    closed::Closed,
-    key::{Key, in_doubt},
+    blocked::Closed,
+    diff_key::{Key, in_doubt},
     outcome::Outcome,
     reading::Reading,
     rotation::rotate,

@@ -10,21 +10,21 @@
 )]
 
 mod common;
-mod conflicts;
 mod draining;
 mod faults;
-mod in_use;
+mod kernel_events;
 mod node_addresses;
+mod node_usage;
 mod observers;
-mod period;
+mod periodic_sync;
 mod questions;
 mod schedulers;
+mod service_notices;
 mod source_ranges;
 mod stale_flows;
 mod start;
 mod story;
+mod sync_stats;
 mod syncs;
-mod tallies;
-mod told_by_the_kernel;
 
 use common::objects;

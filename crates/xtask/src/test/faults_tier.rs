@@ -1,29 +1,17 @@
 //! The tier of the long runs: a short part of each must succeed.
 
-use anyhow::Result;
+use guest::go::control_plane;
+use guest::{Kernel, api_server, workspace};
 
+use super::guest_tier::tier;
 use super::tally::Report;
-use crate::{chaos, soak};
-use guest::Kernel;
 
-/// What is run, by its name.
-type Run = (&'static str, fn(&Kernel) -> Result<()>);
-
-/// Some faults, and less than a minute of churn, or what the names select of the two.
+/// The program `faults`, with an API server and the real kube-proxy.
 pub(super) fn small(kernel: &Kernel, names: &[String]) -> Report {
-    if let Err(error) = kernel.prepare() {
-        return Report::skip(format!("{error:#}"));
-    }
-    let runs: [Run; 2] = [("chaos", chaos::try_out), ("soak", soak::try_out)];
-    let mut report = Report::default();
-    for (name, run) in runs {
-        if !names.is_empty() && !names.iter().any(|wanted| name.contains(wanted.as_str())) {
-            continue;
-        }
-        match run(kernel) {
-            Ok(()) => report.passed += 1,
-            Err(error) => report.failed.push(format!("{name}: {error:#}")),
-        }
-    }
-    report
+    tier("faults", kernel, names, |guest| {
+        let kube_proxy = control_plane::kube_proxy()?;
+        guest.files.push(kube_proxy.clone());
+        guest.env.push(("KUBE_PROXY_BIN".into(), kube_proxy.into()));
+        api_server::equip(guest, &workspace::lab()?)
+    })
 }

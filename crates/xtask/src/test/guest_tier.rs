@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use super::libtest::{ENDED, Results, STARTS};
 use super::tally::Report;
 use super::unit;
-use crate::api_server;
+use guest::api_server::{self, ApiServer};
 use guest::go::{clients, control_plane, prometheus};
 use guest::workspace::{self, TestBinary};
 use guest::{Guest, Kernel, TIMED_OUT, quoted};
@@ -28,7 +28,7 @@ pub(super) fn kernel(kernel: &Kernel, names: &[String]) -> Report {
 /// reach; the others here, where each starts servers of its own.
 pub(super) fn api(kernel: &Kernel, names: &[String]) -> Report {
     let mut report = without_node(names);
-    report.extend(tier("api_node", kernel, names, api_server::equip));
+    report.extend(tier("api_node", kernel, names, with_api_server));
     report
 }
 
@@ -41,8 +41,12 @@ pub(super) fn peer(kernel: &Kernel, names: &[String]) -> Report {
         let prom2json = prometheus::prom2json()?;
         guest.files.push(prom2json.clone());
         guest.env.push(("PROM2JSON_BIN".into(), prom2json.into()));
-        api_server::equip(guest)
+        with_api_server(guest)
     })
+}
+
+fn with_api_server(guest: &mut Guest) -> anyhow::Result<Option<ApiServer>> {
+    api_server::equip(guest, &workspace::lab()?)
 }
 
 fn without_node(names: &[String]) -> Report {
@@ -62,7 +66,7 @@ fn without_node(names: &[String]) -> Report {
 
 /// Runs the targets whose name starts with `prefix`, after `equip` has given the guest what they
 /// need beside. What it returns is kept until they are through.
-fn tier<T>(
+pub(super) fn tier<T>(
     prefix: &str,
     kernel: &Kernel,
     names: &[String],

@@ -1,0 +1,84 @@
+//! How things stand.
+
+use std::time::Duration;
+
+use ipvs::{RealServerAddress, ServiceAddress};
+use serde::{Deserialize, Serialize};
+use service::{ObjectName, seconds};
+
+use crate::{Report, Standing};
+
+/// How things stand. The default is the status before anything is wanted or known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Whether [`Status::standing`] is [`Standing::Synced`].
+    pub synced: bool,
+    /// Whether what is wanted is programmed, and if not, why.
+    pub standing: Standing,
+    /// For how long the standing has been the same, as far as the kernel has been looked at; in JSON,
+    /// seconds. A change that is served at once does not begin that time anew, and a repair does.
+    #[serde(with = "seconds")]
+    pub standing_for: Duration,
+    /// How many virtual servers are wanted.
+    pub virtual_servers: usize,
+    /// How many real servers are wanted.
+    pub real_servers: usize,
+    /// How many VIPs are wanted on this node.
+    pub vips: usize,
+    /// How many real servers drain: they get no new connections, and are removed when their last one ends.
+    pub draining: usize,
+    /// For how long the first of these has been draining, as far as is known: a restart forgets it. 0 without
+    /// any; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub longest_drain: Duration,
+    /// The real servers that have been draining longest, longest first; at most [`Status::MOST_DRAINS`] of
+    /// them.
+    pub drains: Vec<Drain>,
+    /// How many virtual servers keep their scheduler for now: each sync changes a few.
+    pub scheduler_changes: usize,
+    /// The problems of Services and EndpointSlices, one line each; at most [`Status::MOST_PROBLEMS`] of them.
+    /// The rest of these objects is served all the same.
+    pub problems: Vec<String>,
+    /// The last sync, if there was one.
+    pub last_sync: Option<LastSync>,
+    /// The last sync that changed something.
+    pub last_change: Option<LastSync>,
+    /// The last sync that repaired what something else had changed.
+    pub last_repair: Option<LastSync>,
+    /// How many operations have repaired something, in all syncs.
+    pub repaired: usize,
+    /// The last sync that looked at the whole kernel. What something else has changed since is not known.
+    pub last_full_sync: Option<LastSync>,
+}
+
+impl Status {
+    /// How many draining real servers are listed.
+    pub const MOST_DRAINS: usize = 20;
+
+    /// How many problems are listed.
+    pub const MOST_PROBLEMS: usize = 20;
+}
+
+/// A sync that has ended, and how long ago.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastSync {
+    /// What the sync did.
+    pub report: Report,
+    /// How long ago it ended; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub age: Duration,
+}
+
+/// A real server that gets no new connections and is removed when its last one ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// The Service that has the virtual server's address, if one still has it.
+    pub service: Option<ObjectName>,
+    /// The virtual server.
+    pub virtual_server: ServiceAddress,
+    /// The real server.
+    pub real_server: RealServerAddress,
+    /// For how long it has been draining, as far as is known: a restart forgets it. In JSON, seconds.
+    #[serde(with = "seconds")]
+    pub age: Duration,
+}

@@ -1,0 +1,280 @@
+//! The periodic look at everything: whatever somebody else has changed is put right and told of. Where
+//! nothing has changed, it costs no more than a look in short.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use crate::common::{AT_ONCE, Running, active_connections, at, real, service, slice};
+use ipvs::{
+    Forwarding, ObservedRealServer,
+    Protocol::{Tcp, Udp},
+    RealServer, Scheduler, ServiceFlags, Stats, VirtualServer, VirtualServerId,
+};
+use reconciler::{Report, Standing, Timing, Trigger};
+use service::Change;
+use testkit::{FakeKernel, fake_kernel::State};
+
+/// A period that is short enough for a test to wait for.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Three Services, and the kernel as they want it.
+fn served() -> Running {
+    served_on(&FakeKernel::new())
+}
+
+fn served_on(kernel: &FakeKernel) -> Running {
+    let running = Running::timed(kernel, Timing { sync_period: PERIOD, ..AT_ONCE });
+    running.lists(
+        vec![
+            service("dns", "10.96.0.53", Udp),
+            service("web", "10.96.0.10", Tcp),
+            service("six", "fd00::10", Tcp),
+        ],
+        vec![
+            slice("dns", Udp, &["10.244.0.5", "10.244.0.6"]),
+            slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]),
+            slice("six", Tcp, &["fd01::1"]),
+        ],
+    );
+    kernel.heal();
+    running
+}
+
+/// The next periodic sync that did anything.
+fn repaired(running: &Running) -> Report {
+    // The last change, and not the last sync: another period may be over before anybody looks.
+    let done = |report: &Report| report.trigger == Trigger::Period;
+    let status =
+        running.status_where(|status| status.last_change.as_ref().is_some_and(|sync| done(&sync.report)));
+    status.last_change.unwrap().report
+}
+
+/// Waits until this many periods are over.
+fn periods(running: &Running, count: u32) {
+    let looks = |running: &Running| running.kernel.state().summary_reads;
+    let enough = looks(running) + count as usize + 1;
+    running.status_where(|_| looks(running) >= enough);
+}
+
+fn web() -> VirtualServerId {
+    at("10.96.0.10", Tcp).into()
+}
+
+fn real_servers(state: &mut State) -> &mut BTreeMap<ipvs::RealServerAddress, ObservedRealServer> {
+    &mut state.virtual_servers.get_mut(&web()).unwrap().1
+}
+
+/// Changes the kernel, and expects exactly these repairs.
+fn expect(change: impl FnOnce(&mut State), repairs: &[&str]) {
+    let running = served();
+    let before = running.kernel.state().virtual_servers.clone();
+    change(&mut running.kernel.state());
+    let report = repaired(&running);
+    assert_eq!((report.repairs.as_slice(), report.failed, report.full), (owned(repairs).as_slice(), 0, true));
+    assert_eq!(running.kernel.state().virtual_servers, before);
+}
+
+fn owned(lines: &[&str]) -> Vec<String> {
+    lines.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn where_nothing_has_changed_nothing_is_written_and_hardly_a_real_server_is_read_by_netlink() {
+    let running = served();
+    periods(&running, 20);
+    let state = running.kernel.state();
+    assert_eq!(state.writes, [""; 0]);
+    // Each of the three has its turn once in 120 periods.
+    assert!(state.real_server_reads <= 3, "{} in {}", state.real_server_reads, state.summary_reads);
+    assert_eq!(state.full_reads, 0);
+}
+
+#[test]
+fn connections_that_come_and_go_are_no_difference() {
+    let running = served();
+    for count in 0..10 {
+        active_connections(&running.kernel, web(), "10.244.0.1", count);
+        periods(&running, 1);
+    }
+    assert_eq!(running.kernel.writes(), "");
+    assert!(running.kernel.state().real_server_reads <= 3);
+}
+
+#[test]
+fn another_weight_is_put_right() {
+    expect(
+        |state| real_servers(state).get_mut(&real("10.244.0.1")).unwrap().config.weight = 7,
+        &["edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1"],
+    );
+}
+
+#[test]
+fn another_way_to_a_real_server_is_put_right() {
+    expect(
+        |state| {
+            let server = real_servers(state).get_mut(&real("10.244.0.1")).unwrap();
+            server.config.forwarding = Forwarding::Route;
+        },
+        &["edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1"],
+    );
+}
+
+#[test]
+fn a_real_server_that_the_kernel_calls_local_is_no_difference() {
+    let running = served();
+    real_servers(&mut running.kernel.state()).get_mut(&real("10.244.0.1")).unwrap().config.forwarding =
+        Forwarding::Local;
+    periods(&running, 5);
+    assert_eq!(running.kernel.writes(), "");
+    assert!(running.kernel.state().real_server_reads <= 3);
+}
+
+#[test]
+fn a_missing_real_server_comes_back() {
+    expect(
+        |state| _ = real_servers(state).remove(&real("10.244.0.2")).unwrap(),
+        &["add real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1"],
+    );
+}
+
+#[test]
+fn a_foreign_real_server_goes_by_way_of_weight_0() {
+    let config = RealServer::masquerade([10, 244, 9, 9].into(), 8080);
+    let foreign = ObservedRealServer {
+        config,
+        active_connections: 0,
+        inactive_connections: 0,
+        persistent_connections: 0,
+        stats: Stats::default(),
+    };
+    expect(
+        |state| _ = real_servers(state).insert(config.address, foreign),
+        &["edit real server TCP 10.96.0.10:80 -> 10.244.9.9:8080 weight 0"],
+    );
+}
+
+#[test]
+fn a_missing_virtual_server_comes_back_with_its_real_servers() {
+    expect(
+        |state| _ = state.virtual_servers.remove(&web()).unwrap(),
+        &[
+            "add virtual server TCP 10.96.0.10:80 rr",
+            // The turn of this node.
+            "add real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1",
+            "add real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1",
+        ],
+    );
+}
+
+#[test]
+fn a_foreign_virtual_server_goes() {
+    let foreign = VirtualServer::new(at("192.0.2.1", Tcp), Scheduler::WLC);
+    expect(
+        |state| _ = state.virtual_servers.insert(foreign.id, (foreign.clone(), BTreeMap::new())),
+        &["delete virtual server TCP 192.0.2.1:80"],
+    );
+}
+
+#[test]
+fn another_scheduler_and_other_flags_are_put_right() {
+    let changes: [fn(&mut VirtualServer); 3] = [
+        |server| server.scheduler = Scheduler::WLC,
+        |server| server.flags |= ServiceFlags::ONE_PACKET,
+        |server| (server.flags, server.timeout) = (ServiceFlags::PERSISTENT, 300),
+    ];
+    for change in changes {
+        expect(
+            |state| change(&mut state.virtual_servers.get_mut(&web()).unwrap().0),
+            &["edit virtual server TCP 10.96.0.10:80 rr"],
+        );
+    }
+}
+
+#[test]
+fn where_the_look_in_short_is_not_possible_everything_is_read() {
+    let kernel = FakeKernel::new();
+    kernel.state().no_summaries = true;
+    let running = served_on(&kernel);
+    periods(&running, 3);
+    assert!(kernel.state().real_server_reads >= 9);
+    assert_eq!(kernel.writes(), "");
+    real_servers(&mut kernel.state()).get_mut(&real("10.244.0.1")).unwrap().config.weight = 7;
+    let report = repaired(&running);
+    assert_eq!(report.repairs, ["edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1"]);
+}
+
+/// Makes a change that is not seen in short, and expects this repair all the same.
+fn expect_in_its_turn(change: impl FnOnce(&mut State), repair: &str) {
+    let sync_period = Duration::from_millis(2);
+    let running = Running::timed(&FakeKernel::new(), Timing { sync_period, ..AT_ONCE });
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    change(&mut running.kernel.state());
+    assert_eq!(repaired(&running).repairs, [repair]);
+}
+
+#[test]
+fn what_is_not_seen_in_short_is_found_when_its_turn_comes() {
+    expect_in_its_turn(
+        |state| real_servers(state).get_mut(&real("10.244.0.1")).unwrap().config.upper_threshold = 5,
+        "edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1",
+    );
+    expect_in_its_turn(
+        |state| state.virtual_servers.get_mut(&web()).unwrap().0.flags |= ServiceFlags::SCHEDULER_2,
+        "edit virtual server TCP 10.96.0.10:80 rr",
+    );
+}
+
+#[test]
+fn a_forced_sync_reads_every_real_server_by_netlink() {
+    let running = served();
+    let before = running.kernel.state().real_server_reads;
+    running.handle.resync().unwrap();
+    assert!(running.kernel.state().real_server_reads >= before + 3);
+}
+
+#[test]
+fn a_vip_an_element_and_a_table_that_are_missing_come_back() {
+    let running = served();
+    let before = running.kernel.state().links.clone();
+    let elements = running.kernel.state().elements.clone();
+    {
+        let mut state = running.kernel.state();
+        state.links.bound.remove(&"10.96.0.10".parse().unwrap());
+        let one = *state.elements.iter().next().unwrap();
+        state.elements.remove(&one);
+    }
+    let report = repaired(&running);
+    assert_eq!(report.repairs.len(), 2, "{report:?}");
+    let state = running.kernel.state();
+    assert_eq!((&state.links, &state.elements), (&before, &elements));
+}
+
+#[test]
+fn what_is_repaired_was_not_as_wanted_until_then_and_the_status_says_so() {
+    let running = served();
+    let broken = Instant::now();
+    running.kernel.state().links.bound.remove(&"10.96.0.10".parse().unwrap());
+    repaired(&running);
+    let status = running.handle.status().unwrap();
+    assert_eq!(status.standing, Standing::Synced);
+    assert!(status.standing_for < broken.elapsed(), "{status:?}");
+}
+
+#[test]
+fn changes_of_the_desired_state_and_of_the_kernel_are_told_apart() {
+    let running = served();
+    {
+        let mut state = running.kernel.state();
+        let mut server = state.virtual_servers[&web()].1[&real("10.244.0.1")].clone();
+        server.config.weight = 3;
+        real_servers(&mut state).insert(server.config.address, server);
+    }
+    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.5", "10.244.0.7"])));
+    let report = repaired(&running);
+    assert!(
+        report.repairs == ["edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1"],
+        "{report:?}"
+    );
+}

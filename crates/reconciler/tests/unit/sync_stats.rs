@@ -1,0 +1,178 @@
+//! Tallies, which alerts go by: failures by cause, repairs by kind, drains.
+
+use std::{
+    collections::BTreeMap,
+    sync::mpsc::{Receiver, Sender, channel},
+};
+
+use ipvs::{Protocol::Tcp, VirtualServerId};
+use netfilter::Element;
+use netlink::Errno;
+use reconciler::{Failure, News, Observation, Observer, Repaired, Seam, Tally};
+use service::Change;
+use testkit::{FakeKernel, fake_kernel::Fault};
+
+use crate::common::{Running, Setup, active_connections, at, real, service, slice};
+
+struct Listener(Sender<Tally>);
+
+impl Observer for Listener {
+    fn heard(&mut self, _: News) {}
+
+    fn synced(&mut self, sync: &Observation<'_>) {
+        self.0.send(sync.tally.clone()).unwrap();
+    }
+}
+
+/// A Service with two endpoints that is in the kernel, and the tallies from then on.
+fn served(kernel: &FakeKernel) -> (Running, Receiver<Tally>) {
+    let (tallies, told) = channel();
+    let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener(tallies))];
+    let running = Running::with(kernel, Setup { observers, ..Setup::default() });
+    running.lists(
+        vec![service("web", "10.96.0.1", Tcp)],
+        vec![slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])],
+    );
+    assert_eq!(
+        sum(&told).repairs,
+        BTreeMap::new(),
+        "the first sync makes what is missing, and repairs nothing"
+    );
+    kernel.heal();
+    (running, told)
+}
+
+/// The sum of the tallies since the last time.
+fn sum(told: &Receiver<Tally>) -> Tally {
+    told.try_iter().fold(Tally::default(), |mut sum, tally| {
+        tally.failures.into_iter().for_each(|(kind, count)| *sum.failures.entry(kind).or_default() += count);
+        tally.repairs.into_iter().for_each(|(kind, count)| *sum.repairs.entry(kind).or_default() += count);
+        sum.drains.started += tally.drains.started;
+        sum.drains.ended += tally.drains.ended;
+        sum
+    })
+}
+
+#[test]
+fn each_kind_of_foreign_change_is_counted_when_it_is_repaired() {
+    let kernel = FakeKernel::new();
+    let (running, told) = served(&kernel);
+    let web = VirtualServerId::from(at("10.96.0.1", Tcp));
+    let vip = "10.96.0.1".parse().unwrap();
+    let repaired = |change: &dyn Fn(&mut testkit::fake_kernel::State)| {
+        change(&mut kernel.state());
+        running.handle.resync().unwrap();
+        let Tally { failures, repairs, .. } = sum(&told);
+        assert_eq!(failures, BTreeMap::new());
+        repairs
+    };
+    let one = |kind| BTreeMap::from([(kind, 1)]);
+    assert_eq!(repaired(&|_| {}), BTreeMap::new());
+    assert_eq!(repaired(&|kernel| _ = kernel.links.bound.remove(&vip)), one(Repaired::Vip));
+    assert_eq!(repaired(&|kernel| kernel.links.device = false), one(Repaired::Device));
+    assert_eq!(repaired(&|kernel| _ = kernel.elements.remove(&Element::Vip(vip))), one(Repaired::Element));
+    assert_eq!(repaired(&|kernel| _ = kernel.tables.pop_first()).keys().next(), Some(&Repaired::Table));
+    let weight = |kernel: &mut testkit::fake_kernel::State| {
+        let servers = &mut kernel.virtual_servers.get_mut(&web).unwrap().1;
+        servers.get_mut(&real("10.244.0.1")).unwrap().config.weight = 7;
+    };
+    assert_eq!(repaired(&weight), one(Repaired::RealServer));
+    let cleared = repaired(&|kernel| kernel.virtual_servers.clear());
+    assert_eq!(cleared, BTreeMap::from([(Repaired::VirtualServer, 1), (Repaired::RealServer, 2)]));
+}
+
+#[test]
+fn what_could_not_be_repaired_is_a_failure_at_first_and_a_repair_once_it_is_done() {
+    let kernel = FakeKernel::new();
+    let (running, told) = served(&kernel);
+    let vip = "10.96.0.1".parse().unwrap();
+    kernel.state().elements.remove(&Element::Vip(vip));
+    kernel.state().refused_elements.insert(Element::Vip(vip));
+    let report = running.handle.resync().unwrap();
+    assert_eq!((report.repairs.len(), report.failed), (0, 1));
+    let Tally { failures, repairs, .. } = sum(&told);
+    assert_eq!(failures, BTreeMap::from([((Seam::NfTables, Failure::Refused), 1)]));
+    assert_eq!(repairs, BTreeMap::new());
+    // Once more in vain, and then it can be done.
+    running.handle.resync().unwrap();
+    assert_eq!(sum(&told).repairs, BTreeMap::new());
+    kernel.state().refused_elements.clear();
+    let report = running.handle.resync().unwrap();
+    assert_eq!((report.repairs.len(), report.failed), (1, 0));
+    let one = BTreeMap::from([(Repaired::Element, 1)]);
+    assert_eq!(sum(&told).repairs, one);
+    running.handle.resync().unwrap();
+    assert_eq!(sum(&told).repairs, BTreeMap::new(), "once");
+}
+
+#[test]
+fn what_rests_on_a_failed_repair_is_repaired_with_it() {
+    let kernel = FakeKernel::new();
+    let (running, told) = served(&kernel);
+    kernel.state().links.device = false;
+    kernel.state().links.bound.clear();
+    let vip = Element::Vip("10.96.0.1".parse().unwrap());
+    kernel.state().elements.remove(&vip);
+    kernel.state().refused_elements.insert(vip);
+    running.handle.resync().unwrap();
+    let Tally { failures, repairs, .. } = sum(&told);
+    assert!(failures.contains_key(&(Seam::Links, Failure::PutOff)), "{failures:?}");
+    assert_eq!(repairs, BTreeMap::from([(Repaired::Device, 1)]));
+    kernel.state().refused_elements.clear();
+    running.handle.resync().unwrap();
+    let repaired = [(Repaired::Element, 1), (Repaired::Vip, 1)];
+    assert_eq!(sum(&told).repairs, BTreeMap::from(repaired));
+}
+
+#[test]
+fn what_a_change_asked_for_and_failed_at_first_is_no_repair() {
+    let kernel = FakeKernel::new();
+    let (running, told) = served(&kernel);
+    kernel.state().refused_elements.insert(Element::Vip("10.96.0.2".parse().unwrap()));
+    running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
+    running.handle.resync().unwrap();
+    kernel.state().refused_elements.clear();
+    running.handle.resync().unwrap();
+    let Tally { failures, repairs, .. } = sum(&told);
+    assert!(failures.contains_key(&(Seam::NfTables, Failure::Refused)), "{failures:?}");
+    assert_eq!(repairs, BTreeMap::new());
+}
+
+#[test]
+fn failures_are_counted_by_where_and_how() {
+    for (fault, expected) in [
+        // The first call of a full look is the reading of the virtual servers.
+        (Fault::Refused(Errno::ENOMEM), (Seam::Ipvs, Failure::Unread)),
+        (Fault::BrokenOff, (Seam::Ipvs, Failure::Unread)),
+    ] {
+        let kernel = FakeKernel::new();
+        let (running, told) = served(&kernel);
+        kernel.inject(0, fault);
+        running.handle.resync().unwrap();
+        assert_eq!(sum(&told).failures, BTreeMap::from([(expected, 1)]), "{fault:?}");
+    }
+    // The first call of a change is its first element.
+    let kernel = FakeKernel::new();
+    let (running, told) = served(&kernel);
+    kernel.inject(0, Fault::BrokenOff);
+    running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
+    running.settled();
+    let failures = sum(&told).failures;
+    assert!(failures.contains_key(&(Seam::NfTables, Failure::InDoubt)), "{failures:?}");
+    assert!(failures.keys().any(|(_, how)| *how == Failure::PutOff), "{failures:?}: what rests on it waits");
+}
+
+#[test]
+fn a_real_server_that_drains_is_told_of_when_it_begins_and_when_it_ends() {
+    let kernel = FakeKernel::new();
+    let (running, told) = served(&kernel);
+    active_connections(&kernel, at("10.96.0.1", Tcp).into(), "10.244.0.2", 3);
+    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.status_where(|status| status.draining == 1);
+    let drains = sum(&told).drains;
+    assert_eq!((drains.started, drains.ended), (1, 0));
+    active_connections(&kernel, at("10.96.0.1", Tcp).into(), "10.244.0.2", 0);
+    running.handle.resync().unwrap();
+    let last = told.try_iter().last().unwrap().drains;
+    assert_eq!((last.ended, last.pending, last.oldest), (1, 0, None));
+}

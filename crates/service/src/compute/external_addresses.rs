@@ -1,0 +1,153 @@
+//! Which external addresses a Service does not get, whatever it asks for (CVE-2020-8554): traffic to them is not for
+//! Services, and whoever may write a Service could take it.
+
+use std::{fmt, net::IpAddr};
+
+use serde::{Deserialize, Serialize};
+
+use super::AddressKind;
+use crate::input::{ClusterIps, ExternalIps, Options, Service, ThisNode};
+
+/// The external addresses of a Service, in the families that it has.
+#[derive(Debug, Default)]
+pub(crate) struct ExternalAddresses {
+    /// External IPs that are served.
+    pub(crate) external_ips: Vec<IpAddr>,
+    /// A load balancer's addresses that are served.
+    pub(crate) load_balancer_ips: Vec<IpAddr>,
+    /// External addresses that are not served, with the reason.
+    pub(crate) refused: Vec<Refused>,
+}
+
+/// An external address that a Service asks for and does not get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Refused {
+    /// The address.
+    pub ip: IpAddr,
+    /// What it would be to the Service: an external IP or a load balancer's address.
+    pub kind: AddressKind,
+    /// Why.
+    pub why: Refusal,
+}
+
+/// Why an address is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// It means something else to every host.
+    Special(Special),
+    /// Another Service has it as ClusterIP, at whatever ports.
+    ClusterIp,
+    /// It is outside of the ranges that the operator allows.
+    NotAllowed,
+    /// It is one of this node's IPs, and the operator has not allowed it.
+    NodeIp,
+}
+
+/// Addresses that mean something else to every host. The API server refuses most of them in a `spec`, but not in a
+/// `status`, and manifests in a directory do not pass through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Special {
+    /// `0.0.0.0/8`, "this network" (RFC 1122, section 3.2.1.3), and `::`.
+    Unspecified,
+    /// `127.0.0.0/8` and `::1`.
+    Loopback,
+    /// `224.0.0.0/4` and `ff00::/8`.
+    Multicast,
+    /// `255.255.255.255`.
+    Broadcast,
+    /// `169.254.0.0/16`, where clouds tell a machine its credentials, and `fe80::/10`.
+    LinkLocal,
+}
+
+impl ExternalAddresses {
+    /// Sorts a Service's external addresses into those that are served on this node and those that are not.
+    pub(crate) fn of(
+        service: &Service,
+        node: &ThisNode,
+        options: &Options,
+        cluster_ips: &ClusterIps,
+    ) -> Self {
+        let mut addresses = Self::default();
+        let everywhere = |ip| refused_everywhere(ip, service, cluster_ips);
+        for ip in service.of_its_families(service.possible_external_ips(options)) {
+            match everywhere(ip).or_else(|| refused_as_external_ip(ip, node, options)) {
+                None => addresses.external_ips.push(ip),
+                Some(why) => addresses.refused.push(Refused { ip, kind: AddressKind::ExternalIp, why }),
+            }
+        }
+        // These come from a controller, which may give the node's own: k3s' ServiceLB does.
+        for ip in service.of_its_families(&service.load_balancer_ips) {
+            match everywhere(ip) {
+                None => addresses.load_balancer_ips.push(ip),
+                Some(why) => addresses.refused.push(Refused { ip, kind: AddressKind::LoadBalancer, why }),
+            }
+        }
+        addresses
+    }
+}
+
+/// Why no external address may be this one. No option changes that.
+fn refused_everywhere(ip: IpAddr, service: &Service, cluster_ips: &ClusterIps) -> Option<Refusal> {
+    let is_anothers = cluster_ips.contains(&ip) && !service.cluster_ips.contains(&ip);
+    Special::of(ip).map(Refusal::Special).or(is_anothers.then_some(Refusal::ClusterIp))
+}
+
+/// Why this is no external IP here, though a load balancer could have it.
+fn refused_as_external_ip(ip: IpAddr, node: &ThisNode, options: &Options) -> Option<Refusal> {
+    match &options.external_ips {
+        ExternalIps::In(ranges) => {
+            (!ranges.iter().any(|range| range.contains(&ip))).then_some(Refusal::NotAllowed)
+        }
+        ExternalIps::NoNodeIps => node.ips().contains(&ip).then_some(Refusal::NodeIp),
+        ExternalIps::Off => Some(Refusal::NotAllowed),
+    }
+}
+
+impl Special {
+    /// What an address is to every host, if it is special.
+    pub fn of(ip: IpAddr) -> Option<Self> {
+        match ip.to_canonical() {
+            IpAddr::V4(v4) if v4.octets()[0] == 0 => Some(Self::Unspecified),
+            ip if ip.is_unspecified() => Some(Self::Unspecified),
+            ip if ip.is_loopback() => Some(Self::Loopback),
+            ip if ip.is_multicast() => Some(Self::Multicast),
+            IpAddr::V4(v4) if v4.is_broadcast() => Some(Self::Broadcast),
+            IpAddr::V4(v4) if v4.is_link_local() => Some(Self::LinkLocal),
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => Some(Self::LinkLocal),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Special {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unspecified => "the unspecified address",
+            Self::Loopback => "a loopback address",
+            Self::Multicast => "a multicast address",
+            Self::Broadcast => "the broadcast address",
+            Self::LinkLocal => "a link-local address",
+        })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Special(special) => special.fmt(f),
+            Self::ClusterIp => f.write_str("another Service's ClusterIP"),
+            Self::NotAllowed => f.write_str("not in --external-ip-policy"),
+            Self::NodeIp => f.write_str("a node's IP, which --external-ip-policy does not allow"),
+        }
+    }
+}
+
+/// One sentence for a person, the field first.
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ip, kind, why } = self;
+        write!(f, "{}: {ip} is not served: it is {why}", kind.field())
+    }
+}

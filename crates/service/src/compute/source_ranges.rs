@@ -1,0 +1,134 @@
+//! Which clients may reach the load balancer's addresses of a Service (`spec.loadBalancerSourceRanges`).
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use ipvs::Family;
+use netfilter::AllowedSource;
+
+use super::{AddressKind, Frontend, MOST_ALLOWED_SOURCES};
+use crate::input::{Service, ThisNode};
+
+/// The clients that one Service lets in at its load balancer's addresses.
+pub(crate) struct SourceRanges {
+    v4: Clients,
+    v6: Clients,
+    /// That there are too many, in words. Nobody is let in then.
+    pub(crate) problem: Option<String>,
+}
+
+/// The clients of one family.
+enum Clients {
+    Everybody,
+    In {
+        /// The first and the last of each range, sorted; between two there is a gap.
+        ranges: Vec<(IpAddr, IpAddr)>,
+        /// One of the node's own addresses is among them.
+        node: bool,
+    },
+}
+
+impl SourceRanges {
+    /// Those that a Service asks for, where it is served at these.
+    pub(crate) fn of(service: &Service, node: &ThisNode, frontends: &[Frontend<'_>]) -> Self {
+        let [v4, v6] = Family::BOTH.map(|family| Clients::of(service, node, family));
+        let mut sources = Self { v4, v6, problem: None };
+        let restricted = frontends.iter().filter(|frontend| frontend.kind == AddressKind::LoadBalancer);
+        let elements = restricted.map(|frontend| sources.clients(frontend.family()).count()).sum::<usize>();
+        if elements > MOST_ALLOWED_SOURCES {
+            sources.close(elements);
+        }
+        sources
+    }
+
+    /// The clients that may reach a frontend, sorted, without overlaps; `None`: everybody. Only a load
+    /// balancer's address is restricted.
+    pub(crate) fn allowed(&self, frontend: &Frontend<'_>) -> Option<Box<[AllowedSource]>> {
+        if frontend.kind != AddressKind::LoadBalancer {
+            return None;
+        }
+        let to = frontend.address;
+        let source = |(first, last)| AllowedSource { to, first, last };
+        match self.clients(frontend.family()) {
+            Clients::Everybody => None,
+            Clients::In { ranges, node: false } => Some(ranges.iter().copied().map(source).collect()),
+            // What a node sends to a VIP that is one of its addresses has that address for its source.
+            Clients::In { ranges, node: true } => {
+                let with_itself = ranges.iter().copied().chain([(to.ip, to.ip)]).collect();
+                Some(merged(with_itself).into_iter().map(source).collect())
+            }
+        }
+    }
+
+    fn clients(&self, family: Family) -> &Clients {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+
+    /// Lets nobody in where not everybody is: to leave some of them out would be as wrong for these, and
+    /// harder to see.
+    fn close(&mut self, elements: usize) {
+        self.problem = Some(format!(
+            "spec.loadBalancerSourceRanges: nobody is let in: once for each load-balancer address and port, and merged where \
+             they touch, they are {elements}, and a Service has at most {MOST_ALLOWED_SOURCES}"
+        ));
+        for clients in [&mut self.v4, &mut self.v6] {
+            if let Clients::In { ranges, node } = clients {
+                ranges.clear();
+                *node = false;
+            }
+        }
+    }
+}
+
+impl Clients {
+    /// As upstream has it, a range of all addresses lifts the restriction, and ranges of the other family
+    /// alone say nothing about this one. Where no range is left at all, since none could be read, nobody is
+    /// let in.
+    fn of(service: &Service, node: &ThisNode, family: Family) -> Self {
+        let Some(all) = &service.load_balancer_source_ranges else { return Self::Everybody };
+        let of_family = || all.iter().filter(|range| Family::from(range.addr()) == family);
+        let only_of_the_other = of_family().next().is_none() && !all.is_empty();
+        if only_of_the_other || of_family().any(|range| range.prefix_len() == 0) {
+            return Self::Everybody;
+        }
+        let node = node.ips().iter().any(|ip| of_family().any(|range| range.contains(ip)));
+        Self::In { ranges: merged(of_family().map(ends).collect()), node }
+    }
+
+    /// How many elements they are for one frontend, at most.
+    fn count(&self) -> usize {
+        match self {
+            Self::Everybody => 0,
+            Self::In { ranges, node } => ranges.len() + usize::from(*node),
+        }
+    }
+}
+
+fn ends(range: &IpNet) -> (IpAddr, IpAddr) {
+    (range.network(), range.broadcast())
+}
+
+/// The same clients, all of one family, in as few ranges as there can be, sorted.
+fn merged(mut ranges: Vec<(IpAddr, IpAddr)>) -> Vec<(IpAddr, IpAddr)> {
+    ranges.sort_unstable();
+    ranges.dedup_by(|(first, last), (_, kept_last)| {
+        let touches = *first <= *kept_last || is_next(*kept_last, *first);
+        if touches {
+            *kept_last = (*kept_last).max(*last);
+        }
+        touches
+    });
+    ranges
+}
+
+/// Whether there is no address between these two.
+fn is_next(before: IpAddr, after: IpAddr) -> bool {
+    match (before, after) {
+        (IpAddr::V4(before), IpAddr::V4(after)) => before.to_bits().checked_add(1) == Some(after.to_bits()),
+        (IpAddr::V6(before), IpAddr::V6(after)) => before.to_bits().checked_add(1) == Some(after.to_bits()),
+        _ => false,
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a Service is served on this node as it is: the values.
+
+use std::net::IpAddr;
+
+use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
+use serde::{Deserialize, Serialize};
+
+use super::{HintsIgnored, Verdict};
+use crate::{
+    compute::{AddressKind, Choice, HealthCheck, NotServed, Refused, Weight},
+    input::{ObjectName, TrafficPolicy},
+};
+
+/// What becomes of one Service on this node, and which field of which object decides it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The Service.
+    pub service: ObjectName,
+    /// Why nothing is served; the rest is empty then, but for the problems.
+    pub not_served: Option<NotServed>,
+    /// How its connections are balanced, if its annotations ask for anything and it is served.
+    pub balancing: Option<ExplainedBalancing>,
+    /// Its addresses with their endpoints: one part for each port, family and choice of endpoints.
+    pub parts: Vec<Part>,
+    /// Slices of a family in which the Service has no ClusterIP: nothing of them is used.
+    pub unused_slices: Vec<ObjectName>,
+    /// The external addresses that it asks for and does not get.
+    pub refused: Vec<Refused>,
+    /// What a load balancer is told of this node, if it asks.
+    pub health_check: Option<HealthCheck>,
+    /// What was wrong with the Service and its slices, in words, the object first.
+    pub problems: Vec<String>,
+}
+
+/// Addresses of one port and family that choose among the same endpoints in the same way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The name of the port; empty for the only one.
+    pub port: String,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The family of addresses and endpoints.
+    pub family: Family,
+    /// What they choose.
+    pub choice: Choice,
+    /// The external policy is Local and no endpoint is on this node, so that those elsewhere stand in. They see the
+    /// client's address and answer it past this node: only pods of this node get an answer.
+    pub stands_in: bool,
+    /// The zone of this node, as its Node has it.
+    pub zone: Option<String>,
+    /// Some ready endpoints are hinted for nodes or zones, and that does not count.
+    pub hints_ignored: Option<HintsIgnored>,
+    /// The addresses, by kind and then sorted.
+    pub addresses: Vec<ExplainedAddress>,
+    /// The endpoints, those of each slice that has this port, sorted by address.
+    pub endpoints: Vec<ExplainedEndpoint>,
+    /// Slices of this family with endpoints, but without a port of this name and protocol.
+    pub slices_without_port: Vec<ObjectName>,
+}
+
+/// An address at which a port is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedAddress {
+    /// The address and port at which clients connect.
+    pub address: ServiceAddress,
+    /// What it is to the Service.
+    pub kind: AddressKind,
+    /// The policy that counts there: `spec.internalTrafficPolicy` or `spec.externalTrafficPolicy`.
+    pub policy: TrafficPolicy,
+    /// Whether the address is bound to kube-ipvs0; otherwise an interface of the node has it.
+    pub vip: bool,
+    /// Another Service, which has it because its claim comes first.
+    pub held_by: Option<ObjectName>,
+    /// The ranges of clients that are let in, first and last; `None`: everybody.
+    pub allowed_sources: Option<Vec<(IpAddr, IpAddr)>>,
+}
+
+/// An endpoint in a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedEndpoint {
+    /// Where it listens.
+    pub address: RealServerAddress,
+    /// The EndpointSlice that has it.
+    pub slice: ObjectName,
+    /// Whether it is used.
+    pub verdict: Verdict,
+    /// Its share of new connections, if it is used.
+    // A daemon of an earlier release, which knows no weights, may be asked.
+    #[serde(default = "one")]
+    pub weight: Weight,
+}
+
+fn one() -> Weight {
+    Weight::MIN
+}
+
+/// How the connections of a Service are balanced on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedBalancing {
+    /// What picks the real server of a new connection.
+    pub scheduler: Scheduler,
+    /// Its flags, by the names that ipvsadm gives them.
+    pub scheduler_flags: Vec<Box<str>>,
+    /// With so many connections an endpoint gets no new ones; `None`: there is no limit.
+    pub max_connections: Option<u32>,
+    /// With fewer than so many it gets new ones again; `None`: as the kernel has it, below three quarters of
+    /// the limit.
+    pub resume_below: Option<u32>,
+}

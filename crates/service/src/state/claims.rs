@@ -1,0 +1,103 @@
+//! Who holds an address and port that several Services want.
+
+use std::collections::{BTreeMap, BTreeSet, hash_map::Entry};
+
+use ipvs::ServiceAddress;
+use rustc_hash::FxHashMap;
+
+use crate::{compute::AddressKind, input::ObjectName};
+
+/// A Service's claim to an address and port. The least one wins: the first by the kind of the address
+/// ([`AddressKind`]), then the oldest, then the first by name. No creation time counts as the oldest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Claim {
+    pub(crate) kind: AddressKind,
+    pub(crate) created: Option<i64>,
+    pub(crate) service: ObjectName,
+}
+
+/// An address and port that more than one Service wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict<'a> {
+    /// What they want.
+    pub address: ServiceAddress,
+    /// The Service that has it.
+    pub holder: &'a ObjectName,
+    /// The Services that do not, in the order in which they would get it.
+    pub waiting: Vec<&'a ObjectName>,
+}
+
+/// Every claim to every address and port. Who holds one depends on the claims alone, not on the order
+/// in which they were made.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    holders: FxHashMap<ServiceAddress, Claim>,
+    /// Conflicts are rare: an address has an entry here only while it has one.
+    waiting: BTreeMap<ServiceAddress, BTreeSet<Claim>>,
+    /// Another number whenever a conflict is another one.
+    revision: u64,
+}
+
+impl Claims {
+    /// The Service that holds an address and port.
+    pub(crate) fn holder(&self, address: &ServiceAddress) -> Option<&ObjectName> {
+        self.holders.get(address).map(|claim| &claim.service)
+    }
+
+    /// Every address with its holder, in no particular order.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (&ServiceAddress, &ObjectName)> {
+        self.holders.iter().map(|(address, claim)| (address, &claim.service))
+    }
+
+    /// Makes a claim.
+    pub(crate) fn stake(&mut self, address: ServiceAddress, claim: Claim) {
+        let loser = match self.holders.entry(address) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(claim);
+                return;
+            }
+            Entry::Occupied(mut held) if claim < *held.get() => held.insert(claim),
+            Entry::Occupied(_) => claim,
+        };
+        self.waiting.entry(address).or_default().insert(loser);
+        self.revision += 1;
+    }
+
+    /// Takes a claim back; the next in line gets what it held.
+    pub(crate) fn withdraw(&mut self, address: &ServiceAddress, claim: &Claim) {
+        let holds = self.holders.get(address) == Some(claim);
+        let next = self.waiting.get_mut(address).and_then(|waiting| {
+            self.revision += 1;
+            if holds {
+                waiting.pop_first()
+            } else {
+                waiting.remove(claim);
+                None
+            }
+        });
+        if self.waiting.get(address).is_some_and(BTreeSet::is_empty) {
+            self.waiting.remove(address);
+        }
+        match next {
+            Some(next) => drop(self.holders.insert(*address, next)),
+            None if holds => drop(self.holders.remove(address)),
+            None => {}
+        }
+    }
+
+    /// A number that changes whenever the conflicts do.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Every address that more than one Service wants, sorted.
+    pub(crate) fn conflicts(&self) -> impl Iterator<Item = Conflict<'_>> {
+        self.waiting.iter().filter_map(|(address, waiting)| {
+            Some(Conflict {
+                address: *address,
+                holder: self.holder(address)?,
+                waiting: waiting.iter().map(|claim| &claim.service).collect(),
+            })
+        })
+    }
+}
