@@ -188,7 +188,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     #[test]
-    fn what_comes_while_the_table_is_read_is_one_more_reading_and_whoever_leaves_it_does_not_wait() {
+    fn flows_queued_during_a_reading_are_one_more_reading_and_queueing_does_not_block() {
         let (outlet, questions, answer) = running();
         outlet(flows(&[1]));
         assert_eq!(questions.recv_timeout(PATIENCE).unwrap(), flows(&[1]));

@@ -120,7 +120,7 @@ fn remark(service: &str, text: &str) -> Remark {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_a_sync_finds_out_about_a_service_is_one_event_that_names_it_with_its_uid() {
+async fn all_findings_of_a_sync_about_a_service_are_one_event_with_its_uid() {
     let server = Server::new(Mood::Takes);
     let (outbox, publisher) = server.queue();
     for text in ["b is taken", "a is taken", "b is taken"] {
@@ -143,7 +143,7 @@ async fn all_that_a_sync_finds_out_about_a_service_is_one_event_that_names_it_wi
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_service_and_reason_one_event_is_sent_in_ten_minutes_and_the_next_says_all_since() {
+async fn one_event_per_service_and_reason_in_ten_minutes_and_the_next_says_all_since() {
     let (server, outbox) = published(Mood::Takes);
     outbox.post(notice("web", "first"));
     sleep(SOON).await;
@@ -163,7 +163,7 @@ async fn of_one_service_and_reason_one_event_is_sent_in_ten_minutes_and_the_next
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_found_out_about_the_node_is_one_event_for_each_reason_and_no_more_for_ten_minutes() {
+async fn findings_about_the_node_are_one_event_per_reason_in_ten_minutes() {
     let (server, outbox) = published(Mood::Takes);
     outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter INPUT drops".to_owned());
     outbox.post_about_node(advice::Cause::Bridge.into(), "cni0 is off".to_owned());
@@ -240,8 +240,7 @@ async fn what_another_node_has_said_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_thousand_services_ten_have_their_event_in_five_minutes_and_what_is_said_of_the_node_does_not_wait()
- {
+async fn ten_of_a_thousand_services_have_events_in_five_minutes_and_the_node_at_once() {
     let (server, outbox) = published(Mood::Takes);
     for number in 0..1_000 {
         outbox.post(notice(&format!("web-{number}"), "taken"));
@@ -337,7 +336,7 @@ fn start(outbox: &Outbox) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_and_its_failures_are_one_event_each_of_the_node_and_no_more_for_ten_minutes() {
+async fn a_start_and_its_failures_are_one_event_of_the_node_each_in_ten_minutes() {
     let (server, outbox) = published(Mood::Takes);
     start(&outbox);
     sleep(SOON).await;

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hosts_file_is_locked_for_one_in_a_network_namespace_and_done_without_where_there_is_none() {
+    fn the_host_s_lock_admits_one_per_network_namespace_and_a_missing_file_is_no_error() {
         let run = tempfile::tempdir().unwrap();
         let path = run.path().join("xtables.lock");
         assert!(in_network_namespace(&path).unwrap().is_none());

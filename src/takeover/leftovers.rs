@@ -314,8 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_full_sync_in_which_nothing_failed_counts_as_the_first_or_the_third_of_those_in_which_something_did()
-     {
+    fn a_full_sync_without_failure_counts_or_the_third_with_failures() {
         let state = State::new(Options::new("node"));
         let report = |full, failed| Report { full, failed, ..Report::of_nothing(Trigger::Start) };
         let follows = |syncs: &[(Report, bool)]| {

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn settings_with_which_a_daemon_could_not_start_on_this_node_are_a_warning_and_no_end() {
+    async fn settings_that_do_not_suit_this_node_are_a_warning_and_do_not_end_the_daemon() {
         let volume = volume("mode: ipvs\n");
         let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
         let suits = async |settings: &Settings| match settings.scheduler {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_comes_to_suit_the_file_ends_the_daemon_although_nobody_touches_the_file() {
+    async fn a_node_that_comes_to_suit_an_unchanged_file_ends_the_daemon() {
         let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repaired_in_half_of_the_last_periods_is_a_warning_with_the_last_repair_in_words() {
+    fn repairs_in_half_of_the_last_periods_are_a_warning_with_the_last_repair() {
         let mut contest = Contest::new(PERIOD);
         for repaired in 1..5 {
             assert_eq!(contest.check(repaired, Some("edit"), PERIOD), None);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn however_much_is_repaired_at_once_and_however_often_somebody_looks_it_is_one_period() {
+    fn many_repairs_and_many_checks_within_a_period_count_as_one_period() {
         assert_eq!(told(&[true, false, false, true, false, false]), [false; 6]);
         let mut contest = Contest::new(PERIOD);
         for repaired in 0..40 {

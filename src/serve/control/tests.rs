@@ -218,7 +218,7 @@ impl Answers for Hanging {
 }
 
 #[test]
-fn beside_a_hanging_writer_the_level_of_the_log_can_be_set_and_who_gives_up_leaves_a_place() {
+fn the_log_level_can_be_set_beside_a_hanging_writer_and_lost_clients_free_slots() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let runtime = Runtime::new().unwrap();
@@ -336,7 +336,7 @@ fn an_answer_that_comes_before_the_question_is_heard() {
 }
 
 #[test]
-fn of_a_daemon_that_does_not_answer_for_some_seconds_it_is_said_how_long_it_is_waited_for() {
+fn a_daemon_that_does_not_answer_for_seconds_is_reported_with_the_time_limit() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

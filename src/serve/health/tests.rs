@@ -103,7 +103,7 @@ async fn a_node_that_is_unknown_leaves_or_is_gone_gets_no_traffic_and_its_proxy_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_was_not_synced_for_two_periods_makes_the_proxy_unhealthy_until_it_is() {
+async fn a_change_unsynced_for_two_periods_makes_the_proxy_unhealthy_until_it_is_synced() {
     let proxy = Proxy::running();
     advance(TOO_LONG * 10).await;
     assert_eq!(proxy.answers(), (200, 200), "nothing has changed");
@@ -139,7 +139,7 @@ async fn a_first_sync_may_take_as_long_as_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_is_ready_from_its_first_sync_on_that_could_be_carried_out_for_as_long_as_it_works() {
+async fn a_proxy_is_ready_from_its_first_successful_sync_for_as_long_as_it_works() {
     let proxy = Proxy::new(UnknownNode::NotEligible);
     let ready = || proxy.ask("/readyz").0;
     assert_eq!(ready(), 503, "the API server has said nothing");

@@ -287,7 +287,7 @@ async fn is_open(ip: IpAddr, port: u16) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_port_that_is_taken_is_one_event_of_the_service_and_tried_again_while_other_addresses_answer() {
+async fn a_taken_port_is_one_event_and_retried_while_other_addresses_answer() {
     let server = ApiServer::taking();
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());
