@@ -114,9 +114,10 @@ fn notice(service: &str, text: &str) -> Notice {
     Notice { service: ObjectName::new("shop", service), reason: Reason::AddressTaken, text: text.to_owned() }
 }
 
-fn remark(service: &str, text: &str) -> Remark {
-    let about = (Regarding::Service(ObjectName::new("shop", service)), Cause::of(Reason::AddressTaken));
-    Remark { about, text: text.to_owned() }
+fn text(service: &str, text: &str) -> EventText {
+    let topic =
+        (Regarding::Service(ObjectName::new("shop", service)), Cause::for_notice(Reason::AddressTaken));
+    EventText { topic, text: text.to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,21 +301,21 @@ async fn nodes_that_find_out_the_same_do_not_all_ask_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn so_many_services_are_remembered_and_others_only_when_the_first_were_quiet() {
-    let mut topics = Topics::of("node-1");
+    let mut topics = Topics::new("node-1");
     for number in 0..topics::TOPICS {
-        assert!(topics.keep(remark(&format!("web-{number}"), "taken")));
+        assert!(topics.keep(text(&format!("web-{number}"), "taken")));
     }
-    assert!(!topics.keep(remark("one-more", "taken")));
-    assert!(topics.keep(remark("web-0", "taken again")));
+    assert!(!topics.keep(text("one-more", "taken")));
+    assert!(topics.keep(text("web-0", "taken again")));
     sleep(GATHER).await;
-    let web_0 = remark("web-0", "").about;
-    while let Some((about, texts)) = topics.due(Instant::now(), true) {
-        assert_eq!(texts.len(), if about == web_0 { 2 } else { 1 });
-        topics.said(&about);
+    let web_0 = text("web-0", "").topic;
+    while let Some((topic, texts)) = topics.due(Instant::now(), true) {
+        assert_eq!(texts.len(), if topic == web_0 { 2 } else { 1 });
+        topics.said(&topic);
     }
-    assert!(!topics.keep(remark("one-more", "taken")), "web-0 is kept quiet");
+    assert!(!topics.keep(text("one-more", "taken")), "web-0 is kept quiet");
     sleep(QUIET).await;
-    assert!(topics.keep(remark("one-more", "taken")));
+    assert!(topics.keep(text("one-more", "taken")));
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ use watcher::Plan;
 use super::*;
 use crate::node::advice::{Advice, Cause, Severity};
 
-/// Answers without a daemon behind it.
+/// RequestHandler without a daemon behind it.
 struct Fixed;
 
 fn status() -> Status {
@@ -66,8 +66,8 @@ fn resynced() -> Resynced {
     Resynced { report, troubles: vec!["a".to_owned()] }
 }
 
-impl Answers for Fixed {
-    fn answer(&self, request: Request) -> Response {
+impl RequestHandler for Fixed {
+    fn handle(&self, request: Request) -> Response {
         match request {
             Request::Diff => {
                 Response::Difference(Difference { plan: Plan::default(), troubles: vec!["a".to_owned()] })
@@ -153,8 +153,8 @@ fn clients_that_say_nothing_do_not_keep_others_out() {
 /// A daemon with more to say than a socket holds.
 struct Talkative;
 
-impl Answers for Talkative {
-    fn answer(&self, _: Request) -> Response {
+impl RequestHandler for Talkative {
+    fn handle(&self, _: Request) -> Response {
         Response::Error("x".repeat(4 << 20))
     }
 }
@@ -208,8 +208,8 @@ async fn a_house_full_of_clients_that_never_read_their_answer_is_cleared() {
 /// A daemon whose writer hangs until there is something in the channel.
 struct Hanging(Mutex<Receiver<()>>);
 
-impl Answers for Hanging {
-    fn answer(&self, request: Request) -> Response {
+impl RequestHandler for Hanging {
+    fn handle(&self, request: Request) -> Response {
         if request.needs_writer() {
             let _ = self.0.lock().unwrap().recv();
         }
@@ -259,8 +259,8 @@ struct Waiting {
     writer_goes_on: bool,
 }
 
-impl Answers for Counting {
-    fn answer(&self, request: Request) -> Response {
+impl RequestHandler for Counting {
+    fn handle(&self, request: Request) -> Response {
         if request.needs_writer() {
             let (answers, changed) = &*self.0;
             let mut now = answers.lock().unwrap();
