@@ -161,7 +161,7 @@ mod tests {
     impl Conntrack for FakeConntrack {
         fn delete(&mut self, flows: &StaleFlows) -> Result<Deleted, Error> {
             self.asked.send(flows.clone()).unwrap();
-            let refused = |errno| netlink::Refusal::new(errno).into();
+            let refused = |errno| netlink::KernelError::new(errno).into();
             self.answers
                 .recv()
                 .unwrap()

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, anyhow};
-use dummy_interface::{KernelLinks, Links, VipBinding};
+use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
 use ipvs::Ipvs;
 use kubernetes::api::Watches;
 use netfilter::KernelNetfilter;
@@ -39,7 +39,7 @@ impl<'a> WithoutDaemon<'a> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let mut source_state =
             runtime.context("cannot start the runtime")?.block_on(SourceState::all(settings))?;
-        let here = KernelLinks::open(VipBinding::Address)?.observe()?.node_addresses;
+        let here = KernelDummyInterface::open(VipBinding::Address)?.observe()?.node_addresses;
         source_state.state.apply(Change::NodeAddresses { here, lost: BTreeSet::new() });
         Ok(Self { settings, source_state, ours: settings.ownership(families::families()) })
     }
@@ -93,7 +93,7 @@ impl<'a> WithoutDaemon<'a> {
         Ok(Kernel {
             ipvs: Box::new(preflight::open_ipvs()?),
             netfilter: Box::new(KernelNetfilter::open(&self.settings.policy(local_traffic))?),
-            links: Box::new(KernelLinks::open(binding)?),
+            dummy_interface: Box::new(KernelDummyInterface::open(binding)?),
         })
     }
 }
