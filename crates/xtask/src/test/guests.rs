@@ -87,7 +87,7 @@ fn share(
     let root = workspace::root();
     let share = Some(job.path().to_owned());
     let mut guest = Guest { timeout: TIMEOUT, memory: MEMORY, lane, share, ..Guest::new(kernel.clone()) };
-    guest.env = equipment.env.clone();
+    guest.env.clone_from(&equipment.env);
     guest.files = files(&root, built, nextest.clone());
     guest.files.extend(equipment.files.iter().cloned());
 
