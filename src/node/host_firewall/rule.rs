@@ -145,6 +145,7 @@ fn withdraw(chains: &mut impl Chains) -> Result<Vec<Finding>, Error> {
 #[cfg(test)]
 mod tests {
     use host_rules::host_firewall::{Hook, How, TableFamily};
+    use netlink::OperationError;
 
     use super::*;
     use crate::node::{
@@ -177,7 +178,11 @@ mod tests {
     impl Chains for Host {
         fn closed(&mut self) -> Result<Vec<ClosedChain>, Error> {
             if self.is_unreadable {
-                return Err(Error::NotPermitted { operation: "list chains".to_owned() });
+                return Err(OperationError::NotPermitted {
+                    subsystem: "nf_tables",
+                    operation: "list chains".into(),
+                }
+                .into());
             }
             let closed = |(chain, accepts): &(HostChain, Accepts)| ClosedChain {
                 chain: chain.clone(),
