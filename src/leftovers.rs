@@ -13,7 +13,7 @@ use netfilter::{
     host_firewall::{Accepts, ClosedChain, Hook, HostChains, TableFamily},
     leftovers::{Error, Leftovers, Outcome, Scope},
 };
-use reconciler::{News, Observation, Observer};
+use reconciler::{ChangeEvent, Observer, SyncEvent};
 use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
 use watcher::one_line;
@@ -46,9 +46,9 @@ impl FirstSync {
 }
 
 impl Observer for FirstSync {
-    fn heard(&mut self, _: News) {}
+    fn on_change(&mut self, _: ChangeEvent) {}
 
-    fn synced(&mut self, sync: &Observation<'_>) {
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if !(sync.report.full && sync.complete) {
             return;
         }
@@ -115,7 +115,7 @@ fn remove_and_tell(place: &mut impl Place) {
         warn!("left by kube-proxy and not removed: {stayed}: {}", one_line(&stayed.why));
     }
     // A set in use shows that there are rules somewhere. Otherwise such tables are mostly of others.
-    let is_certain = outcome.stayed.iter().any(|stayed| matches!(stayed.why, Error::InUse));
+    let is_certain = outcome.stayed.iter().any(|stayed| matches!(stayed.why, Error::NodeUsage));
     for unknown in &outcome.unknown {
         let why = one_line(&unknown.why);
         if is_certain {
@@ -190,7 +190,7 @@ mod tests {
         host_firewall::{HostChain, How},
         leftovers::{Backend, Leftover, Rules},
     };
-    use reconciler::{Report, Tally, Trigger};
+    use reconciler::{SyncReport, SyncStats, Trigger};
     use service::{Options, State};
     use testkit::log::logged;
     use tokio::time::sleep;
@@ -316,13 +316,13 @@ mod tests {
     fn only_a_full_sync_in_which_nothing_failed_counts_as_the_first_or_the_third_of_those_in_which_something_did()
      {
         let state = State::new(Options::new("node"));
-        let report = |full, failed| Report { full, failed, ..Report::of_nothing(Trigger::Start) };
-        let follows = |syncs: &[(Report, bool)]| {
+        let report = |full, failed| SyncReport { full, failed, ..SyncReport::empty(Trigger::Start) };
+        let follows = |syncs: &[(SyncReport, bool)]| {
             let (mut first, mut word) = FirstSync::new();
             for (report, complete) in syncs {
-                first.synced(&Observation {
+                first.on_sync(&SyncEvent {
                     report,
-                    tally: &Tally::default(),
+                    stats: &SyncStats::default(),
                     complete: *complete,
                     state: &state,
                     triggered_at: &[],

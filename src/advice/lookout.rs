@@ -11,7 +11,7 @@ use std::{
 use dummy_interface::Ways;
 use ipvs::{Family, KernelIpvs};
 use netfilter::host_firewall::{Error, legacy_tables};
-use reconciler::{InUse, Status};
+use reconciler::{NodeUsage, SyncStatus};
 use tracing::debug;
 use watcher::one_line;
 
@@ -74,7 +74,12 @@ impl Lookout {
 
     /// Looks at everything, in the calling thread's network namespace, with what Services use of the node, how the writer
     /// says that things stand, and what was left to be told when the host's chains were tended. Blocks.
-    pub(crate) fn look(&mut self, in_use: &InUse, status: &Status, firewall: Result<Vec<Finding>, Error>) {
+    pub(crate) fn look(
+        &mut self,
+        in_use: &NodeUsage,
+        status: &SyncStatus,
+        firewall: Result<Vec<Finding>, Error>,
+    ) {
         let mut advice = host_firewall::check(firewall);
         advice.extend(host_firewall::legacy(legacy_tables()));
         // Where every flow is masqueraded the answers come back through the node.
@@ -129,7 +134,7 @@ impl Lookout {
         conntrack::check(count, most, Sysctl::default().table_size(&self.asked.conntrack))
     }
 
-    fn contest(&mut self, status: &Status) -> Option<Advice> {
+    fn contest(&mut self, status: &SyncStatus) -> Option<Advice> {
         let last = status.last_repair.as_ref().and_then(|last| last.report.first_repair());
         let after = mem::replace(&mut self.looked, Instant::now()).elapsed();
         self.contest.check(status.repaired, last, after)

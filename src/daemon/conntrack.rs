@@ -8,7 +8,7 @@ use std::{
 };
 
 use netfilter::conntrack::{Conntrack, StaleFlows};
-use reconciler::StaleFlowOutlet;
+use reconciler::StaleFlowCallback;
 use tracing::{debug, warn};
 use watcher::one_line;
 
@@ -27,7 +27,7 @@ const ATTEMPTS: u32 = 8;
 
 /// Starts the thread, which counts in `tidying` what it does. To drop the outlet is to wait until what was left
 /// there has been tried, and the thread has ended.
-pub(super) fn start(conntrack: impl Conntrack + 'static, tidying: Tidying) -> io::Result<StaleFlowOutlet> {
+pub(super) fn start(conntrack: impl Conntrack + 'static, tidying: Tidying) -> io::Result<StaleFlowCallback> {
     let (sender, inbox) = channel();
     let tidier = Tidier { conntrack, tidying, flows: StaleFlows::default(), failures: 0, warned: false };
     let thread = thread::Builder::new().name("conntrack".into()).spawn(move || tidier.run(&inbox))?;
@@ -168,7 +168,7 @@ mod tests {
 
     /// The outlet of a running thread, what it asks for, and where its answers come from.
     #[allow(clippy::type_complexity, reason = "three ends, each named where it is taken apart")]
-    fn running() -> (StaleFlowOutlet, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
+    fn running() -> (StaleFlowCallback, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
         let (asked, questions) = channel();
         let (answer, answers) = channel();
         (start(Fake { asked, answers }, tidying()).unwrap(), questions, answer)

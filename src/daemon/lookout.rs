@@ -33,7 +33,7 @@ pub(super) fn start(
     let mut tending = Tending::new(policy);
     let tended = tending.done();
     tokio::spawn(rounds.run(move || {
-        let (in_use, status) = (handle.in_use()?, handle.status()?);
+        let (in_use, status) = (handle.node_usage()?, handle.status()?);
         // First, for where our rule is there is nothing to advise.
         let firewall = tending.tend();
         lookout.look(&in_use, &status, firewall);

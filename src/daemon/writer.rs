@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use ipvs::Family;
 use netfilter::conntrack::KernelConntrack;
-use reconciler::{Handle, Notices, Observer, Outlets, Timing};
+use reconciler::{Callbacks, Handle, NoticeCallback, Observer, Timing};
 use service::State;
 use tokio::task::{JoinHandle, spawn_blocking};
 use watcher::Kernel;
@@ -34,7 +34,7 @@ impl Writer {
         };
         let stale_flows = conntrack::start(KernelConntrack::open()?, tidying)
             .context("cannot start the conntrack thread")?;
-        let outlets = Outlets { notices: notices(outbox.cloned()), stale_flows, observers };
+        let outlets = Callbacks { notices: notices(outbox.cloned()), stale_flows, observers };
         let started = reconciler::start(State::new(settings.options()), kernel, ours, timing, outlets);
         let (handle, thread) = started.context("cannot start the writer thread")?;
         Ok((handle, Self(spawn_blocking(move || drop(thread.join())))))
@@ -56,7 +56,7 @@ impl Writer {
 }
 
 /// Makes Events of notices, if there is an outbox.
-fn notices(outbox: Option<Outbox>) -> Notices {
+fn notices(outbox: Option<Outbox>) -> NoticeCallback {
     match outbox {
         Some(outbox) => Box::new(move |notice| outbox.post(notice)),
         None => Box::new(drop),

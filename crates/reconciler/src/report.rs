@@ -17,11 +17,11 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Deserialize, Serialize};
 use watcher::{OperationKind, seconds};
 
-use crate::{Trigger, sync::Outcome};
+use crate::{Trigger, sync::PlanOutcome};
 
 /// What one sync did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct SyncReport {
     /// Why it ran.
     pub trigger: Trigger,
     /// Whether it looked at the whole kernel, by reading it or by making sure that it is as it was known to
@@ -31,13 +31,13 @@ pub struct Report {
     pub done: usize,
     /// How many operations of each kind the kernel carried out.
     pub done_by_kind: BTreeMap<OperationKind, usize>,
-    /// The first operations that were carried out, one line each; at most [`Report::MOST_DONE`] of them.
+    /// The first operations that were carried out, one line each; at most [`SyncReport::MOST_DONE`] of them.
     pub first_done: Vec<String>,
     /// The first operations that repaired what something else had changed, one line each; at most
-    /// [`Report::MOST_REPAIRS`] of them.
+    /// [`SyncReport::MOST_REPAIRS`] of them.
     pub repairs: Vec<String>,
     /// The operations that failed or were put off, each with its cause, one line each; at most
-    /// [`Report::MOST_FAILURES`] of them.
+    /// [`SyncReport::MOST_FAILURES`] of them.
     pub failures: Vec<String>,
     /// How many operations failed or were put off, also those not listed.
     pub failed: usize,
@@ -46,12 +46,12 @@ pub struct Report {
     pub took: Duration,
 }
 
-impl Report {
+impl SyncReport {
     /// Reports a sync.
     pub(crate) fn new(
         trigger: Trigger,
         full: bool,
-        outcome: &Outcome,
+        outcome: &PlanOutcome,
         repairs: Vec<String>,
         took: Duration,
     ) -> Self {

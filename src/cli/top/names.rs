@@ -9,7 +9,7 @@ use std::{
 };
 
 use ipvs::{Id, ServiceAddress};
-use reconciler::Holder;
+use reconciler::VirtualServerOwner;
 use service::ObjectName;
 use watcher::one_line;
 
@@ -107,7 +107,7 @@ impl Names {
         (self.answer, self.asked) = (None, Some(now));
     }
 
-    pub(super) fn learn(&mut self, holders: Vec<Holder>, now: Instant) {
+    pub(super) fn learn(&mut self, holders: Vec<VirtualServerOwner>, now: Instant) {
         self.known = holders.into_iter().map(|holder| (holder.address, holder.service)).collect();
         self.learnt = Some(now);
         self.missing = None;

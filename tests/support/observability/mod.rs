@@ -9,7 +9,7 @@ use kube_ipvs::{
     http::Pages as _,
     metrics::{Metrics, MetricsPages, Traffic},
 };
-use reconciler::{Outlets, Timing};
+use reconciler::{Callbacks, Timing};
 use serde_json::{Value, json};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
@@ -80,7 +80,7 @@ pub(crate) fn page() -> String {
         metrics.kernel_calls().counted(Kernel { ipvs, netfilter, links }),
         Ownership { families: Family::BOTH.into(), exclude: Vec::new() },
         timing,
-        Outlets { observers: metrics.observers().into(), ..Outlets::closed() },
+        Callbacks { observers: metrics.observers().into(), ..Callbacks::none() },
     )
     .unwrap();
     let (service, slice) = web();
