@@ -1,13 +1,13 @@
 //! Removing from this node what proxies have programmed: our own state, and what kube-proxy has left behind.
 
 use dummy_interface::{DEVICE, remove_device, remove_routes};
-use ipvs::{Command, Family, Id, Ipvs, KernelIpvs};
+use ipvs::{Command, Family, Ipvs, KernelIpvs, VirtualServerId};
 use netfilter::{
     host_firewall::{self, HostChains},
     leftovers::{self, Leftovers, Scope},
 };
 use serde::Serialize;
-use watcher::one_line;
+use service::one_line;
 
 use crate::config::Excluded;
 
@@ -90,9 +90,9 @@ impl Cleaned {
 
     /// Every virtual server with an address, but for those in the excluded ranges.
     fn virtual_servers(&mut self, kernel: &mut impl Ipvs, excluded: &Excluded) {
-        let is_ours = |id: &Id| match id {
-            Id::Address(address) => !excluded.contains(address.ip),
-            Id::Mark { .. } => false,
+        let is_ours = |id: &VirtualServerId| match id {
+            VirtualServerId::Address(address) => !excluded.contains(address.ip),
+            VirtualServerId::Mark { .. } => false,
         };
         let mut delete = || -> Result<(), ipvs::Error> {
             let found = kernel.virtual_servers()?.into_iter().map(|found| found.config.id);
@@ -154,11 +154,11 @@ mod tests {
 
     use super::*;
 
-    fn web(ip: &str) -> Id {
+    fn web(ip: &str) -> VirtualServerId {
         ServiceAddress { protocol: Protocol::Tcp, ip: ip.parse().unwrap(), port: 80 }.into()
     }
 
-    fn kernel(ids: &[Id]) -> FakeKernel {
+    fn kernel(ids: &[VirtualServerId]) -> FakeKernel {
         let kernel = FakeKernel::new();
         for id in ids {
             let server = VirtualServer { id: *id, ..VirtualServer::new(web("10.96.0.1"), Scheduler::RR) };
@@ -167,7 +167,7 @@ mod tests {
         kernel
     }
 
-    fn left(kernel: &FakeKernel) -> Vec<Id> {
+    fn left(kernel: &FakeKernel) -> Vec<VirtualServerId> {
         kernel.state().virtual_servers.keys().copied().collect()
     }
 
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn virtual_servers_that_are_excluded_or_of_a_firewall_mark_stay() {
-        let of_others = [web("10.99.0.1"), Id::Mark { mark: 7, family: Family::V4 }];
+        let of_others = [web("10.99.0.1"), VirtualServerId::Mark { mark: 7, family: Family::V4 }];
         let kernel = kernel(&[of_others[0], of_others[1], web("10.96.0.1"), web("fd00:96::1")]);
         let cleaned = cleaned(&kernel);
         assert_eq!((cleaned.removed, cleaned.stayed), (vec!["2 virtual servers".to_owned()], vec![]));

@@ -20,8 +20,7 @@ mod top;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use service::ObjectName;
-use watcher::one_line;
+use service::{ObjectName, one_line};
 
 pub use flags::{Flags, IdleFlags, KernelFlags, ListenFlags};
 

@@ -32,10 +32,11 @@ use std::{
 
 use anyhow::{Context, bail};
 use ipvs::{Family, KernelIpvs};
+use kubernetes::api::Watches;
 use reconciler::Handle;
+use service::one_line;
 use tokio::{runtime::Builder, select};
 use tracing::info;
-use watcher::{api::Watches, one_line};
 
 use crate::{
     advice::AnotherProxy,

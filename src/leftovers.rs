@@ -14,9 +14,9 @@ use netfilter::{
     leftovers::{Error, Leftovers, Outcome, Scope},
 };
 use reconciler::{ChangeEvent, Observer, SyncEvent};
+use service::one_line;
 use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
-use watcher::one_line;
 
 use crate::advice::{AnotherProxy, Rounds};
 
@@ -115,7 +115,7 @@ fn remove_and_tell(place: &mut impl Place) {
         warn!("left by kube-proxy and not removed: {stayed}: {}", one_line(&stayed.why));
     }
     // A set in use shows that there are rules somewhere. Otherwise such tables are mostly of others.
-    let is_certain = outcome.stayed.iter().any(|stayed| matches!(stayed.why, Error::NodeUsage));
+    let is_certain = outcome.stayed.iter().any(|stayed| matches!(stayed.why, Error::InUse));
     for unknown in &outcome.unknown {
         let why = one_line(&unknown.why);
         if is_certain {

@@ -45,8 +45,17 @@ pub struct Options {
 }
 
 /// The crates that are this program.
-const OURS: [&str; 8] =
-    ["dummy_interface", "ipvs", "kube_ipvs", "netfilter", "netlink", "reconciler", "service", "watcher"];
+const OURS: [&str; 9] = [
+    "dummy_interface",
+    "ipvs",
+    "kube_ipvs",
+    "kubernetes",
+    "netfilter",
+    "netlink",
+    "reconciler",
+    "service",
+    "watcher",
+];
 
 impl Options {
     /// The filter in `RUST_LOG`'s notation: ours by verbosity, everybody else's only warnings until

@@ -28,9 +28,9 @@ use std::{
 };
 
 use ipvs::Family;
+use kubernetes::api::Watches;
 use prometheus_client::registry::Registry;
 use reconciler::Observer;
-use watcher::api::Watches;
 
 use crate::health::Health;
 use api_server::ApiServer;

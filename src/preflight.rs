@@ -2,7 +2,9 @@
 
 use std::{fs, io};
 
-use ipvs::{Family, Found, Ipvs, KernelIpvs, PROBED, Refusal, Scheduler, Timeouts, find_scheduler};
+use ipvs::{
+    Family, Ipvs, KernelIpvs, PROBE_ADDRESS, Refusal, Scheduler, SchedulerSupport, Timeouts, probe_scheduler,
+};
 use netfilter::Feature;
 use tracing::{info, warn};
 
@@ -71,21 +73,23 @@ pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
 }
 
 /// Refuses a kernel that does not take a scheduler. To be called before there is a writer thread, which is asked
-/// afterwards ([`reconciler::Handle::find_scheduler`]).
+/// afterwards ([`reconciler::Handle::probe_scheduler`]).
 pub fn scheduler(kernel: &mut impl Ipvs, scheduler: Scheduler) -> Result<(), Error> {
     let servers = kernel.virtual_servers()?;
     let in_use = servers.iter().map(|server| server.config.scheduler);
-    takes(scheduler, find_scheduler(kernel, scheduler, in_use)?)
+    takes(scheduler, probe_scheduler(kernel, scheduler, in_use)?)
 }
 
 /// Refuses a kernel that, by what was found out, does not take a scheduler.
-pub fn takes(scheduler: Scheduler, found: Found) -> Result<(), Error> {
+pub fn takes(scheduler: Scheduler, found: SchedulerSupport) -> Result<(), Error> {
     match found {
-        Found::There => Ok(()),
-        Found::Refused(refusal) => Err(Error::Scheduler { scheduler, refusal }),
-        Found::NotLoaded => Err(Error::SchedulerNotLoaded(scheduler)),
-        Found::Untried => {
-            warn!("{scheduler} is not tried before it is used: {PROBED}, where that is done, is taken");
+        SchedulerSupport::Supported => Ok(()),
+        SchedulerSupport::Refused(refusal) => Err(Error::Scheduler { scheduler, refusal }),
+        SchedulerSupport::NotLoaded => Err(Error::SchedulerNotLoaded(scheduler)),
+        SchedulerSupport::NotProbed => {
+            warn!(
+                "{scheduler} is not tried before it is used: {PROBE_ADDRESS}, where that is done, is taken"
+            );
             Ok(())
         }
     }
@@ -173,7 +177,7 @@ mod tests {
     #[test]
     fn a_virtual_server_where_schedulers_are_tried_stays_as_it_is() {
         let mut kernel = FakeKernel::new();
-        kernel.apply(&[Command::AddVirtualServer(VirtualServer::new(PROBED, Scheduler::RR))]).unwrap();
+        kernel.apply(&[Command::AddVirtualServer(VirtualServer::new(PROBE_ADDRESS, Scheduler::RR))]).unwrap();
         kernel.heal();
         scheduler(&mut kernel, Scheduler::LC).unwrap();
         assert_eq!(kernel.writes(), "");

@@ -41,7 +41,7 @@ pub(super) fn check(
         return Vec::new();
     }
     let behind: BTreeSet<_> =
-        endpoints.iter().filter_map(|endpoint| Some((way(*endpoint)?, Family::of(*endpoint)))).collect();
+        endpoints.iter().filter_map(|endpoint| Some((way(*endpoint)?, Family::from(*endpoint)))).collect();
     let hidden = |bridge: &Bridge| -> Vec<Family> {
         let shown = |family| for_all(family).is_some_and(|on| on || bridge.shows.contains(&family));
         let families = Family::BOTH.into_iter();

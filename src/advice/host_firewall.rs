@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use ipvs::Family;
 use netfilter::host_firewall::{ClosedChain, Error, Hook, HostChain};
-use watcher::one_line;
+use service::one_line;
 
 use super::{Advice, Cause, Severity};
 use crate::host_firewall::Finding;

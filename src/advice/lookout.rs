@@ -12,8 +12,8 @@ use dummy_interface::Ways;
 use ipvs::{Family, KernelIpvs};
 use netfilter::host_firewall::{Error, legacy_tables};
 use reconciler::{NodeUsage, SyncStatus};
+use service::one_line;
 use tracing::debug;
-use watcher::one_line;
 
 use super::{
     Advice, AnotherProxy, Held, Severity, bridges, conntrack,

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use ipvs::{Forwarding, TunnelKind};
+use kubernetes::api::WatchState;
 use reconciler::{SyncState, Trigger};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use service::{
     AddressKind, Choice, HintsIgnored, NotServed, Reach, Refusal, Special, TrafficPolicy, Verdict,
 };
-use watcher::{OperationKind, api::WatchState};
+use watcher::OperationKind;
 
 use crate::{
     advice::{Cause, Severity},

@@ -6,8 +6,7 @@ mod text;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use service::{Explanation, NotServed, ObjectName};
-use watcher::one_line;
+use service::{Explanation, NotServed, ObjectName, one_line};
 
 use self::in_kernel::VirtualServer;
 use super::{

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use ipvs::{
     Info, Ipvs, ObservedRealServer, ObservedVirtualServer,
-    connections::{self, connections},
+    proc_net::{CONNECTIONS_HEAD, for_each_connection},
     text::{Columns, Listing},
 };
 use serde::Serialize;
@@ -86,9 +86,9 @@ fn list_connections(format: Format) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = match format {
         Format::Text => out
-            .write_all(connections::HEAD.as_bytes())
-            .and_then(|()| connections(text, |connection| writeln!(out, "{connection}"))),
-        Format::Json => connections(text, |connection| {
+            .write_all(CONNECTIONS_HEAD.as_bytes())
+            .and_then(|()| for_each_connection(text, |connection| writeln!(out, "{connection}"))),
+        Format::Json => for_each_connection(text, |connection| {
             serde_json::to_writer(&mut out, connection)?;
             out.write_all(b"\n")
         }),
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn its_lines_of_json_for_connections_are_documented() {
         let at = |address: &str| address.parse().unwrap();
-        let connection = connections::Connection {
+        let connection = ipvs::proc_net::Connection {
             protocol: "TCP".into(),
             state: "ESTABLISHED".into(),
             expires: 899,

@@ -66,7 +66,7 @@ impl Alone {
         let in_network_namespace = if usual { in_network_namespace(Path::new(OF_HOST))? } else { None };
         let beside_socket = match beside_socket {
             Err(error) if in_network_namespace.is_some() => {
-                warn!("{}; {OF_HOST} does", watcher::one_line(&error));
+                warn!("{}; {OF_HOST} does", service::one_line(&error));
                 None
             }
             lock => Some(lock?),

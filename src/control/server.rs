@@ -16,6 +16,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     unistd::geteuid,
 };
+use service::one_line;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
@@ -24,7 +25,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
-use watcher::one_line;
 
 use super::{Alone, NotAlone, Request, Response, alone::make_directory};
 

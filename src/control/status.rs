@@ -3,8 +3,9 @@
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use ipvs::{Family, Scheduler};
+use kubernetes::api::Watch;
 use serde::{Deserialize, Serialize};
-use watcher::{api::Watch, seconds};
+use service::seconds;
 
 use crate::{advice::Advice, config::VipBinding};
 

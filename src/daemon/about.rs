@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Instant};
 
-use watcher::api::Watches;
+use kubernetes::api::Watches;
 
 use super::source::Source;
 use crate::control;

@@ -3,12 +3,12 @@
 use std::{convert::Infallible, future, path::Path, time::Duration};
 
 use anyhow::anyhow;
+use service::one_line;
 use tokio::{
     select,
     sync::watch,
     time::{Instant, sleep},
 };
-use watcher::one_line;
 
 use super::watched_file::{LOOK, WatchedFile};
 use crate::{

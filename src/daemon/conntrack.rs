@@ -9,8 +9,8 @@ use std::{
 
 use netfilter::conntrack::{Conntrack, StaleFlows};
 use reconciler::StaleFlowCallback;
+use service::one_line;
 use tracing::{debug, warn};
-use watcher::one_line;
 
 use crate::metrics::Tidying;
 

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, path::Path, sync::Arc, time::SystemTime};
 
 use anyhow::Context;
 use ipvs::Family;
+use kubernetes::api::Watches;
 use reconciler::Observer;
 use tokio::sync::oneshot;
-use watcher::api::Watches;
 
 use super::first_write::FirstWrite;
 use crate::{

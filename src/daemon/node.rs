@@ -26,7 +26,7 @@ pub(super) fn families() -> BTreeSet<Family> {
 /// Refuses a node whose own address is of a family that is switched off: `bindAddress` says which one it is, be it ::
 /// or one address.
 pub(super) fn serves(families: &BTreeSet<Family>, bind_address: &str) -> anyhow::Result<()> {
-    let family = bind_address.parse().map_or(Family::V4, Family::of);
+    let family = bind_address.parse::<IpAddr>().map_or(Family::V4, Family::from);
     ensure!(families.contains(&family), "bindAddress is {bind_address}, and this node has no {family}");
     Ok(())
 }
@@ -37,7 +37,7 @@ pub(super) async fn suits(settings: &Settings, writer: Option<&Handle>) -> anyho
     serves(&families(), settings.effective.bind_address())?;
     let Some(writer) = writer.cloned() else { return Ok(()) };
     let scheduler = settings.scheduler;
-    let found = spawn_blocking(move || writer.find_scheduler(scheduler)).await??;
+    let found = spawn_blocking(move || writer.probe_scheduler(scheduler)).await??;
     Ok(preflight::takes(scheduler, found)?)
 }
 

@@ -1,7 +1,7 @@
 //! What the control socket is answered.
 
 use reconciler::{Handle, SyncStatus};
-use watcher::one_line;
+use service::one_line;
 
 use super::{about::About, config_file::Unusable, troubles::Troubles};
 use crate::{

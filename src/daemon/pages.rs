@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
+use service::one_line;
 use tokio::sync::watch;
-use watcher::one_line;
 
 use crate::{
     config::Settings,

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use kubernetes::{api::Watches, directory};
 use service::Change;
 use tracing::info;
-use watcher::{api::Watches, directory};
 
 use crate::{
     api,
@@ -74,7 +74,7 @@ impl Source {
     ) -> anyhow::Error {
         match self {
             Self::Api(server) => {
-                match watcher::api::watch(server.client.clone(), node_name, watches, send).await {}
+                match kubernetes::api::watch(server.client.clone(), node_name, watches, send).await {}
             }
             Self::Directory(path) => follow_directory(path, node_name, send).await,
         }
@@ -89,7 +89,7 @@ impl Source {
     ) -> anyhow::Error {
         match self {
             Self::Api(server) => {
-                match watcher::api::watch_node(&server.client, node_name, watches, send).await {}
+                match kubernetes::api::watch_node(&server.client, node_name, watches, send).await {}
             }
             // A few local files.
             Self::Directory(path) => follow_directory(path, node_name, send).await,

@@ -2,9 +2,9 @@
 
 use std::{error::Error, time::Duration};
 
+use service::one_line;
 use tokio::time::sleep;
 use tracing::warn;
-use watcher::one_line;
 
 /// How long is waited before subscribing again.
 const PAUSE: Duration = Duration::from_secs(1);

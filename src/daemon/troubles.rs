@@ -1,6 +1,6 @@
 //! What keeps the daemon from knowing what is wanted, or others from knowing how it is.
 
-use watcher::api::Watches;
+use kubernetes::api::Watches;
 
 use super::{known_node::KnownNode, pages::NotShown};
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::{Context, anyhow};
 use dummy_interface::{KernelLinks, Links, VipBinding};
 use ipvs::Ipvs;
+use kubernetes::api::Watches;
 use netfilter::KernelNetfilter;
 use service::{Change, Explanation, ObjectName, State};
 use tokio::{
@@ -13,7 +14,7 @@ use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     time::sleep,
 };
-use watcher::{Kernel, Observed, Ownership, Plan, Scope, api::Watches, diff};
+use watcher::{Kernel, Observed, Ownership, Plan, Scope, diff};
 
 use super::{known_node::no_node, links, node, operator::say_first, pod_cidrs::PodCidrs, source::Source};
 use crate::{

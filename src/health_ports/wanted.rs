@@ -32,7 +32,7 @@ impl Wanted {
     /// How many endpoints are ready, by Service and address.
     pub(super) fn answers(&self) -> impl Iterator<Item = ((ObjectName, SocketAddr), usize)> {
         self.checks.iter().flat_map(|check| {
-            let of_family = self.addresses.iter().filter(|ip| Family::of(**ip) == check.family);
+            let of_family = self.addresses.iter().filter(|ip| Family::from(**ip) == check.family);
             of_family.map(|ip| ((check.service.clone(), SocketAddr::new(*ip, check.port.get())), check.ready))
         })
     }
@@ -80,7 +80,7 @@ impl Listener {
             Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
         });
         let named = state.node_port_addresses().iter().copied();
-        let named = named.filter(|ip| !self.everywhere.contains(&Family::of(*ip)));
+        let named = named.filter(|ip| !self.everywhere.contains(&Family::from(*ip)));
         Wanted { checks: checks.collect(), addresses: unspecified.chain(named).collect() }
     }
 }

@@ -5,8 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use kubernetes::api::Watches;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
-use watcher::api::Watches;
 
 use super::text::write;
 

@@ -4,7 +4,8 @@ use std::io;
 
 use dummy_interface::Links;
 use ipvs::{
-    Command, Id, Ipvs, ObservedRealServer, ObservedVirtualServer, Scheduler, survey::VirtualServerSummary,
+    Command, Ipvs, ObservedRealServer, ObservedVirtualServer, Scheduler, VirtualServerId,
+    proc_net::VirtualServerSummary,
 };
 use netfilter::Netfilter;
 use prometheus_client::registry::Registry;
@@ -86,19 +87,19 @@ impl Ipvs for Counted<dyn Ipvs + Send> {
         self.seam.virtual_servers()
     }
 
-    fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, ipvs::Error> {
+    fn virtual_server(&mut self, id: VirtualServerId) -> Result<Option<ObservedVirtualServer>, ipvs::Error> {
         self.calls.reads.add(1);
         self.seam.virtual_server(id)
     }
 
-    fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
+    fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
         self.calls.reads.add(1);
         self.seam.real_servers(of)
     }
 
-    fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+    fn for_each_summary(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
         self.calls.reads.add(1);
-        self.seam.survey(show)
+        self.seam.for_each_summary(show)
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {

@@ -44,7 +44,7 @@ impl Tidying {
     /// both families: it counts for each in which there was something to look for.
     pub fn tidied(&self, flows: &StaleFlows, deleted: Deleted, took: Duration) {
         for (family, of) in self.0.iter() {
-            if flows.addresses().any(|to| Family::of(to.ip) == *family) {
+            if flows.addresses().any(|to| Family::from(to.ip) == *family) {
                 of.took.observe(took.as_secs_f64());
                 of.deleted.add(deleted.of(*family));
             }

@@ -22,9 +22,9 @@ use anyhow::Context;
 use hyper::body::Bytes;
 use ipvs::Ipvs;
 use reconciler::Handle;
+use service::one_line;
 use tokio::{sync::watch, time::timeout};
 use tracing::warn;
-use watcher::one_line;
 
 use crate::config::ServiceMetrics;
 use reading::Reading;

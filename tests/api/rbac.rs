@@ -5,9 +5,9 @@
 use std::{cell::Cell, time::Duration};
 
 use kube::Client;
+use kubernetes::api::{Watches, watch};
 use testkit::control_plane::{ControlPlane, Options};
 use tokio::time::{sleep, timeout};
-use watcher::api::{Watches, watch};
 
 use crate::support::role::{Right, account, kubeconfig, role};
 

@@ -14,7 +14,7 @@ use std::{
 use crate::support::cluster::{Cluster, NO_PERIOD, Service};
 use crate::support::traffic::Addresses;
 use anyhow::ensure;
-use ipvs::{Id, Ipvs as _, KernelIpvs, ObservedVirtualServer, ServiceAddress};
+use ipvs::{Ipvs as _, KernelIpvs, ObservedVirtualServer, ServiceAddress, VirtualServerId};
 use serde_json::{Value, json};
 use testkit::{
     daemon::{Daemon, eventually, eventually_within},
@@ -244,7 +244,7 @@ fn write_many(cluster: &Cluster, round: u32) {
 fn of_round(kernel: &mut KernelIpvs, round: u32) -> usize {
     let network = u8::try_from(97 + round % 2).unwrap();
     let is_there = |server: &ObservedVirtualServer| match server.config.id {
-        Id::Address(ServiceAddress { ip: IpAddr::V4(ip), .. }) => ip.octets()[1] == network,
+        VirtualServerId::Address(ServiceAddress { ip: IpAddr::V4(ip), .. }) => ip.octets()[1] == network,
         _ => false,
     };
     kernel.virtual_servers().unwrap().iter().filter(|server| is_there(server)).count()

@@ -9,8 +9,7 @@ use std::{
 
 use ipvs::{
     Forwarding,
-    connections::{Connection, connections},
-    survey::{VirtualServerSummary, survey},
+    proc_net::{Connection, VirtualServerSummary, for_each_connection, for_each_virtual_server},
 };
 
 /// A usual `CONFIG_HZ`.
@@ -22,7 +21,7 @@ const HERTZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(249);
 pub fn fuzz(input: &[u8]) {
     fuzz_connections(input);
     let whole = read(input);
-    let in_pieces = surveyed(BufReader::with_capacity(1, input));
+    let in_pieces = summaries(BufReader::with_capacity(1, input));
     assert_eq!(whole.as_ref().ok(), in_pieces.as_ref().ok());
     let Ok(servers) = whole else { return };
     let text = servers.iter().fold("IP Virtual Server version 1.2.1 (size=4096)\n".to_owned(), written);
@@ -33,14 +32,14 @@ pub fn fuzz(input: &[u8]) {
 fn fuzz_connections(input: &[u8]) {
     // What comes before a line that is not understood counts.
     let mut all = Vec::new();
-    let _ = connections(input, |connection| {
+    let _ = for_each_connection(input, |connection| {
         all.push(connection.clone());
         Ok(())
     });
     for connection in all {
         let mut again = Vec::new();
         let text = format!("Pro\n{}\n", written_connection(&connection));
-        let read = connections(text.as_bytes(), |connection| {
+        let read = for_each_connection(text.as_bytes(), |connection| {
             again.push(connection.clone());
             Ok(())
         });
@@ -63,12 +62,12 @@ fn written_connection(
 }
 
 fn read(text: &[u8]) -> io::Result<Vec<VirtualServerSummary>> {
-    surveyed(text)
+    summaries(text)
 }
 
-fn surveyed(text: impl io::BufRead) -> io::Result<Vec<VirtualServerSummary>> {
+fn summaries(text: impl io::BufRead) -> io::Result<Vec<VirtualServerSummary>> {
     let mut servers = Vec::new();
-    survey(text, HERTZ, |server| servers.push(server.clone()))?;
+    for_each_virtual_server(text, HERTZ, |server| servers.push(server.clone()))?;
     Ok(servers)
 }
 

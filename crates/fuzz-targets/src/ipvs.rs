@@ -1,8 +1,8 @@
 //! IPVS by generic netlink.
 
 use ipvs::{
-    Command, Forwarding, Id, Info, Ipvs, KernelIpvs, ObservedRealServer, ObservedVirtualServer, Protocol,
-    RealServer, Scheduler, ServiceAddress, Timeouts, Tunnel, VirtualServer,
+    Command, Forwarding, Info, Ipvs, KernelIpvs, ObservedRealServer, ObservedVirtualServer, Protocol,
+    RealServer, Scheduler, ServiceAddress, Timeouts, Tunnel, VirtualServer, VirtualServerId,
 };
 use netlink::{Batch, Socket, Transcript};
 
@@ -95,7 +95,7 @@ fn as_written(server: RealServer) -> RealServer {
     }
 }
 
-fn real_server_read_back(of: Id, server: &RealServer) -> RealServer {
+fn real_server_read_back(of: VirtualServerId, server: &RealServer) -> RealServer {
     let command = Command::AddRealServer(of, *server);
     let mut servers = reader_of(&command, 1).real_servers(of).unwrap_or_default();
     assert_eq!(servers.len(), 1, "{server:?} is not read back");

@@ -3,8 +3,9 @@
 use std::{collections::BTreeSet, path::Path};
 
 use ipvs::Family;
+use kubernetes::directory::read_text;
 use service::{Change, Options, State};
-use watcher::{Observed, Ownership, Plan, Scope, diff, directory::read_text};
+use watcher::{Observed, Ownership, Plan, Scope, diff};
 
 /// Reads the text as YAML and as JSON, and plans what it asks for.
 ///

@@ -15,9 +15,9 @@ use http::{Request, Response, StatusCode};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use kube::{Client, client::Body};
+use kubernetes::api;
 use service::Change;
 use tokio::{runtime::Builder, time::timeout};
-use watcher::api;
 
 /// Between two answers.
 const SEPARATOR: u8 = 0x1e;

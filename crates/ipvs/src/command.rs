@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Id, RealServer, RealServerAddress, ServiceAddress, VirtualServer};
+use crate::{RealServer, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId};
 
 /// One change. Its `Display` is one line, for logs and golden tests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,18 +15,18 @@ pub enum Command {
     /// Change a virtual server in place; its connections go on. If it is missing, create it.
     EditVirtualServer(VirtualServer),
     /// Remove a virtual server with its real servers; if it is missing, nothing.
-    DeleteVirtualServer(Id),
+    DeleteVirtualServer(VirtualServerId),
     /// Add a real server; if it exists, make it so.
-    AddRealServer(Id, RealServer),
+    AddRealServer(VirtualServerId, RealServer),
     /// Change a real server in place; its connections go on. If it is missing, add it.
-    EditRealServer(Id, RealServer),
+    EditRealServer(VirtualServerId, RealServer),
     /// Remove a real server; if it or its virtual server is missing, nothing.
-    DeleteRealServer(Id, RealServerAddress),
+    DeleteRealServer(VirtualServerId, RealServerAddress),
 }
 
 impl Command {
     /// The virtual server that is changed, or whose real server is.
-    pub fn virtual_server(&self) -> Id {
+    pub fn virtual_server(&self) -> VirtualServerId {
         match self {
             Self::AddVirtualServer(server) | Self::EditVirtualServer(server) => server.id,
             Self::DeleteVirtualServer(id)
@@ -39,8 +39,8 @@ impl Command {
     /// The address of [`Command::virtual_server`]; `None` if that balances a firewall mark.
     pub fn address(&self) -> Option<ServiceAddress> {
         match self.virtual_server() {
-            Id::Address(address) => Some(address),
-            Id::Mark { .. } => None,
+            VirtualServerId::Address(address) => Some(address),
+            VirtualServerId::Mark { .. } => None,
         }
     }
 }

@@ -19,19 +19,20 @@ impl Family {
     /// Both, IPv4 first.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The family of an address.
-    pub const fn of(ip: IpAddr) -> Self {
-        match ip {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
-        }
-    }
-
     /// How many bits an address has: 32 or 128.
     pub const fn address_bits(self) -> u8 {
         match self {
             Self::V4 => 32,
             Self::V6 => 128,
+        }
+    }
+}
+
+impl From<IpAddr> for Family {
+    fn from(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
         }
     }
 }

@@ -8,13 +8,13 @@
 //!   counterparts. They are all there is without the default feature `client`, for code that computes
 //!   what a load balancer should look like and knows no kernel.
 //! - [`text::Listing`] prints the table as `ipvsadm -Ln` does, with `--stats` and `--rate` too, byte for byte.
-//! - [`connections`] reads the kernel's own text of all connections, and prints one as `ipvsadm -Lnc` does.
-//! - [`survey`] reads the kernel's own text of the table, which is shorter and much cheaper than netlink's.
+//! - [`proc_net`] reads the kernel's own texts: all connections, and a summary of the table, which is much cheaper to
+//!   read than the table over netlink.
 //! - [`KernelIpvs`] reads and changes the kernel's table, whole or by pieces. Code that should not
 //!   need a kernel in its tests takes the trait [`Ipvs`] instead.
 //!
 //! ```no_run
-//! use ipvs::{Command, Id, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
+//! use ipvs::{Command, VirtualServerId, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
 //!
 //! let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
 //! let mut kernel = KernelIpvs::open()?;
@@ -26,22 +26,22 @@
 //! for failure in failed {
 //!     eprintln!("{failure}");
 //! }
-//! for server in kernel.real_servers(Id::from(vip))? {
+//! for server in kernel.real_servers(VirtualServerId::from(vip))? {
 //!     println!("{} has {} connections", server.config.address, server.active_connections);
 //! }
 //! # Ok::<(), ipvs::Error>(())
 //! ```
 
 mod command;
-pub mod connections;
+
 mod family;
 mod info;
-mod proc_text;
+pub mod proc_net;
 mod protocol;
 mod real_server;
 mod scheduler;
 mod stats;
-pub mod survey;
+
 pub mod text;
 mod virtual_server;
 
@@ -52,12 +52,14 @@ pub use protocol::{Protocol, UnknownProtocol};
 pub use real_server::{Forwarding, ObservedRealServer, RealServer, RealServerAddress, Tunnel, TunnelKind};
 pub use scheduler::{InvalidScheduler, Scheduler};
 pub use stats::Stats;
-pub use virtual_server::{Id, ObservedVirtualServer, ServiceAddress, ServiceFlags, VirtualServer};
+pub use virtual_server::{
+    ObservedVirtualServer, ServiceAddress, ServiceFlags, VirtualServer, VirtualServerId,
+};
 
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
-pub use client::{Error, Found, Ipvs, KernelIpvs, PROBED, find_scheduler};
+pub use client::{Error, Ipvs, KernelIpvs, PROBE_ADDRESS, SchedulerSupport, probe_scheduler};
 #[cfg(feature = "client")]
 pub use netlink::{Errno, Failure, Refusal};
 

@@ -29,7 +29,7 @@ impl fmt::Display for ServiceAddress {
 /// What names any virtual server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Id {
+pub enum VirtualServerId {
     /// Packets to one protocol, address and port.
     Address(ServiceAddress),
     /// Packets that carry a firewall mark.
@@ -41,23 +41,23 @@ pub enum Id {
     },
 }
 
-impl Id {
+impl VirtualServerId {
     /// The address family.
     pub fn family(&self) -> Family {
         match self {
-            Self::Address(address) => Family::of(address.ip),
+            Self::Address(address) => Family::from(address.ip),
             Self::Mark { family, .. } => *family,
         }
     }
 }
 
-impl From<ServiceAddress> for Id {
+impl From<ServiceAddress> for VirtualServerId {
     fn from(address: ServiceAddress) -> Self {
         Self::Address(address)
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for VirtualServerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
@@ -104,7 +104,7 @@ impl<'de> Deserialize<'de> for ServiceFlags {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VirtualServer {
     /// What names it.
-    pub id: Id,
+    pub id: VirtualServerId,
     /// How it picks a real server.
     pub scheduler: Scheduler,
     /// Persistence and scheduler flags.
@@ -120,7 +120,7 @@ pub struct VirtualServer {
 
 impl VirtualServer {
     /// A virtual server without persistence.
-    pub fn new(id: impl Into<Id>, scheduler: Scheduler) -> Self {
+    pub fn new(id: impl Into<VirtualServerId>, scheduler: Scheduler) -> Self {
         let id = id.into();
         Self {
             id,

@@ -79,14 +79,14 @@ impl Element {
     /// The address family, and so the table, that the element belongs to.
     pub fn family(&self) -> Family {
         match self {
-            Self::Vip(ip) => Family::of(*ip),
-            Self::Hairpin(flow) => Family::of(flow.pod.ip),
+            Self::Vip(ip) => Family::from(*ip),
+            Self::Hairpin(flow) => Family::from(flow.pod.ip),
             Self::HealthCheckPort(check) => check.family,
             Self::Restricted(to)
             | Self::ClusterIp(to)
             | Self::External(to)
             | Self::ExternalLocal(to)
-            | Self::AllowedSource(AllowedSource { to, .. }) => Family::of(to.ip),
+            | Self::AllowedSource(AllowedSource { to, .. }) => Family::from(to.ip),
         }
     }
 

@@ -272,7 +272,7 @@ mod tests {
                 Element::EXTERNAL => Element::External(to),
                 Element::EXTERNAL_LOCAL => Element::ExternalLocal(to),
                 Element::HEALTH_CHECK_PORTS => {
-                    Element::HealthCheckPort(HealthCheckPort { family: Family::of(ip), port })
+                    Element::HealthCheckPort(HealthCheckPort { family: Family::from(ip), port })
                 }
                 _ => Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip, port } }),
             }

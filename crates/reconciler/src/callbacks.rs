@@ -22,7 +22,7 @@ pub struct Callbacks {
 
 impl Callbacks {
     /// Callbacks to which nobody listens.
-    pub fn blocked() -> Self {
+    pub fn none() -> Self {
         Self { notices: Box::new(drop), stale_flows: Box::new(drop), observers: Vec::new() }
     }
 }

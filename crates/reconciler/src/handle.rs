@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use dummy_interface::Changed;
-use ipvs::{Found, Scheduler};
+use ipvs::{Scheduler, SchedulerSupport};
 use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
@@ -30,7 +30,7 @@ pub(crate) enum Input {
     /// Say which Service has each virtual server.
     VirtualServerOwners(Sender<Vec<VirtualServerOwner>>),
     /// Say whether the kernel has a scheduler.
-    FindScheduler(Scheduler, Sender<Result<Found, Unanswered>>),
+    ProbeScheduler(Scheduler, Sender<Result<SchedulerSupport, Unanswered>>),
     /// Stop after the sync that is running. The kernel's state stays, so that traffic goes on.
     Stop,
 }
@@ -118,8 +118,8 @@ impl Handle {
 
     /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is running, and while
     /// the kernel loads a module.
-    pub fn find_scheduler(&self, scheduler: Scheduler) -> Result<Found, Unanswered> {
-        self.ask(|answer| Input::FindScheduler(scheduler, answer))?
+    pub fn probe_scheduler(&self, scheduler: Scheduler) -> Result<SchedulerSupport, Unanswered> {
+        self.ask(|answer| Input::ProbeScheduler(scheduler, answer))?
     }
 
     /// Stops the writer thread after the sync that is running.
@@ -130,7 +130,7 @@ impl Handle {
     /// Puts something into the mailbox.
     fn post(&self, put: impl FnOnce(&mut Mail)) -> Result<(), Stopped> {
         let mut mail = self.mailbox.open();
-        // Dedup under the lock, so that whatever is sent after this comes after the mail.
+        // Told under the lock, so that whatever is sent after this comes after the mail.
         if mail.is_empty() {
             self.send(Input::Mail)?;
         }

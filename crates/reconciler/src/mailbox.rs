@@ -18,7 +18,7 @@ pub(crate) struct Mailbox(Arc<Mutex<Mail>>);
 /// What has come since the writer thread last took it.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
-    /// ChangeEvent from the API server or the directory.
+    /// News from the API server or the directory.
     pub(crate) news: Waiting,
     /// What the kernel has told of kube-ipvs0 and of addresses, perhaps of our own work.
     pub(crate) links: Changed,

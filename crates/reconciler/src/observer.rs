@@ -15,7 +15,7 @@ pub trait Observer: Send {
     fn on_sync(&mut self, sync: &SyncEvent<'_>);
 }
 
-/// ChangeEvent that was taken in, without the objects themselves.
+/// News that was taken in, without the objects themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeEvent {
     /// The kind of objects that the news is of.

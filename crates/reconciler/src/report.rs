@@ -15,7 +15,8 @@ pub(crate) mod virtual_server_owner;
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use watcher::{OperationKind, seconds};
+use service::seconds;
+use watcher::OperationKind;
 
 use crate::{Trigger, sync::PlanOutcome};
 
@@ -75,7 +76,7 @@ impl SyncReport {
     }
 
     /// The report of a sync that read, did and repaired nothing.
-    pub fn of_nothing(trigger: Trigger) -> Self {
+    pub fn empty(trigger: Trigger) -> Self {
         Self {
             trigger,
             full: false,
@@ -94,7 +95,7 @@ impl SyncReport {
         Self {
             failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
             failed: 1,
-            ..Self::of_nothing(Trigger::Forced)
+            ..Self::empty(Trigger::Forced)
         }
     }
 

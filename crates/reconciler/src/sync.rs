@@ -18,7 +18,7 @@ use std::{
 };
 
 use dummy_interface::Changed;
-use ipvs::{Found, Scheduler, find_scheduler};
+use ipvs::{Scheduler, SchedulerSupport, probe_scheduler};
 use service::{Change, Explanation, ObjectName, State, Touched};
 use tracing::debug_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
@@ -169,9 +169,9 @@ impl Reconciler {
 
     /// Finds out whether the kernel has a scheduler. What an attempt that goes wrong leaves behind, the next period
     /// removes.
-    pub(crate) fn find_scheduler(&mut self, scheduler: Scheduler) -> Result<Found, ipvs::Error> {
+    pub(crate) fn probe_scheduler(&mut self, scheduler: Scheduler) -> Result<SchedulerSupport, ipvs::Error> {
         let in_use = self.image.iter().flat_map(schedulers::all_in_use);
-        find_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
+        probe_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
     }
 
     /// Why a Service is served as it is. A family that is switched off on this node is not served.

@@ -1,4 +1,4 @@
-//! ChangeEvent of objects that waits for the writer thread, which takes none in while it syncs.
+//! News of objects that waits for the writer thread, which takes none in while it syncs.
 //!
 //! Of what happens to one object meanwhile only the last counts, and a whole list stands for all that was
 //! told of its kind before it: so no more waits than there are objects, however often they change and however
@@ -55,7 +55,7 @@ impl Waiting {
         }
     }
 
-    /// Adds a piece at the end. A whole list takes the place of all that was told of its kind before. ChangeEvent of
+    /// Adds a piece at the end. A whole list takes the place of all that was told of its kind before. News of
     /// the Node takes no place: a Node that is gone, or lists no addresses, keeps those that it had.
     fn push_behind(&mut self, mut piece: Piece) {
         if piece.subject != ObjectKind::Node && object(&piece.change).is_none() {

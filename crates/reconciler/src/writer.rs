@@ -7,9 +7,9 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use service::{Change, Explanation, ObjectName, State};
+use service::{Change, Explanation, ObjectName, State, one_line};
 use tracing::{debug_span, field::Empty};
-use watcher::{Kernel, Ownership, Plan, one_line};
+use watcher::{Kernel, Ownership, Plan};
 
 use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
@@ -142,8 +142,8 @@ impl Writer {
             Input::VirtualServerOwners(answer) => {
                 drop(answer.send(VirtualServerOwner::all(self.reconciler.state())))
             }
-            Input::FindScheduler(scheduler, answer) => {
-                let found = self.reconciler.find_scheduler(scheduler);
+            Input::ProbeScheduler(scheduler, answer) => {
+                let found = self.reconciler.probe_scheduler(scheduler);
                 drop(answer.send(found.map_err(|error| Unanswered::Unread(one_line(&error)))));
             }
             Input::Stop => {}
@@ -234,7 +234,7 @@ impl Writer {
 
     fn status(&mut self) -> SyncStatus {
         let now = Instant::now();
-        // ChangeEvent that came together with the question waits as well.
+        // News that came together with the question waits as well.
         self.history.set_behind(self.reconciler.is_behind(), now);
         let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
         let drains = draining.oldest(SyncStatus::MOST_DRAINS, now);

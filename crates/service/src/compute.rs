@@ -186,7 +186,7 @@ fn hairpin(port: &ServicePort, endpoint: &PortEndpoint) -> Option<Element> {
 /// Load balancers ask in each family that the Service has.
 fn health_check_ports(check: &HealthCheck, service: &Service) -> impl Iterator<Item = Element> {
     let port = check.port.get();
-    let families = service.cluster_ips.iter().map(|ip| Family::of(*ip));
+    let families = service.cluster_ips.iter().map(|ip| Family::from(*ip));
     families.map(move |family| Element::HealthCheckPort(HealthCheckPort { family, port }))
 }
 

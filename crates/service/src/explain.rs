@@ -146,7 +146,7 @@ impl Known<'_> {
 
     /// The slices of a family in which the Service has no ClusterIP.
     pub(crate) fn unused_slices(&self) -> Vec<ObjectName> {
-        let served = |family| self.service.cluster_ips.iter().any(|ip| Family::of(*ip) == family);
+        let served = |family| self.service.cluster_ips.iter().any(|ip| Family::from(*ip) == family);
         names(Family::BOTH.into_iter().filter(|family| !served(*family)).flat_map(|it| self.filled(it)))
     }
 

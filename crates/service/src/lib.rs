@@ -32,6 +32,8 @@ mod compute;
 mod counted;
 mod explain;
 mod input;
+mod one_line;
+pub mod seconds;
 mod state;
 
 pub use compute::{
@@ -46,4 +48,5 @@ pub use input::{
     Absence, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, InvalidName, Node,
     NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, TrafficPolicy,
 };
+pub use one_line::one_line;
 pub use state::{Conflict, Lost, State, Touched};

@@ -9,9 +9,9 @@ use std::{
 };
 
 use ipvs::{
-    Command, Family, Id, Ipvs, ObservedRealServer, ObservedVirtualServer, RealServerAddress, Scheduler,
-    ServiceFlags, Stats, VirtualServer,
-    survey::{Persistence, RealServerSummary, VirtualServerSummary},
+    Command, Family, Ipvs, ObservedRealServer, ObservedVirtualServer, RealServerAddress, Scheduler,
+    ServiceFlags, Stats, VirtualServer, VirtualServerId,
+    proc_net::{Persistence, RealServerSummary, VirtualServerSummary},
 };
 use netfilter::{Element, Netfilter};
 use netlink::{Errno, Failure, Refusal};
@@ -26,7 +26,8 @@ pub struct FakeKernel {
 #[derive(Debug, Default)]
 pub struct State {
     /// Virtual servers with their real servers.
-    pub virtual_servers: BTreeMap<Id, (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>)>,
+    pub virtual_servers:
+        BTreeMap<VirtualServerId, (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>)>,
     /// kube-ipvs0, and the node's own addresses.
     pub links: dummy_interface::Observed,
     /// The families whose table is as it should be.
@@ -47,12 +48,12 @@ pub struct State {
     pub writes: Vec<String>,
     /// How many full reads of virtual servers there were.
     pub full_reads: usize,
-    /// How often everything was read as text (`Ipvs::survey`).
-    pub surveys: usize,
+    /// How often everything was read as text (`Ipvs::for_each_summary`).
+    pub summary_reads: usize,
     /// How often the real servers of one virtual server were read.
     pub real_server_reads: usize,
-    /// Whether `Ipvs::survey` fails.
-    pub no_survey: bool,
+    /// Whether `Ipvs::for_each_summary` fails.
+    pub no_summaries: bool,
     /// How often kube-ipvs0 or the node's addresses were read or changed, which takes the lock of rtnetlink.
     pub link_calls: usize,
     /// How many calls there were: reads, and each command of a batch.
@@ -113,7 +114,7 @@ impl FakeKernel {
         state.writes.clear();
         state.full_reads = 0;
         state.real_server_reads = 0;
-        state.surveys = 0;
+        state.summary_reads = 0;
         state.link_calls = 0;
     }
 
@@ -246,7 +247,7 @@ impl State {
 fn summary(
     (config, real_servers): &(VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>),
 ) -> Option<VirtualServerSummary> {
-    let Id::Address(address) = config.id else { return None };
+    let VirtualServerId::Address(address) = config.id else { return None };
     let persistence = config.flags.contains(ServiceFlags::PERSISTENT).then(|| Persistence {
         timeout: config.timeout,
         mask: match address.ip {
@@ -284,14 +285,14 @@ impl Ipvs for FakeKernel {
         Ok(state.virtual_servers.values().map(observed).collect())
     }
 
-    fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, ipvs::Error> {
+    fn virtual_server(&mut self, id: VirtualServerId) -> Result<Option<ObservedVirtualServer>, ipvs::Error> {
         let mut state = self.state();
         state.read(|source| ipvs::Error::Netlink { operation: "read a virtual server", source })?;
         let found = state.virtual_servers.get(&id);
         Ok(found.map(|(config, _)| ObservedVirtualServer { config: config.clone(), stats: Stats::default() }))
     }
 
-    fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
+    fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
         let mut state = self.state();
         state.real_server_reads += 1;
         state.read(|source| ipvs::Error::Netlink { operation: "list real servers", source })?;
@@ -301,10 +302,10 @@ impl Ipvs for FakeKernel {
             .map_or(Vec::new(), |(_, servers)| servers.values().cloned().collect()))
     }
 
-    fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+    fn for_each_summary(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
         let mut state = self.state();
-        state.surveys += 1;
-        if state.no_survey {
+        state.summary_reads += 1;
+        if state.no_summaries {
             return Err(io::ErrorKind::NotFound.into());
         }
         state.read(io::Error::other)?;

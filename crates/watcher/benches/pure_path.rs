@@ -26,6 +26,7 @@ use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use ipvs::{Family, KernelIpvs};
 use kube::{Client, client::Body};
+use kubernetes::api;
 use netfilter::KernelNetfilter;
 use service::{Change, Options, State};
 use testkit::{
@@ -37,7 +38,7 @@ use tokio::{
     runtime::{self, Runtime},
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
-use watcher::{Batch, Observed, Ownership, Plan, Scope, Whole, api, diff};
+use watcher::{Batch, Observed, Ownership, Plan, Scope, Whole, diff};
 
 /// The size of the cluster: large enough that fixed costs hardly count, small enough for valgrind.
 const SIZE: Size = Size { services: 1_000, endpoints: 5 };

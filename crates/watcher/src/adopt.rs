@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ipvs::{Forwarding, RealServer, survey::VirtualServerSummary};
+use ipvs::{Forwarding, RealServer, proc_net::VirtualServerSummary};
 use rustc_hash::FxHashMap;
 
 use crate::{Kernel, Observed, ReadError, RealServerImage, RealServerImages};
@@ -12,7 +12,7 @@ use crate::{Kernel, Observed, ReadError, RealServerImage, RealServerImages};
 pub enum AdoptError {
     /// The kernel does not show its virtual servers in short, or not in a form that is understood.
     #[error("cannot read IPVS in short")]
-    NoSurvey(#[source] io::Error),
+    NoSummary(#[source] io::Error),
     /// The kernel could not be read.
     #[error(transparent)]
     Unread(#[from] ReadError),
@@ -28,10 +28,10 @@ impl Observed {
     /// [`verify`](Self::verify).
     pub fn adopt(kernel: &mut Kernel) -> Result<Self, AdoptError> {
         let mut shown = FxHashMap::default();
-        let survey = kernel.ipvs.survey(&mut |server| {
+        let read = kernel.ipvs.for_each_summary(&mut |server| {
             shown.extend(in_short(server).map(|real_servers| (server.address, real_servers)));
         });
-        survey.map_err(AdoptError::NoSurvey)?;
+        read.map_err(AdoptError::NoSummary)?;
         // The virtual servers themselves cost one dump. The text may have omitted some.
         Ok(Self::read_beside(kernel, shown)?)
     }
@@ -39,7 +39,7 @@ impl Observed {
 
 /// The real servers as they are shown in short; `None` if one is a tunnel, of which too little is shown.
 fn in_short(server: &VirtualServerSummary) -> Option<RealServerImages> {
-    let image = |shown: &ipvs::survey::RealServerSummary| {
+    let image = |shown: &ipvs::proc_net::RealServerSummary| {
         let config = RealServer {
             forwarding: shown.forwarding,
             weight: shown.weight,

@@ -1,6 +1,6 @@
 //! The kernel's state, as last read or as we have changed it since.
 
-use ipvs::{Command, Id, RealServerAddress, ServiceAddress, VirtualServer};
+use ipvs::{Command, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId};
 use rustc_hash::FxHashMap;
 
 use crate::{Kernel, Operation, RealServerImage, RealServerImages};
@@ -60,7 +60,7 @@ impl Observed {
     ) -> Result<Self, ReadError> {
         let mut virtual_servers = FxHashMap::default();
         for server in kernel.ipvs.virtual_servers()? {
-            if let Id::Address(address) = server.config.id {
+            if let VirtualServerId::Address(address) = server.config.id {
                 let real_servers = match known.remove(&address) {
                     Some(real_servers) => real_servers,
                     None => real_servers(kernel, address)?,

@@ -18,7 +18,7 @@ pub struct Ownership {
 impl Ownership {
     /// Whether this node serves the family of an address.
     pub(crate) fn serves(&self, ip: &IpAddr) -> bool {
-        self.families.contains(&Family::of(*ip))
+        self.families.contains(&Family::from(*ip))
     }
 
     /// Why a Service is served on this node as it is. A family that this node does not serve is left out, and

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io};
 
-use ipvs::{Forwarding, ObservedVirtualServer, ServiceAddress, survey::VirtualServerSummary};
+use ipvs::{Forwarding, ObservedVirtualServer, ServiceAddress, proc_net::VirtualServerSummary};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{Kernel, Observed, ReadError, VirtualServerImage, Whole, observed::real_servers};
@@ -22,7 +22,7 @@ pub struct Drift {
 pub enum VerifyError {
     /// The kernel does not show its virtual servers in short, or not in a form that is understood.
     #[error("cannot read IPVS in short")]
-    NoSurvey(#[source] io::Error),
+    NoSummary(#[source] io::Error),
     /// So much is different from the image that one reading of everything costs less.
     #[error("most virtual servers are not as they were, or not shown in short")]
     AllDifferent,
@@ -38,7 +38,7 @@ impl Observed {
     /// Looks at the whole kernel, and brings the image up to date where it is not as the kernel is.
     ///
     /// Most of the time nothing has changed. So virtual and real servers are read in short, and compared as
-    /// they come in ([`ipvs::survey`]). Virtual servers of which anything is different are read again by
+    /// they come in ([`ipvs::proc_net`]). Virtual servers of which anything is different are read again by
     /// netlink, which is the truth. So are those of the `sample`, for the sake of what a reading in short
     /// does not show.
     ///
@@ -50,7 +50,7 @@ impl Observed {
     ) -> Result<Drift, VerifyError> {
         let mut comparison =
             Comparison { image: &self.virtual_servers, same: FxHashSet::default(), other: BTreeSet::new() };
-        kernel.ipvs.survey(&mut |shown| comparison.take(shown)).map_err(VerifyError::NoSurvey)?;
+        kernel.ipvs.for_each_summary(&mut |shown| comparison.take(shown)).map_err(VerifyError::NoSummary)?;
         let virtual_servers = comparison.finish(sample);
         if virtual_servers.len() > FEW && virtual_servers.len() > self.virtual_servers.len() / 4 {
             return Err(VerifyError::AllDifferent);
@@ -118,7 +118,7 @@ impl Comparison<'_> {
 /// addresses. What the kernel classifies as local it was told to masquerade.
 fn is_as_shown(image: &VirtualServerImage, shown: &VirtualServerSummary) -> bool {
     let forwarding = |shown| if shown == Forwarding::Local { Forwarding::Masquerade } else { shown };
-    shown.is_of(&image.config)
+    shown.matches(&image.config)
         && image.real_servers.len() == shown.real_servers.len()
         && image.real_servers.iter().zip(&shown.real_servers).all(|(image, shown)| {
             let image = &image.config;

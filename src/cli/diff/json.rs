@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use dummy_interface::Change as LinkChange;
-use ipvs::{Command, Family, Id, Protocol, RealServer, RealServerAddress, ServiceAddress, VirtualServer};
+use ipvs::{
+    Command, Family, Protocol, RealServer, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId,
+};
 use netfilter::{AllowedSource, Change as TableChange, Element, HairpinFlow, HealthCheckPort};
 use serde::Serialize;
 use watcher::{Operation, OperationKind, Plan};
@@ -97,8 +99,8 @@ impl About {
     fn ipvs(command: Command) -> Self {
         // A mark is nobody's Service, and in no plan.
         let virtual_server = match command.virtual_server() {
-            Id::Address(address) => Some(address),
-            Id::Mark { .. } => None,
+            VirtualServerId::Address(address) => Some(address),
+            VirtualServerId::Mark { .. } => None,
         };
         let real_server = |real_server, wanted| Self::RealServer { virtual_server, real_server, wanted };
         match command {

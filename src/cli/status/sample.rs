@@ -3,11 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
+use kubernetes::api::{PastFailure, Watch, WatchState};
 use reconciler::{Drain, LastSync, SyncReport, SyncState, Trigger};
-use watcher::{
-    OperationKind,
-    api::{PastFailure, Watch, WatchState},
-};
+use watcher::OperationKind;
 
 use crate::{
     advice::{Advice, Cause, Severity},

@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
+use kubernetes::api::{Watch, WatchState};
 use reconciler::{Drain, LastSync, SyncState, Trigger};
-use watcher::api::{Watch, WatchState};
 
 use super::super::{ago::Time, resync::summary};
 use crate::{

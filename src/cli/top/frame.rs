@@ -2,10 +2,9 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-use ipvs::{Id, Protocol, RealServerAddress};
+use ipvs::{Protocol, RealServerAddress, VirtualServerId};
 use serde::Serialize;
-use service::ObjectName;
-use watcher::seconds;
+use service::{ObjectName, seconds};
 
 use super::{
     column::Column,
@@ -26,7 +25,7 @@ pub(super) struct Frame {
 pub(super) struct ServiceRow {
     pub(super) service: Option<ObjectName>,
     /// Sorted; more than one only of a Service.
-    pub(super) virtual_servers: Vec<Id>,
+    pub(super) virtual_servers: Vec<VirtualServerId>,
     #[serde(flatten)]
     pub(super) load: Load,
     pub(super) real_servers: Vec<RealServerRow>,
@@ -71,7 +70,7 @@ impl ServiceRow {
     pub(super) fn name(&self) -> String {
         match (&self.service, self.virtual_servers.first()) {
             (Some(service), _) => service.to_string(),
-            (None, id) => id.map(Id::to_string).unwrap_or_default(),
+            (None, id) => id.map(VirtualServerId::to_string).unwrap_or_default(),
         }
     }
 }

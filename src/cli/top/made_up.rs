@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ipvs::{
-    Id, ObservedRealServer, ObservedVirtualServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats,
-    VirtualServer,
+    ObservedRealServer, ObservedVirtualServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats,
+    VirtualServer, VirtualServerId,
 };
 
 use reconciler::VirtualServerOwner;
@@ -31,7 +31,7 @@ pub(super) fn stats(packets: u64) -> Stats {
 /// With the packets of the virtual server, and of its real servers 10.244.0.LAST:8080 each the packets, which are its
 /// active connections too.
 pub(super) fn server(
-    id: impl Into<Id>,
+    id: impl Into<VirtualServerId>,
     packets: u64,
     real_servers: &[(u8, u32)],
 ) -> (ObservedVirtualServer, Vec<ObservedRealServer>) {
@@ -77,7 +77,7 @@ pub(super) fn frame(
 
 /// The traffic of three Services, and of one that nobody knows.
 pub(super) fn traffic() -> Frame {
-    let mark = Id::Mark { family: ipvs::Family::V4, mark: 7 };
+    let mark = VirtualServerId::Mark { family: ipvs::Family::V4, mark: 7 };
     frame(
         vec![
             server(vip(10, 80), 100, &[(1, 60), (2, 40)]),

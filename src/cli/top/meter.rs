@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipvs::{Id, ObservedRealServer, Protocol, RealServerAddress, Stats};
+use ipvs::{ObservedRealServer, Protocol, RealServerAddress, Stats, VirtualServerId};
 use service::ObjectName;
 
 use super::{
@@ -28,19 +28,19 @@ struct Before {
 }
 
 /// A virtual server, or one of its real servers.
-type Key = (Id, Option<RealServerAddress>);
+type Key = (VirtualServerId, Option<RealServerAddress>);
 
 /// What is one row: a Service, or a virtual server that is no known Service's.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Service(ObjectName),
-    VirtualServer(Id),
+    VirtualServer(VirtualServerId),
 }
 
 /// A row that is being added up.
 #[derive(Default)]
 struct Sum {
-    virtual_servers: Vec<Id>,
+    virtual_servers: Vec<VirtualServerId>,
     load: Tally,
     real_servers: BTreeMap<(Option<Protocol>, RealServerAddress), Tally>,
 }
@@ -69,8 +69,8 @@ impl Meter {
         for (virtual_server, real_servers) in &sample.servers {
             let id = virtual_server.config.id;
             let (address, protocol) = match id {
-                Id::Address(address) => (Some(address), Some(address.protocol)),
-                Id::Mark { .. } => (None, None),
+                VirtualServerId::Address(address) => (Some(address), Some(address.protocol)),
+                VirtualServerId::Mark { .. } => (None, None),
             };
             let service = address.and_then(|address| names.of(&address)).cloned();
             let sum = sums.entry(service.map_or(Group::VirtualServer(id), Group::Service)).or_default();

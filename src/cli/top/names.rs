@@ -8,10 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipvs::{Id, ServiceAddress};
+use ipvs::{ServiceAddress, VirtualServerId};
 use reconciler::VirtualServerOwner;
-use service::ObjectName;
-use watcher::one_line;
+use service::{ObjectName, one_line};
 
 use super::{super::ago::Time, sample::Sample};
 use crate::control::{AskError, Request, Response, ask};
@@ -113,10 +112,10 @@ impl Names {
         self.missing = None;
     }
 
-    fn knows(&self, id: &Id) -> bool {
+    fn knows(&self, id: &VirtualServerId) -> bool {
         match id {
-            Id::Address(address) => self.known.contains_key(address),
-            Id::Mark { .. } => true,
+            VirtualServerId::Address(address) => self.known.contains_key(address),
+            VirtualServerId::Mark { .. } => true,
         }
     }
 }

@@ -25,7 +25,7 @@ impl Told {
         Self { registry, syncs, started, state: State::new(Options::new("node")) }
     }
 
-    fn on_change(&mut self, subject: ObjectKind, objects: usize, waits: bool) {
+    fn heard(&mut self, subject: ObjectKind, objects: usize, waits: bool) {
         self.syncs.on_change(ChangeEvent { subject, objects, pieces: 1, waits });
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ipvs::{Id, Ipvs, ObservedRealServer, Stats};
+use ipvs::{Ipvs, ObservedRealServer, Stats, VirtualServerId};
 use reconciler::VirtualServerOwner;
 
 use super::series;
@@ -42,7 +42,7 @@ impl Reading {
             .virtual_servers()?
             .into_iter()
             .filter_map(|server| {
-                let Id::Address(address) = server.config.id else { return None };
+                let VirtualServerId::Address(address) = server.config.id else { return None };
                 let holder = holders.remove(&address)?;
                 Some(Counted { holder, stats: server.stats, real_servers: Vec::new() })
             })

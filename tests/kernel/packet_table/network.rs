@@ -213,7 +213,7 @@ impl Network {
 
     /// The table's word for an address that `server` saw.
     pub(super) fn word(&self, seen: IpAddr, server: &str) -> String {
-        let family = Family::of(seen);
+        let family = Family::from(seen);
         if seen == self.node_towards(server, family) {
             return "node".to_owned();
         }

@@ -115,7 +115,7 @@ fn is_live(kernel: &mut KernelIpvs, ways: &mut Ways, vip: IpAddr) -> Result<bool
 fn by_ours(tables: &mut KernelNetfilter, [cluster_ip, load_balancer]: [IpAddr; 2]) -> bool {
     let Ok(Observed { installed, elements, .. }) = tables.observe() else { return false };
     let at = |ip| ServiceAddress { protocol: Protocol::Tcp, ip, port: 80 };
-    installed.contains(&Family::of(cluster_ip))
+    installed.contains(&Family::from(cluster_ip))
         && elements.contains(&Element::ClusterIp(at(cluster_ip)))
         && elements.contains(&Element::External(at(load_balancer)))
 }

@@ -9,13 +9,14 @@ use kube_ipvs::{
     http::Pages as _,
     metrics::{Metrics, MetricsPages, Traffic},
 };
+use kubernetes::api::Watches;
 use reconciler::{Callbacks, Timing};
 use serde_json::{Value, json};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
 use testkit::FakeKernel;
-use watcher::{Kernel, Ownership, api::Watches};
+use watcher::{Kernel, Ownership};
 
 fn monitoring() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests/monitoring")

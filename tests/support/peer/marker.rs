@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Result, ensure};
-use ipvs::{Id, Ipvs as _, KernelIpvs};
+use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
 use serde_json::json;
 use testkit::control_plane::ControlPlane;
 
@@ -58,7 +58,7 @@ impl Place {
         let vip: IpAddr = self.vip.parse()?;
         let mut seen = Vec::new();
         for server in kernel.virtual_servers()? {
-            let Id::Address(address) = server.config.id else { continue };
+            let VirtualServerId::Address(address) = server.config.id else { continue };
             if address.ip == vip {
                 let real_servers = kernel.real_servers(server.config.id)?;
                 seen.push((

@@ -12,8 +12,8 @@ use std::{
 };
 
 use ::ipvs::{
-    Command as IpvsCommand, Family, Forwarding, Id, Ipvs, KernelIpvs, Protocol, RealServer,
-    RealServerAddress, Scheduler, ServiceAddress, Tunnel, TunnelKind, VirtualServer,
+    Command as IpvsCommand, Family, Forwarding, Ipvs, KernelIpvs, Protocol, RealServer, RealServerAddress,
+    Scheduler, ServiceAddress, Tunnel, TunnelKind, VirtualServer, VirtualServerId,
 };
 use dummy_interface::{Change as LinkChange, KernelLinks, Links, VipBinding};
 use fuzz_targets::{conntrack, host_firewall, ipvs, leftovers, links, nf_tables};
@@ -70,8 +70,8 @@ fn address(protocol: Protocol, ip: &str, port: u16) -> ServiceAddress {
 }
 
 fn virtual_servers() -> Vec<IpvsCommand> {
-    let [v4, v6] = ["10.96.0.1", "fd00::1"].map(|ip| Id::from(address(Protocol::Tcp, ip, 443)));
-    let mark = Id::Mark { family: Family::V4, mark: 42 };
+    let [v4, v6] = ["10.96.0.1", "fd00::1"].map(|ip| VirtualServerId::from(address(Protocol::Tcp, ip, 443)));
+    let mark = VirtualServerId::Mark { family: Family::V4, mark: 42 };
     let server = |ip: &str, port| RealServer::masquerade(ip.parse().unwrap(), port);
     let tunnelled = RealServer {
         forwarding: Forwarding::Tunnel,
@@ -107,7 +107,7 @@ fn elements() -> Vec<Change> {
     let of = |address: ServiceAddress| {
         let first = if address.ip.is_ipv4() { "198.51.100.0" } else { "2001:db8::" }.parse().unwrap();
         let last = if address.ip.is_ipv4() { "198.51.100.255" } else { "2001:db8::ffff" }.parse().unwrap();
-        let (ip, family) = (address.ip, Family::of(address.ip));
+        let (ip, family) = (address.ip, Family::from(address.ip));
         let pod = RealServerAddress { ip, port: 8080 };
         [
             Element::Vip(ip),

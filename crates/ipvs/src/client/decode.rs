@@ -9,9 +9,9 @@ use netlink::{Attribute, Error, attributes};
 
 use super::uapi::{self, dest, info, message, service, stats};
 use crate::{
-    Family, Forwarding, Id, Info, ObservedRealServer, ObservedVirtualServer, Protocol, RealServer,
+    Family, Forwarding, Info, ObservedRealServer, ObservedVirtualServer, Protocol, RealServer,
     RealServerAddress, Scheduler, ServiceAddress, ServiceFlags, Stats, Timeouts, Tunnel, TunnelKind,
-    VirtualServer,
+    VirtualServer, VirtualServerId,
 };
 
 /// The entry of a GET_SERVICE reply.
@@ -41,8 +41,8 @@ pub(super) fn virtual_server(reply: &[u8]) -> Result<ObservedVirtualServer, Erro
     }
     let family = family.ok_or_else(|| missing("address family"))?;
     let id = match mark {
-        Some(mark) => Id::Mark { family, mark },
-        None => Id::Address(ServiceAddress {
+        Some(mark) => VirtualServerId::Mark { family, mark },
+        None => VirtualServerId::Address(ServiceAddress {
             protocol: Protocol::from_number(protocol)
                 .ok_or_else(|| malformed(format!("protocol {protocol} is none that IPVS balances")))?,
             ip: ip(&address.ok_or_else(|| missing("address"))?, family)?,

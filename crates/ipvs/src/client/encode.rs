@@ -6,8 +6,8 @@ use netlink::{Batch, Encoder};
 
 use super::uapi::{self, dest, message, service};
 use crate::{
-    Command, Family, Forwarding, Id, RealServer, RealServerAddress, Timeouts, Tunnel, TunnelKind,
-    VirtualServer,
+    Command, Family, Forwarding, RealServer, RealServerAddress, Timeouts, Tunnel, TunnelKind, VirtualServer,
+    VirtualServerId,
 };
 
 /// `IP_VS_PENAME_MAXLEN`, with the NUL.
@@ -24,7 +24,7 @@ pub(super) enum Verb {
 
 impl Verb {
     /// The verb to try first.
-    pub(super) fn of(command: &Command) -> Self {
+    pub(super) fn first_for(command: &Command) -> Self {
         match command {
             Command::AddVirtualServer(_) | Command::AddRealServer(..) => Self::New,
             Command::EditVirtualServer(_) | Command::EditRealServer(..) => Self::Set,
@@ -79,7 +79,7 @@ impl Requests {
     }
 
     /// A request about one virtual server, named and nothing more.
-    pub(super) fn about(self, batch: &mut Batch, command: u8, id: &Id) {
+    pub(super) fn about(self, batch: &mut Batch, command: u8, id: &VirtualServerId) {
         self.add(batch, command, |e| e.nest(message::SERVICE, |e| virtual_server_id(e, id)));
     }
 
@@ -108,15 +108,15 @@ impl Requests {
     }
 }
 
-fn virtual_server_id(e: &mut Encoder<'_>, id: &Id) {
+fn virtual_server_id(e: &mut Encoder<'_>, id: &VirtualServerId) {
     e.u16(service::AF, address_family(id.family()));
     match id {
-        Id::Address(address) => {
+        VirtualServerId::Address(address) => {
             e.u16(service::PROTOCOL, address.protocol.number().into());
             ip(e, service::ADDR, address.ip);
             e.u16_be(service::PORT, address.port);
         }
-        Id::Mark { mark, .. } => e.u32(service::FWMARK, *mark),
+        VirtualServerId::Mark { mark, .. } => e.u32(service::FWMARK, *mark),
     }
 }
 
@@ -145,7 +145,7 @@ fn real_server_address(e: &mut Encoder<'_>, address: &RealServerAddress) {
     ip(e, dest::ADDR, address.ip);
     e.u16_be(dest::PORT, address.port);
     // A tunnel may lead to the other family. Kernels before 3.18 ignore the attribute.
-    e.u16(dest::ADDR_FAMILY, address_family(Family::of(address.ip)));
+    e.u16(dest::ADDR_FAMILY, address_family(Family::from(address.ip)));
 }
 
 fn real_server(e: &mut Encoder<'_>, server: &RealServer) {

@@ -16,17 +16,17 @@ use nix::{
 use super::{
     Error, Ipvs, decode,
     encode::{Requests, Verb},
-    errors::explained,
-    follow_up,
+    error::explained,
+    idempotency,
     uapi::{FAMILY, command},
 };
 use crate::{
-    Command, Id, Info, ObservedRealServer, ObservedVirtualServer, Scheduler, Timeouts,
-    survey::{VirtualServerSummary, survey},
+    Command, Info, ObservedRealServer, ObservedVirtualServer, Scheduler, Timeouts, VirtualServerId,
+    proc_net::{VirtualServerSummary, for_each_virtual_server},
 };
 
-/// The table in short. Of this thread's network namespace, which need not be the process's.
-const IN_SHORT: &str = "/proc/thread-self/net/ip_vs";
+/// The summary of the table in this thread's network namespace, not the process's.
+const PROC_NET_IP_VS: &str = "/proc/thread-self/net/ip_vs";
 
 /// How many commands are encoded before they are sent: about one datagram. The buffer stays in the
 /// processor's cache and its size does not grow with the number of commands.
@@ -45,7 +45,7 @@ pub struct KernelIpvs {
     bulk: Socket,
     short_dumps: Socket,
     /// Stays in its network namespace, as the sockets do. `None` where there is no such file.
-    in_short: Option<File>,
+    summary: Option<File>,
     /// How many ticks of the kernel's clock a second has, if that is known.
     hertz: Option<NonZeroU32>,
     requests: Requests,
@@ -71,9 +71,9 @@ impl KernelIpvs {
     pub fn over(mut bulk: Socket, short_dumps: Socket) -> Result<Self, Error> {
         let family = bulk.generic_family(FAMILY).map_err(Error::during("open IPVS"))?;
         // Not before the module has been loaded, which the line before sees to.
-        let in_short = File::open(IN_SHORT).ok();
+        let summary = File::open(PROC_NET_IP_VS).ok();
         let requests = Requests { family };
-        Ok(Self { bulk, short_dumps, in_short, hertz: hertz(), requests, batch: Batch::default() })
+        Ok(Self { bulk, short_dumps, summary, hertz: hertz(), requests, batch: Batch::default() })
     }
 
     /// The connection timeouts.
@@ -98,7 +98,7 @@ impl KernelIpvs {
 
     /// Sets the counters of a virtual server and its real servers to zero; of all without an `id`.
     /// A virtual server that does not exist is an error (ESRCH).
-    pub fn zero(&mut self, id: Option<Id>) -> Result<(), Error> {
+    pub fn zero(&mut self, id: Option<VirtualServerId>) -> Result<(), Error> {
         self.batch.clear();
         match id {
             Some(id) => self.requests.about(&mut self.batch, command::ZERO, &id),
@@ -124,7 +124,7 @@ impl KernelIpvs {
     /// families of generic netlink.
     pub fn encode_for(family: u16, commands: &[Command], batch: &mut Batch) {
         for command in commands {
-            Requests { family }.change(batch, command, Verb::of(command));
+            Requests { family }.change(batch, command, Verb::first_for(command));
         }
     }
 
@@ -176,7 +176,7 @@ impl Ipvs for KernelIpvs {
         Ok(entries.map_err(Error::during("read virtual servers"))?.into_iter().flatten().collect())
     }
 
-    fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, Error> {
+    fn virtual_server(&mut self, id: VirtualServerId) -> Result<Option<ObservedVirtualServer>, Error> {
         self.batch.clear();
         self.requests.about(&mut self.batch, command::GET_SERVICE, &id);
         match self.bulk.get(&mut self.batch, |reply| decode::virtual_server(reply.generic()?.1)) {
@@ -186,7 +186,7 @@ impl Ipvs for KernelIpvs {
         }
     }
 
-    fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, Error> {
+    fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, Error> {
         self.batch.clear();
         self.requests.about(&mut self.batch, command::GET_DEST, &of);
         let family = of.family();
@@ -196,11 +196,11 @@ impl Ipvs for KernelIpvs {
         Ok(entries.map_err(Error::during("read real servers"))?.into_iter().flatten().collect())
     }
 
-    fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
-        let open = self.in_short.as_ref().zip(self.hertz);
+    fn for_each_summary(&mut self, visit: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+        let open = self.summary.as_ref().zip(self.hertz);
         let (mut file, hertz) = open.ok_or(io::ErrorKind::NotFound)?;
         file.rewind()?;
-        survey(BufReader::with_capacity(READ_AT_ONCE, file), hertz, show)
+        for_each_virtual_server(BufReader::with_capacity(READ_AT_ONCE, file), hertz, visit)
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {
@@ -213,7 +213,7 @@ impl Ipvs for KernelIpvs {
         let mut refused = Vec::new();
         for (number, chunk) in commands.chunks(CHUNK).enumerate() {
             let first = number * CHUNK;
-            let failures = self.change(chunk.iter().map(|command| (command, Verb::of(command))))?;
+            let failures = self.change(chunk.iter().map(|command| (command, Verb::first_for(command))))?;
             refused.extend(
                 failures
                     .into_iter()
@@ -223,7 +223,7 @@ impl Ipvs for KernelIpvs {
         if refused.is_empty() {
             return Ok(Vec::new());
         }
-        let (again, mut failed) = follow_up::sort(commands, refused);
+        let (again, mut failed) = idempotency::sort(commands, refused);
         for chunk in again.chunks(CHUNK) {
             let failures = self.change(chunk.iter().map(|step| (step.command, step.verb)))?;
             failed.extend(failures.into_iter().filter_map(|Failure { index, refusal }| {

@@ -2,22 +2,23 @@
 
 mod decode;
 mod encode;
-mod errors;
-mod follow_up;
+mod error;
+mod idempotency;
 mod kernel;
-mod probe;
+mod scheduler_support;
 mod uapi;
 
-pub use errors::Error;
+pub use error::Error;
 pub use kernel::KernelIpvs;
-pub use probe::{Found, PROBED, find_scheduler};
+pub use scheduler_support::{PROBE_ADDRESS, SchedulerSupport, probe_scheduler};
 
 use std::io;
 
 use netlink::Failure;
 
 use crate::{
-    Command, Id, ObservedRealServer, ObservedVirtualServer, Scheduler, survey::VirtualServerSummary,
+    Command, ObservedRealServer, ObservedVirtualServer, Scheduler, VirtualServerId,
+    proc_net::VirtualServerSummary,
 };
 
 /// The seam to the kernel's IPVS table in one network namespace.
@@ -32,15 +33,16 @@ pub trait Ipvs {
     fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, Error>;
 
     /// One virtual server; `None` if it does not exist.
-    fn virtual_server(&mut self, id: Id) -> Result<Option<ObservedVirtualServer>, Error>;
+    fn virtual_server(&mut self, id: VirtualServerId) -> Result<Option<ObservedVirtualServer>, Error>;
 
     /// The real servers of one virtual server; none if it does not exist.
-    fn real_servers(&mut self, of: Id) -> Result<Vec<ObservedRealServer>, Error>;
+    fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, Error>;
 
-    /// Shows every virtual server that balances an address, with its real servers, in short and much cheaper than
-    /// the other methods do together ([`survey`](crate::survey)). An error where this way is not open, or something
-    /// is not understood; some may have been shown before.
-    fn survey(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()>;
+    /// Visits a summary of each virtual server that balances an address, with its real servers. Much cheaper than the
+    /// other methods together: it reads one text ([`proc_net`](crate::proc_net)).
+    ///
+    /// An error if that text is not available or not understood. Some servers may have been visited by then.
+    fn for_each_summary(&mut self, visit: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()>;
 
     /// Whether the kernel can be asked for a scheduler that it may have to load first. Loading `lblc` or `lblcr` can hang
     /// IPVS for good: its mutex is held meanwhile, and they wait for network namespaces that end, which wait for the

@@ -17,16 +17,16 @@ Prot LocalAddress:Port                 CPS    InPPS   OutPPS    InBPS   OutBPS
 ";
 
 /// Connections, packets in and out, bytes in and out. Each takes nine columns.
-pub(super) struct Counted([u64; 5]);
+pub(super) struct CounterColumns([u64; 5]);
 
-impl Counted {
+impl CounterColumns {
     /// Since the server was made.
-    pub(super) fn so_far(stats: &Stats) -> Self {
+    pub(super) fn totals(stats: &Stats) -> Self {
         Self([stats.connections, stats.packets_in, stats.packets_out, stats.bytes_in, stats.bytes_out])
     }
 
     /// The rates of the last seconds, per second.
-    pub(super) fn in_a_second(stats: &Stats) -> Self {
+    pub(super) fn rates(stats: &Stats) -> Self {
         Self([
             stats.connections_per_second,
             stats.packets_in_per_second,
@@ -37,7 +37,7 @@ impl Counted {
     }
 }
 
-impl fmt::Display for Counted {
+impl fmt::Display for CounterColumns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|number| match number {
             0..100_000_000 => write!(f, "{number:>9}"),
@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn large_numbers_are_cut_as_ipvsadm_cuts_them() {
-        let counted = Counted([99_999_999, 100_000_000, 1_000_000_000, 100_000_000_000, 100_000_000_000_000]);
-        assert_eq!(counted.to_string(), " 99999999  100000K    1000M     100G     100T");
+        let columns =
+            CounterColumns([99_999_999, 100_000_000, 1_000_000_000, 100_000_000_000, 100_000_000_000_000]);
+        assert_eq!(columns.to_string(), " 99999999  100000K    1000M     100G     100T");
     }
 }

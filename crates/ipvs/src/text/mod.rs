@@ -9,10 +9,10 @@ use std::{
 };
 
 use crate::{
-    Family, Forwarding, Id, Info, ObservedRealServer, ObservedVirtualServer, Protocol, ServiceFlags,
-    VirtualServer,
+    Family, Forwarding, Info, ObservedRealServer, ObservedVirtualServer, Protocol, ServiceFlags,
+    VirtualServer, VirtualServerId,
 };
-use counters::Counted;
+use counters::CounterColumns;
 
 /// Virtual servers with their real servers, printed byte for byte as ipvsadm 1.31 prints them with
 /// `-Ln`, `-Ln --stats` or `-Ln --rate`: numeric, in its order, blanks at the ends of lines included. Scripts read that.
@@ -51,7 +51,7 @@ pub struct Listing<'a> {
 pub enum Columns {
     /// Scheduler, flags, forwarding, weight and connections.
     Configuration,
-    /// What has been counted (`--stats`).
+    /// What has been columns (`--stats`).
     Counters,
     /// What comes in a second (`--rate`).
     Rates,
@@ -82,37 +82,37 @@ impl fmt::Display for Listing<'_> {
 
 impl Listing<'_> {
     fn virtual_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedVirtualServer) -> fmt::Result {
-        let counted = match self.columns {
+        let columns = match self.columns {
             Columns::Configuration => return writeln!(f, "{}", VirtualServerLine(&server.config)),
-            Columns::Counters => Counted::so_far(&server.stats),
-            Columns::Rates => Counted::in_a_second(&server.stats),
+            Columns::Counters => CounterColumns::totals(&server.stats),
+            Columns::Rates => CounterColumns::rates(&server.stats),
         };
-        writeln!(f, "{:<33}{counted}", Name(server.config.id).to_string())
+        writeln!(f, "{:<33}{columns}", Name(server.config.id).to_string())
     }
 
     fn real_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedRealServer) -> fmt::Result {
-        let counted = match self.columns {
+        let columns = match self.columns {
             Columns::Configuration => return writeln!(f, "{}", RealServerLine(server)),
-            Columns::Counters => Counted::so_far(&server.stats),
-            Columns::Rates => Counted::in_a_second(&server.stats),
+            Columns::Counters => CounterColumns::totals(&server.stats),
+            Columns::Rates => CounterColumns::rates(&server.stats),
         };
         let endpoint = Endpoint(server.config.address.ip, server.config.address.port).to_string();
-        writeln!(f, "  -> {endpoint:<28}{counted}")
+        writeln!(f, "  -> {endpoint:<28}{columns}")
     }
 }
 
 /// What names a virtual server.
-struct Name(Id);
+struct Name(VirtualServerId);
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Id::Address(address) => {
+            VirtualServerId::Address(address) => {
                 let space = if address.protocol == Protocol::Sctp { "" } else { " " };
                 write!(f, "{}{space} {}", address.protocol, Endpoint(address.ip, address.port))
             }
             // ipvsadm takes marks as signed.
-            Id::Mark { family, mark } => {
+            VirtualServerId::Mark { family, mark } => {
                 let family = if family == Family::V6 { " IPv6" } else { "" };
                 write!(f, "FWM  {}{family}", mark.cast_signed())
             }

@@ -8,7 +8,7 @@
 
 use std::net::IpAddr;
 
-use crate::{Family, Id, ObservedRealServer, ObservedVirtualServer};
+use crate::{Family, ObservedRealServer, ObservedVirtualServer, VirtualServerId};
 
 type Entry = (ObservedVirtualServer, Vec<ObservedRealServer>);
 
@@ -33,10 +33,10 @@ pub(super) fn real_servers(servers: &[ObservedRealServer]) -> Vec<&ObservedRealS
 }
 
 /// Mark, family, protocol, address and port; 0 for what there is not.
-fn virtual_server_key(id: &Id) -> [u32; 8] {
+fn virtual_server_key(id: &VirtualServerId) -> [u32; 8] {
     let (mark, protocol, address, port) = match id {
-        Id::Mark { mark, .. } => (*mark, 0, [0; 4], 0),
-        Id::Address(address) => {
+        VirtualServerId::Mark { mark, .. } => (*mark, 0, [0; 4], 0),
+        VirtualServerId::Address(address) => {
             (0, address.protocol.number().into(), words_of(address.ip), address.port.into())
         }
     };

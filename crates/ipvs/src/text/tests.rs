@@ -28,7 +28,7 @@ fn protocols_fill_four_columns() {
 
 #[test]
 fn marks_are_signed_and_name_ipv6() {
-    let mark = |family, mark| VirtualServer::new(Id::Mark { family, mark }, Scheduler::WLC);
+    let mark = |family, mark| VirtualServer::new(VirtualServerId::Mark { family, mark }, Scheduler::WLC);
     assert_eq!(line(&mark(Family::V4, 7)), "FWM  7 wlc");
     assert_eq!(line(&mark(Family::V6, u32::MAX)), "FWM  -1 IPv6 wlc");
 }

@@ -1,7 +1,8 @@
 //! Each attribute by itself.
 
 use ipvs::{
-    Family, Forwarding, Id, Ipvs, Protocol, Scheduler, ServiceFlags, Tunnel, TunnelKind, VirtualServer,
+    Family, Forwarding, Ipvs, Protocol, Scheduler, ServiceFlags, Tunnel, TunnelKind, VirtualServer,
+    VirtualServerId,
 };
 
 use super::support::{added, added_real_server, address, in_new_namespace, pod, tcp};
@@ -82,14 +83,15 @@ fn firewall_marks_round_trip_and_are_kept_apart_by_family() {
     in_new_namespace(|kernel| {
         for mark in [1, u32::MAX] {
             for family in Family::BOTH {
-                let server = VirtualServer::new(Id::Mark { family, mark }, Scheduler::RR).persistent(60);
+                let server =
+                    VirtualServer::new(VirtualServerId::Mark { family, mark }, Scheduler::RR).persistent(60);
                 assert_eq!(added(kernel, &server).unwrap().config, server);
             }
         }
         assert_eq!(kernel.virtual_servers().unwrap().len(), 4);
-        let server = VirtualServer::new(Id::Mark { family: Family::V6, mark: 1 }, Scheduler::RR);
+        let server = VirtualServer::new(VirtualServerId::Mark { family: Family::V6, mark: 1 }, Scheduler::RR);
         assert_eq!(added_real_server(kernel, &server, pod("fd01::9", 0)).config, pod("fd01::9", 0));
-        assert_eq!(kernel.real_servers(Id::Mark { family: Family::V4, mark: 1 }).unwrap(), []);
+        assert_eq!(kernel.real_servers(VirtualServerId::Mark { family: Family::V4, mark: 1 }).unwrap(), []);
     });
 }
 

@@ -1,8 +1,8 @@
 //! The listing against the real ipvsadm's, byte for byte.
 
 use ipvs::{
-    Command, Family, Forwarding, Id, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceFlags, Tunnel,
-    TunnelKind, VirtualServer,
+    Command, Family, Forwarding, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceFlags, Tunnel,
+    TunnelKind, VirtualServer, VirtualServerId,
     text::{Columns, Listing},
 };
 
@@ -95,7 +95,10 @@ fn persistence_is_listed_as_ipvsadm_lists_it() {
                 let mut server = tcp(ip, prefix_length.into()).persistent(10_800);
                 server.prefix_length = prefix_length;
                 add(kernel, &server);
-                server.id = Id::Mark { family: server.id.family(), mark: u32::from(prefix_length) << 24 | 1 };
+                server.id = VirtualServerId::Mark {
+                    family: server.id.family(),
+                    mark: u32::from(prefix_length) << 24 | 1,
+                };
                 server.flags |= ServiceFlags::ONE_PACKET;
                 add(kernel, &server);
             }
@@ -146,7 +149,7 @@ fn real_servers_are_listed_as_ipvsadm_lists_them() {
             tunnel(TunnelKind::Ipip, 0, 0)(pod("10.1.0.4", 80)),
             tunnel(TunnelKind::Ipip, 0, 0)(pod("200.1.0.4", 80)),
         ];
-        let mark = |family| VirtualServer::new(Id::Mark { family, mark: 7 }, Scheduler::WRR);
+        let mark = |family| VirtualServer::new(VirtualServerId::Mark { family, mark: 7 }, Scheduler::WRR);
         let servers = [
             (tcp("10.96.0.1", 80), &v4[..]),
             (mark(Family::V4), &v4[..]),
@@ -178,10 +181,9 @@ fn the_order_is_ipvsadms_even_where_that_goes_in_circles() {
                     Scheduler::RR,
                 )
             })
-            .chain(
-                spread(150, 0xC2B2_AE3D)
-                    .map(|mark| VirtualServer::new(Id::Mark { family: Family::V4, mark }, Scheduler::RR)),
-            )
+            .chain(spread(150, 0xC2B2_AE3D).map(|mark| {
+                VirtualServer::new(VirtualServerId::Mark { family: Family::V4, mark }, Scheduler::RR)
+            }))
             .map(Command::AddVirtualServer)
             .collect();
         apply(kernel, &commands);

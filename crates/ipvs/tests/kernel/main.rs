@@ -12,6 +12,6 @@
 mod attributes;
 mod listing;
 mod outcomes;
+mod proc_net;
 mod support;
-mod survey;
 mod whole_table;

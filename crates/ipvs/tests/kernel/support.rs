@@ -3,8 +3,8 @@
 use std::{process::Command as Process, thread};
 
 use ipvs::{
-    Command, Id, Ipvs, KernelIpvs, ObservedRealServer, ObservedVirtualServer, Protocol, RealServer,
-    Scheduler, ServiceAddress, VirtualServer,
+    Command, Ipvs, KernelIpvs, ObservedRealServer, ObservedVirtualServer, Protocol, RealServer, Scheduler,
+    ServiceAddress, VirtualServer, VirtualServerId,
 };
 use nix::{
     errno::Errno,
@@ -110,7 +110,7 @@ pub(super) fn tcp(ip: &str, port: u16) -> VirtualServer {
     VirtualServer::new(address(Protocol::Tcp, ip, port), Scheduler::RR)
 }
 
-pub(super) fn tcp_id(ip: &str, port: u16) -> Id {
+pub(super) fn tcp_id(ip: &str, port: u16) -> VirtualServerId {
     tcp(ip, port).id
 }
 

@@ -127,7 +127,7 @@ fn counters_count_and_can_be_zeroed() {
 }
 
 /// Connections counted by the virtual server and its real server, and those that are there.
-fn counted(kernel: &mut ipvs::KernelIpvs, id: ipvs::Id) -> (u64, u64, u32) {
+fn counted(kernel: &mut ipvs::KernelIpvs, id: ipvs::VirtualServerId) -> (u64, u64, u32) {
     let server = kernel.virtual_server(id).unwrap().unwrap();
     let real_server = kernel.real_servers(id).unwrap().remove(0);
     (server.stats.connections, real_server.stats.connections, real_server.active_connections)

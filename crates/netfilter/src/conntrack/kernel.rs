@@ -83,7 +83,7 @@ impl KernelConntrack {
         let listed = self.socket.dump_once(&mut entry::list(), |reply| {
             if let Some(entry) = Entry::read(reply).filter(|entry| flows.contains(&entry.flow)) {
                 entry.delete(&mut deletions);
-                families.push(Family::of(entry.flow.to.ip));
+                families.push(Family::from(entry.flow.to.ip));
             }
             Ok(())
         });

@@ -1,4 +1,4 @@
-//! RepairSummary: operations on keys that are not known to have changed, so that something else must have changed
+//! Repairs: operations on keys that are not known to have changed, so that something else must have changed
 //! them.
 
 use std::{
@@ -25,7 +25,7 @@ pub(crate) struct Unrepaired {
     /// Whether the kernel was read before: the first reading finds what an earlier daemon left, which is no
     /// repair.
     adopted: bool,
-    /// RepairSummary that failed. By the time they succeed, their keys are known to have changed: whatever fails is
+    /// Repairs that failed. By the time they succeed, their keys are known to have changed: whatever fails is
     /// compared again.
     foreign: HashSet<Operation>,
     /// Tables and kube-ipvs0 that we could not make. No key stands for them by which they would be known to

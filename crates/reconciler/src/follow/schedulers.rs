@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipvs::{Command, Found, Ipvs, PROBED, Scheduler, ServiceAddress, find_scheduler};
+use ipvs::{Command, Ipvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, ServiceAddress, probe_scheduler};
 use netlink::Errno;
-use service::{Absence, Change};
+use service::{Absence, Change, one_line};
 use tracing::warn;
-use watcher::{Observed, Plan, one_line};
+use watcher::{Observed, Plan};
 
 /// How many schedulers one sync changes at most, so that other news waits for less than a second. For each,
 /// the kernel waits until no packet can be using the old one (`synchronize_rcu` in `ip_vs_edit_service`,
@@ -53,7 +53,7 @@ impl SchedulerProbes {
             if self.missing.contains_key(&scheduler) || may_load && self.there.contains(&scheduler) {
                 continue;
             }
-            let found = find_scheduler(kernel, scheduler, all_in_use(image));
+            let found = probe_scheduler(kernel, scheduler, all_in_use(image));
             self.take(scheduler, found, usual, &mut look);
         }
         look
@@ -62,25 +62,27 @@ impl SchedulerProbes {
     fn take(
         &mut self,
         scheduler: Scheduler,
-        found: Result<Found, ipvs::Error>,
+        found: Result<SchedulerSupport, ipvs::Error>,
         usual: Scheduler,
         look: &mut ProbeResult,
     ) {
         match found {
-            Ok(Found::There) => {
+            Ok(SchedulerSupport::Supported) => {
                 self.there.insert(scheduler);
             }
-            Ok(Found::NotLoaded) => {
+            Ok(SchedulerSupport::NotLoaded) => {
                 warn!(
                     "{scheduler} is not loaded, and to load it on demand can hang IPVS: Services that ask for it get \
                      {usual}. Load the module ip_vs_{scheduler} at boot; where it is loaded, kube-ipvs resync tries again"
                 );
                 look.news |= self.cannot_be_used(scheduler, Absence::NotLoaded);
             }
-            Ok(Found::Untried) => {
-                warn!("{scheduler} is not tried before it is used: {PROBED}, where that is done, is taken");
+            Ok(SchedulerSupport::NotProbed) => {
+                warn!(
+                    "{scheduler} is not tried before it is used: {PROBE_ADDRESS}, where that is done, is taken"
+                );
             }
-            Ok(Found::Refused(refusal)) if refusal.errno == Errno::ENOENT => {
+            Ok(SchedulerSupport::Refused(refusal)) if refusal.errno == Errno::ENOENT => {
                 warn!(
                     "{}: Services that ask for {scheduler} get {usual}; kube-ipvs resync tries again",
                     refusal.cause()
@@ -88,7 +90,7 @@ impl SchedulerProbes {
                 look.news |= self.cannot_be_used(scheduler, Absence::Lacking);
             }
             // Whatever the cause is, the virtual servers themselves will show it.
-            Ok(Found::Refused(refusal)) => {
+            Ok(SchedulerSupport::Refused(refusal)) => {
                 warn!("{scheduler} could not be tried: {}", refusal.cause());
                 look.doubtful = true;
             }
@@ -185,8 +187,8 @@ mod tests {
         let servers = (0..).zip(schedulers).map(|(port, scheduler)| server(port, *scheduler));
         let image = |config| VirtualServerImage { config, real_servers: RealServerImages::default() };
         let virtual_servers = servers.filter_map(|config| match config.id {
-            ipvs::Id::Address(at) => Some((at, image(config))),
-            ipvs::Id::Mark { .. } => None,
+            ipvs::VirtualServerId::Address(at) => Some((at, image(config))),
+            ipvs::VirtualServerId::Mark { .. } => None,
         });
         Observed { virtual_servers: virtual_servers.collect(), ..Observed::default() }
     }

@@ -79,7 +79,7 @@ impl Rerouted {
         };
         let mut flows: StaleFlows = addresses.into_iter().map(served).collect();
         if !installed.is_empty() {
-            let all = udp().filter(|to| installed.contains(&Family::of(to.ip))).copied();
+            let all = udp().filter(|to| installed.contains(&Family::from(to.ip))).copied();
             flows.merge(StaleFlows::unless_masqueraded(all.map(served)));
         }
         flows

@@ -15,7 +15,8 @@ const NAMED_WAITING: usize = 3;
 pub(crate) fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
     let without = Family::BOTH.into_iter().filter(|family| !ours.families.contains(family));
     let unserved = without.filter_map(|family| {
-        let count = state.virtual_servers().filter(|server| Family::of(server.address.ip) == family).count();
+        let count =
+            state.virtual_servers().filter(|server| Family::from(server.address.ip) == family).count();
         (count > 0)
             .then(|| format!("this node has no {family}; virtual servers that are not served: {count}"))
     });

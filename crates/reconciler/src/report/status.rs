@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use ipvs::{RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
-use service::ObjectName;
-use watcher::seconds;
+use service::{ObjectName, seconds};
 
 use crate::{SyncReport, SyncState};
 

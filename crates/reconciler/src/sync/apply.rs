@@ -8,8 +8,9 @@ use netfilter::{
     Element,
 };
 use netlink::Errno;
+use service::one_line;
 use tracing::debug_span;
-use watcher::{Batch, Kernel, Observed, Operation, Plan, one_line};
+use watcher::{Batch, Kernel, Observed, Operation, Plan};
 
 use super::{bisect::halves, blocked::Blocked, outcome::PlanOutcome};
 use crate::{FailureKind, Subsystem, SyncReport, follow::schedulers::scheduler};

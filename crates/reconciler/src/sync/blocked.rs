@@ -106,7 +106,7 @@ impl Blocked {
         let of = command.address()?;
         match command {
             Command::AddVirtualServer(_)
-                if self.unguarded.contains(&of) || self.families.contains(&Family::of(of.ip)) =>
+                if self.unguarded.contains(&of) || self.families.contains(&Family::from(of.ip)) =>
             {
                 Some("put off: an element of it in our tables is not as it should be")
             }
@@ -150,9 +150,9 @@ fn opens(operation: &Operation) -> Option<Family> {
     match operation {
         Operation::Netfilter(AddElement(element)) => Some(element.family()),
         Operation::Ipvs(command @ Command::AddVirtualServer(_)) => {
-            command.address().map(|at| Family::of(at.ip))
+            command.address().map(|at| Family::from(at.ip))
         }
-        Operation::Link(Bind(vip)) => Some(Family::of(*vip)),
+        Operation::Link(Bind(vip)) => Some(Family::from(*vip)),
         Operation::Netfilter(_) | Operation::Ipvs(_) | Operation::Link(_) => None,
     }
 }

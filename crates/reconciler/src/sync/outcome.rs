@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::Scheduler;
-use watcher::{Operation, OperationKind, ReadError, one_line};
+use service::one_line;
+use watcher::{Operation, OperationKind, ReadError};
 
 use crate::{FailureKind, Subsystem, SyncReport, follow::stale_flows::Rerouted};
 

@@ -3,9 +3,9 @@
 use std::{borrow::Cow, time::Instant};
 
 use ipvs::ServiceAddress;
-use service::Touched;
+use service::{Touched, one_line};
 use tracing::debug;
-use watcher::{AdoptError, Drift, Observed, ReadError, VerifyError, Whole, departing_real_servers, one_line};
+use watcher::{AdoptError, Drift, Observed, ReadError, VerifyError, Whole, departing_real_servers};
 
 use super::Reconciler;
 use crate::Trigger;
@@ -106,7 +106,7 @@ impl Reconciler {
         match Observed::adopt(&mut self.kernel) {
             Ok(image) => Ok(Some(image)),
             Err(AdoptError::Unread(error)) => Err(error),
-            Err(error @ AdoptError::NoSurvey(_)) => {
+            Err(error @ AdoptError::NoSummary(_)) => {
                 debug!("{}: everything is read by netlink", one_line(&error));
                 Ok(None)
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use ipvs::{Command, Id};
+use ipvs::{Command, VirtualServerId};
 use watcher::{Batch, Plan};
 
 /// Rotates the real servers that a plan adds to each virtual server, by the name of this node and the virtual
@@ -35,7 +35,7 @@ fn same_virtual_server(before: &Command, command: &Command) -> bool {
 
 /// How far a node rotates the real servers of a virtual server. It is the same in every release, so that a
 /// node that is upgraded goes on as before.
-fn turn(node_name: &str, id: Id) -> u64 {
+fn turn(node_name: &str, id: VirtualServerId) -> u64 {
     let mut hash = Fnv::default();
     // The hash takes all that is written to it.
     let _ = write!(hash, "{node_name} {id}");

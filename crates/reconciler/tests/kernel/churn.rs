@@ -14,7 +14,7 @@ use std::{
 
 use crate::common::{service, slice};
 use dummy_interface::{KernelLinks, VipBinding};
-use ipvs::{Family, Id, Ipvs as _, KernelIpvs, Protocol, ServiceAddress};
+use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Policy};
 use reconciler::{Callbacks, ChangeEvent, Handle, Observer, SyncEvent, Timing, start};
 use service::{Change, EndpointSlice, Options, Service, State};
@@ -125,7 +125,7 @@ fn table(node: &Host) -> Table {
         let mut ipvs = KernelIpvs::open().unwrap();
         let mut table = Table::new();
         for server in ipvs.virtual_servers().unwrap() {
-            let Id::Address(address) = server.config.id else { continue };
+            let VirtualServerId::Address(address) = server.config.id else { continue };
             let real = ipvs.real_servers(server.config.id).unwrap();
             let real = real.iter().map(|real| real.config.address.ip).collect();
             table.insert(address, (server.config.timeout, real));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{AT_ONCE, Running, active_connections, at, real, service, slice};
-use ipvs::{Id, Protocol::Tcp};
+use ipvs::{Protocol::Tcp, VirtualServerId};
 use netlink::Errno;
 use reconciler::{Timing, Trigger};
 use service::Change;
@@ -14,8 +14,8 @@ const BRIEF: Timing = Timing { drain_timeout: Some(Duration::from_millis(800)), 
 /// The draining real server.
 const LEAVING: &str = "10.244.0.2";
 
-fn web() -> Id {
-    Id::Address(at("10.96.0.10", Tcp))
+fn web() -> VirtualServerId {
+    VirtualServerId::Address(at("10.96.0.10", Tcp))
 }
 
 /// A Service of two endpoints, of which one leaves with this many connections, and twenty other

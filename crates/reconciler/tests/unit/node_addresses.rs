@@ -5,9 +5,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 use crate::common::{Running, service, slice};
 use dummy_interface::Changed;
 use ipvs::{
-    Id,
     Protocol::{Tcp, Udp},
-    RealServerAddress, ServiceAddress,
+    RealServerAddress, ServiceAddress, VirtualServerId,
 };
 use netfilter::conntrack::StaleFlows;
 use netlink::Errno;
@@ -43,8 +42,8 @@ fn move_to(running: &Running, addresses: &[&str]) {
 
 /// The addresses at which port 30080 is served.
 fn node_ports(kernel: &State) -> BTreeSet<IpAddr> {
-    let at = |id: &Id| match id {
-        Id::Address(ServiceAddress { ip, port: 30080, .. }) => Some(*ip),
+    let at = |id: &VirtualServerId| match id {
+        VirtualServerId::Address(ServiceAddress { ip, port: 30080, .. }) => Some(*ip),
         _ => None,
     };
     kernel.virtual_servers.keys().filter_map(at).collect()
@@ -75,7 +74,7 @@ fn node_ports_come_with_the_nodes_addresses_at_once_and_are_there_from_the_first
     move_to(&running, &["192.0.2.1", "192.0.2.2", "2001:db8::1"]);
     running.kernel_where(|state| node_ports(state) == ips(&["192.0.2.1", "192.0.2.2"]));
     running.settled();
-    let new = Id::Address(ServiceAddress { protocol: Tcp, ip: ip("192.0.2.2"), port: 30080 });
+    let new = VirtualServerId::Address(ServiceAddress { protocol: Tcp, ip: ip("192.0.2.2"), port: 30080 });
     assert_eq!(kernel.state().virtual_servers[&new].1.len(), 1);
     let report = running.handle.status().unwrap().last_sync.unwrap().report;
     assert_eq!(
@@ -135,7 +134,7 @@ fn an_external_address_that_the_node_has_itself_is_served_and_bound_when_the_nod
     kernel.state().links.node_addresses = ips(&["192.0.2.1", "203.0.113.7"]);
     let running = Running::on(&kernel);
     running.lists(vec![external("web", "10.96.0.10", 80)], vec![slice("web", Tcp, &["10.244.0.1"])]);
-    let served = Id::Address(ServiceAddress { protocol: Tcp, ip: ip("203.0.113.7"), port: 80 });
+    let served = VirtualServerId::Address(ServiceAddress { protocol: Tcp, ip: ip("203.0.113.7"), port: 80 });
     assert_eq!(kernel.state().virtual_servers[&served].1.len(), 1);
     assert_eq!(kernel.state().links.bound, ips(&["10.96.0.10"]));
 

@@ -8,9 +8,9 @@ use std::{
 
 use crate::common::{AT_ONCE, Running, active_connections, at, real, service, slice};
 use ipvs::{
-    Forwarding, Id, ObservedRealServer,
+    Forwarding, ObservedRealServer,
     Protocol::{Tcp, Udp},
-    RealServer, Scheduler, ServiceFlags, Stats, VirtualServer,
+    RealServer, Scheduler, ServiceFlags, Stats, VirtualServer, VirtualServerId,
 };
 use reconciler::{SyncReport, SyncState, Timing, Trigger};
 use service::Change;
@@ -53,12 +53,12 @@ fn repaired(running: &Running) -> SyncReport {
 
 /// Waits until this many periods are over.
 fn periods(running: &Running, count: u32) {
-    let looks = |running: &Running| running.kernel.state().surveys;
+    let looks = |running: &Running| running.kernel.state().summary_reads;
     let enough = looks(running) + count as usize + 1;
     running.status_where(|_| looks(running) >= enough);
 }
 
-fn web() -> Id {
+fn web() -> VirtualServerId {
     at("10.96.0.10", Tcp).into()
 }
 
@@ -87,7 +87,7 @@ fn where_nothing_has_changed_nothing_is_written_and_hardly_a_real_server_is_read
     let state = running.kernel.state();
     assert_eq!(state.writes, [""; 0]);
     // Each of the three has its turn once in 120 periods.
-    assert!(state.real_server_reads <= 3, "{} in {}", state.real_server_reads, state.surveys);
+    assert!(state.real_server_reads <= 3, "{} in {}", state.real_server_reads, state.summary_reads);
     assert_eq!(state.full_reads, 0);
 }
 
@@ -195,7 +195,7 @@ fn another_scheduler_and_other_flags_are_put_right() {
 #[test]
 fn where_the_look_in_short_is_not_possible_everything_is_read() {
     let kernel = FakeKernel::new();
-    kernel.state().no_survey = true;
+    kernel.state().no_summaries = true;
     let running = served_on(&kernel);
     periods(&running, 3);
     assert!(kernel.state().real_server_reads >= 9);

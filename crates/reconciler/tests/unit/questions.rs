@@ -1,7 +1,7 @@
 //! Questions that the writer thread answers without a change.
 
 use crate::common::{Running, at, real, service, slice};
-use ipvs::{Found, Protocol::Tcp, Scheduler};
+use ipvs::{Protocol::Tcp, Scheduler, SchedulerSupport};
 use netlink::Errno;
 use reconciler::Unanswered;
 use service::{NotServed, ObjectName};
@@ -49,19 +49,20 @@ fn where_the_kernel_cannot_be_read_the_answer_says_so_and_the_daemon_goes_on() {
 #[test]
 fn whether_the_kernel_has_a_scheduler_is_found_out_again_each_time_and_leaves_nothing_behind() {
     let running = Running::on(&FakeKernel::new());
-    let find = |scheduler| running.handle.find_scheduler(scheduler);
+    let find = |scheduler| running.handle.probe_scheduler(scheduler);
     running.kernel.state().missing_schedulers.insert(Scheduler::SED);
-    let refused = |found| matches!(found, Ok(Found::Refused(refusal)) if refusal.errno == Errno::ENOENT);
+    let refused =
+        |found| matches!(found, Ok(SchedulerSupport::Refused(refusal)) if refusal.errno == Errno::ENOENT);
     assert!(refused(find(Scheduler::SED)), "before the lists too");
     running.lists(vec![service("web", "10.96.0.10", Tcp)], Vec::new());
     assert!(refused(find(Scheduler::SED)));
     running.kernel.heal();
-    assert_eq!(find(Scheduler::RR).unwrap(), Found::There);
+    assert_eq!(find(Scheduler::RR).unwrap(), SchedulerSupport::Supported);
     running.kernel.state().dangerous_schedulers.insert(Scheduler::LBLC);
-    assert_eq!(find(Scheduler::LBLC).unwrap(), Found::NotLoaded);
+    assert_eq!(find(Scheduler::LBLC).unwrap(), SchedulerSupport::NotLoaded);
     assert_eq!(running.kernel.writes(), "", "one is in use, the other must not be asked for");
     running.kernel.state().missing_schedulers.clear();
-    assert_eq!(find(Scheduler::SED).unwrap(), Found::There);
+    assert_eq!(find(Scheduler::SED).unwrap(), SchedulerSupport::Supported);
     running.kernel.fail_call(0, Errno::EPERM);
     assert!(matches!(find(Scheduler::SED), Err(Unanswered::Unread(_))));
     assert_eq!(running.kernel.state().virtual_servers.len(), 1);

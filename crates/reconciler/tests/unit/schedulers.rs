@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, num::NonZero};
 
 use crate::common::{Running, Setup, at, real, service, slice};
-use ipvs::{Command, Id, Ipvs, Protocol::Tcp, RealServer, Scheduler};
+use ipvs::{Command, Ipvs, Protocol::Tcp, RealServer, Scheduler, VirtualServerId};
 use netlink::Errno;
 use reconciler::{Reason, Trigger};
 use service::{Balancing, Change, EndpointSlice, Options, Service};
@@ -84,7 +84,7 @@ fn a_scheduler_that_the_kernel_lacks_is_named_and_the_old_one_goes_on() {
         sticky.session_affinity = Some(60);
         running.tell(Change::ApplyService(sticky));
         running.tell(Change::ApplySlice(slice(&name, Tcp, &["10.244.0.1", "10.244.0.2"])));
-        let id = Id::Address(at(&format!("10.96.1.{number}"), Tcp));
+        let id = VirtualServerId::Address(at(&format!("10.96.1.{number}"), Tcp));
         running.kernel_where(|state| {
             let (server, reals) = &state.virtual_servers[&id];
             server.timeout == 60 && reals.contains_key(&real("10.244.0.2"))
@@ -99,7 +99,7 @@ fn a_scheduler_that_the_kernel_lacks_is_named_and_the_old_one_goes_on() {
     running.handle.resync().unwrap();
     running.settled();
     assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::LC]));
-    let sticky = kernel.state().virtual_servers[&Id::Address(at("10.96.1.2", Tcp))].0.timeout;
+    let sticky = kernel.state().virtual_servers[&VirtualServerId::Address(at("10.96.1.2", Tcp))].0.timeout;
     assert_eq!(sticky, 60);
 }
 
@@ -195,7 +195,7 @@ fn an_attempt_that_goes_wrong_leaves_nothing_behind() {
         fault(&kernel);
         running.tell(Change::ApplyService(asking_for(Scheduler::SED)));
         running.kernel_where(|state| {
-            state.virtual_servers.keys().eq([&Id::Address(at("10.96.1.1", Tcp))])
+            state.virtual_servers.keys().eq([&VirtualServerId::Address(at("10.96.1.1", Tcp))])
                 && state.virtual_servers.values().all(|(server, _)| server.scheduler == Scheduler::SED)
         });
         assert!(kernel.writes().contains("198.51.100.0"), "it was tried: {}", kernel.writes());
@@ -249,7 +249,7 @@ fn limited() -> (Vec<Service>, Vec<EndpointSlice>) {
 
 #[test]
 fn what_annotations_asked_for_is_adopted_without_a_write_and_put_right_where_it_differs() {
-    let (mut kernel, vip) = (FakeKernel::new(), Id::from(at("10.96.1.1", Tcp)));
+    let (mut kernel, vip) = (FakeKernel::new(), VirtualServerId::from(at("10.96.1.1", Tcp)));
     let start = |kernel: &FakeKernel| {
         let (services, slices) = limited();
         let running = Running::on(kernel);

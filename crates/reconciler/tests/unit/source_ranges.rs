@@ -7,9 +7,8 @@ use std::{
 
 use crate::common::{AT_ONCE, LONG, Running, at, service, slice};
 use ipvs::{
-    Id,
     Protocol::{self, Tcp},
-    Scheduler, ServiceAddress, VirtualServer,
+    Scheduler, ServiceAddress, VirtualServer, VirtualServerId,
 };
 use netfilter::{AllowedSource, Element};
 use netlink::Errno;
@@ -50,14 +49,14 @@ fn let_in<'a>(kernel: &State, clients: &[&'a str]) -> Vec<&'a str> {
         });
         sources.any(|source| source.first <= *client && *client <= source.last)
     };
-    let served = kernel.virtual_servers.contains_key(&Id::Address(restricted()));
+    let served = kernel.virtual_servers.contains_key(&VirtualServerId::Address(restricted()));
     let is_let_in = |client: &&&str| served && (!is_restricted || allowed(&client.parse().unwrap()));
     clients.iter().filter(is_let_in).copied().collect()
 }
 
 /// The pods that get new connections from the load balancer's address.
 fn pods(kernel: &State) -> Vec<String> {
-    let server = kernel.virtual_servers.get(&Id::Address(restricted()));
+    let server = kernel.virtual_servers.get(&VirtualServerId::Address(restricted()));
     let reals = server.iter().flat_map(|(_, reals)| reals.values().filter(|real| real.config.weight > 0));
     reals.map(|real| real.config.address.ip.to_string()).collect()
 }
@@ -136,7 +135,7 @@ fn a_restricted_address_is_not_served_while_an_element_of_it_is_refused_and_all_
         assert_eq!(report.failed, failures, "{report:?}");
         {
             let kernel = kernel.state();
-            assert!(!kernel.virtual_servers.contains_key(&Id::Address(restricted())));
+            assert!(!kernel.virtual_servers.contains_key(&VirtualServerId::Address(restricted())));
             let its = kernel.elements.iter().filter(|it| it.virtual_server() == Some(&restricted()));
             assert!(its.eq(there), "{:?}", kernel.elements);
             assert!(!kernel.is_bound(BALANCED.parse().unwrap()));

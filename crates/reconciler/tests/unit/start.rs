@@ -39,7 +39,7 @@ fn where_nothing_has_changed_nothing_is_written_and_no_real_server_is_read_by_ne
     drop(start(&kernel, &["10.244.0.1", "10.244.0.2"]));
     assert_eq!(kernel.writes(), "");
     let state = kernel.state();
-    assert_eq!((state.surveys, state.real_server_reads), (1, 0));
+    assert_eq!((state.summary_reads, state.real_server_reads), (1, 0));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{
     sync::mpsc::{Receiver, Sender, channel},
 };
 
-use ipvs::{Id, Protocol::Tcp};
+use ipvs::{Protocol::Tcp, VirtualServerId};
 use netfilter::Element;
 use netlink::Errno;
 use reconciler::{ChangeEvent, FailureKind, Observer, RepairKind, Subsystem, SyncEvent, SyncStats};
@@ -57,7 +57,7 @@ fn sum(told: &Receiver<SyncStats>) -> SyncStats {
 fn each_kind_of_foreign_change_is_counted_when_it_is_repaired() {
     let kernel = FakeKernel::new();
     let (running, told) = served(&kernel);
-    let web = Id::from(at("10.96.0.1", Tcp));
+    let web = VirtualServerId::from(at("10.96.0.1", Tcp));
     let vip = "10.96.0.1".parse().unwrap();
     let repaired = |change: &dyn Fn(&mut testkit::fake_kernel::State)| {
         change(&mut kernel.state());

@@ -8,9 +8,9 @@ use std::{
 use crate::common::{AT_ONCE, LONG, Running, Setup, active_connections, at, endpoint, real, service, slice};
 use dummy_interface::Changed;
 use ipvs::{
-    Family, Id,
+    Family,
     Protocol::{Tcp, Udp},
-    RealServer, Scheduler, ServiceAddress, VirtualServer,
+    RealServer, Scheduler, ServiceAddress, VirtualServer, VirtualServerId,
 };
 use netfilter::Element;
 use netlink::Errno;
@@ -208,7 +208,7 @@ delete real server TCP 10.96.0.10:80 -> 10.244.7.3:8080
 "
     );
     let kernel = running.kernel.state();
-    assert_eq!((kernel.full_reads, kernel.surveys), (0, 0));
+    assert_eq!((kernel.full_reads, kernel.summary_reads), (0, 0));
     let (_, servers) = &kernel.virtual_servers[&at("10.96.0.10", Tcp).into()];
     assert!(servers.len() == 5_000 && servers.contains_key(&real("10.245.0.1")));
 }
@@ -257,7 +257,7 @@ fn the_period_repairs_what_was_changed_by_hand() {
     let kernel = FakeKernel::new();
     let running = Running::timed(&kernel, Timing { sync_period: Duration::from_millis(50), ..AT_ONCE });
     running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
-    let id = Id::Address(at("10.96.0.10", Tcp));
+    let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
     kernel
         .state()
         .virtual_servers
@@ -279,11 +279,14 @@ fn the_period_repairs_what_was_changed_by_hand() {
 #[test]
 fn foreign_virtual_servers_in_excluded_ranges_and_firewall_marks_are_left_alone() {
     let kernel = FakeKernel::new();
-    for id in [Id::Address(at("192.0.2.1", Tcp)), Id::Mark { family: ipvs::Family::V4, mark: 7 }] {
+    for id in [
+        VirtualServerId::Address(at("192.0.2.1", Tcp)),
+        VirtualServerId::Mark { family: ipvs::Family::V4, mark: 7 },
+    ] {
         let server = VirtualServer::new(id, Scheduler::WLC);
         kernel.state().virtual_servers.insert(id, (server, BTreeMap::default()));
     }
-    let excluded = Id::Address(at("192.0.2.1", Tcp));
+    let excluded = VirtualServerId::Address(at("192.0.2.1", Tcp));
     let running = Running::with(&kernel, Setup { exclude: &["192.0.2.0/24"], ..Setup::default() });
     running.lists(vec![], vec![]);
     assert_eq!(kernel.state().virtual_servers.len(), 2, "{}", kernel.writes());
@@ -294,7 +297,7 @@ fn foreign_virtual_servers_in_excluded_ranges_and_firewall_marks_are_left_alone(
 fn a_tcp_endpoint_with_connections_drains_and_leaves_when_the_last_one_ends() {
     let running = web();
     let kernel = &running.kernel;
-    let id = Id::Address(at("10.96.0.10", Tcp));
+    let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
     let connections = |count| active_connections(kernel, id, "10.244.0.2", count);
     connections(1);
     kernel.heal();
@@ -316,7 +319,7 @@ fn a_tcp_endpoint_with_connections_drains_and_leaves_when_the_last_one_ends() {
 fn an_endpoint_that_returns_while_it_drains_gets_its_weight_back_in_place() {
     let running = web();
     let kernel = &running.kernel;
-    let id = Id::Address(at("10.96.0.10", Tcp));
+    let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
     let both = slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]);
     active_connections(kernel, id, "10.244.0.2", 1);
     running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
@@ -336,7 +339,7 @@ fn a_udp_endpoint_leaves_at_once_even_with_connections() {
         vec![service("dns", "10.96.0.53", Udp)],
         vec![slice("dns", Udp, &["10.244.0.1", "10.244.0.2"])],
     );
-    let id = Id::Address(at("10.96.0.53", Udp));
+    let id = VirtualServerId::Address(at("10.96.0.53", Udp));
     active_connections(&running.kernel, id, "10.244.0.2", 9);
     running.kernel.heal();
     running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.1"])));
@@ -355,7 +358,7 @@ fn one_refused_real_server_does_not_stop_the_others() {
     assert_eq!(report.failed, 1);
     assert!(report.failures[0].contains("224.0.0.1:8080 weight 1: EINVAL"), "{report:?}");
     let state = running.kernel.state();
-    assert_eq!(state.virtual_servers[&Id::Address(at("10.96.0.10", Tcp))].1.len(), 2);
+    assert_eq!(state.virtual_servers[&VirtualServerId::Address(at("10.96.0.10", Tcp))].1.len(), 2);
     assert!(state.is_bound("10.96.0.10".parse().unwrap()));
 }
 
@@ -389,7 +392,7 @@ fn one_refused_virtual_server_does_not_stop_the_others() {
     let served = |vip: &str| {
         let state = kernel.state();
         let real_servers =
-            state.virtual_servers.get(&Id::Address(at(vip, Tcp))).map(|(_, reals)| reals.len());
+            state.virtual_servers.get(&VirtualServerId::Address(at(vip, Tcp))).map(|(_, reals)| reals.len());
         (real_servers, state.is_bound(vip.parse().unwrap()))
     };
     assert_eq!(served("10.96.0.10"), (None, false));
@@ -424,7 +427,7 @@ fn an_endpoint_that_drains_over_a_restart_still_leaves_when_its_last_connection_
     let first = web();
     let kernel = first.kernel.clone();
     drop(first);
-    let id = Id::Address(at("10.96.0.10", Tcp));
+    let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
     let connections = |count| {
         let mut state = kernel.state();
         let server = state.virtual_servers.get_mut(&id).unwrap().1.get_mut(&real("10.244.0.2")).unwrap();
@@ -467,7 +470,7 @@ fn a_change_of_a_virtual_server_that_somebody_removed_restores_it() {
     running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1", "10.244.0.2", "10.244.0.3"])));
     // The first attempt fails, the retry a second later reads what there is.
     running.settled();
-    let id = Id::Address(at("10.96.0.10", Tcp));
+    let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
     assert_eq!(running.kernel.state().virtual_servers[&id].1.len(), 3);
 }
 
@@ -479,7 +482,7 @@ fn an_edit_of_a_virtual_server_that_somebody_removed_brings_its_real_servers_bac
     sticky.session_affinity = Some(60);
     running.tell(Change::ApplyService(sticky));
     running.settled();
-    let id = Id::Address(at("10.96.0.10", Tcp));
+    let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
     assert_eq!(running.kernel.state().virtual_servers[&id].1.len(), 2);
 }
 
@@ -504,7 +507,7 @@ fn a_lasting_failure_and_a_draining_endpoint_do_not_put_off_the_period() {
     running.tell(Change::ReplaceServices(services));
     running.tell(Change::ReplaceSlices(slices));
     running.handle.resync().unwrap();
-    let other = Id::Address(at("10.96.0.11", Tcp));
+    let other = VirtualServerId::Address(at("10.96.0.11", Tcp));
     kernel.state().virtual_servers.remove(&other).unwrap();
     running.kernel_where(|state| state.virtual_servers.contains_key(&other));
 }
@@ -627,7 +630,7 @@ fn a_real_server_at_weight_0_after_a_restart_gets_its_weight_back() {
     let running = Running::on(&kernel);
     running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
     drop(running);
-    let id = Id::Address(at("10.96.0.10", Tcp));
+    let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
     let drained = RealServer::masquerade("10.244.0.1".parse().unwrap(), 8080).weight(0);
     kernel.state().virtual_servers.get_mut(&id).unwrap().1.get_mut(&drained.address).unwrap().config =
         drained;

@@ -51,7 +51,7 @@ pub(crate) fn frontends<'a>(
     ] {
         let ports = service.ports.iter().filter_map(|port| Some((port, kind.port_number(port)?)));
         for family in Family::BOTH {
-            let ips = service.of_its_families(ips).filter(|ip| Family::of(*ip) == family);
+            let ips = service.of_its_families(ips).filter(|ip| Family::from(*ip) == family);
             let asked = ports.clone().count() * ips.clone().count();
             let all = ports.clone().flat_map(|(port, number)| {
                 ips.clone().map(move |ip| Frontend {
@@ -78,7 +78,7 @@ impl Frontend<'_> {
     }
 
     pub(crate) fn family(&self) -> Family {
-        Family::of(self.address.ip)
+        Family::from(self.address.ip)
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
@@ -146,11 +146,11 @@ impl Service {
 
     /// Those of `ips` whose family the Service has a ClusterIP of.
     pub(crate) fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> + Clone {
-        ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::of(*ip)))
+        ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::from(*ip)))
     }
 
     /// Whether the Service has a ClusterIP of this family, without which nothing of it is served there.
     fn has_cluster_ip_of(&self, family: Family) -> bool {
-        self.cluster_ips.iter().any(|ip| Family::of(*ip) == family)
+        self.cluster_ips.iter().any(|ip| Family::from(*ip) == family)
     }
 }

@@ -89,7 +89,7 @@ impl Clients {
     /// let in.
     fn of(service: &Service, node: &ThisNode, family: Family) -> Self {
         let Some(all) = &service.load_balancer_source_ranges else { return Self::Everybody };
-        let of_family = || all.iter().filter(|range| Family::of(range.addr()) == family);
+        let of_family = || all.iter().filter(|range| Family::from(range.addr()) == family);
         let only_of_the_other = of_family().next().is_none() && !all.is_empty();
         if only_of_the_other || of_family().any(|range| range.prefix_len() == 0) {
             return Self::Everybody;

@@ -70,7 +70,7 @@ impl NodePortAddresses {
                 self.leaves_out(family)
                     || ranges
                         .iter()
-                        .any(|range| Family::of(range.addr()) == family && range.prefix_len() == 0)
+                        .any(|range| Family::from(range.addr()) == family && range.prefix_len() == 0)
             }
         }
     }
@@ -79,7 +79,7 @@ impl NodePortAddresses {
     pub fn leaves_out(&self, family: Family) -> bool {
         match self {
             Self::All | Self::Primary => false,
-            Self::Ranges(ranges) => ranges.iter().all(|range| Family::of(range.addr()) != family),
+            Self::Ranges(ranges) => ranges.iter().all(|range| Family::from(range.addr()) != family),
         }
     }
 }

@@ -93,7 +93,7 @@ impl KnownSlice {
         let mut places = Vec::new();
         let endpoints = endpoints
             .into_iter()
-            .filter(|endpoint| Family::of(endpoint.address) == family)
+            .filter(|endpoint| Family::from(endpoint.address) == family)
             .map(|endpoint| KnownEndpoint {
                 address: endpoint.address,
                 traits: Traits::of(&endpoint, node_name),

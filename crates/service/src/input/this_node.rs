@@ -97,9 +97,9 @@ fn node_port_addresses(
 ) -> Box<[IpAddr]> {
     let served = |ip: &IpAddr| match &options.node_port_addresses {
         NodePortAddresses::All => true,
-        NodePortAddresses::Primary => primary(Family::of(*ip), node_ips, options) == Some(*ip),
+        NodePortAddresses::Primary => primary(Family::from(*ip), node_ips, options) == Some(*ip),
         NodePortAddresses::Ranges(ranges) => {
-            options.node_port_addresses.is_everywhere(Family::of(*ip))
+            options.node_port_addresses.is_everywhere(Family::from(*ip))
                 || ranges.iter().any(|range| range.contains(ip))
         }
     };
@@ -108,5 +108,5 @@ fn node_port_addresses(
 
 /// The node's primary address of a family. Behind NAT, for example, no interface of the node has it.
 fn primary(family: Family, node_ips: &[IpAddr], options: &Options) -> Option<IpAddr> {
-    options.bind_address.iter().chain(node_ips).copied().find(|ip| Family::of(*ip) == family)
+    options.bind_address.iter().chain(node_ips).copied().find(|ip| Family::from(*ip) == family)
 }

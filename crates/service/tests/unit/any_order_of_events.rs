@@ -374,7 +374,7 @@ proptest! {
             let went = server.kind == AddressKind::NodePort && inputs.lost_addresses.contains(&at.ip);
             let is_local = state.wants_vip(&at.ip) || inputs.addresses.contains(&at.ip);
             prop_assert!(is_local || went, "{} is not local", at);
-            prop_assert_eq!(server.config.id, ipvs::Id::Address(*at));
+            prop_assert_eq!(server.config.id, ipvs::VirtualServerId::Address(*at));
             let addresses: Vec<_> = server.real_servers.iter().map(|real| real.address).collect();
             prop_assert!(addresses.is_sorted_by(|a, b| a < b), "{:?}", addresses);
             prop_assert!(addresses.iter().all(|real| real.ip.is_ipv4() == at.ip.is_ipv4()));

@@ -251,6 +251,6 @@ proptest! {
         let explained: BTreeSet<_> =
             state.explain(&name("web")).parts.into_iter().flat_map(|part| part.addresses).map(|it| it.address).collect();
         prop_assert!(explained.into_iter().eq(desired.virtual_servers.iter().map(|it| it.address)));
-        prop_assert!(state.virtual_servers().all(|it| Family::of(it.address.ip) == Family::V4));
+        prop_assert!(state.virtual_servers().all(|it| Family::from(it.address.ip) == Family::V4));
     }
 }

@@ -1,7 +1,7 @@
 //! What a Service's virtual servers, VIPs and elements look like.
 
 use crate::common::*;
-use ipvs::{Forwarding, Id, Protocol, Scheduler, ServiceFlags, Tunnel};
+use ipvs::{Forwarding, Protocol, Scheduler, ServiceFlags, Tunnel, VirtualServerId};
 use service::{Change, EndpointSlice, Options, Service, State, Urgency};
 
 fn with_scheduler(scheduler: Scheduler) -> State {
@@ -17,7 +17,7 @@ fn a_cluster_ip_has_the_configured_scheduler_and_no_flags() {
     state.apply(Change::ApplyService(dual));
     for (at, bits) in [("10.96.0.1:80", 32), ("[fd00::1]:80", 128)] {
         let config = config(&state, at);
-        assert_eq!(config.id, Id::Address(tcp(at)));
+        assert_eq!(config.id, VirtualServerId::Address(tcp(at)));
         assert_eq!(config.scheduler, Scheduler::WLC);
         assert_eq!(config.flags, ServiceFlags::empty());
         assert_eq!((config.timeout, config.prefix_length), (0, bits));

@@ -9,8 +9,8 @@ use std::{
 use crate::common::*;
 use dummy_interface::Change::{Bind, Unbind};
 use ipvs::{
-    Command, Family, Forwarding, Id, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags,
-    VirtualServer,
+    Command, Family, Forwarding, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags,
+    VirtualServer, VirtualServerId,
 };
 use netfilter::{
     AllowedSource,
@@ -25,17 +25,17 @@ use testkit::FakeKernel;
 use watcher::{Observed, Operation, Ownership, Plan, Scope, Whole, departing_real_servers, diff};
 
 /// Whether a virtual server that no Service wants is left alone.
-fn is_kept(id: Id, ours: &Ownership) -> bool {
+fn is_kept(id: VirtualServerId, ours: &Ownership) -> bool {
     match id {
-        Id::Mark { .. } => true,
-        Id::Address(at) => {
+        VirtualServerId::Mark { .. } => true,
+        VirtualServerId::Address(at) => {
             !ours.families.contains(&id.family()) || ours.exclude.iter().any(|range| range.contains(&at.ip))
         }
     }
 }
 
 /// Virtual servers with their real servers, as far as they are configured.
-type Servers = BTreeMap<Id, (VirtualServer, BTreeSet<RealServer>)>;
+type Servers = BTreeMap<VirtualServerId, (VirtualServer, BTreeSet<RealServer>)>;
 
 fn servers(fake: &FakeKernel) -> Servers {
     // A masqueraded real server on this node may be reported as local: that is the kernel's business.
@@ -56,7 +56,7 @@ fn expected_servers(state: &State, before: &FakeKernel, ours: &Ownership) -> Ser
     let mut expected = servers(before);
     expected.retain(|id, _| is_kept(*id, ours));
     let wanted =
-        state.virtual_servers().filter(|wanted| ours.families.contains(&Family::of(wanted.address.ip)));
+        state.virtual_servers().filter(|wanted| ours.families.contains(&Family::from(wanted.address.ip)));
     for wanted in wanted {
         let mut reals: BTreeSet<RealServer> = wanted.real_servers.iter().copied().collect();
         reals.extend(draining(wanted, before));
@@ -126,7 +126,7 @@ fn removes(operation: &Operation, state: &State) -> bool {
         Operation::Ipvs(Command::DeleteVirtualServer(_) | Command::DeleteRealServer(..))
         | Operation::Netfilter(DeleteElement(_))
         | Operation::Link(Unbind(_)) => true,
-        Operation::Ipvs(Command::EditRealServer(Id::Address(of), real)) => {
+        Operation::Ipvs(Command::EditRealServer(VirtualServerId::Address(of), real)) => {
             !state.virtual_server(of).unwrap().real_servers.contains(real)
         }
         _ => false,
@@ -138,8 +138,8 @@ fn urgency(operation: &Operation, state: &State) -> Option<Urgency> {
     match operation {
         _ if removes(operation, state) => None,
         Operation::Ipvs(command) => match command.virtual_server() {
-            Id::Address(at) => Some(state.urgency(&at.ip)),
-            Id::Mark { .. } => panic!("{operation}"),
+            VirtualServerId::Address(at) => Some(state.urgency(&at.ip)),
+            VirtualServerId::Mark { .. } => panic!("{operation}"),
         },
         Operation::Link(Bind(vip)) | Operation::Netfilter(AddElement(Element::Vip(vip))) => {
             Some(state.urgency(vip))
@@ -166,7 +166,7 @@ proptest! {
         prop_assert!(now.links.device);
         prop_assert!(now.tables.is_superset(&ours.families));
         let vips = |before: &BTreeSet<IpAddr>, desired: Vec<IpAddr>| {
-            expected_of(desired.into_iter(), before.iter().copied(), |vip| Family::of(*vip), &ours)
+            expected_of(desired.into_iter(), before.iter().copied(), |vip| Family::from(*vip), &ours)
         };
         prop_assert_eq!(&now.links.bound, &vips(&before.links.bound, state.vips().copied().collect()));
         prop_assert_eq!(&now.links.other_way, &vips(&before.links.other_way, Vec::new()));
@@ -184,7 +184,7 @@ proptest! {
         let second = settle(&state, &fake, &ours);
         for operation in second.operations() {
             let tcp_removal = matches!(operation, Operation::Ipvs(
-                Command::DeleteRealServer(Id::Address(ServiceAddress { protocol: Protocol::Tcp, .. }), _)
+                Command::DeleteRealServer(VirtualServerId::Address(ServiceAddress { protocol: Protocol::Tcp, .. }), _)
             ));
             prop_assert!(tcp_removal, "{}", operation);
         }
@@ -257,7 +257,7 @@ proptest! {
         let mut observed = read(&fake);
         expire(&mut observed, expired);
         for operation in full(&state(&inputs), &observed, &ours).operations() {
-            let Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) = operation else { continue };
+            let Operation::Ipvs(Command::DeleteRealServer(VirtualServerId::Address(of), address)) = operation else { continue };
             let server = observed.virtual_servers[&of].real_servers.get(&address).unwrap();
             // Or when it has had all the time that it may have.
             let idle = server.config.weight == 0 && (server.connections == 0 || server.expired);
@@ -276,7 +276,7 @@ proptest! {
         let plan = full(&state, &observed, &ours);
         apply(&plan, &fake);
         let left = servers(&fake);
-        for wanted in state.virtual_servers().filter(|wanted| ours.families.contains(&Family::of(wanted.address.ip))) {
+        for wanted in state.virtual_servers().filter(|wanted| ours.families.contains(&Family::from(wanted.address.ip))) {
             let real_servers: BTreeSet<_> = wanted.real_servers.iter().copied().collect();
             prop_assert_eq!(&left[&wanted.address.into()].1, &real_servers, "{}", wanted.address);
         }
@@ -313,12 +313,12 @@ proptest! {
             let family = match &operation {
                 Operation::Ipvs(command) => {
                     let id = command.virtual_server();
-                    let wanted = matches!(id, Id::Address(at) if state.virtual_server(&at).is_some());
+                    let wanted = matches!(id, VirtualServerId::Address(at) if state.virtual_server(&at).is_some());
                     prop_assert!(wanted || !is_kept(id, &ours), "{}", operation);
                     continue;
                 }
                 Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.family(),
-                Operation::Link(Bind(vip) | Unbind(vip)) => Family::of(*vip),
+                Operation::Link(Bind(vip) | Unbind(vip)) => Family::from(*vip),
                 Operation::Netfilter(PrepareTable(family) | InstallTable(family)) => *family,
                 Operation::Link(dummy_interface::Change::EnsureDevice) => continue,
             };
@@ -354,7 +354,7 @@ proptest! {
     ) {
         let plan = full(&state(&inputs), &read(&fake), &ours);
         for operation in &plan.operations().collect::<Vec<_>>() {
-            let Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(at))) = operation else { continue };
+            let Operation::Ipvs(Command::DeleteVirtualServer(VirtualServerId::Address(at))) = operation else { continue };
             let at: ServiceAddress = *at;
             let server = position(&plan, operation.clone());
             prop_assert!(in_order(position(&plan, Unbind(at.ip)), server), "{}:\n{}", at, plan);
@@ -393,7 +393,7 @@ proptest! {
         let observed = read(&fake);
         for operation in diff(&state, &observed, Scope::Touched(&touched, Whole::NONE), &ours).operations() {
             let Operation::Ipvs(
-                Command::DeleteRealServer(Id::Address(of), _) | Command::EditRealServer(Id::Address(of), _),
+                Command::DeleteRealServer(VirtualServerId::Address(of), _) | Command::EditRealServer(VirtualServerId::Address(of), _),
             ) = &operation
             else {
                 continue;
@@ -418,11 +418,11 @@ fn careless(plan: &Plan, state: &State, observed: &Observed) -> Option<String> {
     let mut subjects = HashSet::new();
     plan.operations().find_map(|operation| {
         let deletes_wanted = match &operation {
-            Operation::Ipvs(Command::DeleteRealServer(Id::Address(of), address)) => {
+            Operation::Ipvs(Command::DeleteRealServer(VirtualServerId::Address(of), address)) => {
                 let wanted = state.virtual_server(of).map(|wanted| &wanted.real_servers);
                 wanted.is_none_or(|wanted| wanted.iter().any(|real| real.address == *address))
             }
-            Operation::Ipvs(Command::DeleteVirtualServer(Id::Address(of))) => {
+            Operation::Ipvs(Command::DeleteVirtualServer(VirtualServerId::Address(of))) => {
                 state.virtual_server(of).is_some()
             }
             _ => false,
@@ -433,8 +433,11 @@ fn careless(plan: &Plan, state: &State, observed: &Observed) -> Option<String> {
 }
 
 fn changes_scheduler(operation: &Operation, observed: &Observed) -> bool {
-    let Operation::Ipvs(Command::EditVirtualServer(VirtualServer { id: Id::Address(of), scheduler, .. })) =
-        operation
+    let Operation::Ipvs(Command::EditVirtualServer(VirtualServer {
+        id: VirtualServerId::Address(of),
+        scheduler,
+        ..
+    })) = operation
     else {
         return false;
     };

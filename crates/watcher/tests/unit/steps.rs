@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use crate::common::*;
-use ipvs::{Family, Id, ServiceAddress};
+use ipvs::{Family, ServiceAddress, VirtualServerId};
 use netfilter::Element;
 use proptest::prelude::*;
 use service::{DesiredVirtualServer, State};
@@ -43,7 +43,7 @@ fn let_in(at: &ServiceAddress, elements: &[Element]) -> BTreeSet<IpAddr> {
 /// The clients that reach a virtual server in the kernel; none if there is none.
 fn reach(kernel: &fake_kernel::State, at: &ServiceAddress) -> BTreeSet<IpAddr> {
     let elements: Vec<Element> = kernel.elements.iter().copied().collect();
-    let there = kernel.virtual_servers.contains_key(&Id::from(*at));
+    let there = kernel.virtual_servers.contains_key(&VirtualServerId::from(*at));
     if there { let_in(at, &elements) } else { BTreeSet::new() }
 }
 
@@ -55,9 +55,9 @@ fn shall_reach(state: &State, at: &ServiceAddress) -> BTreeSet<IpAddr> {
 
 /// Every virtual server that is there or is to be there.
 fn virtual_servers(kernel: &FakeKernel, state: &State) -> BTreeSet<ServiceAddress> {
-    let there = |id: &Id| match id {
-        Id::Address(at) => Some(*at),
-        Id::Mark { .. } => None,
+    let there = |id: &VirtualServerId| match id {
+        VirtualServerId::Address(at) => Some(*at),
+        VirtualServerId::Mark { .. } => None,
     };
     let there: Vec<_> = kernel.state().virtual_servers.keys().filter_map(there).collect();
     there.into_iter().chain(state.virtual_servers().map(|server| server.address)).collect()
@@ -82,8 +82,11 @@ fn serves(kernel: &fake_kernel::State, state: &State, family: Family) -> bool {
             wanted.real_servers.iter().all(|wanted| real.contains_key(&wanted.address))
         })
     };
-    state.virtual_servers().filter(|wanted| Family::of(wanted.address.ip) == family).all(is_there)
-        && state.vips().filter(|vip| Family::of(**vip) == family).all(|vip| kernel.links.bound.contains(vip))
+    state.virtual_servers().filter(|wanted| Family::from(wanted.address.ip) == family).all(is_there)
+        && state
+            .vips()
+            .filter(|vip| Family::from(**vip) == family)
+            .all(|vip| kernel.links.bound.contains(vip))
 }
 
 proptest! {
@@ -138,7 +141,7 @@ proptest! {
             for at in virtual_servers(&kernel, &to) {
                 let kernel = kernel.state();
                 let says = [Element::ClusterIp(at), Element::External(at), Element::ExternalLocal(at)];
-                let there = kernel.virtual_servers.contains_key(&Id::from(at));
+                let there = kernel.virtual_servers.contains_key(&VirtualServerId::from(at));
                 let said = says.iter().any(|element| kernel.elements.contains(element));
                 prop_assert!(!there || said, "{}: {:?} in\n{}", at, step, plan);
             }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::common::*;
 use ipvs::{
-    Forwarding, Id, Protocol::Tcp, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
+    Forwarding, Protocol::Tcp, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
+    VirtualServerId,
 };
 use proptest::prelude::*;
 use testkit::FakeKernel;
@@ -41,7 +42,7 @@ fn partly(before: &FakeKernel, other: &FakeKernel, bits: u64) -> FakeKernel {
     let after = FakeKernel::new();
     {
         let (before, other, mut after) = (before.state(), other.state(), after.state());
-        let ids: BTreeSet<Id> =
+        let ids: BTreeSet<VirtualServerId> =
             before.virtual_servers.keys().chain(other.virtual_servers.keys()).copied().collect();
         for (number, id) in ids.into_iter().enumerate() {
             let from = if bits >> (number % 62) & 1 == 1 { &before } else { &other };
@@ -108,9 +109,9 @@ fn one_virtual_server() -> FakeKernel {
 fn without_the_look_in_short_nothing_is_said() {
     let fake = one_virtual_server();
     let mut image = read(&fake);
-    fake.state().no_survey = true;
+    fake.state().no_summaries = true;
     let error = image.verify(&mut kernel(&fake), |_| false).unwrap_err();
-    assert!(matches!(error, VerifyError::NoSurvey(_)), "{error:?}");
+    assert!(matches!(error, VerifyError::NoSummary(_)), "{error:?}");
 }
 
 #[test]

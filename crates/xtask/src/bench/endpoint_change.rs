@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ipvs::{Id, Ipvs as _, KernelIpvs};
+use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
 use testkit::daemon::eventually_within;
 use testkit::floor::{self, Size};
 use testkit::objects;
@@ -91,7 +91,7 @@ pub(super) fn watch(node: &Node) -> Result<Receiver<Instant>> {
 /// Seconds from `start` until a virtual server has this many real servers that take new connections.
 fn until_there_are(endpoints: u32, service: u32, start: Instant) -> Result<f64> {
     let mut kernel = KernelIpvs::open()?;
-    let id = Id::Address(floor::address(service));
+    let id = VirtualServerId::Address(floor::address(service));
     while start.elapsed() < PATIENCE {
         let servers = kernel.real_servers(id)?;
         let taken = servers.iter().filter(|server| server.config.weight > 0).count();

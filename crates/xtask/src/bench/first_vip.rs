@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use ipvs::{Id, Ipvs as _, KernelIpvs};
+use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
 use testkit::floor::{self, Size};
 
 use super::case::{Binding, Figures, Program};
@@ -34,7 +34,7 @@ fn until_served() -> Result<SystemTime> {
         thread::sleep(PAUSE);
     }
     let served = SystemTime::now();
-    let servers = KernelIpvs::open()?.real_servers(Id::Address(floor::address(0)))?;
+    let servers = KernelIpvs::open()?.real_servers(VirtualServerId::Address(floor::address(0)))?;
     servers.first().context("the first VIP has no real server")?;
     Ok(served)
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use ipvs::{Id, Ipvs as _, KernelIpvs};
+use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
 use testkit::floor::{self, Size};
 use testkit::objects;
 
@@ -91,7 +91,7 @@ fn arrivals(expected: &Receiver<Expected>) -> Result<Vec<Instant>> {
             }
         }
         while let Some(Expected { service, endpoint }) = open.front() {
-            let servers = kernel.real_servers(Id::Address(floor::address(*service)))?;
+            let servers = kernel.real_servers(VirtualServerId::Address(floor::address(*service)))?;
             let takes = |server: &ipvs::ObservedRealServer| {
                 server.config.address.ip == *endpoint && server.config.weight > 0
             };

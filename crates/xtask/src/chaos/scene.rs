@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use ipvs::{Id, Ipvs as _, KernelIpvs, ServiceAddress};
+use ipvs::{Ipvs as _, KernelIpvs, ServiceAddress, VirtualServerId};
 use testkit::control_plane::ControlPlane;
 use testkit::daemon::{Daemon, eventually_within};
 use testkit::kube_proxy::KubeProxy;
@@ -242,6 +242,6 @@ impl<'a> Scene<'a> {
 }
 
 /// As IPVS has it.
-fn id(vip: SocketAddr) -> Id {
-    Id::Address(ServiceAddress { protocol: ipvs::Protocol::Tcp, ip: vip.ip(), port: vip.port() })
+fn id(vip: SocketAddr) -> VirtualServerId {
+    VirtualServerId::Address(ServiceAddress { protocol: ipvs::Protocol::Tcp, ip: vip.ip(), port: vip.port() })
 }

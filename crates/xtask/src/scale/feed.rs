@@ -1,4 +1,4 @@
-//! One watch as kube-ipvs has it (`crates/watcher/src/api/reflector.rs`), but its events are only told apart.
+//! One watch as kube-ipvs has it (`crates/kubernetes/src/api/reflector.rs`), but its events are only told apart.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use futures::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 use kube::Client;
 use kube::api::WatchParams;
 use kube::core::Request;
+use kubernetes::api::{SERVICE_FIELDS, SERVICE_LABELS, SLICE_LABELS};
 use tokio::time::timeout;
-use watcher::api::{SERVICE_FIELDS, SERVICE_LABELS, SLICE_LABELS};
 
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 /// How long a WatchList may be quiet before it is complete.

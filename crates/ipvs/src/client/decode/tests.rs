@@ -79,7 +79,8 @@ fn an_ipv4_virtual_server_has_its_address_in_the_first_of_16_bytes() {
 fn a_firewall_mark_is_a_virtual_server_without_protocol_address_and_port() {
     let read = virtual_server(&captured(MARK)).unwrap().config;
     let mut expected =
-        VirtualServer::new(Id::Mark { family: Family::V6, mark: 42 }, Scheduler::MH).persistent(60);
+        VirtualServer::new(VirtualServerId::Mark { family: Family::V6, mark: 42 }, Scheduler::MH)
+            .persistent(60);
     expected.flags |= ServiceFlags::SCHEDULER_2;
     expected.prefix_length = 64;
     assert_eq!(read, expected);

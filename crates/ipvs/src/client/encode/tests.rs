@@ -78,7 +78,7 @@ fn an_ipv6_virtual_server_carries_its_prefix_length_in_host_order() {
 
 #[test]
 fn a_firewall_mark_takes_the_place_of_protocol_address_and_port() {
-    let id = Id::Mark { family: Family::V6, mark: 0x2a };
+    let id = VirtualServerId::Mark { family: Family::V6, mark: 0x2a };
     let expected = message(3, &[&[20, 0, 1, 0x80, 6, 0, 1, 0, 10, 0, 0, 0, 8, 0, 5, 0, 42, 0, 0, 0]]);
     assert_eq!(bytes(&Command::DeleteVirtualServer(id), Verb::Delete), expected);
 }

@@ -25,7 +25,8 @@ fn cluster() -> Cluster {
     cluster.node.echo_peers(SSH);
     let mut changes = Vec::new();
     for at in Family::BOTH.map(addresses) {
-        changes.extend([Change::InstallTable(Family::of(at.vip)), Change::AddElement(Element::Vip(at.vip))]);
+        changes
+            .extend([Change::InstallTable(Family::from(at.vip)), Change::AddElement(Element::Vip(at.vip))]);
         for (server, element) in
             [(cluster_ip(&at), Element::ClusterIp as fn(_) -> _), (node_port(&at), Element::External)]
         {

@@ -41,7 +41,7 @@ fn cluster(rule: &str) -> Cluster {
         }
         let [vip, node_port, local_node_port] = [vip, node_port, local_node_port]
             .map(|server| ServiceAddress { protocol: Protocol::Tcp, ip: server.ip(), port: server.port() });
-        let check = HealthCheckPort { family: Family::of(at.vip), port: HEALTH_CHECKS };
+        let check = HealthCheckPort { family: Family::from(at.vip), port: HEALTH_CHECKS };
         let elements = [
             Element::Vip(at.vip),
             Element::ClusterIp(vip),

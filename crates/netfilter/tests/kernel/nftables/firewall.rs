@@ -119,7 +119,7 @@ fn load_balancers_reach_the_health_check_port_at_a_vip_by_tcp() {
         assert_eq!(cluster.client.answer_of(server), Outcome::Refused, "before, {server}");
     }
     add(&cluster, |at| {
-        let check = HealthCheckPort { family: Family::of(at.vip), port: HEALTH_CHECKS };
+        let check = HealthCheckPort { family: Family::from(at.vip), port: HEALTH_CHECKS };
         vec![Element::HealthCheckPort(check)]
     });
     for at in Family::BOTH.map(addresses) {

@@ -1,7 +1,7 @@
 //! The objects that a reconciler is fed with, and what they are in the kernel.
 use std::net::IpAddr;
 
-use ipvs::{Family, Id, Protocol, RealServerAddress, ServiceAddress};
+use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress, VirtualServerId};
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Service, ServicePort};
 use testkit::FakeKernel;
 
@@ -21,7 +21,7 @@ pub(crate) fn slice(service: &str, protocol: Protocol, addresses: &[&str]) -> En
         ..EndpointSlice::new(
             ObjectName::new("default", format!("{service}-1")),
             ObjectName::new("default", service),
-            Family::of(addresses.first().map_or(IpAddr::from([0, 0, 0, 0]), |a| a.parse().unwrap())),
+            Family::from(addresses.first().map_or(IpAddr::from([0, 0, 0, 0]), |a| a.parse().unwrap())),
         )
     }
 }
@@ -39,7 +39,7 @@ pub(crate) fn real(ip: &str) -> RealServerAddress {
 }
 
 /// Gives a real server in the kernel this many established connections.
-pub(crate) fn active_connections(kernel: &FakeKernel, of: Id, server: &str, count: u32) {
+pub(crate) fn active_connections(kernel: &FakeKernel, of: VirtualServerId, server: &str, count: u32) {
     let mut state = kernel.state();
     let servers = &mut state.virtual_servers.get_mut(&of).unwrap().1;
     servers.get_mut(&real(server)).unwrap().active_connections = count;

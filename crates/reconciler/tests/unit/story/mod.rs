@@ -7,9 +7,8 @@ use std::{
 use dummy_interface::Change::Unbind;
 use ipvs::{
     Command::{AddRealServer, DeleteRealServer, DeleteVirtualServer, EditRealServer},
-    Id,
     Protocol::{self, Tcp, Udp},
-    RealServer, RealServerAddress,
+    RealServer, RealServerAddress, VirtualServerId,
 };
 use netfilter::Change::DeleteElement;
 use netlink::Errno;
@@ -127,7 +126,7 @@ impl Story {
     /// Gives those real servers their connections that are in the kernel.
     pub(crate) fn connect(&self, kernel: &FakeKernel) {
         for (vip, server) in &self.busy {
-            let of: Id = at(vip, Tcp).into();
+            let of: VirtualServerId = at(vip, Tcp).into();
             let is_there = |(_, servers): &(_, BTreeMap<_, _>)| servers.contains_key(&real(server));
             if kernel.state().virtual_servers.get(&of).is_some_and(is_there) {
                 active_connections(kernel, of, server, 3);

@@ -84,7 +84,7 @@ pub(crate) fn slice(text: &str, of: &str, endpoints: &[Endpoint]) -> EndpointSli
         ..EndpointSlice::new(
             name(text),
             name(of),
-            endpoints.first().map_or(Family::V4, |endpoint| Family::of(endpoint.address)),
+            endpoints.first().map_or(Family::V4, |endpoint| Family::from(endpoint.address)),
         )
     }
 }

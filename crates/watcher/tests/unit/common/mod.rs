@@ -7,8 +7,8 @@ use std::{
 
 use ipnet::IpNet;
 use ipvs::{
-    Family, Forwarding, Id, ObservedRealServer, Protocol, RealServer, RealServerAddress, Scheduler,
-    ServiceAddress, ServiceFlags, Stats, VirtualServer,
+    Family, Forwarding, ObservedRealServer, Protocol, RealServer, RealServerAddress, Scheduler,
+    ServiceAddress, ServiceFlags, Stats, VirtualServer, VirtualServerId,
 };
 use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
@@ -308,9 +308,10 @@ pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
 
 // Observed.
 
-fn any_id() -> impl Strategy<Value = Id> {
-    let address = any_service_address().prop_map(Id::from);
-    let mark = (select(&Family::BOTH[..]), 1..3_u32).prop_map(|(family, mark)| Id::Mark { family, mark });
+fn any_id() -> impl Strategy<Value = VirtualServerId> {
+    let address = any_service_address().prop_map(VirtualServerId::from);
+    let mark = (select(&Family::BOTH[..]), 1..3_u32)
+        .prop_map(|(family, mark)| VirtualServerId::Mark { family, mark });
     prop_oneof![5 => address, 1 => mark]
 }
 
@@ -356,7 +357,7 @@ fn any_real_server(family: Family) -> impl Strategy<Value = ObservedRealServer> 
         })
 }
 
-type Servers = BTreeMap<Id, (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>)>;
+type Servers = BTreeMap<VirtualServerId, (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>)>;
 
 fn any_servers() -> impl Strategy<Value = Servers> {
     let with_real_servers = any_virtual_server().prop_flat_map(|server| {

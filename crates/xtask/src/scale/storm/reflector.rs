@@ -1,4 +1,4 @@
-//! What one watch of kube-ipvs does when it breaks (`crates/watcher/src/api/reflector.rs` and `failure.rs`),
+//! What one watch of kube-ipvs does when it breaks (`crates/kubernetes/src/api/reflector.rs` and `failure.rs`),
 //! without decoding objects.
 
 use std::iter::repeat;

@@ -1,0 +1,210 @@
+//! The table in short, as `/proc/net/ip_vs` has it.
+//!
+//! One file with everything, at a fraction of what netlink costs, which is asked for the real servers of each
+//! virtual server separately. It is no replacement: it lacks a virtual server's scheduler flags and persistence
+//! engine, and a real server's thresholds and kind of tunnel. The format is that of `ip_vs_info_seq_show` in
+//! net/netfilter/ipvs/ip_vs_ctl.c, the same in all kernels since IPv6 came to IPVS:
+//!
+//! ```text
+//! IP Virtual Server version 1.2.1 (size=4096)
+//! Prot LocalAddress:Port Scheduler Flags
+//!   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+//! TCP  0A600001:01BB rr  persistent 1080000 FFFFFFFF
+//!   -> 0A010004:192B      Masq    1      0          0
+//! TCP  [fd00:0000:0000:0000:0000:0000:0000:0001]:01BB rr
+//! FWM  00000007 wlc
+//! ```
+
+use std::{
+    io::{self, BufRead},
+    net::IpAddr,
+    num::NonZeroU32,
+    str,
+};
+
+use super::text::{Lines, decimal, hexadecimal, invalid, word};
+use crate::{
+    Forwarding, Protocol, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
+};
+
+/// What `/proc/net/ip_vs` says of a virtual server that balances an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualServerSummary {
+    /// What names it.
+    pub address: ServiceAddress,
+    /// How it picks a real server.
+    pub scheduler: Scheduler,
+    /// Whether it has the flag [`ServiceFlags::ONE_PACKET`]. For IPv6 the kernel does not say.
+    pub one_packet: bool,
+    /// Its persistence, if it has one.
+    pub persistence: Option<Persistence>,
+    /// Its real servers in the order of their addresses.
+    pub real_servers: Vec<RealServerSummary>,
+}
+
+/// How long a client stays with its real server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Persistence {
+    /// In seconds.
+    pub timeout: u32,
+    /// The mask for a client's address; for IPv6 the prefix length, as if it had been in network order.
+    pub mask: u32,
+}
+
+/// What `/proc/net/ip_vs` says of a real server, but for its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RealServerSummary {
+    /// What names it.
+    pub address: RealServerAddress,
+    /// How packets reach it. [`Forwarding::Bypass`] is shown as [`Forwarding::Masquerade`].
+    pub forwarding: Forwarding,
+    /// Its share of new connections.
+    pub weight: u32,
+}
+
+impl VirtualServerSummary {
+    /// Whether this can be said of a virtual server that is configured so.
+    pub fn matches(&self, config: &VirtualServer) -> bool {
+        let one_packet = config.flags.contains(ServiceFlags::ONE_PACKET);
+        let persistent = config.flags.contains(ServiceFlags::PERSISTENT);
+        config.id == self.address.into()
+            && config.scheduler == self.scheduler
+            && (one_packet == self.one_packet || self.address.ip.is_ipv6())
+            && match self.persistence {
+                Some(shown) => persistent && shown.matches(config, self.address.ip),
+                None => !persistent,
+            }
+    }
+}
+
+impl Persistence {
+    fn matches(self, config: &VirtualServer, vip: IpAddr) -> bool {
+        let length = u32::from(config.prefix_length);
+        let mask = match vip {
+            IpAddr::V4(_) => u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or(0),
+            IpAddr::V6(_) => u32::from_be(length),
+        };
+        self.mask == mask && self.timeout == config.timeout
+    }
+}
+
+/// Reads a text like `/proc/net/ip_vs`, and shows every virtual server in it that balances an address. Firewall marks
+/// and other protocols are left out. The kernel measures in ticks of its clock, of which a second has `hertz`.
+///
+/// A line that is not understood is an error ([`io::ErrorKind::InvalidData`]): there could be anything.
+pub fn for_each_virtual_server(
+    text: impl BufRead,
+    hertz: NonZeroU32,
+    mut visit: impl FnMut(&VirtualServerSummary),
+) -> io::Result<()> {
+    let mut lines = Lines::new(text);
+    let mut current: Option<VirtualServerSummary> = None;
+    // Kept for its memory.
+    let mut real_servers = Vec::new();
+    while let Some(line) = lines.next()? {
+        match (line.strip_prefix(b"  -> "), &mut current) {
+            (Some(rest), Some(current)) => current.real_servers.push(real_server(rest).ok_or_else(invalid)?),
+            // Of a firewall mark, or the head.
+            (Some(_), None) => {}
+            (None, _) => {
+                if let Some(mut whole) = current.take() {
+                    whole.real_servers.sort_unstable();
+                    visit(&whole);
+                    real_servers = whole.real_servers;
+                    real_servers.clear();
+                }
+                if let Some((protocol, rest)) = protocol(line) {
+                    let real_servers = std::mem::take(&mut real_servers);
+                    current = Some(virtual_server(protocol, rest, hertz, real_servers).ok_or_else(invalid)?);
+                }
+            }
+        }
+    }
+    if let Some(mut whole) = current {
+        whole.real_servers.sort_unstable();
+        visit(&whole);
+    }
+    Ok(())
+}
+
+/// The protocol that the line of a virtual server begins with, and the rest. `None`: it is another line.
+fn protocol(line: &[u8]) -> Option<(Protocol, &[u8])> {
+    let (name, rest) = word(line)?;
+    Some((str::from_utf8(name).ok()?.parse().ok()?, rest))
+}
+
+/// `  0A600001:01BB rr ops persistent 1080000 FFFFFFFF`
+fn virtual_server(
+    protocol: Protocol,
+    line: &[u8],
+    hertz: NonZeroU32,
+    real_servers: Vec<RealServerSummary>,
+) -> Option<VirtualServerSummary> {
+    let (ip, port, rest) = endpoint(line.strip_prefix(b"  ")?)?;
+    let (scheduler, mut rest) = word(rest)?;
+    let mut summary = VirtualServerSummary {
+        address: ServiceAddress { protocol, ip, port },
+        scheduler: str::from_utf8(scheduler).ok()?.parse().ok()?,
+        one_packet: false,
+        persistence: None,
+        real_servers,
+    };
+    while let Some((flag, after)) = word(rest) {
+        rest = match flag {
+            b"ops" => {
+                summary.one_packet = true;
+                after
+            }
+            b"persistent" => {
+                let (ticks, after) = word(after)?;
+                let (mask, after) = word(after)?;
+                let (ticks, mask) = (unsigned(ticks)?, hexadecimal(mask)?);
+                summary.persistence = Some(Persistence { timeout: ticks / hertz, mask });
+                after
+            }
+            _ => return None,
+        };
+    }
+    Some(summary)
+}
+
+/// `0A010004:192B      Masq    1      0          0         `, the connections left alone.
+fn real_server(line: &[u8]) -> Option<RealServerSummary> {
+    let (ip, port, rest) = endpoint(line)?;
+    let (forwarding, rest) = word(rest)?;
+    // ip_vs_fwd_name in include/net/ip_vs.h.
+    let forwarding = match forwarding {
+        b"Masq" => Forwarding::Masquerade,
+        b"Local" => Forwarding::Local,
+        b"Tunnel" => Forwarding::Tunnel,
+        b"Route" => Forwarding::Route,
+        _ => return None,
+    };
+    let weight = decimal(word(rest)?.0)?;
+    Some(RealServerSummary { address: RealServerAddress { ip, port }, forwarding, weight })
+}
+
+/// An address in hexadecimal, or in brackets if it is IPv6, a colon, the port in hexadecimal, a blank; and what
+/// follows.
+fn endpoint(text: &[u8]) -> Option<(IpAddr, u16, &[u8])> {
+    let (ip, rest) = match text.strip_prefix(b"[") {
+        Some(text) => {
+            let (ip, rest) = text.split_at_checked(text.iter().position(|byte| *byte == b']')?)?;
+            (IpAddr::V6(str::from_utf8(ip).ok()?.parse().ok()?), rest.strip_prefix(b"]")?)
+        }
+        None => {
+            let (ip, rest) = text.split_first_chunk::<8>()?;
+            (IpAddr::V4(hexadecimal(ip)?.into()), rest)
+        }
+    };
+    let (port, rest) = rest.strip_prefix(b":")?.split_first_chunk::<4>()?;
+    Some((ip, u16::try_from(hexadecimal(port)?).ok()?, rest.strip_prefix(b" ")?))
+}
+
+/// The kernel prints it as if it had a sign (`%d` in ip_vs_info_seq_show).
+fn unsigned(word: &[u8]) -> Option<u32> {
+    decimal(word).or_else(|| decimal(word).map(i32::cast_unsigned))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! The API server as source: three watches, one for each kind of object.
+//!
+//! While the server is out of reach nothing is sent, so that the node keeps serving what it last knew. The
+//! objects of the first list are sent as they come, and its end says what is there; a later list is sent as
+//! one replacement.
+
+mod failure;
+mod listing;
+mod reflector;
+mod retry;
+mod watches;
+
+#[cfg(test)]
+mod tests;
+
+use std::{convert::Infallible, time::Duration};
+
+use kube::{Api, Client};
+use service::{Change, EndpointSlice, Node, Service};
+use tokio::{sync::Notify, time::timeout};
+use tracing::warn;
+
+pub use self::watches::{PastFailure, Watch, WatchState, Watches};
+
+use self::reflector::{Reflector, Selectors};
+use crate::objects::{Kind, News, View};
+
+/// The label selector for Services: those of other proxies are none of ours, whatever the label's value.
+pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
+/// The field selector for Services: headless ones have nothing to serve.
+pub const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
+/// The label selector for EndpointSlices: those of headless Services have nothing to serve.
+pub const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
+
+/// How long Services wait for a Node with IPs, as with kube-proxy. Without the node's zone, zone hints
+/// mean nothing: a restart would add the endpoints of other zones, and take them away again a moment
+/// later. Without its IPs, `nodePortAddresses: [primary]` would take every NodePort away. So an answer
+/// without the Node, or with one that has no IPs yet, does not end the wait.
+const NODE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Watches Services, EndpointSlices and the Node of this name, and sends what they say, for ever.
+///
+/// `send` is called from one task, in the order of each kind's events; between the kinds there is no order,
+/// except that a Node with IPs comes first if the server tells of it within half a minute. `watches` says how
+/// each watch stands.
+pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: impl Fn(Change)) -> Infallible {
+    let services = Selectors { labels: Some(SERVICE_LABELS.into()), fields: Some(SERVICE_FIELDS.into()) };
+    let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: None };
+
+    let ips_known = Notify::new();
+    let node = watch_node(&client, node_name, watches, |change| {
+        if matches!(&change, Change::ApplyNode(node) if !node.ips.is_empty()) {
+            ips_known.notify_one();
+        }
+        send(change);
+    });
+    let everything_else = async {
+        if timeout(NODE_PATIENCE, ips_known.notified()).await.is_err() {
+            warn!("no Node with IPs of this node within {} s: going on without", NODE_PATIENCE.as_secs());
+        }
+        let services =
+            follow(&client, services, watches, |news| Service::change(news).into_iter().for_each(&send));
+        let slices =
+            follow(&client, slices, watches, |news| EndpointSlice::change(news).into_iter().for_each(&send));
+        tokio::join!(services, slices)
+    };
+    let (never, _) = tokio::join!(node, everything_else);
+    never
+}
+
+/// Watches the Node of this name alone, and sends what it says, for ever.
+pub async fn watch_node(
+    client: &Client,
+    node_name: &str,
+    watches: &Watches,
+    send: impl Fn(Change),
+) -> Infallible {
+    let node = Selectors { labels: None, fields: Some(format!("metadata.name={node_name}")) };
+    follow::<Node>(client, node, watches, |news| Node::change(news).into_iter().for_each(&send)).await
+}
+
+async fn follow<T: Kind>(
+    client: &Client,
+    selectors: Selectors,
+    watches: &Watches,
+    send: impl Fn(News<T>),
+) -> Infallible {
+    Reflector::new(Api::<View<T>>::all(client.clone()), selectors, watches.clone(), send).run().await
+}

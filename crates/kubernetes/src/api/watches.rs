@@ -1,0 +1,190 @@
+//! The state of each watch, for whoever asks.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use serde::{Deserialize, Serialize};
+use service::seconds;
+
+/// The watches of the API server, by resource. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Watches(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    resources: BTreeMap<&'static str, Standing>,
+    last_heard: Option<SystemTime>,
+}
+
+/// The state of the watch of one resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// Its name in the API: `services`.
+    pub resource: String,
+    /// Whether it is watched.
+    pub state: WatchState,
+    /// For how long it has been in this state; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub age: Duration,
+    /// The last failure, even if it is over.
+    pub last_failure: Option<PastFailure>,
+}
+
+/// Whether a resource is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WatchState {
+    /// The list was asked for, and is not complete yet.
+    Listing,
+    /// The list is complete, and a watch is open that tells of changes.
+    Watching,
+    /// The last attempt has failed, and another one follows. What was heard before holds.
+    Failing,
+}
+
+/// A failure to list or watch, and when it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastFailure {
+    /// The cause in words, without a full stop.
+    pub cause: String,
+    /// How long ago; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub age: Duration,
+}
+
+#[derive(Debug)]
+struct Standing {
+    state: WatchState,
+    since: Instant,
+    last_failure: Option<(Instant, String)>,
+}
+
+impl Watches {
+    /// The state of each watch, sorted by resource. Empty before anything was asked for.
+    pub fn all(&self) -> Vec<Watch> {
+        let shown = |(resource, standing): (&&str, &Standing)| Watch {
+            resource: (*resource).to_owned(),
+            state: standing.state,
+            age: standing.since.elapsed(),
+            last_failure: standing
+                .last_failure
+                .as_ref()
+                .map(|(at, cause)| PastFailure { cause: cause.clone(), age: at.elapsed() }),
+        };
+        self.lock().resources.iter().map(shown).collect()
+    }
+
+    /// Describes each resource that cannot be watched now, in one line.
+    pub fn troubles(&self) -> Vec<String> {
+        let failing = |watch: Watch| {
+            let cause = watch.last_failure.filter(|_| watch.state == WatchState::Failing)?.cause;
+            let (resource, seconds) = (watch.resource, watch.age.as_secs_f64());
+            Some(format!(
+                "API server: {resource} not watched for {seconds:.0} s: {cause}; what is programmed stays"
+            ))
+        };
+        self.all().into_iter().filter_map(failing).collect()
+    }
+
+    /// How many resources cannot be watched now.
+    pub fn failing(&self) -> usize {
+        self.lock().resources.values().filter(|it| it.state == WatchState::Failing).count()
+    }
+
+    /// When the server last answered, or sent an event, as it should. On a quiet watch it sends a bookmark
+    /// about once a minute.
+    pub fn last_heard(&self) -> Option<SystemTime> {
+        self.lock().last_heard
+    }
+
+    pub(super) fn listing(&self, resource: &'static str) {
+        self.enter(resource, WatchState::Listing, None);
+    }
+
+    /// Takes in that the server has answered as it should.
+    pub(super) fn watching(&self, resource: &'static str) {
+        self.lock().last_heard = Some(SystemTime::now());
+        self.enter(resource, WatchState::Watching, None);
+    }
+
+    pub(super) fn failed(&self, resource: &'static str, cause: &str) {
+        self.enter(resource, WatchState::Failing, Some(cause));
+    }
+
+    /// Enters a state. Its age is counted from when it was first entered.
+    fn enter(&self, resource: &'static str, state: WatchState, failure: Option<&str>) {
+        let (now, mut known) = (Instant::now(), self.lock());
+        let new = || Standing { state, since: now, last_failure: None };
+        let standing = known.resources.entry(resource).or_insert_with(new);
+        if standing.state != state {
+            (standing.state, standing.since) = (state, now);
+        }
+        if let Some(cause) = failure {
+            standing.last_failure = Some((now, cause.to_owned()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// State and last failure.
+    fn services(watches: &Watches) -> (WatchState, Option<String>) {
+        let all = watches.all();
+        let [watch] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(watch.resource, "services");
+        (watch.state, watch.last_failure.as_ref().map(|failure| failure.cause.clone()))
+    }
+
+    #[test]
+    fn a_failure_is_told_of_while_it_lasts_and_remembered_when_it_is_over() {
+        let watches = Watches::default();
+        assert!(watches.all().is_empty());
+        watches.listing("services");
+        assert_eq!(services(&watches), (WatchState::Listing, None));
+        assert!(watches.troubles().is_empty());
+
+        watches.failed("services", "forbidden");
+        watches.failed("services", "refused");
+        assert_eq!(services(&watches), (WatchState::Failing, Some("refused".to_owned())));
+        assert_eq!(
+            watches.troubles(),
+            ["API server: services not watched for 0 s: refused; what is programmed stays"]
+        );
+
+        watches.watching("services");
+        assert_eq!(services(&watches), (WatchState::Watching, Some("refused".to_owned())));
+        assert!(watches.troubles().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_watched_is_counted_until_the_server_is_heard() {
+        let watches = Watches::default();
+        assert_eq!((watches.failing(), watches.last_heard()), (0, None));
+        watches.failed("services", "refused");
+        watches.failed("services", "still refused");
+        watches.failed("nodes", "refused");
+        assert_eq!((watches.failing(), watches.last_heard()), (2, None));
+        let before = SystemTime::now();
+        watches.watching("services");
+        assert_eq!(watches.failing(), 1);
+        assert!(watches.last_heard().is_some_and(|heard| heard >= before));
+    }
+
+    #[test]
+    fn a_state_lasts_from_its_begin_whatever_repeats_it() {
+        let watches = Watches::default();
+        watches.watching("services");
+        let begin = watches.lock().resources.get("services").unwrap().since;
+        watches.watching("services");
+        assert_eq!(watches.lock().resources.get("services").unwrap().since, begin);
+    }
+}

@@ -1,0 +1,77 @@
+//! The objects of a whole directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use service::{Change, EndpointSlice, Node, ObjectName, Service};
+
+use crate::{
+    objects::{Kind, News, View},
+    problem_log::ProblemLog,
+};
+
+/// The objects of all files.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Contents {
+    pub(super) services: BTreeMap<ObjectName, Service>,
+    pub(super) slices: BTreeMap<ObjectName, EndpointSlice>,
+    /// The Node of this node, if there is one.
+    pub(super) node: Option<Node>,
+}
+
+impl Contents {
+    /// Returns everything, as after a first list. The Node comes before the lists: once these have been heard,
+    /// what is wanted counts, and zones and the NodePort address `primary` depend on the Node.
+    pub(super) fn all(&self) -> Vec<Change> {
+        let node = self.node.clone().map(Change::ApplyNode);
+        let services = Change::ReplaceServices(self.services.values().cloned().collect());
+        let slices = Change::ReplaceSlices(self.slices.values().cloned().collect());
+        node.into_iter().chain([services, slices]).collect()
+    }
+
+    /// Returns what is different from before. A new Service comes after its slices, so that it is not there for a
+    /// moment without endpoints.
+    pub(super) fn since(&self, before: &Self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if self.node != before.node {
+            // A Node that is gone keeps its last zone, as with the API server.
+            changes.extend(self.node.clone().map(Change::ApplyNode));
+        }
+        differences(&before.slices, &self.slices, &mut changes);
+        differences(&before.services, &self.services, &mut changes);
+        changes
+    }
+}
+
+fn differences<T: Kind>(
+    before: &BTreeMap<ObjectName, T>,
+    after: &BTreeMap<ObjectName, T>,
+    changes: &mut Vec<Change>,
+) {
+    for name in before.keys().filter(|name| !after.contains_key(name)) {
+        changes.extend(T::change(News::Delete(name.clone())));
+    }
+    for (_, object) in after.iter().filter(|(name, object)| before.get(name) != Some(object)) {
+        changes.extend(T::change(News::Apply(object.clone())));
+    }
+}
+
+/// Puts the views of one kind together. A name that comes again wins over the earlier one.
+pub(super) fn gather<'a, T: Kind>(
+    views: impl Iterator<Item = &'a View<T>>,
+    problem_log: &mut ProblemLog,
+    duplicates: &mut BTreeSet<(&'static str, ObjectName)>,
+) -> BTreeMap<ObjectName, T> {
+    let mut last = BTreeMap::new();
+    for view in views {
+        let name = view.name();
+        if last.insert(name.clone(), view).is_some() {
+            duplicates.insert((T::KIND, name));
+        }
+    }
+    last.into_iter()
+        .filter_map(|(name, view)| {
+            let object = problem_log.usable(&name, view.decoded.clone())?;
+            Some((name, object))
+        })
+        .collect()
+}

@@ -1,0 +1,235 @@
+//! A directory of manifests as source: for demos, tests and static nodes.
+//!
+//! All `*.yaml`, `*.yml` and `*.json` files of the directory are read, in the order of their names, each with
+//! any number of documents and lists. Services, EndpointSlices and this node's Node are used; other
+//! kinds are ignored. Fields that the API server would fill in are filled in, as far as the proxy needs them:
+//! the namespace `default`, and the empty name of a slice's only port.
+
+mod contents;
+mod error;
+mod file;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    fs,
+    hash::{BuildHasher, BuildHasherDefault},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use notify::{
+    EventKind, RecommendedWatcher, RecursiveMode, Watcher,
+    event::{AccessKind, AccessMode},
+};
+use rustc_hash::FxHasher;
+use service::{Change, ObjectName, one_line};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, timeout},
+};
+use tracing::warn;
+
+pub use self::error::Error;
+use self::{
+    contents::{Contents, gather},
+    file::Manifests,
+};
+use crate::problem_log::ProblemLog;
+
+/// How long the directory must be quiet before it is read: a file is often written in several steps.
+const SETTLE: Duration = Duration::from_millis(50);
+/// After how long the directory is read although it is not quiet.
+const LONGEST_SETTLE: Duration = Duration::from_secs(1);
+/// How often the directory is read without having been told of a change: a link's target, or the
+/// directory behind a mount, can change unnoticed.
+const REREAD: Duration = Duration::from_secs(10);
+
+/// Reads the directory once, as [`watch`] does at first.
+pub fn read_once(directory: &Path, node_name: &str) -> Result<Vec<Change>, Error> {
+    Ok(Directory::open(directory, node_name)?.contents().all())
+}
+
+/// Reads a directory whose only file has this name and text.
+pub fn read_text(name: &Path, text: &[u8], node_name: &str) -> Result<Vec<Change>, Error> {
+    let mut directory = Directory::empty(Path::new(""), node_name);
+    directory.take(name.to_owned(), text)?;
+    Ok(directory.contents().all())
+}
+
+/// Reads the directory and sends what it says; then sends each difference, for ever.
+///
+/// A file that cannot be read or parsed at first is an error, before anything is sent. Later its
+/// last good objects stay, and the log says so. One bad object in a good file is skipped alone, and
+/// logged.
+pub async fn watch(directory: &Path, node_name: &str, send: impl Fn(Change)) -> Result<Infallible, Error> {
+    // Watched before it is read: no change falls between.
+    let (mut watcher, mut events) = notifications(directory)?;
+    let mut source = Directory::open(directory, node_name)?;
+    let mut contents = source.contents();
+    contents.all().into_iter().for_each(&send);
+    loop {
+        tokio::select! {
+            _ = events.recv() => settle(&mut events).await,
+            () = sleep(REREAD) => {
+                // The path may lead to another directory by now; the same one is not watched twice.
+                _ = watcher.watch(directory, RecursiveMode::NonRecursive);
+            }
+        }
+        // A few local files: not worth a thread of their own.
+        source.refresh();
+        let now = source.contents();
+        now.since(&contents).into_iter().for_each(&send);
+        contents = now;
+    }
+}
+
+/// Watches the directory, and tells over a channel that holds one message that something changed.
+fn notifications(directory: &Path) -> Result<(RecommendedWatcher, mpsc::Receiver<()>), Error> {
+    let (changed, events) = mpsc::channel(1);
+    let failed = |source| Error::Watch { path: directory.to_owned(), source };
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Reading a file is an event too, but no change. An error may stand for lost events.
+        let only_read = |event: &notify::Event| {
+            matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
+        };
+        if !event.is_ok_and(|event| only_read(&event)) {
+            // Full: the message that is in it says as much.
+            _ = changed.try_send(());
+        }
+    })
+    .map_err(failed)?;
+    match watcher.watch(directory, RecursiveMode::NonRecursive) {
+        Ok(()) => Ok((watcher, events)),
+        // The same error as from reading it, which says why.
+        Err(error) => Err(fs::read_dir(directory).map_or_else(
+            |source| Error::ReadDirectory { path: directory.to_owned(), source },
+            |_| failed(error),
+        )),
+    }
+}
+
+/// Waits until no more changes come.
+async fn settle(events: &mut mpsc::Receiver<()>) {
+    let deadline = Instant::now() + LONGEST_SETTLE;
+    while Instant::now() < deadline && timeout(SETTLE, events.recv()).await.is_ok() {}
+}
+
+/// The files as last read.
+struct Directory {
+    path: PathBuf,
+    node_name: String,
+    files: BTreeMap<PathBuf, File>,
+    problem_log: ProblemLog,
+    /// The errors of the last reading, so that each is logged once.
+    said: Vec<String>,
+    duplicates: BTreeSet<(&'static str, ObjectName)>,
+}
+
+/// One file's last good state.
+struct File {
+    /// The hash of the text: a text that has not changed is not parsed again.
+    hash: u64,
+    manifests: Manifests,
+}
+
+impl Directory {
+    /// A directory of which nothing has been read yet.
+    fn empty(path: &Path, node_name: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            node_name: node_name.to_owned(),
+            files: BTreeMap::new(),
+            problem_log: ProblemLog::default(),
+            said: Vec::new(),
+            duplicates: BTreeSet::new(),
+        }
+    }
+
+    /// Reads everything. Whatever cannot be read is an error.
+    fn open(path: &Path, node_name: &str) -> Result<Self, Error> {
+        let mut directory = Self::empty(path, node_name);
+        match directory.read().into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(directory),
+        }
+    }
+
+    /// Reads everything again. Whatever cannot be read stays as it was.
+    fn refresh(&mut self) {
+        let errors = self.read().into_iter().map(|error| one_line(&error)).collect::<Vec<_>>();
+        for error in errors.iter().filter(|error| !self.said.contains(error)) {
+            warn!("{error}; its last good objects stay");
+        }
+        self.said = errors;
+    }
+
+    /// Reads the files that have changed, and returns the errors.
+    fn read(&mut self) -> Vec<Error> {
+        let paths = match manifests_in(&self.path) {
+            Ok(paths) => paths,
+            Err(source) => return vec![Error::ReadDirectory { path: self.path.clone(), source }],
+        };
+        self.files.retain(|path, _| paths.contains(path));
+        paths.into_iter().filter_map(|path| self.read_file(path).err()).collect()
+    }
+
+    fn read_file(&mut self, path: PathBuf) -> Result<(), Error> {
+        let Some(text) = file::read(&path)? else {
+            self.files.remove(&path);
+            return Ok(());
+        };
+        self.take(path, &text)
+    }
+
+    fn take(&mut self, path: PathBuf, text: &[u8]) -> Result<(), Error> {
+        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(text);
+        if self.files.get(&path).is_none_or(|file| file.hash != hash) {
+            let manifests = file::parse(&path, text)?;
+            self.files.insert(path, File { hash, manifests });
+        }
+        Ok(())
+    }
+
+    /// Puts the objects of all files together.
+    fn contents(&mut self) -> Contents {
+        let Self { files, problem_log, node_name, .. } = self;
+        let mut duplicates = BTreeSet::new();
+        problem_log.list_begins();
+        let manifests = || files.values().map(|file| &file.manifests);
+        let nodes = manifests().flat_map(|file| &file.nodes).filter(|node| *node.name().name == **node_name);
+        let contents = Contents {
+            services: gather(manifests().flat_map(|file| &file.services), problem_log, &mut duplicates),
+            slices: gather(manifests().flat_map(|file| &file.slices), problem_log, &mut duplicates),
+            node: gather(nodes, problem_log, &mut duplicates).pop_last().map(|(_, node)| node),
+        };
+        problem_log.list_ends();
+        for (kind, name) in duplicates.difference(&self.duplicates) {
+            warn!("{kind} {name} is there twice: the one in the last file counts");
+        }
+        self.duplicates = duplicates;
+        contents
+    }
+}
+
+/// The manifest files of the directory. Hidden files are left out: editors and ConfigMap volumes keep
+/// their own things there. So is whatever is no regular file: reading a pipe would never end.
+fn manifests_in(directory: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
+    let mut paths = BTreeSet::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let manifest = path
+            .extension()
+            .and_then(|extension| extension.to_str())
+            .is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension));
+        if manifest && !hidden && path.is_file() {
+            paths.insert(path);
+        }
+    }
+    Ok(paths)
+}

@@ -1,0 +1,166 @@
+//! API objects, read down to what the proxy needs.
+//!
+//! A [`View`] decodes straight into the plain values of [`service`]; nothing else of the object is
+//! kept. Decoding never fails because of a field: an element that cannot be used is left out, and its
+//! [`problems`](service::Service::problems) say which and why.
+
+mod address;
+mod endpoint_slice;
+mod field;
+mod metadata;
+mod node;
+mod port;
+mod service_object;
+mod weight;
+
+#[cfg(test)]
+mod tests;
+
+use std::{borrow::Cow, fmt, fmt::Display};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Deserializer};
+use service::{Change, ObjectName};
+
+use self::field::{Field, Object};
+
+/// A kind of object that the proxy reads.
+pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+    /// The kind, as in a manifest.
+    const KIND: &'static str;
+    /// The API group; empty for the core group.
+    const GROUP: &'static str;
+    /// The resource, as in a URL.
+    const PLURAL: &'static str;
+    /// Whether every cluster has some: an answer without any is doubtful.
+    const ALWAYS_SOME: bool;
+
+    /// The object as the API server sends it.
+    type Raw: Object;
+
+    /// Reads an object.
+    fn decode(raw: Self::Raw) -> (ObjectMeta, Decoded<Self>);
+
+    /// The problems of the object, in words.
+    fn problems(&self) -> &[String];
+
+    /// The news as a change of the desired state's inputs; `None` where it does not concern them.
+    fn change(news: News<Self>) -> Option<Change>;
+}
+
+/// The version of all kinds that are read, in their group.
+pub(crate) const VERSION: &str = "v1";
+
+/// What was read of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Decoded<T> {
+    /// The object has something to serve.
+    Object(T),
+    /// The object is rightly none of this proxy's, for this reason.
+    NotOurs(&'static str),
+    /// Nothing of the object can be used, for this reason.
+    Unusable(String),
+}
+
+/// What happened to the objects of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum News<T> {
+    /// Some objects of the first list, which is being read.
+    List(Vec<T>),
+    /// The end of the first list: these objects exist, and no others.
+    Keep(FxHashSet<ObjectName>),
+    /// All objects: whatever is not among them is gone.
+    Replace(Vec<T>),
+    /// An object that is new or different.
+    Apply(T),
+    /// The name of an object that is gone.
+    Delete(ObjectName),
+}
+
+/// An object of the API, read down to what the proxy needs.
+#[derive(Clone, Debug)]
+pub(crate) struct View<T> {
+    /// Name, namespace and resource version; nothing else.
+    pub(crate) metadata: ObjectMeta,
+    /// What was read of it.
+    pub(crate) decoded: Decoded<T>,
+}
+
+impl<T> View<T> {
+    /// The name of the object. The namespace of a cluster-wide object is empty.
+    pub(crate) fn name(&self) -> ObjectName {
+        let ObjectMeta { namespace, name, .. } = &self.metadata;
+        ObjectName::new(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
+    }
+}
+
+impl<'de, T: Kind> Deserialize<'de> for View<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut problems = Problems::default();
+        let raw = Field::<T::Raw>::deserialize(deserializer)?.read(T::KIND, &mut problems);
+        let (metadata, decoded) = match raw {
+            Some(raw) => T::decode(raw),
+            None => (ObjectMeta::default(), Decoded::Unusable(problems.into_vec().join("; "))),
+        };
+        Ok(Self { metadata, decoded })
+    }
+}
+
+impl<T: Kind> Resource for View<T> {
+    type DynamicType = ();
+    type Scope = k8s_openapi::ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        T::KIND.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        T::GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        T::PLURAL.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// The problems of an object, in words.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    first: Vec<String>,
+    more: usize,
+}
+
+/// How many problems of an object are told in words. Each goes into the log and an Event, and there is room
+/// in an annotation for a hundred thousand.
+const MOST_PROBLEMS: usize = 16;
+
+impl Problems {
+    /// Notes a problem of the field at a path.
+    fn add(&mut self, at: impl Display, what: impl Display) {
+        if self.first.len() < MOST_PROBLEMS {
+            self.first.push(format!("{at}: {what}"));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn into_vec(self) -> Vec<String> {
+        let Self { first: mut problems, more } = self;
+        problems.extend((more > 0).then(|| format!("and {more} more problems")));
+        problems
+    }
+}

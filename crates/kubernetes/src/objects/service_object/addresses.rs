@@ -1,0 +1,282 @@
+//! The addresses at which a Service is served, apart from the node's own.
+
+use std::{collections::BTreeSet, fmt, net::IpAddr};
+
+use ipvs::Family;
+use serde::Deserialize;
+
+use crate::objects::{
+    Problems, address,
+    field::{Field, List, Object, Quoted},
+};
+
+/// `status` as the API server sends it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct RawStatus {
+    load_balancer: Field<RawLoadBalancer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawLoadBalancer {
+    ingress: List<RawIngress>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawIngress {
+    ip: Field<Box<str>>,
+    ip_mode: Field<Box<str>>,
+}
+
+impl Object for RawStatus {}
+impl Object for RawLoadBalancer {}
+impl Object for RawIngress {}
+
+/// The `clusterIP` of a headless Service.
+const NONE: &str = "None";
+
+/// The ClusterIPs, at most one per family.
+///
+/// Objects from before dual stack have `clusterIP` alone, without `clusterIPs` and `ipFamilies`: its
+/// own family counts. Where there is `ipFamilies`, `clusterIPs[i]` is of `ipFamilies[i]`.
+pub(super) fn cluster_ips(
+    first: Field<Box<str>>,
+    list: List<Box<str>>,
+    families: List<Box<str>>,
+    problems: &mut Problems,
+) -> Vec<IpAddr> {
+    let first = first.read("spec.clusterIP", problems);
+    if first.as_deref() == Some(NONE) {
+        return Vec::new();
+    }
+    let list = list.read("spec.clusterIPs", problems).unwrap_or_default();
+    let families = families.read("spec.ipFamilies", problems).unwrap_or_default();
+
+    let mut found = Vec::with_capacity(list.len().max(1));
+    if list.is_empty() {
+        if let Some(ip) = first.and_then(|text| cluster_ip(&text, format_args!("spec.clusterIP"), problems)) {
+            found.push(ip);
+        }
+        return found;
+    }
+    let mut families = families.into_iter();
+    for (i, field) in list.into_iter().enumerate() {
+        let declared =
+            families.next().and_then(|family| family.read(format_args!("spec.ipFamilies[{i}]"), problems));
+        let at = format_args!("spec.clusterIPs[{i}]");
+        let Some(ip) = field.read(at, problems).and_then(|text| cluster_ip(&text, at, problems)) else {
+            continue;
+        };
+        let family = Family::from(ip);
+        if declared.is_some_and(|declared| *declared != *family.to_string()) {
+            problems.add(at, format_args!("{ip} is not of the family in spec.ipFamilies[{i}]"));
+        } else if found.iter().any(|other| Family::from(*other) == family) {
+            problems.add(at, format_args!("{ip} is a second {family} address"));
+        } else {
+            found.push(ip);
+        }
+    }
+    found
+}
+
+fn cluster_ip(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpAddr> {
+    if text == NONE { None } else { address::cluster_ip(text, at, problems) }
+}
+
+/// The addresses in `spec.externalIPs`.
+pub(super) fn external_ips(list: List<Box<str>>, problems: &mut Problems) -> Vec<IpAddr> {
+    sorted_once(
+        list.read_each("spec.externalIPs", problems, |text, at, problems| address::read(&text, at, problems)),
+    )
+}
+
+/// The addresses of a load balancer that leaves packets as they were sent.
+pub(super) fn load_balancer_ips(status: Field<RawStatus>, problems: &mut Problems) -> Vec<IpAddr> {
+    let load_balancer = status
+        .read("status", problems)
+        .and_then(|status| status.load_balancer.read("status.loadBalancer", problems))
+        .unwrap_or_default();
+    sorted_once(load_balancer.ingress.read_each("status.loadBalancer.ingress", problems, load_balancer_ip))
+}
+
+fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpAddr> {
+    // A load balancer that has only a host name sends to a NodePort: nothing arrives at its own address.
+    let text = raw.ip.read(format_args!("{at}.ip"), problems).filter(|text| !text.is_empty())?;
+    if raw.ip_mode.is_present() {
+        let at = format_args!("{at}.ipMode");
+        match &*raw.ip_mode.read(at, problems)? {
+            "VIP" => {}
+            // This load balancer sends to a NodePort as well (KEP-1860).
+            "Proxy" => return None,
+            other => {
+                problems.add(at, format_args!("{} is not VIP or Proxy", Quoted(other)));
+                return None;
+            }
+        }
+    }
+    address::read(&text, format_args!("{at}.ip"), problems)
+}
+
+/// Sorts the addresses, and keeps each once. Their order means nothing, so another order is no news.
+fn sorted_once(ips: Vec<IpAddr>) -> Vec<IpAddr> {
+    BTreeSet::from_iter(ips).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use service::Service;
+
+    use super::super::tests::{with, with_spec};
+    use super::*;
+
+    fn texts(ips: &[IpAddr]) -> Vec<String> {
+        ips.iter().map(ToString::to_string).collect()
+    }
+
+    fn addresses(service: &Service) -> Vec<String> {
+        texts(&service.cluster_ips)
+    }
+
+    /// The load-balancer addresses, and the problems.
+    fn load_balancer(ingress: &Value) -> (Vec<String>, Vec<String>) {
+        let service = with(json!({}), json!({"loadBalancer": {"ingress": ingress}}));
+        (texts(&service.load_balancer_ips), service.problems)
+    }
+
+    #[test]
+    fn an_old_service_without_families_is_handled_by_the_family_of_its_cluster_ip() {
+        assert_eq!(addresses(&with_spec(json!({"clusterIP": "fd00::1"}))), ["fd00::1"]);
+        assert_eq!(addresses(&with_spec(json!({"clusterIP": "10.0.0.1"}))), ["10.0.0.1"]);
+    }
+
+    #[test]
+    fn a_headless_service_has_no_cluster_ip() {
+        let headless = with_spec(json!({"clusterIP": "None", "clusterIPs": ["None"]}));
+        assert_eq!((addresses(&headless), headless.problems), (vec![], vec![]));
+        let list_only = with_spec(json!({"clusterIPs": ["None"]}));
+        assert_eq!((addresses(&list_only), list_only.problems), (vec![], vec![]));
+    }
+
+    #[test]
+    fn an_address_of_another_family_than_declared_is_left_out() {
+        let service =
+            with_spec(json!({"clusterIPs": ["10.0.0.1", "10.0.0.2"], "ipFamilies": ["IPv4", "IPv6"]}));
+        assert_eq!(addresses(&service), ["10.0.0.1"]);
+        assert_eq!(
+            service.problems,
+            ["spec.clusterIPs[1]: 10.0.0.2 is not of the family in spec.ipFamilies[1]"]
+        );
+    }
+
+    #[test]
+    fn leading_zeros_in_a_cluster_ip_are_tolerated() {
+        assert_eq!(addresses(&with_spec(json!({"clusterIP": "010.096.0.1"}))), ["10.96.0.1"]);
+    }
+
+    #[test]
+    fn an_external_address_that_is_none_is_left_out_alone() {
+        let service = with_spec(json!({
+            "externalIPs": ["198.51.100.7", "", "gateway", 7, "198.51.100.300", null, "2001:db8::7"]
+        }));
+        assert_eq!(texts(&service.external_ips), ["198.51.100.7", "2001:db8::7"]);
+        assert_eq!(
+            service.problems,
+            [
+                "spec.externalIPs[2]: \"gateway\" is not an IP address",
+                "spec.externalIPs[3]: 7 is not a string",
+                "spec.externalIPs[4]: \"198.51.100.300\" is not an IP address",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_external_address_counts_once_however_it_is_written() {
+        let service = with_spec(json!({
+            "externalIPs": ["2001:DB8::7", "198.51.100.007", "198.51.100.7", "2001:db8:0::7"]
+        }));
+        assert_eq!(texts(&service.external_ips), ["198.51.100.7", "2001:db8::7"]);
+        assert_eq!(service.problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_order_of_external_addresses_means_nothing() {
+        let in_order = |ips: [&str; 2]| with_spec(json!({"externalIPs": ips}));
+        assert_eq!(in_order(["198.51.100.7", "198.51.100.8"]), in_order(["198.51.100.8", "198.51.100.7"]));
+    }
+
+    #[test]
+    fn a_load_balancer_that_sends_to_node_ports_has_no_address_here() {
+        let (ips, problems) = load_balancer(&json!([
+            {"ip": "192.0.2.1"},
+            {"ip": "192.0.2.2", "ipMode": "VIP"},
+            {"ip": "192.0.2.3", "ipMode": "Proxy"},
+            {"ip": "no address", "ipMode": "Proxy"},
+            {"ip": "2001:db8::4", "ipMode": null, "hostname": "lb.example"},
+            {"ip": "192.0.2.2"},
+        ]));
+        assert_eq!(ips, ["192.0.2.1", "192.0.2.2", "2001:db8::4"]);
+        assert_eq!(problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_load_balancer_known_by_its_host_name_only_has_no_address() {
+        let hostnames = json!([{"hostname": "lb.example"}, {"hostname": "lb.example", "ip": ""}]);
+        assert_eq!(load_balancer(&hostnames), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_load_balancer_of_unknown_mode_is_left_out_and_named() {
+        let (ips, problems) = load_balancer(&json!([
+            {"ip": "192.0.2.1", "ipMode": "Tunnel"},
+            {"ip": "192.0.2.2", "ipMode": ["VIP"]},
+            {"ip": "192.0.2.3", "ipMode": ""},
+            {"ip": "nowhere"},
+            "192.0.2.4",
+            {"ip": "192.0.2.5"},
+        ]));
+        assert_eq!(ips, ["192.0.2.5"]);
+        assert_eq!(
+            problems,
+            [
+                "status.loadBalancer.ingress[0].ipMode: \"Tunnel\" is not VIP or Proxy",
+                "status.loadBalancer.ingress[1].ipMode: [\"VIP\"] is not a string",
+                "status.loadBalancer.ingress[2].ipMode: \"\" is not VIP or Proxy",
+                "status.loadBalancer.ingress[3].ip: \"nowhere\" is not an IP address",
+                "status.loadBalancer.ingress[4]: \"192.0.2.4\" is not an object",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_load_balancer_status_left_over_is_read_whatever_the_type() {
+        let status = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+        assert_eq!(texts(&with(json!({"type": "ClusterIP"}), status).load_balancer_ips), ["192.0.2.1"]);
+    }
+
+    #[test]
+    fn a_cluster_ip_that_would_break_the_node_is_left_out() {
+        let service = with_spec(json!({"clusterIPs": ["127.0.0.1", "::"]}));
+        assert_eq!(addresses(&service), Vec::<String>::new());
+        assert_eq!(
+            service.problems,
+            [
+                "spec.clusterIPs[0]: 127.0.0.1 is a loopback address, which cannot be served",
+                "spec.clusterIPs[1]: :: is the unspecified address, which cannot be served",
+            ]
+        );
+    }
+
+    #[test]
+    fn which_external_addresses_are_served_is_decided_later_for_all_of_them() {
+        let service = with(
+            json!({"clusterIPs": ["10.96.0.1", "fd00::1"], "externalIPs": ["127.0.0.1"]}),
+            json!({"loadBalancer": {"ingress": [{"ip": "fe80::1"}]}}),
+        );
+        assert_eq!(texts(&service.external_ips), ["127.0.0.1"]);
+        assert_eq!(texts(&service.load_balancer_ips), ["fe80::1"]);
+        assert_eq!(service.problems, [""; 0]);
+    }
+}

@@ -1,0 +1,322 @@
+//! How connections are balanced: what the annotations of a Service ask for.
+
+use std::{fmt::Display, num::NonZero, sync::Arc};
+
+use ipvs::{Scheduler, ServiceFlags};
+use service::{Balancing, Weight, Weights};
+
+use crate::objects::{
+    Problems,
+    field::{Field, Quoted},
+    metadata::Annotations,
+    weight::weight,
+};
+
+/// An annotation: its path in the object, and its value.
+struct Annotation {
+    at: &'static str,
+    text: Box<str>,
+}
+
+/// How a Service asks to be balanced; `None` if it asks for nothing that can be used. An annotation that
+/// cannot be used counts as not there.
+pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Option<Box<Balancing>> {
+    // kube-router's names count where none of ours can be used.
+    let scheduler = [
+        (annotations.scheduler, "metadata.annotations[kube-ipvs.io/scheduler]"),
+        (annotations.kube_router_scheduler, "metadata.annotations[kube-router.io/service.scheduler]"),
+    ];
+    let flags = [
+        (annotations.scheduler_flags, "metadata.annotations[kube-ipvs.io/scheduler-flags]"),
+        (annotations.kube_router_scheduler_flags, "metadata.annotations[kube-router.io/service.schedflags]"),
+    ];
+    let mut read = |field: Field<Box<str>>, at| Some(Annotation { at, text: field.read(at, problems)? });
+    let by_node = read(annotations.weights_by_node, "metadata.annotations[kube-ipvs.io/weights-by-node]");
+    let by_zone = read(annotations.weights_by_zone, "metadata.annotations[kube-ipvs.io/weights-by-zone]");
+    let most = read(annotations.max_connections, "metadata.annotations[kube-ipvs.io/max-connections]");
+    let below = read(annotations.resume_below, "metadata.annotations[kube-ipvs.io/resume-below]");
+
+    let scheduler = first_usable(scheduler, problems, self::scheduler);
+    let max_connections = most.and_then(|it| connections(&it, problems));
+    let balancing = Balancing {
+        scheduler,
+        scheduler_flags: first_usable(flags, problems, |it, problems| {
+            scheduler_flags(it, scheduler, problems)
+        }),
+        node_weights: by_node.map(|it| weights(&it, problems)).unwrap_or_default(),
+        zone_weights: by_zone.map(|it| weights(&it, problems)).unwrap_or_default(),
+        max_connections,
+        resume_below: below.and_then(|it| resume_below(&it, max_connections, problems)),
+    };
+    (balancing != Balancing::default()).then(|| balancing.into())
+}
+
+/// The value of the first annotation that can be used; those behind it are not looked at.
+fn first_usable<T>(
+    candidates: [(Field<Box<str>>, &'static str); 2],
+    problems: &mut Problems,
+    usable: impl Fn(&Annotation, &mut Problems) -> Option<T>,
+) -> Option<T> {
+    let mut candidates = candidates.into_iter();
+    candidates.find_map(|(field, at)| {
+        let text = field.read(at, problems)?;
+        usable(&Annotation { at, text }, problems)
+    })
+}
+
+/// A scheduler of the mainline kernel. Only these are accepted, so that a typing error is told of before a
+/// kernel is asked.
+fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<Scheduler> {
+    let found = Scheduler::ALL.into_iter().find(|known| known.as_str() == text.trim());
+    if found.is_none() {
+        let known: Vec<_> = Scheduler::ALL.iter().map(Scheduler::as_str).collect();
+        problems.add(at, format_args!("{} is no scheduler; there are {}", Quoted(text), known.join(", ")));
+    }
+    found
+}
+
+/// The flags of a scheduler; all of them or none, since half of the flags would not be what was asked for.
+fn scheduler_flags(
+    Annotation { at, text }: &Annotation,
+    of: Option<Scheduler>,
+    problems: &mut Problems,
+) -> Option<ServiceFlags> {
+    let Some(of) = of else {
+        problems.add(at, "means nothing without an annotation for the scheduler");
+        return None;
+    };
+    let mut flags = ServiceFlags::empty();
+    for name in elements(text) {
+        let Some(flag) = of.flag(name) else {
+            problems.add(at, format_args!("{} is no flag of the scheduler {of}", Quoted(name)));
+            return None;
+        };
+        flags |= flag;
+    }
+    Some(flags)
+}
+
+/// Weights by name, as in `a=3,b=1`. An element that cannot be used is left out.
+fn weights(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Weights {
+    let mut found: Vec<(Arc<str>, Weight)> = Vec::new();
+    for element in elements(text) {
+        let Some((name, number)) = element.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
+            problems.add(at, format_args!("{} is not NAME=WEIGHT", Quoted(element)));
+            continue;
+        };
+        let name = name.trim();
+        found.extend(weight(number, at, problems).map(|weight| (name.into(), weight)));
+    }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for twice in found.windows(2) {
+        if let [(one, _), (other, _)] = twice
+            && one == other
+        {
+            problems.add(at, format_args!("{} is named twice; the first counts", Quoted(one)));
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The largest limit. The kernel compares multiples of both limits in 32 bits (`ip_vs_unbind_dest` in
+/// net/netfilter/ipvs/ip_vs_conn.c).
+const MOST_CONNECTIONS: u32 = 1_000_000_000;
+
+fn connections(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<NonZero<u32>> {
+    let number = text.trim().parse().ok().filter(|number: &NonZero<u32>| number.get() <= MOST_CONNECTIONS);
+    if number.is_none() {
+        problems.add(at, format_args!("{} is not a number between 1 and {MOST_CONNECTIONS}", Quoted(text)));
+    }
+    number
+}
+
+fn resume_below(
+    annotation: &Annotation,
+    max_connections: Option<NonZero<u32>>,
+    problems: &mut Problems,
+) -> Option<NonZero<u32>> {
+    let below = connections(annotation, problems)?;
+    let mut unusable = |why: &dyn Display| problems.add(annotation.at, why);
+    match max_connections {
+        None => unusable(&"means nothing without kube-ipvs.io/max-connections"),
+        Some(most) if below > most => unusable(&format_args!("{below} is more than max-connections, {most}")),
+        Some(_) => return Some(below),
+    }
+    None
+}
+
+/// The elements between commas, without blanks around them.
+fn elements(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|element| !element.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use service::Service;
+
+    use super::super::tests::decoded;
+    use super::*;
+    use crate::objects::Decoded;
+
+    fn with(annotations: &Value) -> Service {
+        let metadata = json!({"name": "web", "namespace": "shop", "annotations": annotations});
+        let Decoded::Object(service) = decoded(json!({ "metadata": metadata })) else {
+            panic!("not decoded")
+        };
+        service
+    }
+
+    fn asked(annotations: &Value) -> Balancing {
+        let service = with(annotations);
+        assert_eq!(service.problems, [""; 0]);
+        service.balancing.map(|it| *it).unwrap_or_default()
+    }
+
+    /// The problems of annotations of which nothing is used.
+    fn problems(annotations: &Value) -> Vec<String> {
+        let service = with(annotations);
+        assert_eq!(service.balancing, None);
+        service.problems
+    }
+
+    fn weights_of(weights: &[(&str, u16)]) -> Weights {
+        weights.iter().map(|(name, weight)| ((*name).into(), NonZero::new(*weight).unwrap())).collect()
+    }
+
+    #[test]
+    fn what_the_annotations_ask_for_is_read() {
+        let balancing = asked(&json!({
+            "kube-ipvs.io/scheduler": "sh",
+            "kube-ipvs.io/scheduler-flags": "sh-fallback, flag-2",
+            "kube-ipvs.io/weights-by-node": "n2=5,n1=65535",
+            "kube-ipvs.io/weights-by-zone": " a=3 , b = 1,",
+            "kube-ipvs.io/max-connections": "100",
+            "kube-ipvs.io/resume-below": "80",
+            "example.com/another": 7,
+        }));
+        assert_eq!(
+            balancing,
+            Balancing {
+                scheduler: Some(Scheduler::SH),
+                scheduler_flags: Some(ServiceFlags::SCHEDULER_1 | ServiceFlags::SCHEDULER_2),
+                node_weights: weights_of(&[("n1", 65_535), ("n2", 5)]),
+                zone_weights: weights_of(&[("a", 3), ("b", 1)]),
+                max_connections: NonZero::new(100),
+                resume_below: NonZero::new(80),
+            }
+        );
+    }
+
+    #[test]
+    fn without_annotations_nothing_is_kept() {
+        assert_eq!(with(&json!({"example.com/another": "x"})).balancing, None);
+    }
+
+    #[test]
+    fn kube_routers_names_count_where_ours_are_not_there() {
+        let theirs = json!({
+            "kube-router.io/service.scheduler": "mh",
+            "kube-router.io/service.schedflags": "flag-1,flag-2",
+        });
+        let balancing = asked(&theirs);
+        assert_eq!(balancing.scheduler, Some(Scheduler::MH));
+        assert_eq!(balancing.scheduler_flags, Some(ServiceFlags::SCHEDULER_1 | ServiceFlags::SCHEDULER_2));
+
+        let mut both = theirs;
+        both["kube-ipvs.io/scheduler"] = "lc".into();
+        both["kube-ipvs.io/scheduler-flags"] = "".into();
+        let balancing = asked(&both);
+        assert_eq!(balancing.scheduler, Some(Scheduler::LC));
+        assert_eq!(balancing.scheduler_flags, Some(ServiceFlags::empty()));
+    }
+
+    #[test]
+    fn kube_routers_names_count_where_ours_cannot_be_used() {
+        let service = with(&json!({
+            "kube-ipvs.io/scheduler": "fastest",
+            "kube-ipvs.io/scheduler-flags": "sh-port",
+            "kube-router.io/service.scheduler": "mh",
+            "kube-router.io/service.schedflags": "flag-1",
+        }));
+        let balancing = service.balancing.unwrap();
+        assert_eq!(balancing.scheduler, Some(Scheduler::MH));
+        assert_eq!(balancing.scheduler_flags, Some(ServiceFlags::SCHEDULER_1));
+        assert_eq!(service.problems.len(), 2, "{:?}", service.problems);
+    }
+
+    #[test]
+    fn an_annotation_of_faults_alone_is_told_of_in_a_few_lines() {
+        let service = with(&json!({"kube-ipvs.io/weights-by-node": "x\u{1b},".repeat(80_000)}));
+        assert_eq!(service.problems.len(), 17);
+        assert!(service.problems.iter().map(String::len).sum::<usize>() < 2000, "{:?}", service.problems);
+        let long = format!("{0}=1,{0}=2", "x".repeat(100_000));
+        let service = with(&json!({"kube-ipvs.io/weights-by-node": long, "kube-ipvs.io/scheduler": long}));
+        assert!(service.problems.iter().all(|it| it.len() < 300), "{:?}", service.problems);
+    }
+
+    #[test]
+    fn an_unknown_scheduler_is_not_used_and_named() {
+        let all = "rr, wrr, lc, wlc, lblc, lblcr, sh, dh, sed, nq, fo, ovf, mh, twos";
+        assert_eq!(
+            problems(&json!({"kube-ipvs.io/scheduler": "fastest"})),
+            [format!(
+                "metadata.annotations[kube-ipvs.io/scheduler]: \"fastest\" is no scheduler; there are {all}"
+            )]
+        );
+        assert_eq!(
+            problems(&json!({"kube-ipvs.io/scheduler": 7})),
+            ["metadata.annotations[kube-ipvs.io/scheduler]: 7 is not a string"]
+        );
+    }
+
+    #[test]
+    fn a_flag_that_is_not_the_schedulers_is_not_used() {
+        let service =
+            with(&json!({"kube-ipvs.io/scheduler": "mh", "kube-ipvs.io/scheduler-flags": "mh-port,sh-port"}));
+        let at = "metadata.annotations[kube-ipvs.io/scheduler-flags]";
+        assert_eq!(service.problems, [format!("{at}: \"sh-port\" is no flag of the scheduler mh")]);
+        assert_eq!(service.balancing.unwrap().scheduler_flags, None, "neither is the other");
+        assert_eq!(
+            problems(&json!({"kube-ipvs.io/scheduler-flags": "flag-1"})),
+            [format!("{at}: means nothing without an annotation for the scheduler")]
+        );
+    }
+
+    #[test]
+    fn a_weight_that_cannot_be_used_is_left_out_and_named() {
+        let service = with(&json!({"kube-ipvs.io/weights-by-zone": "a=0,b=2,c,=3,d=x,b=4,e=65536"}));
+        assert_eq!(service.balancing.unwrap().zone_weights, weights_of(&[("b", 2)]));
+        let at = "metadata.annotations[kube-ipvs.io/weights-by-zone]";
+        assert_eq!(
+            service.problems,
+            [
+                format!("{at}: \"0\" is not a weight, a number between 1 and 65535"),
+                format!("{at}: \"c\" is not NAME=WEIGHT"),
+                format!("{at}: \"=3\" is not NAME=WEIGHT"),
+                format!("{at}: \"x\" is not a weight, a number between 1 and 65535"),
+                format!("{at}: \"65536\" is not a weight, a number between 1 and 65535"),
+                format!("{at}: \"b\" is named twice; the first counts"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_limit_that_the_kernel_would_not_keep_is_not_used() {
+        let at = "metadata.annotations[kube-ipvs.io/max-connections]";
+        for number in ["0", "-1", "1000000001", "many", ""] {
+            assert_eq!(
+                problems(&json!({"kube-ipvs.io/max-connections": number})),
+                [format!("{at}: {number:?} is not a number between 1 and 1000000000")]
+            );
+        }
+        let at = "metadata.annotations[kube-ipvs.io/resume-below]";
+        assert_eq!(
+            problems(&json!({"kube-ipvs.io/resume-below": "5"})),
+            [format!("{at}: means nothing without kube-ipvs.io/max-connections")]
+        );
+        let service = with(&json!({"kube-ipvs.io/max-connections": "5", "kube-ipvs.io/resume-below": "6"}));
+        assert_eq!(service.problems, [format!("{at}: 6 is more than max-connections, 5")]);
+        assert_eq!(service.balancing.unwrap().resume_below, None);
+    }
+}

@@ -1,0 +1,122 @@
+//! Problems of objects in the log.
+
+use rustc_hash::FxHashMap;
+use service::ObjectName;
+use tracing::{debug, info, warn};
+
+use crate::objects::{Decoded, Kind};
+
+/// Logs what is wrong with each object once, and again when that changes.
+#[derive(Debug, Default)]
+pub(crate) struct ProblemLog(FxHashMap<(&'static str, ObjectName), Said>);
+
+/// What was logged of an object.
+#[derive(Debug, Default)]
+struct Said {
+    words: String,
+    /// Whether the object was read since the last list began.
+    is_there: bool,
+}
+
+impl ProblemLog {
+    /// Takes in that everything is read anew.
+    pub(crate) fn list_begins(&mut self) {
+        self.0.values_mut().for_each(|said| said.is_there = false);
+    }
+
+    /// Forgets the objects that were not read since the list began: they are gone.
+    pub(crate) fn list_ends(&mut self) {
+        self.0.retain(|_, said| said.is_there);
+    }
+
+    /// Returns what there is to serve of an object, and logs what is wrong with it.
+    pub(crate) fn usable<T: Kind>(&mut self, name: &ObjectName, decoded: Decoded<T>) -> Option<T> {
+        match decoded {
+            Decoded::Object(object) => {
+                self.about(T::KIND, name, "in part", object.problems());
+                Some(object)
+            }
+            Decoded::NotOurs(reason) => {
+                debug!("{} {name} is ignored: {reason}", T::KIND);
+                self.0.remove(&(T::KIND, name.clone()));
+                None
+            }
+            Decoded::Unusable(reason) => {
+                self.about(T::KIND, name, "the whole object is skipped", &[reason]);
+                None
+            }
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub(crate) fn forget<T: Kind>(&mut self, name: &ObjectName) {
+        self.0.remove(&(T::KIND, name.clone()));
+    }
+
+    fn about(&mut self, kind: &'static str, name: &ObjectName, consequence: &str, problems: &[String]) {
+        // Almost every object is sound, and almost none ever had a problem.
+        if problems.is_empty() {
+            if !self.0.is_empty() && self.0.remove(&(kind, name.clone())).is_some() {
+                info!("{kind} {name} is sound again");
+            }
+            return;
+        }
+        let words = problems.join("; ");
+        let said = self.0.entry((kind, name.clone())).or_default();
+        said.is_there = true;
+        if said.words != words {
+            warn!("{kind} {name}: {consequence}: {words}");
+            said.words = words;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use service::Service;
+    use testkit::log::Log;
+
+    use super::*;
+
+    /// What the log says when an object is read so, one time after the other.
+    fn logged(readings: &[Decoded<Service>]) -> Vec<String> {
+        let log = Log::start().unwrap();
+        let mut problem_log = ProblemLog::default();
+        for reading in readings {
+            problem_log.usable(&name(), reading.clone());
+        }
+        log.lines().unwrap()
+    }
+
+    fn name() -> ObjectName {
+        ObjectName::new("default", "web")
+    }
+
+    fn with_problems(problems: &[&str]) -> Decoded<Service> {
+        let problems = problems.iter().map(|&problem| problem.to_owned()).collect();
+        Decoded::Object(Service { problems, ..Service::new(name()) })
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_object_is_logged_once_and_again_when_it_changes() {
+        let open = "spec.loadBalancerSourceRanges: none is of IPv6; every client is let in at 2001:db8::7";
+        let readings = [&[open][..], &[open], &["spec.ports: 7 is not a list", open], &[], &[]];
+        assert_eq!(
+            logged(&readings.map(with_problems)),
+            [
+                format!("WARN Service default/web: in part: {open}"),
+                format!("WARN Service default/web: in part: spec.ports: 7 is not a list; {open}"),
+                "INFO Service default/web is sound again".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_object_of_which_nothing_can_be_used_is_logged_with_the_reason() {
+        let unusable = Decoded::Unusable("metadata has no name".to_owned());
+        assert_eq!(
+            logged(&[unusable.clone(), unusable]),
+            ["WARN Service default/web: the whole object is skipped: metadata has no name"]
+        );
+    }
+}

@@ -1,0 +1,365 @@
+//! The three watches against a real kube-apiserver, with the rights of `system:kube-proxy`.
+
+use std::{
+    io,
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use ipvs::Protocol;
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use rustc_hash::FxHashSet;
+use serde_json::{Value, json};
+use service::{Change, ObjectName};
+use testkit::control_plane::{ControlPlane, Options};
+
+/// The news of a watcher that runs in a thread of its own until the tests end.
+///
+/// Tests may share a server: each has a namespace of its own, and a Node of the same name.
+struct News {
+    changes: Receiver<Change>,
+    namespace: &'static str,
+}
+
+impl News {
+    fn start(kubeconfig: PathBuf, namespace: &'static str) -> anyhow::Result<Self> {
+        Self::start_through(kubeconfig, namespace, |_| Ok(()))
+    }
+
+    fn start_through(
+        kubeconfig: PathBuf,
+        namespace: &'static str,
+        change: impl FnOnce(&mut Config) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let (send, changes) = channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let client = runtime.block_on(async {
+            let file = Kubeconfig::read_from(kubeconfig)?;
+            let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+            change(&mut config)?;
+            anyhow::Ok(Client::try_from(config)?)
+        })?;
+        thread::spawn(move || {
+            runtime.block_on(kubernetes::api::watch(
+                client,
+                namespace,
+                &kubernetes::api::Watches::default(),
+                move |change| {
+                    // Fails once the test is over.
+                    _ = send.send(change);
+                },
+            ))
+        });
+        Ok(Self { changes, namespace })
+    }
+
+    /// What `wanted` makes of the first change that it takes; the others are passed over.
+    fn expect<T>(&self, what: &str, wanted: impl FnMut(Change) -> Option<T>) -> anyhow::Result<T> {
+        self.expect_within(Duration::from_secs(30), what, wanted)
+    }
+
+    fn expect_within<T>(
+        &self,
+        patience: Duration,
+        what: &str,
+        mut wanted: impl FnMut(Change) -> Option<T>,
+    ) -> anyhow::Result<T> {
+        let deadline = Instant::now() + patience;
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            let change = self.changes.recv_timeout(left).with_context(|| format!("waiting for {what}"))?;
+            if let Some(found) = wanted(change) {
+                return Ok(found);
+            }
+        }
+        bail!("no {what} within {} s", patience.as_secs())
+    }
+
+    /// The names of our Services and of our slices in the first lists, and the zone of our Node.
+    fn expect_lists(&self) -> anyhow::Result<(Vec<String>, Vec<String>, String)> {
+        let (mut services, mut slices, mut zone) = (None, None, None);
+        self.expect("the lists and the Node", |change| {
+            match change {
+                Change::KeepServices(names) => services = Some(self.ours(names)),
+                Change::KeepSlices(names) => slices = Some(self.ours(names)),
+                Change::ApplyNode(node) => zone = node.zone,
+                _ => {}
+            }
+            Some((services.clone()?, slices.clone()?, zone.as_deref()?.to_owned()))
+        })
+    }
+
+    fn ours(&self, names: FxHashSet<ObjectName>) -> Vec<String> {
+        let ours = names.into_iter().filter(|name| *name.namespace == *self.namespace);
+        let mut names: Vec<_> = ours.map(|name| name.name.to_string()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// A TCP relay to the API server that can be cut.
+struct Relay {
+    port: u16,
+    /// How often it was connected to.
+    asked: Arc<AtomicUsize>,
+    /// Both ends of every connection; `None` while it is cut.
+    connections: Arc<Mutex<Option<Vec<TcpStream>>>>,
+}
+
+impl Relay {
+    fn start(server: String) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let connections = Arc::new(Mutex::new(Some(Vec::new())));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (open, count) = (Arc::clone(&connections), Arc::clone(&asked));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                count.fetch_add(1, Ordering::Relaxed);
+                if let Some(open) = open.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                    open.extend(client.and_then(|client| connect(client, &server)).into_iter().flatten());
+                }
+            }
+        });
+        Ok(Self { port, asked, connections })
+    }
+
+    /// Leads a client through this.
+    fn lead(&self, config: &mut Config) -> anyhow::Result<()> {
+        config.cluster_url = format!("https://{}:{}", Ipv4Addr::LOCALHOST, self.port).parse()?;
+        Ok(())
+    }
+
+    fn set(&self, connections: Option<Vec<TcpStream>>) {
+        let before = {
+            let mut now = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *now, connections)
+        };
+        for connection in before.into_iter().flatten() {
+            // It may be closed already.
+            _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Copies between the client and the server until either end closes.
+fn connect(client: TcpStream, server: &str) -> io::Result<[TcpStream; 2]> {
+    let server = TcpStream::connect(server)?;
+    for (from, to) in [(&client, &server), (&server, &client)] {
+        let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
+        thread::spawn(move || {
+            _ = io::copy(&mut from, &mut to);
+            _ = to.shutdown(Shutdown::Both);
+        });
+    }
+    Ok([client, server])
+}
+
+/// Without an address, the API server gives it one.
+fn service(namespace: &str, name: &str, cluster_ip: Option<&str>, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
+        "spec": {"clusterIP": cluster_ip, "ports": [{"port": 80}]},
+    })
+}
+
+/// Its only port has no name: the API server fills in the empty one.
+fn slice(namespace: &str, name: &str, labels: &Value, addresses: &[&str]) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
+        "addressType": "IPv4",
+        "ports": [{"port": 8080}],
+        "endpoints": addresses.iter().map(|ip| json!({"addresses": [ip]})).collect::<Value>(),
+    })
+}
+
+/// One Service with its slice for us, and what other selectors keep away.
+fn populate(server: &ControlPlane, namespace: &str) -> anyhow::Result<()> {
+    server.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+    server.create_node(namespace, &["192.0.2.1".parse()?], Some("z1"), &[])?;
+    server.create_node(&format!("{namespace}-other"), &["192.0.2.2".parse()?], Some("z2"), &[])?;
+    server.apply(&service(namespace, "web", None, &json!({})))?;
+    server.apply(&service(namespace, "headless", Some("None"), &json!({})))?;
+    let other_proxy = json!({"service.kubernetes.io/service-proxy-name": "another"});
+    server.apply(&service(namespace, "foreign", None, &other_proxy))?;
+    server.apply(&slice(
+        namespace,
+        "web-1",
+        &json!({"kubernetes.io/service-name": "web"}),
+        &["10.244.0.5", "10.244.0.6"],
+    ))?;
+    let headless = json!({"kubernetes.io/service-name": "headless", "service.kubernetes.io/headless": ""});
+    server.apply(&slice(namespace, "headless-1", &headless, &["10.244.0.7"]))
+}
+
+#[test]
+#[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
+fn what_the_administrator_changes_is_told() {
+    const NAMESPACE: &str = "watch-changes";
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
+    populate(&server, NAMESPACE).unwrap();
+    let news = News::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
+    let lists = news.expect_lists().unwrap();
+    assert_eq!(lists, (vec!["web".to_owned()], vec!["web-1".to_owned()], "z1".to_owned()));
+
+    let owner = json!({"kubernetes.io/service-name": "web"});
+    server.apply(&slice(NAMESPACE, "web-1", &owner, &["10.244.0.6"])).unwrap();
+    let applied = |change| match change {
+        Change::ApplySlice(slice) if *slice.name.name == *"web-1" => Some(slice),
+        _ => None,
+    };
+    let changed = news.expect("the changed slice", applied).unwrap();
+    assert_eq!(changed.endpoints.len(), 1);
+    assert_eq!(changed.endpoints[0].address.to_string(), "10.244.0.6");
+    assert_eq!((&*changed.ports[0].name, changed.ports[0].port), ("", 8080));
+    assert_eq!(changed.problems, Vec::<String>::new());
+
+    // A label that takes it out of the selection is a deletion, and the other way round.
+    let web = ObjectName::new(NAMESPACE, "web");
+    let other_proxy = json!({"service.kubernetes.io/service-proxy-name": ""});
+    server.apply(&service(NAMESPACE, "web", None, &other_proxy)).unwrap();
+    let gone = |change| (change == Change::DeleteService(web.clone())).then_some(());
+    news.expect("the Service given to another proxy", gone).unwrap();
+    server.apply(&service(NAMESPACE, "web", None, &json!({}))).unwrap();
+    let back = |change| match change {
+        Change::ApplyService(service) if service.name == web => Some(service),
+        _ => None,
+    };
+    let back = news.expect("the Service given back", back).unwrap();
+    assert_eq!(back.cluster_ips.len(), 1);
+    assert_eq!((&*back.ports[0].name, back.ports[0].protocol, back.ports[0].port), ("", Protocol::Tcp, 80));
+    assert!(back.created.is_some());
+    assert_eq!(back.problems, Vec::<String>::new());
+
+    server.create_node(NAMESPACE, &["192.0.2.1".parse().unwrap()], Some("z9"), &[]).unwrap();
+    let moved = |change| match change {
+        Change::ApplyNode(node) => (node.zone.as_deref() == Some("z9")).then_some(()),
+        _ => None,
+    };
+    news.expect("the Node's new zone", moved).unwrap();
+
+    server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
+    let name = ObjectName::new(NAMESPACE, "web-1");
+    let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
+    news.expect("the deleted slice", gone).unwrap();
+    server.delete::<Service>(NAMESPACE, "web").unwrap();
+    let gone = |change| (change == Change::DeleteService(web.clone())).then_some(());
+    news.expect("the deleted Service", gone).unwrap();
+}
+
+#[test]
+#[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
+fn a_server_without_watch_list_is_asked_for_a_list() {
+    const NAMESPACE: &str = "watch-listed";
+    let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") else {
+        println!("SKIP: no kube-apiserver of its own: KUBEBUILDER_ASSETS is not set");
+        return;
+    };
+    let mut options = Options::new(assets);
+    options.extra_args.push("--feature-gates=WatchList=false".to_owned());
+    let server = ControlPlane::start(&options).unwrap();
+    populate(&server, NAMESPACE).unwrap();
+    let news = News::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
+    let lists = news.expect_lists().unwrap();
+    assert_eq!(lists, (vec!["web".to_owned()], vec!["web-1".to_owned()], "z1".to_owned()));
+
+    server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
+    let name = ObjectName::new(NAMESPACE, "web-1");
+    let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
+    news.expect("the deleted slice", gone).unwrap();
+}
+
+#[test]
+#[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
+fn what_changes_while_the_server_is_out_of_reach_is_told_afterwards() {
+    const NAMESPACE: &str = "watch-outage";
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
+    populate(&server, NAMESPACE).unwrap();
+    let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
+    let news =
+        News::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap();
+    news.expect_lists().unwrap();
+
+    relay.set(None);
+    server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
+    let meanwhile = news.changes.recv_timeout(Duration::from_secs(2));
+    assert!(meanwhile.is_err(), "{meanwhile:?}");
+
+    relay.set(Some(Vec::new()));
+    let name = ObjectName::new(NAMESPACE, "web-1");
+    let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
+    news.expect("the slice deleted meanwhile", gone).unwrap();
+}
+
+/// How often one watch may ask within this time: at once when it has ended, and then after the pauses of client-go,
+/// 0.8 s doubling to 30 s.
+fn most_attempts(time: Duration) -> usize {
+    let (mut attempts, mut at, mut pause) = (1, Duration::ZERO, Duration::from_millis(800));
+    while at + pause <= time {
+        (attempts, at) = (attempts + 1, at + pause);
+        pause = (2 * pause).min(Duration::from_secs(30));
+    }
+    attempts
+}
+
+#[test]
+#[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
+fn thirty_watchers_do_not_press_their_only_server_while_it_starts_anew_and_all_hear_what_changes_then() {
+    const NAMESPACE: &str = "watch-crowd";
+    const WATCHERS: usize = 30;
+    /// Services, EndpointSlices and the Node.
+    const WATCHES: usize = 3;
+    /// The longest pause there may be by the time the server is back, twice as long by its jitter, and some.
+    const PATIENCE: Duration = Duration::from_secs(90);
+    let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") else {
+        println!("SKIP: no kube-apiserver of its own: KUBEBUILDER_ASSETS is not set");
+        return;
+    };
+    let mut server = ControlPlane::start(&Options::new(assets)).unwrap();
+    populate(&server, NAMESPACE).unwrap();
+    let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
+    let crowd: Vec<_> = (0..WATCHERS)
+        .map(|_| {
+            News::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap()
+        })
+        .collect();
+    for news in &crowd {
+        news.expect_lists().unwrap();
+    }
+
+    let (begin, before) = (Instant::now(), relay.asked.load(Ordering::Relaxed));
+    server.restart_api_server().unwrap();
+    let owner = json!({"kubernetes.io/service-name": "web"});
+    while let Err(error) = server.apply(&slice(NAMESPACE, "web-1", &owner, &["10.244.0.9"])) {
+        assert!(begin.elapsed() < PATIENCE, "{error:#}");
+        thread::sleep(Duration::from_millis(200));
+    }
+    let is_changed =
+        |slice: &service::EndpointSlice| *slice.name.name == *"web-1" && slice.endpoints.len() == 1;
+    let changed = |change| match change {
+        Change::ApplySlice(slice) => is_changed(&slice).then_some(()),
+        Change::ReplaceSlices(slices) => slices.iter().any(is_changed).then_some(()),
+        _ => None,
+    };
+    for news in &crowd {
+        news.expect_within(PATIENCE, "the change after the server was back", changed).unwrap();
+    }
+    let asked = relay.asked.load(Ordering::Relaxed) - before;
+    let most = WATCHERS * WATCHES * most_attempts(begin.elapsed());
+    assert!((WATCHERS..=most).contains(&asked), "{asked} connections, {most} at most");
+}
