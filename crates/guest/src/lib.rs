@@ -54,6 +54,8 @@ pub struct Guest {
     pub timeout: Duration,
     /// The guest's memory in MiB; nothing to the host.
     pub memory: u32,
+    /// Which of several guests side by side this is. Each has a processor of its own as long as there are enough.
+    pub lane: usize,
     /// The one way out of a QEMU guest, which has no network otherwise.
     pub forward: Option<Forward>,
 }
@@ -78,6 +80,8 @@ impl Guest {
             env: Vec::new(),
             timeout: Duration::from_secs(5 * 60),
             memory: 2048,
+            // Several commands at a time are spread a little so.
+            lane: std::process::id() as usize,
             forward: None,
         }
     }

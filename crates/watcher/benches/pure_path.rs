@@ -67,8 +67,8 @@ fn main() -> Result<()> {
 
     let news = source.until(|news| {
         let has = |wanted: fn(&Change) -> bool| news.iter().any(wanted);
-        has(|news| matches!(news, Change::KeepServices(_)))
-            && has(|news| matches!(news, Change::KeepSlices(_)))
+        has(|news| matches!(news, Change::InitDoneServices(_)))
+            && has(|news| matches!(news, Change::InitDoneSlices(_)))
     });
     end_of(Phase::Decode);
 

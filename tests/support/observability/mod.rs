@@ -5,9 +5,11 @@ use ::http::Method;
 use ipvs::{Family, Protocol};
 use kube_ipvs::{
     config::ServiceMetrics,
-    health::{Health, UnknownNode},
-    http::Pages as _,
-    metrics::{Metrics, MetricsPages, Traffic},
+    serve::{
+        health::{Health, UnknownNode},
+        http::Pages as _,
+        metrics::{Metrics, MetricsPages, Traffic},
+    },
 };
 use kubernetes::api::Watches;
 use reconciler::{Callbacks, Timing};

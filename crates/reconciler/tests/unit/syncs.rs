@@ -92,14 +92,14 @@ fn nothing_is_removed_before_the_ends_of_both_lists() {
     let (written, calls) = (kernel.writes(), kernel.state().calls);
     let other = service("other", "10.96.0.20", Tcp);
     let name = other.name.clone();
-    running.tell(Change::ListServices(vec![other]));
-    running.tell(Change::ListSlices(vec![slice("other", Tcp, &["10.244.0.9"])]));
-    running.tell(Change::KeepSlices(FxHashSet::from_iter(["default/other-1".parse().unwrap()])));
+    running.tell(Change::InitApplyServices(vec![other]));
+    running.tell(Change::InitApplySlices(vec![slice("other", Tcp, &["10.244.0.9"])]));
+    running.tell(Change::InitDoneSlices(FxHashSet::from_iter(["default/other-1".parse().unwrap()])));
     let report = running.handle.resync().unwrap();
     assert_eq!(report.failures, ["not yet: the lists of Services and EndpointSlices have not arrived"]);
     assert_eq!((kernel.writes(), kernel.state().calls), (written.clone(), calls));
 
-    running.tell(Change::KeepServices(FxHashSet::from_iter([name])));
+    running.tell(Change::InitDoneServices(FxHashSet::from_iter([name])));
     running.settled();
     let since = kernel.writes().strip_prefix(&written).unwrap().to_owned();
     for line in ["add virtual server TCP 10.96.0.20:80 rr", "delete virtual server TCP 10.96.0.10:80"] {
