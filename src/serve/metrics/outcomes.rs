@@ -193,7 +193,7 @@ mod tests {
             ..SyncStats::default()
         };
         let unread = SyncStats {
-            failures: BTreeMap::from([((Subsystem::Links, FailureKind::Unread), 1)]),
+            failures: BTreeMap::from([((Subsystem::DummyInterface, FailureKind::Unread), 1)]),
             ..SyncStats::default()
         };
         let page = page(&[(refused.clone(), true), (unread, false), (refused, true)]);

@@ -64,7 +64,7 @@ impl Running {
     }
 
     pub(crate) fn with(kernel: &FakeKernel, setup: Setup) -> Self {
-        let (ipvs, netfilter, links) = kernel.seams();
+        let (ipvs, netfilter, dummy_interface) = kernel.seams();
         let ours = Ownership {
             families: setup.families,
             exclude: setup.exclude.iter().map(|range| range.parse().unwrap()).collect(),
@@ -78,7 +78,7 @@ impl Running {
         };
         let (handle, thread) = start(
             State::new(setup.options),
-            Kernel { ipvs, netfilter, links },
+            Kernel { ipvs, netfilter, dummy_interface },
             ours,
             setup.timing,
             callbacks,

@@ -41,11 +41,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut guest = Guest { timeout: Duration::from_secs(600), ..Guest::new(kernel) };
     guest.env.push(("KUBE_IPVS_BIN".into(), daemon.clone().into()));
     guest.files = vec![daemon, myself.clone(), workspace::root().join("manifests")];
-    let mut command: Vec<OsString> = vec![myself.into(), "demo".into(), "--inside".into()];
+    let mut command: Vec<OsString> = vec![myself.clone().into(), "demo".into(), "--inside".into()];
     // The server, where it runs on the host, lives until the demo has ended.
     let _server = if args.api {
         command.push("--api".into());
-        crate::api_server::equip(&mut guest)?
+        guest::api_server::equip(&mut guest, &myself)?
     } else {
         None
     };

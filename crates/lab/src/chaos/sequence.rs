@@ -111,21 +111,11 @@ fn hears(log: &Path, so_far: usize, words: &str, begun: Instant, over: &AtomicBo
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::super::catalogue;
     use super::*;
 
     fn plan(seed: u64) -> Plan {
-        Plan {
-            seed,
-            rounds: 2,
-            most: 50,
-            others: 0,
-            names: Vec::new(),
-            own_clock: true,
-            directory: PathBuf::new(),
-        }
+        Plan { seed, rounds: 2, most: 50, others: 0, names: Vec::new() }
     }
 
     fn ordered(seed: u64) -> Vec<usize> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use super::case::{Case, Figures, Measured, Program, Subject};
+use super::case::{Case, Figures, Measured};
 use super::tables;
 use guest::Kernel;
 use guest::workspace;
@@ -70,15 +70,9 @@ impl Report {
     /// Whether every measurement of kube-ipvs and of the floor worked. That kube-proxy takes too long is a
     /// result.
     pub(super) fn is_ours_whole(&self) -> bool {
-        let of_kube_proxy = |subject| {
-            matches!(
-                subject,
-                Subject::ColdSync(Program::KubeProxy(_))
-                    | Subject::EndpointChange(Program::KubeProxy(_), _)
-                    | Subject::Memory(Program::KubeProxy(_))
-            )
-        };
-        self.measured.iter().all(|measured| measured.outcome.is_ok() || of_kube_proxy(measured.case.subject))
+        self.measured
+            .iter()
+            .all(|measured| measured.outcome.is_ok() || measured.case.subject.is_of_kube_proxy())
     }
 
     /// Writes target/bench/report.json, and into the document if it is the whole plan.

@@ -21,9 +21,9 @@ const NFTABLES: Size = size(5_000, 5);
 /// The sizes for growth.
 const GROWING: [Size; 4] = [size(10_000, 1), size(20_000, 1), size(50_000, 1), size(100_000, 1)];
 /// Large enough for every phase, small enough for a test.
-const TINY: Size = size(20, 2);
+pub const TINY: Size = size(20, 2);
 /// The next size, for growth.
-const TINY_DOUBLED: Size = size(40, 2);
+pub const TINY_DOUBLED: Size = size(40, 2);
 
 const OURS: Program = Program::KubeIpvs(Binding::Route);
 
@@ -51,7 +51,7 @@ pub(super) fn full() -> Vec<Case> {
 }
 
 /// One of each kind, and every mode of kube-proxy.
-pub(super) fn small() -> Vec<Case> {
+pub fn small() -> Vec<Case> {
     let mut cases = against_floor(TINY);
     cases.extend(of_kube_ipvs(TINY, 10, 2));
     cases.extend([TINY, TINY_DOUBLED].map(|size| Case { subject: Subject::Growth(Binding::Route), size }));

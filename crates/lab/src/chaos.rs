@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
 use crate::stage::{self, Programs, Stage};
 use catalogue::Own;
+use guest::KernelArgs;
 use guest::workspace;
-use guest::{Kernel, KernelArgs};
 use report::Report;
 use scene::{PERIOD, PROBE, Scene};
 use sequence::one_after_the_other;
@@ -81,10 +81,6 @@ struct Plan {
     most: u32,
     others: u16,
     names: Vec<String>,
-    /// Whether nobody else has the clock of the kernel.
-    own_clock: bool,
-    /// The directory of the report.
-    directory: PathBuf,
 }
 
 /// Runs it, and writes target/chaos/report.json. Fails if something did not heal, or the daemon died by
@@ -93,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(plan) = &args.inside {
         let plan: Plan = serde_json::from_str(plan)?;
         let report = chaos(&plan)?;
-        return stage::conclude(&report, &plan.directory, report.failures.is_empty());
+        return stage::conclude(&report, &directory(), report.failures.is_empty());
     }
     let kernel = args.kernel.choose_for_tests();
     let plan = Plan {
@@ -102,24 +98,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         most: u32::MAX,
         others: OTHERS,
         names: args.names.clone(),
-        own_clock: has_own_clock(&kernel),
-        directory: directory(),
     };
     kernel.prepare()?;
-    Programs::of_image()?.boot(&kernel, "chaos", &plan, &plan.directory, TIMEOUT)?;
+    Programs::new()?.boot(&kernel, "chaos", &plan, &directory(), TIMEOUT)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Some faults, with the programs of the other tests.
-pub(crate) fn try_out(kernel: &Kernel) -> Result<()> {
+/// Injects a few faults here, as root on a kernel that has IPVS. Fails if something did not heal, or the daemon died
+/// by itself.
+pub fn small() -> Result<()> {
     let names = TRIED_OUT.map(str::to_owned).to_vec();
-    let own_clock = has_own_clock(kernel);
-    let plan = Plan { seed: 1, rounds: 1, most: 2, others: 20, names, own_clock, directory: directory() };
-    Programs::of_tests()?.boot(kernel, "chaos", &plan, &plan.directory, TIMEOUT)
-}
-
-fn has_own_clock(kernel: &Kernel) -> bool {
-    !matches!(kernel, Kernel::Host)
+    let report = chaos(&Plan { seed: 1, rounds: 1, most: 2, others: 20, names })?;
+    println!("{report}");
+    ensure!(report.failures.is_empty(), "{}", report.failures.join("; "));
+    Ok(())
 }
 
 fn directory() -> PathBuf {
@@ -139,7 +131,10 @@ fn chaos(plan: &Plan) -> Result<Report> {
     let (used, others) = (addresses(&used)?, addresses(&others)?);
 
     let Stage { lab, mut server } = stage;
-    let own = Own { api_server: server.api_server_process().is_ok(), clock: plan.own_clock };
+    let own = Own {
+        api_server: server.api_server_process().is_ok(),
+        clock: std::env::var_os("KUBE_IPVS_OWN_KERNEL").is_some(),
+    };
     if !own.api_server {
         eprintln!("chaos: the API server is not in this guest: it is neither killed nor stopped");
     }

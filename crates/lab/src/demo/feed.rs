@@ -26,7 +26,7 @@ impl Feed {
 
     /// An API server: the one that the environment names, or a new one.
     pub(super) fn api() -> Result<Self> {
-        Ok(Self::Api(Box::new(crate::api_server::inside()?)))
+        Ok(Self::Api(Box::new(crate::control_plane::inside()?)))
     }
 
     /// Makes the source reachable from `node`.

@@ -21,15 +21,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use testkit::daemon::Daemon;
 
 use crate::stage::kernel_state::KernelState;
 use crate::stage::{self, Programs, Stage};
 use churn::{Churn, PODS};
+use guest::KernelArgs;
 use guest::workspace;
-use guest::{Kernel, KernelArgs};
 use report::Report;
 use samples::{Sample, Trends};
 use tide::{Tide, VACANT};
@@ -69,8 +69,6 @@ struct Plan {
     seed: u64,
     seconds: u32,
     services: u32,
-    /// The directory of the report.
-    directory: PathBuf,
 }
 
 /// Runs it, and writes target/soak/report.json. Fails if something was lost or has grown.
@@ -78,28 +76,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(plan) = &args.inside {
         let plan: Plan = serde_json::from_str(plan)?;
         let report = soak(&plan)?;
-        return stage::conclude(&report, &plan.directory, report.complaints().is_empty());
+        return stage::conclude(&report, &directory(), report.complaints().is_empty());
     }
-    let plan =
-        Plan { seed: args.seed, seconds: args.minutes * 60, services: SERVICES, directory: directory() };
+    let plan = Plan { seed: args.seed, seconds: args.minutes * 60, services: SERVICES };
     let kernel = args.kernel.choose_for_tests();
     kernel.prepare()?;
-    boot(&Programs::of_image()?, &kernel, &plan)?;
+    let timeout = Duration::from_secs(plan.seconds.into()) + AROUND;
+    Programs::new()?.boot(&kernel, "soak", &plan, &directory(), timeout)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ten seconds of it, with the programs of the other tests.
-pub(crate) fn try_out(kernel: &Kernel) -> Result<()> {
-    boot(&Programs::of_tests()?, kernel, &Plan { seed: 1, seconds: 10, services: 20, directory: directory() })
+/// Ten seconds of churn here, as root on a kernel that has IPVS. Fails if something was lost or has grown.
+pub fn small() -> Result<()> {
+    let report = soak(&Plan { seed: 1, seconds: 10, services: 20 })?;
+    println!("{report}");
+    let complaints = report.complaints();
+    ensure!(complaints.is_empty(), "{}", complaints.join("; "));
+    Ok(())
 }
 
 fn directory() -> PathBuf {
     workspace::root().join("target/soak")
-}
-
-fn boot(programs: &Programs, kernel: &Kernel, plan: &Plan) -> Result<()> {
-    let timeout = Duration::from_secs(plan.seconds.into()) + AROUND;
-    programs.boot(kernel, "soak", plan, &plan.directory, timeout)
 }
 
 fn soak(plan: &Plan) -> Result<Report> {

@@ -8,16 +8,16 @@
 //! For code that needs no kernel, [`instructions`] are counted instead.
 
 mod api;
-mod case;
+pub mod case;
 mod cold_sync;
 mod endpoint_change;
 mod first_vip;
 mod floor;
 mod growth;
-mod instructions;
+pub mod instructions;
 mod memory;
 mod node;
-mod plan;
+pub mod plan;
 mod reconcile;
 mod report;
 mod restart;
@@ -38,7 +38,6 @@ use guest::go::control_plane;
 use guest::image_program::{self, Platform};
 use guest::workspace;
 use guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
-pub(crate) use instructions::{Check, check};
 use report::{Machine, Report};
 
 /// How long one measurement may take, boot included.
@@ -102,22 +101,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if report.is_ours_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs everything in a tiny size, with the programs of the other tests; returns what worked and what did
-/// not.
-pub(crate) fn try_out(kernel: Kernel, names: &[String]) -> Result<(usize, Vec<String>)> {
-    let report = small(kernel, names)?;
-    let failed: Vec<_> = report
-        .measured
-        .iter()
-        .filter_map(|Measured { case, outcome }| Some(format!("{case}: {}", outcome.as_ref().err()?)))
-        .collect();
-    Ok((report.measured.len() - failed.len(), failed))
-}
-
 fn full(kernel: Kernel, names: &[String]) -> Result<Report> {
     let equipment = Equipment {
         kernel,
-        myself: workspace::release_xtask()?,
+        myself: workspace::release_lab()?,
         kube_ipvs: image_program::build(Platform::HERE)?,
         kube_proxy: control_plane::kube_proxy()?,
         times: REPEATED,
@@ -196,8 +183,8 @@ impl Equipment {
     }
 }
 
-/// In the guest.
-fn measure(Case { subject, size }: Case) -> Result<Figures> {
+/// Makes a measurement here, as root on a kernel that has IPVS.
+pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
     match subject {
         Subject::Floor(binding) => floor::measure(size, binding),
         Subject::ColdSync(program) => cold_sync::measure(size, program),

@@ -21,8 +21,8 @@ use testkit::control_plane::ControlPlane;
 use testkit::daemon::{Daemon, eventually_within};
 use testkit::lab::Lab;
 
-use crate::api_server;
-use guest::go::control_plane;
+use crate::control_plane;
+use guest::api_server;
 use guest::image_program::{self, Platform};
 use guest::workspace;
 use guest::{Guest, Kernel, TIMED_OUT};
@@ -47,18 +47,12 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// kube-ipvs as it is in the container image.
-    pub(crate) fn of_image() -> Result<Self> {
-        Self::with(image_program::build(Platform::HERE)?)
-    }
-
-    /// kube-ipvs as the other tests have it.
-    pub(crate) fn of_tests() -> Result<Self> {
-        Self::with(workspace::daemon()?)
-    }
-
-    fn with(kube_ipvs: PathBuf) -> Result<Self> {
-        let myself = workspace::myself()?;
-        Ok(Self { myself, kube_ipvs, kube_proxy: control_plane::kube_proxy()? })
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            myself: workspace::myself()?,
+            kube_ipvs: image_program::build(Platform::HERE)?,
+            kube_proxy: guest::go::control_plane::kube_proxy()?,
+        })
     }
 
     /// Runs this same program in a guest, with a command that does there what the plan says. It may write to
@@ -83,7 +77,7 @@ impl Programs {
             memory: MEMORY,
             ..Guest::new(kernel.clone())
         };
-        let _api_server = api_server::equip(&mut guest)?;
+        let _api_server = api_server::equip(&mut guest, &self.myself)?;
         let plan = serde_json::to_string(plan)?;
         let command: [OsString; 4] =
             [self.myself.clone().into(), command.into(), "--inside".into(), plan.into()];
@@ -121,7 +115,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// With so many pods.
     pub(crate) fn new(pods: u8) -> Result<Self> {
-        let server = api_server::inside()?;
+        let server = control_plane::inside()?;
         let lab = connected_lab(&server, pods)?;
         let addresses = [lab.node.ipv4.into(), lab.node.ipv6.into()];
         server.create_node(NODE, &addresses, None, &[])?;

@@ -9,15 +9,17 @@ use testkit::kube_proxy;
 
 /// One measurement: a guest is booted for it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Case {
-    pub(super) subject: Subject,
-    pub(super) size: Size,
+pub struct Case {
+    /// What.
+    pub subject: Subject,
+    /// With how many Services.
+    pub size: Size,
 }
 
 /// What is measured, of which program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Subject {
+pub enum Subject {
     /// What the kernel needs to write and to read everything.
     Floor(Binding),
     /// From both lists complete to the last write.
@@ -41,25 +43,32 @@ pub(super) enum Subject {
 /// The programs that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Program {
+pub enum Program {
+    /// Ours.
     KubeIpvs(Binding),
+    /// Kubernetes' own.
     KubeProxy(Mode),
 }
 
 /// `--vip-binding`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Binding {
+pub enum Binding {
+    /// VIPs are local routes.
     Route,
+    /// VIPs are addresses of kube-ipvs0.
     Address,
 }
 
 /// `--proxy-mode` of kube-proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Mode {
+pub enum Mode {
+    /// ipvs
     Ipvs,
+    /// nftables
     Nftables,
+    /// iptables
     Iptables,
 }
 
@@ -74,39 +83,96 @@ pub(super) struct Measured {
 /// Times in seconds, memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Figures {
-    Floor { write: f64, read_ipvs_by_netlink: f64, read_ipvs_as_text: f64, read_rest: f64 },
-    ColdSync { seconds: f64 },
-    EndpointChange { kernel: Percentiles, watch: Percentiles },
-    Reconcile { wall: f64, processor: f64 },
-    Restart { list_transfer: f64, ready: f64 },
-    Memory { steady: u64, peak: u64 },
-    FirstVip { from_start: f64, from_first_byte: f64 },
-    RollingUpdate { changes: usize, lag: Percentiles, greatest: f64 },
+pub enum Figures {
+    /// Of [`Subject::Floor`].
+    Floor {
+        /// To write everything.
+        write: f64,
+        /// To read virtual and real servers by netlink.
+        read_ipvs_by_netlink: f64,
+        /// To read them as text.
+        read_ipvs_as_text: f64,
+        /// To read everything else.
+        read_rest: f64,
+    },
+    /// Of [`Subject::ColdSync`].
+    ColdSync {
+        /// From both lists complete to the last write.
+        seconds: f64,
+    },
+    /// Of [`Subject::EndpointChange`].
+    EndpointChange {
+        /// Until the kernel has it.
+        kernel: Percentiles,
+        /// Until a client that does nothing with it has been sent it.
+        watch: Percentiles,
+    },
+    /// Of [`Subject::Reconcile`].
+    Reconcile {
+        /// By the clock.
+        wall: f64,
+        /// Of the processor.
+        processor: f64,
+    },
+    /// Of [`Subject::Restart`].
+    Restart {
+        /// Until both lists are complete.
+        list_transfer: f64,
+        /// Until it is ready.
+        ready: f64,
+    },
+    /// Of [`Subject::Memory`].
+    Memory {
+        /// At rest.
+        steady: u64,
+        /// The most.
+        peak: u64,
+    },
+    /// Of [`Subject::FirstVip`].
+    FirstVip {
+        /// From the start of the program.
+        from_start: f64,
+        /// From the first byte of a list.
+        from_first_byte: f64,
+    },
+    /// Of [`Subject::RollingUpdate`].
+    RollingUpdate {
+        /// How many endpoints were replaced.
+        changes: usize,
+        /// How far the kernel was behind.
+        lag: Percentiles,
+        /// The most that it was behind.
+        greatest: f64,
+    },
+    /// Of [`Subject::Growth`].
     Growth(Phases),
 }
 
 /// What each phase takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Phases {
+pub struct Phases {
     /// From the first request for a list to the last object of the later one.
-    pub(super) lists: f64,
+    pub lists: f64,
     /// From there to the last write.
-    pub(super) sync: f64,
+    pub sync: f64,
     /// A full comparison with nothing to do, requested by an operator.
-    pub(super) resync: f64,
+    pub resync: f64,
     /// One endpoint: the median.
-    pub(super) change: f64,
-    pub(super) steady: u64,
-    pub(super) peak: u64,
+    pub change: f64,
+    /// Memory at rest.
+    pub steady: u64,
+    /// The most memory.
+    pub peak: u64,
 }
 
 /// Of times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Percentiles {
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
+pub struct Percentiles {
+    /// The median.
+    pub p50: f64,
+    /// What one of a hundred exceeds.
+    pub p99: f64,
 }
 
 impl Figures {
@@ -144,6 +210,18 @@ impl Percentiles {
         times.sort_by(f64::total_cmp);
         let rank = |percent: usize| (times.len() * percent).div_ceil(100).saturating_sub(1);
         Some(Self { p50: *times.get(rank(50))?, p99: *times.get(rank(99))? })
+    }
+}
+
+impl Subject {
+    /// Whether the real kube-proxy is measured.
+    pub fn is_of_kube_proxy(self) -> bool {
+        matches!(
+            self,
+            Self::ColdSync(Program::KubeProxy(_))
+                | Self::EndpointChange(Program::KubeProxy(_), _)
+                | Self::Memory(Program::KubeProxy(_))
+        )
     }
 }
 
