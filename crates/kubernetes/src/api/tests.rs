@@ -361,7 +361,7 @@ async fn an_object_deleted_while_it_is_listed_is_not_in_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_version_leads_to_a_new_list_that_tells_the_deletions() {
+async fn an_expired_version_leads_to_a_new_list_that_shows_the_deletions() {
     let first = || events([added("a", 1), added("b", 2), end_of_list(3)]);
     let second = || events([added("b", 2), end_of_list(9)]);
     let in_stream = events([event("ERROR", &status(410, "too old resource version"))]);
@@ -418,7 +418,7 @@ async fn a_watch_that_is_closed_at_once_again_and_again_is_not_reopened_without_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_opened_again_counts_as_one_before_anything_changes_unless_it_is_closed_at_once() {
+async fn a_reopened_watch_counts_as_open_without_an_event_unless_it_is_closed_at_once() {
     let open = || events_and_silence([]);
     let then = async |answers: [Answer; 3]| {
         let [first, second, third] = answers;
@@ -479,7 +479,7 @@ async fn a_watch_list_that_falls_silent_becomes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_not_answered_is_asked_for_again_and_meanwhile_the_watch_counts_as_failing() {
+async fn an_unanswered_list_is_requested_again_and_the_watch_fails_meanwhile() {
     let answers =
         || [refusal(400), silence(), refusal(400), list(5, [service("a", 1)]), events_and_silence([])];
     let script = Script::new("services", answers()).with_node();
@@ -540,7 +540,7 @@ async fn a_malformed_object_is_skipped_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_an_object_is_logged_once_as_long_as_it_is_there_and_again_when_it_has_been_away()
+async fn a_problem_is_logged_once_while_its_object_exists_and_again_after_it_was_away()
 {
     let odd = |kind: &str, version: u32| {
         let mut odd = service("odd", version);
@@ -609,7 +609,7 @@ async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_an_empty_list_is_repeated_the_watch_counts_as_failing_and_the_log_says_why() {
+async fn the_watch_fails_until_an_empty_list_is_repeated_and_the_log_says_why() {
     for (resource, object) in ALWAYS_SOME {
         let full = || events([event("ADDED", &object("a", 1)), end_of_list(3)]);
         let empty = || events([end_of_list(4)]);

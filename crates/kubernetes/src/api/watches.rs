@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_of_while_it_lasts_and_remembered_when_it_is_over() {
+    fn a_failure_is_reported_while_it_lasts_and_remembered_when_it_is_over() {
         let watches = Watches::default();
         assert!(watches.all().is_empty());
         watches.listing("services");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_watched_is_counted_until_the_server_is_heard() {
+    fn failing_watches_are_counted_until_the_server_answers() {
         let watches = Watches::default();
         assert_eq!((watches.failing(), watches.last_heard()), (0, None));
         watches.failed("services", "refused");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_lasts_from_its_begin_whatever_repeats_it() {
+    fn a_repeated_state_keeps_its_begin() {
         let watches = Watches::default();
         watches.watching("services");
         let begin = watches.lock().resources.get("services").unwrap().since;

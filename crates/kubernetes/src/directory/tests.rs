@@ -311,7 +311,7 @@ fn rewriting_the_same_content_sends_nothing() {
 }
 
 #[test]
-fn of_a_node_only_the_zone_and_the_addresses_are_news() {
+fn only_the_zone_and_the_addresses_of_a_node_are_a_change() {
     let watched = Watched::new(directory(&[("node.yaml", NODE)]));
     fs::write(watched.path("node.yaml"), NODE.replace("Pending", "Running")).unwrap();
     watched.nothing_more();

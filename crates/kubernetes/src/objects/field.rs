@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_problems_the_first_are_told_and_the_others_counted() {
+    fn the_first_of_many_problems_are_in_words_and_the_others_counted() {
         let mut problems = Problems::default();
         (0..100_000).for_each(|number| problems.add(number, "wrong"));
         let problems = problems.into_vec();

@@ -209,7 +209,7 @@ fn populate(server: &ControlPlane, namespace: &str) -> anyhow::Result<()> {
 
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
-fn what_the_administrator_changes_is_told() {
+fn what_the_administrator_changes_is_sent() {
     const NAMESPACE: &str = "watch-changes";
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     populate(&server, NAMESPACE).unwrap();
@@ -286,7 +286,7 @@ fn a_server_without_watch_list_is_asked_for_a_list() {
 
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
-fn what_changes_while_the_server_is_out_of_reach_is_told_afterwards() {
+fn changes_while_the_server_is_unreachable_are_sent_afterwards() {
     const NAMESPACE: &str = "watch-outage";
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     populate(&server, NAMESPACE).unwrap();
@@ -319,7 +319,7 @@ fn most_attempts(time: Duration) -> usize {
 
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
-fn thirty_watchers_do_not_press_their_only_server_while_it_starts_anew_and_all_hear_what_changes_then() {
+fn thirty_watchers_spare_a_restarting_server_and_all_get_the_next_change() {
     const NAMESPACE: &str = "watch-crowd";
     const WATCHERS: usize = 30;
     /// Services, EndpointSlices and the Node.

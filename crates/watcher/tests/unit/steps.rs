@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_let_in_who_was_kept_out_and_shall_be_nor_kept_out_who_was_let_in_and_shall_be(
+    fn clients_allowed_before_and_after_stay_allowed_and_the_others_stay_out(
         from in any_inputs(), to in any_inputs(), kernel in any_kernel()
     ) {
         let (from, to) = (state(&from), state(&to));
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_table_takes_nothing_from_others_before_all_is_there_to_serve_it_even_if_a_plan_is_cut_short(
+    fn a_new_table_takes_nothing_from_others_before_all_is_there_to_serve_it(
         to in any_inputs(), kernel in any_kernel(), done in 0..40_usize
     ) {
         let to = state(&to);

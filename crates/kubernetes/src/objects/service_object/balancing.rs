@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_of_faults_alone_is_told_of_in_a_few_lines() {
+    fn an_annotation_of_nothing_but_faults_is_reported_in_a_few_lines() {
         let service = with(&json!({"kube-ipvs.io/weights-by-node": "x\u{1b},".repeat(80_000)}));
         assert_eq!(service.problems.len(), 17);
         assert!(service.problems.iter().map(String::len).sum::<usize>() < 2000, "{:?}", service.problems);
