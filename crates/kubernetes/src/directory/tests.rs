@@ -253,8 +253,8 @@ fn what_is_wrong_with_an_object_is_logged_again_when_its_file_has_been_away() {
         source.refresh();
         source.contents();
         let lines = log.lines().unwrap();
-        let said = lines.iter().filter(|line| line.contains("Service default/web: in part: spec")).count();
-        assert_eq!(said, times, "{lines:#?}");
+        let logged = lines.iter().filter(|line| line.contains("Service default/web: in part: spec")).count();
+        assert_eq!(logged, times, "{lines:#?}");
     }
 }
 

@@ -55,7 +55,7 @@ impl<T: Shape> Field<T> {
 }
 
 impl<T: Shape> List<T> {
-    /// Reads each element with `read`, which is told its path, and returns those that can be used.
+    /// Reads each element with `read`, which gets its path, and returns those that can be used.
     pub(crate) fn read_each<U>(
         self,
         of: impl Display,

@@ -140,10 +140,10 @@ proptest! {
             carry_out(&step, &kernel);
             for at in virtual_servers(&kernel, &to) {
                 let kernel = kernel.state();
-                let says = [Element::ClusterIp(at), Element::External(at), Element::ExternalLocal(at)];
+                let kinds = [Element::ClusterIp(at), Element::External(at), Element::ExternalLocal(at)];
                 let there = kernel.virtual_servers.contains_key(&VirtualServerId::from(at));
-                let said = says.iter().any(|element| kernel.elements.contains(element));
-                prop_assert!(!there || said, "{}: {:?} in\n{}", at, step, plan);
+                let known = kinds.iter().any(|element| kernel.elements.contains(element));
+                prop_assert!(!there || known, "{}: {:?} in\n{}", at, step, plan);
             }
         }
     }

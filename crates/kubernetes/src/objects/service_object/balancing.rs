@@ -64,8 +64,8 @@ fn first_usable<T>(
     })
 }
 
-/// A scheduler of the mainline kernel. Only these are accepted, so that a typing error is told of before a
-/// kernel is asked.
+/// A scheduler of the mainline kernel. Only these are accepted, so that a typing error is reported
+/// before a kernel is asked.
 fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<Scheduler> {
     let found = Scheduler::ALL.into_iter().find(|known| known.as_str() == text.trim());
     if found.is_none() {
