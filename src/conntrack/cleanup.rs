@@ -157,7 +157,7 @@ mod tests {
     impl Conntrack for Fake {
         fn delete(&mut self, flows: &StaleFlows) -> Result<Deleted, Error> {
             self.asked.send(flows.clone()).unwrap();
-            let refused = |errno| netlink::Refusal::new(errno).into();
+            let refused = |errno| netlink::KernelError::new(errno).into();
             self.answers
                 .recv()
                 .unwrap()

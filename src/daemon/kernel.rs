@@ -47,7 +47,7 @@ pub(super) fn open(
     let kernel = Kernel {
         ipvs: Box::new(ipvs),
         netfilter: Box::new(netfilter),
-        links: Box::new(kube_ipvs0::open(binding)?),
+        dummy_interface: Box::new(kube_ipvs0::open(binding)?),
     };
     Ok(Opened { kernel, nf_tables_port, binding, families, policy, found })
 }

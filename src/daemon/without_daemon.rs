@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, anyhow};
-use dummy_interface::{KernelLinks, Links, VipBinding};
+use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
 use ipvs::Ipvs;
 use kubernetes::api::Watches;
 use netfilter::KernelNetfilter;
@@ -38,7 +38,7 @@ impl<'a> WithoutDaemon<'a> {
     pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let mut told = runtime.context("cannot start the runtime")?.block_on(Told::all(settings))?;
-        let here = KernelLinks::open(VipBinding::Address)?.observe()?.node_addresses;
+        let here = KernelDummyInterface::open(VipBinding::Address)?.observe()?.node_addresses;
         told.state.apply(Change::NodeAddresses { here, lost: BTreeSet::new() });
         Ok(Self { settings, told, ours: settings.ownership(families::families()) })
     }
@@ -92,7 +92,7 @@ impl<'a> WithoutDaemon<'a> {
         Ok(Kernel {
             ipvs: Box::new(preflight::open_ipvs()?),
             netfilter: Box::new(KernelNetfilter::open(&self.settings.policy(local_traffic))?),
-            links: Box::new(KernelLinks::open(binding)?),
+            dummy_interface: Box::new(KernelDummyInterface::open(binding)?),
         })
     }
 }

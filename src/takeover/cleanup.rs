@@ -105,7 +105,7 @@ impl Cleaned {
                 self.stayed.push(format!(
                     "virtual server {}: {}",
                     server.unwrap_or_default(),
-                    failed.refusal.cause()
+                    failed.error.cause()
                 ));
             }
             Ok(())

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dummy_interface::Ways;
+use dummy_interface::RouteLookup;
 use host_rules::host_firewall::{Error, legacy_tables};
 use ipvs::{Family, KernelIpvs};
 use reconciler::{InUse, Status};
@@ -103,7 +103,7 @@ impl Lookout {
         if bridges.is_empty() || endpoints.is_empty() {
             return Vec::new();
         }
-        let mut ways = match Ways::open() {
+        let mut ways = match RouteLookup::open() {
             Ok(ways) => ways,
             Err(error) => {
                 debug!("not known which pods are behind a bridge: {}", one_line(&error));

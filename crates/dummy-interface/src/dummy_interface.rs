@@ -6,9 +6,9 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use netlink::{Errno, Failure};
+use netlink::{Errno, FailedRequest};
 
-use crate::Change;
+use crate::Operation;
 
 /// How a VIP becomes an address that this node answers on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,20 +93,20 @@ pub struct Observed {
     pub bound: BTreeSet<IpAddr>,
     /// The VIPs bound in any other way of ours, after the configuration changed: by the other kind of
     /// binding, or by a route with another source. A VIP can be in both sets. One that is wanted needs a
-    /// [`Change::Bind`] even if it is in `bound`; one that is not wanted needs a [`Change::Unbind`].
-    pub other_way: BTreeSet<IpAddr>,
+    /// [`Operation::Bind`] even if it is in `bound`; one that is not wanted needs a [`Operation::Unbind`].
+    pub stale_bindings: BTreeSet<IpAddr>,
     /// The node's own addresses: those of every interface except kube-ipvs0, whatever kind of device that
     /// is, without loopback addresses and without link-local IPv6 addresses.
     pub node_addresses: BTreeSet<IpAddr>,
 }
 
 /// The seam to kube-ipvs0 in one network namespace.
-pub trait Links {
+pub trait DummyInterface {
     /// Reads the device, the VIPs, and the node's own addresses.
     fn observe(&mut self) -> Result<Observed, Error>;
 
-    /// Makes the changes and returns those that failed, by position. [`Change::EnsureDevice`] comes
+    /// Makes the changes and returns those that failed, by position. [`Operation::EnsureDevice`] comes
     /// first wherever it stands; if it fails, nothing else is tried. Any other failed change does not
     /// stop the rest.
-    fn apply(&mut self, changes: &[Change]) -> Result<Vec<Failure>, Error>;
+    fn apply(&mut self, operations: &[Operation]) -> Result<Vec<FailedRequest>, Error>;
 }

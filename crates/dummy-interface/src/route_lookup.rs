@@ -16,11 +16,11 @@ use crate::{
 
 /// Asks for ways through the network namespace in which it was opened. Changes nothing.
 #[derive(Debug)]
-pub struct Ways {
+pub struct RouteLookup {
     socket: Socket,
 }
 
-impl Ways {
+impl RouteLookup {
     /// Opens a socket in the calling thread's network namespace.
     pub fn open() -> Result<Self, Error> {
         let socket = Socket::open_for_short_dumps(Protocol::Route).map_err(Error::of("open a socket"))?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One change. Its `Display` is one line, for logs and golden tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Change {
+pub enum Operation {
     /// Create kube-ipvs0, or make it a dummy device that is NOARP; VIPs on it stay.
     EnsureDevice,
     /// Make a VIP a local address of this node, in the configured way; if it is, nothing. If it was seen
@@ -17,7 +17,7 @@ pub enum Change {
     Unbind(IpAddr),
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EnsureDevice => f.write_str("ensure device kube-ipvs0"),

@@ -4,7 +4,7 @@
 
 use std::{process::Command, thread};
 
-use dummy_interface::Ways;
+use dummy_interface::RouteLookup;
 use nix::sched::{CloneFlags, unshare};
 
 /// A node with a bridge in both families, and a route to one address of the bridge's network that does not
@@ -38,7 +38,7 @@ fn the_kernel_says_by_which_interface_it_would_send_a_packet() {
             let output = Command::new("ip").args(command.split(' ')).output().unwrap();
             assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let mut ways = Ways::open().unwrap();
+        let mut ways = RouteLookup::open().unwrap();
         for (address, expected) in [
             ("10.1.2.3", Some("br0")),
             ("10.244.1.2", Some("veth0")),

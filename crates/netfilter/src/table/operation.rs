@@ -10,7 +10,7 @@ use crate::Element;
 /// One change. Its `Display` is one line, for logs and golden tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Change {
+pub enum Operation {
     /// Create the family's table if there is none, without the rules that take new flows from the destination
     /// NAT of other tables; an existing table in any other state is brought to the installed state.
     PrepareTable(Family),
@@ -22,7 +22,7 @@ pub enum Change {
     DeleteElement(Element),
 }
 
-impl Change {
+impl Operation {
     /// The family, and so the table, that is changed.
     pub fn family(&self) -> Family {
         match self {
@@ -32,7 +32,7 @@ impl Change {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PrepareTable(family) => write!(f, "prepare table {family}"),

@@ -1,6 +1,6 @@
 //! kube-ipvs0, addresses and routes, by rtnetlink.
 
-use dummy_interface::{Change, KernelLinks, Links, Observed, VipBinding, Ways};
+use dummy_interface::{DummyInterface, KernelDummyInterface, Observed, Operation, RouteLookup, VipBinding};
 use netlink::{Socket, Transcript};
 
 /// What a kernel has said.
@@ -11,10 +11,10 @@ pub struct Heard {
     /// And where they are routes.
     pub as_routes: Option<Observed>,
     /// The interface by which loopback is reached.
-    pub way: Option<u32>,
+    pub loopback: Option<u32>,
 }
 
-/// Reads what there is, in either way of binding, and unbinds all of it.
+/// Reads what there is, with either binding, and unbinds all of it.
 ///
 /// An address of loopback is never one of the node.
 pub fn fuzz(input: &[u8]) {
@@ -29,13 +29,14 @@ pub fn fuzz(input: &[u8]) {
 pub fn converse(mut open: impl FnMut() -> Socket) -> Heard {
     let routes = VipBinding::Route { source_v4: Some([192, 0, 2, 1].into()), source_v6: None };
     let [as_addresses, as_routes] = [VipBinding::Address, routes].map(|binding| {
-        let mut links = KernelLinks::over(open(), binding);
-        let observed = links.observe().ok();
+        let mut dummy_interface = KernelDummyInterface::over(open(), binding);
+        let observed = dummy_interface.observe().ok();
         let bound = observed.iter().flat_map(|observed| &observed.bound);
-        let changes: Vec<_> = bound.copied().map(Change::Unbind).chain([Change::EnsureDevice]).collect();
-        drop(links.apply(&changes));
+        let changes: Vec<_> =
+            bound.copied().map(Operation::Unbind).chain([Operation::EnsureDevice]).collect();
+        drop(dummy_interface.apply(&changes));
         observed
     });
-    let way = Ways::over(open()).interface_to([127, 0, 0, 1].into()).ok().flatten();
-    Heard { as_addresses, as_routes, way }
+    let loopback = RouteLookup::over(open()).interface_to([127, 0, 0, 1].into()).ok().flatten();
+    Heard { as_addresses, as_routes, loopback }
 }
