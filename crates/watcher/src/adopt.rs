@@ -40,11 +40,7 @@ impl Observed {
 /// The real servers as they are shown in short; `None` if one is a tunnel, of which too little is shown.
 fn in_short(server: &VirtualServerSummary) -> Option<RealServerImages> {
     let image = |shown: &ipvs::proc_net::RealServerSummary| {
-        let config = RealServer {
-            forwarding: shown.forwarding,
-            weight: shown.weight,
-            ..RealServer::masquerade(shown.address.ip, shown.address.port)
-        };
+        let config = RealServer::new(shown.address, shown.forwarding).weight(shown.weight);
         let known = shown.forwarding != Forwarding::Tunnel;
         known.then_some(RealServerImage { config, connections: 0, expired: false })
     };

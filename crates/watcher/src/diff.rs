@@ -272,7 +272,7 @@ fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
         Forwarding::Local => Forwarding::Masquerade,
         other => other,
     };
-    RealServer { forwarding, ..*observed } == *wanted
+    observed.forwarding(forwarding) == *wanted
 }
 
 /// The next command by which a real server leaves; `None` while it has to wait.
