@@ -24,7 +24,7 @@ use service::{ObjectName, one_line};
 
 pub use flags::{Flags, IdleFlags, KernelFlags, ListenFlags};
 
-use crate::{config, control, logging::Level};
+use crate::{config, logging::Level, serve::control};
 use output::Format;
 use question::Question;
 

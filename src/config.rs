@@ -3,22 +3,15 @@
 //! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file
 //! alone counts, but for the few flags that go before it.
 
-mod decode;
-pub(crate) mod defaults;
-mod duration;
-mod encode;
 mod excluded;
 mod feature_gates;
+pub(crate) mod file;
 mod from_flags;
-mod idle;
 mod kernel;
-mod listen;
 mod names;
 mod resolve;
-mod switch;
-mod v1alpha1;
 mod validate;
-mod vmodule;
+mod values;
 
 use std::{
     collections::BTreeSet,
@@ -36,15 +29,14 @@ use serde::{Deserialize, Serialize};
 use service::{ExternalIps, NodePortAddresses, Options};
 use watcher::Ownership;
 
-pub use duration::{GoDuration, InvalidDuration};
 pub use excluded::Excluded;
 pub use feature_gates::{FeatureGates, InvalidGates};
+pub use file::v1alpha1::KubeProxyConfiguration;
 pub use kernel::ConntrackSettings;
 use resolve::Origin;
-pub(crate) use switch::switch;
-pub use v1alpha1::KubeProxyConfiguration;
 pub use validate::Problem;
-pub(crate) use vmodule::VModules;
+pub use values::duration::{GoDuration, InvalidDuration};
+pub(crate) use values::{switch::switch, vmodule::VModules};
 
 use crate::logging;
 

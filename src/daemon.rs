@@ -1,26 +1,13 @@
 //! The daemon: what is around the writer thread.
 
 mod about;
-mod config_file;
-mod conntrack;
-mod credentials;
-mod first_write;
+mod control_socket;
+mod exit;
 mod kernel;
-mod known_node;
-mod links;
-mod listeners;
-mod lookout;
-mod nf_tables;
-mod node;
-mod oom;
-mod operator;
-mod pages;
+mod node_checks;
+mod observers;
 mod pod_cidrs;
-mod source;
-mod stop;
-mod subscription;
-mod troubles;
-mod watched_file;
+mod problems;
 mod without_daemon;
 mod writer;
 
@@ -39,28 +26,31 @@ use tokio::{runtime::Builder, select};
 use tracing::info;
 
 use crate::{
-    advice::AnotherProxy,
     config::{self, Settings},
-    control,
     events::{Cause, Outbox},
-    health::Health,
-    http::Pages,
-    leftovers::{self, ThisNode},
     logging::Dial,
-    preflight,
+    node::{families, oom, preflight},
+    serve::{
+        control,
+        health::Health,
+        http::{
+            Pages,
+            endpoint::{self, NotShown, Place},
+        },
+    },
+    source::{Source, known_node::KnownNode},
+    takeover::{
+        another_proxy::AnotherProxy,
+        leftovers::{self, ThisNode},
+    },
 };
 use about::About;
-use config_file::Unusable;
-use credentials::Credentials;
+use control_socket::Operator;
+use exit::{config_file::Unusable, credentials::Credentials, signals::Stop};
 use kernel::Opened;
-use known_node::KnownNode;
-use listeners::Listeners;
-use operator::Operator;
-use pages::{NotShown, Place};
+use observers::Listeners;
 use pod_cidrs::Guard;
-use source::Source;
-use stop::Stop;
-use troubles::Troubles;
+use problems::Troubles;
 pub use without_daemon::WithoutDaemon;
 use writer::Writer;
 
@@ -91,10 +81,10 @@ async fn take_turn(
     let outbox = source.outbox(&settings.node_name);
     let unusable = Unusable::default();
     let writer = OnceLock::new();
-    let suits = async |other: &Settings| node::suits(other, writer.get()).await;
+    let suits = async |other: &Settings| families::suits(other, writer.get()).await;
     let mut end = pin!(async {
         select! {
-            error = config_file::changed(settings, reread, suits, unusable.clone(), outbox.clone()) => Err(error),
+            error = exit::config_file::changed(settings, reread, suits, unusable.clone(), outbox.clone()) => Err(error),
             error = credentials.changed(settings) => Err(error),
             () = stop.asked() => Ok(()),
         }
@@ -143,8 +133,8 @@ impl Daemon<'_> {
     ) -> anyhow::Result<()> {
         let settings = self.settings;
         preflight::scheduler(&mut ipvs, settings.scheduler)?;
-        let families = node::families();
-        node::serves(&families, settings.effective.bind_address())?;
+        let families = families::families();
+        families::serves(&families, settings.effective.bind_address())?;
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
         let api_server = self.source.api_server(&self.troubles.watches);
         let (listeners, metrics) = Listeners::new(settings, &families, &health, self.outbox, api_server)?;
@@ -170,7 +160,7 @@ impl Daemon<'_> {
 
     async fn show(&self, place: Place, pages: impl Pages) -> anyhow::Error {
         let (hard_fail, not_shown) = (self.settings.bind_address_hard_fail, &self.troubles.not_shown);
-        pages::show(place, hard_fail, Arc::new(pages), not_shown, self.outbox).await
+        endpoint::show(place, hard_fail, Arc::new(pages), not_shown, self.outbox).await
     }
 
     fn announce(&self, Opened { binding, families, .. }: &Opened) {
@@ -204,8 +194,13 @@ impl Daemon<'_> {
         _ = self.writer.set(handle.clone());
         traffic.start(settings.service_metrics, counters, handle.clone())?;
         let another_proxy = AnotherProxy::default();
-        let (advice, doorbell, tended) =
-            lookout::start(settings, policy.clone(), handle.clone(), another_proxy.clone(), outbox.cloned());
+        let (advice, doorbell, tended) = node_checks::start(
+            settings,
+            policy.clone(),
+            handle.clone(),
+            another_proxy.clone(),
+            outbox.cloned(),
+        );
         let node = ThisNode::new(policy);
         let leftovers = leftovers::remove(first_sync, tended, node, settings.sync_period, another_proxy);
         let operator = Operator {
@@ -229,8 +224,8 @@ impl Daemon<'_> {
             error = source.follow(&settings.node_name, &troubles.watches, news) => Err(error),
             error = guard.broken() => Err(error),
             never = troubles.node.tell(*outbox) => match never {},
-            error = links::follow(binding, &handle) => Err(error),
-            never = nf_tables::follow(nf_tables_port, &handle, &doorbell, first_write) => match never {},
+            error = kernel::kube_ipvs0::follow(binding, &handle) => Err(error),
+            never = kernel::nf_tables::follow(nf_tables_port, &handle, &doorbell, first_write) => match never {},
             never = health_ports.run() => match never {},
             never = leftovers => match never {},
             () = control.serve(operator) => Ok(()),

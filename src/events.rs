@@ -6,8 +6,8 @@
 //! first one, an hour by default. (`kube::runtime::events::Recorder` names Events by the time, one for
 //! each node, and keeps the first text of those that it takes for repetitions.)
 
-mod allowance;
 mod event;
+mod rate_limit;
 mod repairs;
 mod topics;
 
@@ -36,12 +36,10 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use self::{
-    allowance::Allowance,
-    topics::{About, Topics},
-};
+use self::topics::{About, Topics};
 pub use self::{event::Cause, repairs::Repairs};
-use crate::advice::Advice;
+use crate::node::advice::Advice;
+use rate_limit::Allowance;
 
 /// How many notices may wait while Events are sent.
 const QUEUE: usize = 10_000;

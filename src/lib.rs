@@ -1,30 +1,21 @@
 //! kube-ipvs: the IPVS-mode node proxy for Kubernetes, as one binary.
 //!
-//! What decides lives in the crates under `crates/`. Here is what is around it: the command line and
-//! the configuration file ([`cli`], [`config`]), what is checked and set up before anything is written
-//! ([`preflight`], [`sysctl`], [`init`]), what of the node should be otherwise ([`advice`]), where Services come from
-//! ([`api`]), how an operator talks to the running daemon ([`control`]), what it tells of itself in numbers
-//! ([`metrics`]), and what becomes of that which proxies have left on the node ([`cleanup`], [`live_proxy`], [`leftovers`]).
-//! [`daemon`] puts them together.
+//! The crates under `crates/` decide what is programmed. Here is what surrounds them:
+//!
+//! - [`cli`]: the operator's commands; [`config`]: flags and the configuration file
+//! - [`daemon`]: connects the parts and ends them
+//! - [`node`]: what is checked and set on the node itself; [`conntrack`]: its table of connections
+//! - [`takeover`]: what other proxies left behind, and one that runs beside us
+//! - [`source`]: where Services come from
+//! - [`serve`]: health checks, metrics, the control socket; [`events`]: Events; [`logging`]: the log
 
-pub mod advice;
-pub mod api;
-pub mod cleanup;
 pub mod cli;
 pub mod config;
-pub mod control;
+pub mod conntrack;
 pub mod daemon;
 pub mod events;
-pub mod health;
-pub mod health_ports;
-mod host_firewall;
-pub mod http;
-pub mod init;
-pub mod leftovers;
-pub mod limits;
-pub mod live_proxy;
 pub mod logging;
-pub mod metrics;
-pub mod preflight;
-pub mod sysctl;
-mod yaml;
+pub mod node;
+pub mod serve;
+pub mod source;
+pub mod takeover;

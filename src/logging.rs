@@ -1,8 +1,8 @@
 //! The log: one line per event on standard error, and at `-v 4` one for each sync and its phases, with how long they
 //! took.
 
-mod dial;
 #[cfg(feature = "otlp")]
+mod level;
 mod otlp;
 
 use std::io::{self, IsTerminal};
@@ -12,7 +12,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-pub use dial::{Dial, Level, NoLevel};
+pub use level::{Dial, Level, NoLevel};
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,8 +45,9 @@ pub struct Options {
 }
 
 /// The crates that are this program.
-const OURS: [&str; 9] = [
+const OURS: [&str; 10] = [
     "dummy_interface",
+    "host_rules",
     "ipvs",
     "kube_ipvs",
     "kubernetes",

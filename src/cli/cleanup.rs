@@ -13,11 +13,14 @@ use super::{
     output::{self, print, print_json},
 };
 use crate::{
-    cleanup::{Cleaned, Extent, clean},
     config::Excluded,
-    control::{self, Alone},
-    live_proxy::LiveProxy,
-    preflight,
+    node::preflight,
+    serve::control::{self},
+    takeover::{
+        cleanup::{Cleaned, Extent, clean},
+        instance_lock::Alone,
+        live_proxy::LiveProxy,
+    },
 };
 
 /// What to remove.

@@ -13,8 +13,8 @@ use super::{
     question::Question,
 };
 use crate::{
-    control::{Difference, Request, Response},
     daemon::WithoutDaemon,
+    serve::control::{Difference, Request, Response},
 };
 
 /// The exit codes are diff's.

@@ -13,8 +13,8 @@ use service::{
 use watcher::OperationKind;
 
 use crate::{
-    advice::{Cause, Severity},
     config::VipBinding,
+    node::advice::{Cause, Severity},
 };
 
 const DOCUMENT: &str = include_str!("../../docs/json.md");

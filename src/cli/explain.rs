@@ -14,7 +14,7 @@ use super::{
     output::{print, print_json},
     question::Question,
 };
-use crate::control::{Request, Response};
+use crate::serve::control::{Request, Response};
 
 /// The answer: what is wanted, with the reasons, and what the kernel has.
 #[derive(Serialize)]

@@ -1,6 +1,6 @@
 //! The daemon's flags: kube-proxy's, and a few of our own.
 
-mod idle;
+mod ignored;
 mod kernel;
 mod listen;
 
@@ -14,11 +14,11 @@ use clap::{
 use netfilter::HostFirewall;
 
 use crate::{
-    config::{FeatureGates, GoDuration, VipBinding, defaults, switch},
-    control,
+    config::{FeatureGates, GoDuration, VipBinding, file::defaults, switch},
     logging::Format,
+    serve::control,
 };
-pub use idle::IdleFlags;
+pub use ignored::IdleFlags;
 pub use kernel::KernelFlags;
 pub use listen::ListenFlags;
 

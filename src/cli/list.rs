@@ -18,7 +18,7 @@ use super::{
     Format,
     output::{self, print, print_json},
 };
-use crate::preflight;
+use crate::node::preflight;
 
 /// The kernel's text of all connections.
 const CONNECTIONS: &str = "/proc/net/ip_vs_conn";

@@ -11,8 +11,8 @@ use super::{
     question::ask,
 };
 use crate::{
-    control::{Request, Response},
     logging::Level,
+    serve::control::{Request, Response},
 };
 
 /// The directives in use, as `-o json` has them.

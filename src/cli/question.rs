@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use super::{Ask, parse};
 use crate::{
     config::Settings,
-    control::{self, AskError, Request, Response},
     daemon::WithoutDaemon,
+    serve::control::{self, AskError, Request, Response},
 };
 
 /// Whom to ask.

@@ -10,7 +10,7 @@ use super::{
     output::{doubt, print, print_json},
     question::ask,
 };
-use crate::control::{Request, Response};
+use crate::serve::control::{Request, Response};
 
 /// Has the daemon compare and repair everything. What failed makes the exit code 1.
 pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
@@ -60,7 +60,7 @@ mod tests {
         super::documented::{assert_documented, pretty},
         *,
     };
-    use crate::control::Resynced;
+    use crate::serve::control::Resynced;
 
     fn report(done: usize, failures: &[&str], failed: usize) -> Report {
         Report {

@@ -5,7 +5,12 @@ use std::process::ExitCode;
 use tracing::warn;
 
 use super::{Flags, cleanup};
-use crate::{config::Settings, daemon, init, limits, logging::Log};
+use crate::{
+    config::Settings,
+    daemon,
+    logging::Log,
+    node::{init, limits},
+};
 
 /// Runs the daemon until it is told to stop, or does what is asked for in place of that.
 pub(super) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {

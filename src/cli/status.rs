@@ -13,7 +13,7 @@ use super::{
     output::{print, print_json},
     question::ask,
 };
-use crate::control::{Request, Response};
+use crate::serve::control::{Request, Response};
 
 /// Prints how the daemon stands.
 pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {

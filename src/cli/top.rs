@@ -31,7 +31,7 @@ use super::{
     Format,
     output::{self, Readers},
 };
-use crate::{control, preflight};
+use crate::{node::preflight, serve::control};
 use column::Column;
 use frame::Frame;
 use meter::Meter;

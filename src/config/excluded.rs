@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::{Error, Origin, decode, validate};
+use super::{Error, Origin, file::decode, validate};
 
 /// Virtual servers in these ranges are somebody else's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

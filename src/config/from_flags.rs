@@ -1,8 +1,14 @@
 //! From the flags to the configuration that a file with the same settings would have.
 
 use super::{
-    FeatureGates, KubeProxyConfiguration, defaults, listen,
-    v1alpha1::{ClientConnection, Conntrack, DetectLocal, FlushFrequency, Iptables, Ipvs, Logging, Quantity},
+    FeatureGates, KubeProxyConfiguration,
+    file::{
+        defaults,
+        v1alpha1::{
+            ClientConnection, Conntrack, DetectLocal, FlushFrequency, Iptables, Ipvs, Logging, Quantity,
+        },
+    },
+    values::listen,
 };
 use crate::cli::{Flags, IdleFlags, KernelFlags, ListenFlags};
 

@@ -3,8 +3,11 @@
 use ipvs::Timeouts;
 
 use super::{
-    Error, GoDuration, Origin, Problem, defaults,
-    v1alpha1::{Conntrack, Ipvs},
+    Error, GoDuration, Origin, Problem,
+    file::{
+        defaults,
+        v1alpha1::{Conntrack, Ipvs},
+    },
     validate::{at_least_zero, duration},
 };
 

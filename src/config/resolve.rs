@@ -11,8 +11,12 @@ use service::ExternalIps;
 
 use super::{
     Error, KubeProxyConfiguration, Problem, Settings, Source,
-    decode::{self, File},
-    defaults, from_flags, idle, kernel, listen, names, validate,
+    file::{
+        decode::{self, File},
+        defaults, ignored_fields,
+    },
+    from_flags, kernel, names, validate,
+    values::listen,
 };
 use crate::cli::Flags;
 
@@ -92,7 +96,7 @@ impl Settings {
         let node_port_addresses = origin
             .check("nodePortAddresses", validate::node_port_addresses(&configuration.node_port_addresses))?;
 
-        let mut idle = idle::among(&configuration, usual);
+        let mut idle = ignored_fields::among(&configuration, usual);
         idle.extend(configuration.feature_gates.idle().map(|gate| format!("featureGates.{gate}")));
         if !idle.is_empty() {
             let idle: Vec<_> = idle.iter().map(|field| spoken(origin, field)).collect();

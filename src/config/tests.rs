@@ -6,7 +6,7 @@ mod round_trip;
 
 use std::{ffi::OsString, fs};
 
-use super::*;
+use super::{file::defaults, *};
 use crate::cli::{self, Flags};
 
 /// What a configuration file begins with.

@@ -8,8 +8,11 @@ use netfilter::LocalTraffic;
 use service::NodePortAddresses;
 
 use super::{
-    Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin, defaults,
-    v1alpha1::{DetectLocal, Ipvs, Logging},
+    Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin,
+    file::{
+        defaults,
+        v1alpha1::{DetectLocal, Ipvs, Logging},
+    },
 };
 use crate::logging;
 

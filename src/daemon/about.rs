@@ -4,8 +4,7 @@ use std::{path::PathBuf, time::Instant};
 
 use kubernetes::api::Watches;
 
-use super::source::Source;
-use crate::control;
+use crate::{serve::control, source::Source};
 
 /// What it knows of itself.
 #[derive(Clone)]

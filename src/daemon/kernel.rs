@@ -1,5 +1,10 @@
 //! The kernel, opened and prepared.
 
+pub(super) mod first_sync;
+pub(super) mod kube_ipvs0;
+pub(super) mod nf_tables;
+pub(super) mod subscription;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -10,11 +15,10 @@ use ipvs::{Family, Info, KernelIpvs};
 use netfilter::{Feature, Policy};
 use watcher::Kernel;
 
-use super::links;
 use crate::{
     config::Settings,
-    control,
-    init::{self, Prepared},
+    node::init::{self, Prepared},
+    serve::control,
 };
 
 /// The kernel as the writer thread needs it, and what others need to know of it.
@@ -39,11 +43,11 @@ pub(super) fn open(
     let Prepared { netfilter, lacks } = init::prepare(settings, &mut ipvs, &policy, &families)?;
     let found = found(settings, ipvs.info()?, &families, &lacks);
     let nf_tables_port = netfilter.port();
-    let binding = links::vip_binding(settings.vip_binding)?;
+    let binding = kube_ipvs0::vip_binding(settings.vip_binding)?;
     let kernel = Kernel {
         ipvs: Box::new(ipvs),
         netfilter: Box::new(netfilter),
-        links: Box::new(links::open(binding)?),
+        dummy_interface: Box::new(kube_ipvs0::open(binding)?),
     };
     Ok(Opened { kernel, nf_tables_port, binding, families, policy, found })
 }

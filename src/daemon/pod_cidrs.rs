@@ -13,13 +13,14 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    Daemon, Source, about::About, config_file::Unusable, links, operator::log_level, troubles::Troubles,
+    Daemon, Source, about::About, control_socket::log_level, exit::config_file::Unusable, kernel::kube_ipvs0,
+    problems::Troubles,
 };
 use crate::{
     config::LocalMode,
-    control::{Answers, Request, Response, Status},
     events::{Cause, Outbox},
     logging::Dial,
+    serve::control::{Answers, Request, Response, Status},
 };
 
 /// A Node mostly has its pod CIDRs before any pod runs on it: no word of a wait that is shorter.
@@ -82,7 +83,7 @@ pub(super) async fn local_traffic(
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), Guard::new(None))),
         LocalMode::NodeCidr => {
-            links::make_device()?;
+            kube_ipvs0::make_device()?;
             let waiting = Waiting {
                 about: about.clone(),
                 node_name: settings.node_name.clone(),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, anyhow};
-use dummy_interface::{KernelLinks, Links, VipBinding};
+use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
 use ipvs::Ipvs;
 use kubernetes::api::Watches;
 use netfilter::KernelNetfilter;
@@ -16,10 +16,11 @@ use tokio::{
 };
 use watcher::{Kernel, Observed, Ownership, Plan, Scope, diff};
 
-use super::{known_node::no_node, links, node, operator::say_first, pod_cidrs::PodCidrs, source::Source};
+use super::{control_socket::say_first, kernel::kube_ipvs0, pod_cidrs::PodCidrs};
 use crate::{
     config::{self, LocalMode, Settings},
-    preflight,
+    node::{families, preflight},
+    source::{Source, known_node::no_node},
 };
 
 /// How long the lists may take: a daemon waits half of it for its Node, and then lists without.
@@ -37,9 +38,9 @@ impl<'a> WithoutDaemon<'a> {
     pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let mut told = runtime.context("cannot start the runtime")?.block_on(Told::all(settings))?;
-        let here = KernelLinks::open(VipBinding::Address)?.observe()?.node_addresses;
+        let here = KernelDummyInterface::open(VipBinding::Address)?.observe()?.node_addresses;
         told.state.apply(Change::NodeAddresses { here, lost: BTreeSet::new() });
-        Ok(Self { settings, told, ours: settings.ownership(node::families()) })
+        Ok(Self { settings, told, ours: settings.ownership(families::families()) })
     }
 
     /// Reads the kernel, and returns what differs, as what a daemon would do about it.
@@ -87,11 +88,11 @@ impl<'a> WithoutDaemon<'a> {
                 .with_context(|| format!("the Node {} has no podCIDRs", self.settings.node_name))?
                 .into(),
         };
-        let binding = links::vip_binding(self.settings.vip_binding)?;
+        let binding = kube_ipvs0::vip_binding(self.settings.vip_binding)?;
         Ok(Kernel {
             ipvs: Box::new(preflight::open_ipvs()?),
             netfilter: Box::new(KernelNetfilter::open(&self.settings.policy(local_traffic))?),
-            links: Box::new(KernelLinks::open(binding)?),
+            dummy_interface: Box::new(KernelDummyInterface::open(binding)?),
         })
     }
 }

@@ -10,8 +10,11 @@ use service::State;
 use tokio::task::{JoinHandle, spawn_blocking};
 use watcher::Kernel;
 
-use super::conntrack;
-use crate::{config::Settings, events::Outbox, metrics::Tidying};
+use crate::{
+    config::Settings,
+    conntrack::{Tidying, cleanup},
+    events::Outbox,
+};
 
 /// The thread, to wait for.
 pub(super) struct Writer(JoinHandle<()>);
@@ -32,8 +35,8 @@ impl Writer {
             min_sync_period: settings.min_sync_period,
             drain_timeout: settings.drain_timeout,
         };
-        let stale_flows = conntrack::start(KernelConntrack::open()?, tidying)
-            .context("cannot start the conntrack thread")?;
+        let stale_flows =
+            cleanup::start(KernelConntrack::open()?, tidying).context("cannot start the conntrack thread")?;
         let outlets = Outlets { notices: notices(outbox.cloned()), stale_flows, observers };
         let started = reconciler::start(State::new(settings.options()), kernel, ours, timing, outlets);
         let (handle, thread) = started.context("cannot start the writer thread")?;

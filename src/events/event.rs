@@ -13,7 +13,7 @@ use k8s_openapi::{
 use reconciler::Reason;
 use service::ObjectName;
 
-use crate::advice;
+use crate::node::advice;
 
 /// The controller that Events name as their reporter.
 const CONTROLLER: &str = "kube-ipvs";

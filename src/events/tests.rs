@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
-use crate::advice;
+use crate::node::advice;
 
 /// What it does when an Event is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,12 +247,12 @@ async fn of_a_thousand_services_ten_have_their_event_in_five_minutes_and_what_is
         outbox.post(notice(&format!("web-{number}"), "taken"));
     }
     sleep(SOON).await;
-    assert_eq!(server.notes().len(), allowance::MOST);
+    assert_eq!(server.notes().len(), rate_limit::MOST);
     outbox.post_about_node(Cause::STARTING, "kube-ipvs 1".to_owned());
     sleep(SOON).await;
     assert_eq!(server.notes(), ["kube-ipvs 1"]);
-    sleep(allowance::WITHIN).await;
-    assert_eq!(server.notes().len(), allowance::MOST);
+    sleep(rate_limit::WITHIN).await;
+    assert_eq!(server.notes().len(), rate_limit::MOST);
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,7 +268,7 @@ async fn each_node_speaks_of_other_services_first() {
     let sent = server.events();
     let spoken_of: BTreeSet<_> =
         sent.iter().map(|event| event["regarding"]["name"].as_str().unwrap()).collect();
-    assert_eq!(sent.len(), 20 * allowance::MOST);
+    assert_eq!(sent.len(), 20 * rate_limit::MOST);
     assert!(spoken_of.len() > 100, "{spoken_of:?}");
 }
 

@@ -30,7 +30,7 @@ const HOST_FIREWALL: &str = "
     }";
 
 /// What is in the log for each warning about the node.
-const WARNED: [&str; 2] = ["WARN", "kube_ipvs::advice"];
+const WARNED: [&str; 2] = ["WARN", "kube_ipvs::node::advice"];
 
 const NODE_PORT: u16 = 32_767;
 const HEALTH_CHECK_PORT: u16 = 32_000;
@@ -342,7 +342,7 @@ fn another_program_that_wants_something_else_all_the_time_is_told_of_and_answere
 
     not_told(&cluster, &["warning:", "again and again"]);
     cluster.ipvsadm("it is as before", |table| table.contains("10.96.0.10:80 rr"));
-    assert_eq!(logged(&cluster, &["WARN", "kube_ipvs::advice", "again and again"]), 1);
+    assert_eq!(logged(&cluster, &["WARN", "kube_ipvs::node::advice", "again and again"]), 1);
     assert_eq!(logged(&cluster, &["INFO", "no longer so", "again and again"]), 1);
     connection.still_works().unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use kube_ipvs::control::{Request, Response};
+use kube_ipvs::serve::control::{Request, Response};
 
 /// Reads a line as request and as answer. What was read, written, and read again is the same.
 pub fn fuzz(input: &[u8]) {

@@ -1,6 +1,6 @@
 //! The chains of the host's own firewall.
 
-use netfilter::host_firewall::{ClosedChain, HostChain, HostChains};
+use host_rules::host_firewall::{ClosedChain, HostChain, HostChains};
 use netlink::{Socket, Transcript};
 
 use crate::nf_tables::policy;

@@ -1,6 +1,6 @@
 //! What `iptables-legacy-save` prints.
 
-use netfilter::leftovers::legacy_removal;
+use host_rules::leftovers::legacy_removal;
 
 /// Reads it as each table. What it is answered with is about kube-proxy's chains, and rules that were there, alone.
 pub fn fuzz(input: &[u8]) {

@@ -1,6 +1,6 @@
 //! What kube-proxy has left behind in nf_tables and ipsets.
 
-use netfilter::leftovers::{Leftover, Leftovers, Scope};
+use host_rules::leftovers::{Leftover, Leftovers, Scope};
 use netlink::{Socket, Transcript};
 
 /// Finds it. Whatever a kernel shows, nothing but kube-proxy's own is found.

@@ -10,9 +10,9 @@ use crate::programs::{self, Program};
 use crate::workspace;
 
 /// Writes the list of dependencies into the program: what is in an image can be asked of the image.
-const AUDITABLE: CargoTool = CargoTool { name: "cargo-auditable", version: "0.7.7" };
+const AUDITABLE: CargoTool = CargoTool { name: "cargo-auditable", version: "0.7.7", arguments: &[] };
 /// Reads it back, as CycloneDX.
-const TO_CYCLONEDX: CargoTool = CargoTool { name: "auditable2cdx", version: "0.1.0" };
+const TO_CYCLONEDX: CargoTool = CargoTool { name: "auditable2cdx", version: "0.1.0", arguments: &[] };
 
 /// What an image is for. The names are those of container images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

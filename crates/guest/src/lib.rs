@@ -5,8 +5,10 @@
 //! path, whether the guest is the host itself, has the host's root file system under it (User Mode
 //! Linux), or has only what was put into its initramfs (QEMU).
 
+pub mod api_server;
 pub mod cargo_tool;
 pub mod compiler;
+pub mod documents;
 pub mod go;
 pub mod image_program;
 pub mod programs;
@@ -54,6 +56,8 @@ pub struct Guest {
     pub timeout: Duration,
     /// The guest's memory in MiB; nothing to the host.
     pub memory: u32,
+    /// Which of several guests side by side this is. Each has a processor of its own as long as there are enough.
+    pub lane: usize,
     /// The one way out of a QEMU guest, which has no network otherwise.
     pub forward: Option<Forward>,
 }
@@ -78,6 +82,8 @@ impl Guest {
             env: Vec::new(),
             timeout: Duration::from_secs(5 * 60),
             memory: 2048,
+            // Several commands at a time are spread a little so.
+            lane: std::process::id() as usize,
             forward: None,
         }
     }
@@ -100,13 +106,14 @@ impl Guest {
     }
 
     /// The environment of the command. In the guest "the host" is the guest: a nested
-    /// `cargo xtask` must not boot another.
+    /// `cargo xtask` must not boot another. Whether its kernel is its own, with its clock, cannot be seen there.
     fn environment(&self) -> Vec<(OsString, OsString)> {
         let passed_on = std::env::vars_os().filter(|(name, _)| {
             PASSED_ON.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
         });
         passed_on
             .chain([("KUBE_IPVS_KERNEL".into(), "host".into())])
+            .chain((self.kernel != Kernel::Host).then(|| ("KUBE_IPVS_OWN_KERNEL".into(), "1".into())))
             .chain(self.env.iter().cloned())
             .collect()
     }

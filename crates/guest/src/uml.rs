@@ -49,7 +49,7 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
     let console = fs::File::create(file("console"))?;
 
     let child = supervised("taskset", guest.timeout)
-        .args(["--cpu-list", &processor()?.to_string()])
+        .args(["--cpu-list", &processor(guest.lane)?.to_string()])
         .arg(linux)
         .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "seccomp=on"])
         .args(["con=null", "con0=null,fd:1", "con1=null"])
@@ -77,13 +77,11 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
 /// The processor that the guest has for itself. Its kernel and each of its programs are processes that wait
 /// for one another at every system call, which takes seven times as long where they are on different
 /// processors.
-fn processor() -> anyhow::Result<usize> {
+fn processor(lane: usize) -> anyhow::Result<usize> {
     let allowed = sched_getaffinity(Pid::this()).context("the processors that may be used")?;
     let allowed: Vec<_> =
         (0..CpuSet::count()).filter(|processor| allowed.is_set(*processor).unwrap_or(false)).collect();
-    // Several guests at a time are spread a little so.
-    let own = std::process::id() as usize;
-    own.checked_rem(allowed.len()).and_then(|index| allowed.get(index)).copied().context("no processor")
+    lane.checked_rem(allowed.len()).and_then(|index| allowed.get(index)).copied().context("no processor")
 }
 
 /// The shell variables init reads.

@@ -33,5 +33,5 @@ mod client;
 pub use client::wire;
 #[cfg(feature = "client")]
 pub use client::{
-    Error, Failure, Ipvs, KernelIpvs, PROBE_ADDRESS, Refusal, SchedulerSupport, probe_scheduler,
+    Error, FailedRequest, Ipvs, KernelError, KernelIpvs, PROBE_ADDRESS, SchedulerSupport, probe_scheduler,
 };

@@ -1,11 +1,11 @@
 //! nf_tables by netlink, and the one table per family that kube-ipvs owns: `ip kube-ipvs` and
-//! `ip6 kube-ipvs`. No other table is read or written, except by `host_firewall` and `leftovers`.
+//! `ip6 kube-ipvs`. No other table is read or written; the crate `host-rules` does that, with [`nft`].
 //!
 //! IPVS chooses the real server and rewrites the destination. Our table does the rest. It masquerades flows
 //! whose answers would otherwise not come back through this node; it only lets some clients reach a load
 //! balancer's address with source ranges; it rejects traffic to ports of a VIP, which is an address of this
 //! node, that no Service has; it keeps other tables' hostPorts away from what a Service serves; and it marks,
-//! if the policy says so, what the host's own firewall shall accept. `ruleset/chains.rs` has every chain and
+//! if the policy says so, what the host's own firewall shall accept. `table/ruleset/chains.rs` has every chain and
 //! every rule. What changes with the Services is in sets, so the number of rules is constant:
 //!
 //! - `cluster-ips`: VIP, protocol and port of each ClusterIP. Traffic to it is masqueraded, unless a pod of
@@ -61,45 +61,17 @@
 //! rest. IPVS takes part in conntrack only with `net.ipv4.vs.conntrack=1`, and conntrack is active in a
 //! network namespace only while some nat chain, such as ours, is there.
 
-mod change;
-mod element;
-mod policy;
-
-pub use change::Change;
-pub use element::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
-pub use policy::{HostFirewall, LocalTraffic, Policy};
-
-#[cfg(feature = "client")]
-mod client;
 #[cfg(feature = "client")]
 pub mod conntrack;
 #[cfg(feature = "client")]
-pub mod host_firewall;
-#[cfg(feature = "client")]
-mod intervals;
-#[cfg(feature = "client")]
-mod key;
-#[cfg(feature = "client")]
-pub mod leftovers;
-#[cfg(feature = "client")]
-mod monitor;
-#[cfg(feature = "client")]
-mod nft;
-#[cfg(feature = "client")]
-mod probe;
-#[cfg(feature = "client")]
-mod ruleset;
-#[cfg(feature = "client")]
+pub mod nft;
 mod table;
+
 #[cfg(feature = "client")]
-mod uninstall;
-#[cfg(feature = "client")]
-pub use client::{Error, KernelNetfilter, Netfilter, Observed};
-#[cfg(feature = "client")]
-pub use monitor::{Changed, Monitor};
-#[cfg(feature = "client")]
-pub use probe::Feature;
-#[cfg(feature = "client")]
-pub use ruleset::Ruleset;
-#[cfg(feature = "client")]
-pub use uninstall::uninstall;
+pub use table::{
+    ACCEPT_MARK_PRIORITIES, Changed, Error, Feature, KernelNetfilter, Monitor, Netfilter, Observed, Ruleset,
+    uninstall,
+};
+pub use table::{
+    AllowedSource, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic, Operation, Policy,
+};

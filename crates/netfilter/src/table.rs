@@ -1,218 +1,40 @@
-//! Reading our table back.
+//! The one table per family that kube-ipvs owns: what is in it, how it comes into the kernel, and reading it
+//! back.
 
-use ipvs::Family;
-use netlink::{Batch, Errno, Error, Reply, Socket};
+mod element;
+mod operation;
+mod policy;
 
-use crate::{
-    Element, key,
-    nft::{
-        TABLE, chain,
-        chain::ObservedChain,
-        message::{self, Message},
-        rule,
-        rule::ObservedRule,
-        set,
-        set::ObservedSet,
-    },
-};
+pub use element::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
+pub use operation::Operation;
+pub use policy::{HostFirewall, LocalTraffic, Policy};
 
-pub(crate) const NFTA_TABLE_NAME: u16 = 1;
-pub(crate) const NFTA_TABLE_FLAGS: u16 = 2;
-const NFTA_TABLE_USE: u16 = 3;
-const NFTA_GEN_ID: u16 = 1;
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "client")]
+mod intervals;
+#[cfg(feature = "client")]
+pub(crate) mod key;
+#[cfg(feature = "client")]
+mod monitor;
+#[cfg(feature = "client")]
+mod observed;
+#[cfg(feature = "client")]
+mod probe;
+#[cfg(feature = "client")]
+mod ruleset;
+#[cfg(feature = "client")]
+mod transaction;
+#[cfg(feature = "client")]
+mod uninstall;
 
-/// Our table of one family as the kernel shows it, without elements.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ObservedTable {
-    pub(crate) flags: u32,
-    pub(crate) sets: Vec<ObservedSet>,
-    pub(crate) chains: Vec<ObservedChain>,
-    /// Chain by chain, each chain's in order.
-    pub(crate) rules: Vec<ObservedRule>,
-}
-
-impl ObservedTable {
-    /// Reads the table, which should have chains of these names; `None` if there is none. ENOENT means that it
-    /// was deleted meanwhile.
-    ///
-    /// This takes as long as our table is large, however many chains others have and however often they commit.
-    /// Only where somebody has put something into our table are the chains of all tables listed.
-    pub(crate) fn read(
-        socket: &mut Socket,
-        family: Family,
-        names: impl Iterator<Item = &'static str>,
-    ) -> Result<Option<Self>, Error> {
-        let mut request =
-            message::request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, TABLE));
-        let Header { flags, objects } = match socket.get(&mut request, Header::decode) {
-            Ok(found) => found.into_iter().next().unwrap_or_default(),
-            Err(error) if error.errno() == Some(Errno::ENOENT) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let sets = dump_ours(socket, set::list(family), set::decode)?;
-        let mut chains = named_chains(socket, family, names)?;
-        if usize::try_from(objects) != Ok(sets.len() + chains.len()) {
-            chains = dump(socket, chain::list(family), chain::decode)?;
-        }
-        let rules = dump_ours(socket, rule::list(family), rule::decode)?;
-        Ok(Some(Self { flags, sets, chains, rules }))
-    }
-}
-
-/// What the kernel says of a table itself.
-#[derive(Debug, Default)]
-struct Header {
-    flags: u32,
-    /// How many sets, chains, stateful objects and flowtables it has (`use` in `struct nft_table`).
-    objects: u32,
-}
-
-impl Header {
-    fn decode(reply: &Reply<'_>) -> Result<Self, Error> {
-        let mut header = Self::default();
-        for attribute in message::body(reply)? {
-            let attribute = attribute?;
-            match attribute.kind {
-                NFTA_TABLE_FLAGS => header.flags = attribute.u32_be()?,
-                NFTA_TABLE_USE => header.objects = attribute.u32_be()?,
-                _ => {}
-            }
-        }
-        Ok(header)
-    }
-}
-
-/// Those of these chains that our table has.
-fn named_chains(
-    socket: &mut Socket,
-    family: Family,
-    names: impl Iterator<Item = &'static str>,
-) -> Result<Vec<ObservedChain>, Error> {
-    let mut found = Vec::new();
-    for name in names {
-        match socket.get(&mut chain::get(family, name), chain::decode) {
-            Ok(chains) => found.extend(chains.into_iter().flatten()),
-            Err(error) if error.errno() == Some(Errno::ENOENT) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(found)
-}
-
-/// What is in our sets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Elements {
-    /// Set by set.
-    pub(crate) ours: Vec<Vec<Element>>,
-    /// Whether somebody else has put something there that cannot be ours, but can match packets: a range of
-    /// ports, another protocol.
-    pub(crate) strange: bool,
-}
-
-/// Reads the elements of a set and adds them to `elements`, as [`dump_ours`] does it.
-pub(crate) fn read_elements(
-    socket: &mut Socket,
-    family: Family,
-    set: &str,
-    elements: &mut Elements,
-) -> Result<(), Error> {
-    let mut ours = Vec::new();
-    socket.dump_once(&mut set::list_elements(family, set), |reply| {
-        set::decode_elements(reply, |start, end| match key::element(set, family, start, end) {
-            Some(element) => ours.push(element),
-            None => elements.strange = true,
-        })
-    })?;
-    elements.ours.push(ours);
-    Ok(())
-}
-
-/// The number of the last transaction in this network namespace, by anybody.
-pub(crate) fn generation(socket: &mut Socket) -> Result<u32, Error> {
-    let mut request = message::request(Message::GetGeneration, Family::V4, |_| {});
-    let found = socket.get(&mut request, |reply| {
-        let id = message::body(reply)?.find(|a| a.as_ref().map_or(true, |a| a.kind == NFTA_GEN_ID));
-        id.ok_or_else(|| Error::Malformed { what: "a generation without a number".into() })??.u32_be()
-    })?;
-    found
-        .into_iter()
-        .next()
-        .ok_or_else(|| Error::Malformed { what: "no answer to the question for the generation".into() })
-}
-
-/// Lists what our table alone has, once.
-///
-/// The kernel calls the dump interrupted whenever anybody commits to any table in the meantime
-/// (`nft_base_seq`), which with large sets can be always. Our table is only changed by our own thread, and by
-/// others whom the [`Monitor`](crate::Monitor) reports.
-fn dump_ours<T>(
-    socket: &mut Socket,
-    mut request: Batch,
-    decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
-) -> Result<Vec<T>, Error> {
-    let (found, _interrupted) = socket.dump_once(&mut request, decode)?;
-    Ok(found.into_iter().flatten().collect())
-}
-
-/// Lists what several tables have, anew if anybody changes any meanwhile.
-pub(crate) fn dump<T>(
-    socket: &mut Socket,
-    mut request: Batch,
-    decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
-) -> Result<Vec<T>, Error> {
-    Ok(socket.dump(&mut request, decode)?.into_iter().flatten().collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn no_reply_makes_a_decoder_panic(payload in prop::collection::vec(any::<u8>(), 0..200)) {
-            decode_everything(&payload);
-        }
-
-        #[test]
-        fn no_attributes_make_a_decoder_panic(
-            parts in prop::collection::vec((0u16..12, prop::collection::vec(any::<u8>(), 0..40)), 0..8),
-        ) {
-            let mut batch = Batch::default();
-            message::add(&mut batch, Message::NewRule, 0, Family::V4, |encoder| {
-                for (kind, payload) in &parts {
-                    encoder.bytes(*kind, payload);
-                    encoder.nest(*kind, |inner| inner.nest(1, |inner| inner.bytes(1, payload)));
-                }
-            });
-            decode_everything(&batch.as_bytes()[16..]);
-        }
-    }
-
-    fn decode_everything(payload: &[u8]) {
-        let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
-        let _ = Header::decode(&reply);
-        let _ = chain::decode(&reply);
-        let _ = rule::decode(&reply);
-        let _ = set::decode(&reply);
-        let _ = set::decode_elements(&reply, |start, end| {
-            for set in crate::Ruleset::known_sets() {
-                key::element(set.name, Family::V4, start, end);
-                key::element(set.name, Family::V6, start, end);
-            }
-        });
-    }
-
-    #[test]
-    fn another_tables_objects_are_left_out() {
-        let mut batch = Batch::default();
-        message::add(&mut batch, Message::NewChain, 0, Family::V4, |encoder| {
-            encoder.string(1, "somebody-elses");
-            encoder.string(3, "services");
-        });
-        let payload = &batch.as_bytes()[16..];
-        let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
-        assert_eq!(chain::decode(&reply).unwrap(), None);
-    }
-}
+#[cfg(feature = "client")]
+pub use client::{Error, KernelNetfilter, Netfilter, Observed};
+#[cfg(feature = "client")]
+pub use monitor::{Changed, Monitor};
+#[cfg(feature = "client")]
+pub use probe::Feature;
+#[cfg(feature = "client")]
+pub use ruleset::{ACCEPT_MARK_PRIORITIES, Ruleset};
+#[cfg(feature = "client")]
+pub use uninstall::uninstall;

@@ -46,15 +46,15 @@ impl Subject {
     /// The kind of objects in a change, and their number.
     pub(crate) fn of(change: &Change) -> (Self, usize) {
         match change {
-            Change::ReplaceServices(services) | Change::ListServices(services) => {
+            Change::ReplaceServices(services) | Change::InitApplyServices(services) => {
                 (Self::Services, services.len())
             }
-            Change::KeepServices(_) => (Self::Services, 0),
+            Change::InitDoneServices(_) => (Self::Services, 0),
             Change::ApplyService(_) | Change::DeleteService(_) => (Self::Services, 1),
-            Change::ReplaceSlices(slices) | Change::ListSlices(slices) => {
+            Change::ReplaceSlices(slices) | Change::InitApplySlices(slices) => {
                 (Self::EndpointSlices, slices.len())
             }
-            Change::KeepSlices(_) => (Self::EndpointSlices, 0),
+            Change::InitDoneSlices(_) => (Self::EndpointSlices, 0),
             Change::ApplySlice(_) | Change::DeleteSlice(_) => (Self::EndpointSlices, 1),
             Change::ApplyNode(_)
             | Change::DeleteNode

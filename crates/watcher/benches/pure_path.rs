@@ -67,8 +67,8 @@ fn main() -> Result<()> {
 
     let news = source.until(|news| {
         let has = |wanted: fn(&Change) -> bool| news.iter().any(wanted);
-        has(|news| matches!(news, Change::KeepServices(_)))
-            && has(|news| matches!(news, Change::KeepSlices(_)))
+        has(|news| matches!(news, Change::InitDoneServices(_)))
+            && has(|news| matches!(news, Change::InitDoneSlices(_)))
     });
     end_of(Phase::Decode);
 
@@ -117,7 +117,7 @@ fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
         match batch {
             Batch::Ipvs(commands) => ipvs::wire::encode(GENERIC_FAMILY, commands, &mut servers),
             Batch::Netfilter(more) => changes.extend_from_slice(more),
-            Batch::Link(_) => {}
+            Batch::DummyInterface(_) => {}
         }
     }
     (servers, KernelNetfilter::encode(&changes))

@@ -18,7 +18,7 @@ use guest::workspace;
 use outcome::Outcome;
 
 /// What is installed once.
-const CARGO_FUZZ: CargoTool = CargoTool { name: "cargo-fuzz", version: "0.13.1" };
+const CARGO_FUZZ: CargoTool = CargoTool { name: "cargo-fuzz", version: "0.13.1", arguments: &[] };
 /// An input that takes more seconds is a fault: a daemon does nothing else while it decodes.
 const LONGEST_INPUT: u32 = 10;
 /// More MiB of memory are a fault: the memory for a small input must not depend on its content.

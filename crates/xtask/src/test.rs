@@ -1,33 +1,34 @@
 //! `cargo xtask test`: every test, tier by tier, and the counts.
 //!
-//! - **unit** needs no root: format, lints, `cargo test` with documentation examples.
-//! - **kernel** needs root and `ip_vs`: the integration tests whose target is named `kernel_…`, all
-//!   in one boot of the test kernel.
-//! - **api** needs a kube-apiserver and etcd, which it builds: the targets named `api_…`, and of those
-//!   `api_node…` in the test kernel. Among them are kubectl and Helm at manifests/, and promtool.
-//! - **peer** needs the same and the real kube-proxy: the targets named `peer_node…`.
+//! - **lint**, with unit: format, lints, the rules for dependencies, the examples of the documentation.
+//! - **unit** needs no root: all tests that are not ignored.
+//! - **kernel** needs root and `ip_vs`: the test programs named `kernel`.
+//! - **api** needs a kube-apiserver and etcd, which it builds: the test programs named `api`; of those the module
+//!   `node` runs in the test kernel. Among them are kubectl and Helm at manifests/, and promtool.
+//! - **peer** needs the same and the real kube-proxy: the test program named `peer`.
 //! - **bench** runs every measurement of `cargo xtask bench` in a tiny size, and counts instructions.
 //! - **faults** runs a little of `cargo xtask chaos` and of `cargo xtask soak`.
 //!
-//! The tests of all but the first are `#[ignore]`d, with a reason that names the tier, so that a plain
-//! `cargo test` works everywhere. A test that cannot do its work prints `SKIP: ` and the reason; skips are
-//! counted and shown, and are failures when `REQUIRE_ALL=1` is set, or when nothing else comes of a tier that
-//! was asked for by name. What the kernel itself does not have,
-//! such as a scheduler, a test prints as `ABSENT: `; this is shown, and is not a failure, because there is
-//! nothing to test.
+//! cargo-nextest runs all of them, each test in a process of its own. What needs a kernel is spread over guests, one
+//! for each processor ([`guests`]).
+//!
+//! The tests of all tiers but unit are `#[ignore]`d, with a reason that names the tier, so that a plain `cargo test`
+//! works everywhere. A test that cannot do its work prints `SKIP: ` and the reason; skips are counted and shown, and
+//! are failures when `REQUIRE_ALL=1` is set, or when nothing else comes of a tier that was named. What the kernel
+//! itself lacks, such as a scheduler, a test prints as `ABSENT: `; this is shown, and is not a failure.
 
-mod bench_tier;
-mod faults_tier;
-mod guest_tier;
-mod libtest;
-mod tally;
-mod unit;
+mod guests;
+mod junit;
+mod lint;
+mod nextest;
+mod summary;
+mod tiers;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use guest::KernelArgs;
-use tally::{Report, Tally};
+use summary::{Report, Summary};
 
 /// The command line of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -62,33 +63,34 @@ enum Tier {
 /// asked for by name could not run at all.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let wants = |tier| args.tiers.is_empty() || args.tiers.contains(&tier);
-    let mut tally = Tally::default();
+    let mut summary = Summary::default();
     let mut timed = |name, tier: &dyn Fn() -> Report| {
         println!("\n=== {name}");
         let started = Instant::now();
         let report = tier();
-        tally.add(name, report, started.elapsed());
+        summary.add(name, report, started.elapsed());
     };
     if wants(Tier::Unit) {
-        timed("lint", &unit::lint);
-        timed("unit", &|| unit::tests(&args.names));
+        timed("unit", &|| tiers::unit(&args.names));
+        timed("lint", &lint::all);
     }
+    let kernel = || args.kernel.choose_for_tests();
     if wants(Tier::Kernel) {
-        timed("kernel", &|| guest_tier::kernel(&args.kernel.choose_for_tests(), &args.names));
+        timed("kernel", &|| tiers::kernel(&kernel(), &args.names));
     }
     if wants(Tier::Api) {
-        timed("api", &|| guest_tier::api(&args.kernel.choose_for_tests(), &args.names));
+        timed("api", &|| tiers::api(&kernel(), &args.names));
     }
     if wants(Tier::Peer) {
-        timed("peer", &|| guest_tier::peer(&args.kernel.choose_for_tests(), &args.names));
+        timed("peer", &|| tiers::peer(&kernel(), &args.names));
     }
     if wants(Tier::Bench) {
-        timed("bench", &|| bench_tier::all(&args.kernel.choose_for_tests(), &args.names));
+        timed("bench", &|| tiers::bench(&kernel(), &args.names));
     }
     if wants(Tier::Faults) {
-        timed("faults", &|| faults_tier::small(&args.kernel.choose_for_tests(), &args.names));
+        timed("faults", &|| tiers::faults(&kernel(), &args.names));
     }
-    print!("\n{tally}");
+    print!("\n{summary}");
     let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");
-    if tally.succeeded(strict, !args.tiers.is_empty()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if summary.succeeded(strict, !args.tiers.is_empty()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

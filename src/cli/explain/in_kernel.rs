@@ -6,7 +6,7 @@ use ipvs::{Ipvs, ObservedRealServer, Scheduler, ServiceAddress};
 use serde::{Serialize, Serializer};
 use service::Explanation;
 
-use crate::preflight;
+use crate::node::preflight;
 
 /// An address of the Service, and the virtual server there.
 #[derive(Serialize)]

@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, Args};
 
-use crate::config::{GoDuration, defaults, switch};
+use crate::config::{GoDuration, file::defaults, switch};
 
 /// Limits and timeouts of connection tracking and of IPVS, and what becomes of the process when memory is short.
 #[derive(Args, Clone, Debug)]

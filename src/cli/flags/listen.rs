@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, Args, value_parser};
 
-use crate::config::{ServiceMetrics, defaults, switch};
+use crate::config::{ServiceMetrics, file::defaults, switch};
 
 /// Where health and metrics are served.
 #[derive(Args, Clone, Debug)]

@@ -8,9 +8,9 @@ use reconciler::{Drain, LastSync, Report, Standing, Trigger};
 use watcher::OperationKind;
 
 use crate::{
-    advice::{Advice, Cause, Severity},
     config::VipBinding,
-    control::{About, Kernel, Source, Status},
+    node::advice::{Advice, Cause, Severity},
+    serve::control::{About, Kernel, Source, Status},
 };
 
 fn seconds(seconds: f64) -> Duration {

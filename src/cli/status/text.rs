@@ -8,9 +8,9 @@ use reconciler::{Drain, LastSync, Standing, Trigger};
 
 use super::super::{ago::Time, resync::summary};
 use crate::{
-    advice::{Advice, Severity},
     config::VipBinding,
-    control::{About, Kernel, Source, Status},
+    node::advice::{Advice, Severity},
+    serve::control::{About, Kernel, Source, Status},
 };
 
 /// The most operations that are printed of the last sync that did or repaired something: the first one of all does ten

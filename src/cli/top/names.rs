@@ -13,7 +13,7 @@ use reconciler::Holder;
 use service::{ObjectName, one_line};
 
 use super::{super::ago::Time, sample::Sample};
-use crate::control::{AskError, Request, Response, ask};
+use crate::serve::control::{AskError, Request, Response, ask};
 
 /// How long after an answer, or after none, the daemon is asked again at the earliest. It reads no kernel for it, but
 /// can write no news meanwhile.

@@ -5,11 +5,13 @@ use std::path::Path;
 use super::HEAD;
 use crate::config::{
     GoDuration, KubeProxyConfiguration,
-    decode::{File, decode},
-    defaults,
-    v1alpha1::{
-        ClientConnection, Conntrack, DetectLocal, FlushFrequency, Iptables, Ipvs, LogOptions, Logging,
-        Nftables, OutputRouting, Quantity, VModule, Winkernel,
+    file::{
+        decode::{File, decode},
+        defaults,
+        v1alpha1::{
+            ClientConnection, Conntrack, DetectLocal, FlushFrequency, Iptables, Ipvs, LogOptions, Logging,
+            Nftables, OutputRouting, Quantity, VModule, Winkernel,
+        },
     },
 };
 

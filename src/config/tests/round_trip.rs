@@ -7,11 +7,13 @@ use proptest::{collection, option, prelude::*};
 use super::{flags, settings};
 use crate::config::{
     Error, FeatureGates, GoDuration, KubeProxyConfiguration, Settings,
-    decode::{File, decode},
-    defaults,
-    v1alpha1::{
-        ClientConnection, Conntrack, DetectLocal, FlushFrequency, Iptables, Ipvs, LogOptions, Logging,
-        Nftables, OutputRouting, Quantity, VModule, Winkernel,
+    file::{
+        decode::{File, decode},
+        defaults,
+        v1alpha1::{
+            ClientConnection, Conntrack, DetectLocal, FlushFrequency, Iptables, Ipvs, LogOptions, Logging,
+            Nftables, OutputRouting, Quantity, VModule, Winkernel,
+        },
     },
 };
 

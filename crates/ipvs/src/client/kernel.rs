@@ -14,7 +14,7 @@ use nix::{
 };
 
 use super::{
-    Error, Failure, Ipvs, decode,
+    Error, FailedRequest, Ipvs, decode,
     encode::{Requests, Verb},
     error::explained,
     idempotency,
@@ -127,14 +127,14 @@ impl KernelIpvs {
     fn change<'a>(
         &mut self,
         changes: impl Iterator<Item = (&'a Command, Verb)>,
-    ) -> Result<Vec<netlink::Failure>, Error> {
+    ) -> Result<Vec<netlink::FailedRequest>, Error> {
         const OPERATION: &str = "change virtual servers";
         self.batch.clear();
         for (command, verb) in changes {
             self.requests.change(&mut self.batch, command, verb);
         }
         let refused = self.bulk.pipeline(&mut self.batch).map_err(Error::during(OPERATION))?;
-        if refused.iter().any(|failure| failure.refusal.errno == Errno::EPERM) {
+        if refused.iter().any(|failure| failure.error.errno == Errno::EPERM) {
             return Err(Error::NotPermitted { operation: OPERATION });
         }
         Ok(refused)
@@ -204,17 +204,15 @@ impl Ipvs for KernelIpvs {
         !waits_for_namespaces || Path::new(&format!("/proc/sys/net/ipv4/vs/{scheduler}_expiration")).exists()
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failure>, Error> {
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, Error> {
         let mut refused = Vec::new();
         for (number, chunk) in commands.chunks(CHUNK).enumerate() {
             let first = number * CHUNK;
             let failures = self.change(chunk.iter().map(|command| (command, Verb::first_for(command))))?;
-            refused.extend(
-                failures.into_iter().map(|failure| netlink::Failure {
-                    index: first + failure.index,
-                    refusal: failure.refusal,
-                }),
-            );
+            refused.extend(failures.into_iter().map(|failure| netlink::FailedRequest {
+                index: first + failure.index,
+                error: failure.error,
+            }));
         }
         if refused.is_empty() {
             return Ok(Vec::new());
@@ -222,13 +220,13 @@ impl Ipvs for KernelIpvs {
         let (again, mut failed) = idempotency::sort(commands, refused);
         for chunk in again.chunks(CHUNK) {
             let failures = self.change(chunk.iter().map(|step| (step.command, step.verb)))?;
-            failed.extend(failures.into_iter().filter_map(|netlink::Failure { index, refusal }| {
+            failed.extend(failures.into_iter().filter_map(|netlink::FailedRequest { index, error }| {
                 let step = chunk.get(index)?;
-                Some(netlink::Failure { index: step.index, refusal: explained(step.command, refusal) })
+                Some(netlink::FailedRequest { index: step.index, error: explained(step.command, error) })
             }));
         }
         failed.sort_by_key(|failed| failed.index);
-        Ok(failed.into_iter().map(Failure::from_netlink).collect())
+        Ok(failed.into_iter().map(FailedRequest::from_netlink).collect())
     }
 }
 

@@ -5,7 +5,7 @@ mod encode;
 mod error;
 mod idempotency;
 mod kernel;
-mod refusal;
+mod kernel_error;
 mod scheduler_support;
 mod uapi;
 #[cfg(feature = "wire")]
@@ -13,7 +13,7 @@ pub mod wire;
 
 pub use error::Error;
 pub use kernel::KernelIpvs;
-pub use refusal::{Failure, Refusal};
+pub use kernel_error::{FailedRequest, KernelError};
 pub use scheduler_support::{PROBE_ADDRESS, SchedulerSupport, probe_scheduler};
 
 use std::io;
@@ -38,7 +38,7 @@ use crate::{
 ///     let marks = ids.filter(|id| matches!(id, VirtualServerId::Mark { .. }));
 ///     let commands: Vec<_> = marks.map(Command::DeleteVirtualServer).collect();
 ///     for failure in table.apply(&commands)? {
-///         eprintln!("{}: {}", commands[failure.index], failure.refusal);
+///         eprintln!("{}: {}", commands[failure.index], failure.error);
 ///     }
 ///     Ok(())
 /// }
@@ -71,7 +71,7 @@ pub trait Ipvs {
     /// Executes the commands in order, each idempotent as [`Command`] says, and returns those that failed, by
     /// position. A failed command does not stop the others.
     ///
-    /// Where the errno leaves no doubt about the cause, the [`Refusal`] says it: a missing scheduler is named with its
+    /// Where the errno leaves no doubt about the cause, the [`KernelError`] says it: a missing scheduler is named with its
     /// module. On `Err` some may have been executed: read back and compare.
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failure>, Error>;
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, Error>;
 }

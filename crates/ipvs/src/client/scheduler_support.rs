@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::{Command, Error, Ipvs, Protocol, Refusal, Scheduler, ServiceAddress, VirtualServer};
+use crate::{Command, Error, Ipvs, KernelError, Protocol, Scheduler, ServiceAddress, VirtualServer};
 
 /// The address where [`probe_scheduler`] makes its virtual server. Nobody should have it (RFC 5737). kube-proxy probes
 /// with the same.
@@ -15,7 +15,7 @@ pub enum SchedulerSupport {
     /// The kernel has it.
     Supported,
     /// The kernel did not take it; `ENOENT`: it has none of this name.
-    Refused(Refusal),
+    Refused(KernelError),
     /// It is not loaded, and loading it on demand can hang IPVS ([`Ipvs::may_load`]), so the kernel was not asked.
     NotLoaded,
     /// A virtual server of somebody else is at [`PROBE_ADDRESS`], so the kernel was not asked.
@@ -33,7 +33,7 @@ pub enum SchedulerSupport {
 /// let mut kernel = KernelIpvs::open()?;
 /// let in_use: Vec<_> = kernel.virtual_servers()?.iter().map(|server| server.config.scheduler).collect();
 /// match probe_scheduler(&mut kernel, Scheduler::MH, in_use)? {
-///     SchedulerSupport::Refused(refusal) => eprintln!("{}", refusal.cause()),
+///     SchedulerSupport::Refused(error) => eprintln!("{}", error.cause()),
 ///     support => println!("{support:?}"),
 /// }
 /// # Ok::<(), ipvs::Error>(())
@@ -58,5 +58,5 @@ pub fn probe_scheduler(
     Ok(failed
         .into_iter()
         .next()
-        .map_or(SchedulerSupport::Supported, |failed| SchedulerSupport::Refused(failed.refusal)))
+        .map_or(SchedulerSupport::Supported, |failed| SchedulerSupport::Refused(failed.error)))
 }

@@ -45,7 +45,7 @@ fn shown(kernel: &mut KernelIpvs, columns: Columns) -> String {
 fn add(kernel: &mut KernelIpvs, server: &VirtualServer) {
     let failed = kernel.apply(&[Command::AddVirtualServer(server.clone())]).unwrap();
     assert!(
-        failed.iter().all(|failed| failed.refusal.errno() == Errno::ENOENT as i32),
+        failed.iter().all(|failed| failed.error.errno() == Errno::ENOENT as i32),
         "{server:?}: {failed:?}"
     );
 }

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, mem};
 
 use rustc_hash::FxHashSet;
-use service::ObjectName;
+use service::{Change, ObjectName};
 
-use crate::objects::News;
+use crate::objects::Kind;
 
 /// How many objects are passed on together: to wake up whoever takes them costs more than to take one.
 const AT_ONCE: usize = 100;
@@ -24,7 +24,7 @@ pub(super) enum Listing<T> {
     Later(BTreeMap<ObjectName, T>),
 }
 
-impl<T> Listing<T> {
+impl<T: Kind> Listing<T> {
     pub(super) fn first() -> Self {
         Self::First { names: FxHashSet::default(), objects: Vec::new() }
     }
@@ -34,12 +34,12 @@ impl<T> Listing<T> {
     }
 
     /// Adds an object, and returns what is to be passed on now.
-    pub(super) fn add(&mut self, name: ObjectName, object: T) -> Option<News<T>> {
+    pub(super) fn add(&mut self, name: ObjectName, object: T) -> Option<Change> {
         match self {
             Self::First { names, objects } => {
                 names.insert(name);
                 objects.push(object);
-                (objects.len() == AT_ONCE).then(|| News::List(mem::take(objects)))
+                if objects.len() < AT_ONCE { None } else { T::init_apply(mem::take(objects)) }
             }
             Self::Later(objects) => {
                 objects.insert(name, object);
@@ -64,11 +64,13 @@ impl<T> Listing<T> {
     }
 
     /// Ends the list, and returns what is to be passed on.
-    pub(super) fn finish(self) -> Vec<News<T>> {
+    pub(super) fn finish(self) -> Vec<Change> {
         match self {
-            Self::First { names, objects } if objects.is_empty() => vec![News::Keep(names)],
-            Self::First { names, objects } => vec![News::List(objects), News::Keep(names)],
-            Self::Later(objects) => vec![News::Replace(objects.into_values().collect())],
+            Self::First { names, objects } if objects.is_empty() => T::init_done(names).into_iter().collect(),
+            Self::First { names, objects } => {
+                T::init_apply(objects).into_iter().chain(T::init_done(names)).collect()
+            }
+            Self::Later(objects) => vec![T::replace(objects.into_values().collect())],
         }
     }
 }

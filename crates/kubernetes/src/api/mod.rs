@@ -15,7 +15,7 @@ mod tests;
 
 use std::{convert::Infallible, time::Duration};
 
-use kube::{Api, Client};
+use kube::Client;
 use service::{Change, EndpointSlice, Node, Service};
 use tokio::{sync::Notify, time::timeout};
 use tracing::warn;
@@ -23,7 +23,6 @@ use tracing::warn;
 pub use self::watches::{PastFailure, Watch, WatchState, Watches};
 
 use self::reflector::{Reflector, Selectors};
-use crate::objects::{Kind, News, View};
 
 /// The label selector for Services: those of other proxies are none of ours, whatever the label's value.
 pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
@@ -58,11 +57,9 @@ pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: imp
         if timeout(NODE_PATIENCE, ips_known.notified()).await.is_err() {
             warn!("no Node with IPs of this node within {} s: going on without", NODE_PATIENCE.as_secs());
         }
-        let services =
-            follow(&client, services, watches, |news| Service::change(news).into_iter().for_each(&send));
-        let slices =
-            follow(&client, slices, watches, |news| EndpointSlice::change(news).into_iter().for_each(&send));
-        tokio::join!(services, slices)
+        let services = Reflector::<Service, _>::new(&client, services, watches, &send);
+        let slices = Reflector::<EndpointSlice, _>::new(&client, slices, watches, &send);
+        tokio::join!(services.run(), slices.run())
     };
     let (never, _) = tokio::join!(node, everything_else);
     never
@@ -76,14 +73,5 @@ pub async fn watch_node(
     send: impl Fn(Change),
 ) -> Infallible {
     let node = Selectors { labels: None, fields: Some(format!("metadata.name={node_name}")) };
-    follow::<Node>(client, node, watches, |news| Node::change(news).into_iter().for_each(&send)).await
-}
-
-async fn follow<T: Kind>(
-    client: &Client,
-    selectors: Selectors,
-    watches: &Watches,
-    send: impl Fn(News<T>),
-) -> Infallible {
-    Reflector::new(Api::<View<T>>::all(client.clone()), selectors, watches.clone(), send).run().await
+    Reflector::<Node, _>::new(client, node, watches, send).run().await
 }

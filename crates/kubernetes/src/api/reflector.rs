@@ -13,16 +13,16 @@ use std::{convert::Infallible, future::Future, mem, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
-    Api,
+    Api, Client,
     api::{ListParams, VersionMatch, WatchEvent, WatchParams},
 };
-use service::ObjectName;
+use service::{Change, ObjectName};
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::{Watches, failure::Failure, listing::Listing, retry::Retry};
 use crate::{
-    objects::{Kind, News, View},
+    objects::{Kind, View},
     problem_log::ProblemLog,
 };
 
@@ -80,13 +80,13 @@ pub(super) struct Reflector<T: Kind, F> {
     was_empty: bool,
 }
 
-impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
-    pub(super) fn new(api: Api<View<T>>, selectors: Selectors, watches: Watches, send: F) -> Self {
+impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
+    pub(super) fn new(client: &Client, selectors: Selectors, watches: &Watches, send: F) -> Self {
         Self {
-            api,
+            api: Api::all(client.clone()),
             selectors,
             send,
-            retry: Retry::new(T::PLURAL, watches),
+            retry: Retry::new(T::PLURAL, watches.clone()),
             problem_log: ProblemLog::default(),
             recency: Recency::Any,
             was_empty: false,
@@ -268,15 +268,15 @@ impl<T: Kind, F: Fn(News<T>)> Reflector<T, F> {
         let name = view.name();
         let nameless = name.name.is_empty();
         match self.problem_log.usable(&name, view.decoded) {
-            Some(object) => (self.send)(News::Apply(object)),
+            Some(object) => (self.send)(object.apply()),
             None if nameless => {}
-            None => (self.send)(News::Delete(name)),
+            None => (self.send)(T::delete(name)),
         }
     }
 
     fn delete(&mut self, name: &ObjectName) {
         self.problem_log.forget::<T>(name);
-        (self.send)(News::Delete(name.clone()));
+        (self.send)(T::delete(name.clone()));
     }
 }
 

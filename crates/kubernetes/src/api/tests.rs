@@ -194,15 +194,15 @@ fn short(changes: &[Change]) -> Vec<String> {
     let all = |names: BTreeSet<&str>| format!("={}", Vec::from_iter(names).join(","));
     for change in changes {
         said.push(match change {
-            Change::ListServices(services) => {
+            Change::InitApplyServices(services) => {
                 listed.extend(services.iter().map(|service| &service.name));
                 continue;
             }
-            Change::ListSlices(slices) => {
+            Change::InitApplySlices(slices) => {
                 listed.extend(slices.iter().map(|slice| &slice.name));
                 continue;
             }
-            Change::KeepServices(names) | Change::KeepSlices(names) => {
+            Change::InitDoneServices(names) | Change::InitDoneSlices(names) => {
                 assert!(names.iter().all(|name| listed.contains(name)), "not all of {names:?} were sent");
                 listed.clear();
                 all(names.iter().map(|name| &*name.name).collect())
@@ -343,8 +343,8 @@ async fn of_a_later_list_nothing_is_passed_on_before_its_end() {
 /// The parts of lists that were passed on, and how many objects each had.
 fn counts(changes: &[Change]) -> Vec<(&'static str, usize)> {
     let count = |change: &Change| match change {
-        Change::ListServices(services) => ("listed", services.len()),
-        Change::KeepServices(names) => ("kept", names.len()),
+        Change::InitApplyServices(services) => ("listed", services.len()),
+        Change::InitDoneServices(names) => ("kept", names.len()),
         Change::ReplaceServices(services) => ("replaced", services.len()),
         other => panic!("{other:?}"),
     };
@@ -526,8 +526,8 @@ async fn a_malformed_object_is_skipped_alone() {
     .play()
     .await;
     let [
-        Change::ListServices(listed),
-        Change::KeepServices(_),
+        Change::InitApplyServices(listed),
+        Change::InitDoneServices(_),
         Change::ApplyService(odd),
         Change::ApplyService(b),
     ] = &*changes
@@ -654,7 +654,9 @@ async fn a_slice_that_stops_being_ours_counts_as_deleted() {
         ])],
     );
     let changes = script.play().await;
-    let [Change::ListSlices(slices), Change::KeepSlices(kept), Change::DeleteSlice(name)] = &*changes else {
+    let [Change::InitApplySlices(slices), Change::InitDoneSlices(kept), Change::DeleteSlice(name)] =
+        &*changes
+    else {
         panic!("{changes:?}")
     };
     assert_eq!((slices.len(), kept.len(), name.to_string()), (1, 1, "shop/web-1".to_owned()));

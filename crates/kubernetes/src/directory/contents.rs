@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use service::{Change, EndpointSlice, Node, ObjectName, Service};
 
 use crate::{
-    objects::{Kind, News, View},
+    objects::{Kind, View},
     problem_log::ProblemLog,
 };
 
@@ -47,12 +47,10 @@ fn differences<T: Kind>(
     after: &BTreeMap<ObjectName, T>,
     changes: &mut Vec<Change>,
 ) {
-    for name in before.keys().filter(|name| !after.contains_key(name)) {
-        changes.extend(T::change(News::Delete(name.clone())));
-    }
-    for (_, object) in after.iter().filter(|(name, object)| before.get(name) != Some(object)) {
-        changes.extend(T::change(News::Apply(object.clone())));
-    }
+    let gone = before.keys().filter(|name| !after.contains_key(name));
+    changes.extend(gone.cloned().map(T::delete));
+    let different = after.iter().filter(|(name, object)| before.get(name) != Some(object));
+    changes.extend(different.map(|(_, object)| object.clone().apply()));
 }
 
 /// Puts the views of one kind together. A name that comes again wins over the earlier one.

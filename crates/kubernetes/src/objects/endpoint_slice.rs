@@ -4,11 +4,12 @@ use std::{fmt, sync::Arc, time::SystemTime};
 
 use ipvs::Family;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Special, Weight};
 
 use super::{
-    Decoded, Kind, News, Problems, address,
+    Decoded, Kind, Problems, address,
     field::{Field, List, Object, Quoted},
     metadata::{Metadata, RawMetadata, nameless, time},
     port,
@@ -106,14 +107,24 @@ impl Kind for EndpointSlice {
         &self.problems
     }
 
-    fn change(news: News<Self>) -> Option<Change> {
-        Some(match news {
-            News::List(slices) => Change::ListSlices(slices),
-            News::Keep(names) => Change::KeepSlices(names),
-            News::Replace(slices) => Change::ReplaceSlices(slices),
-            News::Apply(slice) => Change::ApplySlice(slice),
-            News::Delete(name) => Change::DeleteSlice(name),
-        })
+    fn init_apply(slices: Vec<Self>) -> Option<Change> {
+        Some(Change::InitApplySlices(slices))
+    }
+
+    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change> {
+        Some(Change::InitDoneSlices(names))
+    }
+
+    fn replace(slices: Vec<Self>) -> Change {
+        Change::ReplaceSlices(slices)
+    }
+
+    fn apply(self) -> Change {
+        Change::ApplySlice(self)
+    }
+
+    fn delete(name: ObjectName) -> Change {
+        Change::DeleteSlice(name)
     }
 }
 

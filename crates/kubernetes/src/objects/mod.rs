@@ -46,8 +46,20 @@ pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// The problems of the object, in words.
     fn problems(&self) -> &[String];
 
-    /// The news as a change of the desired state's inputs; `None` where it does not concern them.
-    fn change(news: News<Self>) -> Option<Change>;
+    /// The change for the next objects of the first list.
+    fn init_apply(objects: Vec<Self>) -> Option<Change>;
+
+    /// The change for the end of the first list: the objects of these names exist, and no others.
+    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change>;
+
+    /// The change for a later list: these objects exist, and no others.
+    fn replace(objects: Vec<Self>) -> Change;
+
+    /// The change for an object that is new or different.
+    fn apply(self) -> Change;
+
+    /// The change for an object that is gone.
+    fn delete(name: ObjectName) -> Change;
 }
 
 /// The version of all kinds that are read, in their group.
@@ -62,21 +74,6 @@ pub(crate) enum Decoded<T> {
     NotOurs(&'static str),
     /// Nothing of the object can be used, for this reason.
     Unusable(String),
-}
-
-/// What happened to the objects of one kind.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum News<T> {
-    /// Some objects of the first list, which is being read.
-    List(Vec<T>),
-    /// The end of the first list: these objects exist, and no others.
-    Keep(FxHashSet<ObjectName>),
-    /// All objects: whatever is not among them is gone.
-    Replace(Vec<T>),
-    /// An object that is new or different.
-    Apply(T),
-    /// The name of an object that is gone.
-    Delete(ObjectName),
 }
 
 /// An object of the API, read down to what the proxy needs.

@@ -5,12 +5,13 @@ use std::{fmt, net::IpAddr};
 use ipnet::IpNet;
 use ipvs::Family;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rustc_hash::FxHashSet;
 use serde::Deserialize;
-use service::{Change, Node};
+use service::{Change, Node, ObjectName};
 use tracing::warn;
 
 use super::{
-    Decoded, Kind, News, Problems, address,
+    Decoded, Kind, Problems, address,
     field::{Field, List, Object, Quoted},
     metadata::{Metadata, RawMetadata},
 };
@@ -91,24 +92,25 @@ impl Kind for Node {
         &self.problems
     }
 
-    /// Passes the Node on. One that is gone keeps its last zone, addresses and pod CIDRs: its pods are still
-    /// where they were.
-    fn change(news: News<Self>) -> Option<Change> {
-        match news {
-            News::List(nodes) => nodes.into_iter().next_back().map(Change::ApplyNode),
-            News::Keep(names) => names.is_empty().then(no_node),
-            News::Replace(nodes) => {
-                Some(nodes.into_iter().next_back().map_or_else(no_node, Change::ApplyNode))
-            }
-            News::Apply(node) => Some(Change::ApplyNode(node)),
-            News::Delete(name) => {
-                warn!(
-                    "the Node {} was deleted; its last zone, addresses and pod CIDRs stay in use",
-                    name.name
-                );
-                Some(Change::DeleteNode)
-            }
-        }
+    fn init_apply(nodes: Vec<Self>) -> Option<Change> {
+        nodes.into_iter().next_back().map(Change::ApplyNode)
+    }
+
+    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change> {
+        names.is_empty().then(no_node)
+    }
+
+    fn replace(nodes: Vec<Self>) -> Change {
+        nodes.into_iter().next_back().map_or_else(no_node, Change::ApplyNode)
+    }
+
+    fn apply(self) -> Change {
+        Change::ApplyNode(self)
+    }
+
+    fn delete(name: ObjectName) -> Change {
+        warn!("the Node {} was deleted; its last zone, addresses and pod CIDRs stay in use", name.name);
+        Change::DeleteNode
     }
 }
 

@@ -91,8 +91,8 @@ impl News {
         let (mut services, mut slices, mut zone) = (None, None, None);
         self.expect("the lists and the Node", |change| {
             match change {
-                Change::KeepServices(names) => services = Some(self.ours(names)),
-                Change::KeepSlices(names) => slices = Some(self.ours(names)),
+                Change::InitDoneServices(names) => services = Some(self.ours(names)),
+                Change::InitDoneSlices(names) => slices = Some(self.ours(names)),
                 Change::ApplyNode(node) => zone = node.zone,
                 _ => {}
             }

@@ -3,23 +3,15 @@
 use std::fmt;
 
 use ipvs::Family;
-use netlink::{Batch, Error, Reply, attributes};
+use netlink::{Batch, Error, Reply};
 
 use super::{
     TABLE,
+    attribute::{NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE},
+    decode::{self, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY},
     message::{self, CREATE, Message},
     rule::Rule,
 };
-
-/// `enum nft_chain_attributes`.
-pub(crate) const NFTA_CHAIN_TABLE: u16 = 1;
-pub(crate) const NFTA_CHAIN_NAME: u16 = 3;
-pub(crate) const NFTA_CHAIN_HOOK: u16 = 4;
-pub(crate) const NFTA_CHAIN_POLICY: u16 = 5;
-pub(crate) const NFTA_CHAIN_TYPE: u16 = 7;
-/// `enum nft_hook_attributes`.
-const NFTA_HOOK_HOOKNUM: u16 = 1;
-const NFTA_HOOK_PRIORITY: u16 = 2;
 
 const NF_ACCEPT: u32 = 1;
 
@@ -193,25 +185,12 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedChain>, Error> 
             NFTA_CHAIN_NAME => name = attribute.string().unwrap_or_default(),
             NFTA_CHAIN_TYPE => kind = attribute.string()?,
             NFTA_CHAIN_POLICY => policy = attribute.u32_be()?,
-            NFTA_CHAIN_HOOK => place = Some(decode_hook(attribute.payload)?),
+            NFTA_CHAIN_HOOK => place = Some(decode::hook(attribute.payload)?),
             _ => {}
         }
     }
     let hook = place.map(|(number, priority)| ObservedHook { kind: kind.into(), number, priority, policy });
     Ok((table == TABLE).then(|| ObservedChain { name: name.into(), hook }))
-}
-
-pub(crate) fn decode_hook(bytes: &[u8]) -> Result<(u32, i32), Error> {
-    let (mut number, mut priority) = (0, 0);
-    for attribute in attributes(bytes) {
-        let attribute = attribute?;
-        match attribute.kind {
-            NFTA_HOOK_HOOKNUM => number = attribute.u32_be()?,
-            NFTA_HOOK_PRIORITY => priority = attribute.u32_be()?.cast_signed(),
-            _ => {}
-        }
-    }
-    Ok((number, priority))
 }
 
 #[cfg(test)]

@@ -3,13 +3,10 @@
 use ipvs::Family;
 use netlink::Encoder;
 
-use super::message;
-
-/// `NFTA_LIST_ELEM`: one entry of any list.
-pub(crate) const LIST_ELEMENT: u16 = 1;
-/// `NFTA_DATA_VALUE`.
-pub(crate) const DATA_VALUE: u16 = 1;
-pub(crate) const DATA_VERDICT: u16 = 2;
+use super::{
+    attribute::{NFTA_DATA_VALUE, NFTA_DATA_VERDICT},
+    encode, message,
+};
 
 /// A data register of four bytes, by position: `NFT_REG32_00` is 0. Longer values take the registers
 /// that follow. There are 16.
@@ -105,12 +102,7 @@ pub(crate) enum Expression {
 impl Expression {
     /// Appends itself as one entry of a rule's expression list.
     pub(crate) fn encode(&self, list: &mut Encoder<'_>) {
-        const NAME: u16 = 1;
-        const DATA: u16 = 2;
-        list.nest(LIST_ELEMENT, |entry| {
-            entry.string(NAME, self.name());
-            entry.nest(DATA, |data| self.encode_data(data));
-        });
+        encode::expression(list, self.name(), |data| self.encode_data(data));
     }
 
     fn name(&self) -> &'static str {
@@ -149,8 +141,8 @@ impl Expression {
                 data.u32_be(1, register.number());
                 data.u32_be(2, register.number());
                 data.u32_be(3, u32::try_from(mask.len()).unwrap_or(u32::MAX));
-                data.nest(4, |value| value.bytes(DATA_VALUE, mask));
-                data.nest(5, |value| value.bytes(DATA_VALUE, xor));
+                data.nest(4, |value| value.bytes(NFTA_DATA_VALUE, mask));
+                data.nest(5, |value| value.bytes(NFTA_DATA_VALUE, xor));
             }
             Self::Conntrack { key, to } => {
                 data.u32_be(1, to.number());
@@ -159,7 +151,7 @@ impl Expression {
             Self::Compare { register, how, value } => {
                 data.u32_be(1, register.number());
                 data.u32_be(2, *how as u32);
-                data.nest(3, |encoder| encoder.bytes(DATA_VALUE, value));
+                data.nest(3, |encoder| encoder.bytes(NFTA_DATA_VALUE, value));
             }
             Self::Lookup { set, key } => {
                 data.string(1, set);
@@ -168,7 +160,7 @@ impl Expression {
             Self::Verdict(verdict) => {
                 const NFT_REG_VERDICT: u32 = 0;
                 data.u32_be(1, NFT_REG_VERDICT);
-                data.nest(2, |value| value.nest(DATA_VERDICT, |code| verdict.encode(code)));
+                data.nest(2, |value| value.nest(NFTA_DATA_VERDICT, |code| verdict.encode(code)));
             }
             Self::DestinationNat { family, address } => {
                 const NFT_NAT_DNAT: u32 = 1;

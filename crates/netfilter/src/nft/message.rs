@@ -11,38 +11,53 @@ const BATCH_END: u16 = 0x11;
 const BATCH_GENERATION: u16 = 1;
 
 /// `NLM_F_CREATE`: without `NLM_F_EXCL`, creating what exists is not an error.
-pub(crate) const CREATE: u16 = 0x400;
+pub const CREATE: u16 = 0x400;
 /// `NLM_F_APPEND`: a rule goes to the end of its chain.
 pub(crate) const APPEND: u16 = 0x800;
 
 /// `enum nf_tables_msg_types`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub(crate) enum Message {
+pub enum Message {
+    /// Create a table, or report one.
     NewTable = 0,
+    /// Ask for a table, or for all of them.
     GetTable = 1,
+    /// Delete a table with everything in it.
     DelTable = 2,
+    /// Create a chain, or report one.
     NewChain = 3,
+    /// Ask for a chain, or for all of them.
     GetChain = 4,
+    /// Delete a chain.
     DelChain = 5,
+    /// Create a rule, or report one.
     NewRule = 6,
+    /// Ask for rules.
     GetRule = 7,
+    /// Delete a rule, or all of a chain or a table.
     DelRule = 8,
+    /// Create a set, or report one.
     NewSet = 9,
+    /// Ask for sets.
     GetSet = 10,
+    /// Add elements to a set, or report them.
     NewSetElement = 12,
+    /// Ask for the elements of a set.
     GetSetElement = 13,
+    /// Delete elements of a set.
     DelSetElement = 14,
+    /// Ask for the number of the last transaction.
     GetGeneration = 16,
 }
 
 /// The family of a table, as nfnetlink numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nfproto(pub(crate) u8);
+pub struct Nfproto(pub u8);
 
 impl Nfproto {
     /// In a request for a list: of every family.
-    pub(crate) const UNSPECIFIED: Self = Self(0);
+    pub const UNSPECIFIED: Self = Self(0);
 }
 
 impl From<Family> for Nfproto {
@@ -52,7 +67,7 @@ impl From<Family> for Nfproto {
 }
 
 /// Appends a message about an object of `family`.
-pub(crate) fn add(
+pub fn add(
     batch: &mut Batch,
     message: Message,
     flags: u16,
@@ -66,11 +81,7 @@ pub(crate) fn add(
 }
 
 /// A batch with one request.
-pub(crate) fn request(
-    message: Message,
-    family: impl Into<Nfproto>,
-    body: impl FnOnce(&mut Encoder<'_>),
-) -> Batch {
+pub fn request(message: Message, family: impl Into<Nfproto>, body: impl FnOnce(&mut Encoder<'_>)) -> Batch {
     let mut batch = Batch::default();
     add(&mut batch, message, 0, family, body);
     batch
@@ -78,7 +89,7 @@ pub(crate) fn request(
 
 /// Opens a transaction. With a generation the kernel refuses it (ERESTART) if anybody has changed
 /// nf_tables since that generation.
-pub(crate) fn begin(batch: &mut Batch, generation: Option<u32>) {
+pub fn begin(batch: &mut Batch, generation: Option<u32>) {
     batch.add(BATCH_BEGIN, 0, |encoder| {
         encoder.raw(&header(Nfproto::UNSPECIFIED, SUBSYSTEM));
         if let Some(generation) = generation {
@@ -88,21 +99,19 @@ pub(crate) fn begin(batch: &mut Batch, generation: Option<u32>) {
 }
 
 /// Closes a transaction.
-pub(crate) fn end(batch: &mut Batch) {
+pub fn end(batch: &mut Batch) {
     batch.add(BATCH_END, 0, |encoder| encoder.raw(&header(Nfproto::UNSPECIFIED, SUBSYSTEM)));
 }
 
 /// The attributes of a reply, behind its `struct nfgenmsg`.
-pub(crate) fn body<'a>(
-    reply: &Reply<'a>,
-) -> Result<impl Iterator<Item = Result<Attribute<'a>, Error>>, Error> {
+pub fn body<'a>(reply: &Reply<'a>) -> Result<impl Iterator<Item = Result<Attribute<'a>, Error>>, Error> {
     let body =
         reply.payload.get(4..).ok_or_else(|| Error::Malformed { what: "nfgenmsg cut short".into() })?;
     Ok(attributes(body))
 }
 
 /// The family of the object that a reply is about.
-pub(crate) fn family(reply: &Reply<'_>) -> Nfproto {
+pub fn family(reply: &Reply<'_>) -> Nfproto {
     reply.payload.first().map_or(Nfproto::UNSPECIFIED, |number| Nfproto(*number))
 }
 

@@ -7,20 +7,11 @@ use netlink::{Batch, Encoder, Error, Reply};
 
 use super::{
     TABLE,
+    attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_RULE_USERDATA},
+    decode, encode,
     message::{self, APPEND, CREATE, Message},
     statement::Statement,
 };
-
-/// `enum nft_rule_attributes`.
-pub(crate) const NFTA_RULE_TABLE: u16 = 1;
-pub(crate) const NFTA_RULE_CHAIN: u16 = 2;
-pub(crate) const NFTA_RULE_HANDLE: u16 = 3;
-pub(crate) const NFTA_RULE_EXPRESSIONS: u16 = 4;
-pub(crate) const NFTA_RULE_USERDATA: u16 = 7;
-
-/// `NFTNL_UDATA_RULE_COMMENT`: the type of a comment in a rule's user data, which the kernel stores unread,
-/// as bytes of type, length, and text with its NUL.
-const UDATA_COMMENT: u8 = 0;
 
 /// A rule: what it does, and why in a few words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +62,7 @@ impl Rule {
             encoder.string(NFTA_RULE_TABLE, TABLE);
             encoder.string(NFTA_RULE_CHAIN, chain);
             self.encode_expressions(family, encoder);
-            encoder.bytes(NFTA_RULE_USERDATA, &comment_userdata(&self.comment(family)));
+            encoder.bytes(NFTA_RULE_USERDATA, &encode::comment(&self.comment(family)));
         });
     }
 
@@ -111,32 +102,11 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedRule>, Error> {
         match attribute.kind {
             NFTA_RULE_TABLE => table = attribute.string()?,
             NFTA_RULE_CHAIN => chain = attribute.string()?,
-            NFTA_RULE_USERDATA => comment = comment_in(attribute.payload),
+            NFTA_RULE_USERDATA => comment = decode::comment(attribute.payload),
             _ => {}
         }
     }
     Ok((table == TABLE).then(|| ObservedRule { chain: chain.into(), comment: comment.into() }))
-}
-
-pub(crate) fn comment_userdata(comment: &str) -> Vec<u8> {
-    let length = u8::try_from(comment.len() + 1).unwrap_or(u8::MAX);
-    let mut data = vec![UDATA_COMMENT, length];
-    data.extend_from_slice(comment.as_bytes());
-    data.push(0);
-    data
-}
-
-/// The comment in a rule's user data; empty if there is none, or if the data has another format.
-pub(crate) fn comment_in(mut data: &[u8]) -> &str {
-    while let [kind, length, rest @ ..] = data {
-        let Some((value, next)) = rest.split_at_checked(usize::from(*length)) else { break };
-        if *kind == UDATA_COMMENT {
-            let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
-            return std::str::from_utf8(text).unwrap_or_default();
-        }
-        data = next;
-    }
-    ""
 }
 
 /// FNV-1a, 32 bits: the same on every build, unlike the standard hasher.
@@ -150,22 +120,6 @@ mod tests {
 
     fn rule(bit: u32) -> Rule {
         Rule::new("a reason", [Statement::HasMark(bit), Statement::Return])
-    }
-
-    #[test]
-    fn the_comment_is_read_back_from_the_user_data() {
-        let data = comment_userdata("hello");
-        assert_eq!(data, b"\0\x06hello\0");
-        assert_eq!(comment_in(&data), "hello");
-        let behind_another = [&[9, 2, 0, 0][..], &data].concat();
-        assert_eq!(comment_in(&behind_another), "hello");
-    }
-
-    #[test]
-    fn user_data_of_another_format_is_no_comment() {
-        for data in [&b"\0"[..], b"\0\x09cut", b"\x07\0", b"\0\x02\xff\xff"] {
-            assert_eq!(comment_in(data), "", "{data:?}");
-        }
     }
 
     #[test]

@@ -7,10 +7,10 @@ use netlink::{Batch, Encoder, Error, Reply, attributes};
 
 use super::{
     TABLE,
-    expression::{DATA_VALUE, LIST_ELEMENT},
+    attribute::{NFTA_DATA_VALUE, NFTA_LIST_ELEM},
     message::{self, CREATE, Message},
 };
-use crate::key::Key;
+use crate::table::key::Key;
 
 /// `enum nft_set_attributes`.
 const NFTA_SET_TABLE: u16 = 1;
@@ -23,7 +23,7 @@ const NFTA_SET_ID: u16 = 10;
 /// `enum nft_set_elem_list_attributes`.
 const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 const NFTA_SET_ELEM_LIST_SET: u16 = 2;
-const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+const NFTA_SET_ELEM_NFTA_LIST_ELEMS: u16 = 3;
 /// `enum nft_set_elem_attributes`.
 const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_KEY_END: u16 = 10;
@@ -146,7 +146,7 @@ impl Set {
     fn describe_fields(&self, family: Family, description: &mut Encoder<'_>) {
         description.nest(NFTA_SET_DESC_CONCAT, |fields| {
             for datatype in self.key {
-                fields.nest(LIST_ELEMENT, |field| {
+                fields.nest(NFTA_LIST_ELEM, |field| {
                     field.u32_be(NFTA_SET_FIELD_LEN, datatype.unpadded(family));
                 });
             }
@@ -210,15 +210,15 @@ pub(crate) fn elements(
     message::add(batch, message, flags, family, |encoder| {
         encoder.string(NFTA_SET_ELEM_LIST_TABLE, TABLE);
         encoder.string(NFTA_SET_ELEM_LIST_SET, set);
-        encoder.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| keys.for_each(|key| encode_element(list, &key)));
+        encoder.nest(NFTA_SET_ELEM_NFTA_LIST_ELEMS, |list| keys.for_each(|key| encode_element(list, &key)));
     });
 }
 
 fn encode_element(list: &mut Encoder<'_>, key: &Key) {
-    list.nest(LIST_ELEMENT, |element| {
-        element.nest(NFTA_SET_ELEM_KEY, |data| data.bytes(DATA_VALUE, key.start.as_ref()));
+    list.nest(NFTA_LIST_ELEM, |element| {
+        element.nest(NFTA_SET_ELEM_KEY, |data| data.bytes(NFTA_DATA_VALUE, key.start.as_ref()));
         if let Some(end) = &key.end {
-            element.nest(NFTA_SET_ELEM_KEY_END, |data| data.bytes(DATA_VALUE, end.as_ref()));
+            element.nest(NFTA_SET_ELEM_KEY_END, |data| data.bytes(NFTA_DATA_VALUE, end.as_ref()));
         }
     });
 }
@@ -240,7 +240,7 @@ pub(crate) fn decode_elements(
 ) -> Result<(), Error> {
     for attribute in message::body(reply)? {
         let attribute = attribute?;
-        if attribute.kind != NFTA_SET_ELEM_LIST_ELEMENTS {
+        if attribute.kind != NFTA_SET_ELEM_NFTA_LIST_ELEMS {
             continue;
         }
         for element in attributes(attribute.payload) {
@@ -263,7 +263,7 @@ pub(crate) fn decode_elements(
 fn value(data: &[u8]) -> Result<Option<&[u8]>, Error> {
     for data in attributes(data) {
         let data = data?;
-        if data.kind == DATA_VALUE {
+        if data.kind == NFTA_DATA_VALUE {
             return Ok(Some(data.payload));
         }
     }

@@ -1,4 +1,4 @@
-//! Our nf_tables tables, the host's firewall and conntrack, on a real kernel.
+//! Our nf_tables tables and conntrack, on a real kernel.
 //!
 //! A new test goes into the module of its subject; [`support`] has hosts and cross-checks for all of them.
 #![allow(
@@ -10,7 +10,6 @@
 )]
 
 mod conntrack;
-mod host_firewall;
 mod monitor;
 mod nftables;
 mod support;

@@ -47,7 +47,8 @@ fn a_new_table_takes_no_flows_while_something_is_refused_but_does_not_wait_for_e
     let kernel = kernel.state();
     assert_eq!(kernel.tables, BTreeSet::from(Family::BOTH));
     assert!(
-        kernel.links.bound.contains(&"10.96.0.10".parse().unwrap()) && !kernel.links.bound.contains(&vip)
+        kernel.dummy_interface.bound.contains(&"10.96.0.10".parse().unwrap())
+            && !kernel.dummy_interface.bound.contains(&vip)
     );
     // It has failed before, and nobody else has changed anything.
     assert!(syncs.iter().all(|report| report.repairs.is_empty()), "{syncs:#?}");
@@ -92,14 +93,14 @@ fn nothing_is_removed_before_the_ends_of_both_lists() {
     let (written, calls) = (kernel.writes(), kernel.state().calls);
     let other = service("other", "10.96.0.20", Tcp);
     let name = other.name.clone();
-    running.tell(Change::ListServices(vec![other]));
-    running.tell(Change::ListSlices(vec![slice("other", Tcp, &["10.244.0.9"])]));
-    running.tell(Change::KeepSlices(FxHashSet::from_iter(["default/other-1".parse().unwrap()])));
+    running.tell(Change::InitApplyServices(vec![other]));
+    running.tell(Change::InitApplySlices(vec![slice("other", Tcp, &["10.244.0.9"])]));
+    running.tell(Change::InitDoneSlices(FxHashSet::from_iter(["default/other-1".parse().unwrap()])));
     let report = running.handle.resync().unwrap();
     assert_eq!(report.failures, ["not yet: the lists of Services and EndpointSlices have not arrived"]);
     assert_eq!((kernel.writes(), kernel.state().calls), (written.clone(), calls));
 
-    running.tell(Change::KeepServices(FxHashSet::from_iter([name])));
+    running.tell(Change::InitDoneServices(FxHashSet::from_iter([name])));
     running.settled();
     let since = kernel.writes().strip_prefix(&written).unwrap().to_owned();
     for line in ["add virtual server TCP 10.96.0.20:80 rr", "delete virtual server TCP 10.96.0.10:80"] {
@@ -521,7 +522,7 @@ fn what_the_kernel_tells_of_our_own_changes_costs_nothing_and_of_others_a_repair
     running.handle.kernel_changed(told(true)).unwrap();
     running.settled();
     assert_eq!(running.kernel.state().calls, 0);
-    running.kernel.state().links.bound.clear();
+    running.kernel.state().dummy_interface.bound.clear();
     running.handle.kernel_changed(told(false)).unwrap();
     running.kernel_where(|state| state.is_bound(vip));
 }

@@ -19,9 +19,9 @@ pub enum Change {
     /// All Services.
     ReplaceServices(Vec<Service>),
     /// The next Services of a list that is being read.
-    ListServices(Vec<Service>),
+    InitApplyServices(Vec<Service>),
     /// The list has been read to its end: there are these Services, and no others.
-    KeepServices(FxHashSet<ObjectName>),
+    InitDoneServices(FxHashSet<ObjectName>),
     /// A Service is new or different.
     ApplyService(Service),
     /// A Service is gone.
@@ -29,9 +29,9 @@ pub enum Change {
     /// All EndpointSlices.
     ReplaceSlices(Vec<EndpointSlice>),
     /// The next EndpointSlices of a list that is being read.
-    ListSlices(Vec<EndpointSlice>),
+    InitApplySlices(Vec<EndpointSlice>),
     /// The list has been read to its end: there are these EndpointSlices, and no others.
-    KeepSlices(FxHashSet<ObjectName>),
+    InitDoneSlices(FxHashSet<ObjectName>),
     /// An EndpointSlice is new or different.
     ApplySlice(EndpointSlice),
     /// An EndpointSlice is gone.

@@ -53,13 +53,13 @@ impl Records {
     pub(crate) fn take_in(&mut self, change: Change) -> BTreeSet<ObjectName> {
         let mut changed = match change {
             Change::ReplaceServices(services) => self.replace_services(services),
-            Change::ListServices(services) => self.put_services(services),
-            Change::KeepServices(names) => self.keep_services(&names),
+            Change::InitApplyServices(services) => self.put_services(services),
+            Change::InitDoneServices(names) => self.keep_services(&names),
             Change::ApplyService(service) => self.put_service(service).into_iter().collect(),
             Change::DeleteService(name) => self.remove_service(&name).into_iter().collect(),
             Change::ReplaceSlices(slices) => self.replace_slices(slices),
-            Change::ListSlices(slices) => self.put_slices(slices),
-            Change::KeepSlices(names) => self.keep_slices(&names),
+            Change::InitApplySlices(slices) => self.put_slices(slices),
+            Change::InitDoneSlices(names) => self.keep_slices(&names),
             Change::ApplySlice(slice) => self.put_slice(slice),
             Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
             Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),

@@ -54,19 +54,19 @@ impl Inputs {
             Change::ReplaceServices(list) => {
                 self.services = list.into_iter().map(|service| (service.name.clone(), service)).collect();
             }
-            Change::ListServices(list) => {
+            Change::InitApplyServices(list) => {
                 self.services.extend(list.into_iter().map(|service| (service.name.clone(), service)));
             }
-            Change::KeepServices(names) => self.services.retain(|name, _| names.contains(name)),
+            Change::InitDoneServices(names) => self.services.retain(|name, _| names.contains(name)),
             Change::ApplyService(service) => drop(self.services.insert(service.name.clone(), service)),
             Change::DeleteService(name) => drop(self.services.remove(&name)),
             Change::ReplaceSlices(list) => {
                 self.slices = list.into_iter().map(|slice| (slice.name.clone(), slice)).collect();
             }
-            Change::ListSlices(list) => {
+            Change::InitApplySlices(list) => {
                 self.slices.extend(list.into_iter().map(|slice| (slice.name.clone(), slice)));
             }
-            Change::KeepSlices(names) => self.slices.retain(|name, _| names.contains(name)),
+            Change::InitDoneSlices(names) => self.slices.retain(|name, _| names.contains(name)),
             Change::ApplySlice(slice) => drop(self.slices.insert(slice.name.clone(), slice)),
             Change::DeleteSlice(name) => drop(self.slices.remove(&name)),
             Change::ApplyNode(mut node) => {
@@ -99,8 +99,8 @@ impl Inputs {
 fn applied(options: &Options, changes: &[Change]) -> State {
     let inputs = Inputs::after(changes);
     let ends = [
-        Change::KeepServices(inputs.services.into_keys().collect()),
-        Change::KeepSlices(inputs.slices.into_keys().collect()),
+        Change::InitDoneServices(inputs.services.into_keys().collect()),
+        Change::InitDoneSlices(inputs.slices.into_keys().collect()),
     ];
     let mut state = State::new(options.clone());
     for change in changes.iter().chain(&ends) {
@@ -270,13 +270,13 @@ fn names(of: Vec<&'static str>) -> FxHashSet<ObjectName> {
 fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         1 => vec(any_service(), 0..5).prop_map(Change::ReplaceServices),
-        1 => vec(any_service(), 0..5).prop_map(Change::ListServices),
-        1 => subsequence(vec!["a", "b", "c", "kubernetes"], 0..=4).prop_map(|kept| Change::KeepServices(names(kept))),
+        1 => vec(any_service(), 0..5).prop_map(Change::InitApplyServices),
+        1 => subsequence(vec!["a", "b", "c", "kubernetes"], 0..=4).prop_map(|kept| Change::InitDoneServices(names(kept))),
         5 => any_service().prop_map(Change::ApplyService),
         2 => any_service().prop_map(|service| Change::DeleteService(service.name)),
         1 => vec(any_slice(), 0..5).prop_map(Change::ReplaceSlices),
-        1 => vec(any_slice(), 0..5).prop_map(Change::ListSlices),
-        1 => subsequence(vec!["s1", "s2", "s3", "s4"], 0..=4).prop_map(|kept| Change::KeepSlices(names(kept))),
+        1 => vec(any_slice(), 0..5).prop_map(Change::InitApplySlices),
+        1 => subsequence(vec!["s1", "s2", "s3", "s4"], 0..=4).prop_map(|kept| Change::InitDoneSlices(names(kept))),
         5 => any_slice().prop_map(Change::ApplySlice),
         2 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
         1 => (option::of(select(&["a", "b"][..])), any_ips(2))
@@ -337,11 +337,11 @@ proptest! {
             let several = moves || matches!(
                 change,
                 Change::ReplaceServices(_)
-                    | Change::ListServices(_)
-                    | Change::KeepServices(_)
+                    | Change::InitApplyServices(_)
+                    | Change::InitDoneServices(_)
                     | Change::ReplaceSlices(_)
-                    | Change::ListSlices(_)
-                    | Change::KeepSlices(_)
+                    | Change::InitApplySlices(_)
+                    | Change::InitDoneSlices(_)
                     | Change::NodeAddresses { .. }
                     | Change::MissingSchedulers(_)
                     | Change::ApplyNode(_)

@@ -533,7 +533,7 @@ proptest! {
             for change in changes {
                 state.apply(change);
             }
-            state.apply(Change::KeepSlices(changed_slices.clone()));
+            state.apply(Change::InitDoneSlices(changed_slices.clone()));
             wanted(&state)
         };
         let told_one = told(one);

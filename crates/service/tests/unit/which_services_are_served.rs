@@ -56,12 +56,12 @@ fn the_state_is_synced_when_both_lists_have_arrived() {
     for lists in [
         [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())],
         [Change::ReplaceSlices(Vec::new()), Change::ReplaceServices(Vec::new())],
-        [Change::KeepServices(names()), Change::KeepSlices(names())],
-        [Change::KeepSlices(names()), Change::KeepServices(names())],
+        [Change::InitDoneServices(names()), Change::InitDoneSlices(names())],
+        [Change::InitDoneSlices(names()), Change::InitDoneServices(names())],
     ] {
         let mut state = state();
-        state.apply(Change::ListServices(vec![service("web", "10.96.0.1")]));
-        state.apply(Change::ListSlices(vec![slice("web-1", "web", &[])]));
+        state.apply(Change::InitApplyServices(vec![service("web", "10.96.0.1")]));
+        state.apply(Change::InitApplySlices(vec![slice("web-1", "web", &[])]));
         assert!(!state.synced());
         let synced = lists.map(|list| {
             state.apply(list);

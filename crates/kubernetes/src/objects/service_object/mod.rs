@@ -8,12 +8,13 @@ mod source_ranges;
 mod unserved;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use service::{Change, ObjectName, Service, ServiceKind};
 
 use self::{addresses::RawStatus, policies::RawAffinityConfig, ports::RawPort};
 use super::{
-    Decoded, Kind, News, Problems,
+    Decoded, Kind, Problems,
     field::{Field, List, Object, Quoted},
     metadata::{Metadata, RawMetadata, nameless},
     port,
@@ -77,14 +78,24 @@ impl Kind for Service {
         &self.problems
     }
 
-    fn change(news: News<Self>) -> Option<Change> {
-        Some(match news {
-            News::List(services) => Change::ListServices(services),
-            News::Keep(names) => Change::KeepServices(names),
-            News::Replace(services) => Change::ReplaceServices(services),
-            News::Apply(service) => Change::ApplyService(service),
-            News::Delete(name) => Change::DeleteService(name),
-        })
+    fn init_apply(services: Vec<Self>) -> Option<Change> {
+        Some(Change::InitApplyServices(services))
+    }
+
+    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change> {
+        Some(Change::InitDoneServices(names))
+    }
+
+    fn replace(services: Vec<Self>) -> Change {
+        Change::ReplaceServices(services)
+    }
+
+    fn apply(self) -> Change {
+        Change::ApplyService(self)
+    }
+
+    fn delete(name: ObjectName) -> Change {
+        Change::DeleteService(name)
     }
 }
 

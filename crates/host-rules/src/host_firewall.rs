@@ -1,0 +1,247 @@
+//! The host's own firewall, where it blocks what IPVS forwards.
+//!
+//! A request to a VIP passes the hook input, with the VIP as destination, because that is an address of the
+//! node; forward only sees the answers of pods. A host that drops unknown traffic in either of them cuts
+//! Services off. `accept` in our own table does not help: it ends one base chain, and a drop in another one
+//! is final.
+//!
+//! [`HostChains::closed_chains`] finds the chains that drop, and [`HostChains::accept_in`] puts one rule at
+//! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`](netfilter::Policy::accept_mark). Our table sets that
+//! mark before the host's chains and clears it behind them. Apart from that one rule nothing of the host's
+//! firewall is ever changed.
+//!
+//! # Rules by hand
+//!
+//! Instead an operator can write the rules: in input they accept what is sent to VIPs and NodePorts, and
+//! answers to connections of the node itself; in forward, answers. With iptables, for Services in
+//! 10.96.0.0/12 and load balancers in 203.0.113.0/24 (and the like with ip6tables):
+//!
+//! ```text
+//! iptables -I INPUT -d 10.96.0.0/12,203.0.113.0/24 -m comment --comment kube-ipvs -j ACCEPT
+//! iptables -I INPUT -p tcp --dport 30000:32767 -m comment --comment kube-ipvs -j ACCEPT
+//! iptables -I INPUT -p udp --dport 30000:32767 -m comment --comment kube-ipvs -j ACCEPT
+//! iptables -I INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+//! iptables -I FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -m comment --comment kube-ipvs -j ACCEPT
+//! ```
+//!
+//! With nft, in the host's own table:
+//!
+//! ```text
+//! nft insert rule inet filter input ip daddr '{ 10.96.0.0/12, 203.0.113.0/24 }' accept comment kube-ipvs
+//! nft insert rule inet filter input meta l4proto '{ tcp, udp }' th dport 30000-32767 accept comment kube-ipvs
+//! nft insert rule inet filter input ct state established,related accept
+//! nft insert rule inet filter forward ct state established,related accept comment kube-ipvs
+//! ```
+//!
+//! A comment that begins with `kube-ipvs` says that somebody has taken care of a chain ([`Accepts::ByHand`]),
+//! because what a rule accepts cannot be determined in general. Our own table rejects traffic to a port of a
+//! VIP that is not served, whatever the host accepts.
+
+mod accept;
+mod chain;
+mod closed;
+mod expression;
+mod legacy;
+mod rule;
+
+use netlink::{Batch, Errno, Protocol, Socket};
+
+pub use chain::{Hook, HostChain, TableFamily};
+pub use closed::{Accepts, ClosedChain, How};
+pub use legacy::legacy_tables;
+pub(crate) use legacy::tables_in_use;
+
+use chain::{BaseChain, Table};
+use netfilter::{
+    ACCEPT_MARK_PRIORITIES,
+    nft::{
+        kernel,
+        message::{self, Message, Nfproto},
+    },
+};
+use rule::Rule;
+
+/// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
+const ATTEMPTS: u32 = 5;
+
+/// Why the host's firewall could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// CAP_NET_ADMIN is missing.
+    #[error("nf_tables refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
+    NotPermitted {
+        /// What was asked.
+        operation: String,
+    },
+    /// The chain is in a table that only its owner can change.
+    #[error("cannot change {0}: another program owns the table and alone may change it")]
+    Owned(HostChain),
+    /// The chain comes before our table sets its mark, or after that has been cleared.
+    #[error("cannot accept by our mark in chain {0}: it is not set at the priority of the chain")]
+    OutOfReach(HostChain),
+    /// Some other failure of the exchange with nf_tables.
+    #[error("cannot {operation}")]
+    Netlink {
+        /// What was asked.
+        operation: String,
+        /// What went wrong.
+        source: netlink::Error,
+    },
+    /// The list of the old iptables' tables could not be read.
+    #[error("cannot read {path}")]
+    LegacyTables {
+        /// The file.
+        path: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    fn new(operation: String, source: netlink::Error) -> Self {
+        match source.errno() {
+            Some(Errno::EPERM) => Self::NotPermitted { operation },
+            _ => Self::Netlink { operation, source },
+        }
+    }
+}
+
+/// The chains of the host's own firewall, in the network namespace of the thread that opened this.
+#[derive(Debug)]
+pub struct HostChains {
+    socket: Socket,
+}
+
+impl HostChains {
+    /// Opens a netlink socket. Nothing is read or written yet.
+    pub fn open() -> Result<Self, Error> {
+        let socket = Socket::open(Protocol::Netfilter)
+            .map_err(|source| Error::new("open a socket to nf_tables".to_owned(), source))?;
+        Ok(Self::over(socket))
+    }
+
+    /// Over a netfilter socket that is open already.
+    pub fn over(socket: Socket) -> Self {
+        Self { socket }
+    }
+
+    /// Returns the chains that drop what none of their rules accepts, and whether they accept `mark`
+    /// ([`Policy::accept_mark`](netfilter::Policy::accept_mark)).
+    ///
+    /// It reads the list of all chains, and the rules of the base chains at input and forward. Dormant tables
+    /// filter nothing and are left out, and so is our own.
+    pub fn closed_chains(&mut self, mark: u32) -> Result<Vec<ClosedChain>, Error> {
+        let chains = self.read()?;
+        Ok(chains.into_iter().filter_map(|(chain, rules)| closed::judge(chain, &rules, mark)).collect())
+    }
+
+    /// The chains, closed or not, in which a rule of ours is.
+    pub fn chains_with_our_rule(&mut self) -> Result<Vec<HostChain>, Error> {
+        let mut chains = self.read()?;
+        chains.retain(|(_, rules)| rules.iter().any(accept::is_ours));
+        Ok(chains.into_iter().map(|(base, _)| base.chain).collect())
+    }
+
+    /// Makes sure that our rule, which accepts `mark`, is in the chain, once and where packets reach it, unless another rule does
+    /// the same. Returns whether that took a change.
+    pub fn accept_in(&mut self, chain: &HostChain, mark: u32) -> Result<bool, Error> {
+        if !ACCEPT_MARK_PRIORITIES.contains(&chain.priority) {
+            return Err(Error::OutOfReach(chain.clone()));
+        }
+        self.change(chain, Some(mark))
+    }
+
+    /// Makes sure that no rule of ours is in the chain. Returns whether that took a change.
+    pub fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
+        self.change(chain, None)
+    }
+
+    /// Makes our rule accept this mark, or takes it out.
+    fn change(&mut self, chain: &HostChain, accept: Option<u32>) -> Result<bool, Error> {
+        let mut outcome = self.attempt(chain, accept);
+        for _ in 1..ATTEMPTS {
+            match &outcome {
+                Err(Error::Netlink { source, .. }) if source.errno() == Some(Errno::ERESTART) => {
+                    outcome = self.attempt(chain, accept);
+                }
+                _ => break,
+            }
+        }
+        match outcome {
+            Err(Error::NotPermitted { .. }) if self.is_owned(chain)? => Err(Error::Owned(chain.clone())),
+            outcome => outcome,
+        }
+    }
+
+    /// One transaction, which the kernel refuses with ERESTART if anybody has changed nf_tables since the
+    /// rules were read.
+    fn attempt(&mut self, chain: &HostChain, accept: Option<u32>) -> Result<bool, Error> {
+        let operation = if accept.is_some() { "put our rule into" } else { "remove our rule from" };
+        let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
+        let generation = kernel::generation(&mut self.socket).map_err(cannot)?;
+        let rules = self.rules(chain)?;
+        let ours: Vec<_> = rules.iter().filter(|rule| accept::is_ours(rule)).collect();
+        let is_done = accept.map_or(ours.is_empty(), |mark| accept::is_settled(&rules, mark));
+        if is_done {
+            return Ok(false);
+        }
+        let mut batch = Batch::default();
+        message::begin(&mut batch, Some(generation));
+        for rule in ours {
+            accept::delete(&mut batch, chain, rule);
+        }
+        if let Some(mark) = accept {
+            accept::insert(&mut batch, chain, mark);
+        }
+        message::end(&mut batch);
+        self.socket.transact(&mut batch).map_err(cannot)?;
+        Ok(true)
+    }
+
+    /// All chains with their rules, as a consistent snapshot if others leave time for one.
+    fn read(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
+        let cannot = |source| Error::new("read the host's chains".to_owned(), source);
+        for _ in 0..ATTEMPTS {
+            let before = kernel::generation(&mut self.socket).map_err(cannot)?;
+            let found = self.read_once();
+            if kernel::generation(&mut self.socket).map_err(cannot)? == before {
+                return found;
+            }
+        }
+        self.read_once()
+    }
+
+    fn read_once(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
+        let tables = self.tables()?;
+        let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
+        let chains = kernel::dump(&mut self.socket, request, chain::decode_chain)
+            .map_err(|source| Error::new("list the chains".to_owned(), source))?;
+        let mut found = Vec::new();
+        for base in chains {
+            if tables.iter().any(|table| table.dormant && table.holds(&base.chain)) {
+                continue;
+            }
+            let rules = self.rules(&base.chain)?;
+            found.push((base, rules));
+        }
+        Ok(found)
+    }
+
+    fn tables(&mut self) -> Result<Vec<Table>, Error> {
+        let request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
+        kernel::dump(&mut self.socket, request, chain::decode_table)
+            .map_err(|source| Error::new("list the tables".to_owned(), source))
+    }
+
+    fn is_owned(&mut self, chain: &HostChain) -> Result<bool, Error> {
+        Ok(self.tables()?.iter().any(|table| table.owned && table.holds(chain)))
+    }
+
+    fn rules(&mut self, chain: &HostChain) -> Result<Vec<Rule>, Error> {
+        kernel::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
+            .map_err(|source| Error::new(format!("read the rules of chain {chain}"), source))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,424 @@
+//! Chains and rules as the kernel shows them, encoded by hand.
+
+use netlink::{Encoder, Reply};
+use proptest::prelude::*;
+
+use super::{
+    accept::COMMENT,
+    closed::judge,
+    rule::{Effect, End},
+    *,
+};
+use netfilter::nft::{
+    attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
+    message::{CREATE, Nfproto},
+};
+
+const MARK: u32 = 0x1000;
+
+fn chain(family: TableFamily, table: &str, name: &str) -> HostChain {
+    let (table, name) = (table.into(), name.into());
+    HostChain { family, table, name, hook: Hook::Input, priority: 0 }
+}
+
+fn input() -> HostChain {
+    chain(TableFamily::Inet, "filter", "input")
+}
+
+fn of_iptables() -> HostChain {
+    chain(TableFamily::Ip, "filter", "INPUT")
+}
+
+fn reply(payload: &[u8]) -> Reply<'_> {
+    Reply { kind: 0, flags: 0, sequence: 0, payload }
+}
+
+fn message(kind: Message, family: impl Into<Nfproto>, body: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
+    let mut batch = Batch::default();
+    message::add(&mut batch, kind, CREATE, family, body);
+    batch.as_bytes()[16..].to_vec()
+}
+
+type Content<'a> = dyn Fn(&mut Encoder<'_>) + 'a;
+
+/// What becomes of a rule with these expressions: their names, and what is in each.
+fn effect_of(expressions: &[(&str, &Content)]) -> Effect {
+    let payload = message(Message::NewRule, TableFamily::Inet, |encoder| {
+        encoder.string(NFTA_RULE_TABLE, "filter");
+        encoder.string(NFTA_RULE_CHAIN, "input");
+        encoder.nest(NFTA_RULE_EXPRESSIONS, |list| {
+            for (name, content) in expressions {
+                list.nest(1, |entry| {
+                    entry.string(1, name);
+                    entry.nest(2, content);
+                });
+            }
+        });
+    });
+    rule::decode(&reply(&payload), &input()).unwrap().unwrap().effect
+}
+
+fn nothing(_: &mut Encoder<'_>) {}
+
+fn verdict(code: i32) -> impl Fn(&mut Encoder<'_>) {
+    move |data| {
+        data.u32_be(1, 0);
+        data.nest(2, |value| value.nest(2, |verdict| verdict.u32_be(1, code.cast_unsigned())));
+    }
+}
+
+fn load_meta(key: u32) -> impl Fn(&mut Encoder<'_>) {
+    move |data| {
+        data.u32_be(1, 1);
+        data.u32_be(2, key);
+    }
+}
+
+fn bitwise(mask: u32, xor: u32) -> impl Fn(&mut Encoder<'_>) {
+    move |data| {
+        data.u32_be(1, 1);
+        data.u32_be(2, 1);
+        data.u32_be(3, 4);
+        data.nest(4, |value| value.bytes(1, &mask.to_ne_bytes()));
+        data.nest(5, |value| value.bytes(1, &xor.to_ne_bytes()));
+    }
+}
+
+fn compare(operator: u32, value: &'static [u8]) -> impl Fn(&mut Encoder<'_>) {
+    move |data| {
+        data.u32_be(1, 1);
+        data.u32_be(2, operator);
+        data.nest(3, |encoder| encoder.bytes(1, value));
+    }
+}
+
+fn extension(name: &'static str, revision: u32, info: Vec<u8>) -> impl Fn(&mut Encoder<'_>) {
+    move |data| {
+        data.string(1, name);
+        data.u32_be(2, revision);
+        data.bytes(3, &info);
+    }
+}
+
+fn mark_info(mark: u32, mask: u32, turned_round: u8) -> Vec<u8> {
+    [&mark.to_ne_bytes()[..], &mask.to_ne_bytes(), &[turned_round, 0, 0, 0], &[0; 4]].concat()
+}
+
+const ACCEPT: i32 = 1;
+const DROP: i32 = 0;
+
+#[test]
+fn a_rule_without_a_match_ends_the_chain_whatever_it_counts_or_logs() {
+    let comment = extension("comment", 0, b"why\0".to_vec());
+    let named_counter = |data: &mut Encoder<'_>| data.u32_be(1, 1);
+    for (deciding, end) in [
+        (("immediate", &verdict(DROP) as &Content), End::Drop),
+        (("immediate", &verdict(ACCEPT)), End::Accept),
+        (("immediate", &verdict(-4)), End::Policy),
+        (("immediate", &verdict(-5)), End::Policy),
+        (("reject", &nothing), End::Drop),
+        (("target", &extension("REJECT", 0, vec![0; 8])), End::Drop),
+    ] {
+        for asides in [
+            vec![],
+            vec![("counter", &nothing as &Content), ("log", &nothing)],
+            vec![("match", &comment), ("objref", &named_counter), ("last", &nothing)],
+        ] {
+            let rule = [&asides[..], &[deciding]].concat();
+            assert_eq!(effect_of(&rule), Effect::Ends(end), "{}, {} before it", deciding.0, asides.len());
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_may_not_match_or_leads_elsewhere_ends_nothing() {
+    let quota = |data: &mut Encoder<'_>| data.u32_be(1, 2);
+    for rule in [
+        vec![],
+        vec![("counter", &nothing as &Content)],
+        vec![("target", &extension("LOG", 0, vec![0; 40]))],
+        vec![("immediate", &verdict(-3))],
+        vec![("limit", &nothing), ("immediate", &verdict(DROP))],
+        vec![("objref", &quota), ("immediate", &verdict(DROP))],
+        vec![("queue", &nothing)],
+        vec![("match", &extension("tcp", 0, vec![0; 16])), ("immediate", &verdict(DROP))],
+        vec![("immediate", &nothing)],
+    ] {
+        let names: Vec<_> = rule.iter().map(|(name, _)| name).collect();
+        assert_eq!(effect_of(&rule), Effect::Other, "{names:?}");
+    }
+}
+
+#[test]
+fn accepting_by_our_bit_is_recognised_as_nft_and_as_iptables_write_it() {
+    const BYTES: &[u8] = &MARK.to_ne_bytes();
+    let (load, mask, equal) = (load_meta(3), bitwise(MARK, 0), compare(0, BYTES));
+    let (matches, accept) = (extension("mark", 1, mark_info(MARK, MARK, 0)), verdict(ACCEPT));
+    let native: Vec<(&str, &Content)> = vec![
+        ("meta", &load),
+        ("bitwise", &mask),
+        ("cmp", &equal),
+        ("counter", &nothing),
+        ("immediate", &accept),
+    ];
+    assert_eq!(effect_of(&native), Effect::AcceptsMarked(MARK));
+    let iptables: Vec<(&str, &Content)> =
+        vec![("match", &matches), ("counter", &nothing), ("immediate", &accept)];
+    assert_eq!(effect_of(&iptables), Effect::AcceptsMarked(MARK));
+}
+
+#[test]
+fn what_only_resembles_our_rule_is_another_rule() {
+    const BYTES: &[u8] = &MARK.to_ne_bytes();
+    let native = |load: &Content, mask: &Content, equal: &Content, code| {
+        effect_of(&[("meta", load), ("bitwise", mask), ("cmp", equal), ("immediate", &verdict(code))])
+    };
+    let (load, mask, equal) = (load_meta(3), bitwise(MARK, 0), compare(0, BYTES));
+    assert_eq!(native(&load, &mask, &equal, ACCEPT), Effect::AcceptsMarked(MARK), "as it should be");
+    let other_register = |data: &mut Encoder<'_>| {
+        data.u32_be(1, 2);
+        data.u32_be(2, 3);
+    };
+    assert_eq!(native(&load_meta(2), &mask, &equal, ACCEPT), Effect::Other, "not the mark");
+    assert_eq!(native(&other_register, &mask, &equal, ACCEPT), Effect::Other, "another register");
+    assert_eq!(native(&load, &bitwise(MARK | 1, 0), &equal, ACCEPT), Effect::Other, "more bits");
+    assert_eq!(native(&load, &bitwise(MARK, 1), &equal, ACCEPT), Effect::Other, "changed bits");
+    assert_eq!(native(&load, &mask, &compare(1, BYTES), ACCEPT), Effect::Other, "unequal");
+    assert_eq!(native(&load, &mask, &compare(0, &BYTES[..2]), ACCEPT), Effect::Other, "half of it");
+    assert_eq!(native(&load, &mask, &equal, DROP), Effect::Other, "drop");
+    for (revision, info) in [
+        (1, mark_info(MARK, MARK, 1)),
+        (1, mark_info(MARK, MARK | 1, 0)),
+        (0, mark_info(MARK, MARK, 0)),
+        (1, vec![0; 8]),
+    ] {
+        let matches = extension("mark", revision, info.clone());
+        let effect = effect_of(&[("match", &matches), ("immediate", &verdict(ACCEPT))]);
+        assert_eq!(effect, Effect::Other, "{revision} {info:?}");
+    }
+}
+
+/// The payload of the request that [`accept::insert`] makes.
+fn inserted(chain: &HostChain) -> Vec<u8> {
+    let mut batch = Batch::default();
+    accept::insert(&mut batch, chain, MARK);
+    batch.as_bytes()[16..].to_vec()
+}
+
+#[test]
+fn the_rule_that_is_put_into_a_chain_is_recognised_there() {
+    for chain in [input(), of_iptables(), chain(TableFamily::Ip6, "own", "in")] {
+        let rule = rule::decode(&reply(&inserted(&chain)), &chain).unwrap().unwrap();
+        assert_eq!((&*rule.comment, rule.effect), (COMMENT, Effect::AcceptsMarked(MARK)), "{chain}");
+        assert!(accept::is_ours(&rule));
+    }
+}
+
+#[test]
+fn a_chain_of_iptables_gets_a_match_of_iptables() {
+    let holds =
+        |chain: &HostChain, bytes: &[u8]| inserted(chain).windows(bytes.len()).any(|window| window == bytes);
+    assert!(holds(&of_iptables(), b"match\0"));
+    let info = [&MARK.to_ne_bytes()[..], &MARK.to_ne_bytes(), &[0; 8]].concat();
+    assert!(holds(&of_iptables(), &info), "struct xt_mark_mtinfo1 with its padding");
+    for chain in
+        [input(), chain(TableFamily::Ip, "filter", "input"), chain(TableFamily::Inet, "filter", "INPUT")]
+    {
+        assert!(!holds(&chain, b"match\0"), "{chain}");
+    }
+}
+
+#[test]
+fn a_rule_of_another_chain_is_left_out() {
+    let payload = inserted(&input());
+    for other in [
+        chain(TableFamily::Ip, "filter", "input"),
+        chain(TableFamily::Inet, "filters", "input"),
+        chain(TableFamily::Inet, "filter", "inpu"),
+    ] {
+        assert_eq!(rule::decode(&reply(&payload), &other).unwrap(), None, "{other}");
+    }
+}
+
+#[test]
+fn a_comment_of_iptables_counts_as_one() {
+    let payload = message(Message::NewRule, TableFamily::Ip, |encoder| {
+        encoder.string(NFTA_RULE_TABLE, "filter");
+        encoder.string(NFTA_RULE_CHAIN, "INPUT");
+        encoder.nest(NFTA_RULE_EXPRESSIONS, |list| {
+            list.nest(1, |entry| {
+                entry.string(1, "match");
+                entry.nest(2, extension("comment", 0, [COMMENT.as_bytes(), &[0; 100]].concat()));
+            });
+        });
+    });
+    let rule = rule::decode(&reply(&payload), &of_iptables()).unwrap().unwrap();
+    assert_eq!(&*rule.comment, COMMENT);
+}
+
+fn rules(rules: &[(Effect, &str)]) -> Vec<Rule> {
+    let numbered = rules.iter().zip(1..);
+    numbered.map(|(&(effect, comment), handle)| Rule { handle, comment: comment.into(), effect }).collect()
+}
+
+const OTHER: (Effect, &str) = (Effect::Other, "");
+const OURS: (Effect, &str) = (Effect::AcceptsMarked(MARK), COMMENT);
+const ENDS: [(Effect, &str); 3] =
+    [(Effect::Ends(End::Drop), ""), (Effect::Ends(End::Accept), ""), (Effect::Ends(End::Policy), "")];
+const BY_HAND: (Effect, &str) = (Effect::Other, "kube-ipvs: NodePorts");
+
+#[test]
+fn the_first_rule_that_ends_a_chain_decides_and_otherwise_its_policy() {
+    let [drop, accept, go_home] = ENDS;
+    for (drops_by_policy, chain, how) in [
+        (true, &[][..], Some(How::Policy)),
+        (false, &[], None),
+        (true, &[OTHER], Some(How::Policy)),
+        (false, &[OTHER, drop], Some(How::LastRule)),
+        (true, &[OTHER, drop], Some(How::LastRule)),
+        (false, &[drop, accept, OTHER], Some(How::LastRule)),
+        (true, &[OTHER, accept], None),
+        (true, &[accept, drop], None),
+        (true, &[go_home, accept], Some(How::Policy)),
+        (false, &[go_home, drop], None),
+    ] {
+        let base = BaseChain { chain: input(), drops_by_policy };
+        let closed = judge(base, &rules(chain), MARK);
+        assert_eq!(closed.map(|closed| closed.how), how, "{drops_by_policy} {chain:?}");
+    }
+}
+
+#[test]
+fn a_closed_chain_accepts_what_it_says_before_it_drops() {
+    let [drop, ..] = ENDS;
+    let without_comment = (Effect::AcceptsMarked(MARK), "");
+    let with_an_old_mark = (Effect::AcceptsMarked(MARK / 2), COMMENT);
+    for (chain, accepts) in [
+        (&[OTHER, drop][..], Accepts::Nothing),
+        (&[OURS, drop], Accepts::ByOurRule),
+        (&[without_comment], Accepts::Nothing),
+        (&[drop, OURS], Accepts::Nothing),
+        (&[with_an_old_mark], Accepts::Nothing),
+        (&[OTHER, BY_HAND], Accepts::ByHand),
+        (&[BY_HAND, OURS], Accepts::ByOurRule),
+        (&[drop, BY_HAND], Accepts::Nothing),
+        (&[(Effect::Other, "not kube-ipvs")], Accepts::Nothing),
+    ] {
+        let base = BaseChain { chain: input(), drops_by_policy: true };
+        assert_eq!(judge(base, &rules(chain), MARK).unwrap().accepts, accepts, "{chain:?}");
+    }
+}
+
+#[test]
+fn our_rule_is_settled_once_and_where_packets_reach_it() {
+    let [drop, ..] = ENDS;
+    let without_comment = (Effect::AcceptsMarked(MARK), "");
+    let with_an_old_mark = (Effect::AcceptsMarked(MARK / 2), COMMENT);
+    for (chain, settled) in [
+        (&[OURS][..], true),
+        (&[OTHER, OURS, drop], true),
+        (&[], false),
+        (&[drop, OURS], false),
+        (&[OURS, OURS], false),
+        (&[OURS, drop, OURS], false),
+        (&[with_an_old_mark], false),
+        (&[OURS, with_an_old_mark], false),
+        (&[BY_HAND], false),
+        // Somebody else's.
+        (&[without_comment], true),
+        (&[drop, without_comment], false),
+        (&[without_comment, OURS], true),
+        (&[without_comment, drop, OURS], false),
+    ] {
+        assert_eq!(accept::is_settled(&rules(chain), MARK), settled, "{chain:?}");
+    }
+}
+
+fn chain_message(family: Nfproto, table: &str, kind: &str, hook: u32) -> Vec<u8> {
+    message(Message::NewChain, family, |encoder| {
+        encoder.string(1, table);
+        encoder.string(3, "c");
+        encoder.nest(4, |place| {
+            place.u32_be(1, hook);
+            place.u32_be(2, (-5i32).cast_unsigned());
+        });
+        encoder.u32_be(5, 0);
+        encoder.string(7, kind);
+    })
+}
+
+#[test]
+fn filters_at_input_and_forward_are_the_hosts_chains_and_nothing_else_is() {
+    const FAMILIES: [(u8, Option<TableFamily>); 6] = [
+        (1, Some(TableFamily::Inet)),
+        (2, Some(TableFamily::Ip)),
+        (10, Some(TableFamily::Ip6)),
+        (3, None),
+        (5, None),
+        (7, None),
+    ];
+    for (number, family) in FAMILIES {
+        for (kind, hook, expected) in [
+            ("filter", 1, Some(Hook::Input)),
+            ("filter", 2, Some(Hook::Forward)),
+            ("filter", 0, None),
+            ("filter", 5, None),
+            ("nat", 1, None),
+        ] {
+            let payload = chain_message(Nfproto(number), "t", kind, hook);
+            let found = chain::decode_chain(&reply(&payload)).unwrap();
+            let expected = family.zip(expected).map(|(family, hook)| {
+                let (table, name) = ("t".into(), "c".into());
+                let chain = HostChain { family, table, name, hook, priority: -5 };
+                BaseChain { chain, drops_by_policy: true }
+            });
+            assert_eq!(found, expected, "family {number}, {kind}, hook {hook}");
+        }
+    }
+}
+
+#[test]
+fn our_own_tables_are_not_the_hosts() {
+    for (family, is_ours) in [(2, true), (10, true), (1, false)] {
+        let payload = chain_message(Nfproto(family), "kube-ipvs", "filter", 1);
+        assert_eq!(chain::decode_chain(&reply(&payload)).unwrap().is_none(), is_ours, "{family}");
+        let payload = message(Message::NewTable, Nfproto(family), |encoder| encoder.string(1, "kube-ipvs"));
+        assert_eq!(chain::decode_table(&reply(&payload)).unwrap().is_none(), is_ours, "{family}");
+    }
+}
+
+#[test]
+fn a_name_that_is_no_text_hides_its_own_chain_only() {
+    let payload = message(Message::NewChain, TableFamily::Ip, |encoder| encoder.bytes(3, b"\xff\0"));
+    assert_eq!(chain::decode_chain(&reply(&payload)).unwrap(), None);
+    let payload = message(Message::NewTable, TableFamily::Ip, |encoder| encoder.bytes(1, b"\xff\0"));
+    assert_eq!(chain::decode_table(&reply(&payload)).unwrap(), None);
+}
+
+fn decode_everything(payload: &[u8]) {
+    let _ = chain::decode_table(&reply(payload));
+    let _ = chain::decode_chain(&reply(payload));
+    let _ = rule::decode(&reply(payload), &input());
+}
+
+proptest! {
+    #[test]
+    fn no_reply_makes_a_decoder_panic(payload in prop::collection::vec(any::<u8>(), 0..200)) {
+        decode_everything(&payload);
+    }
+
+    #[test]
+    fn no_expression_makes_a_decoder_panic(
+        name in prop::sample::select(vec!["meta", "bitwise", "cmp", "immediate", "match", "target", "objref"]),
+        extension in prop::sample::select(vec!["mark", "comment", "REJECT", "tcp"]),
+        parts in prop::collection::vec((0u16..8, prop::collection::vec(any::<u8>(), 0..24)), 0..8),
+    ) {
+        effect_of(&[(name, &|data: &mut Encoder<'_>| {
+            data.string(1, extension);
+            for (kind, payload) in &parts {
+                data.bytes(*kind, payload);
+                data.nest(*kind, |inner| inner.nest(1, |inner| inner.bytes(1, payload)));
+            }
+        })]);
+    }
+}

@@ -1,0 +1,35 @@
+//! The host's own firewall on the real kernel: which chains are found to be closed, what is put into them,
+//! and the effect on packets.
+
+mod accept;
+mod closed;
+mod packets;
+
+use crate::support::cluster;
+use host_rules::host_firewall::{HostChain, HostChains};
+use netfilter::{HostFirewall, Policy};
+
+/// Of `policy`.
+const MARK: u32 = 0x1000;
+
+fn policy() -> Policy {
+    Policy { host_firewall: HostFirewall::Accept, ..cluster::policy(cluster::cluster_cidr()) }
+}
+
+fn open() -> HostChains {
+    HostChains::open().unwrap()
+}
+
+/// The one closed chain that there is.
+#[track_caller]
+fn only_closed_chain(chains: &mut HostChains) -> HostChain {
+    let closed = chains.closed_chains(MARK).unwrap();
+    assert_eq!(closed.len(), 1, "{closed:?}");
+    closed[0].chain.clone()
+}
+
+/// Runs a line of a shell, which must succeed.
+fn shell(line: &str) {
+    let status = std::process::Command::new("sh").args(["-c", line]).status().unwrap();
+    assert!(status.success(), "{line}");
+}

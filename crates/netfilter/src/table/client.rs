@@ -1,0 +1,399 @@
+//! The kernel client.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashSet},
+};
+
+use ipvs::Family;
+use netlink::{Batch, Errno, KernelError, Protocol, Socket};
+
+use super::{
+    intervals,
+    observed::{self, Elements, ObservedTable},
+    probe,
+    transaction::Transaction,
+};
+use crate::{
+    Element, Feature, Operation, Policy, Ruleset,
+    nft::{kernel, set::Set},
+};
+
+/// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
+const ATTEMPTS: u32 = 5;
+
+/// Why a read or a transaction failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// CAP_NET_ADMIN is missing.
+    #[error("nf_tables refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
+    NotPermitted {
+        /// What was asked.
+        operation: &'static str,
+    },
+    /// The transaction was rolled back because of this object; nothing of it took effect.
+    #[error("nf_tables transaction rolled back: cannot {operation}")]
+    RolledBack {
+        /// What the failed request should have done, in nft's words.
+        operation: String,
+        /// The kernel's answer.
+        source: netlink::Error,
+    },
+    /// Some other failure of the exchange.
+    #[error("cannot {operation}")]
+    Netlink {
+        /// What was asked.
+        operation: &'static str,
+        /// What went wrong.
+        source: netlink::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn new(operation: &'static str, source: netlink::Error) -> Self {
+        match source.errno() {
+            Some(Errno::EPERM) => Self::NotPermitted { operation },
+            _ => Self::Netlink { operation, source },
+        }
+    }
+}
+
+/// Our tables as the kernel shows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The families whose table exists with exactly our sets, chains and rules.
+    pub installed: BTreeSet<Family>,
+    /// The families whose table only lacks the rules that take new flows from the destination NAT of others.
+    pub prepared: BTreeSet<Family>,
+    /// The elements in our sets.
+    pub elements: HashSet<Element>,
+}
+
+/// The seam to our nf_tables tables in one network namespace. No other table is read or written.
+pub trait Netfilter {
+    /// Reads our tables.
+    fn observe(&mut self) -> Result<Observed, Error>;
+
+    /// Applies the changes in one atomic transaction; on `Err` nothing took effect, unless the answer
+    /// was lost ([`netlink::Error::StateUnknown`], [`netlink::Error::TimedOut`]).
+    ///
+    /// Tables are installed first, then elements change in the order given, except that all intervals are
+    /// deleted before others are added. Deleting an element that does not exist, or adding one that does, is
+    /// not an error; changing an element of a table that does not exist is.
+    fn apply(&mut self, operations: &[Operation]) -> Result<(), Error>;
+}
+
+/// The real kernel, in the network namespace of the thread that opened it.
+///
+/// The cost of a transaction is that of its changes. Reading back costs more than the elements it returns:
+/// for each 32 KiB of a dump the kernel walks the set from its beginning (`nf_tables_dump_set`), so that
+/// 100,000 elements take longer to read than to write.
+#[derive(Debug)]
+pub struct KernelNetfilter {
+    socket: Socket,
+    rulesets: BTreeMap<Family, Stages>,
+    missing: BTreeMap<Family, Vec<Feature>>,
+}
+
+/// Our table of one family before it takes flows from the destination NAT of others, and from then on.
+#[derive(Debug)]
+struct Stages {
+    prepared: Ruleset,
+    installed: Ruleset,
+}
+
+impl KernelNetfilter {
+    /// Opens a netlink socket and probes what the kernel supports. Nothing is changed.
+    pub fn open(policy: &Policy) -> Result<Self, Error> {
+        let socket = Socket::open(Protocol::Netfilter)
+            .map_err(|source| Error::new("open a socket to nf_tables", source))?;
+        Self::over(socket, policy)
+    }
+
+    /// Probes the kernel over an open netfilter socket.
+    pub fn over(mut socket: Socket, policy: &Policy) -> Result<Self, Error> {
+        let (mut rulesets, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        for family in Family::BOTH {
+            let lacks = probe::missing_features(&mut socket, family)
+                .map_err(|source| Error::new("find out what nf_tables is capable of", source))?;
+            let ruleset = Ruleset::new(policy, family);
+            let installed = match lacks.contains(&Feature::IntervalSets) {
+                true => ruleset.without(Element::ALLOWED_SOURCES),
+                false => ruleset,
+            };
+            rulesets.insert(family, Stages { prepared: installed.prepared(), installed });
+            missing.insert(family, lacks);
+        }
+        Ok(Self { socket, rulesets, missing })
+    }
+
+    /// What the kernel lacked for the table of a family when this was opened. If it is essential, installing
+    /// the table fails. Without interval sets the table has no `allowed-sources`: nobody reaches a restricted
+    /// address, and adding an allowed source fails.
+    pub fn missing_features(&self, family: Family) -> &[Feature] {
+        self.missing.get(&family).map_or(&[], Vec::as_slice)
+    }
+
+    /// The port of the socket, by which a [`Monitor`](crate::Monitor) recognises our own changes.
+    pub fn port(&self) -> u32 {
+        self.socket.port()
+    }
+
+    /// Encodes the transaction that [`apply`](Netfilter::apply) sends for changes of elements, to be
+    /// inspected, or sent without the other work of `apply`. Intervals that are deleted must exist. Needs no
+    /// kernel.
+    pub fn encode(operations: &[Operation]) -> Batch {
+        let mut transaction = Transaction::default();
+        change_elements(&mut transaction, operations);
+        transaction.encode(None)
+    }
+
+    /// One attempt at the whole.
+    fn read(&mut self) -> Result<Observed, netlink::Error> {
+        let mut observed = Observed::default();
+        for (&family, stages) in &self.rulesets {
+            let Some(table) = ObservedTable::read(&mut self.socket, family, stages.installed.chain_names())?
+            else {
+                continue;
+            };
+            let elements = known_elements(&mut self.socket, family, &table, |_| true)?;
+            if stages.installed.is_in(&table) && !elements.strange {
+                observed.installed.insert(family);
+            } else if stages.prepared.is_in(&table) && !elements.strange {
+                observed.prepared.insert(family);
+            }
+            observed.elements.extend(elements.ours.into_iter().flatten());
+        }
+        Ok(observed)
+    }
+
+    /// One attempt to apply all changes. Unless `whatever_others_do`, the kernel refuses it if anybody has
+    /// changed nf_tables since the tables were read.
+    fn write(&mut self, operations: &[Operation], whatever_others_do: bool) -> Result<(), Error> {
+        refuse_unsupported(operations, &self.missing)?;
+        let tasks: Vec<_> = self.rulesets.keys().filter_map(|family| Task::of(operations, *family)).collect();
+        let generation = if tasks.is_empty() || whatever_others_do {
+            None
+        } else {
+            Some(kernel::generation(&mut self.socket).map_err(not_read)?)
+        };
+        let mut transaction = Transaction::default();
+        let mut operations = Cow::Borrowed(operations);
+        for task in tasks {
+            let Some(stages) = self.rulesets.get(&task.family) else { continue };
+            let there = look(&mut self.socket, stages, &task).map_err(not_read)?;
+            if let Some(table) = task.table {
+                stages.install(table, &mut transaction, &there);
+            }
+            if task.deletes_intervals {
+                let there = there.elements.ours.into_iter().flatten().collect();
+                operations = Cow::Owned(intervals::settle(&operations, task.family, &there));
+            }
+        }
+        change_elements(&mut transaction, &operations);
+        commit(&mut self.socket, &transaction, generation)
+    }
+}
+
+impl Stages {
+    /// Adds what makes the table.
+    fn install<'a>(&'a self, table: Table, transaction: &mut Transaction<'a>, there: &There) {
+        let only_prepares = table == Table::Prepared && (there.table.is_none() || there.is_prepared);
+        let wanted = if only_prepares { &self.prepared } else { &self.installed };
+        wanted.install(transaction, there.table.as_ref(), &there.elements);
+    }
+}
+
+/// What must be done for one family that depends on what its table holds.
+struct Task {
+    family: Family,
+    /// How to make the table, if it is to be made.
+    table: Option<Table>,
+    deletes_intervals: bool,
+}
+
+/// How a table is to be made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Table {
+    /// A new one without the rules that take flows from others; one that has them keeps them.
+    Prepared,
+    Installed,
+}
+
+impl Task {
+    fn of(operations: &[Operation], family: Family) -> Option<Self> {
+        let table = if operations.contains(&Operation::InstallTable(family)) {
+            Some(Table::Installed)
+        } else {
+            operations.contains(&Operation::PrepareTable(family)).then_some(Table::Prepared)
+        };
+        let deletes_intervals = intervals::are_deleted(operations, family);
+        (table.is_some() || deletes_intervals).then_some(Self { family, table, deletes_intervals })
+    }
+}
+
+/// What the table of one family holds now, as far as a task depends on it.
+struct There {
+    table: Option<ObservedTable>,
+    is_prepared: bool,
+    elements: Elements,
+}
+
+fn look(socket: &mut Socket, stages: &Stages, task: &Task) -> Result<There, netlink::Error> {
+    let table = ObservedTable::read(socket, task.family, stages.installed.chain_names())?;
+    let is_prepared = table.as_ref().is_some_and(|table| stages.prepared.is_in(table));
+    let elements = match &table {
+        // Its sets stay as they are.
+        Some(_) if is_prepared && !task.deletes_intervals => Elements::default(),
+        Some(table) => {
+            known_elements(socket, task.family, table, |set| task.table.is_some() || set.intervals)?
+        }
+        None => Elements::default(),
+    };
+    Ok(There { table, is_prepared, elements })
+}
+
+fn not_read(source: netlink::Error) -> Error {
+    Error::new("read our nf_tables table", source)
+}
+
+/// Sends the transaction, and says of which request a failure was.
+fn commit(socket: &mut Socket, transaction: &Transaction<'_>, generation: Option<u32>) -> Result<(), Error> {
+    if transaction.is_empty() {
+        return Ok(());
+    }
+    tracing::trace!(%transaction, "nf_tables transaction");
+    socket.transact(&mut transaction.encode(generation)).map_err(|source| match source {
+        netlink::Error::RolledBack(ref failure) if failure.error.errno != Errno::EPERM => {
+            Error::RolledBack { operation: transaction.describe(failure.index), source }
+        }
+        source => Error::new("commit an nf_tables transaction", source),
+    })
+}
+
+impl Netfilter for KernelNetfilter {
+    fn observe(&mut self) -> Result<Observed, Error> {
+        let cannot = |source| Error::new("read our nf_tables tables", source);
+        let before = kernel::generation(&mut self.socket).map_err(cannot)?;
+        let observed = self.read();
+        if kernel::generation(&mut self.socket).map_err(cannot)? == before {
+            return observed.map_err(cannot);
+        }
+        // Somebody keeps changing nf_tables, mostly their own table. That must not keep us from reading ours:
+        // if ours is changed, a notification says so and we read it again.
+        self.read().map_err(cannot)
+    }
+
+    fn apply(&mut self, operations: &[Operation]) -> Result<(), Error> {
+        for _ in 1..ATTEMPTS {
+            match self.write(operations, false) {
+                Err(error) if is_stale(&error) => {}
+                outcome => return outcome,
+            }
+        }
+        // Somebody commits all the time, hardly to our table: notifications would tell us. What we write is
+        // still right, or the kernel refuses it.
+        self.write(operations, true)
+    }
+}
+
+/// Refuses an element of a set that this kernel does not support, before it is sent.
+fn refuse_unsupported(
+    operations: &[Operation],
+    missing: &BTreeMap<Family, Vec<Feature>>,
+) -> Result<(), Error> {
+    let unsupported = |operation: &&Operation| match operation {
+        Operation::AddElement(element) if intervals::contain(element) => {
+            missing.get(&element.family()).is_some_and(|features| features.contains(&Feature::IntervalSets))
+        }
+        _ => false,
+    };
+    let Some(operation) = operations.iter().find(unsupported) else { return Ok(()) };
+    let message = format!("the kernel lacks {}", Feature::IntervalSets);
+    let error = KernelError { errno: Errno::EOPNOTSUPP, message: Some(message.into()) };
+    Err(Error::RolledBack { operation: operation.to_string(), source: error.into() })
+}
+
+/// Whether the table changed between reading it and the transaction that builds on that: ERESTART by
+/// the generation check, ENOENT or an interruption while reading.
+fn is_stale(error: &Error) -> bool {
+    match error {
+        Error::RolledBack { source, .. } => source.errno() == Some(Errno::ERESTART),
+        Error::Netlink { source: netlink::Error::DumpInterrupted { .. }, .. } => true,
+        Error::Netlink { source, .. } => source.errno() == Some(Errno::ENOENT),
+        Error::NotPermitted { .. } => false,
+    }
+}
+
+/// The elements of interest, set by set, in the sets that have our names and types.
+fn known_elements(
+    socket: &mut Socket,
+    family: Family,
+    table: &ObservedTable,
+    of_interest: impl Fn(&Set) -> bool,
+) -> Result<Elements, netlink::Error> {
+    let mut elements = Elements::default();
+    for set in Ruleset::known_sets().iter().filter(|set| of_interest(set)) {
+        if table.sets.iter().any(|observed| set.is(family, observed)) {
+            observed::read_elements(socket, family, set.name, &mut elements)?;
+        }
+    }
+    Ok(elements)
+}
+
+/// Combines neighbouring changes of the same kind to the same set into one request.
+fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
+    let kind = |operation: &Operation| match operation {
+        Operation::PrepareTable(_) | Operation::InstallTable(_) => None,
+        Operation::AddElement(element) => Some((true, element.family(), element.set())),
+        Operation::DeleteElement(element) => Some((false, element.family(), element.set())),
+    };
+    for run in operations.chunk_by(|one, next| kind(one) == kind(next)) {
+        let elements: Vec<Element> = run
+            .iter()
+            .filter_map(|operation| match operation {
+                Operation::PrepareTable(_) | Operation::InstallTable(_) => None,
+                Operation::AddElement(element) | Operation::DeleteElement(element) => Some(*element),
+            })
+            .collect();
+        match run.first() {
+            Some(Operation::AddElement(_)) => transaction.add_elements(&elements),
+            Some(Operation::DeleteElement(_)) => transaction.delete_elements(&elements),
+            Some(Operation::PrepareTable(_) | Operation::InstallTable(_)) | None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::ServiceAddress;
+
+    use super::*;
+    use crate::AllowedSource;
+
+    #[test]
+    fn where_the_kernel_lacks_sets_of_intervals_an_allowed_source_is_refused_with_the_reason() {
+        let to = ServiceAddress { protocol: ipvs::Protocol::Tcp, ip: [192, 0, 2, 1].into(), port: 443 };
+        let (first, last) = ([10, 0, 0, 0].into(), [10, 0, 0, 255].into());
+        let allowed = Element::AllowedSource(AllowedSource { to, first, last });
+        let operations = [Operation::AddElement(Element::Restricted(to)), Operation::AddElement(allowed)];
+        let lacking = |family| BTreeMap::from([(family, vec![Feature::IntervalSets])]);
+
+        let error = refuse_unsupported(&operations, &lacking(Family::V4)).unwrap_err();
+        let Error::RolledBack { operation, source } = error else { panic!("{error:?}") };
+        assert_eq!(operation, operations[1].to_string());
+        assert!(
+            source.to_string().ends_with(
+                "the kernel lacks sets of intervals of concatenations (nft_set_pipapo, Linux 5.6)"
+            ),
+            "{source}"
+        );
+
+        let rest = [operations[0], Operation::DeleteElement(allowed)];
+        assert!(
+            refuse_unsupported(&rest, &lacking(Family::V4)).is_ok(),
+            "what closes an address is not refused"
+        );
+        assert!(refuse_unsupported(&operations, &lacking(Family::V6)).is_ok(), "another family's lack");
+    }
+}

@@ -1,0 +1,172 @@
+//! Our table: what is in it, and how it comes into the kernel.
+
+mod chains;
+mod sets;
+
+use std::fmt;
+
+use ipvs::Family;
+
+pub use self::chains::ACCEPT_MARK_PRIORITIES;
+use self::sets::SETS;
+use super::{
+    observed::{Elements, ObservedTable},
+    transaction::{Request, Transaction},
+};
+use crate::{
+    Policy,
+    nft::{TABLE, chain::Chain, family_name, set::Set},
+};
+
+/// The table of one family that a policy asks for. The number of rules does not depend on the number of
+/// Services: what changes with them is in the sets.
+///
+/// `Display` prints it, without elements, exactly as `nft list ruleset` does (except that nft 1.0.6
+/// prints the test of mark bit 31 as a prefix).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruleset {
+    family: Family,
+    sets: Vec<&'static Set>,
+    chains: Vec<Chain>,
+}
+
+impl Ruleset {
+    /// The table that does what `policy` says.
+    pub fn new(policy: &Policy, family: Family) -> Self {
+        Self { family, sets: SETS.iter().collect(), chains: chains::chains(policy, family) }
+    }
+
+    /// The table without a set and the rules that use it.
+    pub(crate) fn without(mut self, set: &str) -> Self {
+        self.sets.retain(|known| known.name != set);
+        for chain in &mut self.chains {
+            chain.rules.retain(|rule| !rule.looks_into(set));
+        }
+        self
+    }
+
+    /// The table without the rules that take flows from others: another table's destination NAT still
+    /// applies.
+    pub(crate) fn prepared(&self) -> Self {
+        let mut prepared = self.clone();
+        for chain in &mut prepared.chains {
+            chain.rules.retain(|rule| !rule.keeps_destination());
+        }
+        prepared
+    }
+
+    /// The names of its chains.
+    pub(crate) fn chain_names(&self) -> impl Iterator<Item = &'static str> {
+        self.chains.iter().map(|chain| chain.name)
+    }
+
+    /// Every set that the table can have.
+    pub(crate) fn known_sets() -> &'static [Set] {
+        &SETS
+    }
+
+    /// Whether the kernel's table is exactly this one, elements aside.
+    pub(crate) fn is_in(&self, table: &ObservedTable) -> bool {
+        self.sets_match(table)
+            && table.chains.len() == self.chains.len()
+            && self.chains.iter().all(|chain| table.chains.iter().any(|observed| chain.is(observed)))
+            && self.chains.iter().all(|chain| self.rules_match(chain, table))
+    }
+
+    /// Adds to `transaction` what turns the kernel's `table` into this one; nothing if it is.
+    ///
+    /// Correct sets stay, with their elements. If one is wrong, or holds what cannot be ours, the table is
+    /// rebuilt and our elements are put back.
+    pub(crate) fn install<'a>(
+        &'a self,
+        transaction: &mut Transaction<'a>,
+        table: Option<&ObservedTable>,
+        elements: &Elements,
+    ) {
+        match table {
+            Some(table) if self.is_in(table) && !elements.strange => {}
+            Some(table) if self.sets_match(table) && !elements.strange => self.repair(transaction, table),
+            _ => {
+                if table.is_some() {
+                    transaction.push(Request::DeleteTable(self.family));
+                }
+                transaction.push(Request::AddTable(self.family));
+                for set in &self.sets {
+                    transaction.push(Request::AddSet(self.family, set));
+                }
+                for chain in &self.chains {
+                    transaction.push(Request::AddChain(self.family, chain));
+                }
+                self.add_rules(transaction);
+                for set in &elements.ours {
+                    transaction.add_elements(set);
+                }
+            }
+        }
+    }
+
+    /// Whether the table has exactly our sets, and no table flag such as `dormant`.
+    pub(crate) fn sets_match(&self, table: &ObservedTable) -> bool {
+        table.flags == 0
+            && table.sets.len() == self.sets.len()
+            && self.sets.iter().all(|set| table.sets.iter().any(|observed| set.is(self.family, observed)))
+    }
+
+    /// Refills the chains. A base chain's hook, priority and type are fixed at its creation, so a chain that
+    /// differs is deleted first. Packets see either the old rules or the new ones.
+    fn repair<'a>(&'a self, transaction: &mut Transaction<'a>, table: &ObservedTable) {
+        transaction.push(Request::FlushRules(self.family));
+        for observed in &table.chains {
+            if !self.chains.iter().any(|chain| chain.is(observed)) {
+                transaction.push(Request::DeleteChain(self.family, observed.name.clone()));
+            }
+        }
+        for chain in &self.chains {
+            if !table.chains.iter().any(|observed| chain.is(observed)) {
+                transaction.push(Request::AddChain(self.family, chain));
+            }
+        }
+        self.add_rules(transaction);
+    }
+
+    fn add_rules<'a>(&'a self, transaction: &mut Transaction<'a>) {
+        for chain in &self.chains {
+            for rule in &chain.rules {
+                transaction.push(Request::AddRule(self.family, chain.name, rule));
+            }
+        }
+    }
+
+    fn rules_match(&self, chain: &Chain, table: &ObservedTable) -> bool {
+        let installed = table.rules.iter().filter(|rule| *rule.chain == *chain.name);
+        installed.map(|rule| rule.comment.to_string()).eq(chain.rules.iter().map(|r| r.comment(self.family)))
+    }
+}
+
+impl fmt::Display for Ruleset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "table {} {TABLE} {{", family_name(self.family))?;
+        for set in &self.sets {
+            write!(f, "\tset {} {{\n\t\t", set.name)?;
+            set.write(self.family, "\n\t\t", f)?;
+            f.write_str("\n\t}\n\n")?;
+        }
+        for (position, chain) in self.chains.iter().enumerate() {
+            let separator = if position == 0 { "" } else { "\n" };
+            writeln!(f, "{separator}\tchain {} {{", chain.name)?;
+            if let Some(hook) = chain.hook {
+                writeln!(f, "\t\t{hook}")?;
+            }
+            for rule in &chain.rules {
+                f.write_str("\t\t")?;
+                rule.write(self.family, f)?;
+                f.write_str("\n")?;
+            }
+            f.write_str("\t}\n")?;
+        }
+        f.write_str("}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! Every chain of our table and every rule in it.
+//!
+//! Priorities of the others at the same hooks: conntrack -200, destination NAT of other tables -100, filters
+//! of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS, for replies at 98 in input, -99 in
+//! output and 100 in forward, for requests at 99 in input and -98 in output (`ip_vs_ops4` in
+//! net/netfilter/ipvs/ip_vs_core.c).
+
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    ops::Range,
+};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipvs::Family;
+
+use crate::{
+    Element, HostFirewall, LocalTraffic, Policy,
+    nft::{
+        chain::{
+            Chain, Hook,
+            Kind::{Filter, Nat},
+            Point::{Forward, Input, Output, Postrouting, Prerouting},
+        },
+        rule::Rule,
+        statement::{
+            Connection, Field, Interface, Statement,
+            Statement::{
+                CameInThrough, ClearMark, EchoRequest, HasMark, Is, Jump, KeepDestination, Masquerade,
+                NotFrom, Reject, Return, SetMark,
+            },
+        },
+    },
+};
+
+/// Where packets get the mark for the host's firewall: before its chains, which accept what is marked, but not before
+/// those at -150, where hosts save packet marks for later.
+const MARK_SET: i32 = -149;
+/// Where packets lose it: behind the chains of the host.
+const MARK_CLEARED: i32 = 90;
+
+/// The priorities at which packets have [`Policy::accept_mark`]: after the chains of our table that set it, before
+/// those that clear it.
+pub const ACCEPT_MARK_PRIORITIES: Range<i32> = MARK_SET + 1..MARK_CLEARED;
+
+const SERVICES: &str = "services";
+const SOURCE_RANGES: &str = "source-ranges";
+const VIP_PORTS: &str = "vip-ports";
+
+/// All chains. Their number depends on the policy, never on the Services.
+pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
+    let mut chains = vec![
+        // Jumped to from below.
+        Chain { name: SERVICES, hook: None, rules: services(policy, family) },
+        Chain { name: SOURCE_RANGES, hook: None, rules: source_ranges() },
+        Chain { name: VIP_PORTS, hook: None, rules: vip_ports() },
+        // One step before the destination NAT of others. (Among chains of type nat: all of them run at -100.)
+        Chain {
+            name: "nat-prerouting",
+            hook: Some(Hook { kind: Nat, point: Prerouting, priority: -101 }),
+            rules: [new_connections(), kept_destinations()].concat(),
+        },
+        // This chain must not be of type route: setting the mark would then route the packet again.
+        Chain {
+            name: "nat-output",
+            hook: Some(Hook { kind: Nat, point: Output, priority: -101 }),
+            rules: [new_connections(), from_this_node(policy.mark, family), kept_destinations()].concat(),
+        },
+        // After all of IPVS: the destination is already the real server. One step before the source NAT of
+        // others, because only the first nat chain that decides is run: after it no other could clear our
+        // mark, and a tunnel's packets, which inherit it, would be masqueraded too.
+        Chain {
+            name: "nat-postrouting",
+            hook: Some(Hook { kind: Nat, point: Postrouting, priority: 99 }),
+            rules: masqueraded(policy.mark),
+        },
+        // Before IPVS: the destination is still the VIP.
+        Chain {
+            name: "filter-input",
+            hook: Some(Hook { kind: Filter, point: Input, priority: 0 }),
+            rules: [no_vip_as_source(), restricted(), unserved()].concat(),
+        },
+        // The same for what this node sends, which never reaches input. What IPVS sends through output again,
+        // to the real server, passes.
+        Chain {
+            name: "filter-output",
+            hook: Some(Hook { kind: Filter, point: Output, priority: -102 }),
+            rules: restricted(),
+        },
+    ];
+    if policy.host_firewall == HostFirewall::Accept {
+        let mark = policy.accept_mark();
+        chains.extend([
+            Chain {
+                name: "accept-input",
+                hook: Some(Hook { kind: Filter, point: Input, priority: MARK_SET }),
+                rules: accept_in_input(mark),
+            },
+            Chain {
+                name: "accepted-input",
+                hook: Some(Hook { kind: Filter, point: Input, priority: MARK_CLEARED }),
+                rules: accepted_in_input(mark),
+            },
+            Chain {
+                name: "accept-forward",
+                hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_SET }),
+                rules: accept_in_forward(mark),
+            },
+            Chain {
+                name: "accepted-forward",
+                hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_CLEARED }),
+                rules: accepted_in_forward(mark),
+            },
+        ]);
+    }
+    chains
+}
+
+fn new_connections() -> Vec<Rule> {
+    vec![Rule::new("new connections", [Jump(SERVICES)])]
+}
+
+/// Marks for masquerading: all connections to an external address, and all connections to a ClusterIP except
+/// those from pods of this node, which get their answers through this node anyway.
+///
+/// A pod that connects to an external address is masqueraded too, as upstream does.
+fn services(policy: &Policy, family: Family) -> Vec<Rule> {
+    let mark = SetMark(policy.mark);
+    let mut rules = vec![
+        Rule::new("loopback is never masqueraded", [Statement::From(loopback(family)), Return]),
+        Rule::new("all flows to an external address", [to(Element::EXTERNAL), mark.clone()]),
+    ];
+    if policy.masquerade_all {
+        rules.push(Rule::new("masquerade all flows to a ClusterIP", [to(Element::CLUSTER_IPS), mark]));
+        return rules;
+    }
+    match local_traffic(&policy.local_traffic, family) {
+        Some(local) => {
+            // This is not one negated match with a mark: kernels older than mid-2019 never match
+            // `iifname != "cbr0"` in output, where there is no input interface.
+            rules.push(Rule::new("who is local keeps its address", [local, Return]));
+            rules.push(Rule::new("flows to a ClusterIP from elsewhere", [to(Element::CLUSTER_IPS), mark]));
+        }
+        None => {
+            // The node's own connections, whose source is the VIP, one of the node's addresses.
+            let fields = &[Field::SourceAddress, Field::L4Protocol, Field::DestinationPort];
+            let from_cluster_ip = Statement::InSet { fields, set: Element::CLUSTER_IPS };
+            rules.push(Rule::new("flows from a ClusterIP", [from_cluster_ip, mark]));
+        }
+    }
+    rules
+}
+
+/// The external policy Local keeps the client's address. The node's own connections are masqueraded: their
+/// source is the VIP, which no other node could answer.
+fn from_this_node(mark: u32, family: Family) -> Vec<Rule> {
+    let statements = [NotFrom(loopback(family)), to(Element::EXTERNAL_LOCAL), SetMark(mark)];
+    vec![Rule::new("this node's own flows to an external address with the policy Local", statements)]
+}
+
+/// Protects VIPs, and what a Service serves elsewhere, from the hostPorts of another table, which apply to
+/// any local address and so to VIPs. An `accept` here would not stop that table.
+fn kept_destinations() -> Vec<Rule> {
+    [to_vip(), to(Element::EXTERNAL), to(Element::EXTERNAL_LOCAL)]
+        .map(|ours| Rule::new("no hostPort of another table takes this", [ours, KeepDestination]))
+        .into()
+}
+
+fn masqueraded(mark: u32) -> Vec<Rule> {
+    let fields =
+        &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort, Field::SourceAddress];
+    let hairpin = Statement::InSet { fields, set: Element::HAIRPIN };
+    let masquerade = |fully_random| Masquerade { fully_random };
+    vec![
+        Rule::new("a pod that reached itself", [hairpin, ClearMark(mark), masquerade(false)]),
+        Rule::new("marked flows", [HasMark(mark), ClearMark(mark), masquerade(true)]),
+    ]
+}
+
+/// Drops packets whose source is a VIP. The node's own flows have such a source, but are let in by output and
+/// never come this way, so any other is forged: in IPv6 the kernel does not check sources.
+fn no_vip_as_source() -> Vec<Rule> {
+    let fields = &[Field::SourceAddress];
+    let from_vip = Statement::InSet { fields, set: Element::VIPS };
+    vec![Rule::new("nobody comes from a VIP", [to(Element::RESTRICTED), from_vip, Statement::Drop])]
+}
+
+/// Checks every packet, not only a connection's first: a client that is no longer allowed is cut off.
+fn restricted() -> Vec<Rule> {
+    vec![Rule::new("only some clients may reach this", [to(Element::RESTRICTED), Jump(SOURCE_RANGES)])]
+}
+
+fn source_ranges() -> Vec<Rule> {
+    let fields =
+        &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort, Field::SourceAddress];
+    let allowed = Statement::InSet { fields, set: Element::ALLOWED_SOURCES };
+    vec![Rule::new("these may", [allowed, Return]), Rule::new("others may not", [Statement::Drop])]
+}
+
+/// Rejects new flows to ports of a VIP that no Service has: a VIP is an address of this node, so they would
+/// reach the node's own programs. Other flows may be answers to connections of the node from the VIP.
+fn unserved() -> Vec<Rule> {
+    vec![Rule::new("new flows to a VIP", [Is(Connection::New), to_vip(), Jump(VIP_PORTS)])]
+}
+
+fn vip_ports() -> Vec<Rule> {
+    vec![
+        Rule::new("a ClusterIP's port", [to(Element::CLUSTER_IPS), Return]),
+        Rule::new("an external address's port", [to(Element::EXTERNAL), Return]),
+        Rule::new("the same with the policy Local", [to(Element::EXTERNAL_LOCAL), Return]),
+        Rule::new("load balancers ask after health", [to_health_check(), Return]),
+        Rule::new("a VIP can be pinged", [EchoRequest, Return]),
+        Rule::new("no Service has this port", [Reject]),
+    ]
+}
+
+/// What the host is to accept in input.
+fn served() -> [(&'static str, Statement); 4] {
+    [
+        ("to a VIP", to_vip()),
+        ("to a NodePort", to(Element::EXTERNAL)),
+        ("to a NodePort with the policy Local", to(Element::EXTERNAL_LOCAL)),
+        ("load balancers ask after health", to_health_check()),
+    ]
+}
+
+/// What the host is to accept in forward. IPVS sends requests through output; only answers are forwarded.
+const ANSWERS: (&str, Statement) = ("what comes back", Is(Connection::Known));
+
+fn accept_in_input(mark: u32) -> Vec<Rule> {
+    served().map(|(what, matches)| Rule::new(what, [matches, SetMark(mark)])).into()
+}
+
+/// Clears the mark where it was set. Elsewhere somebody else has set that bit for a purpose of their own.
+fn accepted_in_input(mark: u32) -> Vec<Rule> {
+    served().map(|(what, matches)| Rule::new(what, [HasMark(mark), matches, ClearMark(mark)])).into()
+}
+
+fn accept_in_forward(mark: u32) -> Vec<Rule> {
+    let (what, matches) = ANSWERS;
+    vec![Rule::new(what, [matches, SetMark(mark)])]
+}
+
+fn accepted_in_forward(mark: u32) -> Vec<Rule> {
+    let (what, matches) = ANSWERS;
+    vec![Rule::new(what, [HasMark(mark), matches, ClearMark(mark)])]
+}
+
+/// Matches what goes to a VIP, at any port.
+fn to_vip() -> Statement {
+    let fields = &[Field::DestinationAddress];
+    Statement::InSet { fields, set: Element::VIPS }
+}
+
+/// Matches what goes to an address, protocol and port in a set.
+fn to(set: &'static str) -> Statement {
+    let fields = &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort];
+    Statement::InSet { fields, set }
+}
+
+fn to_health_check() -> Statement {
+    let fields = &[Field::L4Protocol, Field::DestinationPort];
+    Statement::InSet { fields, set: Element::HEALTH_CHECK_PORTS }
+}
+
+/// What matches flows from pods of this node; `None` if that is not known in this family.
+fn local_traffic(local: &LocalTraffic, family: Family) -> Option<Statement> {
+    match (local, family) {
+        (LocalTraffic::Source { ipv4, .. }, Family::V4) => ipv4.map(|net| Statement::From(net.into())),
+        (LocalTraffic::Source { ipv6, .. }, Family::V6) => ipv6.map(|net| Statement::From(net.into())),
+        (LocalTraffic::Bridge(name), _) => Some(CameInThrough(Interface::Named(name.clone()))),
+        (LocalTraffic::InterfacePrefix(prefix), _) => {
+            Some(CameInThrough(Interface::StartingWith(prefix.clone())))
+        }
+    }
+}
+
+fn loopback(family: Family) -> IpNet {
+    match family {
+        Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
+        Family::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),
+    }
+}

@@ -1,0 +1,239 @@
+//! Changes that take effect together or not at all.
+
+use std::fmt;
+
+use ipvs::Family;
+use netlink::Batch;
+
+use super::{
+    intervals,
+    key::{self, Key},
+};
+use crate::{
+    Element,
+    nft::{
+        TABLE,
+        attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
+        chain,
+        chain::Chain,
+        family_name,
+        message::{self, CREATE, Message},
+        rule,
+        rule::Rule,
+        set,
+        set::Set,
+    },
+};
+
+/// How many elements go into one request. The longest, intervals of IPv6 clients, have two ends of 40 bytes
+/// with 8 of headers each; the attribute holds 65,531.
+const ELEMENTS_PER_REQUEST: usize = 600;
+const _: () = assert!(ELEMENTS_PER_REQUEST * (4 + 2 * (8 + 40)) < 65_531);
+
+/// How many elements are named in the text of a request.
+const ELEMENTS_SHOWN: usize = 4;
+
+/// One request to the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request<'a> {
+    AddTable(Family),
+    /// With everything in it.
+    DeleteTable(Family),
+    AddSet(Family, &'static Set),
+    /// Without its rules.
+    AddChain(Family, &'a Chain),
+    DeleteChain(Family, Box<str>),
+    AddRule(Family, &'static str, &'a Rule),
+    /// Removes every rule of the table.
+    FlushRules(Family),
+    /// All of one set.
+    AddElements(Vec<Element>),
+    /// All of one set, and present.
+    DeleteElements(Vec<Element>),
+}
+
+/// Requests in order, of which the kernel executes all or none. Prints one request per line, in nft's syntax.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Transaction<'a> {
+    operations: Vec<Request<'a>>,
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn push(&mut self, operation: Request<'a>) {
+        self.operations.push(operation);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Adds elements of one set; those that exist stay as they are.
+    pub(crate) fn add_elements(&mut self, elements: &[Element]) {
+        for some in elements.chunks(ELEMENTS_PER_REQUEST) {
+            self.push(Request::AddElements(some.to_vec()));
+        }
+    }
+
+    /// Removes elements of one set, whether they exist or not. Intervals must exist.
+    ///
+    /// The kernel refuses to delete what does not exist, and knows `NFT_MSG_DESTROYSETELEM` since 6.3 only.
+    /// Adding them first, in the same transaction, makes the deletion safe on any kernel. This does not work
+    /// for intervals: a missing one cannot be added beside another that it overlaps.
+    pub(crate) fn delete_elements(&mut self, elements: &[Element]) {
+        for some in elements.chunks(ELEMENTS_PER_REQUEST) {
+            if !some.iter().any(intervals::contain) {
+                self.push(Request::AddElements(some.to_vec()));
+            }
+            self.push(Request::DeleteElements(some.to_vec()));
+        }
+    }
+
+    /// The requests between begin and end. Request 0 is the begin, so request `i + 1` is operation `i`. With
+    /// a generation the kernel refuses the transaction if nf_tables has changed since.
+    pub(crate) fn encode(&self, generation: Option<u32>) -> Batch {
+        let mut batch = self.encode_without_end(generation);
+        message::end(&mut batch);
+        batch
+    }
+
+    /// The batch without its end: the kernel tries each request, answers, and undoes them all
+    /// (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c).
+    pub(crate) fn encode_rehearsal(&self) -> Batch {
+        self.encode_without_end(None)
+    }
+
+    fn encode_without_end(&self, generation: Option<u32>) -> Batch {
+        let mut batch = Batch::default();
+        message::begin(&mut batch, generation);
+        for (position, operation) in self.operations.iter().enumerate() {
+            operation.encode(&mut batch, position);
+        }
+        batch
+    }
+
+    /// What request `index` of the encoded batch does.
+    pub(crate) fn describe(&self, index: usize) -> String {
+        match index.checked_sub(1).and_then(|position| self.operations.get(position)) {
+            Some(operation) => operation.to_string(),
+            None => "commit the transaction".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Transaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.operations.iter().try_for_each(|operation| writeln!(f, "{operation}"))
+    }
+}
+
+impl Request<'_> {
+    fn encode(&self, batch: &mut Batch, position: usize) {
+        match self {
+            Self::AddTable(family) => message::add(batch, Message::NewTable, CREATE, *family, |encoder| {
+                encoder.string(NFTA_TABLE_NAME, TABLE);
+                encoder.u32_be(NFTA_TABLE_FLAGS, 0);
+            }),
+            Self::DeleteTable(family) => message::add(batch, Message::DelTable, 0, *family, |encoder| {
+                encoder.string(NFTA_TABLE_NAME, TABLE);
+            }),
+            Self::AddSet(family, set) => {
+                set.add_to(batch, *family, u32::try_from(position).unwrap_or_default());
+            }
+            Self::AddChain(family, chain) => chain.add_to(batch, *family),
+            Self::DeleteChain(family, name) => chain::delete(batch, *family, name),
+            Self::AddRule(family, chain, rule) => rule.add_to(batch, *family, chain),
+            Self::FlushRules(family) => rule::flush(batch, *family),
+            Self::AddElements(elements) => {
+                encode_elements(batch, Message::NewSetElement, CREATE, elements);
+            }
+            Self::DeleteElements(elements) => encode_elements(batch, Message::DelSetElement, 0, elements),
+        }
+    }
+}
+
+fn encode_elements(batch: &mut Batch, message: Message, flags: u16, elements: &[Element]) {
+    if let Some(first) = elements.first() {
+        set::elements(batch, message, flags, first.family(), first.set(), elements.iter().map(Key::from));
+    }
+}
+
+impl fmt::Display for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = |family: &Family| format!("{} {TABLE}", family_name(*family));
+        match self {
+            Self::AddTable(family) => write!(f, "add table {}", table(family)),
+            Self::DeleteTable(family) => write!(f, "delete table {}", table(family)),
+            Self::AddSet(family, set) => {
+                write!(f, "add set {} {} {{ ", table(family), set.name)?;
+                set.write(*family, "; ", f)?;
+                f.write_str("; }")
+            }
+            Self::AddChain(family, chain) => {
+                write!(f, "add chain {} {}", table(family), chain.name)?;
+                chain.hook.map_or(Ok(()), |hook| write!(f, " {{ {hook} }}"))
+            }
+            Self::DeleteChain(family, name) => write!(f, "delete chain {} {name}", table(family)),
+            Self::AddRule(family, chain, rule) => {
+                write!(f, "add rule {} {chain} ", table(family))?;
+                rule.write(*family, f)
+            }
+            Self::FlushRules(family) => write!(f, "flush table {}", table(family)),
+            Self::AddElements(elements) => write_elements(f, "add", elements),
+            Self::DeleteElements(elements) => write_elements(f, "delete", elements),
+        }
+    }
+}
+
+fn write_elements(f: &mut fmt::Formatter<'_>, verb: &str, elements: &[Element]) -> fmt::Result {
+    let Some(first) = elements.first() else { return Ok(()) };
+    write!(f, "{verb} element {} {TABLE} {} {{ ", family_name(first.family()), first.set())?;
+    for (position, element) in elements.iter().take(ELEMENTS_SHOWN).enumerate() {
+        f.write_str(if position == 0 { "" } else { ", " })?;
+        key::write(element, f)?;
+    }
+    match elements.len().saturating_sub(ELEMENTS_SHOWN) {
+        0 => f.write_str(" }"),
+        more => write!(f, ", … {more} more }}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{Protocol, ServiceAddress};
+
+    use super::*;
+
+    fn elements(count: u16) -> Vec<Element> {
+        let ip = [10, 96, 0, 1].into();
+        let address = |port| ServiceAddress { protocol: Protocol::Tcp, ip, port };
+        (0..count).map(|port| Element::ClusterIp(address(port))).collect()
+    }
+
+    #[test]
+    fn a_transaction_prints_one_request_a_line() {
+        let mut transaction = Transaction::default();
+        transaction.push(Request::AddTable(Family::V4));
+        transaction.add_elements(&elements(2));
+        transaction.delete_elements(&elements(6));
+        insta::assert_snapshot!(transaction, @r##"
+        add table ip kube-ipvs
+        add element ip kube-ipvs cluster-ips { 10.96.0.1 . tcp . 0, 10.96.0.1 . tcp . 1 }
+        add element ip kube-ipvs cluster-ips { 10.96.0.1 . tcp . 0, 10.96.0.1 . tcp . 1, 10.96.0.1 . tcp . 2, 10.96.0.1 . tcp . 3, … 2 more }
+        delete element ip kube-ipvs cluster-ips { 10.96.0.1 . tcp . 0, 10.96.0.1 . tcp . 1, 10.96.0.1 . tcp . 2, 10.96.0.1 . tcp . 3, … 2 more }
+        "##);
+    }
+
+    #[test]
+    fn the_begin_is_request_0_and_each_operation_one_request() {
+        let mut transaction = Transaction::default();
+        transaction.push(Request::AddTable(Family::V6));
+        transaction.add_elements(&elements(2500));
+        let batch = transaction.encode(None);
+        assert_eq!(batch.len(), 1 + 1 + 5 + 1);
+        assert_eq!(transaction.describe(1), "add table ip6 kube-ipvs");
+        assert!(transaction.describe(6).ends_with("10.96.0.1 . tcp . 2403, … 96 more }"));
+        for outside in [0, 7] {
+            assert_eq!(transaction.describe(outside), "commit the transaction");
+        }
+    }
+}

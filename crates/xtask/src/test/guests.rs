@@ -1,0 +1,133 @@
+//! Runs tests in guests side by side, one for each processor. In each guest cargo-nextest runs its share of the tests,
+//! one at a time: a kernel message then stands next to the test that caused it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::nextest::{self, Built, Selection};
+use super::summary::Report;
+use guest::workspace;
+use guest::{Guest, Kernel, TIMED_OUT, quoted};
+
+/// How long a tier may take: emulated, on a machine that has other work too.
+const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// What the tests find in a guest beside their programs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Equipment {
+    /// Files and directories, at the same paths.
+    pub(super) files: Vec<PathBuf>,
+    /// Environment variables that name them.
+    pub(super) env: Vec<(OsString, OsString)>,
+    /// A command that runs the rest of its command line in a prepared environment.
+    pub(super) around: Vec<OsString>,
+}
+
+impl Equipment {
+    /// Adds a program, and the variable that names it.
+    pub(super) fn program(&mut self, variable: &str, program: PathBuf) {
+        self.env.push((variable.into(), program.clone().into()));
+        self.files.push(program);
+    }
+}
+
+/// Runs the selected tests in as many guests as there are processors; in one if the guest is the host.
+pub(super) fn run(kernel: &Kernel, built: &Built, selection: &Selection, equipment: &Equipment) -> Report {
+    let lanes =
+        if *kernel == Kernel::Host { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
+    thread::scope(|scope| {
+        let guests: Vec<_> = (0..lanes)
+            .map(|lane| scope.spawn(move || share(kernel, built, selection, equipment, (lane, lanes))))
+            .collect();
+        let mut report = Report::default();
+        for guest in guests {
+            report.extend(match guest.join() {
+                Ok(Ok(results)) => results,
+                Ok(Err(error)) => Report::failure(format!("{error:#}")),
+                Err(_) => Report::failure("a thread that ran a guest panicked"),
+            });
+        }
+        report
+    })
+}
+
+/// Runs one guest's share of the tests.
+fn share(
+    kernel: &Kernel,
+    built: &Built,
+    selection: &Selection,
+    equipment: &Equipment,
+    (lane, lanes): (usize, usize),
+) -> Result<Report> {
+    let nextest = nextest::program()?;
+    let job = tempfile::Builder::new().prefix("kube-ipvs-tests-").tempdir().context("making a directory")?;
+    let (binaries, metadata) = (job.path().join("binaries.json"), job.path().join("metadata.json"));
+    fs::write(&binaries, &built.binaries).context("writing the list of test programs")?;
+    fs::write(&metadata, &built.metadata).context("writing the workspace's metadata")?;
+
+    let mut command = equipment.around.clone();
+    command.extend([nextest.clone().into(), "nextest".into(), "run".into()]);
+    command.extend([
+        "--binaries-metadata".into(),
+        binaries.into(),
+        "--cargo-metadata".into(),
+        metadata.into(),
+    ]);
+    command.extend(["--test-threads=1".into(), "--partition".into()]);
+    command.push(format!("slice:{}/{lanes}", lane + 1).into());
+    command.extend(selection.arguments());
+
+    let root = workspace::root();
+    let mut guest =
+        Guest { timeout: TIMEOUT, lane, share: Some(job.path().to_owned()), ..Guest::new(kernel.clone()) };
+    guest.env = equipment.env.clone();
+    guest.files = files(&root, built, nextest);
+    guest.files.extend(equipment.files.iter().cloned());
+    let code = guest.run(&["sh".into(), "-c".into(), script(&root, &command, job.path())])?;
+    if code == TIMED_OUT {
+        return Ok(Report::failure(format!("the tests took more than {} s", TIMEOUT.as_secs())));
+    }
+    let report = job.path().join("junit.xml");
+    if code == 0 && !report.exists() {
+        return Ok(Report::default());
+    }
+    nextest::conclude(&report, code)
+}
+
+/// Runs the command at the workspace's root, and brings its report to where it outlives the guest.
+fn script(root: &Path, command: &[OsString], job: &Path) -> OsString {
+    let mut script = OsString::from("cd ");
+    script.push(quoted(root.as_os_str()));
+    script.push(" || exit\nrm -f ");
+    let report = quoted(nextest::report_path(root).as_os_str());
+    script.push(&report);
+    script.push("\n");
+    for word in command {
+        script.push(quoted(word));
+        script.push(" ");
+    }
+    script.push("\ncode=$?\n[ -e ");
+    script.push(&report);
+    script.push(" ] && cp ");
+    script.push(&report);
+    script.push(" ");
+    script.push(quoted(job.join("junit.xml").as_os_str()));
+    script.push("\nexit $code\n");
+    script
+}
+
+/// The test programs, the runner, and what they may read: its configuration, test data, manifests, and the documents
+/// whose commands are tried.
+fn files(root: &Path, built: &Built, nextest: PathBuf) -> Vec<PathBuf> {
+    let read =
+        [".config", "Cargo.toml", "README.md", "docs", "manifests", "tests"].map(|path| root.join(path));
+    let mut files = built.executables();
+    files.extend(read);
+    files.push(nextest);
+    files
+}

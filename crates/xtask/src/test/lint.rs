@@ -1,0 +1,58 @@
+//! What is checked without running a test: format, lints, dependencies; and the examples of the documentation, which
+//! cargo-nextest does not run.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::summary::Report;
+use guest::cargo_tool::CargoTool;
+use guest::compiler;
+use guest::programs;
+use guest::workspace::{self, cargo};
+
+/// What is installed where there is none.
+const CARGO_DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2", arguments: &[] };
+
+/// The release whose lints the code keeps. A later one has lints that nobody has looked at yet: they are shown, and are
+/// no failure.
+const LINTS_OF: &str = "rustc 1.95.";
+
+/// All of it. Advisories are not looked up: they change without the project, and their database is not on a package
+/// registry.
+pub(super) fn all() -> Report {
+    let deny = cargo_deny();
+    let is_known = compiler::version().is_ok_and(|version| version.starts_with(LINTS_OF));
+    let strictly: &[&str] = if is_known { &["--", "--deny", "warnings"] } else { &[] };
+    let mut report = Report::default();
+    let mut check = |name: &str, args: &[&str]| {
+        println!("--- cargo {}", args.join(" "));
+        match cargo().args(args).status() {
+            Ok(status) if status.success() => report.passed += 1,
+            _ => report.failed.push(name.to_owned()),
+        }
+    };
+    check("cargo fmt", &["fmt", "--all", "--check"]);
+    let everything = ["--workspace", "--all-targets", "--all-features"];
+    check("cargo clippy", &[&["clippy"], &everything[..], strictly].concat());
+    // Not with `--all-features`, nor with the features of the other packages.
+    let without_features = ["clippy", "--package", "kube-ipvs", "--no-default-features"];
+    check("cargo clippy without features", &[&without_features[..], strictly].concat());
+    check("documentation examples", &["test", "--doc", "--workspace", "--all-features", "--quiet"]);
+    match deny {
+        Ok(deny) => {
+            println!("--- cargo deny check bans licenses sources");
+            let check = ["deny", "check", "bans", "licenses", "sources"];
+            match Command::new(deny).args(check).current_dir(workspace::root()).status() {
+                Ok(status) if status.success() => report.passed += 1,
+                _ => report.failed.push("cargo deny".to_owned()),
+            }
+        }
+        Err(error) => report.skipped.push(format!("cargo deny: {error:#}")),
+    }
+    report
+}
+
+/// Finds cargo-deny, or has it installed.
+fn cargo_deny() -> anyhow::Result<PathBuf> {
+    programs::find(CARGO_DENY.name).map_or_else(|| CARGO_DENY.installed(), Ok)
+}

@@ -1,0 +1,160 @@
+//! cargo-nextest: what it is asked to run, and what it needs to run test programs where there is no cargo.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::junit;
+use super::summary::Report;
+use guest::cargo_tool::CargoTool;
+use guest::workspace::{self, cargo};
+
+const NEXTEST: CargoTool = CargoTool {
+    name: "cargo-nextest",
+    version: "0.9.128",
+    arguments: &["--no-default-features", "--features", "default-no-update"],
+};
+
+/// The exit code of a run in which a test failed: the report names it.
+const TEST_FAILED: u8 = 100;
+
+/// Where the program is; compiled once if it is not there.
+pub(super) fn program() -> Result<PathBuf> {
+    match guest::programs::find(NEXTEST.name) {
+        Some(found) if has_our_version(&found) => Ok(found),
+        _ => NEXTEST.installed(),
+    }
+}
+
+fn has_our_version(program: &Path) -> bool {
+    let printed = Command::new(program).args(["nextest", "--version"]).output();
+    printed.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(NEXTEST.version))
+}
+
+/// Which tests to run.
+#[derive(Clone, Debug)]
+pub(super) struct Selection {
+    /// The programs and modules, as an expression of nextest's.
+    pub(super) filter: &'static str,
+    /// Those that are ignored, or those that are not.
+    pub(super) ignored: bool,
+    /// Of those, the tests whose name contains one of these; all if there are none.
+    pub(super) names: Vec<String>,
+}
+
+impl Selection {
+    /// The arguments after `cargo nextest run`.
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let ignored = if self.ignored { "only" } else { "default" };
+        let fixed = ["-E", self.filter, "--run-ignored", ignored, "--no-tests=pass", "--no-fail-fast"];
+        fixed.iter().map(OsString::from).chain(self.names.iter().map(OsString::from)).collect()
+    }
+}
+
+/// The report of the run that has just ended at this root of the workspace.
+pub(super) fn report_path(root: &Path) -> PathBuf {
+    root.join("target/nextest/default/junit.xml")
+}
+
+/// Runs tests on this machine: `equip` adds to the environment. Builds what it needs.
+pub(super) fn here(selection: &Selection, build: Build, equip: impl FnOnce(&mut Command)) -> Result<Report> {
+    let report = report_path(&workspace::root());
+    if report.exists() {
+        fs::remove_file(&report).context("removing the last report")?;
+    }
+    let mut command = Command::new(program()?);
+    command.current_dir(workspace::root()).args(["nextest", "run"]).args(build.arguments());
+    command.args(selection.arguments());
+    equip(&mut command);
+    let status = command.status().context("starting cargo-nextest")?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
+    if code == 0 && !report.exists() {
+        return Ok(Report::default());
+    }
+    conclude(&report, code)
+}
+
+/// What a run with this exit code has written to its report.
+pub(super) fn conclude(report: &Path, code: u8) -> Result<Report> {
+    // Without a report it ended before the first test, and has said why.
+    ensure!(report.exists(), "cargo-nextest ended with code {code}");
+    let mut results = junit::read(report)?;
+    if code != 0 && (code != TEST_FAILED || results.failed.is_empty()) {
+        results.failed.push(format!("cargo-nextest ended with code {code}"));
+    }
+    Ok(results)
+}
+
+/// The test programs to build. Always with all features, and always for the whole workspace: dependencies have the same
+/// features then, whatever is built.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Build {
+    /// Every test program.
+    All,
+    /// The integration tests of these names, and the programs of their packages.
+    Tests(&'static [&'static str]),
+}
+
+impl Build {
+    fn arguments(self) -> Vec<&'static str> {
+        let mut arguments = vec!["--workspace", "--all-features"];
+        if let Self::Tests(names) = self {
+            arguments.extend(names.iter().flat_map(|name| ["--test", name]));
+        }
+        arguments
+    }
+}
+
+/// Test programs that were built, in the words with which cargo-nextest can run them without cargo.
+#[derive(Debug)]
+pub(super) struct Built {
+    /// What `cargo nextest list` says of them.
+    pub(super) binaries: String,
+    /// What `cargo metadata` says of the workspace.
+    pub(super) metadata: String,
+    /// The same as `binaries`, read.
+    listed: Value,
+}
+
+impl Built {
+    /// The test programs.
+    pub(super) fn executables(&self) -> Vec<PathBuf> {
+        let binaries = self.listed.get("rust-binaries").and_then(Value::as_object).into_iter().flatten();
+        binaries.filter_map(|(_, binary)| binary.get("binary-path")?.as_str()).map(PathBuf::from).collect()
+    }
+
+    /// An ordinary program of a package whose tests were built.
+    pub(super) fn program(&self, name: &str) -> Result<PathBuf> {
+        let built = self.listed.get("rust-build-meta").context("no rust-build-meta is listed")?;
+        let target =
+            built.get("target-directory").and_then(Value::as_str).context("no target-directory is listed")?;
+        let packages = built.get("non-test-binaries").and_then(Value::as_object).into_iter().flatten();
+        let mut programs = packages.filter_map(|(_, programs)| programs.as_array()).flatten();
+        let program = programs.find(|program| program.get("name").is_some_and(|it| it == name));
+        let path = program.and_then(|program| program.get("path")?.as_str());
+        Ok(Path::new(target).join(path.with_context(|| format!("no program {name} was built"))?))
+    }
+}
+
+/// Builds test programs.
+pub(super) fn build(build: Build) -> Result<Built> {
+    let mut list = Command::new(program()?);
+    list.current_dir(workspace::root()).args(["nextest", "list"]).args(build.arguments());
+    list.args(["--message-format", "json", "--list-type", "binaries-only"]);
+    let binaries = printed(&mut list)?;
+    let metadata = printed(cargo().args(["metadata", "--format-version=1", "--all-features"]))?;
+    let listed = serde_json::from_str(&binaries).context("what cargo nextest list says")?;
+    Ok(Built { binaries, metadata, listed })
+}
+
+/// What a command prints, which must succeed.
+fn printed(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
+    ensure!(output.status.success(), "{name} ended with {}", output.status);
+    String::from_utf8(output.stdout).context("what it prints")
+}

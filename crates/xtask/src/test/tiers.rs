@@ -1,0 +1,135 @@
+//! The tiers: which tests each one is, where they run, and what they need there.
+
+use std::path::PathBuf;
+use std::thread;
+
+use anyhow::Result;
+
+use super::guests::{self, Equipment};
+use super::nextest::{self, Build, Built, Selection};
+use super::summary::Report;
+use guest::Kernel;
+use guest::go::{clients, control_plane, prometheus};
+
+/// Everything that is not ignored.
+pub(super) fn unit(names: &[String]) -> Report {
+    let selection = Selection { filter: "all()", ignored: false, names: names.to_vec() };
+    nextest::here(&selection, Build::All, |_| ())
+        .unwrap_or_else(|error| Report::failure(format!("{error:#}")))
+}
+
+/// The programs named `kernel`.
+pub(super) fn kernel(kernel: &Kernel, names: &[String]) -> Report {
+    let tests = GuestTests { filter: "binary(kernel)", build: &["kernel"], names };
+    in_guests(kernel, &tests, |_, _| Ok(()))
+}
+
+/// The programs named `api`: what needs no kernel beside what does.
+pub(super) fn api(kernel: &Kernel, names: &[String]) -> Report {
+    let tests = GuestTests { filter: "binary(api) & test(/^node::/)", build: &["api", "faults"], names };
+    // Compiled once, before both begin.
+    if let Err(error) = nextest::build(Build::Tests(tests.build)) {
+        return Report::failure(format!("{error:#}"));
+    }
+    thread::scope(|scope| {
+        let here = scope.spawn(|| api_here(names));
+        let mut report = in_guests(kernel, &tests, with_api_server);
+        report.extend(here.join().unwrap_or_else(|_| Report::failure("a thread that ran tests panicked")));
+        report
+    })
+}
+
+fn api_here(names: &[String]) -> Report {
+    let run = || {
+        let (servers, clients) = (control_plane::ensure()?, clients::MODULE.built()?);
+        let promtool = prometheus::promtool()?;
+        let filter = "binary(api) - test(/^node::/)";
+        let selection = Selection { filter, ignored: true, names: names.to_vec() };
+        nextest::here(&selection, Build::Tests(&["api", "faults"]), |command| {
+            command.env("KUBEBUILDER_ASSETS", servers);
+            command.env("KUBE_IPVS_TEST_CLIENTS", clients);
+            command.env("PROMTOOL_BIN", promtool);
+            command.arg("--test-threads=1");
+        })
+    };
+    run().unwrap_or_else(|error| Report::failure(format!("{error:#}")))
+}
+
+/// The program named `peer`.
+pub(super) fn peer(kernel: &Kernel, names: &[String]) -> Report {
+    let tests = GuestTests { filter: "binary(peer)", build: &["peer", "faults"], names };
+    in_guests(kernel, &tests, |built, equipment| {
+        equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
+        equipment.program("PROM2JSON_BIN", prometheus::prom2json()?);
+        with_api_server(built, equipment)
+    })
+}
+
+/// The program named `bench`: measurements in guests, and instruction counts here.
+pub(super) fn bench(kernel: &Kernel, names: &[String]) -> Report {
+    let tests = GuestTests { filter: "binary(bench) - test(/^instructions::/)", build: &["bench"], names };
+    let mut report = in_guests(kernel, &tests, |_, equipment| {
+        equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
+        Ok(())
+    });
+    let filter = "binary(bench) & test(/^instructions::/)";
+    let counts = Selection { filter, ignored: true, names: names.to_vec() };
+    let counted = nextest::here(&counts, Build::Tests(tests.build), |_| ());
+    report.extend(counted.unwrap_or_else(|error| Report::failure(format!("{error:#}"))));
+    report
+}
+
+/// The program named `faults`.
+pub(super) fn faults(kernel: &Kernel, names: &[String]) -> Report {
+    let tests = GuestTests { filter: "binary(faults)", build: &["faults"], names };
+    in_guests(kernel, &tests, |_, equipment| {
+        equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
+        let servers = control_plane::ensure()?;
+        equipment.env.push(("KUBEBUILDER_ASSETS".into(), servers.into()));
+        Ok(())
+    })
+}
+
+/// Tests that run in guests.
+struct GuestTests<'a> {
+    filter: &'static str,
+    /// The integration tests to build.
+    build: &'static [&'static str],
+    names: &'a [String],
+}
+
+/// Builds the tests and runs them in guests, after `equip` has added what they need beside.
+fn in_guests(
+    kernel: &Kernel,
+    tests: &GuestTests<'_>,
+    equip: impl FnOnce(&Built, &mut Equipment) -> Result<()>,
+) -> Report {
+    // What is missing is reported before anything is built.
+    if let Err(error) = kernel.prepare() {
+        return Report::skip(format!("{error:#}"));
+    }
+    let built = match nextest::build(Build::Tests(tests.build)) {
+        Ok(built) => built,
+        Err(error) => return Report::failure(format!("{error:#}")),
+    };
+    let mut equipment = Equipment::default();
+    match built.program("kube-ipvs") {
+        Ok(daemon) => equipment.program("KUBE_IPVS_BIN", daemon),
+        Err(error) => return Report::failure(format!("{error:#}")),
+    }
+    if let Err(error) = equip(&built, &mut equipment) {
+        return Report::skip(format!("{error:#}"));
+    }
+    let selection = Selection { filter: tests.filter, ignored: true, names: tests.names.to_vec() };
+    guests::run(kernel, &built, &selection, &equipment)
+}
+
+/// One control plane in each guest, for all its tests.
+fn with_api_server(built: &Built, equipment: &mut Equipment) -> Result<()> {
+    let servers: PathBuf = control_plane::ensure()?;
+    equipment.env.push(("KUBEBUILDER_ASSETS".into(), servers.into()));
+    let lab = built.program("lab")?;
+    equipment.around = vec![lab.clone().into(), "control-plane".into(), "--".into()];
+    equipment.files.push(lab);
+    Ok(())
+}

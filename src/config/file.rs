@@ -1,0 +1,8 @@
+//! The configuration file: `KubeProxyConfiguration`, its defaults, reading and writing it.
+
+pub(super) mod decode;
+pub(crate) mod defaults;
+pub(super) mod encode;
+pub(super) mod ignored_fields;
+pub(super) mod v1alpha1;
+pub(crate) mod yaml;

@@ -1,0 +1,248 @@
+//! Conntrack is tidied up beside the writer thread: reading its table takes as long as the table is large.
+
+use std::{
+    io,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use netfilter::conntrack::{Conntrack, StaleFlows};
+use reconciler::StaleFlowOutlet;
+use service::one_line;
+use tracing::{debug, warn};
+
+use super::cleanup_metrics::Tidying;
+
+/// After a reading the thread rests for so many times as long: a million entries take a second, and Services
+/// whose endpoints come and go must not keep a processor busy. What comes meanwhile is one reading.
+const REST: u32 = 9;
+
+/// How long until the first new attempt after a failure; each further time twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// After so many failures in a row, that is two minutes, the flows are given up: by then conntrack has forgotten
+/// by itself those that nobody goes on sending (`nf_conntrack_udp_timeout_stream`).
+const ATTEMPTS: u32 = 8;
+
+/// Starts the thread, which counts in `tidying` what it does. To drop the outlet is to wait until what was left
+/// there has been tried, and the thread has ended.
+pub(crate) fn start(conntrack: impl Conntrack + 'static, tidying: Tidying) -> io::Result<StaleFlowOutlet> {
+    let (sender, inbox) = channel();
+    let tidier = Tidier { conntrack, tidying, flows: StaleFlows::default(), failures: 0, warned: false };
+    let thread = thread::Builder::new().name("conntrack".into()).spawn(move || tidier.run(&inbox))?;
+    let outlet = Outlet { sender: Some(sender), thread: Some(thread) };
+    Ok(Box::new(move |flows| outlet.leave(flows)))
+}
+
+/// The way to the thread.
+struct Outlet {
+    sender: Option<Sender<StaleFlows>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Outlet {
+    fn leave(&self, flows: StaleFlows) {
+        if let Some(sender) = &self.sender {
+            // Without the thread there is nothing that the writer could do about it.
+            drop(sender.send(flows));
+        }
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+struct Tidier<C> {
+    conntrack: C,
+    tidying: Tidying,
+    /// What is to be deleted yet.
+    flows: StaleFlows,
+    /// How often in a row that has failed.
+    failures: u32,
+    /// Whether the failure was told. It is told again after it has once gone well.
+    warned: bool,
+}
+
+impl<C: Conntrack> Tidier<C> {
+    fn run(mut self, inbox: &Receiver<StaleFlows>) {
+        let mut rested = Instant::now();
+        loop {
+            let received = match self.flows.is_empty() {
+                true => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => inbox.recv_timeout(rested.saturating_duration_since(Instant::now())),
+            };
+            match received {
+                Ok(flows) => self.flows.merge(flows),
+                Err(RecvTimeoutError::Timeout) => {
+                    let rest = self.attempt();
+                    rested = Instant::now() + rest;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        // The next daemon would not know of them.
+        if !self.flows.is_empty() {
+            self.attempt();
+        }
+    }
+
+    /// Deletes the flows; returns how long to leave conntrack alone then.
+    fn attempt(&mut self) -> Duration {
+        let begin = Instant::now();
+        match self.conntrack.delete(&self.flows) {
+            Ok(deleted) => {
+                let took = begin.elapsed();
+                debug!(
+                    asked = self.flows.addresses().len(),
+                    deleted = deleted.total(),
+                    ?took,
+                    "stale UDP flows"
+                );
+                self.tidying.tidied(&self.flows, deleted, took);
+                self.flows = StaleFlows::default();
+                (self.failures, self.warned) = (0, false);
+                took * REST
+            }
+            Err(error) => self.failed(&one_line(&error)),
+        }
+    }
+
+    fn failed(&mut self, cause: &str) -> Duration {
+        self.failures += 1;
+        if !self.warned {
+            warn!("UDP flows to endpoints that are gone may go on, trying again: {cause}");
+            self.warned = true;
+        }
+        if self.failures == ATTEMPTS {
+            debug!(flows = self.flows.addresses().len(), cause, "stale UDP flows given up");
+            self.flows = StaleFlows::default();
+            self.failures = 0;
+            return Duration::ZERO;
+        }
+        PAUSE * 2u32.saturating_pow(self.failures - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        path::Path,
+        time::{Duration, SystemTime},
+    };
+
+    use ipvs::{Family, Protocol, ServiceAddress};
+    use netfilter::conntrack::{Deleted, Error};
+    use netlink::Errno;
+
+    use super::*;
+    use crate::serve::{
+        health::{Health, UnknownNode},
+        metrics::Metrics,
+    };
+
+    /// Says what it was asked for, and answers as it is told to.
+    struct Fake {
+        asked: Sender<StaleFlows>,
+        answers: Receiver<Result<usize, Errno>>,
+    }
+
+    impl Conntrack for Fake {
+        fn delete(&mut self, flows: &StaleFlows) -> Result<Deleted, Error> {
+            self.asked.send(flows.clone()).unwrap();
+            let refused = |errno| netlink::KernelError::new(errno).into();
+            self.answers
+                .recv()
+                .unwrap()
+                .map(|ipv4| Deleted { ipv4, ipv6: 0 })
+                .map_err(|errno| Error::Netlink { operation: "test", source: refused(errno) })
+        }
+    }
+
+    /// The outlet of a running thread, what it asks for, and where its answers come from.
+    #[allow(clippy::type_complexity, reason = "three ends, each named where it is taken apart")]
+    fn running() -> (StaleFlowOutlet, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
+        let (asked, questions) = channel();
+        let (answer, answers) = channel();
+        (start(Fake { asked, answers }, tidying()).unwrap(), questions, answer)
+    }
+
+    fn tidying() -> Tidying {
+        let health = Health::new(BTreeSet::new(), Duration::ZERO, UnknownNode::Eligible);
+        Metrics::new(&[Family::V4].into(), SystemTime::now(), &health, [], None, Path::new("/")).tidying()
+    }
+
+    fn flows(ports: &[u16]) -> StaleFlows {
+        let to =
+            |port: &u16| ServiceAddress { protocol: Protocol::Udp, ip: [10, 96, 0, 10].into(), port: *port };
+        ports.iter().map(|port| (to(port), BTreeSet::new())).collect()
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn what_comes_while_the_table_is_read_is_one_more_reading_and_whoever_leaves_it_does_not_wait() {
+        let (outlet, questions, answer) = running();
+        outlet(flows(&[1]));
+        assert_eq!(questions.recv_timeout(PATIENCE).unwrap(), flows(&[1]));
+        // It has no answer yet.
+        outlet(flows(&[2]));
+        outlet(flows(&[3, 4]));
+        outlet(flows(&[2]));
+        answer.send(Ok(1)).unwrap();
+        assert_eq!(questions.recv_timeout(PATIENCE).unwrap(), flows(&[2, 3, 4]));
+        answer.send(Ok(0)).unwrap();
+        drop(outlet);
+        assert!(questions.try_recv().is_err(), "nothing was left, and the thread has ended");
+    }
+
+    #[test]
+    fn what_could_not_be_deleted_is_tried_again_together_with_what_came_meanwhile() {
+        let (outlet, questions, answer) = running();
+        outlet(flows(&[1]));
+        questions.recv_timeout(PATIENCE).unwrap();
+        outlet(flows(&[2]));
+        answer.send(Err(Errno::ENOMEM)).unwrap();
+        assert_eq!(questions.recv_timeout(PATIENCE).unwrap(), flows(&[1, 2]));
+        answer.send(Ok(2)).unwrap();
+    }
+
+    #[test]
+    fn what_is_left_when_the_daemon_ends_is_tried_once_more() {
+        let (outlet, questions, answer) = running();
+        outlet(flows(&[1]));
+        questions.recv_timeout(PATIENCE).unwrap();
+        for _ in 0..2 {
+            answer.send(Err(Errno::ENOMEM)).unwrap();
+        }
+        drop(outlet);
+        assert_eq!(questions.try_recv().unwrap(), flows(&[1]));
+        assert!(questions.try_recv().is_err());
+    }
+
+    #[test]
+    fn the_pauses_grow_and_after_two_minutes_the_flows_are_given_up() {
+        let (asked, _questions) = channel();
+        let (_answer, answers) = channel();
+        let mut tidier = Tidier {
+            conntrack: Fake { asked, answers },
+            tidying: tidying(),
+            flows: flows(&[1]),
+            failures: 0,
+            warned: false,
+        };
+        let pauses: Vec<_> = (1..ATTEMPTS).map(|_| tidier.failed("no").as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(tidier.flows, flows(&[1]));
+        assert_eq!(tidier.failed("no"), Duration::ZERO);
+        assert!(tidier.flows.is_empty());
+        assert_eq!(tidier.failed("no"), PAUSE, "new ones are tried as often");
+    }
+}

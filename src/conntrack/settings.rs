@@ -1,0 +1,269 @@
+//! How many connections conntrack may hold, and for how long.
+
+use tracing::warn;
+
+use crate::{
+    config::ConntrackSettings,
+    node::sysctl::{Error, Sysctl},
+};
+
+const MAX: &str = "net.netfilter.nf_conntrack_max";
+/// What /sys/module/nf_conntrack/parameters/hashsize shows as well, which a container seldom sees.
+const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
+const BE_LIBERAL: &str = "net.netfilter.nf_conntrack_tcp_be_liberal";
+
+/// No table becomes larger by the number of processors alone, as with kube-proxy (`getConntrackMax` in
+/// cmd/kube-proxy/app).
+const MAX_BY_PROCESSORS: u32 = 1 << 20;
+
+/// The most entries that a bucket has on average, as kube-proxy has it.
+const ENTRIES_PER_BUCKET: u32 = 4;
+
+/// How many entries conntrack's table is to hold after a start, and what decides that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableSize {
+    /// Whoever else sets it decides: `maxPerCore` is 0, and `min` does not count.
+    Host,
+    /// `maxPerCore` times the processors is more than a million, which it is then; `min` does not count.
+    Capped,
+    /// This many; `min` is the least.
+    Entries(u32),
+}
+
+impl TableSize {
+    /// What these settings make of it on a machine with so many processors, as with kube-proxy.
+    pub fn new(settings: &ConntrackSettings, processors: u32) -> Self {
+        match settings.max_per_core.saturating_mul(processors) {
+            0 => Self::Host,
+            scaled if scaled > MAX_BY_PROCESSORS => Self::Capped,
+            scaled => Self::Entries(scaled.max(settings.min)),
+        }
+    }
+
+    /// The number; `None` leaves it to the kernel.
+    fn entries(self) -> Option<u32> {
+        match self {
+            Self::Host => None,
+            Self::Capped => Some(MAX_BY_PROCESSORS),
+            Self::Entries(entries) => Some(entries),
+        }
+    }
+
+    /// With which fields of the configuration, or which flags, the table has so many entries after the next start.
+    /// `None` where no setting counts.
+    pub fn settings_for(self, entries: u32) -> Option<[String; 2]> {
+        let (field, flag) = (format!("conntrack.min: {entries}"), format!("--conntrack-min={entries}"));
+        match self {
+            Self::Host => None,
+            // Where the processors ask for next to nothing `min` counts.
+            Self::Capped => Some([
+                format!("conntrack.maxPerCore: 1 and {field}"),
+                format!("--conntrack-max-per-core=1 {flag}"),
+            ]),
+            Self::Entries(_) => Some([field, flag]),
+        }
+    }
+}
+
+impl Sysctl {
+    /// What these settings make of conntrack's table on this machine.
+    pub fn table_size(&self, settings: &ConntrackSettings) -> TableSize {
+        TableSize::new(settings, self.processors())
+    }
+
+    /// Brings conntrack's parameters to their values, and tells of those that it may not write: traffic goes on
+    /// without. Stops at the first that cannot be read. Conntrack has to be loaded.
+    ///
+    /// What has its value already is not written. The size of the table belongs to the machine: the kernel lets
+    /// nobody write it in another network namespace than the first (`nf_conntrack_standalone_init_sysctl`).
+    pub fn set_conntrack(&self, settings: &ConntrackSettings) -> Result<(), Error> {
+        self.set_size(self.table_size(settings))?;
+        let timeouts = [
+            ("net.netfilter.nf_conntrack_tcp_timeout_established", settings.tcp_established_timeout),
+            ("net.netfilter.nf_conntrack_tcp_timeout_close_wait", settings.tcp_close_wait_timeout),
+            ("net.netfilter.nf_conntrack_udp_timeout", settings.udp_timeout),
+            ("net.netfilter.nf_conntrack_udp_timeout_stream", settings.udp_stream_timeout),
+        ];
+        for (key, seconds) in timeouts.into_iter().filter(|(_, seconds)| *seconds > 0) {
+            self.set_if_allowed(key, &seconds.to_string())?;
+        }
+        if settings.tcp_be_liberal {
+            self.set_if_allowed(BE_LIBERAL, "1")?;
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, size: TableSize) -> Result<(), Error> {
+        let Some(entries) = size.entries() else { return Ok(()) };
+        let found = self.read(MAX)?;
+        self.set_if_allowed(MAX, &entries.to_string())?;
+        // As upstream does it. Whoever has raised it by hand, for want of room perhaps, is to know.
+        let larger = found.parse().ok().filter(|found| *found > entries);
+        if let Some([fields, _]) = larger.and_then(|larger| size.settings_for(larger))
+            && self.read(MAX)? != found
+        {
+            warn!("{MAX} was lowered from {found} to {entries}: by {fields} it stays larger");
+        }
+        let buckets = entries / ENTRIES_PER_BUCKET;
+        if self.read(BUCKETS)?.parse().is_ok_and(|found: u32| found >= buckets) {
+            return Ok(());
+        }
+        self.set_if_allowed(BUCKETS, &buckets.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    const AS_IT_COMES: [(&str, &str); 7] = [
+        ("nf_conntrack_max", "262144\n"),
+        ("nf_conntrack_buckets", "65536\n"),
+        ("nf_conntrack_tcp_timeout_established", "432000\n"),
+        ("nf_conntrack_tcp_timeout_close_wait", "60\n"),
+        ("nf_conntrack_tcp_be_liberal", "0\n"),
+        ("nf_conntrack_udp_timeout", "30\n"),
+        ("nf_conntrack_udp_timeout_stream", "120\n"),
+    ];
+
+    /// Settings that change nothing.
+    const NOTHING: ConntrackSettings = ConntrackSettings {
+        max_per_core: 0,
+        min: 500_000,
+        tcp_established_timeout: 0,
+        tcp_close_wait_timeout: 0,
+        tcp_be_liberal: false,
+        udp_timeout: 0,
+        udp_stream_timeout: 0,
+    };
+
+    fn tree(processors: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc/sys/net/netfilter")).unwrap();
+        for (name, value) in AS_IT_COMES {
+            fs::write(root.path().join("proc/sys/net/netfilter").join(name), value).unwrap();
+        }
+        fs::create_dir_all(root.path().join("sys/devices/system/cpu")).unwrap();
+        fs::write(root.path().join("sys/devices/system/cpu/online"), processors).unwrap();
+        root
+    }
+
+    fn values(root: &Path) -> Vec<String> {
+        let file = |(name, _): &(&str, &str)| root.join("proc/sys/net/netfilter").join(name);
+        AS_IT_COMES.iter().map(|entry| fs::read_to_string(file(entry)).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_table_grows_with_the_processors_between_a_minimum_and_a_million() {
+        let size = |max_per_core, min, processors| {
+            TableSize::new(&ConntrackSettings { max_per_core, min, ..NOTHING }, processors).entries()
+        };
+        assert_eq!(size(32_768, 131_072, 1), Some(131_072));
+        assert_eq!(size(32_768, 131_072, 8), Some(262_144));
+        assert_eq!(size(32_768, 131_072, 32), Some(1_048_576));
+        assert_eq!(size(32_768, 131_072, 33), Some(1_048_576), "as upstream caps it");
+        assert_eq!(size(32_768, 2_000_000, 32), Some(2_000_000), "which the minimum exceeds");
+        assert_eq!(size(32_768, 2_000_000, 33), Some(1_048_576), "but not where the cap counts, as upstream");
+        assert_eq!(size(i32::MAX.unsigned_abs(), 0, 4_096), Some(1_048_576));
+        assert_eq!(size(0, 500_000, 8), None);
+    }
+
+    #[test]
+    fn the_settings_that_are_named_for_a_size_lead_to_it_on_however_many_processors() {
+        for (max_per_core, processors, expected) in [
+            (32_768, 8, Some("conntrack.min: 2097152")),
+            (32_768, 32, Some("conntrack.min: 2097152")),
+            (32_768, 33, Some("conntrack.maxPerCore: 1 and conntrack.min: 2097152")),
+            (32_768, 4_096, Some("conntrack.maxPerCore: 1 and conntrack.min: 2097152")),
+            (0, 4_096, None),
+        ] {
+            let settings = ConntrackSettings { max_per_core, ..NOTHING };
+            let named = TableSize::new(&settings, processors).settings_for(2_097_152);
+            let [fields, flags] = named.map_or([None, None], |named| named.map(Some));
+            assert_eq!(fields.as_deref(), expected, "{max_per_core} per core, {processors} processors");
+            let Some(flags) = flags else { continue };
+            let max_per_core = if flags.contains("--conntrack-max-per-core=1 ") { 1 } else { max_per_core };
+            let then = ConntrackSettings { max_per_core, min: 2_097_152, ..NOTHING };
+            assert_eq!(TableSize::new(&then, processors).entries(), Some(2_097_152), "{flags}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_written_and_buckets_follow_the_maximum() {
+        let root = tree("0-7,16-23\n");
+        let settings = ConntrackSettings {
+            max_per_core: 32_768,
+            min: 131_072,
+            tcp_established_timeout: 86_400,
+            tcp_close_wait_timeout: 3_600,
+            tcp_be_liberal: true,
+            udp_timeout: 31,
+            udp_stream_timeout: 121,
+        };
+        Sysctl::at(root.path()).set_conntrack(&settings).unwrap();
+        assert_eq!(values(root.path()), ["524288", "131072", "86400", "3600", "1", "31", "121"]);
+    }
+
+    #[test]
+    fn more_buckets_than_needed_stay() {
+        let root = tree("0-3\n");
+        let settings = ConntrackSettings { max_per_core: 32_768, ..NOTHING };
+        Sysctl::at(root.path()).set_conntrack(&ConntrackSettings { min: 131_072, ..settings }).unwrap();
+        let now = values(root.path());
+        assert_eq!([&now[0], &now[1]], ["131072", "65536\n"], "the maximum is lowered, as upstream does it");
+    }
+
+    /// What is logged on a machine with these processors where the table has room for so many.
+    fn logged(processors: &str, found: &str) -> Vec<String> {
+        let root = tree(processors);
+        fs::write(root.path().join("proc/sys/net/netfilter/nf_conntrack_max"), found).unwrap();
+        let settings = ConntrackSettings { max_per_core: 32_768, min: 131_072, ..NOTHING };
+        testkit::log::logged(|| Sysctl::at(root.path()).set_conntrack(&settings).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_table_that_becomes_smaller_is_a_warning() {
+        let warned = |processors, found| -> Vec<_> {
+            let log = logged(processors, found);
+            log.into_iter().filter_map(|line| Some(line.strip_prefix("WARN ")?.to_owned())).collect()
+        };
+        let lowered = "net.netfilter.nf_conntrack_max was lowered from";
+        assert_eq!(
+            warned("0-3", "300000\n"),
+            [format!("{lowered} 300000 to 131072: by conntrack.min: 300000 it stays larger")]
+        );
+        let by = "conntrack.maxPerCore: 1 and conntrack.min: 2097152";
+        assert_eq!(
+            warned("0-32", "2097152\n"),
+            [format!("{lowered} 2097152 to 1048576: by {by} it stays larger")]
+        );
+        assert_eq!(warned("0-3", "100000\n"), [""; 0]);
+    }
+
+    #[test]
+    fn zeros_leave_everything_and_need_no_file() {
+        let root = tree("0\n");
+        Sysctl::at(root.path()).set_conntrack(&NOTHING).unwrap();
+        assert_eq!(values(root.path()), AS_IT_COMES.map(|(_, value)| value));
+        Sysctl::at(Path::new("/nonexistent")).set_conntrack(&NOTHING).unwrap();
+    }
+
+    #[test]
+    fn right_values_are_not_written() {
+        let root = tree("0-7\n");
+        let settings = ConntrackSettings { max_per_core: 32_768, min: 131_072, udp_timeout: 30, ..NOTHING };
+        Sysctl::at(root.path()).set_conntrack(&settings).unwrap();
+        assert_eq!(values(root.path()), AS_IT_COMES.map(|(_, value)| value), "not even the line's end");
+    }
+
+    #[test]
+    fn without_conntrack_the_parameter_is_named() {
+        let root = tree("0\n");
+        fs::remove_file(root.path().join("proc/sys/net/netfilter/nf_conntrack_max")).unwrap();
+        let settings = ConntrackSettings { max_per_core: 1, ..NOTHING };
+        let error = Sysctl::at(root.path()).set_conntrack(&settings).unwrap_err();
+        assert_eq!(error.to_string(), "sysctl net.netfilter.nf_conntrack_max cannot be read");
+    }
+}

@@ -1,0 +1,83 @@
+//! A table of conntrack that is full: the kernel drops whatever would need another entry, and says so in its own log
+//! alone (`nf_conntrack: table full, dropping packet`).
+
+use super::settings::TableSize;
+use crate::node::advice::{Advice, Cause, Severity};
+
+/// How many entries there are in this network namespace, and may be.
+pub(crate) const COUNT: &str = "net.netfilter.nf_conntrack_count";
+pub(crate) const MOST: &str = "net.netfilter.nf_conntrack_max";
+
+/// The percentage of entries in use from which the table counts as full: who looks now and then seldom sees
+/// the last entry taken.
+const NEARLY_FULL: u64 = 95;
+
+/// Judges the two numbers; `most` is 0 where there is no limit. `size` is what decides that limit at a start.
+pub(crate) fn check(count: u32, most: u32, size: TableSize) -> Option<Advice> {
+    let full = most > 0 && u64::from(count) * 100 >= u64::from(most) * NEARLY_FULL;
+    full.then(|| Advice {
+        severity: Severity::Warning,
+        cause: Cause::ConntrackFull,
+        subject: MOST.to_owned(),
+        what: "the table of conntrack is full, or nearly so: new connections are dropped, or will be"
+            .to_owned(),
+        remedy: remedy(most.saturating_mul(2), size),
+    })
+}
+
+/// How the table gets so many entries, now and after the next start.
+fn remedy(entries: u32, size: TableSize) -> String {
+    let at_once = format!("sysctl -w {MOST}={entries} on the node");
+    match size.settings_for(entries) {
+        // With a file of configuration the flag has no effect. A daemon that starts first would lower it again.
+        Some([fields, flags]) => format!(
+            "first {fields} in the KubeProxyConfiguration, or {flags} where there is no file; at once also {at_once}; \
+             then, where an init container sets it, delete the pod"
+        ),
+        None => format!(
+            "{at_once}, and the same in its /etc/sysctl.d: with conntrack.maxPerCore: 0 it is left alone"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_full_or_nearly_so_is_a_warning_with_twice_its_size_as_remedy() {
+        let size = TableSize::Entries(262_144);
+        let advice = check(262_144, 262_144, size).unwrap();
+        assert_eq!(advice.severity, Severity::Warning);
+        assert_eq!(
+            advice.remedy,
+            "first conntrack.min: 524288 in the KubeProxyConfiguration, or --conntrack-min=524288 where there is no \
+             file; at once also sysctl -w net.netfilter.nf_conntrack_max=524288 on the node; then, where an init \
+             container sets it, delete the pod"
+        );
+        assert_eq!(check(250_000, 262_144, size), Some(advice), "told once, whatever the count");
+    }
+
+    #[test]
+    fn the_remedy_is_what_outlives_a_start_on_this_machine() {
+        let remedy = |size| check(1_048_576, 1_048_576, size).unwrap().remedy;
+        assert_eq!(
+            remedy(TableSize::Capped),
+            "first conntrack.maxPerCore: 1 and conntrack.min: 2097152 in the KubeProxyConfiguration, or \
+             --conntrack-max-per-core=1 --conntrack-min=2097152 where there is no file; at once also sysctl -w \
+             net.netfilter.nf_conntrack_max=2097152 on the node; then, where an init container sets it, delete the pod"
+        );
+        assert_eq!(
+            remedy(TableSize::Host),
+            "sysctl -w net.netfilter.nf_conntrack_max=2097152 on the node, and the same in its /etc/sysctl.d: with \
+             conntrack.maxPerCore: 0 it is left alone"
+        );
+    }
+
+    #[test]
+    fn a_table_with_room_or_without_a_limit_is_nothing_to_be_told_of() {
+        assert_eq!(check(240_000, 262_144, TableSize::Capped), None);
+        assert_eq!(check(0, 262_144, TableSize::Capped), None);
+        assert_eq!(check(1_000_000, 0, TableSize::Capped), None);
+    }
+}

@@ -1,0 +1,363 @@
+//! The configuration file: when it says something else, the daemon ends, to be started again with it.
+
+use std::{convert::Infallible, future, path::Path, time::Duration};
+
+use anyhow::anyhow;
+use service::one_line;
+use tokio::{
+    select,
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use super::watched_file::{LOOK, WatchedFile};
+use crate::{
+    config::{self, Settings},
+    events::Outbox,
+    node::advice::{Advice, Cause, Severity},
+};
+
+/// How often the node is asked again whether it suits the file: whoever mends the node does not touch the file. Each
+/// time the kernel may look for a module.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Ends with what to say when the file has come to mean something else than `settings`, which `reread` reads
+/// from it, and `suits_node` has nothing against. A file that cannot be used is told of as long as that is so, and what
+/// was read before holds: a proxy that starts over and over is worse than one with yesterday's configuration.
+pub(in crate::daemon) async fn changed(
+    settings: &Settings,
+    reread: impl Fn() -> Result<Settings, config::Error>,
+    suits_node: impl AsyncFn(&Settings) -> anyhow::Result<()>,
+    unusable: Unusable,
+    outbox: Option<Outbox>,
+) -> anyhow::Error {
+    let Some(path) = &settings.config_file else { return future::pending().await };
+    // Warnings say on which line something is.
+    let reread = || reread().map(|read| Settings { warnings: settings.warnings.clone(), ..read });
+    select! {
+        () = other(path, settings, reread, suits_node, &unusable) => anyhow!(
+            "{path}: the configuration has changed; ending, to be started again with it",
+            path = path.display()
+        ),
+        never = unusable.tell(outbox.as_ref()) => match never {},
+    }
+}
+
+/// Returns when a daemon could start with the file, and would not be as with `settings`.
+async fn other(
+    path: &Path,
+    settings: &Settings,
+    reread: impl Fn() -> Result<Settings, config::Error>,
+    suits_node: impl AsyncFn(&Settings) -> anyhow::Result<()>,
+    unusable: &Unusable,
+) {
+    let mut file = WatchedFile::unread(path.to_owned());
+    // What the file means instead, and when the node is asked whether it suits.
+    let mut open = None;
+    loop {
+        if file.has_news() {
+            open = None;
+            match reread() {
+                Ok(same) if same == *settings => unusable.is_over(),
+                Ok(other) => open = Some((other, Instant::now())),
+                Err(error) => unusable.begins(path, &one_line(&error)),
+            }
+        }
+        if let Some((other, next)) = &mut open
+            && *next <= Instant::now()
+        {
+            match suits_node(other).await {
+                Ok(()) => return,
+                Err(error) => unusable.begins(path, &format!("{}: {}", path.display(), one_line(&*error))),
+            }
+            *next = Instant::now() + AGAIN;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// A mark that the file cannot be used as it is now, for whoever asks how things stand. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(in crate::daemon) struct Unusable(watch::Sender<Option<Advice>>);
+
+impl Unusable {
+    /// The advice, as long as the file cannot be used.
+    pub(in crate::daemon) fn advice(&self) -> Option<Advice> {
+        self.0.borrow().clone()
+    }
+
+    fn begins(&self, path: &Path, cause: &str) {
+        let advice = Advice {
+            severity: Severity::Warning,
+            cause: Cause::ConfigurationFile,
+            subject: path.display().to_string(),
+            what: format!("{cause}; going on with what was read before"),
+            remedy: "put it right before anything starts the daemon anew, which would end with this"
+                .to_owned(),
+        };
+        if self.advice().as_ref() != Some(&advice) {
+            advice.log_begin();
+            self.0.send_replace(Some(advice));
+        }
+    }
+
+    fn is_over(&self) {
+        if let Some(advice) = self.0.send_replace(None) {
+            advice.log_end();
+        }
+    }
+
+    /// Says in Events why it cannot be used, as long as that is so.
+    async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
+        let Some(outbox) = outbox else { return future::pending().await };
+        let mut held = self.0.subscribe();
+        loop {
+            let advice = held.borrow_and_update().clone();
+            let say = async {
+                match advice {
+                    Some(advice) => outbox.remind(advice.cause.into(), &advice.to_string()).await,
+                    None => future::pending().await,
+                }
+            };
+            select! {
+                never = say => match never {},
+                // It can only fail without a sender, which is ours.
+                _ = held.changed() => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, fs, os::unix::fs::symlink};
+
+    use anyhow::ensure;
+    use ipvs::Scheduler;
+    use tempfile::TempDir;
+    use tokio::time::{Instant, timeout};
+
+    use super::{super::watched_file::FAILED_LOOKS, *};
+    use crate::{
+        cli,
+        events::{REMINDER, tests::Server},
+    };
+
+    const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
+    /// A directory as the kubelet mounts a ConfigMap, with this in the file.
+    fn volume(fields: &str) -> TempDir {
+        let volume = tempfile::tempdir().unwrap();
+        publish(&volume, "..1", fields);
+        symlink("..data/config.conf", volume.path().join("config.conf")).unwrap();
+        volume
+    }
+
+    /// Swaps the contents of the volume, as the kubelet does it.
+    fn publish(volume: &TempDir, version: &str, fields: &str) {
+        let path = |name: &str| volume.path().join(name);
+        fs::create_dir(path(version)).unwrap();
+        fs::write(path(version).join("config.conf"), format!("{HEAD}{fields}")).unwrap();
+        symlink(version, path("..data_tmp")).unwrap();
+        fs::rename(path("..data_tmp"), path("..data")).unwrap();
+    }
+
+    fn read(volume: &TempDir) -> Result<Settings, config::Error> {
+        let path = volume.path().join("config.conf").into_os_string();
+        let line = cli::parse(["kube-ipvs".into(), "--hostname-override=n".into(), "--config".into(), path]);
+        Settings::resolve(line.unwrap().flags().unwrap())
+    }
+
+    async fn anything_suits(_: &Settings) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// What the daemon ends with within a minute, if it ends.
+    async fn ending(volume: &TempDir, change: impl FnOnce()) -> Option<String> {
+        let settings = read(volume).unwrap();
+        let watch = changed(&settings, || read(volume), anything_suits, Unusable::default(), None);
+        tokio::pin!(watch);
+        assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err(), "nothing has changed yet");
+        change();
+        timeout(Duration::from_mins(1), &mut watch).await.ok().map(|error| error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_config_map_that_is_swapped_ends_the_daemon() {
+        let volume = volume("ipvs: {scheduler: rr}\n");
+        let ended = ending(&volume, || publish(&volume, "..2", "ipvs: {scheduler: lc}\n")).await.unwrap();
+        assert!(
+            ended
+                .ends_with("config.conf: the configuration has changed; ending, to be started again with it")
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_written_in_place_ends_the_daemon_soon() {
+        let volume = volume("");
+        let start = Instant::now();
+        let path = volume.path().join("config.conf");
+        let ended =
+            ending(&volume, || fs::write(path, format!("{HEAD}clusterCIDR: 10.0.0.0/8\n")).unwrap()).await;
+        assert!(ended.is_some() && start.elapsed() < Duration::from_mins(1) + 3 * LOOK);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_text_that_means_the_same_changes_nothing() {
+        let volume = volume("mode: ipvs\n");
+        assert_eq!(ending(&volume, || publish(&volume, "..2", "# For later.\nmode: ipvs\n")).await, None);
+        publish(&volume, "..3", "modus: ipvs\n");
+        assert_eq!(ending(&volume, || publish(&volume, "..4", "# For later.\nmodus: ipvs\n")).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_cannot_be_used_or_is_gone_leaves_the_daemon_as_it_is_until_it_can() {
+        let volume = volume("mode: ipvs\n");
+        assert_eq!(ending(&volume, || publish(&volume, "..2", "mode: iptables\n")).await, None);
+        publish(&volume, "..3", "mode: ipvs\n");
+        assert_eq!(ending(&volume, || publish(&volume, "..4", "ipvs: [\n")).await, None);
+        publish(&volume, "..5", "mode: ipvs\n");
+        let gone = || fs::remove_file(volume.path().join("config.conf")).unwrap();
+        assert_eq!(ending(&volume, gone).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn settings_with_which_a_daemon_could_not_start_on_this_node_are_a_warning_and_no_end() {
+        let volume = volume("mode: ipvs\n");
+        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let suits = async |settings: &Settings| match settings.scheduler {
+            Scheduler::LC => Err(anyhow!("the kernel does not take the scheduler lc")),
+            _ => Ok(()),
+        };
+        let watch = changed(&settings, || read(&volume), suits, unusable.clone(), None);
+        tokio::pin!(watch);
+        publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
+        assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err());
+        let what = unusable.advice().unwrap().what;
+        assert!(
+            what.ends_with(
+                "config.conf: the kernel does not take the scheduler lc; going on with what was read before"
+            ),
+            "{what}"
+        );
+        publish(&volume, "..3", "mode: ipvs\nipvs: {scheduler: sh}\n");
+        assert!(timeout(Duration::from_mins(1), &mut watch).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_comes_to_suit_the_file_ends_the_daemon_although_nobody_touches_the_file() {
+        let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        let (settings, unusable, loaded) = (read(&volume).unwrap(), Unusable::default(), Cell::new(false));
+        let suits = async |_: &Settings| {
+            ensure!(loaded.get(), "the kernel does not take the scheduler lc");
+            Ok(())
+        };
+        let watch = changed(&settings, || read(&volume), suits, unusable.clone(), Some(outbox.clone()));
+        tokio::pin!(watch);
+        publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
+        assert!(timeout(AGAIN * 9, &mut watch).await.is_err());
+        assert!(unusable.advice().is_some());
+        assert_eq!(server.events().len(), 1, "to be asked again is no news");
+        loaded.set(true);
+        assert!(timeout(AGAIN + LOOK, &mut watch).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_cannot_be_used_is_a_warning_until_it_can_and_an_event_that_says_why() {
+        let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let watch =
+            changed(&settings, || read(&volume), anything_suits, unusable.clone(), Some(outbox.clone()));
+        let story = async {
+            let mut said = Vec::new();
+            let steps = ["mode: iptables\n", "mode: iptables # Again.\n", "ipvs: [\n", "mode: ipvs\n"];
+            for (step, fields) in steps.into_iter().enumerate() {
+                sleep(Duration::from_mins(1)).await;
+                publish(&volume, &format!("..{}", step + 2), fields);
+                sleep(Duration::from_mins(1)).await;
+                said.push(unusable.advice().map(|advice| advice.what));
+            }
+            said
+        };
+        let said = tokio::select! {
+            said = story => said,
+            end = watch => panic!("{end}"),
+        };
+        let [Some(mode), Some(again), Some(malformed), None] = &said[..] else { panic!("{said:?}") };
+        assert!(mode.contains("config.conf: mode: ") && mode.contains("going on with"), "{mode}");
+        assert_eq!(mode, again);
+        assert!(malformed.contains("config.conf:3:7: "), "{malformed}");
+        sleep(Duration::from_mins(15)).await;
+        let events = server.events();
+        let notes: Vec<_> = events.iter().map(|event| event["note"].as_str().unwrap()).collect();
+        let [first, second] = notes[..] else { panic!("{notes:?}") };
+        assert!(first.starts_with(mode) && second.contains(malformed), "{notes:?}");
+        for event in &events {
+            assert_eq!(
+                (&event["reason"], &event["type"]),
+                (&"ConfigurationFileUnusable".into(), &"Warning".into())
+            );
+            assert_eq!(event["regarding"]["kind"], "Node");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_gone_or_no_text_is_a_warning_too_unless_it_is_only_being_replaced() {
+        let volume = volume("mode: ipvs\n");
+        let file = volume.path().join("..1/config.conf");
+        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let what = || unusable.advice().map(|advice| advice.what);
+        let story = async {
+            let bad = "ipvs: [\n";
+            fs::write(&file, format!("{HEAD}{bad}")).unwrap();
+            sleep(Duration::from_mins(1)).await;
+            let malformed = what();
+            fs::remove_file(&file).unwrap();
+            sleep(LOOK * (FAILED_LOOKS - 2)).await;
+            let not_yet = what();
+            sleep(LOOK * 3).await;
+            let gone = what();
+            fs::write(&file, b"\xff\xfe").unwrap();
+            sleep(Duration::from_mins(1)).await;
+            let no_text = what();
+            fs::write(&file, format!("{HEAD}mode: ipvs\n")).unwrap();
+            sleep(Duration::from_mins(1)).await;
+            let whole = what();
+            fs::remove_file(&file).unwrap();
+            sleep(LOOK * (FAILED_LOOKS - 2)).await;
+            fs::write(&file, format!("{HEAD}mode: ipvs\n")).unwrap();
+            sleep(Duration::from_mins(1)).await;
+            (malformed, not_yet, gone, no_text, whole, what())
+        };
+        let (malformed, not_yet, gone, no_text, whole, replaced) = tokio::select! {
+            said = story => said,
+            end = changed(&settings, || read(&volume), anything_suits, unusable.clone(), None) => panic!("{end}"),
+        };
+        assert!(malformed.as_ref().unwrap().contains("config.conf:3:7: "), "{malformed:?}");
+        assert_eq!(not_yet, malformed);
+        let (gone, no_text) = (gone.unwrap(), no_text.unwrap());
+        assert!(gone.contains("cannot be read: No such file"), "{gone}");
+        assert!(no_text.contains("cannot be read: ") && no_text.contains("UTF-8"), "{no_text}");
+        assert_eq!((whole, replaced), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn as_long_as_the_file_cannot_be_used_an_event_says_so_every_half_hour() {
+        let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let watch = changed(&settings, || read(&volume), anything_suits, unusable, Some(outbox.clone()));
+        tokio::pin!(watch);
+        fs::remove_file(volume.path().join("..1/config.conf")).unwrap();
+        assert!(timeout(REMINDER * 2 + Duration::from_mins(5), &mut watch).await.is_err());
+        assert_eq!(server.events().len(), 3);
+        fs::write(volume.path().join("..1/config.conf"), format!("{HEAD}mode: ipvs\n")).unwrap();
+        assert!(timeout(REMINDER * 3, &mut watch).await.is_err());
+        assert_eq!(server.events(), [""; 0], "it can be used again");
+    }
+}

@@ -1,0 +1,115 @@
+//! kube-ipvs0: how VIPs are bound, and what others change.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, anyhow, bail};
+use dummy_interface::{Changed, DummyInterface, KernelDummyInterface, Monitor, Operation, VipBinding};
+use reconciler::Handle;
+use tokio::task::spawn_blocking;
+
+use super::subscription::resubscribing;
+use crate::{config, node::families};
+
+/// kube-ipvs0 is made before anything is waited for: Calico's Felix looks for the name once, at its own start.
+pub(in crate::daemon) fn make_device() -> anyhow::Result<()> {
+    open(VipBinding::Address).map(drop)
+}
+
+/// The way to kube-ipvs0, which is there then.
+pub(in crate::daemon) fn open(binding: VipBinding) -> anyhow::Result<KernelDummyInterface> {
+    let mut links = KernelDummyInterface::open(binding)?;
+    if !links.observe()?.device
+        && let Some(failed) = links.apply(&[Operation::EnsureDevice])?.first()
+    {
+        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.error);
+    }
+    Ok(links)
+}
+
+pub(in crate::daemon) fn vip_binding(wanted: config::VipBinding) -> anyhow::Result<VipBinding> {
+    outward(match wanted {
+        config::VipBinding::Address => VipBinding::Address,
+        config::VipBinding::Route => VipBinding::Route { source_v4: None, source_v6: None },
+    })
+}
+
+/// The binding with the source addresses that the node has now. A VIP is none of them: while VIPs are still addresses,
+/// kube-proxy's or our own, and the way out has no IPv6 address itself, the kernel may choose one
+/// (`ipv6_dev_get_saddr` in net/ipv6/addrconf.c).
+fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
+    match binding {
+        VipBinding::Address => Ok(binding),
+        VipBinding::Route { .. } => {
+            let own = KernelDummyInterface::open(binding)?.observe()?.node_addresses;
+            let (source_v4, source_v6) = families::outward_addresses();
+            Ok(VipBinding::Route {
+                source_v4: source_v4.filter(|source| own.contains(&IpAddr::from(*source))),
+                source_v6: source_v6.filter(|source| own.contains(&IpAddr::from(*source))),
+            })
+        }
+    }
+}
+
+/// Looks at all that the node has, which takes its time where there are many VIPs.
+async fn is_outdated(binding: VipBinding) -> anyhow::Result<bool> {
+    let now =
+        spawn_blocking(move || outward(binding)).await.context("the look at the node's addresses")??;
+    Ok(names_another_source(binding, now))
+}
+
+/// Whether the routes in use name a source that is no longer the right one. IPv6 routes that name none are as good as
+/// those that do: the kernel never takes the VIP of a route. So it is when VIPs that were addresses have hidden the
+/// node's own, until they went.
+fn names_another_source(used: VipBinding, now: VipBinding) -> bool {
+    match (used, now) {
+        (
+            VipBinding::Route { source_v4: used_v4, source_v6: used_v6 },
+            VipBinding::Route { source_v4, source_v6 },
+        ) => used_v4 != source_v4 || (used_v6.is_some() && used_v6 != source_v6),
+        _ => used != now,
+    }
+}
+
+/// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
+/// asks for a new start.
+pub(in crate::daemon) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Error {
+    let subscribe = || Monitor::start(binding);
+    resubscribing(dummy_interface::DEVICE, subscribe, async |mut monitor| {
+        let mut changed = Changed::everything();
+        loop {
+            let source_in_doubt = changed.node_addresses;
+            // When the writer thread is gone the daemon ends.
+            _ = handle.kernel_changed(changed);
+            if source_in_doubt && is_outdated(binding).await.context("cannot see this node's addresses")? {
+                return Ok(anyhow!(
+                    "this node's address has changed, and --vip-binding=route names it: start again"
+                ));
+            }
+            changed = monitor.changed().await?;
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn naming(source_v4: Option<&str>, source_v6: Option<&str>) -> VipBinding {
+        VipBinding::Route {
+            source_v4: source_v4.map(|ip| ip.parse().unwrap()),
+            source_v6: source_v6.map(|ip| ip.parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn routes_that_name_no_ipv6_source_need_none_and_every_other_difference_counts() {
+        let used = naming(Some("192.0.2.1"), None);
+        assert!(!names_another_source(used, naming(Some("192.0.2.1"), Some("2001:db8::1"))));
+        assert!(names_another_source(used, naming(Some("192.0.2.2"), None)));
+        assert!(names_another_source(naming(None, None), used), "IPv4 would take the VIP itself");
+        let both = naming(Some("192.0.2.1"), Some("2001:db8::1"));
+        assert!(names_another_source(both, used) && !names_another_source(both, both));
+        assert!(!names_another_source(VipBinding::Address, VipBinding::Address));
+    }
+}

@@ -1,0 +1,41 @@
+//! What others change in nf_tables.
+
+use std::{convert::Infallible, future};
+
+use netfilter::{Changed, Monitor};
+use reconciler::Handle;
+use tokio::sync::oneshot;
+
+use super::subscription::resubscribing;
+use crate::node::advice::Doorbell;
+
+/// Passes on what the kernel says of nf_tables, for ever: of our own tables to the writer thread, unless it
+/// changed them itself, by the socket with this port; of others to whoever looks at the host's firewall.
+pub(in crate::daemon) async fn follow(
+    our_port: u32,
+    handle: &Handle,
+    doorbell: &Doorbell,
+    first_write: oneshot::Receiver<()>,
+) -> Infallible {
+    if first_write.await.is_err() {
+        return future::pending().await;
+    }
+    resubscribing(
+        "nf_tables",
+        || Monitor::start(our_port),
+        async |mut monitor| {
+            let mut changed = Changed::everything();
+            loop {
+                if changed.ours {
+                    // When the writer thread is gone the daemon ends.
+                    _ = handle.tables_changed();
+                }
+                if changed.others {
+                    doorbell.ring();
+                }
+                changed = monitor.changed().await?;
+            }
+        },
+    )
+    .await
+}

@@ -1,0 +1,74 @@
+//! The observers of syncs: health, metrics, Events.
+
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::SystemTime};
+
+use anyhow::Context;
+use ipvs::Family;
+use kubernetes::api::Watches;
+use reconciler::Observer;
+use tokio::sync::oneshot;
+
+use super::kernel::first_sync::FirstWrite;
+use crate::{
+    config::Settings,
+    conntrack::Tidying,
+    events::{Outbox, Repairs},
+    serve::{
+        health::Health,
+        health_check_node_ports::HealthPorts,
+        metrics::{KernelCalls, Metrics, MetricsPages, Traffic},
+    },
+    takeover::leftovers::FirstSync,
+};
+
+/// Whoever listens to the writer thread: health, metrics, Events.
+pub(super) struct Listeners {
+    /// The observers that the writer thread tells of its syncs.
+    pub(super) observers: Vec<Box<dyn Observer>>,
+    pub(super) health_ports: HealthPorts,
+    /// Counts the calls of the kernel that the writer thread has.
+    pub(super) kernel_calls: KernelCalls,
+    /// What Services carry, once somebody reads it.
+    pub(super) traffic: Traffic,
+    /// Counts what the conntrack thread does.
+    pub(super) tidying: Tidying,
+    /// Is told when everything is in place.
+    pub(super) first_sync: oneshot::Receiver<()>,
+    /// Tells when to subscribe to changes to nf_tables.
+    pub(super) first_write: oneshot::Receiver<()>,
+}
+
+impl Listeners {
+    /// Makes the listeners, and the pages of the metrics.
+    pub(super) fn new(
+        settings: &Settings,
+        families: &BTreeSet<Family>,
+        health: &Health,
+        outbox: Option<&Outbox>,
+        api_server: Option<Watches>,
+    ) -> anyhow::Result<(Self, MetricsPages)> {
+        let (health_ports, ports) = HealthPorts::new(
+            &settings.node_name,
+            families.clone(),
+            &settings.node_port_addresses,
+            health.clone(),
+            outbox.cloned(),
+        );
+        let gates = settings.effective.feature_gates();
+        let (started, root) = (SystemTime::now(), Path::new("/"));
+        let metrics = Arc::new(Metrics::new(families, started, health, gates, api_server, root));
+        let (first, first_sync) = FirstSync::new();
+        let (write, first_write) = FirstWrite::new();
+        let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write)];
+        observers.extend(metrics.observers());
+        if let Some(outbox) = outbox {
+            observers.push(Box::new(Repairs(outbox.clone())));
+        }
+        let (kernel_calls, traffic, tidying) =
+            (metrics.kernel_calls(), Traffic::default(), metrics.tidying());
+        let pages = MetricsPages::new(metrics, traffic.clone(), &settings.effective);
+        let listeners =
+            Self { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write };
+        Ok((listeners, pages.context("the configuration cannot be shown")?))
+    }
+}

@@ -1,0 +1,158 @@
+//! One look at the node: what the checks need is read, and what they find is told.
+
+use std::{
+    collections::BTreeSet,
+    mem,
+    net::IpAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use dummy_interface::RouteLookup;
+use host_rules::host_firewall::{Error, legacy_tables};
+use ipvs::{Family, KernelIpvs};
+use reconciler::{InUse, Status};
+use service::one_line;
+use tracing::debug;
+
+use super::{
+    Advice, Held, Severity, bridges,
+    dedup::{News, Told},
+    node_ports, parameters,
+    proc_sys::Node,
+    repair_loop::Contest,
+    timeouts::{self, OF_CONNTRACK},
+};
+use crate::{
+    config::ConntrackSettings,
+    conntrack::table_full,
+    node::{
+        host_firewall::{self, Finding},
+        sysctl::Sysctl,
+    },
+    takeover::another_proxy::AnotherProxy,
+};
+
+/// Looks at the node, and remembers what was told.
+pub struct Lookout {
+    /// Whether every flow is masqueraded.
+    masquerade_all: bool,
+    asked: Asked,
+    node: Node,
+    another_proxy: AnotherProxy,
+    contest: Contest,
+    looked: Instant,
+    told: Told,
+    held: Held,
+    publish: Box<dyn Fn(&Advice) + Send>,
+}
+
+/// What the configuration asks of the kernel's parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The size of conntrack's table, and what else of it is set.
+    pub conntrack: ConntrackSettings,
+    /// Whether the node is to answer ARP only where an address is.
+    pub strict_arp: bool,
+}
+
+impl Lookout {
+    /// `held` is kept up to date, and `publish` called with each warning when it is told.
+    pub fn new(
+        masquerade_all: bool,
+        asked: Asked,
+        another_proxy: AnotherProxy,
+        sync_period: Duration,
+        held: Held,
+        publish: impl Fn(&Advice) + Send + 'static,
+    ) -> Self {
+        Self {
+            masquerade_all,
+            asked,
+            node: Node::at(Path::new("/")),
+            another_proxy,
+            contest: Contest::new(sync_period),
+            looked: Instant::now(),
+            told: Told::default(),
+            held,
+            publish: Box::new(publish),
+        }
+    }
+
+    /// Looks at everything, in the calling thread's network namespace, with what Services use of the node, how the writer
+    /// says that things stand, and what was left to be told when the host's chains were tended. Blocks.
+    pub(crate) fn look(&mut self, in_use: &InUse, status: &Status, firewall: Result<Vec<Finding>, Error>) {
+        let mut advice = host_firewall::check::check(firewall);
+        advice.extend(host_firewall::check::legacy(legacy_tables()));
+        // Where every flow is masqueraded the answers come back through the node.
+        if !self.masquerade_all {
+            advice.extend(self.bridges(&in_use.local_endpoints));
+        }
+        advice.extend(self.node_ports(&in_use.node_ports));
+        advice.extend(parameters::check(Sysctl::default().differing(self.asked.strict_arp)));
+        advice.extend(self.timeouts());
+        advice.extend(self.conntrack());
+        advice.extend(self.another_proxy.check());
+        advice.extend(self.contest(status));
+        self.tell(&advice);
+        self.held.set(advice);
+    }
+
+    fn bridges(&self, endpoints: &BTreeSet<IpAddr>) -> Vec<Advice> {
+        let bridges = self.node.bridges();
+        if bridges.is_empty() || endpoints.is_empty() {
+            return Vec::new();
+        }
+        let mut ways = match RouteLookup::open() {
+            Ok(ways) => ways,
+            Err(error) => {
+                debug!("not known which pods are behind a bridge: {}", one_line(&error));
+                return Vec::new();
+            }
+        };
+        let way = |endpoint| ways.interface_to(endpoint).ok().flatten();
+        let for_all = |family: Family| Some(self.node.number(bridges::switch(family))? != 0);
+        bridges::check(&bridges, endpoints, way, for_all)
+    }
+
+    fn node_ports(&self, node_ports: &BTreeSet<u16>) -> Option<Advice> {
+        let local = self.node.parameter(node_ports::LOCAL_PORTS)?;
+        let reserved = self.node.parameter(node_ports::RESERVED_PORTS).unwrap_or_default();
+        node_ports::check(node_ports, &local, &reserved)
+    }
+
+    fn timeouts(&self) -> Option<Advice> {
+        match KernelIpvs::open().and_then(|mut kernel| kernel.timeouts()) {
+            Ok(ipvs) => timeouts::check(ipvs, OF_CONNTRACK.map(|key| self.node.number(key))),
+            Err(error) => {
+                debug!("the timeouts of IPVS are not known: {}", one_line(&error));
+                None
+            }
+        }
+    }
+
+    fn conntrack(&self) -> Option<Advice> {
+        let (count, most) = (self.node.number(table_full::COUNT)?, self.node.number(table_full::MOST)?);
+        table_full::check(count, most, Sysctl::default().table_size(&self.asked.conntrack))
+    }
+
+    fn contest(&mut self, status: &Status) -> Option<Advice> {
+        let last = status.last_repair.as_ref().and_then(|last| last.report.first_repair());
+        let after = mem::replace(&mut self.looked, Instant::now()).elapsed();
+        self.contest.check(status.repaired, last, after)
+    }
+
+    fn tell(&mut self, advice: &[Advice]) {
+        for news in self.told.news(advice, Instant::now()) {
+            match news {
+                News::Begins(advice) => {
+                    advice.log_begin();
+                    if advice.severity == Severity::Warning {
+                        (self.publish)(&advice);
+                    }
+                }
+                News::Ends(advice) => advice.log_end(),
+            }
+        }
+    }
+}

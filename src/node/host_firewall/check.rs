@@ -1,0 +1,107 @@
+//! Chains of the host's own firewall that drop what they do not know.
+
+use std::fmt::Display;
+
+use host_rules::host_firewall::{ClosedChain, Error, Hook, HostChain};
+use ipvs::Family;
+use service::one_line;
+
+use super::rule::Finding;
+use crate::node::advice::{Advice, Cause, Severity};
+
+/// The advice about the host's chains, after all was done that was asked for.
+pub(crate) fn check(found: Result<Vec<Finding>, Error>) -> Vec<Advice> {
+    match found {
+        Ok(found) => found.iter().map(advice).collect(),
+        Err(error) => vec![unreadable(&error)],
+    }
+}
+
+fn advice(found: &Finding) -> Advice {
+    match found {
+        Finding::Closed(closed) => {
+            Advice { remedy: format!("--host-firewall=accept, or {BY_HAND}"), ..drops(closed) }
+        }
+        Finding::TakesNoRule(closed, error) => {
+            let drops = drops(closed);
+            let what = format!("{}; {}", drops.what, one_line(error));
+            Advice { what, remedy: BY_HAND.to_owned(), ..drops }
+        }
+        Finding::KeepsRule(chain, error) => left(chain, error),
+    }
+}
+
+/// Which packets a rule accepts cannot be told in general; that it is meant for ours, its comment says.
+pub(crate) const BY_HAND: &str =
+    "rules of your own whose comment begins with kube-ipvs (docs/node.md has them)";
+
+fn drops(ClosedChain { chain, how, .. }: &ClosedChain) -> Advice {
+    let ours = match chain.hook {
+        Hook::Input => "what is sent to VIPs and NodePorts",
+        Hook::Forward => "what pods answer",
+    };
+    Advice {
+        severity: Severity::Warning,
+        what: format!("the host's firewall may drop {ours}, in its chain {chain}: {how}"),
+        ..about(chain)
+    }
+}
+
+/// Traffic goes on; only what was asked for did not happen.
+fn left(chain: &HostChain, error: &Error) -> Advice {
+    Advice {
+        what: format!("our rule cannot be taken out of the host's chain {chain}: {}", one_line(error)),
+        remedy: format!("nft -a list chain {chain} shows it with its handle"),
+        ..about(chain)
+    }
+}
+
+fn unreadable(error: &Error) -> Advice {
+    Advice {
+        what: format!("the host's firewall cannot be read: {}", one_line(error)),
+        remedy: "nft list ruleset shows whether a chain drops what it does not know".to_owned(),
+        ..about("nf_tables")
+    }
+}
+
+/// What cannot be read cannot be warned of.
+pub(crate) fn legacy(tables: Result<Vec<Family>, Error>) -> Option<Advice> {
+    let families = match tables {
+        Ok(families) if families.is_empty() => return None,
+        Ok(families) => families,
+        Err(error) => return Some(unreadable(&error)),
+    };
+    let families: Vec<_> = families.iter().map(ToString::to_string).collect();
+    Some(Advice {
+        what: format!(
+            "the host has firewall rules of iptables-legacy ({}), which kube-ipvs neither sees nor changes",
+            families.join(", ")
+        ),
+        remedy: "iptables-legacy -S shows whether INPUT or FORWARD drops what it does not know".to_owned(),
+        ..about("iptables-legacy")
+    })
+}
+
+/// A note about a chain or the like, with nothing in it yet.
+fn about(subject: impl Display) -> Advice {
+    Advice {
+        severity: Severity::Note,
+        cause: Cause::HostFirewall,
+        subject: subject.to_string(),
+        what: String::new(),
+        remedy: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_the_old_iptables_are_a_note_since_nobody_knows_what_they_do() {
+        assert_eq!(legacy(Ok(Vec::new())), None);
+        let advice = legacy(Ok(vec![Family::V4, Family::V6])).unwrap();
+        assert_eq!(advice.severity, Severity::Note);
+        assert!(advice.what.contains("iptables-legacy (IPv4, IPv6)"), "{}", advice.what);
+    }
+}

@@ -1,0 +1,50 @@
+//! The kernel's parameters: the only part that takes more rights than CAP_NET_ADMIN.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipvs::{Family, KernelIpvs};
+use netfilter::{Feature, KernelNetfilter, LocalTraffic, Policy};
+
+use super::{preflight, sysctl::Sysctl};
+use crate::config::Settings;
+
+/// Sets the kernel parameters and nothing else (`--init-only`): a daemon with CAP_NET_ADMIN alone and a
+/// read-only /proc/sys then finds them as they have to be. kube-proxy asks the API server as well before it
+/// comes to this; nothing of what it says is needed.
+pub fn kernel_parameters(settings: &Settings) -> anyhow::Result<()> {
+    let mut ipvs = preflight::open_ipvs()?;
+    // Whoever is masqueraded in the end, the same modules are needed.
+    let policy = settings.policy(LocalTraffic::Source { ipv4: None, ipv6: None });
+    prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4])).map(drop)
+}
+
+/// nf_tables, opened, and what it lacks.
+pub struct Prepared {
+    /// The way to it.
+    pub netfilter: KernelNetfilter,
+    /// What our table of a family can do without, and has to.
+    pub lacks: BTreeMap<Family, Vec<Feature>>,
+}
+
+/// Sets the kernel parameters, and finds out whether nf_tables can do what these families need. What has its
+/// value already is not written.
+pub fn prepare(
+    settings: &Settings,
+    ipvs: &mut KernelIpvs,
+    policy: &Policy,
+    families: &BTreeSet<Family>,
+) -> anyhow::Result<Prepared> {
+    let sysctl = Sysctl::default();
+    sysctl.prepare(settings.strict_arp)?;
+    let netfilter = KernelNetfilter::open(policy)?;
+    let mut lacks = BTreeMap::new();
+    for &family in families {
+        let missing = netfilter.missing_features(family);
+        preflight::nf_tables(family, missing)?;
+        lacks.insert(family, missing.to_vec());
+    }
+    // Looking for that has made the kernel load conntrack: its parameters exist from then on.
+    sysctl.set_conntrack(&settings.conntrack)?;
+    preflight::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
+    Ok(Prepared { netfilter, lacks })
+}

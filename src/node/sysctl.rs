@@ -1,0 +1,362 @@
+//! The kernel parameters that IPVS mode needs, and those that it is asked to set.
+//!
+//! They are set at the start only, as kube-proxy does it: what an administrator changes afterwards stays.
+
+mod cpus;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use tracing::{info, warn};
+
+/// The file trees in which the kernel shows its parameters and its processors.
+#[derive(Clone, Debug)]
+pub struct Sysctl {
+    parameters: PathBuf,
+    processors: PathBuf,
+}
+
+/// A parameter could not be brought to its value.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this
+    /// network namespace, and only in the initial user namespace; those below `net.netfilter` once nf_conntrack
+    /// is loaded.
+    #[error("sysctl {key} cannot be read")]
+    Read {
+        /// Its name, with dots.
+        key: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It has another value and cannot be written.
+    #[error("sysctl {key} is {found} and cannot be set to {wanted}")]
+    Write {
+        /// Its name, with dots.
+        key: &'static str,
+        /// What it is.
+        found: String,
+        /// What it has to be.
+        wanted: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It has another value, and this process may not write it: /proc/sys is mounted read-only, or it belongs to the
+    /// first network namespace. A pod's init container may, and runs once in the life of a pod.
+    #[error(
+        "sysctl {key} is {found} and cannot be set to {wanted} (if an init container sets it, delete the pod)"
+    )]
+    Denied {
+        /// Its name, with dots.
+        key: &'static str,
+        /// What it is.
+        found: String,
+        /// What it has to be.
+        wanted: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// A parameter, the value it is to have, and what is wrong on a node where it has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    key: &'static str,
+    value: &'static str,
+    otherwise: &'static str,
+}
+
+/// A parameter that has another value than it is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Differing {
+    /// Its name, with dots.
+    pub key: &'static str,
+    /// What it is.
+    pub found: String,
+    /// What it is to be.
+    pub wanted: &'static str,
+    /// What is wrong on such a node: a sentence without a full stop.
+    pub otherwise: &'static str,
+}
+
+/// The parameters that are always set.
+const NEEDED: [Wanted; 4] = [
+    Wanted {
+        key: "net.ipv4.vs.conntrack",
+        value: "1",
+        otherwise: "a connection that IPVS has rewritten cannot be masqueraded",
+    },
+    Wanted {
+        key: "net.ipv4.vs.expire_nodest_conn",
+        value: "1",
+        otherwise: "a connection whose real server is gone leads nowhere until it times out",
+    },
+    Wanted {
+        key: "net.ipv4.vs.expire_quiescent_template",
+        value: "1",
+        otherwise: "a client with session affinity stays at a real server that drains",
+    },
+    Wanted { key: "net.ipv4.ip_forward", value: "1", otherwise: "the node forwards nothing to its pods" },
+];
+
+/// A node that answers ARP only where the address is: MetalLB's layer 2 mode asks for it.
+const STRICT_ARP: [Wanted; 2] = [
+    Wanted {
+        key: "net.ipv4.conf.all.arp_ignore",
+        value: "1",
+        otherwise: "the node answers ARP for every VIP, whatever ipvs.strictARP asks for",
+    },
+    Wanted {
+        key: "net.ipv4.conf.all.arp_announce",
+        value: "2",
+        otherwise: "the node may announce a VIP as its own, whatever ipvs.strictARP asks for",
+    },
+];
+
+/// Kernel 5.9 mended both; before 4.1 the choice does not exist.
+const CONN_REUSE_MODE: Wanted = Wanted {
+    key: "net.ipv4.vs.conn_reuse_mode",
+    value: "0",
+    otherwise: "a client that reuses a port is dropped for a second",
+};
+
+impl Default for Sysctl {
+    fn default() -> Self {
+        Self::at(Path::new("/"))
+    }
+}
+
+impl Sysctl {
+    /// The kernel parameters below another directory than `/`.
+    pub fn at(root: &Path) -> Self {
+        Self { parameters: root.join("proc/sys"), processors: root.join("sys/devices/system/cpu") }
+    }
+
+    /// Brings every parameter that IPVS mode needs to its value and stops at the first that cannot be.
+    ///
+    /// What has its value already is not written, so a read-only /proc/sys that somebody else has set
+    /// right is enough.
+    pub fn prepare(&self, strict_arp: bool) -> Result<(), Error> {
+        let kernel = self.kernel();
+        if let Err(release) = &kernel {
+            warn!(release, "cannot tell the kernel's version: conn_reuse_mode stays as it is");
+        }
+        for Wanted { key, value, .. } in needed(kernel.ok()) {
+            self.set(key, value)?;
+        }
+        for Wanted { key, value, .. } in STRICT_ARP.into_iter().filter(|_| strict_arp) {
+            self.set_if_allowed(key, value)?;
+        }
+        Ok(())
+    }
+
+    /// Those of the same parameters that have another value now: something has changed them since, or they could
+    /// not be set. One that cannot be read is not among them.
+    pub fn differing(&self, strict_arp: bool) -> Vec<Differing> {
+        let wanted = needed(self.kernel().ok()).chain(STRICT_ARP.into_iter().filter(|_| strict_arp));
+        wanted.filter_map(|wanted| self.difference(wanted)).collect()
+    }
+
+    fn difference(&self, Wanted { key, value, otherwise }: Wanted) -> Option<Differing> {
+        let found = self.read(key).ok().filter(|found| found != value)?;
+        Some(Differing { key, found, wanted: value, otherwise })
+    }
+
+    fn set(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
+        let found = self.read(key)?;
+        if found == wanted { Ok(()) } else { self.write(key, found, wanted) }
+    }
+
+    /// Sets a parameter that a node can do without: where nobody may write it that is told, and its value
+    /// stays. A container without rights is started again and again without its init container, which would
+    /// have set it.
+    pub(crate) fn set_if_allowed(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
+        match self.set(key, wanted) {
+            Err(Error::Denied { key, found, wanted, source }) => {
+                warn!("sysctl {key} stays {found} and not {wanted}: {source}");
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    pub(crate) fn read(&self, key: &'static str) -> Result<String, Error> {
+        let text = fs::read_to_string(self.file(key)).map_err(|source| Error::Read { key, source })?;
+        Ok(text.trim().to_owned())
+    }
+
+    fn write(&self, key: &'static str, found: String, wanted: &str) -> Result<(), Error> {
+        match fs::write(self.file(key), wanted) {
+            Ok(()) => {
+                info!(key, from = found, to = wanted, "set a kernel parameter");
+                Ok(())
+            }
+            Err(source) => Err(unwritten(key, found, wanted.to_owned(), source)),
+        }
+    }
+
+    fn file(&self, key: &str) -> PathBuf {
+        self.parameters.join(key.replace('.', "/"))
+    }
+
+    /// The kernel's version, major and minor, or the release that does not tell it.
+    fn kernel(&self) -> Result<(u32, u32), String> {
+        let release = fs::read_to_string(self.file("kernel.osrelease")).unwrap_or_default();
+        parse_release(&release).ok_or_else(|| release.trim().to_owned())
+    }
+}
+
+/// The parameters that IPVS mode needs on this kernel.
+fn needed(kernel: Option<(u32, u32)>) -> impl Iterator<Item = Wanted> {
+    let reuses = kernel.is_some_and(|kernel| ((4, 1)..(5, 9)).contains(&kernel));
+    NEEDED.into_iter().chain(reuses.then_some(CONN_REUSE_MODE))
+}
+
+fn unwritten(key: &'static str, found: String, wanted: String, source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            Error::Denied { key, found, wanted, source }
+        }
+        _ => Error::Write { key, found, wanted, source },
+    }
+}
+
+/// `5.4.0-150-generic` is 5.4.
+fn parse_release(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt, path::Path};
+
+    use super::*;
+
+    const KEYS: [(&str, &str); 8] = [
+        ("net/ipv4/vs/conntrack", "0\n"),
+        ("net/ipv4/vs/expire_nodest_conn", "0\n"),
+        ("net/ipv4/vs/expire_quiescent_template", "0\n"),
+        ("net/ipv4/vs/conn_reuse_mode", "1\n"),
+        ("net/ipv4/ip_forward", "1\n"),
+        ("net/ipv4/conf/all/arp_ignore", "0\n"),
+        ("net/ipv4/conf/all/arp_announce", "0\n"),
+        ("kernel/osrelease", "6.12.0-amd64\n"),
+    ];
+
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (key, value) in KEYS {
+            let file = file(root.path(), key);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, value).unwrap();
+        }
+        root
+    }
+
+    fn file(root: &Path, key: &str) -> PathBuf {
+        root.join("proc/sys").join(key)
+    }
+
+    fn value(root: &Path, key: &str) -> String {
+        fs::read_to_string(file(root, key)).unwrap()
+    }
+
+    #[test]
+    fn what_differs_is_written_and_what_is_right_is_not_touched() {
+        let root = tree();
+        Sysctl::at(root.path()).prepare(false).unwrap();
+        assert_eq!(value(root.path(), "net/ipv4/vs/conntrack"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/vs/expire_nodest_conn"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/vs/expire_quiescent_template"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/ip_forward"), "1\n", "written although it was right");
+        assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_ignore"), "0\n", "not asked for");
+        assert_eq!(value(root.path(), "net/ipv4/vs/conn_reuse_mode"), "1\n", "mended in 5.9");
+    }
+
+    #[test]
+    fn strict_arp_sets_both_of_its_parameters() {
+        let root = tree();
+        Sysctl::at(root.path()).prepare(true).unwrap();
+        assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_ignore"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_announce"), "2");
+    }
+
+    #[test]
+    fn what_has_been_changed_since_or_could_not_be_set_is_known_with_what_it_means() {
+        let root = tree();
+        let sysctl = Sysctl::at(root.path());
+        let keys = |strict_arp| -> Vec<_> {
+            sysctl.differing(strict_arp).into_iter().map(|differing| differing.key).collect()
+        };
+        sysctl.prepare(false).unwrap();
+        assert_eq!(keys(false), [""; 0]);
+        assert_eq!(keys(true), ["net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce"]);
+        fs::write(file(root.path(), "net/ipv4/ip_forward"), "0\n").unwrap();
+        fs::remove_file(file(root.path(), "net/ipv4/vs/conntrack")).unwrap();
+        let differing = Differing {
+            key: "net.ipv4.ip_forward",
+            found: "0".to_owned(),
+            wanted: "1",
+            otherwise: "the node forwards nothing to its pods",
+        };
+        assert_eq!(sysctl.differing(false), [differing], "and what cannot be read is left out");
+        fs::write(file(root.path(), "kernel/osrelease"), "5.4.0\n").unwrap();
+        assert_eq!(keys(false), ["net.ipv4.ip_forward", "net.ipv4.vs.conn_reuse_mode"]);
+    }
+
+    #[test]
+    fn only_kernels_from_4_1_to_5_8_need_conn_reuse_mode_0() {
+        for (release, expected) in [
+            ("4.0.9\n", "1\n"),
+            ("4.1.0\n", "0"),
+            ("4.18.0-553.el8\n", "0"),
+            ("5.4.0-150-generic\n", "0"),
+            ("5.8.18\n", "0"),
+            ("5.9-rc1\n", "1\n"),
+            ("5.10.0\n", "1\n"),
+            ("7.2.12\n", "1\n"),
+            ("strange\n", "1\n"),
+        ] {
+            let root = tree();
+            fs::write(file(root.path(), "kernel/osrelease"), release).unwrap();
+            Sysctl::at(root.path()).prepare(false).unwrap();
+            assert_eq!(value(root.path(), "net/ipv4/vs/conn_reuse_mode"), expected, "{release}");
+        }
+    }
+
+    #[test]
+    fn right_values_need_no_right_to_write() {
+        let root = tree();
+        for (key, _) in &KEYS[..3] {
+            fs::write(file(root.path(), key), "1\n").unwrap();
+            fs::set_permissions(file(root.path(), key), PermissionsExt::from_mode(0o444)).unwrap();
+        }
+        Sysctl::at(root.path()).prepare(false).unwrap();
+        assert_eq!(value(root.path(), "net/ipv4/vs/conntrack"), "1\n");
+    }
+
+    #[test]
+    fn an_error_names_the_parameter_and_keeps_the_system_s_answer() {
+        let root = tree();
+        fs::remove_file(file(root.path(), "net/ipv4/vs/conntrack")).unwrap();
+        let error = Sysctl::at(root.path()).prepare(false).unwrap_err();
+        assert_eq!(error.to_string(), "sysctl net.ipv4.vs.conntrack cannot be read");
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains("os error 2"), "{source}");
+    }
+
+    #[test]
+    fn a_parameter_that_may_not_be_written_names_the_init_container_and_another_does_not() {
+        let said = |kind: io::ErrorKind| {
+            unwritten("net.ipv4.ip_forward", "0".to_owned(), "1".to_owned(), kind.into()).to_string()
+        };
+        let cannot = "sysctl net.ipv4.ip_forward is 0 and cannot be set to 1";
+        let delete = format!("{cannot} (if an init container sets it, delete the pod)");
+        assert_eq!(said(io::ErrorKind::ReadOnlyFilesystem), delete);
+        assert_eq!(said(io::ErrorKind::PermissionDenied), delete);
+        assert_eq!(said(io::ErrorKind::InvalidInput), cannot);
+    }
+}

@@ -1,0 +1,253 @@
+//! The daemon's end.
+
+use std::{
+    fs::{self, Permissions},
+    future, io,
+    os::{
+        fd::AsFd,
+        unix::fs::{FileTypeExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    unistd::geteuid,
+};
+use service::one_line;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{UnixListener, UnixStream},
+    sync::{OnceCell, Semaphore},
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tracing::{debug, info, warn};
+
+use super::{Request, Response};
+use crate::takeover::instance_lock::{Alone, NotAlone, make_directory};
+
+/// The most bytes of a request, with its newline.
+const LONGEST_REQUEST: u64 = 4096;
+/// How long a client may take to ask, and to take its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many clients are spoken with at a time; the others wait in the socket's queue.
+pub(super) const CLIENTS: usize = 32;
+/// How many answers are worked out at a time, each by a thread that may wait for the writer.
+const ANSWERS: usize = 8;
+/// How often a client that waits for its answer is looked at: it may have given up.
+const LOOK_AT_CLIENT: Duration = Duration::from_millis(500);
+/// How often a daemon that waits for another one looks whether that has ended.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often a socket that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// What answers requests. It may block.
+pub trait Answers: Send + Sync + 'static {
+    /// Carries out a request.
+    fn answer(&self, request: Request) -> Response;
+}
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSocket {
+    /// Something that is no socket is in the way. It is not removed.
+    #[error("{path} is in the way of the control socket", path = path.display())]
+    InTheWay {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The system refuses.
+    #[error("control socket {path}: cannot {operation}", path = path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What was being done.
+        operation: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// The daemon's end of the control socket. While it lives no second daemon gets its turn.
+///
+/// The socket itself may be missing, on a disk that is full or read-only: it is for operators, and traffic is to be
+/// forwarded without it. It is made as soon as that is possible.
+#[derive(Debug)]
+pub struct Server {
+    listener: OnceCell<UnixListener>,
+    path: PathBuf,
+    refused: Option<NoSocket>,
+    _alone: Alone,
+}
+
+impl Server {
+    /// Binds as [`Server::bind`] does, but waits until no other daemon works on the node: a node's next proxy
+    /// may be started before its last one has ended.
+    pub async fn bind_in_turn(path: &Path) -> Result<Self, NotAlone> {
+        let mut waits = false;
+        loop {
+            match Self::bind(path) {
+                Err(another @ NotAlone::AnotherRuns { .. }) => {
+                    if !waits {
+                        warn!("{another}: waiting until it ends");
+                    }
+                    waits = true;
+                    sleep(LOOK).await;
+                }
+                bound => return bound,
+            }
+        }
+    }
+
+    /// Opens the socket, if that is possible ([`Server::refused`]), in place of one that a dead process has
+    /// left. Must be called within a tokio runtime.
+    pub fn bind(path: &Path) -> Result<Self, NotAlone> {
+        let alone = Alone::on_node(path)?;
+        let (listener, refused) = match listen(path) {
+            Ok(listener) => (OnceCell::new_with(Some(listener)), None),
+            Err(refused) => {
+                warn!("{}; going on without it, and trying again", one_line(&refused));
+                (OnceCell::new(), Some(refused))
+            }
+        };
+        Ok(Self { listener, path: path.to_owned(), refused, _alone: alone })
+    }
+
+    /// Why there was no socket at first.
+    pub fn refused(&self) -> Option<&NoSocket> {
+        self.refused.as_ref()
+    }
+
+    /// The socket, as soon as there is one.
+    async fn listener(&self) -> &UnixListener {
+        let made_at_last = async || loop {
+            sleep(RETRY).await;
+            if let Ok(listener) = listen(&self.path) {
+                info!("the control socket {path} is there now", path = self.path.display());
+                return listener;
+            }
+        };
+        self.listener.get_or_init(made_at_last).await
+    }
+
+    /// Answers clients until the future is dropped. The lock stays as long as the server.
+    pub async fn serve(&self, answers: impl Answers) {
+        let answers = Arc::new(answers);
+        let places = Arc::new(Semaphore::new(CLIENTS));
+        let threads = Arc::new(Semaphore::new(ANSWERS));
+        let listener = self.listener().await;
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return future::pending().await;
+            };
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, most likely.
+                    warn!(%error, "cannot accept on the control socket");
+                    sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+            };
+            let (answers, threads) = (Arc::clone(&answers), Arc::clone(&threads));
+            tokio::spawn(async move {
+                if let Err(error) = converse(stream, answers, threads).await {
+                    debug!(%error, "a client of the control socket went away");
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The next daemon removes it otherwise. What is no socket of ours stays.
+        if self.listener.initialized() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the socket, mode 0600, and its directory if need be.
+fn listen(path: &Path) -> Result<UnixListener, NoSocket> {
+    let failed = |operation| move |source| NoSocket::Io { path: path.to_owned(), operation, source };
+    make_directory(path).map_err(failed("make its directory"))?;
+    match fs::symlink_metadata(path) {
+        Ok(left) if left.file_type().is_socket() => {
+            fs::remove_file(path).map_err(failed("remove the one that was left"))?;
+        }
+        Ok(_) => return Err(NoSocket::InTheWay { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("look at its place")(error)),
+    }
+    let listener = UnixListener::bind(path).map_err(failed("listen"))?;
+    fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("set its mode"))?;
+    Ok(listener)
+}
+
+/// Hears one request and answers it, unless the client gives up before.
+async fn converse<A: Answers>(
+    mut stream: UnixStream,
+    answers: Arc<A>,
+    threads: Arc<Semaphore>,
+) -> io::Result<()> {
+    let response = if is_allowed(&stream)? {
+        match timeout(PATIENCE, read_request(&mut stream)).await?? {
+            Ok(request) => tokio::select! {
+                response = answer(request, answers, threads) => response?,
+                gone = gone(&stream) => return Err(gone),
+            },
+            Err(error) => Response::Error(format!("malformed request: {error}")),
+        }
+    } else {
+        Response::Error("only root may talk to kube-ipvs".to_owned())
+    };
+    let mut line = serde_json::to_vec(&response)?;
+    line.push(b'\n');
+    timeout(PATIENCE, stream.write_all(&line)).await?
+}
+
+/// Has a thread work out the answer. Where the writer hangs, its thread does too, whoever still waits for it:
+/// there are only so many of these, and what needs no writer is none of them.
+async fn answer<A: Answers>(
+    request: Request,
+    answers: Arc<A>,
+    threads: Arc<Semaphore>,
+) -> io::Result<Response> {
+    let thread = if request.needs_writer() { threads.acquire_owned().await.ok() } else { None };
+    let answered = spawn_blocking(move || {
+        let _thread = thread;
+        answers.answer(request)
+    });
+    Ok(answered.await?)
+}
+
+/// Returns when the client is gone. Whoever has only finished speaking still listens, so it is not enough
+/// that there is nothing more to read.
+async fn gone(stream: &UnixStream) -> io::Error {
+    loop {
+        sleep(LOOK_AT_CLIENT).await;
+        // Where nothing is asked for, the kernel tells of a socket that is closed at the other end (POLLHUP).
+        match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::empty())], PollTimeout::ZERO) {
+            Ok(0) => {}
+            Ok(_) => return io::ErrorKind::ConnectionAborted.into(),
+            Err(errno) => return errno.into(),
+        }
+    }
+}
+
+/// The socket's mode and its directory's keep others out already, unless somebody changed them.
+fn is_allowed(stream: &UnixStream) -> io::Result<bool> {
+    let uid = stream.peer_cred()?.uid();
+    Ok(uid == 0 || uid == geteuid().as_raw())
+}
+
+async fn read_request(stream: &mut UnixStream) -> io::Result<Result<Request, serde_json::Error>> {
+    let mut line = Vec::new();
+    BufReader::new(stream.take(LONGEST_REQUEST)).read_until(b'\n', &mut line).await?;
+    Ok(Request::decode(&line))
+}

@@ -1,0 +1,73 @@
+//! What `status` is answered with.
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use ipvs::{Family, Scheduler};
+use kubernetes::api::Watch;
+use serde::{Deserialize, Serialize};
+use service::seconds;
+
+use crate::{config::VipBinding, node::advice::Advice};
+
+/// How things stand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// How the daemon itself stands.
+    pub daemon: About,
+    /// How what is programmed stands.
+    #[serde(flatten)]
+    pub programmed: reconciler::Status,
+    /// How the node stands: what hurts traffic to Services. It does not keep anything from being programmed.
+    pub advice: Vec<Advice>,
+}
+
+/// The daemon: who it is, whom it listens to, and the kernel it writes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Its version.
+    pub version: String,
+    /// The name of its node.
+    pub node: String,
+    /// For how long it has been the node's proxy; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub uptime: Duration,
+    /// Where Services come from.
+    pub source: Source,
+    /// The kernel, once it has been prepared.
+    pub kernel: Option<Kernel>,
+}
+
+/// Where Services come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Source {
+    /// An API server.
+    ApiServer {
+        /// Its host and port.
+        address: String,
+        /// How each resource is watched, sorted by resource.
+        watches: Vec<Watch>,
+    },
+    /// A directory.
+    Manifests {
+        /// Its path.
+        directory: PathBuf,
+    },
+}
+
+/// The kernel, as it was found at the start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// Its release, as `uname -r` has it.
+    pub release: String,
+    /// The version of IPVS, as `ipvsadm -Ln` has it.
+    pub ipvs: String,
+    /// The families that are served.
+    pub families: BTreeSet<Family>,
+    /// How VIPs are made local.
+    pub vip_binding: VipBinding,
+    /// The scheduler that the daemon was told, which the kernel takes.
+    pub scheduler: Scheduler,
+    /// What our nf_tables tables could use and the kernel has not, in words.
+    pub lacks: Vec<String>,
+}

@@ -1,0 +1,449 @@
+use std::{
+    fs,
+    io::{Read, Write},
+    net::Shutdown,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::PathBuf,
+    pin::pin,
+    sync::{
+        Arc, Condvar, Mutex,
+        mpsc::{Receiver, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use reconciler::{Report, Trigger};
+use service::{Options, State};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream as AsyncStream,
+    runtime::Runtime,
+    task::spawn_blocking,
+    time::timeout,
+};
+use watcher::Plan;
+
+use super::*;
+use crate::node::advice::{Advice, Cause, Severity};
+
+/// Answers without a daemon behind it.
+struct Fixed;
+
+fn status() -> Status {
+    let programmed = reconciler::Status {
+        synced: true,
+        virtual_servers: 2,
+        real_servers: 3,
+        vips: 1,
+        ..Default::default()
+    };
+    let advice = Advice {
+        severity: Severity::Warning,
+        cause: Cause::Bridge,
+        subject: "cni0".to_owned(),
+        what: "it is off".to_owned(),
+        remedy: "switch it on".to_owned(),
+    };
+    let about = About {
+        version: "0.1.0".to_owned(),
+        node: "node".to_owned(),
+        uptime: Duration::from_secs(60),
+        source: Source::Manifests { directory: "/etc/services".into() },
+        kernel: None,
+    };
+    Status { daemon: about, programmed, advice: vec![advice] }
+}
+
+fn resynced() -> Resynced {
+    let report = Report {
+        full: true,
+        done: 12,
+        failures: vec!["a\nb".to_owned()],
+        failed: 1,
+        took: Duration::from_millis(34),
+        ..Report::of_nothing(Trigger::Forced)
+    };
+    Resynced { report, troubles: vec!["a".to_owned()] }
+}
+
+impl Answers for Fixed {
+    fn answer(&self, request: Request) -> Response {
+        match request {
+            Request::Diff => {
+                Response::Difference(Difference { plan: Plan::default(), troubles: vec!["a".to_owned()] })
+            }
+            Request::Explain { service } => {
+                Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
+            }
+            Request::LogLevel { set } => Response::LogLevel(format!("{set:?}")),
+            Request::Holders => Response::Holders(Vec::new()),
+            Request::Resync => Response::Resynced(resynced()),
+            Request::Status => Response::Status(Box::new(status())),
+        }
+    }
+}
+
+/// A daemon's control socket in a directory that did not exist.
+struct Daemon {
+    _runtime: Runtime,
+    path: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+fn daemon() -> Daemon {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run/control.sock");
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    runtime.spawn(async move { server.serve(Fixed).await });
+    Daemon { _runtime: runtime, path, _directory: directory }
+}
+
+/// Says something to the daemon and returns its answer.
+fn say(daemon: &Daemon, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(&daemon.path).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn each_request_gets_its_answer() {
+    let daemon = daemon();
+    assert_eq!(ask(&daemon.path, &Request::Status).unwrap(), Response::Status(Box::new(status())));
+    assert_eq!(ask(&daemon.path, &Request::Resync).unwrap(), Response::Resynced(resynced()));
+}
+
+#[test]
+fn a_request_is_one_line_that_a_person_can_type() {
+    let answer = say(&daemon(), b"{\"command\":\"status\"}\n");
+    assert_eq!(serde_json::from_str::<Response>(&answer).unwrap(), Response::Status(Box::new(status())));
+    assert_eq!(answer.lines().count(), 1);
+    let advice = r#"{"severity":"warning","cause":"bridge","subject":"cni0","what":"it is off","remedy":"switch it on"}"#;
+    assert!(answer.contains(r#""synced":true"#) && answer.contains(advice), "{answer}");
+}
+
+#[test]
+fn nonsense_is_answered_with_an_error_and_the_next_client_is_heard() {
+    let daemon = daemon();
+    for nonsense in [&b"hello\n"[..], b"{\"command\":\"dance\"}\n", b"\n", b"\xff\xfe\n"] {
+        let answer = say(&daemon, nonsense);
+        assert!(answer.starts_with("{\"error\":\"malformed request: "), "{answer}");
+    }
+    ask(&daemon.path, &Request::Status).unwrap();
+}
+
+#[test]
+fn an_endless_request_is_cut_off() {
+    let answer = say(&daemon(), &vec![b' '; 4096]);
+    assert!(answer.starts_with("{\"error\":\"malformed request: "), "{answer}");
+}
+
+#[test]
+fn clients_that_say_nothing_do_not_keep_others_out() {
+    let daemon = daemon();
+    let silent: Vec<_> = (0..4).map(|_| UnixStream::connect(&daemon.path).unwrap()).collect();
+    let asked = Instant::now();
+    ask(&daemon.path, &Request::Status).unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(4), "it waited for those that say nothing");
+    drop(silent);
+}
+
+/// A daemon with more to say than a socket holds.
+struct Talkative;
+
+impl Answers for Talkative {
+    fn answer(&self, _: Request) -> Response {
+        Response::Error("x".repeat(4 << 20))
+    }
+}
+
+/// As many clients as are heard at a time do this and nothing else; then one more asks, and gets all of its answer. The
+/// time is tokio's, which jumps ahead whenever everybody waits.
+async fn a_full_house(first_words: &[u8]) -> (Vec<AsyncStream>, Duration) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let server = Server::bind(&path).unwrap();
+    tokio::spawn(async move { server.serve(Talkative).await });
+    let mut others = Vec::new();
+    for _ in 0..server::CLIENTS {
+        let mut client = AsyncStream::connect(&path).await.unwrap();
+        client.write_all(first_words).await.unwrap();
+        others.push(client);
+    }
+    let asked = tokio::time::Instant::now();
+    let mut last = AsyncStream::connect(&path).await.unwrap();
+    last.write_all(b"{\"command\":\"status\"}\n").await.unwrap();
+    let mut answer = Vec::new();
+    last.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.len() > 4 << 20, "cut off after {} bytes", answer.len());
+    (others, asked.elapsed())
+}
+
+/// They have had their time, and whoever waits has waited no longer than that.
+const ONCE_PATIENT: Duration = Duration::from_secs(6);
+
+#[tokio::test(start_paused = true)]
+async fn a_house_full_of_clients_that_say_nothing_is_cleared() {
+    let (others, waited) = a_full_house(b"").await;
+    assert!(waited < ONCE_PATIENT, "{waited:?}");
+    for mut other in others {
+        assert_eq!(other.read(&mut [0; 1]).await.unwrap(), 0, "it is not hung up on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_house_full_of_clients_that_never_finish_their_request_is_cleared() {
+    let (_, waited) = a_full_house(b"{\"command\":").await;
+    assert!(waited < ONCE_PATIENT, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_house_full_of_clients_that_never_read_their_answer_is_cleared() {
+    let (_, waited) = a_full_house(b"{\"command\":\"status\"}\n").await;
+    assert!(waited < ONCE_PATIENT, "{waited:?}");
+}
+
+/// A daemon whose writer hangs until there is something in the channel.
+struct Hanging(Mutex<Receiver<()>>);
+
+impl Answers for Hanging {
+    fn answer(&self, request: Request) -> Response {
+        if request.needs_writer() {
+            let _ = self.0.lock().unwrap().recv();
+        }
+        Response::LogLevel("info".to_owned())
+    }
+}
+
+#[test]
+fn beside_a_hanging_writer_the_level_of_the_log_can_be_set_and_who_gives_up_leaves_a_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let runtime = Runtime::new().unwrap();
+    let (writer, hangs) = channel();
+    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    runtime.spawn(async move { server.serve(Hanging(hangs.into())).await });
+    let asks_for_status = || {
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"{\"command\":\"status\"}\n").unwrap();
+        client
+    };
+
+    let waiting: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
+    ask(&path, &Request::LogLevel { set: None }).unwrap();
+    drop(waiting);
+    // As many again, which would wait in the queue for ever if those had kept their places.
+    let mut waiting: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
+    ask(&path, &Request::LogLevel { set: None }).unwrap();
+
+    // The writer goes on: whoever still waits is answered, also one that will say nothing more.
+    let mut last = waiting.pop().unwrap();
+    last.shutdown(Shutdown::Write).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    drop(writer);
+    let mut answer = String::new();
+    last.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("info"), "{answer}");
+}
+
+/// A daemon that counts the answers that wait for its writer, until it is let go.
+#[derive(Clone, Default)]
+struct Counting(Arc<(Mutex<Waiting>, Condvar)>);
+
+#[derive(Default)]
+struct Waiting {
+    wait: usize,
+    most: usize,
+    writer_goes_on: bool,
+}
+
+impl Answers for Counting {
+    fn answer(&self, request: Request) -> Response {
+        if request.needs_writer() {
+            let (answers, changed) = &*self.0;
+            let mut now = answers.lock().unwrap();
+            now.wait += 1;
+            now.most = now.most.max(now.wait);
+            changed.notify_all();
+            changed.wait_while(now, |now| !now.writer_goes_on).unwrap().wait -= 1;
+        }
+        Response::LogLevel("info".to_owned())
+    }
+}
+
+#[test]
+fn however_many_ask_no_more_than_eight_answers_wait_for_the_writer() {
+    const EIGHT: usize = 8;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    let counting = Counting::default();
+    let serves = counting.clone();
+    runtime.spawn(async move { server.serve(serves).await });
+    let asks_for_status = || {
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"{\"command\":\"status\"}\n").unwrap();
+        client
+    };
+    let mut clients: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
+    let (answers, changed) = &*counting.0;
+    let (now, late) = changed
+        .wait_timeout_while(answers.lock().unwrap(), Duration::from_secs(20), |now| now.wait < EIGHT)
+        .unwrap();
+    assert!(!late.timed_out(), "only {} wait", now.wait);
+    drop(now);
+    // Whoever asks now is answered after all of those have been heard, and by a thread that comes after theirs.
+    for _ in 0..100 {
+        ask(&path, &Request::LogLevel { set: None }).unwrap();
+    }
+    answers.lock().unwrap().writer_goes_on = true;
+    changed.notify_all();
+    for client in &mut clients {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("info"), "{answer}");
+    }
+    assert_eq!(answers.lock().unwrap().most, EIGHT);
+}
+
+#[test]
+fn a_client_that_asks_and_is_gone_harms_nobody() {
+    let daemon = daemon();
+    for _ in 0..100 {
+        UnixStream::connect(&daemon.path).unwrap().write_all(b"{\"command\":\"resync\"}\n").unwrap();
+    }
+    ask(&daemon.path, &Request::Status).unwrap();
+}
+
+#[test]
+fn an_answer_that_comes_before_the_question_is_heard() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let refuses = std::thread::spawn(move || {
+        for _ in 0..100 {
+            listener.accept().unwrap().0.write_all(b"{\"error\":\"no\"}\n").unwrap();
+        }
+    });
+    for _ in 0..100 {
+        let refused = ask(&path, &Request::Status).unwrap_err();
+        assert!(matches!(&refused, AskError::Refused(reason) if reason == "no"), "{refused:?}");
+    }
+    refuses.join().unwrap();
+}
+
+#[test]
+fn of_a_daemon_that_does_not_answer_for_some_seconds_it_is_said_how_long_it_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (said, heard) = channel();
+    let slow = std::thread::spawn(move || {
+        let mut client = listener.accept().unwrap().0;
+        let waits: Duration = heard.recv().unwrap();
+        client.write_all(b"{\"loglevel\":\"info\"}\n").unwrap();
+        waits
+    });
+    let asked = Instant::now();
+    let answer = ask_aloud(&path, &Request::Resync, |waits| said.send(waits).unwrap()).unwrap();
+    assert_eq!(answer, Response::LogLevel("info".to_owned()));
+    assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert_eq!(slow.join().unwrap(), Duration::from_secs(120));
+}
+
+#[test]
+fn nobody_but_the_owner_can_reach_the_socket() {
+    let daemon = daemon();
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&daemon.path), 0o600);
+    assert_eq!(mode(daemon.path.parent().unwrap()), 0o700);
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_first_one_keeps_its_socket() {
+    let daemon = daemon();
+    let second = Runtime::new().unwrap().block_on(async { Server::bind(&daemon.path) }).unwrap_err();
+    assert!(second.to_string().starts_with("another kube-ipvs runs on this node"), "{second}");
+    ask(&daemon.path, &Request::Status).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_waits_for_its_turn_has_the_socket_as_soon_as_the_other_one_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let first = Server::bind(&path).unwrap();
+    let mut second = pin!(Server::bind_in_turn(&path));
+    let waited = timeout(Duration::from_secs(3600), &mut second).await;
+    assert!(waited.is_err(), "it has not waited: {waited:?}");
+    tokio::time::resume();
+    drop(first);
+    let second = timeout(Duration::from_secs(20), second).await.expect("it has not taken over").unwrap();
+    tokio::spawn(async move { second.serve(Fixed).await });
+    let answer = spawn_blocking({
+        let path = path.clone();
+        move || ask(&path, &Request::Status)
+    })
+    .await
+    .unwrap();
+    assert_eq!(answer.unwrap(), Response::Status(Box::new(status())));
+}
+
+#[test]
+fn the_socket_of_a_dead_daemon_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "a dead process leaves its socket");
+
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    runtime.spawn(async move { server.serve(Fixed).await });
+    ask(&path, &Request::Status).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_socket_that_cannot_be_made_ends_nothing_and_is_there_as_soon_as_it_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    fs::write(&path, "precious").unwrap();
+    let server = Server::bind(&path).unwrap();
+    assert!(matches!(server.refused(), Some(NoSocket::InTheWay { .. })), "{:?}", server.refused());
+    let mut serves = pin!(server.serve(Fixed));
+    assert!(timeout(Duration::from_secs(3600), &mut serves).await.is_err());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious", "what is in its place is not removed");
+
+    fs::remove_file(&path).unwrap();
+    assert!(timeout(Duration::from_secs(15), &mut serves).await.is_err());
+    let mut client = AsyncStream::connect(&path).await.unwrap();
+    client.write_all(b"{\"command\":\"status\"}\n").await.unwrap();
+    let mut answer = Vec::new();
+    tokio::select! {
+        () = serves => {}
+        read = client.read_to_end(&mut answer) => drop(read.unwrap()),
+    }
+    assert_eq!(Response::decode(&answer).unwrap(), Response::Status(Box::new(status())));
+}
+
+#[tokio::test]
+async fn a_daemon_that_never_had_the_socket_leaves_what_is_in_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    fs::write(&path, "precious").unwrap();
+    drop(Server::bind(&path).unwrap());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn without_a_daemon_the_error_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let absent = directory.path().join("absent.sock");
+    let dead = directory.path().join("dead.sock");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    for path in [absent, dead] {
+        let expected = format!("no daemon answers at {}: is kube-ipvs running on this node?", path.display());
+        assert_eq!(ask(&path, &Request::Status).unwrap_err().to_string(), expected);
+    }
+}

@@ -1,0 +1,153 @@
+//! `/healthz`, `/livez` and `/readyz`: whether traffic should come to this node, whether the proxy works, and whether
+//! it works and has programmed all that is wanted at least once. kube-proxy has the first two.
+//!
+//! The proxy works unless something has been waiting for it for twice the sync period. What a sync could do is all
+//! that counts, not what became of it: where the kernel refuses one operation, of one Service perhaps, the node would
+//! leave every load balancer and the pod be killed for it, and be no better afterwards. Such operations are tried
+//! again and are in `kube-ipvs status`, the log and the metrics.
+
+mod answer;
+mod progress;
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use ::http::{Method, StatusCode};
+use ipvs::Family;
+use k8s_openapi::jiff::Timestamp;
+use reconciler::{News, Observation, Observer};
+use service::Change;
+use tokio::time::Instant;
+
+use super::{
+    http::{Page, Pages, not_found, page},
+    metrics::HealthAnswers,
+};
+use answer::{Answer, FamilyStatus, GoTime, Question};
+use progress::Progress;
+
+/// How the proxy is. Clones are about the same one.
+#[derive(Clone, Debug)]
+pub struct Health(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    families: BTreeSet<Family>,
+    /// How long something may wait.
+    patience: Duration,
+    progress: Mutex<Progress>,
+    node_eligible: AtomicBool,
+    answers: HealthAnswers,
+}
+
+/// What to assume of the Node before its source has told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownNode {
+    /// It may have been deleted: nobody should send traffic here.
+    NotEligible,
+    /// Manifests need not have a Node, and no autoscaler takes it away.
+    Eligible,
+}
+
+impl Health {
+    /// A proxy that starts.
+    pub fn new(families: BTreeSet<Family>, sync_period: Duration, node: UnknownNode) -> Self {
+        Self(Arc::new(Shared {
+            families,
+            patience: sync_period.saturating_mul(2),
+            progress: Mutex::default(),
+            node_eligible: AtomicBool::new(node == UnknownNode::Eligible),
+            answers: HealthAnswers::default(),
+        }))
+    }
+
+    /// Hears news of the source. To be called before it is sent to the writer thread.
+    pub fn hear(&self, change: &Change) {
+        self.progress().sent(Instant::now());
+        match change {
+            Change::ApplyNode(node) => self.0.node_eligible.store(!node.leaving, Ordering::Relaxed),
+            Change::DeleteNode => self.0.node_eligible.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// Listens to the writer thread.
+    pub fn observer(&self) -> Box<dyn Observer> {
+        Box::new(self.clone())
+    }
+
+    /// Whether the proxy works.
+    pub fn is_healthy(&self) -> bool {
+        let waits_since = self.progress().waits_since();
+        waits_since.is_none_or(|since| since.elapsed() < self.0.patience)
+    }
+
+    /// The counts of answers given so far.
+    pub fn answers(&self) -> &HealthAnswers {
+        &self.0.answers
+    }
+
+    /// Locks the progress. A poisoned lock is as good: nothing that holds it can panic, and each value is
+    /// whole at any moment.
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, question: Question) -> Page {
+        let now = GoTime(Some(Timestamp::now()));
+        let ready = question != Question::Readyz || self.progress().has_completed();
+        let healthy = ready && self.is_healthy();
+        let updated = self.progress().updated();
+        let node_eligible =
+            (question == Question::Healthz).then(|| self.0.node_eligible.load(Ordering::Relaxed));
+        let ok = healthy && node_eligible != Some(false);
+        let status = updated.map(|last_updated| FamilyStatus { last_updated, healthy });
+        let answer = Answer {
+            // A proxy that works is up to date, however long nothing has changed.
+            last_updated: if ok { now } else { updated.unwrap_or(GoTime(None)) },
+            current_time: now,
+            node_eligible,
+            healthy,
+            status: self.0.families.iter().filter_map(|family| Some((*family, status?))).collect(),
+        };
+        match question {
+            Question::Healthz => self.0.answers.healthz.count(ok),
+            Question::Livez => self.0.answers.livez.count(ok),
+            // kube-proxy's metrics have no name for it.
+            Question::Readyz => {}
+        }
+        let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        page(status, "application/json", serde_json::to_string(&answer).unwrap_or_default())
+    }
+}
+
+impl Observer for Health {
+    fn heard(&mut self, news: News) {
+        self.progress().heard(news.pieces, news.waits, Instant::now());
+    }
+
+    fn synced(&mut self, sync: &Observation<'_>) {
+        self.progress().synced(sync.complete, Instant::now(), Timestamp::now());
+    }
+}
+
+impl Pages for Health {
+    /// Whatever the method, as kube-proxy does it.
+    fn page(&self, _: &Method, path: &str) -> Page {
+        match path {
+            "/healthz" => self.answer(Question::Healthz),
+            "/livez" => self.answer(Question::Livez),
+            "/readyz" => self.answer(Question::Readyz),
+            _ => not_found(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

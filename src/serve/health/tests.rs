@@ -1,0 +1,270 @@
+//! Time is tokio's, and stands still but for `advance`.
+
+use std::{path::Path, time::SystemTime};
+
+use ::http::header;
+use reconciler::{Report, Subject, Tally, Trigger};
+use serde_json::Value;
+use service::{Node, Options, State};
+use tokio::time::advance;
+
+use super::*;
+use crate::serve::metrics::Metrics;
+
+const PERIOD: Duration = Duration::from_secs(30);
+const TOO_LONG: Duration = Duration::from_secs(60);
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// A proxy, and what happens to it.
+struct Proxy(Health);
+
+impl Proxy {
+    fn new(node: UnknownNode) -> Self {
+        Self(Health::new(Family::BOTH.into(), PERIOD, node))
+    }
+
+    /// One that has its node, and its first sync behind it.
+    fn running() -> Self {
+        let proxy = Self::new(UnknownNode::NotEligible);
+        proxy.0.hear(&node(false));
+        proxy.takes_in(false);
+        proxy.syncs(true);
+        proxy
+    }
+
+    /// The writer thread takes in what was sent.
+    fn takes_in(&self, waits: bool) {
+        self.takes_in_together(1, waits);
+    }
+
+    /// So many pieces of it became one while they waited.
+    fn takes_in_together(&self, pieces: usize, waits: bool) {
+        self.0.clone().heard(News { subject: Subject::Services, objects: 1, pieces, waits });
+    }
+
+    /// A sync ends, of which one operation was refused.
+    fn syncs(&self, complete: bool) {
+        let report = Report {
+            full: complete,
+            failures: vec!["refused".to_owned()],
+            failed: 1,
+            ..Report::of_nothing(Trigger::Change)
+        };
+        let state = State::new(Options::new("node"));
+        let sync = Observation {
+            report: &report,
+            tally: &Tally::default(),
+            complete,
+            state: &state,
+            triggered_at: &[],
+        };
+        self.0.clone().synced(&sync);
+    }
+
+    fn changes(&self) {
+        self.0.hear(&Change::ReplaceServices(Vec::new()));
+        self.takes_in(true);
+    }
+
+    fn ask(&self, path: &str) -> (u16, Value) {
+        let page = self.0.page(&Method::GET, path);
+        (page.status().as_u16(), serde_json::from_str(page.body()).unwrap_or_default())
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics::new(&BTreeSet::new(), SystemTime::now(), &self.0, [], None, Path::new("/"))
+    }
+
+    /// The answers of `/healthz` and of `/livez`.
+    fn answers(&self) -> (u16, u16) {
+        (self.ask("/healthz").0, self.ask("/livez").0)
+    }
+}
+
+fn node(leaving: bool) -> Change {
+    Change::ApplyNode(Node { leaving, ..Node::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_unknown_leaves_or_is_gone_gets_no_traffic_and_its_proxy_lives() {
+    let proxy = Proxy::new(UnknownNode::NotEligible);
+    assert_eq!(proxy.answers(), (503, 200), "not known yet");
+    for (news, answers) in [
+        (node(false), (200, 200)),
+        (node(true), (503, 200)),
+        (node(false), (200, 200)),
+        (Change::DeleteNode, (503, 200)),
+        (Change::ReplaceServices(Vec::new()), (503, 200)),
+    ] {
+        proxy.0.hear(&news);
+        assert_eq!(proxy.answers(), answers, "{news:?}");
+    }
+    assert_eq!(Proxy::new(UnknownNode::Eligible).answers(), (200, 200), "nobody will tell of a Node");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_was_not_synced_for_two_periods_makes_the_proxy_unhealthy_until_it_is() {
+    let proxy = Proxy::running();
+    advance(TOO_LONG * 10).await;
+    assert_eq!(proxy.answers(), (200, 200), "nothing has changed");
+    proxy.changes();
+    advance(PERIOD).await;
+    proxy.changes();
+    advance(PERIOD.saturating_sub(MOMENT)).await;
+    assert_eq!(proxy.answers(), (200, 200));
+    advance(MOMENT).await;
+    assert_eq!(proxy.answers(), (503, 503), "the first change counts");
+    proxy.syncs(false);
+    assert_eq!(proxy.answers(), (503, 503), "the kernel could not be read");
+    proxy.syncs(true);
+    assert_eq!(proxy.answers(), (200, 200), "one operation was refused, which is no reason");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_sync_may_take_as_long_as_it_takes() {
+    let proxy = Proxy::new(UnknownNode::Eligible);
+    // The API server does not answer.
+    advance(TOO_LONG * 10).await;
+    assert_eq!(proxy.answers(), (200, 200));
+    proxy.changes();
+    // Meanwhile there is more news, which nobody takes in.
+    proxy.0.hear(&node(false));
+    advance(TOO_LONG * 10).await;
+    assert_eq!(proxy.answers(), (200, 200));
+    proxy.syncs(true);
+    assert_eq!(proxy.answers(), (200, 200), "that news has been waiting for a moment only");
+    proxy.takes_in(false);
+    advance(TOO_LONG).await;
+    assert_eq!(proxy.answers(), (200, 200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_is_ready_from_its_first_sync_on_that_could_be_carried_out_for_as_long_as_it_works() {
+    let proxy = Proxy::new(UnknownNode::NotEligible);
+    let ready = || proxy.ask("/readyz").0;
+    assert_eq!(ready(), 503, "the API server has said nothing");
+    proxy.changes();
+    assert_eq!(ready(), 503, "nothing is programmed");
+    proxy.syncs(false);
+    assert_eq!(ready(), 503, "the kernel could not be read");
+    proxy.syncs(true);
+    assert_eq!(ready(), 200, "whatever becomes of the Node: load balancers ask /healthz");
+    advance(TOO_LONG * 10).await;
+    assert_eq!(ready(), 200, "nothing has changed");
+    proxy.changes();
+    advance(TOO_LONG).await;
+    assert_eq!((ready(), proxy.answers()), (503, (503, 503)));
+    let (_, said) = Proxy::new(UnknownNode::Eligible).ask("/readyz");
+    assert_eq!((&said["healthy"], &said["lastUpdated"]), (&false.into(), &"0001-01-01T00:00:00Z".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kernel_that_could_never_be_read_makes_the_proxy_unhealthy() {
+    let proxy = Proxy::new(UnknownNode::Eligible);
+    proxy.changes();
+    advance(TOO_LONG).await;
+    proxy.syncs(false);
+    assert_eq!(proxy.answers(), (200, 200), "it counts from the failure");
+    advance(PERIOD).await;
+    proxy.syncs(false);
+    advance(PERIOD).await;
+    assert_eq!(proxy.answers(), (503, 503));
+    let (_, answer) = proxy.ask("/livez");
+    assert_eq!(answer["lastUpdated"], "0001-01-01T00:00:00Z", "never, as Go has it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_thread_that_hangs_is_noticed_by_the_news_that_it_does_not_take_in() {
+    let proxy = Proxy::running();
+    for _ in 0..10 {
+        proxy.0.hear(&node(false));
+    }
+    for _ in 0..9 {
+        advance(PERIOD).await;
+        proxy.takes_in(false);
+        assert_eq!(proxy.answers(), (200, 200), "slow, but it goes on");
+    }
+    advance(TOO_LONG).await;
+    assert_eq!(proxy.answers(), (503, 503));
+    proxy.takes_in(false);
+    assert_eq!(proxy.answers(), (200, 200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_that_takes_long_is_no_fault_where_all_news_was_taken_in_before_it() {
+    let proxy = Proxy::running();
+    for _ in 0..3 {
+        proxy.0.hear(&node(false));
+    }
+    proxy.takes_in_together(3, false);
+    advance(TOO_LONG).await;
+    assert_eq!(proxy.answers(), (200, 200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answers_have_the_fields_and_the_order_of_kube_proxys() {
+    let proxy = Proxy::running();
+    let time = Timestamp::now().to_string();
+    let masked = |path| {
+        let page = proxy.0.page(&Method::PUT, path);
+        let headers = page.headers();
+        assert_eq!(headers[header::CONTENT_TYPE], "application/json");
+        assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
+        // The times, of which all begin with this century.
+        let parts: Vec<_> = page.body().split('"').collect();
+        let times =
+            parts.iter().filter(|part| part.starts_with(time.get(..2).unwrap()) && part.ends_with('Z'));
+        assert_eq!(times.clone().count(), 4, "{parts:?}");
+        assert!(times.clone().all(|time| time.parse::<Timestamp>().is_ok()), "{parts:?}");
+        parts.iter().map(|part| if part.ends_with('Z') { "T" } else { part }).collect::<Vec<_>>().join("'")
+    };
+    let status =
+        "'status':{'IPv4':{'lastUpdated':'T','healthy':true},'IPv6':{'lastUpdated':'T','healthy':true}}}";
+    assert_eq!(
+        masked("/healthz"),
+        format!("{{'lastUpdated':'T','currentTime':'T','nodeEligible':true,'healthy':true,{status}")
+    );
+    assert_eq!(masked("/livez"), format!("{{'lastUpdated':'T','currentTime':'T','healthy':true,{status}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_good_answer_is_up_to_date_and_a_bad_one_says_when_the_last_sync_was() {
+    let proxy = Proxy::running();
+    let (_, good) = proxy.ask("/healthz");
+    assert_eq!(good["lastUpdated"], good["currentTime"]);
+    proxy.0.hear(&node(true));
+    let (_, bad) = proxy.ask("/healthz");
+    assert_eq!(bad["lastUpdated"], good["status"]["IPv4"]["lastUpdated"]);
+    assert_eq!((&bad["nodeEligible"], &bad["healthy"]), (&Value::Bool(false), &Value::Bool(true)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_are_counted_by_page_and_code_and_other_pages_do_not_exist() {
+    let proxy = Proxy::new(UnknownNode::NotEligible);
+    let ask = |path| proxy.ask(path).0;
+    assert_eq!(["/livez", "/healthz", "/healthz"].map(ask), [200, 503, 503]);
+    assert_eq!(["/", "/healthz/", "/metrics"].map(ask), [404; 3]);
+    proxy.0.hear(&node(false));
+    assert_eq!(ask("/healthz"), 200);
+    let metrics = proxy.metrics().text();
+    for (page, code, count) in
+        [("healthz", 200, 1), ("healthz", 503, 2), ("livez", 200, 1), ("livez", 503, 0)]
+    {
+        let line = format!("kubeproxy_proxy_{page}_total{{code=\"{code}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metric_says_what_livez_would_though_nobody_asks_it() {
+    let proxy = Proxy::running();
+    let metrics = proxy.metrics();
+    let says = |value| metrics.text().contains(&format!("\nkube_ipvs_healthy {value}\n"));
+    proxy.changes();
+    assert!(says(1));
+    advance(TOO_LONG).await;
+    assert!(says(0));
+    proxy.syncs(true);
+    assert!(says(1));
+    assert!(metrics.text().contains("kubeproxy_proxy_livez_total{code=\"503\"} 0\n"));
+}

@@ -1,0 +1,168 @@
+//! The `healthCheckNodePort` of each Service: where a load balancer asks whether this node has endpoints of it, and
+//! how many.
+//!
+//! The writer thread leaves what is to be answered, and goes on. A task of the runtime opens and closes the servers.
+
+mod answer;
+mod wanted;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    future,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use ipvs::Family;
+use reconciler::Observer;
+use service::{NodePortAddresses, ObjectName};
+use tokio::{select, sync::watch, task::JoinHandle, time::sleep};
+use tracing::{debug, info, warn};
+
+use super::{
+    health::Health,
+    http::{RETRY, listen_in_family, serve},
+};
+use crate::events::{Cause, Outbox};
+use answer::Answer;
+use wanted::{Listener, Wanted};
+
+/// Which Service is asked about, at which of this node's addresses.
+type Key = (ObjectName, SocketAddr);
+
+/// Keeps the servers as they are wanted.
+#[derive(Debug)]
+pub struct HealthPorts {
+    node_name: String,
+    health: Health,
+    outbox: Option<Outbox>,
+    wanted: watch::Receiver<Wanted>,
+    servers: BTreeMap<Key, Server>,
+    /// What somebody else has, most likely.
+    failing: BTreeSet<Key>,
+}
+
+/// Answers at one address.
+#[derive(Debug)]
+struct Server {
+    ready: Arc<AtomicUsize>,
+    task: JoinHandle<Infallible>,
+}
+
+impl HealthPorts {
+    /// No server yet, and what listens to the writer thread for them.
+    pub fn new(
+        node_name: &str,
+        families: BTreeSet<Family>,
+        addresses: &NodePortAddresses,
+        health: Health,
+        outbox: Option<Outbox>,
+    ) -> (Self, Box<dyn Observer>) {
+        let (sender, wanted) = watch::channel(Wanted::default());
+        let ports = Self {
+            node_name: node_name.to_owned(),
+            health,
+            outbox,
+            wanted,
+            servers: BTreeMap::new(),
+            failing: BTreeSet::new(),
+        };
+        (ports, Box::new(Listener::new(families, addresses, sender)))
+    }
+
+    /// Serves until the future is dropped.
+    ///
+    /// A port that cannot be had is tried again by the clock, and when something changes. Upstream tries with each
+    /// sync; but a sync that changes nothing is not heard of here, and whoever has the port leaves without a word.
+    pub async fn run(mut self) -> Infallible {
+        loop {
+            let wanted = self.wanted.borrow_and_update().clone();
+            self.serve(&wanted).await;
+            select! {
+                changed = self.wanted.changed() => if changed.is_err() {
+                    // The writer thread is gone, and the daemon about to end.
+                    return future::pending().await;
+                },
+                () = sleep(RETRY), if !self.failing.is_empty() => {}
+            }
+        }
+    }
+
+    async fn serve(&mut self, wanted: &Wanted) {
+        let wanted: BTreeMap<Key, usize> = wanted.answers().collect();
+        self.failing.retain(|key| wanted.contains_key(key));
+        // All of them before the first is opened: a port may go from one Service to another.
+        let gone: Vec<_> = self.servers.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
+        for key in gone {
+            let Some(server) = self.servers.remove(&key) else { continue };
+            server.close().await;
+            debug!(service = %key.0, address = %key.1, "health check port closed");
+        }
+        for (key, ready) in wanted {
+            match self.servers.get(&key) {
+                Some(server) => server.ready.store(ready, Ordering::Relaxed),
+                None => self.open(key, ready),
+            }
+        }
+    }
+
+    /// Opens one. Where it fails, the Service's other addresses are served all the same: upstream closes them, and
+    /// with one address that another program uses the node is lost to the load balancer.
+    fn open(&mut self, key: Key, ready: usize) {
+        let (service, address) = &key;
+        match listen_in_family(*address) {
+            Ok(listener) => {
+                match self.failing.remove(&key) {
+                    true => info!(%service, %address, "health check port opened at last"),
+                    false => debug!(%service, %address, "health check port opened"),
+                }
+                let ready = Arc::new(AtomicUsize::new(ready));
+                let answer = Answer {
+                    service: service.clone(),
+                    ready: Arc::clone(&ready),
+                    health: self.health.clone(),
+                };
+                let task = tokio::spawn(serve(listener, Arc::new(answer)));
+                self.servers.insert(key, Server { ready, task });
+            }
+            Err(error) if self.failing.contains(&key) => {
+                debug!(%service, %address, %error, "no health check port");
+            }
+            Err(error) => {
+                let text = format!(
+                    "node {} failed to start healthcheck \"{service}\" on port {}: {}: {error}",
+                    self.node_name,
+                    address.port(),
+                    address.ip(),
+                );
+                warn!("{text}; it is tried again every {} seconds", RETRY.as_secs());
+                if let Some(outbox) = &self.outbox {
+                    outbox.post_about_service(service.clone(), Cause::NO_SERVICE_HEALTH_CHECK, text);
+                }
+                self.failing.insert(key);
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Closes the port, with its connections; afterwards it is free.
+    async fn close(mut self) {
+        self.task.abort();
+        // What it ended with is that it was ended.
+        drop((&mut self.task).await);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests;

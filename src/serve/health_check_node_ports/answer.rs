@@ -1,0 +1,67 @@
+//! What a load balancer is told.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use ::http::{HeaderValue, Method, StatusCode};
+use serde::Serialize;
+use serde_json::ser::PrettyFormatter;
+use service::ObjectName;
+
+use crate::serve::{
+    health::Health,
+    http::{Page, Pages, page},
+};
+
+/// How many clients this node can take, against other nodes.
+const WEIGHT: &str = "x-load-balancing-endpoint-weight";
+
+/// Answers for one Service in one family, whatever the path and the method, as kube-proxy does it.
+pub(super) struct Answer {
+    pub(super) service: ObjectName,
+    pub(super) ready: Arc<AtomicUsize>,
+    pub(super) health: Health,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    service: Name<'a>,
+    local_endpoints: usize,
+    service_proxy_healthy: bool,
+}
+
+#[derive(Serialize)]
+struct Name<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl Pages for Answer {
+    /// The answer at a Service's port. That the node is about to go does not count here: `/healthz` says
+    /// that.
+    fn page(&self, _: &Method, _: &str) -> Page {
+        let local_endpoints = self.ready.load(Ordering::Relaxed);
+        let service_proxy_healthy = self.health.is_healthy();
+        let ObjectName { namespace, name } = &self.service;
+        let service = Name { namespace, name };
+        let body = indented(&Body { service, local_endpoints, service_proxy_healthy });
+        let ok = local_endpoints > 0 && service_proxy_healthy;
+        let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let mut page = page(status, "application/json", body);
+        page.headers_mut().insert(WEIGHT, HeaderValue::from(local_endpoints));
+        page
+    }
+}
+
+/// The body as JSON, indented with tabs as kube-proxy has it.
+fn indented(body: &Body<'_>) -> String {
+    let mut text = Vec::new();
+    let mut serializer =
+        serde_json::Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"\t"));
+    // Strings and numbers, into memory.
+    _ = body.serialize(&mut serializer);
+    String::from_utf8(text).unwrap_or_default()
+}

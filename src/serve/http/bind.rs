@@ -1,0 +1,163 @@
+//! A server at an address that the operator chose, which somebody else may still have.
+
+use std::{future, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use nix::errno::Errno;
+use tokio::{task::JoinSet, time::sleep};
+use tracing::{debug, info, warn};
+
+use super::{Pages, listen, serve};
+
+/// How often an address that cannot be had is tried again.
+pub(crate) const RETRY: Duration = Duration::from_secs(5);
+
+/// Nobody can be served at an address.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen at {address} for {what}{}", hint(.source))]
+pub struct CannotListen {
+    /// What it is for, in a few words: `health checks`.
+    pub what: &'static str,
+    /// The address that cannot be had.
+    pub address: SocketAddr,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
+
+/// A guess at who has the port.
+fn hint(error: &io::Error) -> &'static str {
+    match is_taken(error) {
+        true => " (is kube-proxy still running?)",
+        false => "",
+    }
+}
+
+pub(crate) fn is_taken(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::EADDRINUSE as i32)
+}
+
+/// Shows pages at an address, until the future is dropped. As long as the address cannot be had it is tried again
+/// every five seconds; `tell` hears of it once, and when it is over, and so does the log. Returns only with `hard_fail`
+/// (`bindAddressHardFail`), at the first failure. Without an address nothing is shown.
+///
+/// A kube-proxy whose pod is on its way out has the port for some seconds yet, and traffic must not wait for that.
+pub async fn keep_listening(
+    what: &'static str,
+    address: Option<SocketAddr>,
+    hard_fail: bool,
+    pages: Arc<impl Pages>,
+    mut tell: impl FnMut(Result<(), &CannotListen>),
+) -> CannotListen {
+    let Some(address) = address else { return future::pending().await };
+    let mut told = false;
+    let listener = loop {
+        let source = match listen(address) {
+            Ok(listener) => break listener,
+            Err(source) => source,
+        };
+        let failure = CannotListen { what, address, source };
+        let reason = &failure.source;
+        if told {
+            debug!(%reason, "{failure}");
+        } else {
+            told = true;
+            tell(Err(&failure));
+            if hard_fail {
+                return failure;
+            }
+            warn!(%reason, "{failure}; it is tried again every {} seconds", RETRY.as_secs());
+        }
+        sleep(RETRY).await;
+    };
+    if told {
+        tell(Ok(()));
+        info!(%address, "listening for {what} at last");
+    }
+    // On a task of its own: who waits for this may be busy with ten thousand Services, and a probe waits a second.
+    let mut server = JoinSet::new();
+    server.spawn(serve(listener, pages));
+    match server.join_next().await {
+        Some(Ok(never)) => match never {},
+        // Only with the runtime.
+        Some(Err(_)) | None => future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::RefCell,
+        net::{Ipv4Addr, TcpListener, TcpStream},
+    };
+
+    use ::http::Method;
+    use tokio::{
+        select,
+        time::{Instant, timeout},
+    };
+
+    use super::*;
+    use crate::serve::http::{Page, not_found};
+
+    struct Nothing;
+
+    impl Pages for Nothing {
+        fn page(&self, _: &Method, _: &str) -> Page {
+            not_found()
+        }
+    }
+
+    fn taken() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_port_that_is_taken_is_told_of_once_and_had_when_it_is_free_and_that_is_told_too() {
+        let (taken, address) = taken();
+        let told = RefCell::new(Vec::new());
+        let tell = |had: Result<(), &CannotListen>| told.borrow_mut().push(had.map_err(ToString::to_string));
+        let serving = keep_listening("health checks", Some(address), false, Arc::new(Nothing), tell);
+        let client = async {
+            sleep(RETRY * 10).await;
+            drop(taken);
+            let freed = Instant::now();
+            while TcpStream::connect(address).is_err() {
+                sleep(RETRY / 10).await;
+            }
+            freed.elapsed()
+        };
+        let waited = select! {
+            failure = serving => panic!("{failure}"),
+            waited = client => waited,
+        };
+        assert!(waited <= RETRY * 2, "{waited:?}");
+        let expected = format!("cannot listen at {address} for health checks (is kube-proxy still running?)");
+        assert_eq!(*told.borrow(), [Err(expected), Ok(())]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_hard_fail_a_port_that_is_taken_is_the_end_and_is_told_of_before() {
+        let (_taken, address) = taken();
+        let told = RefCell::new(0);
+        let serving =
+            keep_listening("metrics", Some(address), true, Arc::new(Nothing), |_| *told.borrow_mut() += 1);
+        let failure = timeout(RETRY, serving).await.unwrap();
+        assert_eq!(*told.borrow(), 1);
+        assert!(is_taken(&failure.source), "{failure:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_failure_is_not_blamed_on_kube_proxy() {
+        // TEST-NET-1 (RFC 5737), which this machine does not have.
+        let nowhere = SocketAddr::from(([192, 0, 2, 1], 10_256));
+        let failure = keep_listening("metrics", Some(nowhere), true, Arc::new(Nothing), |_| {}).await;
+        assert_eq!(failure.to_string(), "cannot listen at 192.0.2.1:10256 for metrics");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_an_address_nothing_is_shown_and_nothing_fails() {
+        let serving = keep_listening("metrics", None, true, Arc::new(Nothing), |_| {});
+        assert!(timeout(RETRY * 10, serving).await.is_err());
+    }
+}

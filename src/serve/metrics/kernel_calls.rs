@@ -1,0 +1,177 @@
+//! What is asked of the kernel, counted where it is asked.
+
+use std::io;
+
+use dummy_interface::DummyInterface;
+use ipvs::{
+    Command, Ipvs, ObservedRealServer, ObservedVirtualServer, Scheduler, VirtualServerId,
+    proc_net::VirtualServerSummary,
+};
+use netfilter::Netfilter;
+use prometheus_client::registry::Registry;
+use reconciler::Seam;
+use watcher::Kernel;
+
+use super::text::{Labelled, Total};
+
+/// Counts what is read and what is written, at each seam. Clones count in the same metrics.
+#[derive(Clone, Debug)]
+pub struct KernelCalls {
+    ipvs: Calls,
+    nf_tables: Calls,
+    dummy_interface: Calls,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Calls {
+    /// Readings: of all virtual servers, of one, of its real servers, of everything in short; of our tables;
+    /// of kube-ipvs0.
+    reads: Total,
+    /// Operations that were sent, whether or not they were refused.
+    writes: Total,
+}
+
+impl KernelCalls {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let calls =
+            Self { ipvs: Calls::default(), nf_tables: Calls::default(), dummy_interface: Calls::default() };
+        let by_seam = |total: fn(&Calls) -> &Total| {
+            let labelled = Seam::ALL.map(|seam| ([("seam", seam.name())], total(calls.at(seam)).clone()));
+            Labelled::from_iter(labelled)
+        };
+        registry.register(
+            "kube_ipvs_kernel_reads_total",
+            "Readings of the kernel's state",
+            by_seam(|calls| &calls.reads),
+        );
+        registry.register(
+            "kube_ipvs_kernel_writes_total",
+            "Operations that were sent to the kernel",
+            by_seam(|calls| &calls.writes),
+        );
+        calls
+    }
+
+    /// The same kernel, with its calls counted.
+    pub fn counted(&self, Kernel { ipvs, netfilter, dummy_interface }: Kernel) -> Kernel {
+        Kernel {
+            ipvs: Box::new(Counted { seam: ipvs, calls: self.ipvs.clone() }),
+            netfilter: Box::new(Counted { seam: netfilter, calls: self.nf_tables.clone() }),
+            dummy_interface: Box::new(Counted { seam: dummy_interface, calls: self.dummy_interface.clone() }),
+        }
+    }
+
+    /// Another way to the same IPVS, counted.
+    pub fn counted_ipvs(&self, ipvs: impl Ipvs + Send + 'static) -> impl Ipvs + Send + 'static {
+        Counted::<dyn Ipvs + Send> { seam: Box::new(ipvs), calls: self.ipvs.clone() }
+    }
+
+    fn at(&self, seam: Seam) -> &Calls {
+        match seam {
+            Seam::Ipvs => &self.ipvs,
+            Seam::NfTables => &self.nf_tables,
+            Seam::DummyInterface => &self.dummy_interface,
+        }
+    }
+}
+
+/// A seam, and what goes through it.
+struct Counted<T: ?Sized> {
+    calls: Calls,
+    seam: Box<T>,
+}
+
+impl Ipvs for Counted<dyn Ipvs + Send> {
+    fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, ipvs::Error> {
+        self.calls.reads.add(1);
+        self.seam.virtual_servers()
+    }
+
+    fn virtual_server(&mut self, id: VirtualServerId) -> Result<Option<ObservedVirtualServer>, ipvs::Error> {
+        self.calls.reads.add(1);
+        self.seam.virtual_server(id)
+    }
+
+    fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
+        self.calls.reads.add(1);
+        self.seam.real_servers(of)
+    }
+
+    fn for_each_summary(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+        self.calls.reads.add(1);
+        self.seam.for_each_summary(show)
+    }
+
+    fn may_load(&mut self, scheduler: Scheduler) -> bool {
+        self.seam.may_load(scheduler)
+    }
+
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::FailedRequest>, ipvs::Error> {
+        self.calls.writes.add(commands.len());
+        self.seam.apply(commands)
+    }
+}
+
+impl Netfilter for Counted<dyn Netfilter + Send> {
+    fn observe(&mut self) -> Result<netfilter::Observed, netfilter::Error> {
+        self.calls.reads.add(1);
+        self.seam.observe()
+    }
+
+    fn apply(&mut self, changes: &[netfilter::Operation]) -> Result<(), netfilter::Error> {
+        self.calls.writes.add(changes.len());
+        self.seam.apply(changes)
+    }
+}
+
+impl DummyInterface for Counted<dyn DummyInterface + Send> {
+    fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
+        self.calls.reads.add(1);
+        self.seam.observe()
+    }
+
+    fn apply(
+        &mut self,
+        changes: &[dummy_interface::Operation],
+    ) -> Result<Vec<dummy_interface::FailedRequest>, dummy_interface::Error> {
+        self.calls.writes.add(changes.len());
+        self.seam.apply(changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{Protocol, ServiceAddress, VirtualServer};
+    use testkit::FakeKernel;
+    use watcher::Observed;
+
+    use super::{super::text, *};
+
+    #[test]
+    fn what_is_read_and_written_is_counted_at_its_seam() {
+        let mut registry = Registry::default();
+        let calls = KernelCalls::register(&mut registry);
+        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
+        let mut kernel = calls.counted(Kernel { ipvs, netfilter, dummy_interface });
+        kernel.dummy_interface.apply(&[dummy_interface::Operation::EnsureDevice]).unwrap();
+        let server = |port| {
+            let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port };
+            Command::AddVirtualServer(VirtualServer::new(address, Scheduler::RR))
+        };
+        kernel.ipvs.apply(&[server(80), server(81)]).unwrap();
+        // The virtual servers, and the real servers of each.
+        Observed::read(&mut kernel).unwrap();
+        calls.counted_ipvs(FakeKernel::new()).virtual_servers().unwrap();
+        let page = text::encode(&registry);
+        for line in [
+            r#"kube_ipvs_kernel_reads_total{seam="ipvs"} 4"#,
+            r#"kube_ipvs_kernel_reads_total{seam="nf_tables"} 1"#,
+            r#"kube_ipvs_kernel_reads_total{seam="links"} 1"#,
+            r#"kube_ipvs_kernel_writes_total{seam="ipvs"} 2"#,
+            r#"kube_ipvs_kernel_writes_total{seam="nf_tables"} 0"#,
+            r#"kube_ipvs_kernel_writes_total{seam="links"} 1"#,
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line} is not in\n{page}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What came of syncs: when the first one was through, what failed, what was repaired, what drains.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    time::Instant,
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::DescriptorEncoder,
+    metrics::{MetricType, gauge::Gauge},
+    registry::Registry,
+};
+use reconciler::{Drains, Failure, News, Observation, Observer, Repaired, Seam, Tally};
+
+use super::text::{Labelled, Total, write};
+
+/// Listens to the writer thread. Clones count in the same metrics.
+#[derive(Clone, Debug)]
+pub(super) struct Outcomes {
+    /// The wall clock may be set meanwhile.
+    started: Instant,
+    first_sync: Gauge<f64, AtomicU64>,
+    failures: Vec<((Seam, Failure), Total)>,
+    repairs: Vec<(Repaired, Total)>,
+    drains_started: Total,
+    drains_ended: Total,
+    cut_off: Total,
+    draining: Gauge<u64, AtomicU64>,
+    oldest: OldestDrain,
+}
+
+impl Outcomes {
+    /// Registers the metrics of a daemon that started then.
+    pub(super) fn register(started: Instant, registry: &mut Registry) -> Self {
+        let kinds = Seam::ALL.into_iter().flat_map(|seam| Failure::ALL.map(|failure| (seam, failure)));
+        let outcomes = Self {
+            started,
+            first_sync: Gauge::default(),
+            failures: kinds.map(|kind| (kind, Total::default())).collect(),
+            repairs: Repaired::ALL.map(|kind| (kind, Total::default())).into(),
+            drains_started: Total::default(),
+            drains_ended: Total::default(),
+            cut_off: Total::default(),
+            draining: Gauge::default(),
+            oldest: OldestDrain::default(),
+        };
+        outcomes.register_syncs(registry);
+        outcomes.register_drains(registry);
+        outcomes
+    }
+
+    fn register_syncs(&self, registry: &mut Registry) {
+        registry.register(
+            "kube_ipvs_time_to_first_sync_seconds",
+            "From the start of the daemon to the end of the first complete sync: the kernel read, kube-ipvs0 and our tables there",
+            self.first_sync.clone(),
+        );
+        let failures = self.failures.iter().map(|((seam, failure), total)| {
+            ([("seam", seam.name()), ("cause", failure.name())], total.clone())
+        });
+        registry.register(
+            "kube_ipvs_sync_failures_total",
+            "Readings and operations that failed, each time they did",
+            failures.collect::<Labelled<_, _>>(),
+        );
+        let repairs = self.repairs.iter().map(|(kind, total)| ([("kind", kind.name())], total.clone()));
+        registry.register(
+            "kube_ipvs_repairs_total",
+            "Operations that put right what something else had changed",
+            repairs.collect::<Labelled<_, _>>(),
+        );
+    }
+
+    fn register_drains(&self, registry: &mut Registry) {
+        let totals = [
+            ("kube_ipvs_drains_started_total", "Real servers that began to drain", &self.drains_started),
+            ("kube_ipvs_drains_ended_total", "Real servers that no longer drain", &self.drains_ended),
+            (
+                "kube_ipvs_drain_connections_cut_off_total",
+                "Connections of real servers whose time to drain was over",
+                &self.cut_off,
+            ),
+        ];
+        for (name, help, total) in totals {
+            registry.register(name, help, total.clone());
+        }
+        registry.register(
+            "kube_ipvs_draining_real_servers",
+            "Real servers that get no new connections and wait for their last one to end",
+            self.draining.clone(),
+        );
+        registry.register_collector(Box::new(self.oldest.clone()));
+    }
+
+    fn drained(&self, drains: Drains) {
+        self.drains_started.add(drains.started);
+        self.drains_ended.add(drains.ended);
+        self.cut_off.add(drains.cut_off.try_into().unwrap_or(usize::MAX));
+        self.draining.set(drains.pending.try_into().unwrap_or(u64::MAX));
+        self.oldest.set(drains.oldest);
+    }
+}
+
+impl Observer for Outcomes {
+    fn heard(&mut self, _: News) {}
+
+    fn synced(&mut self, sync: &Observation<'_>) {
+        let Tally { failures, repairs, drains } = sync.tally;
+        for (kind, total) in &self.failures {
+            total.add(failures.get(kind).copied().unwrap_or(0));
+        }
+        for (kind, total) in &self.repairs {
+            total.add(repairs.get(kind).copied().unwrap_or(0));
+        }
+        self.drained(*drains);
+        if sync.complete && self.first_sync.get() <= 0.0 {
+            self.first_sync.set(self.started.elapsed().as_secs_f64());
+        }
+    }
+}
+
+/// Since when the first of those that drain does. Its age is told as it is when somebody asks.
+#[derive(Clone, Debug, Default)]
+struct OldestDrain(Arc<Mutex<Option<Instant>>>);
+
+impl OldestDrain {
+    fn set(&self, since: Option<Instant>) {
+        // Nothing that holds the lock can panic.
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+}
+
+impl Collector for OldestDrain {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let age = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
+        let name =
+            ("kube_ipvs_oldest_drain_seconds", "For how long the first of those that drain has; 0: none");
+        write(&mut encoder, name, MetricType::Gauge, &age)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use reconciler::{Report, Trigger};
+    use service::{Options, State};
+
+    use super::{super::text, *};
+
+    /// The page after these syncs of a daemon that started ten seconds ago.
+    fn page(syncs: &[(Tally, bool)]) -> String {
+        let mut registry = Registry::default();
+        let started = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        let mut outcomes = Outcomes::register(started, &mut registry);
+        let (report, state) = (Report::of_nothing(Trigger::Change), State::new(Options::new("node")));
+        for (tally, complete) in syncs {
+            let (tally, complete) = (tally, *complete);
+            outcomes.synced(&Observation {
+                report: &report,
+                tally,
+                complete,
+                state: &state,
+                triggered_at: &[],
+            });
+        }
+        text::encode(&registry)
+    }
+
+    fn value(page: &str, metric: &str) -> f64 {
+        testkit::metrics::value(page, metric).unwrap()
+    }
+
+    #[test]
+    fn the_time_to_the_first_sync_is_that_of_the_first_complete_one() {
+        let name = "kube_ipvs_time_to_first_sync_seconds";
+        assert!(page(&[(Tally::default(), false)]).contains(&format!("{name} 0.0\n")), "not yet");
+        let took = value(&page(&[(Tally::default(), false), (Tally::default(), true)]), name);
+        assert!((10.0..20.0).contains(&took), "{took}");
+    }
+
+    #[test]
+    fn failures_and_repairs_add_up_by_their_kind() {
+        let refused = Tally {
+            failures: BTreeMap::from([((Seam::Ipvs, Failure::Refused), 2)]),
+            repairs: BTreeMap::from([(Repaired::VirtualServer, 3)]),
+            ..Tally::default()
+        };
+        let unread = Tally {
+            failures: BTreeMap::from([((Seam::DummyInterface, Failure::Unread), 1)]),
+            ..Tally::default()
+        };
+        let page = page(&[(refused.clone(), true), (unread, false), (refused, true)]);
+        for line in [
+            "# TYPE kube_ipvs_sync_failures_total counter",
+            r#"kube_ipvs_sync_failures_total{seam="ipvs",cause="refused"} 4"#,
+            r#"kube_ipvs_sync_failures_total{seam="links",cause="unread"} 1"#,
+            r#"kube_ipvs_sync_failures_total{seam="nf_tables",cause="put_off"} 0"#,
+            r#"kube_ipvs_repairs_total{kind="virtual_server"} 6"#,
+            r#"kube_ipvs_repairs_total{kind="device"} 0"#,
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line} is not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn drains_add_up_and_the_oldest_is_as_old_as_when_it_is_asked_for() {
+        let since = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        let drains = |oldest| Tally {
+            drains: Drains { started: 3, ended: 2, cut_off: 5, pending: 1, oldest },
+            ..Tally::default()
+        };
+        let drain = page(&[(drains(None), true), (drains(Some(since)), true)]);
+        assert_eq!(value(&drain, "kube_ipvs_drains_started_total").to_string(), "6");
+        assert_eq!(value(&drain, "kube_ipvs_drains_ended_total").to_string(), "4");
+        assert_eq!(value(&drain, "kube_ipvs_drain_connections_cut_off_total").to_string(), "10");
+        assert_eq!(value(&drain, "kube_ipvs_draining_real_servers").to_string(), "1");
+        assert!((60.0..70.0).contains(&value(&drain, "kube_ipvs_oldest_drain_seconds")), "{drain}");
+        let none = page(&[(drains(Some(since)), true), (drains(None), true)]);
+        assert_eq!(value(&none, "kube_ipvs_oldest_drain_seconds").to_string(), "0");
+    }
+}

@@ -1,0 +1,165 @@
+//! The pages of the metrics server.
+//!
+//! Whoever reaches the address is answered: it is the node's own (127.0.0.1) unless the operator wants otherwise. So
+//! there is nothing here that costs much or changes anything: no profiles and no log level, whatever
+//! `enableProfiling` says. What Services carry, which does cost something, is read at most every few seconds, and there
+//! is one text of it for all.
+
+use std::sync::Arc;
+
+use ::http::{Method, StatusCode};
+use hyper::body::Bytes;
+use prometheus_client::{metrics::gauge::ConstGauge, registry::Registry};
+use serde::Serialize;
+
+use super::{
+    Metrics, Traffic,
+    text::{self, Labelled, Total},
+};
+use crate::serve::http::{Page, Pages, not_found, page};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What is shown at `metricsBindAddress`.
+#[derive(Debug)]
+pub struct MetricsPages {
+    metrics: Arc<Metrics>,
+    traffic: Traffic,
+    /// The configuration in use, as JSON.
+    configuration: String,
+    healthz: Healthz,
+}
+
+impl MetricsPages {
+    /// Makes the pages, with the configuration in use, which `/configz` shows.
+    pub fn new(
+        metrics: Arc<Metrics>,
+        traffic: Traffic,
+        configuration: &impl Serialize,
+    ) -> Result<Self, serde_json::Error> {
+        let configuration = serde_json::to_value(configuration)?;
+        let configuration = serde_json::json!({ "kubeproxy.config.k8s.io": configuration }).to_string();
+        Ok(Self { metrics, traffic, configuration, healthz: Healthz::new() })
+    }
+}
+
+impl Pages for MetricsPages {
+    async fn appendix(&self, path: &str) -> Bytes {
+        if path == "/metrics" { self.traffic.text().await } else { Bytes::new() }
+    }
+
+    fn page(&self, _: &Method, path: &str) -> Page {
+        let shown = |content_type, body| page(StatusCode::OK, content_type, body);
+        match path {
+            "/metrics" => shown(text::CONTENT_TYPE, self.metrics.text()),
+            "/metrics/slis" => shown(text::CONTENT_TYPE, text::encode(&self.healthz.registry)),
+            "/healthz" => {
+                self.healthz.answered.add(1);
+                shown(TEXT, "ok".to_owned())
+            }
+            "/healthz/ping" => shown(TEXT, "ok".to_owned()),
+            // Tools look here for the mode that they have to deal with.
+            "/proxyMode" => shown(TEXT, "ipvs".to_owned()),
+            "/configz" => shown("application/json", self.configuration.clone()),
+            _ => not_found(),
+        }
+    }
+}
+
+/// How often `/healthz` was asked for, in the words that Kubernetes has for such answers. It says no more than
+/// that there is somebody who answers; `healthzBindAddress` is where to ask for the health of the proxy.
+#[derive(Debug)]
+struct Healthz {
+    registry: Registry,
+    answered: Total,
+}
+
+impl Healthz {
+    fn new() -> Self {
+        let mut registry = Registry::default();
+        let answered = Total::default();
+        let check = [("name", "ping"), ("type", "healthz")];
+        registry.register(
+            "kubernetes_healthcheck",
+            "This metric records the result of a single healthcheck",
+            Labelled::from_iter([(check, ConstGauge::new(1u64))]),
+        );
+        registry.register(
+            "kubernetes_healthchecks_total",
+            "This metric records the results of all healthcheck",
+            Labelled::from_iter([((check, [("status", "success")]), answered.clone())]),
+        );
+        Self { registry, answered }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        path::Path,
+        time::{Duration, SystemTime},
+    };
+
+    use ::http::header;
+    use serde_json::json;
+
+    use super::*;
+    use crate::serve::health::{Health, UnknownNode};
+
+    fn pages() -> MetricsPages {
+        let health = Health::new(BTreeSet::new(), Duration::ZERO, UnknownNode::Eligible);
+        let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), &health, [], None, Path::new("/"));
+        let configuration = json!({ "kind": "KubeProxyConfiguration", "mode": "ipvs" });
+        MetricsPages::new(Arc::new(metrics), Traffic::default(), &configuration).unwrap()
+    }
+
+    /// Status, content type and body.
+    fn ask(pages: &MetricsPages, path: &str) -> (u16, String, String) {
+        let page = pages.page(&Method::GET, path);
+        let content_type = page.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+        assert_eq!(page.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
+        (page.status().as_u16(), content_type, page.into_body())
+    }
+
+    #[test]
+    fn tools_are_told_that_the_mode_is_ipvs_and_nothing_else() {
+        assert_eq!(ask(&pages(), "/proxyMode"), (200, TEXT.to_owned(), "ipvs".to_owned()));
+    }
+
+    #[test]
+    fn the_configuration_in_use_is_shown_under_its_api_group() {
+        let (status, content_type, body) = ask(&pages(), "/configz");
+        assert_eq!((status, content_type.as_str()), (200, "application/json"));
+        let expected =
+            json!({ "kubeproxy.config.k8s.io": { "kind": "KubeProxyConfiguration", "mode": "ipvs" } });
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap(), expected);
+    }
+
+    #[test]
+    fn healthz_is_answered_and_counted() {
+        let pages = pages();
+        assert_eq!(ask(&pages, "/healthz"), (200, TEXT.to_owned(), "ok".to_owned()));
+        assert_eq!(ask(&pages, "/healthz").2, "ok");
+        let slis = ask(&pages, "/metrics/slis").2;
+        assert!(slis.contains("kubernetes_healthcheck{name=\"ping\",type=\"healthz\"} 1\n"), "{slis}");
+        let counted = "kubernetes_healthchecks_total{name=\"ping\",type=\"healthz\",status=\"success\"} 2\n";
+        assert!(slis.contains(counted), "{slis}");
+    }
+
+    #[test]
+    fn metrics_say_which_version_of_the_format_they_have() {
+        let (status, content_type, body) = ask(&pages(), "/metrics");
+        assert_eq!((status, content_type.as_str()), (200, "text/plain; version=0.0.4; charset=utf-8"));
+        assert!(body.starts_with("# HELP ") && body.ends_with('\n'), "{body}");
+    }
+
+    #[test]
+    fn there_are_no_profiles_and_nothing_to_set() {
+        for path in
+            ["/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/", "/metrics/", "/flagz", "/statusz"]
+        {
+            assert_eq!(ask(&pages(), path).0, 404, "{path}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Whether the API server has a Node of our name: with a wrong name everything looks well, and load balancers are told
+//! to leave this node.
+
+use std::{convert::Infallible, future, time::Duration};
+
+use service::Change;
+use tokio::{select, sync::watch, time::sleep};
+
+use crate::{
+    events::{Cause, Outbox},
+    serve::health::UnknownNode,
+};
+
+/// How long there may be none before an Event says so: where the proxy is no pod it may start before the kubelet has
+/// made the Node.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the source has told of the Node, for whoever asks how things stand. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownNode {
+    name: String,
+    /// What a source that has told of none means by it.
+    unknown: UnknownNode,
+    /// Whether there is one; `None` before the source has told.
+    there: watch::Sender<Option<bool>>,
+}
+
+impl KnownNode {
+    pub(crate) fn new(name: &str, unknown: UnknownNode) -> Self {
+        Self { name: name.to_owned(), unknown, there: watch::Sender::new(None) }
+    }
+
+    /// Hears news of the source.
+    pub(crate) fn hear(&self, change: &Change) {
+        match change {
+            Change::ApplyNode(_) => self.set(true),
+            // Manifests need no Node.
+            Change::DeleteNode if self.unknown == UnknownNode::NotEligible => self.set(false),
+            _ => {}
+        }
+    }
+
+    fn set(&self, there: bool) {
+        self.there.send_replace(Some(there));
+    }
+
+    /// What to say if there is none.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        (*self.there.borrow() == Some(false)).then(|| no_node(&self.name))
+    }
+
+    /// Says it in Events as long as it is so, but for a short time.
+    pub(crate) async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
+        let Some(outbox) = outbox else { return future::pending().await };
+        let mut there = self.there.subscribe();
+        loop {
+            // It can only fail without a sender, which is ours.
+            _ = there.wait_for(|there| *there == Some(false)).await;
+            let say = async {
+                sleep(PATIENCE).await;
+                outbox.remind(Cause::NO_SUCH_NODE, &no_node(&self.name)).await
+            };
+            select! {
+                never = say => match never {},
+                _ = there.wait_for(|there| *there == Some(true)) => {}
+            }
+        }
+    }
+}
+
+/// That there is no Node of this name, and what comes of it.
+pub(crate) fn no_node(name: &str) -> String {
+    format!(
+        "there is no Node {name}: is --hostname-override right? Without it load balancers are told to leave this \
+         node, and NodePorts and zones may be wrong"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use service::Node;
+
+    use super::*;
+    use crate::events::tests::Server;
+
+    fn known(unknown: UnknownNode, told: &[Change]) -> KnownNode {
+        let node = KnownNode::new("othername", unknown);
+        for change in told {
+            node.hear(change);
+        }
+        node
+    }
+
+    fn node() -> Change {
+        Change::ApplyNode(Node::default())
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_named_until_it_is() {
+        let known = |told: &[Change]| known(UnknownNode::NotEligible, told);
+        assert_eq!(known(&[]).trouble(), None, "nobody has told yet");
+        let other_news = Change::ReplaceServices(Vec::new());
+        let trouble = known(&[Change::DeleteNode, other_news]).trouble().unwrap();
+        assert!(
+            trouble.starts_with("there is no Node othername: is --hostname-override right?"),
+            "{trouble}"
+        );
+        assert_eq!(known(&[Change::DeleteNode, node()]).trouble(), None);
+        assert!(known(&[node(), Change::DeleteNode]).trouble().is_some());
+    }
+
+    #[test]
+    fn manifests_need_no_node() {
+        assert_eq!(known(UnknownNode::Eligible, &[Change::DeleteNode]).trouble(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_minute_without_a_node_is_an_event_and_less_is_none() {
+        let server = Server::taking();
+        let (outbox, publisher) = server.queue();
+        tokio::spawn(publisher.run());
+        let known = known(UnknownNode::NotEligible, &[Change::DeleteNode]);
+        let story = async {
+            sleep(PATIENCE / 2).await;
+            known.hear(&node());
+            sleep(PATIENCE * 4).await;
+            assert_eq!(server.events(), [""; 0]);
+            known.hear(&Change::DeleteNode);
+            sleep(PATIENCE * 4).await;
+        };
+        tokio::select! {
+            () = story => {}
+            never = known.tell(Some(&outbox)) => match never {},
+        }
+        let [event] = &server.events()[..] else { panic!("not one Event") };
+        assert_eq!((&event["reason"], &event["type"]), (&"NoSuchNode".into(), &"Warning".into()));
+        assert_eq!(event["note"], no_node("othername"));
+    }
+}

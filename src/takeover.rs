@@ -1,0 +1,7 @@
+//! Other proxies on this node: what kube-proxy left behind, one that runs beside us, and a second kube-ipvs.
+
+pub(crate) mod another_proxy;
+pub mod cleanup;
+pub mod instance_lock;
+pub mod leftovers;
+pub mod live_proxy;

@@ -1,0 +1,214 @@
+//! Removing from this node what proxies have programmed: our own state, and what kube-proxy has left behind.
+
+use dummy_interface::{DEVICE, remove_device, remove_routes};
+use host_rules::{
+    host_firewall::{self, HostChains},
+    leftovers::{self, Leftovers, Scope},
+};
+use ipvs::{Command, Family, Ipvs, KernelIpvs, VirtualServerId};
+use serde::Serialize;
+use service::one_line;
+
+use crate::config::Excluded;
+
+/// What is to stay, and what is to go beside the usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Virtual servers, kube-ipvs0 and kube-proxy's rules stay: a kube-proxy in ipvs mode has taken them over.
+    pub keep_ipvs: bool,
+    /// The tables of kube-proxy's nftables mode go too.
+    pub kube_proxy_nftables: bool,
+}
+
+/// The report on a cleanup, one line for each thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cleaned {
+    /// What is gone.
+    pub removed: Vec<String>,
+    /// What could not be removed, each with the cause.
+    pub stayed: Vec<String>,
+    /// Where something may be left that cannot be seen from here.
+    pub unknown: Vec<String>,
+}
+
+/// Removes everything: the VIPs first, for without them no client reaches what is still there; kube-proxy's
+/// rules last. What cannot be removed does not stop the rest.
+pub fn clean(excluded: &Excluded, extent: Extent) -> Cleaned {
+    let mut cleaned = Cleaned::default();
+    if !extent.keep_ipvs {
+        let device = remove_device().map(|was_there| was_there.then(|| DEVICE.to_owned()));
+        cleaned.note(DEVICE, device);
+    }
+    cleaned
+        .note("our routes", remove_routes().map(|count| counted(count, "route to a VIP", "routes to VIPs")));
+    if !extent.keep_ipvs {
+        match KernelIpvs::open() {
+            Ok(mut kernel) => cleaned.virtual_servers(&mut kernel, excluded),
+            // Where there is no IPVS there are no virtual servers.
+            Err(ipvs::Error::NoIpvs) => {}
+            Err(error) => cleaned.stays(VIRTUAL_SERVERS, &error),
+        }
+    }
+    cleaned.accept_rules();
+    for family in Family::BOTH {
+        let table = format!("our nf_tables table of {family}");
+        let gone = netfilter::uninstall(family).map(|was_there| was_there.then(|| table.clone()));
+        cleaned.note(&table, gone);
+    }
+    if !extent.keep_ipvs {
+        cleaned.leftovers(Scope { nftables_tables: extent.kube_proxy_nftables, forwarding_needed_in: None });
+    }
+    cleaned
+}
+
+const VIRTUAL_SERVERS: &str = "the virtual servers";
+
+fn counted(count: usize, one: &str, many: &str) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        _ => Some(format!("{count} {many}")),
+    }
+}
+
+impl Cleaned {
+    /// Whether nothing is known to be left.
+    pub fn is_complete(&self) -> bool {
+        self.stayed.is_empty()
+    }
+
+    fn note<E: std::error::Error + 'static>(&mut self, what: &str, removed: Result<Option<String>, E>) {
+        match removed {
+            Ok(removed) => self.removed.extend(removed),
+            Err(error) => self.stays(what, &error),
+        }
+    }
+
+    fn stays(&mut self, what: impl std::fmt::Display, why: &(dyn std::error::Error + 'static)) {
+        self.stayed.push(format!("{what}: {}", one_line(why)));
+    }
+
+    /// Every virtual server with an address, but for those in the excluded ranges.
+    fn virtual_servers(&mut self, kernel: &mut impl Ipvs, excluded: &Excluded) {
+        let is_ours = |id: &VirtualServerId| match id {
+            VirtualServerId::Address(address) => !excluded.contains(address.ip),
+            VirtualServerId::Mark { .. } => false,
+        };
+        let mut delete = || -> Result<(), ipvs::Error> {
+            let found = kernel.virtual_servers()?.into_iter().map(|found| found.config.id);
+            let commands: Vec<_> = found.filter(is_ours).map(Command::DeleteVirtualServer).collect();
+            let failed = kernel.apply(&commands)?;
+            let deleted = commands.len().saturating_sub(failed.len());
+            self.removed.extend(counted(deleted, "virtual server", "virtual servers"));
+            for failed in failed {
+                let server = commands.get(failed.index).map(|command| command.virtual_server().to_string());
+                self.stayed.push(format!(
+                    "virtual server {}: {}",
+                    server.unwrap_or_default(),
+                    failed.error.cause()
+                ));
+            }
+            Ok(())
+        };
+        if let Err(error) = delete() {
+            self.stays(VIRTUAL_SERVERS, &error);
+        }
+    }
+
+    /// Our rules in the host's own chains, which are known by their comment.
+    fn accept_rules(&mut self) {
+        let mut withdraw = || -> Result<(), host_firewall::Error> {
+            let mut chains = HostChains::open()?;
+            for chain in chains.chains_with_our_rule()? {
+                let rule = format!("our rule in the host's chain {chain}");
+                let gone = chains.withdraw(&chain).map(|was_there| was_there.then(|| rule.clone()));
+                self.note(&rule, gone);
+            }
+            Ok(())
+        };
+        if let Err(error) = withdraw() {
+            self.stays("our rules in the host's chains", &error);
+        }
+    }
+
+    fn leftovers(&mut self, scope: Scope) {
+        let leftovers::Outcome { leftovers, stayed, unknown } = match Leftovers::open(scope) {
+            Ok(mut leftovers) => leftovers.remove(),
+            Err(error) => return self.stays("what kube-proxy has left", &error),
+        };
+        self.removed.extend(leftovers.iter().map(|leftover| format!("kube-proxy's {leftover}")));
+        for stayed in stayed {
+            self.stays(&stayed, &stayed.why);
+        }
+        self.unknown.extend(unknown.iter().map(|one| format!("{one}: {}", one_line(&one.why))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ipvs::{Protocol, Scheduler, ServiceAddress, VirtualServer};
+    use netlink::Errno;
+    use testkit::FakeKernel;
+
+    use super::*;
+
+    fn web(ip: &str) -> VirtualServerId {
+        ServiceAddress { protocol: Protocol::Tcp, ip: ip.parse().unwrap(), port: 80 }.into()
+    }
+
+    fn kernel(ids: &[VirtualServerId]) -> FakeKernel {
+        let kernel = FakeKernel::new();
+        for id in ids {
+            let server = VirtualServer::new(*id, Scheduler::RR);
+            kernel.state().virtual_servers.insert(*id, (server, BTreeMap::new()));
+        }
+        kernel
+    }
+
+    fn left(kernel: &FakeKernel) -> Vec<VirtualServerId> {
+        kernel.state().virtual_servers.keys().copied().collect()
+    }
+
+    /// What is done about the virtual servers but for those in 10.99.0.0/16.
+    fn cleaned(kernel: &FakeKernel) -> Cleaned {
+        let excluded = Excluded::read(None, &["10.99.0.0/16".to_owned()]).unwrap();
+        let mut cleaned = Cleaned::default();
+        cleaned.virtual_servers(&mut kernel.clone(), &excluded);
+        cleaned
+    }
+
+    #[test]
+    fn virtual_servers_that_are_excluded_or_of_a_firewall_mark_stay() {
+        let of_others = [web("10.99.0.1"), VirtualServerId::Mark { mark: 7, family: Family::V4 }];
+        let kernel = kernel(&[of_others[0], of_others[1], web("10.96.0.1"), web("fd00:96::1")]);
+        let cleaned = cleaned(&kernel);
+        assert_eq!((cleaned.removed, cleaned.stayed), (vec!["2 virtual servers".to_owned()], vec![]));
+        let mut left = left(&kernel);
+        left.sort_by_key(|id| *id != of_others[0]);
+        assert_eq!(left, of_others);
+    }
+
+    #[test]
+    fn one_that_is_refused_is_named_with_the_cause_and_the_others_go() {
+        let kernel = kernel(&[web("10.96.0.1"), web("10.96.0.2"), web("10.96.0.3")]);
+        // After the listing, the second.
+        kernel.fail_call(2, Errno::ENOMEM);
+        let cleaned = cleaned(&kernel);
+        assert_eq!(cleaned.removed, ["2 virtual servers"]);
+        let cause = Errno::ENOMEM;
+        assert_eq!(cleaned.stayed, [format!("virtual server {}: {cause}", web("10.96.0.2"))]);
+        assert!(!cleaned.is_complete());
+        assert_eq!(left(&kernel), [web("10.96.0.2")]);
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_be_asked_is_told_and_nothing_counts_as_removed() {
+        let kernel = kernel(&[web("10.96.0.1")]);
+        kernel.fail_call(0, Errno::EPERM);
+        let cleaned = cleaned(&kernel);
+        assert_eq!((cleaned.removed.len(), cleaned.stayed.len()), (0, 1));
+        assert!(cleaned.stayed[0].starts_with("the virtual servers: cannot list"), "{:?}", cleaned.stayed);
+    }
+}

@@ -1,0 +1,360 @@
+//! What kube-proxy has left behind goes as soon as our own rules are in place, and not before. What a kube-proxy writes
+//! later is noticed, and stays.
+
+use std::{
+    convert::Infallible,
+    future::{self, Future},
+    time::Duration,
+};
+
+use host_rules::{
+    host_firewall::{Accepts, ClosedChain, Hook, HostChains, TableFamily},
+    leftovers::{Error, Leftovers, Outcome, Scope},
+};
+use ipvs::Family;
+use netfilter::Policy;
+use reconciler::{News, Observation, Observer};
+use service::one_line;
+use tokio::{sync::oneshot, task::spawn_blocking};
+use tracing::{debug, info, warn};
+
+use super::another_proxy::AnotherProxy;
+use crate::node::advice::Rounds;
+
+/// How many sync periods pass between two looks for what has come since. A kube-proxy that runs puts its rules back
+/// after its own period, which is ours if both have the same configuration.
+const PERIODS: u32 = 3;
+
+/// What a full sync could not do, and the next one, and the one after, will not be done by waiting:
+/// kube-proxy's rules would stay for one address that the kernel refuses, and reject what is new at the
+/// others.
+const SYNCS: u32 = 3;
+
+/// Says once that everything is in place, or all that can be.
+#[derive(Debug)]
+pub struct FirstSync {
+    word: Option<oneshot::Sender<()>>,
+    /// Full syncs so far in which the tables and kube-ipvs0 were there.
+    syncs: u32,
+}
+
+impl FirstSync {
+    /// An observer, and who waits for its word.
+    pub fn new() -> (Self, oneshot::Receiver<()>) {
+        let (said, word) = oneshot::channel();
+        (Self { word: Some(said), syncs: 0 }, word)
+    }
+}
+
+impl Observer for FirstSync {
+    fn heard(&mut self, _: News) {}
+
+    fn synced(&mut self, sync: &Observation<'_>) {
+        if !(sync.report.full && sync.complete) {
+            return;
+        }
+        self.syncs += 1;
+        if (sync.report.failed == 0 || self.syncs >= SYNCS)
+            && let Some(said) = self.word.take()
+        {
+            // Nobody waits any more while the daemon ends.
+            _ = said.send(());
+        }
+    }
+}
+
+/// The place where leftovers may be. Both methods block.
+pub trait Place: Send + 'static {
+    /// Finds what is there, and writes nothing.
+    fn find(&mut self) -> Result<Outcome, Error>;
+    /// Removes what is there.
+    fn remove(&mut self) -> Result<Outcome, Error>;
+}
+
+/// Removes what kube-proxy has left, once, when [`FirstSync`] says that our own rules are in place. From then on it
+/// only looks now and then, and notes what it sees.
+///
+/// `tended` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
+pub async fn remove(
+    synced: oneshot::Receiver<()>,
+    tended: impl Future<Output = ()>,
+    mut place: impl Place,
+    sync_period: Duration,
+    another_proxy: AnotherProxy,
+) -> Infallible {
+    if synced.await.is_err() {
+        return future::pending().await;
+    }
+    tended.await;
+    let removed = spawn_blocking(move || {
+        remove_and_tell(&mut place);
+        place
+    });
+    if let Ok(mut place) = removed.await {
+        let (rounds, _bell) = Rounds::new(sync_period.saturating_mul(PERIODS));
+        let look = move || {
+            look(&mut place, &another_proxy);
+            Ok(())
+        };
+        rounds.run(look).await;
+    }
+    future::pending().await
+}
+
+fn remove_and_tell(place: &mut impl Place) {
+    let outcome = match place.remove() {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            warn!("not known whether kube-proxy has left anything: {}", one_line(&error));
+            return;
+        }
+    };
+    for leftover in &outcome.leftovers {
+        info!("removed what kube-proxy had left: {leftover}");
+    }
+    for stayed in &outcome.stayed {
+        warn!("left by kube-proxy and not removed: {stayed}: {}", one_line(&stayed.why));
+    }
+    // A set in use shows that there are rules somewhere. Otherwise such tables are mostly of others.
+    let is_certain = outcome.stayed.iter().any(|stayed| matches!(stayed.why, Error::InUse));
+    for unknown in &outcome.unknown {
+        let why = one_line(&unknown.why);
+        if is_certain {
+            warn!("kube-proxy's rules are most likely in {unknown}: {why}");
+        } else {
+            info!("not looked into {unknown}: {why}");
+        }
+    }
+}
+
+fn look(place: &mut impl Place, another_proxy: &AnotherProxy) {
+    match place.find() {
+        Ok(outcome) => another_proxy.seen(outcome.shows_a_proxy()),
+        Err(error) => debug!("not known whether another proxy has written rules: {}", one_line(&error)),
+    }
+}
+
+/// This node, in the network namespace of the process.
+#[derive(Debug)]
+pub struct ThisNode {
+    policy: Policy,
+}
+
+impl ThisNode {
+    /// This node, with our own policy, which says what becomes of a host that forwards nothing by itself.
+    pub fn new(policy: Policy) -> Self {
+        Self { policy }
+    }
+
+    fn open(&self) -> Result<Leftovers, Error> {
+        let closed =
+            HostChains::open().and_then(|mut chains| chains.closed_chains(self.policy.accept_mark()));
+        let forwarding_needed_in = Some(forwarding_needed_in(&closed.map_err(Error::HostFirewall)?));
+        // Those of the nftables mode too, as kube-proxy itself does when it starts in ipvs mode.
+        Leftovers::open(Scope { nftables_tables: true, forwarding_needed_in })
+    }
+}
+
+impl Place for ThisNode {
+    fn find(&mut self) -> Result<Outcome, Error> {
+        Ok(self.open()?.find())
+    }
+
+    fn remove(&mut self) -> Result<Outcome, Error> {
+        Ok(self.open()?.remove())
+    }
+}
+
+/// The families in which iptables' chain FORWARD drops what pods answer unless kube-proxy's rule accepts it.
+fn forwarding_needed_in(closed: &[ClosedChain]) -> Vec<Family> {
+    let drops_answers = |closed: &&ClosedChain| {
+        closed.chain.hook == Hook::Forward
+            && closed.chain.belongs_to_iptables()
+            && closed.accepts == Accepts::Nothing
+    };
+    let family = |closed: &ClosedChain| match closed.chain.family {
+        TableFamily::Ip => Some(Family::V4),
+        TableFamily::Ip6 => Some(Family::V6),
+        TableFamily::Inet => None,
+    };
+    closed.iter().filter(drops_answers).filter_map(family).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use host_rules::{
+        host_firewall::{HostChain, How},
+        leftovers::{Backend, Leftover, Rules},
+    };
+    use reconciler::{Report, Tally, Trigger};
+    use service::{Options, State};
+    use testkit::log::logged;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A node on which this is found until something else is, and how often it was looked at.
+    #[derive(Clone)]
+    struct Fake {
+        chains: Arc<Mutex<&'static [&'static str]>>,
+        removals: Arc<AtomicUsize>,
+        looks: Arc<AtomicUsize>,
+    }
+
+    impl Fake {
+        fn new(chains: &'static [&'static str]) -> Self {
+            Self { chains: Arc::new(Mutex::new(chains)), removals: Arc::default(), looks: Arc::default() }
+        }
+
+        fn outcome(&self) -> Outcome {
+            let chains: Vec<_> = self.chains.lock().unwrap().iter().map(|&chain| chain.into()).collect();
+            let is_empty = chains.is_empty();
+            let rules = Rules { backend: Backend::Nft, family: Family::V4, table: "nat", jumps: 1, chains };
+            let leftovers = if is_empty { vec![] } else { vec![Leftover::Rules(rules)] };
+            Outcome { leftovers, ..Outcome::default() }
+        }
+
+        /// How often something was removed, and how often it was only looked.
+        fn seen(&self) -> [usize; 2] {
+            [&self.removals, &self.looks].map(|count| count.load(Ordering::SeqCst))
+        }
+    }
+
+    impl Place for Fake {
+        fn find(&mut self) -> Result<Outcome, Error> {
+            self.looks.fetch_add(1, Ordering::SeqCst);
+            Ok(self.outcome())
+        }
+
+        fn remove(&mut self) -> Result<Outcome, Error> {
+            self.removals.fetch_add(1, Ordering::SeqCst);
+            Ok(self.outcome())
+        }
+    }
+
+    const PERIOD: Duration = Duration::from_secs(30);
+
+    /// Lets the node be looked at for a time after the first sync.
+    async fn after(time: Duration, fake: &Fake, synced: oneshot::Receiver<()>) {
+        let work = remove(synced, future::ready(()), fake.clone(), PERIOD, AnotherProxy::default());
+        tokio::select! {
+            never = work => match never {},
+            () = sleep(time) => {}
+        }
+    }
+
+    fn said() -> oneshot::Receiver<()> {
+        let (said, word) = oneshot::channel();
+        said.send(()).unwrap();
+        word
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_looked_at_before_a_sync_went_well() {
+        let fake = Fake::new(&["KUBE-SERVICES"]);
+        let (_said, word) = oneshot::channel();
+        after(PERIOD * 10, &fake, word).await;
+        assert_eq!(fake.seen(), [0, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_removed_before_our_rule_can_be_in_the_host_s_firewall() {
+        let fake = Fake::new(&["KUBE-SERVICES"]);
+        let work = remove(said(), future::pending(), fake.clone(), PERIOD, AnotherProxy::default());
+        tokio::select! {
+            never = work => match never {},
+            () = sleep(PERIOD * 10) => {}
+        }
+        assert_eq!(fake.seen(), [0, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_is_removed_once_and_looked_for_again_and_again() {
+        for chains in [&["KUBE-SERVICES"][..], &[]] {
+            let fake = Fake::new(chains);
+            after(PERIOD * 10, &fake, said()).await;
+            assert_eq!(fake.seen(), [1, 4]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rules_that_come_later_show_another_proxy_and_are_not_removed() {
+        let fake = Fake::new(&[]);
+        let another_proxy = AnotherProxy::default();
+        let work = remove(said(), future::ready(()), fake.clone(), PERIOD, another_proxy.clone());
+        tokio::spawn(work);
+        let is_seen = async |chains| {
+            *fake.chains.lock().unwrap() = chains;
+            sleep(PERIOD * (PERIODS + 1)).await;
+            another_proxy.is_seen()
+        };
+        assert!(!is_seen(&[]).await);
+        assert!(is_seen(&["KUBE-SERVICES"]).await);
+        assert!(!is_seen(&["KUBE-POSTROUTING", "KUBE-MARK-MASQ"]).await, "a kubelet 1.26 writes these");
+        assert!(is_seen(&["KUBE-SERVICES", "KUBE-MARK-MASQ"]).await);
+        assert!(!is_seen(&[]).await);
+        let [removals, _] = fake.seen();
+        assert_eq!(removals, 1);
+    }
+
+    #[test]
+    fn what_was_removed_is_told() {
+        let told = logged(|| remove_and_tell(&mut Fake::new(&["KUBE-SERVICES"]))).unwrap();
+        let [line] = told.as_slice() else { panic!("{told:?}") };
+        assert!(
+            line.starts_with("INFO ") && line.contains("iptables table nat: 1 jump, 1 chain: KUBE-SERVICES"),
+            "{line}"
+        );
+        assert_eq!(logged(|| remove_and_tell(&mut Fake::new(&[]))).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn only_a_full_sync_in_which_nothing_failed_counts_as_the_first_or_the_third_of_those_in_which_something_did()
+     {
+        let state = State::new(Options::new("node"));
+        let report = |full, failed| Report { full, failed, ..Report::of_nothing(Trigger::Start) };
+        let follows = |syncs: &[(Report, bool)]| {
+            let (mut first, mut word) = FirstSync::new();
+            for (report, complete) in syncs {
+                first.synced(&Observation {
+                    report,
+                    tally: &Tally::default(),
+                    complete: *complete,
+                    state: &state,
+                    triggered_at: &[],
+                });
+            }
+            word.try_recv().is_ok()
+        };
+        assert!(!follows(&[(report(true, 1), true), (report(false, 0), true)]));
+        assert!(follows(&[(report(true, 1), true), (report(true, 0), true)]));
+        let without_table = || (report(true, 9), false);
+        assert!(!follows(&[without_table(), without_table(), without_table(), (report(true, 1), true)]));
+        assert!(follows(&[(report(true, 1), true), (report(true, 1), true), (report(true, 1), true)]));
+    }
+
+    #[test]
+    fn kube_forward_is_needed_where_only_it_accepts_what_pods_answer() {
+        let forward = |family, accepts| {
+            let (table, name) = ("filter".into(), "FORWARD".into());
+            let chain = HostChain { family, table, name, hook: Hook::Forward, priority: 0 };
+            ClosedChain { chain, how: How::Policy, accepts }
+        };
+        assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip, Accepts::Nothing)]), [Family::V4]);
+        assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip6, Accepts::Nothing)]), [Family::V6]);
+        for accepts in [Accepts::ByHand, Accepts::ByOurRule] {
+            assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip, accepts)]), []);
+        }
+        let mut input = forward(TableFamily::Ip, Accepts::Nothing);
+        input.chain.hook = Hook::Input;
+        let mut of_nft = forward(TableFamily::Ip, Accepts::Nothing);
+        of_nft.chain.name = "forward".into();
+        let inet = forward(TableFamily::Inet, Accepts::Nothing);
+        assert_eq!(forwarding_needed_in(&[input, of_nft, inet]), [], "KUBE-FORWARD is not there");
+    }
+}
