@@ -191,7 +191,7 @@ fn grow_older(traffic: &Traffic, by: Duration) {
 }
 
 #[test]
-fn while_the_kernel_hangs_what_was_read_before_is_shown_for_half_a_minute_and_one_reading_is_asked_for() {
+fn a_hanging_kernel_shows_the_last_reading_for_half_a_minute_and_is_asked_once() {
     let kernel = FakeKernel::new();
     let traffic = Traffic::default();
     traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), writer(&kernel)).unwrap();
