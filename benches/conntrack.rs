@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dummy_interface::{KernelLinks, VipBinding};
+use dummy_interface::{KernelDummyInterface, VipBinding};
 use ipvs::{Family, KernelIpvs, Protocol, ServiceAddress};
 use netfilter::{
     HostFirewall, KernelNetfilter, LocalTraffic, Policy,
@@ -162,7 +162,7 @@ fn start() -> Handle {
     let kernel = Kernel {
         ipvs: Box::new(KernelIpvs::open().unwrap()),
         netfilter: Box::new(KernelNetfilter::open(&policy).unwrap()),
-        links: Box::new(KernelLinks::open(VipBinding::Address).unwrap()),
+        dummy_interface: Box::new(KernelDummyInterface::open(VipBinding::Address).unwrap()),
     };
     let ours = Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new() };
     let hour = Duration::from_secs(3600);

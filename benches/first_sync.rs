@@ -21,9 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dummy_interface::{KernelLinks, VipBinding};
+use dummy_interface::{KernelDummyInterface, VipBinding};
 use ipvs::{Family, KernelIpvs, Protocol};
-use netfilter::{Change, KernelNetfilter};
+use netfilter::{KernelNetfilter, Operation};
 use nix::sched::{CloneFlags, unshare};
 use reconciler::{Handle, Outlets, Timing, Trigger};
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
@@ -165,7 +165,7 @@ fn kernel(binding: VipBinding) -> Kernel {
     Kernel {
         ipvs: Box::new(KernelIpvs::open().unwrap()),
         netfilter: Box::new(KernelNetfilter::open(&policy()).unwrap()),
-        links: Box::new(KernelLinks::open(binding).unwrap()),
+        dummy_interface: Box::new(KernelDummyInterface::open(binding).unwrap()),
     }
 }
 
@@ -206,8 +206,8 @@ fn parts(size: Size, binding: VipBinding) -> [Duration; 5] {
     let (mut state, mut kernel) = (state(), kernel(binding));
     state.apply(service::Change::ReplaceServices(list));
     state.apply(service::Change::ReplaceSlices(slices));
-    kernel.links.apply(&[dummy_interface::Change::EnsureDevice]).unwrap();
-    kernel.netfilter.apply(&[Change::InstallTable(Family::V4)]).unwrap();
+    kernel.dummy_interface.apply(&[dummy_interface::Operation::EnsureDevice]).unwrap();
+    kernel.netfilter.apply(&[Operation::InstallTable(Family::V4)]).unwrap();
 
     let (read, image) = timed(|| Observed::read(&mut kernel).unwrap());
     let (compared, plan) = timed(|| diff(&state, &image, Scope::All, &ownership()));
@@ -216,12 +216,12 @@ fn parts(size: Size, binding: VipBinding) -> [Duration; 5] {
         match batch {
             watcher::Batch::Ipvs(more) => commands.extend(more),
             watcher::Batch::Netfilter(more) => changes.extend(more),
-            watcher::Batch::Link(more) => vips.extend(more),
+            watcher::Batch::DummyInterface(more) => vips.extend(more),
         }
     }
     let (elements, ()) = timed(|| kernel.netfilter.apply(&changes).unwrap());
     let (servers, _) = timed(|| kernel.ipvs.apply(&commands).unwrap());
-    let (bound, _) = timed(|| kernel.links.apply(&vips).unwrap());
+    let (bound, _) = timed(|| kernel.dummy_interface.apply(&vips).unwrap());
     [read, compared, servers, elements, bound]
 }
 

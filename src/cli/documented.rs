@@ -9,7 +9,8 @@ use reconciler::{Standing, Trigger};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use service::{
-    AddressKind, Choice, HintsIgnored, NotServed, Reach, Refusal, Special, TrafficPolicy, Verdict,
+    AddressKind, AddressRefusal, EndpointReason, EndpointScope, EndpointSelection, HintsIgnored, NotServed,
+    SpecialAddress, TrafficPolicy,
 };
 use watcher::OperationKind;
 
@@ -89,14 +90,14 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("advice", word::<Severity>()),
         ("advice", word::<Cause>()),
         ("not_served", word::<NotServed>()),
-        ("choice", words::<Choice>(|word| json!({ "use": word, "reach": "local" }))),
-        ("choice", word::<Reach>()),
+        ("choice", words::<EndpointSelection>(|word| json!({ "use": word, "reach": "local" }))),
+        ("choice", word::<EndpointScope>()),
         ("hints_ignored", word::<HintsIgnored>()),
         ("kind", word::<AddressKind>()),
         ("policy", word::<TrafficPolicy>()),
-        ("verdict", word::<Verdict>()),
-        ("refused", word::<Refusal>()),
-        ("refused", word::<Special>()),
+        ("verdict", word::<EndpointReason>()),
+        ("refused", word::<AddressRefusal>()),
+        ("refused", word::<SpecialAddress>()),
     ];
     for (field, words) in fields {
         let row = DOCUMENT.lines().find(|line| line.starts_with(&format!("| `{field}` |")));

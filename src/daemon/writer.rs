@@ -12,14 +12,14 @@ use watcher::Kernel;
 
 use crate::{
     config::Settings,
-    conntrack::{Tidying, cleanup},
+    conntrack::{CleanupMetrics, cleanup},
     events::Outbox,
 };
 
 /// The thread, to wait for.
-pub(super) struct Writer(JoinHandle<()>);
+pub(super) struct WriterThread(JoinHandle<()>);
 
-impl Writer {
+impl WriterThread {
     /// Starts the writer thread, and the conntrack thread to which it leaves stale flows.
     pub(super) fn start(
         settings: &Settings,
@@ -27,7 +27,7 @@ impl Writer {
         families: BTreeSet<Family>,
         outbox: Option<&Outbox>,
         observers: Vec<Box<dyn Observer>>,
-        tidying: Tidying,
+        conntrack_cleanup: CleanupMetrics,
     ) -> anyhow::Result<(Handle, Self)> {
         let ours = settings.ownership(families);
         let timing = Timing {
@@ -35,8 +35,8 @@ impl Writer {
             min_sync_period: settings.min_sync_period,
             drain_timeout: settings.drain_timeout,
         };
-        let stale_flows =
-            cleanup::start(KernelConntrack::open()?, tidying).context("cannot start the conntrack thread")?;
+        let stale_flows = cleanup::start(KernelConntrack::open()?, conntrack_cleanup)
+            .context("cannot start the conntrack thread")?;
         let outlets = Outlets { notices: notices(outbox.cloned()), stale_flows, observers };
         let started = reconciler::start(State::new(settings.options()), kernel, ours, timing, outlets);
         let (handle, thread) = started.context("cannot start the writer thread")?;

@@ -5,9 +5,9 @@ use reconciler::{News, Observation, Observer};
 use super::{Cause, Outbox};
 
 /// An observer that makes an Event of the node of each repair: whoever made it necessary may look there.
-pub struct Repairs(pub Outbox);
+pub struct RepairEvents(pub Outbox);
 
-impl Observer for Repairs {
+impl Observer for RepairEvents {
     fn heard(&mut self, _: News) {}
 
     fn synced(&mut self, sync: &Observation<'_>) {
@@ -37,7 +37,7 @@ mod tests {
         let server = Server::taking();
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
-        let mut repairs = Repairs(outbox);
+        let mut repairs = RepairEvents(outbox);
         let state = State::new(Options::new("node-1"));
         let mut synced = |done, repaired: &[&str]| {
             let repairs_of = repaired.iter().map(|&repair| repair.to_owned()).collect();

@@ -3,7 +3,8 @@
 use std::{fs, io};
 
 use ipvs::{
-    Family, Ipvs, KernelIpvs, PROBE_ADDRESS, Refusal, Scheduler, SchedulerSupport, Timeouts, probe_scheduler,
+    Family, Ipvs, KernelError, KernelIpvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, Timeouts,
+    probe_scheduler,
 };
 use netfilter::Feature;
 use tracing::{info, warn};
@@ -37,7 +38,7 @@ pub enum Error {
         /// Its name.
         scheduler: Scheduler,
         /// The kernel's answer.
-        refusal: Refusal,
+        refusal: KernelError,
     },
     /// The scheduler is one that must be there before it is used.
     #[error("{0} is not loaded, and to load it on demand can hang IPVS: load the module ip_vs_{0} at boot")]

@@ -14,9 +14,9 @@ use watcher::Plan;
 
 use crate::logging::Level;
 
-pub use crate::takeover::instance_lock::{Alone, NotAlone};
+pub use crate::takeover::instance_lock::{InstanceLock, InstanceLockError};
 pub use client::{AskError, ask, ask_aloud};
-pub use server::{Answers, NoSocket, Server};
+pub use server::{NoSocket, RequestHandler, Server};
 pub use status::{About, Kernel, Source, Status};
 
 /// Where the socket is unless the command line says otherwise.

@@ -68,7 +68,7 @@ impl Health {
     }
 
     /// Hears news of the source. To be called before it is sent to the writer thread.
-    pub fn hear(&self, change: &Change) {
+    pub fn on_change(&self, change: &Change) {
         self.progress().sent(Instant::now());
         match change {
             Change::ApplyNode(node) => self.0.node_eligible.store(!node.leaving, Ordering::Relaxed),

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dummy_interface::{Change, KernelLinks, Links, VipBinding};
+use dummy_interface::{DummyInterface, KernelDummyInterface, Operation, VipBinding};
 use nix::{
     ifaddrs::getifaddrs,
     sched::{CloneFlags, unshare},
@@ -55,15 +55,15 @@ fn measure(vips: &[IpAddr], binding: VipBinding) -> [String; 4] {
     unshare(CloneFlags::CLONE_NEWNET).expect("root is needed");
     let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(up.is_ok_and(|status| status.success()), "ip link set lo up");
-    let mut links = KernelLinks::open(binding).expect("a socket");
-    assert!(links.apply(&[Change::EnsureDevice]).expect("a device").is_empty());
+    let mut dummy_interface = KernelDummyInterface::open(binding).expect("a socket");
+    assert!(dummy_interface.apply(&[Operation::EnsureDevice]).expect("a device").is_empty());
 
-    let changes = |change: fn(IpAddr) -> Change| vips.iter().copied().map(change).collect::<Vec<_>>();
-    let (bind, unbind) = (changes(Change::Bind), changes(Change::Unbind));
-    let bound = timed(|| assert!(links.apply(&bind).expect("bound").is_empty()));
-    let read = timed(|| assert_eq!(links.observe().expect("observed").bound.len(), vips.len()));
+    let changes = |change: fn(IpAddr) -> Operation| vips.iter().copied().map(change).collect::<Vec<_>>();
+    let (bind, unbind) = (changes(Operation::Bind), changes(Operation::Unbind));
+    let bound = timed(|| assert!(dummy_interface.apply(&bind).expect("bound").is_empty()));
+    let read = timed(|| assert_eq!(dummy_interface.observe().expect("observed").bound.len(), vips.len()));
     let listed = timed(|| assert!(getifaddrs().expect("listed").count() > 0));
-    let unbound = timed(|| assert!(links.apply(&unbind).expect("unbound").is_empty()));
+    let unbound = timed(|| assert!(dummy_interface.apply(&unbind).expect("unbound").is_empty()));
     [bound, read, listed, unbound]
 }
 

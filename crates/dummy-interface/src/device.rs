@@ -104,7 +104,7 @@ impl Device {
             _ => tracing::info!(device = DEVICE, "created"),
         }
         Self::find(socket)?.ok_or_else(|| {
-            Error::of("find kube-ipvs0 just created")(netlink::Refusal::new(Errno::ENODEV).into())
+            Error::of("find kube-ipvs0 just created")(netlink::KernelError::new(Errno::ENODEV).into())
         })
     }
 

@@ -5,10 +5,10 @@ use std::{
     net::IpAddr,
 };
 
-use netlink::{Errno, Failure, Protocol, Refusal, Socket};
+use netlink::{Errno, FailedRequest, KernelError, Protocol, Socket};
 
 use crate::{
-    Change, Error, Links, Observed, VipBinding,
+    DummyInterface, Error, Observed, Operation, VipBinding,
     device::Device,
     observe::{InterfaceAddress, addresses, routes},
     request::{Requests, host_prefix},
@@ -16,7 +16,7 @@ use crate::{
 
 /// The links, addresses and routes of the network namespace in which it was opened.
 #[derive(Debug)]
-pub struct KernelLinks {
+pub struct KernelDummyInterface {
     socket: Socket,
     binding: VipBinding,
     /// The number of kube-ipvs0 when it was last seen under its name.
@@ -28,12 +28,12 @@ pub struct KernelLinks {
 #[derive(Debug, Default)]
 struct Seen {
     /// The VIPs bound another way, which is to be undone when they are bound or unbound.
-    other_way: BTreeSet<IpAddr>,
+    stale_bindings: BTreeSet<IpAddr>,
     /// Addresses on kube-ipvs0 that are not /32 or /128: somebody else's. Deleting takes the prefix.
     prefixes: BTreeMap<IpAddr, u8>,
 }
 
-impl KernelLinks {
+impl KernelDummyInterface {
     /// Opens a socket in the calling thread's network namespace; changes nothing.
     pub fn open(binding: VipBinding) -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
@@ -53,44 +53,44 @@ impl KernelLinks {
         }
         match self.binding {
             VipBinding::Address => observed.bound.insert(found.address),
-            VipBinding::Route { .. } => observed.other_way.insert(found.address),
+            VipBinding::Route { .. } => observed.stale_bindings.insert(found.address),
         };
     }
 
-    fn bind(&self, requests: &mut Requests, change: usize, vip: IpAddr, device: u32) {
+    fn bind(&self, requests: &mut Requests, operation: usize, vip: IpAddr, device: u32) {
         match self.binding {
-            VipBinding::Address => requests.bind_address(change, vip, device),
-            VipBinding::Route { .. } => requests.bind_route(change, vip, self.binding.source_towards(vip)),
+            VipBinding::Address => requests.bind_address(operation, vip, device),
+            VipBinding::Route { .. } => requests.bind_route(operation, vip, self.binding.source_towards(vip)),
         }
     }
 
-    fn unbind(&self, requests: &mut Requests, change: usize, vip: IpAddr, device: Option<u32>) {
-        let both = self.seen.other_way.contains(&vip);
+    fn unbind(&self, requests: &mut Requests, operation: usize, vip: IpAddr, device: Option<u32>) {
+        let both = self.seen.stale_bindings.contains(&vip);
         if both || self.binding == VipBinding::Address {
-            self.unbind_address(requests, change, vip, device);
+            self.unbind_address(requests, operation, vip, device);
         }
         if both || self.binding != VipBinding::Address {
-            requests.unbind_route(change, vip);
+            requests.unbind_route(operation, vip);
         }
     }
 
-    fn unbind_address(&self, requests: &mut Requests, change: usize, vip: IpAddr, device: Option<u32>) {
+    fn unbind_address(&self, requests: &mut Requests, operation: usize, vip: IpAddr, device: Option<u32>) {
         let Some(device) = device else { return };
         let prefix = self.seen.prefixes.get(&vip).copied().unwrap_or(host_prefix(vip));
-        requests.unbind_address(change, vip, prefix, device);
+        requests.unbind_address(operation, vip, prefix, device);
     }
 
     /// Undoes the other way, once the configured way is in place.
-    fn unbind_other_way(&self, requests: &mut Requests, change: usize, vip: IpAddr, device: Option<u32>) {
+    fn unbind_stale(&self, requests: &mut Requests, operation: usize, vip: IpAddr, device: Option<u32>) {
         match self.binding {
-            VipBinding::Address => requests.unbind_route(change, vip),
+            VipBinding::Address => requests.unbind_route(operation, vip),
             // A route with another source has been replaced already.
-            VipBinding::Route { .. } => self.unbind_address(requests, change, vip, device),
+            VipBinding::Route { .. } => self.unbind_address(requests, operation, vip, device),
         }
     }
 }
 
-impl Links for KernelLinks {
+impl DummyInterface for KernelDummyInterface {
     fn observe(&mut self) -> Result<Observed, Error> {
         let device = Device::find_again(&mut self.socket, self.index)?;
         self.index = device.as_ref().map(|device| device.index);
@@ -115,15 +115,15 @@ impl Links for KernelLinks {
             if as_configured {
                 observed.bound.insert(route.vip);
             } else {
-                observed.other_way.insert(route.vip);
+                observed.stale_bindings.insert(route.vip);
             }
         }
-        self.seen.other_way.clone_from(&observed.other_way);
+        self.seen.stale_bindings.clone_from(&observed.stale_bindings);
         Ok(observed)
     }
 
-    fn apply(&mut self, changes: &[Change]) -> Result<Vec<Failure>, Error> {
-        let device = if changes.contains(&Change::EnsureDevice) {
+    fn apply(&mut self, operations: &[Operation]) -> Result<Vec<FailedRequest>, Error> {
+        let device = if operations.contains(&Operation::EnsureDevice) {
             Some(Device::ensure(&mut self.socket, self.index)?)
         } else {
             Device::find_again(&mut self.socket, self.index)?.filter(Device::is_dummy)
@@ -133,38 +133,38 @@ impl Links for KernelLinks {
 
         let mut requests = Requests::default();
         let mut failed = BTreeMap::new();
-        for (position, change) in changes.iter().enumerate() {
-            match (*change, device) {
-                (Change::EnsureDevice, _) => {}
-                (Change::Bind(vip), Some(device)) => self.bind(&mut requests, position, vip, device),
-                (Change::Bind(_), None) => {
-                    failed.insert(position, Refusal::new(Errno::ENODEV));
+        for (position, operation) in operations.iter().enumerate() {
+            match (*operation, device) {
+                (Operation::EnsureDevice, _) => {}
+                (Operation::Bind(vip), Some(device)) => self.bind(&mut requests, position, vip, device),
+                (Operation::Bind(_), None) => {
+                    failed.insert(position, KernelError::new(Errno::ENODEV));
                 }
-                (Change::Unbind(vip), device) => self.unbind(&mut requests, position, vip, device),
+                (Operation::Unbind(vip), device) => self.unbind(&mut requests, position, vip, device),
             }
         }
         failed.extend(requests.send(&mut self.socket)?);
 
         // Only where the configured way is in place: the VIP stays bound all the time.
         let mut afterwards = Requests::default();
-        for (position, change) in changes.iter().enumerate() {
-            if let Change::Bind(vip) = *change
-                && self.seen.other_way.contains(&vip)
+        for (position, operation) in operations.iter().enumerate() {
+            if let Operation::Bind(vip) = *operation
+                && self.seen.stale_bindings.contains(&vip)
                 && !failed.contains_key(&position)
             {
-                self.unbind_other_way(&mut afterwards, position, vip, device);
+                self.unbind_stale(&mut afterwards, position, vip, device);
             }
         }
         failed.extend(afterwards.send(&mut self.socket)?);
 
-        for (position, change) in changes.iter().enumerate() {
-            if let Change::Bind(vip) | Change::Unbind(vip) = change
+        for (position, operation) in operations.iter().enumerate() {
+            if let Operation::Bind(vip) | Operation::Unbind(vip) = operation
                 && !failed.contains_key(&position)
             {
-                self.seen.other_way.remove(vip);
+                self.seen.stale_bindings.remove(vip);
             }
         }
-        Ok(failed.into_iter().map(|(index, refusal)| Failure { index, refusal }).collect())
+        Ok(failed.into_iter().map(|(index, error)| FailedRequest { index, error }).collect())
     }
 }
 

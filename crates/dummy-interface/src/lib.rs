@@ -4,8 +4,8 @@
 //! is *bound*: as an address on the dummy device kube-ipvs0, or as a route of type `local`
 //! ([`VipBinding`]). The device exists in both cases, because other programs recognise IPVS mode by it.
 //!
-//! [`KernelLinks`] reads and writes in blocking batches; [`Monitor`] tells when somebody else has changed
-//! something. [`Ways`] asks by which interface an address is reached.
+//! [`KernelDummyInterface`] reads and writes in blocking batches; [`Monitor`] tells when somebody else has changed
+//! something. [`RouteLookup`] asks by which interface an address is reached.
 //!
 //! # What the kernel does
 //!
@@ -32,25 +32,25 @@
 //! - The kernel accepts a route's source only if it is an address of this node at that moment. If the
 //!   address goes away later, IPv4 keeps on using it and IPv6 forgets it (`rt6_remove_prefsrc`).
 
-mod change;
 mod device;
+mod dummy_interface;
 mod kernel;
-mod links;
 mod message;
 mod monitor;
 mod observe;
+mod operation;
 mod removal;
 mod request;
-mod way;
+mod route_lookup;
 
-pub use change::Change;
-pub use kernel::KernelLinks;
-pub use links::{Error, Links, Observed, VipBinding};
+pub use dummy_interface::{DummyInterface, Error, Observed, VipBinding};
+pub use kernel::KernelDummyInterface;
 pub use monitor::{Changed, Monitor};
-pub use netlink::{Failure, Refusal};
+pub use netlink::{FailedRequest, KernelError};
+pub use operation::Operation;
 pub use removal::{remove_device, remove_routes};
 pub use request::ROUTE_PROTOCOL;
-pub use way::Ways;
+pub use route_lookup::RouteLookup;
 
 /// The device's name, by which other programs recognise IPVS mode.
 pub const DEVICE: &str = "kube-ipvs0";

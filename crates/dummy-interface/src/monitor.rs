@@ -45,7 +45,7 @@ impl Changed {
     }
 
     /// What one datagram of notifications tells where kube-ipvs0 has this number, or does not exist.
-    pub fn told(datagram: &[u8], device: Option<u32>) -> Self {
+    pub fn from_datagram(datagram: &[u8], device: Option<u32>) -> Self {
         let mut pending = Pending { device, changed: Self::default() };
         netlink::each_notification(datagram, |notification| pending.take(&notification));
         pending.changed

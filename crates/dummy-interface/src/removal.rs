@@ -19,7 +19,7 @@ pub fn remove_routes() -> Result<usize, Error> {
         requests.unbind_route(position, route.vip);
     }
     match requests.send(&mut socket)?.pop_first() {
-        Some((_, refusal)) => Err(Error::of("delete our routes")(refusal.into())),
+        Some((_, error)) => Err(Error::of("delete our routes")(error.into())),
         None => Ok(routes.len()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use netlink::{Batch, Errno, Failure, Refusal, Socket};
+use netlink::{Batch, Errno, FailedRequest, KernelError, Socket};
 use netlink_packet_core::{
     NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
 };
@@ -38,13 +38,13 @@ pub(crate) struct Requests {
 
 #[derive(Debug)]
 struct MadeFor {
-    change: usize,
+    operation: usize,
     as_good_as_done: &'static [Errno],
 }
 
 impl Requests {
     /// `ip address add VIP dev DEVICE`.
-    pub(crate) fn bind_address(&mut self, change: usize, vip: IpAddr, device: u32) {
+    pub(crate) fn bind_address(&mut self, operation: usize, vip: IpAddr, device: u32) {
         let mut message = address(vip, host_prefix(vip), device);
         message.attributes.push(AddressAttribute::Address(vip));
         if vip.is_ipv6() {
@@ -54,46 +54,54 @@ impl Requests {
             message.attributes.push(AddressAttribute::Flags(flags));
         }
         let flags = NLM_F_CREATE | NLM_F_EXCL;
-        self.add(RouteNetlinkMessage::NewAddress(message), flags, MadeFor { change, as_good_as_done: BOUND });
+        self.add(
+            RouteNetlinkMessage::NewAddress(message),
+            flags,
+            MadeFor { operation, as_good_as_done: BOUND },
+        );
     }
 
     /// `ip address delete VIP/PREFIX dev DEVICE`. IPv4 disregards the prefix (`inet_rtm_deladdr`, as long
     /// as IFA_ADDRESS is not given), IPv6 insists on it.
-    pub(crate) fn unbind_address(&mut self, change: usize, vip: IpAddr, prefix: u8, device: u32) {
+    pub(crate) fn unbind_address(&mut self, operation: usize, vip: IpAddr, prefix: u8, device: u32) {
         let message = RouteNetlinkMessage::DelAddress(address(vip, prefix, device));
-        self.add(message, 0, MadeFor { change, as_good_as_done: UNBOUND });
+        self.add(message, 0, MadeFor { operation, as_good_as_done: UNBOUND });
     }
 
     /// `ip route replace local VIP dev lo table local src SOURCE`, with our protocol and metric.
-    pub(crate) fn bind_route(&mut self, change: usize, vip: IpAddr, source: Option<IpAddr>) {
+    pub(crate) fn bind_route(&mut self, operation: usize, vip: IpAddr, source: Option<IpAddr>) {
         let mut message = route(vip);
         message.header.scope = RouteScope::Host;
         message.attributes.push(RouteAttribute::Oif(LOOPBACK));
         message.attributes.extend(source.map(|source| RouteAttribute::PrefSource(route_address(source))));
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.add(RouteNetlinkMessage::NewRoute(message), flags, MadeFor { change, as_good_as_done: BOUND });
+        self.add(
+            RouteNetlinkMessage::NewRoute(message),
+            flags,
+            MadeFor { operation, as_good_as_done: BOUND },
+        );
     }
 
     /// `ip route delete local VIP table local`: ours only, whatever its source.
-    pub(crate) fn unbind_route(&mut self, change: usize, vip: IpAddr) {
+    pub(crate) fn unbind_route(&mut self, operation: usize, vip: IpAddr) {
         let mut message = route(vip);
         message.header.scope = RouteScope::NoWhere;
         let message = RouteNetlinkMessage::DelRoute(message);
-        self.add(message, 0, MadeFor { change, as_good_as_done: UNBOUND });
+        self.add(message, 0, MadeFor { operation, as_good_as_done: UNBOUND });
     }
 
     /// Sends all requests and returns the changes whose request was refused, with what the kernel said.
-    pub(crate) fn send(mut self, socket: &mut Socket) -> Result<BTreeMap<usize, Refusal>, Error> {
+    pub(crate) fn send(mut self, socket: &mut Socket) -> Result<BTreeMap<usize, KernelError>, Error> {
         let operation = "bind and unbind VIPs";
         let failures = socket.pipeline(&mut self.batch).map_err(Error::of(operation))?;
         let mut failed = BTreeMap::new();
-        for Failure { index, refusal } in failures {
+        for FailedRequest { index, error } in failures {
             let Some(made_for) = self.made_for.get(index) else { continue };
-            if refusal.errno == Errno::EPERM {
+            if error.errno == Errno::EPERM {
                 return Err(Error::NotPermitted { operation });
             }
-            if !made_for.as_good_as_done.contains(&refusal.errno) {
-                failed.insert(made_for.change, refusal);
+            if !made_for.as_good_as_done.contains(&error.errno) {
+                failed.insert(made_for.operation, error);
             }
         }
         Ok(failed)
@@ -234,7 +242,7 @@ mod tests {
         let mut requests = Requests::default();
         requests.bind_route(7, "10.96.0.1".parse().unwrap(), Some("203.0.113.5".parse().unwrap()));
         let refused = requests.send(&mut Socket::replay(&transcript)).unwrap();
-        let told: Vec<_> = refused.iter().map(|(change, refusal)| (*change, refusal.to_string())).collect();
+        let told: Vec<_> = refused.iter().map(|(operation, error)| (*operation, error.to_string())).collect();
         assert_eq!(told, [(7, "EINVAL (Invalid argument): Invalid prefsrc address".to_owned())]);
     }
 

@@ -15,13 +15,13 @@
 pub mod configuration;
 pub mod conntrack;
 pub mod control;
+pub mod dummy_interface;
 pub mod flags;
 pub mod host_firewall;
 pub mod ip_vs_text;
 pub mod iptables_save;
 pub mod ipvs;
 pub mod leftovers;
-pub mod links;
 pub mod manifests;
 pub mod netlink;
 pub mod nf_tables;
@@ -42,13 +42,13 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "configuration", run: configuration::fuzz },
     Target { name: "conntrack", run: conntrack::fuzz },
     Target { name: "control", run: control::fuzz },
+    Target { name: "dummy_interface", run: dummy_interface::fuzz },
     Target { name: "flags", run: flags::fuzz },
     Target { name: "host_firewall", run: host_firewall::fuzz },
     Target { name: "ip_vs_text", run: ip_vs_text::fuzz },
     Target { name: "iptables_save", run: iptables_save::fuzz },
     Target { name: "ipvs", run: ipvs::fuzz },
     Target { name: "leftovers", run: leftovers::fuzz },
-    Target { name: "links", run: links::fuzz },
     Target { name: "manifests", run: manifests::fuzz },
     Target { name: "netlink", run: netlink::fuzz },
     Target { name: "nf_tables", run: nf_tables::fuzz },

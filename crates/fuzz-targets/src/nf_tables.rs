@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use ipvs::Family;
-use netfilter::{Change, Element, Feature, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy};
+use netfilter::{
+    Element, Feature, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Operation, Policy,
+};
 use netlink::{Socket, Transcript};
 
 /// What a kernel has said.
@@ -20,7 +22,7 @@ pub struct Heard {
 /// Finds out what the kernel is capable of, reads our tables, and changes one of them.
 pub fn fuzz(input: &[u8]) {
     let Some(heard) = converse(Socket::replay(&Transcript::decode(input))) else { return };
-    let changes: Vec<_> = heard.elements.iter().copied().map(Change::AddElement).collect();
+    let changes: Vec<_> = heard.elements.iter().copied().map(Operation::AddElement).collect();
     let encoded = KernelNetfilter::encode(&changes);
     assert!(changes.is_empty() || encoded.len() > 2, "elements that are not written");
 }
@@ -33,8 +35,10 @@ pub fn converse(socket: Socket) -> Option<Heard> {
     let elements: BTreeSet<_> = observed.elements.into_iter().collect();
     // Of one family, which the kernel is asked for once more: twice the transcript would tell no more.
     let of_one = elements.iter().filter(|element| element.family() == Family::V4).copied();
-    let changes: Vec<_> =
-        [Change::InstallTable(Family::V4)].into_iter().chain(of_one.map(Change::DeleteElement)).collect();
+    let changes: Vec<_> = [Operation::InstallTable(Family::V4)]
+        .into_iter()
+        .chain(of_one.map(Operation::DeleteElement))
+        .collect();
     drop(kernel.apply(&changes));
     Some(Heard { missing, installed: observed.installed, elements })
 }

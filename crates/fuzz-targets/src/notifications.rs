@@ -5,10 +5,10 @@ const OURS: u32 = 7;
 
 /// Reads a datagram as either.
 pub fn fuzz(input: &[u8]) {
-    let unknown = dummy_interface::Changed::told(input, None);
-    let known = dummy_interface::Changed::told(input, Some(OURS));
+    let unknown = dummy_interface::Changed::from_datagram(input, None);
+    let known = dummy_interface::Changed::from_datagram(input, Some(OURS));
     assert!(known.everything || !unknown.everything, "knowing the device's number hides it: {known:?}");
     assert!(known.vips.len() <= input.len() / 16, "more addresses than messages: {known:?}");
 
-    netfilter::Changed::told(input, OURS);
+    netfilter::Changed::from_datagram(input, OURS);
 }

@@ -61,7 +61,7 @@ mod client;
 #[cfg(feature = "client")]
 pub use client::{Error, Ipvs, KernelIpvs, PROBE_ADDRESS, SchedulerSupport, probe_scheduler};
 #[cfg(feature = "client")]
-pub use netlink::{Errno, Failure, Refusal};
+pub use netlink::{Errno, FailedRequest, KernelError};
 
 /// The README's example, compiled.
 #[cfg(all(doctest, feature = "client"))]

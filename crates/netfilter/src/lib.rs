@@ -73,5 +73,5 @@ pub use table::{
     uninstall,
 };
 pub use table::{
-    AllowedSource, Change, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic, Policy,
+    AllowedSource, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic, Operation, Policy,
 };

@@ -1,12 +1,12 @@
 //! The one table per family that kube-ipvs owns: what is in it, how it comes into the kernel, and reading it
 //! back.
 
-mod change;
 mod element;
+mod operation;
 mod policy;
 
-pub use change::Change;
 pub use element::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
+pub use operation::Operation;
 pub use policy::{HostFirewall, LocalTraffic, Policy};
 
 #[cfg(feature = "client")]

@@ -45,10 +45,10 @@ pub enum Error {
     },
     /// The kernel refused a single request, a dump, or a whole transaction.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] KernelError),
     /// A transaction was rolled back because of these requests.
     #[error("transaction rolled back: {0}")]
-    RolledBack(Failure),
+    RolledBack(FailedRequest),
     /// The generic netlink family does not exist, and loading its module did not help.
     #[error("the kernel has no generic netlink family {0}: its module is missing")]
     NoSuchFamily(String),
@@ -64,7 +64,7 @@ impl Error {
     /// The errno that the kernel refused the request with, if that is what happened.
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Refused(refusal) | Self::RolledBack(Failure { refusal, .. }) => Some(refusal.errno),
+            Self::Refused(error) | Self::RolledBack(FailedRequest { error, .. }) => Some(error.errno),
             _ => None,
         }
     }
@@ -72,15 +72,15 @@ impl Error {
 
 /// The kernel's "no" to one request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Refusal {
+pub struct KernelError {
     /// The error number.
     pub errno: Errno,
     /// The kernel's own words, where it has any (extended acknowledgement), or a client's for what the errno means.
     pub message: Option<Box<str>>,
 }
 
-impl Refusal {
-    /// A refusal without words.
+impl KernelError {
+    /// An error without words.
     pub fn new(errno: Errno) -> Self {
         Self { errno, message: None }
     }
@@ -91,7 +91,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} ({})", self.errno, self.errno.desc())?;
         match &self.message {
@@ -103,15 +103,15 @@ impl fmt::Display for Refusal {
 
 /// One request of a batch that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct FailedRequest {
     /// The request's position in the batch, from 0.
     pub index: usize,
     /// What the kernel said.
-    pub refusal: Refusal,
+    pub error: KernelError,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FailedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "request {}: {}", self.index, self.refusal)
+        write!(f, "request {}: {}", self.index, self.error)
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! - **Batches.** [`Socket::pipeline`] sends many requests in one datagram and asks for one
 //!   acknowledgement, on the last. The kernel still answers every *failed* request, so each
-//!   [`Failure`] is matched to its request by sequence number. Nothing is transactional.
+//!   [`FailedRequest`] is matched to its request by sequence number. Nothing is transactional.
 //! - **Transactions.** [`Socket::transact`] sends a begin…end sequence as one datagram, which
 //!   nf_tables applies whole or not at all.
 //! - **Dumps that are right.** [`Socket::dump`] starts over when the kernel says that the table
@@ -25,7 +25,7 @@
 //! let mut batch = Batch::default();
 //! batch.generic(ipvs, 17, 1, |_| {}); // IPVS_CMD_FLUSH
 //! for failure in socket.pipeline(&mut batch)? {
-//!     eprintln!("request {} failed: {}", failure.index, failure.refusal);
+//!     eprintln!("request {} failed: {}", failure.index, failure.error);
 //! }
 //! # Ok::<(), netlink::Error>(())
 //! ```
@@ -46,7 +46,7 @@ mod wire;
 pub use attribute::{Attribute, attributes, find};
 pub use batch::Batch;
 pub use encoder::Encoder;
-pub use error::{Error, Failure, Refusal};
+pub use error::{Error, FailedRequest, KernelError};
 pub use nix::errno::Errno;
 #[cfg(feature = "notifications")]
 pub use notifications::{Notification, Notifications, each_notification};

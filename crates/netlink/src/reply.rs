@@ -3,7 +3,7 @@
 use netlink_packet_core::{NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR};
 use nix::errno::Errno;
 
-use crate::{Error, Refusal, attributes, batch::HEADER};
+use crate::{Error, KernelError, attributes, batch::HEADER};
 
 /// A message as the kernel sent it: a reply to a request, an entry of a dump, or a notification.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl<'a> Reply<'a> {
     }
 
     /// The kernel's verdict, in an acknowledgement or at the end of a dump. `None` for data.
-    pub(crate) fn verdict(&self) -> Option<Result<(), Refusal>> {
+    pub(crate) fn verdict(&self) -> Option<Result<(), KernelError>> {
         if self.kind != NLMSG_ERROR && self.kind != NLMSG_DONE {
             return None;
         }
@@ -41,7 +41,10 @@ impl<'a> Reply<'a> {
         if code == 0 {
             return Some(Ok(()));
         }
-        Some(Err(Refusal { errno: Errno::from_raw(code.saturating_neg()), message: self.extended_message() }))
+        Some(Err(KernelError {
+            errno: Errno::from_raw(code.saturating_neg()),
+            message: self.extended_message(),
+        }))
     }
 
     /// The text of an extended acknowledgement (`NLMSGERR_ATTR_MSG`).
@@ -116,8 +119,8 @@ mod tests {
         payload.extend(b"no luck\0");
         let bytes = message(NLMSG_ERROR, NLM_F_CAPPED | NLM_F_ACK_TLVS, &payload);
         let reply = replies(&bytes).next().unwrap().unwrap();
-        let refusal = reply.verdict().unwrap().unwrap_err();
-        assert_eq!(refusal.to_string(), "ENOENT (No such file or directory): no luck");
+        let error = reply.verdict().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "ENOENT (No such file or directory): no luck");
     }
 
     #[test]

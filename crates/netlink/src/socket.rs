@@ -13,7 +13,7 @@ use nix::{
 };
 
 use crate::{
-    Batch, Error, Failure,
+    Batch, Error, FailedRequest,
     reply::{Reply, replies},
     wire::Wire,
 };
@@ -156,7 +156,7 @@ impl Socket {
     ///
     /// A refused request does not stop the ones after it. The batch is split into datagrams whose
     /// answers are sure to fit the receive queue. On `Err` some requests may have been executed.
-    pub fn pipeline(&mut self, batch: &mut Batch) -> Result<Vec<Failure>, Error> {
+    pub fn pipeline(&mut self, batch: &mut Batch) -> Result<Vec<FailedRequest>, Error> {
         let mut failures = Vec::new();
         let mut from = 0;
         while from < batch.len() {
@@ -171,8 +171,8 @@ impl Socket {
                 if offset > last.wrapping_sub(first) {
                     return Ok(ControlFlow::Continue(())); // an answer to an earlier exchange
                 }
-                if let Err(refusal) = verdict {
-                    failures.push(Failure { index: from + offset as usize, refusal });
+                if let Err(error) = verdict {
+                    failures.push(FailedRequest { index: from + offset as usize, error });
                 }
                 Ok(if reply.sequence == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
@@ -184,7 +184,7 @@ impl Socket {
     /// Executes one request that is answered by an acknowledgement alone.
     pub fn execute(&mut self, batch: &mut Batch) -> Result<(), Error> {
         match self.pipeline(batch)?.pop() {
-            Some(failure) => Err(failure.refusal.into()),
+            Some(failure) => Err(failure.error.into()),
             None => Ok(()),
         }
     }
@@ -208,8 +208,8 @@ impl Socket {
             if offset as usize >= count {
                 return Ok(ControlFlow::Continue(()));
             }
-            if let Err(refusal) = verdict {
-                first_failure.get_or_insert(Failure { index: offset as usize, refusal });
+            if let Err(error) = verdict {
+                first_failure.get_or_insert(FailedRequest { index: offset as usize, error });
                 if offset == 0 {
                     return Ok(ControlFlow::Break(()));
                 }

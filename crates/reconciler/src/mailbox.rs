@@ -21,7 +21,7 @@ pub(crate) struct Mail {
     /// News from the API server or the directory.
     pub(crate) news: Waiting,
     /// What the kernel has told of kube-ipvs0 and of addresses, perhaps of our own work.
-    pub(crate) links: Changed,
+    pub(crate) dummy_interface: Changed,
     /// Whether the kernel has told that somebody else has changed our nf_tables tables.
     pub(crate) tables: bool,
 }
@@ -44,7 +44,7 @@ impl Mailbox {
 
 impl Mail {
     pub(crate) fn is_empty(&self) -> bool {
-        self.news.is_empty() && self.links == Changed::default() && !self.tables
+        self.news.is_empty() && self.dummy_interface == Changed::default() && !self.tables
     }
 
     /// Takes in news of objects.
@@ -55,11 +55,11 @@ impl Mail {
     /// Takes in what the kernel tells of links and addresses. Of each address the last counts.
     pub(crate) fn links_changed(&mut self, changed: Changed) {
         let Changed { everything, vips, node_addresses } = changed;
-        self.links.vips.extend(vips);
-        self.links.node_addresses |= node_addresses;
-        self.links.everything |= everything || self.links.vips.len() > MOST_VIPS;
-        if self.links.everything {
-            self.links.vips.clear();
+        self.dummy_interface.vips.extend(vips);
+        self.dummy_interface.node_addresses |= node_addresses;
+        self.dummy_interface.everything |= everything || self.dummy_interface.vips.len() > MOST_VIPS;
+        if self.dummy_interface.everything {
+            self.dummy_interface.vips.clear();
         }
     }
 
@@ -87,10 +87,10 @@ mod tests {
         mail.links_changed(told([10, 96, 0, 1], true));
         mail.links_changed(Changed { node_addresses: true, ..Changed::default() });
         let vips = [([10, 96, 0, 1].into(), true), ([10, 96, 0, 2].into(), true)].into();
-        assert_eq!(mail.links, Changed { everything: false, vips, node_addresses: true });
+        assert_eq!(mail.dummy_interface, Changed { everything: false, vips, node_addresses: true });
         mail.links_changed(Changed { everything: true, ..Changed::default() });
         mail.links_changed(told([10, 96, 0, 3], false));
-        assert_eq!(mail.links, Changed::everything(), "that includes all VIPs");
+        assert_eq!(mail.dummy_interface, Changed::everything(), "that includes all VIPs");
     }
 
     #[test]
@@ -98,8 +98,8 @@ mod tests {
         let mut mail = Mail::default();
         for number in 0..2 * MOST_VIPS as u128 {
             mail.links_changed(told(Ipv6Addr::from(number), true));
-            assert!(mail.links.vips.len() <= MOST_VIPS);
+            assert!(mail.dummy_interface.vips.len() <= MOST_VIPS);
         }
-        assert!(mail.links.everything);
+        assert!(mail.dummy_interface.everything);
     }
 }

@@ -137,10 +137,10 @@ impl Reconciler {
     /// image everything is about to be read anyway.
     pub(crate) fn hear(&mut self, changed: &Changed) -> Option<Trigger> {
         let image = self.image.as_ref()?;
-        let differs = |(vip, bound): (&IpAddr, &bool)| image.links.bound.contains(vip) != *bound;
+        let differs = |(vip, bound): (&IpAddr, &bool)| image.dummy_interface.bound.contains(vip) != *bound;
         self.reread.node_addresses |= changed.node_addresses;
         if changed.everything || changed.vips.iter().any(differs) {
-            self.reread.whole.links = true;
+            self.reread.whole.dummy_interface = true;
             Some(Trigger::KernelEvent)
         } else {
             changed.node_addresses.then_some(Trigger::NodeAddresses)

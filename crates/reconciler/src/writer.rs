@@ -148,11 +148,11 @@ impl Writer {
         }
     }
 
-    fn read(&mut self, Mail { mut news, links, tables }: Mail) {
+    fn read(&mut self, Mail { mut news, dummy_interface, tables }: Mail) {
         news.take().into_iter().for_each(|piece| self.change(piece));
-        let of_links = self.reconciler.hear(&links);
+        let of_dummy_interface = self.reconciler.hear(&dummy_interface);
         let of_tables = tables.then(|| self.reconciler.hear_of_tables()).flatten();
-        of_links.into_iter().chain(of_tables).for_each(|trigger| self.schedule.want(trigger));
+        of_dummy_interface.into_iter().chain(of_tables).for_each(|trigger| self.schedule.want(trigger));
     }
 
     fn change(&mut self, Piece { change, subject, objects, pieces }: Piece) {

@@ -14,7 +14,7 @@ use ipvs::{
     proc_net::{Persistence, RealServerSummary, VirtualServerSummary},
 };
 use netfilter::{Element, Netfilter};
-use netlink::{Errno, Failure, Refusal};
+use netlink::{Errno, FailedRequest, KernelError};
 
 /// The fake kernel. Clones share one state, so that a test can keep one and give the others away.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub struct State {
     pub virtual_servers:
         BTreeMap<VirtualServerId, (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>)>,
     /// kube-ipvs0, and the node's own addresses.
-    pub links: dummy_interface::Observed,
+    pub dummy_interface: dummy_interface::Observed,
     /// The families whose table is as it should be.
     pub tables: BTreeSet<Family>,
     /// The families whose table exists without the rules that take flows from others.
@@ -127,7 +127,8 @@ impl FakeKernel {
     /// The three seams: IPVS, nf_tables, kube-ipvs0.
     pub fn seams(
         &self,
-    ) -> (Box<dyn Ipvs + Send>, Box<dyn Netfilter + Send>, Box<dyn dummy_interface::Links + Send>) {
+    ) -> (Box<dyn Ipvs + Send>, Box<dyn Netfilter + Send>, Box<dyn dummy_interface::DummyInterface + Send>)
+    {
         (Box::new(self.clone()), Box::new(self.clone()), Box::new(self.clone()))
     }
 }
@@ -157,28 +158,28 @@ impl State {
     fn batch<T>(
         &mut self,
         batch: &[T],
-        execute: impl Fn(&mut Self, &T) -> Result<(), Refusal>,
-    ) -> Result<Vec<Failure>, netlink::Error> {
+        execute: impl Fn(&mut Self, &T) -> Result<(), KernelError>,
+    ) -> Result<Vec<FailedRequest>, netlink::Error> {
         let (mut failed, mut unheard) = (Vec::new(), false);
         for (index, one) in batch.iter().enumerate() {
             let done = match self.call() {
                 Some(Fault::BrokenOff) => return Err(NO_ANSWER),
-                Some(Fault::Refused(errno)) => Err(Refusal::new(errno)),
+                Some(Fault::Refused(errno)) => Err(KernelError::new(errno)),
                 fault => {
                     unheard |= fault == Some(Fault::Unheard);
                     execute(self, one)
                 }
             };
-            failed.extend(done.err().map(|refusal| Failure { index, refusal }));
+            failed.extend(done.err().map(|error| FailedRequest { index, error }));
         }
         if unheard { Err(netlink::Error::StateUnknown) } else { Ok(failed) }
     }
 
-    fn execute(&mut self, command: &Command) -> Result<(), Refusal> {
+    fn execute(&mut self, command: &Command) -> Result<(), KernelError> {
         let missing = |server: &VirtualServer, schedulers: &HashSet<Scheduler>| {
             let reason = format!("load the module ip_vs_{}", server.scheduler);
             match schedulers.contains(&server.scheduler) {
-                true => Err(Refusal { errno: Errno::ENOENT, message: Some(reason.into()) }),
+                true => Err(KernelError { errno: Errno::ENOENT, message: Some(reason.into()) }),
                 false => Ok(()),
             }
         };
@@ -193,10 +194,10 @@ impl State {
             }
             Command::AddRealServer(id, real) | Command::EditRealServer(id, real) => {
                 let Some((_, servers)) = self.virtual_servers.get_mut(id) else {
-                    return Err(Refusal::new(Errno::ESRCH));
+                    return Err(KernelError::new(Errno::ESRCH));
                 };
                 if real.address.ip.is_multicast() {
-                    return Err(Refusal::new(Errno::EINVAL));
+                    return Err(KernelError::new(Errno::EINVAL));
                 }
                 let entry = servers.entry(real.address);
                 entry
@@ -219,23 +220,23 @@ impl State {
         Ok(())
     }
 
-    fn change_link(&mut self, change: dummy_interface::Change) -> Result<(), Refusal> {
+    fn change_dummy_interface(&mut self, change: dummy_interface::Operation) -> Result<(), KernelError> {
         match change {
-            dummy_interface::Change::EnsureDevice => self.links.device = true,
-            dummy_interface::Change::Bind(_) if !self.links.device => {
-                return Err(Refusal::new(Errno::ENODEV));
+            dummy_interface::Operation::EnsureDevice => self.dummy_interface.device = true,
+            dummy_interface::Operation::Bind(_) if !self.dummy_interface.device => {
+                return Err(KernelError::new(Errno::ENODEV));
             }
-            dummy_interface::Change::Bind(vip) if self.refused_vips.contains(&vip) => {
+            dummy_interface::Operation::Bind(vip) if self.refused_vips.contains(&vip) => {
                 let message = Some("Invalid prefsrc address".into());
-                return Err(Refusal { errno: Errno::EINVAL, message });
+                return Err(KernelError { errno: Errno::EINVAL, message });
             }
-            dummy_interface::Change::Bind(vip) => {
-                self.links.bound.insert(vip);
-                self.links.other_way.remove(&vip);
+            dummy_interface::Operation::Bind(vip) => {
+                self.dummy_interface.bound.insert(vip);
+                self.dummy_interface.stale_bindings.remove(&vip);
             }
-            dummy_interface::Change::Unbind(vip) => {
-                self.links.bound.remove(&vip);
-                self.links.other_way.remove(&vip);
+            dummy_interface::Operation::Unbind(vip) => {
+                self.dummy_interface.bound.remove(&vip);
+                self.dummy_interface.stale_bindings.remove(&vip);
             }
         }
         self.writes.push(change.to_string());
@@ -270,7 +271,7 @@ fn summary(
 }
 
 fn refused(errno: Errno) -> netlink::Error {
-    Refusal::new(errno).into()
+    KernelError::new(errno).into()
 }
 
 impl Ipvs for FakeKernel {
@@ -317,7 +318,7 @@ impl Ipvs for FakeKernel {
         !self.state().dangerous_schedulers.contains(&scheduler)
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failure>, ipvs::Error> {
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, ipvs::Error> {
         let failed = self.state().batch(commands, State::execute);
         failed.map_err(|source| ipvs::Error::Netlink { operation: "change virtual and real servers", source })
     }
@@ -335,7 +336,7 @@ impl Netfilter for FakeKernel {
     }
 
     /// Atomic: the first change that fails undoes the others.
-    fn apply(&mut self, changes: &[netfilter::Change]) -> Result<(), netfilter::Error> {
+    fn apply(&mut self, changes: &[netfilter::Operation]) -> Result<(), netfilter::Error> {
         let mut state = self.state();
         let mut tables = Tables {
             prepared: state.prepared_tables.clone(),
@@ -358,7 +359,7 @@ impl Netfilter for FakeKernel {
                 }
             };
             if let Err(errno) = done {
-                let failure = Failure { index, refusal: Refusal::new(errno) };
+                let failure = FailedRequest { index, error: KernelError::new(errno) };
                 return Err(netfilter::Error::RolledBack {
                     operation: change.to_string(),
                     source: netlink::Error::RolledBack(failure),
@@ -388,35 +389,35 @@ struct Tables {
 }
 
 impl Tables {
-    fn change(&mut self, change: &netfilter::Change, refused: &HashSet<Element>) -> Result<(), Errno> {
+    fn change(&mut self, change: &netfilter::Operation, refused: &HashSet<Element>) -> Result<(), Errno> {
         let family = change.family();
         let is_there = self.prepared.contains(&family) || self.installed.contains(&family);
         match change {
-            netfilter::Change::PrepareTable(family) => {
+            netfilter::Operation::PrepareTable(family) => {
                 if !is_there {
                     self.prepared.insert(*family);
                 }
             }
-            netfilter::Change::InstallTable(family) => {
+            netfilter::Operation::InstallTable(family) => {
                 self.prepared.remove(family);
                 self.installed.insert(*family);
             }
-            netfilter::Change::AddElement(_) | netfilter::Change::DeleteElement(_) if !is_there => {
+            netfilter::Operation::AddElement(_) | netfilter::Operation::DeleteElement(_) if !is_there => {
                 return Err(Errno::ENOENT);
             }
-            netfilter::Change::AddElement(element) | netfilter::Change::DeleteElement(element)
+            netfilter::Operation::AddElement(element) | netfilter::Operation::DeleteElement(element)
                 if refused.contains(element) =>
             {
                 return Err(Errno::EINVAL);
             }
-            netfilter::Change::AddElement(element) => {
+            netfilter::Operation::AddElement(element) => {
                 if self.elements.iter().any(|other| overlap(other, element)) {
                     return Err(Errno::EEXIST);
                 }
                 self.elements.insert(*element);
             }
             // A missing element is as wanted: the real client's deletions behave like that.
-            netfilter::Change::DeleteElement(element) => {
+            netfilter::Operation::DeleteElement(element) => {
                 self.elements.remove(element);
             }
         }
@@ -431,18 +432,21 @@ fn overlap(one: &Element, other: &Element) -> bool {
     a != b && a.to == b.to && a.first <= b.last && b.first <= a.last
 }
 
-impl dummy_interface::Links for FakeKernel {
+impl dummy_interface::DummyInterface for FakeKernel {
     fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
         let mut state = self.state();
         state.link_calls += 1;
         state.read(|source| dummy_interface::Error::Netlink { operation: "read kube-ipvs0", source })?;
-        Ok(state.links.clone())
+        Ok(state.dummy_interface.clone())
     }
 
-    fn apply(&mut self, changes: &[dummy_interface::Change]) -> Result<Vec<Failure>, dummy_interface::Error> {
+    fn apply(
+        &mut self,
+        changes: &[dummy_interface::Operation],
+    ) -> Result<Vec<FailedRequest>, dummy_interface::Error> {
         let mut state = self.state();
         state.link_calls += 1;
-        let failed = state.batch(changes, |state, change| state.change_link(*change));
+        let failed = state.batch(changes, |state, change| state.change_dummy_interface(*change));
         failed.map_err(|source| dummy_interface::Error::Netlink { operation: "change kube-ipvs0", source })
     }
 }
@@ -450,6 +454,6 @@ impl dummy_interface::Links for FakeKernel {
 impl State {
     /// Whether an address is local to the fake node.
     pub fn is_bound(&self, vip: IpAddr) -> bool {
-        self.links.bound.contains(&vip)
+        self.dummy_interface.bound.contains(&vip)
     }
 }

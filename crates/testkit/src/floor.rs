@@ -13,11 +13,11 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use dummy_interface::{KernelLinks, Links, VipBinding};
+use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
 use ipvs::{
     Command, Family, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer,
 };
-use netfilter::{Change, Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy};
+use netfilter::{Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Operation, Policy};
 use netlink::{Batch, Socket};
 use serde::{Deserialize, Serialize};
 
@@ -84,12 +84,12 @@ pub fn write(size: Size, binding: VipBinding) -> Result<Duration> {
     let mut generic = Socket::open(netlink::Protocol::Generic)?;
 
     let mut tables = KernelNetfilter::open(&policy())?;
-    tables.apply(&[Change::InstallTable(Family::V4)])?;
+    tables.apply(&[Operation::InstallTable(Family::V4)])?;
     let mut elements = KernelNetfilter::encode(&elements(size));
     let mut netfilter = Socket::open(netlink::Protocol::Netfilter)?;
 
-    let mut links = KernelLinks::open(binding)?;
-    links.apply(&[dummy_interface::Change::EnsureDevice])?;
+    let mut dummy_interface = KernelDummyInterface::open(binding)?;
+    dummy_interface.apply(&[dummy_interface::Operation::EnsureDevice])?;
     let mut vips = raw_vips(size, binding)?;
     let mut route = Socket::open(netlink::Protocol::Route)?;
 
@@ -108,7 +108,7 @@ pub fn write(size: Size, binding: VipBinding) -> Result<Duration> {
 pub fn read(binding: VipBinding) -> Result<Reading> {
     let mut ipvs = KernelIpvs::open()?;
     let mut tables = KernelNetfilter::open(&policy())?;
-    let mut links = KernelLinks::open(binding)?;
+    let mut dummy_interface = KernelDummyInterface::open(binding)?;
     let ipvs_by_netlink = timed(|| {
         for server in ipvs.virtual_servers()? {
             black_box(ipvs.real_servers(server.config.id)?);
@@ -124,7 +124,7 @@ pub fn read(binding: VipBinding) -> Result<Reading> {
         Ok(())
     })?;
     let rest = timed(|| {
-        black_box((links.observe()?, tables.observe()?));
+        black_box((dummy_interface.observe()?, tables.observe()?));
         Ok(())
     })?;
     Ok(Reading { ipvs_by_netlink, virtual_servers, ipvs_as_text, rest })
@@ -150,9 +150,9 @@ fn commands(size: Size) -> Vec<Command> {
     commands
 }
 
-fn elements(size: Size) -> Vec<Change> {
+fn elements(size: Size) -> Vec<Operation> {
     let of = |service| [Element::Vip(vip(service).into()), Element::ClusterIp(address(service))];
-    (0..size.services).flat_map(of).map(Change::AddElement).collect()
+    (0..size.services).flat_map(of).map(Operation::AddElement).collect()
 }
 
 /// The bare requests for the VIPs: include/uapi/linux/{if_addr,rtnetlink}.h.

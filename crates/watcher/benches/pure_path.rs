@@ -117,7 +117,7 @@ fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
         match batch {
             Batch::Ipvs(commands) => KernelIpvs::encode_for(GENERIC_FAMILY, commands, &mut servers),
             Batch::Netfilter(more) => changes.extend_from_slice(more),
-            Batch::Link(_) => {}
+            Batch::DummyInterface(_) => {}
         }
     }
     (servers, KernelNetfilter::encode(&changes))

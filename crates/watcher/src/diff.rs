@@ -4,11 +4,11 @@ mod differences;
 
 use std::net::IpAddr;
 
-use dummy_interface::Change::EnsureDevice;
+use dummy_interface::Operation::EnsureDevice;
 use ipvs::{Command, Forwarding, Protocol, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
 use netfilter::{
-    Change::{InstallTable, PrepareTable},
     Element,
+    Operation::{InstallTable, PrepareTable},
 };
 use service::{DesiredVirtualServer, State, Touched, Urgency};
 
@@ -28,14 +28,14 @@ pub enum Scope<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Whole {
     /// kube-ipvs0 with every VIP.
-    pub links: bool,
+    pub dummy_interface: bool,
     /// Our tables with every element.
     pub tables: bool,
 }
 
 impl Whole {
     /// Neither part.
-    pub const NONE: Self = Self { links: false, tables: false };
+    pub const NONE: Self = Self { dummy_interface: false, tables: false };
 }
 
 /// Compares the desired state with the kernel, and plans what makes the kernel as desired.
@@ -63,7 +63,7 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
             comparison.every_vip(&mut differences);
         }
         Scope::Touched(touched, whole) => {
-            if whole.links {
+            if whole.dummy_interface {
                 comparison.device(&mut differences);
             }
             if whole.tables {
@@ -75,7 +75,7 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
             for key in &touched.virtual_servers {
                 comparison.virtual_server(key, &mut differences);
             }
-            if whole.links {
+            if whole.dummy_interface {
                 comparison.every_vip(&mut differences);
             } else {
                 touched.vips.iter().for_each(|vip| comparison.vip(vip, &mut differences));
@@ -113,7 +113,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn device(&self, differences: &mut Differences) {
-        if !self.observed.links.device {
+        if !self.observed.dummy_interface.device {
             differences.device.push(EnsureDevice);
         }
     }
@@ -156,8 +156,8 @@ impl Comparison<'_> {
         for vip in self.desired.vips() {
             self.vip(vip, differences);
         }
-        let links = &self.observed.links;
-        for vip in links.bound.union(&links.other_way) {
+        let dummy_interface = &self.observed.dummy_interface;
+        for vip in dummy_interface.bound.union(&dummy_interface.stale_bindings) {
             if !self.desired.wants_vip(vip) {
                 self.vip(vip, differences);
             }
@@ -198,14 +198,15 @@ impl Comparison<'_> {
         if !self.ours.serves(vip) {
             return;
         }
-        let links = &self.observed.links;
-        let (bound, other_way) = (links.bound.contains(vip), links.other_way.contains(vip));
+        let dummy_interface = &self.observed.dummy_interface;
+        let (bound, stale) =
+            (dummy_interface.bound.contains(vip), dummy_interface.stale_bindings.contains(vip));
         match self.desired.wants_vip(vip) {
             // To bind a VIP also removes what an earlier configuration left behind.
-            true if !bound || other_way => {
+            true if !bound || stale => {
                 differences.opening(self.desired.urgency(vip)).vips.push(*vip);
             }
-            false if bound || other_way => differences.obsolete_vips.push(*vip),
+            false if bound || stale => differences.obsolete_vips.push(*vip),
             _ => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dummy_interface::Links;
+use dummy_interface::DummyInterface;
 use ipvs::Ipvs;
 use netfilter::Netfilter;
 
@@ -13,7 +13,7 @@ pub struct Kernel {
     /// The seam to our nf_tables tables.
     pub netfilter: Box<dyn Netfilter + Send>,
     /// The seam to kube-ipvs0, the VIPs on it, and the node's own addresses.
-    pub links: Box<dyn Links + Send>,
+    pub dummy_interface: Box<dyn DummyInterface + Send>,
 }
 
 impl fmt::Debug for Kernel {

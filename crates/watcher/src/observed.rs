@@ -19,7 +19,7 @@ pub struct Observed {
     /// Virtual servers with their real servers.
     pub virtual_servers: FxHashMap<ServiceAddress, VirtualServerImage>,
     /// kube-ipvs0, the VIPs on it, and the node's own addresses.
-    pub links: dummy_interface::Observed,
+    pub dummy_interface: dummy_interface::Observed,
     /// Our nf_tables tables.
     pub netfilter: netfilter::Observed,
 }
@@ -44,7 +44,7 @@ pub enum ReadError {
     Netfilter(#[from] netfilter::Error),
     /// kube-ipvs0.
     #[error("cannot read kube-ipvs0")]
-    Links(#[from] dummy_interface::Error),
+    DummyInterface(#[from] dummy_interface::Error),
 }
 
 impl Observed {
@@ -68,19 +68,23 @@ impl Observed {
                 virtual_servers.insert(address, VirtualServerImage { config: server.config, real_servers });
             }
         }
-        Ok(Self { virtual_servers, links: kernel.links.observe()?, netfilter: kernel.netfilter.observe()? })
+        Ok(Self {
+            virtual_servers,
+            dummy_interface: kernel.dummy_interface.observe()?,
+            netfilter: kernel.netfilter.observe()?,
+        })
     }
 
     /// Reads the node's addresses again. The state of kube-ipvs0, which is read along with them, is not kept:
     /// it would not be compared, and the kernel tells of its changes separately.
     pub fn refresh_node_addresses(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
-        self.links.node_addresses = kernel.links.observe()?.node_addresses;
+        self.dummy_interface.node_addresses = kernel.dummy_interface.observe()?.node_addresses;
         Ok(())
     }
 
     /// Reads kube-ipvs0 and the node's addresses again.
     pub fn refresh_links(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
-        self.links = kernel.links.observe()?;
+        self.dummy_interface = kernel.dummy_interface.observe()?;
         Ok(())
     }
 
@@ -111,7 +115,7 @@ impl Observed {
         match operation {
             Operation::Ipvs(command) => self.ipvs_changed(command),
             Operation::Netfilter(change) => self.netfilter_changed(*change),
-            Operation::Link(change) => self.link_changed(*change),
+            Operation::DummyInterface(change) => self.dummy_interface_changed(*change),
         }
     }
 
@@ -143,34 +147,34 @@ impl Observed {
         }
     }
 
-    fn netfilter_changed(&mut self, change: netfilter::Change) {
+    fn netfilter_changed(&mut self, change: netfilter::Operation) {
         match change {
-            netfilter::Change::PrepareTable(family) => {
+            netfilter::Operation::PrepareTable(family) => {
                 self.netfilter.prepared.insert(family);
             }
-            netfilter::Change::InstallTable(family) => {
+            netfilter::Operation::InstallTable(family) => {
                 self.netfilter.prepared.remove(&family);
                 self.netfilter.installed.insert(family);
             }
-            netfilter::Change::AddElement(element) => {
+            netfilter::Operation::AddElement(element) => {
                 self.netfilter.elements.insert(element);
             }
-            netfilter::Change::DeleteElement(element) => {
+            netfilter::Operation::DeleteElement(element) => {
                 self.netfilter.elements.remove(&element);
             }
         }
     }
 
-    fn link_changed(&mut self, change: dummy_interface::Change) {
+    fn dummy_interface_changed(&mut self, change: dummy_interface::Operation) {
         match change {
-            dummy_interface::Change::EnsureDevice => self.links.device = true,
-            dummy_interface::Change::Bind(vip) => {
-                self.links.bound.insert(vip);
-                self.links.other_way.remove(&vip);
+            dummy_interface::Operation::EnsureDevice => self.dummy_interface.device = true,
+            dummy_interface::Operation::Bind(vip) => {
+                self.dummy_interface.bound.insert(vip);
+                self.dummy_interface.stale_bindings.remove(&vip);
             }
-            dummy_interface::Change::Unbind(vip) => {
-                self.links.bound.remove(&vip);
-                self.links.other_way.remove(&vip);
+            dummy_interface::Operation::Unbind(vip) => {
+                self.dummy_interface.bound.remove(&vip);
+                self.dummy_interface.stale_bindings.remove(&vip);
             }
         }
     }

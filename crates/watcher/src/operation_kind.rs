@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use dummy_interface::Change as LinkChange;
+use dummy_interface::Operation as DeviceOperation;
 use ipvs::Command;
-use netfilter::Change as TableChange;
+use netfilter::Operation as TableOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::Operation;
@@ -14,15 +14,15 @@ use crate::Operation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OperationKind {
-    /// See [`TableChange::PrepareTable`].
+    /// See [`TableOperation::PrepareTable`].
     PrepareTable,
-    /// See [`TableChange::InstallTable`].
+    /// See [`TableOperation::InstallTable`].
     InstallTable,
-    /// See [`LinkChange::EnsureDevice`].
+    /// See [`DeviceOperation::EnsureDevice`].
     EnsureDevice,
-    /// See [`TableChange::AddElement`].
+    /// See [`TableOperation::AddElement`].
     AddElement,
-    /// See [`TableChange::DeleteElement`].
+    /// See [`TableOperation::DeleteElement`].
     DeleteElement,
     /// See [`Command::AddVirtualServer`].
     AddVirtualServer,
@@ -36,9 +36,9 @@ pub enum OperationKind {
     EditRealServer,
     /// See [`Command::DeleteRealServer`].
     DeleteRealServer,
-    /// See [`LinkChange::Bind`].
+    /// See [`DeviceOperation::Bind`].
     Bind,
-    /// See [`LinkChange::Unbind`].
+    /// See [`DeviceOperation::Unbind`].
     Unbind,
 }
 
@@ -52,13 +52,13 @@ impl Operation {
             Self::Ipvs(Command::AddRealServer(..)) => OperationKind::AddRealServer,
             Self::Ipvs(Command::EditRealServer(..)) => OperationKind::EditRealServer,
             Self::Ipvs(Command::DeleteRealServer(..)) => OperationKind::DeleteRealServer,
-            Self::Netfilter(TableChange::PrepareTable(_)) => OperationKind::PrepareTable,
-            Self::Netfilter(TableChange::InstallTable(_)) => OperationKind::InstallTable,
-            Self::Netfilter(TableChange::AddElement(_)) => OperationKind::AddElement,
-            Self::Netfilter(TableChange::DeleteElement(_)) => OperationKind::DeleteElement,
-            Self::Link(LinkChange::EnsureDevice) => OperationKind::EnsureDevice,
-            Self::Link(LinkChange::Bind(_)) => OperationKind::Bind,
-            Self::Link(LinkChange::Unbind(_)) => OperationKind::Unbind,
+            Self::Netfilter(TableOperation::PrepareTable(_)) => OperationKind::PrepareTable,
+            Self::Netfilter(TableOperation::InstallTable(_)) => OperationKind::InstallTable,
+            Self::Netfilter(TableOperation::AddElement(_)) => OperationKind::AddElement,
+            Self::Netfilter(TableOperation::DeleteElement(_)) => OperationKind::DeleteElement,
+            Self::DummyInterface(DeviceOperation::EnsureDevice) => OperationKind::EnsureDevice,
+            Self::DummyInterface(DeviceOperation::Bind(_)) => OperationKind::Bind,
+            Self::DummyInterface(DeviceOperation::Unbind(_)) => OperationKind::Unbind,
         }
     }
 }
@@ -102,13 +102,13 @@ mod tests {
             Command::AddRealServer(of.into(), real).into(),
             Command::EditRealServer(of.into(), real).into(),
             Command::DeleteRealServer(of.into(), real.address).into(),
-            TableChange::PrepareTable(Family::V4).into(),
-            TableChange::InstallTable(Family::V4).into(),
-            TableChange::AddElement(element).into(),
-            TableChange::DeleteElement(element).into(),
-            LinkChange::EnsureDevice.into(),
-            LinkChange::Bind(of.ip).into(),
-            LinkChange::Unbind(of.ip).into(),
+            TableOperation::PrepareTable(Family::V4).into(),
+            TableOperation::InstallTable(Family::V4).into(),
+            TableOperation::AddElement(element).into(),
+            TableOperation::DeleteElement(element).into(),
+            DeviceOperation::EnsureDevice.into(),
+            DeviceOperation::Bind(of.ip).into(),
+            DeviceOperation::Unbind(of.ip).into(),
         ];
         for operation in operations {
             let words = operation.kind().to_string();

@@ -21,9 +21,10 @@ pub enum Batch {
     /// Operations on virtual and real servers.
     Ipvs(Vec<ipvs::Command>),
     /// Operations on our nf_tables tables, in one transaction.
-    Netfilter(Vec<netfilter::Change>),
+    Netfilter(Vec<netfilter::Operation>),
     /// Operations on kube-ipvs0.
-    Link(Vec<dummy_interface::Change>),
+    #[serde(rename = "link")]
+    DummyInterface(Vec<dummy_interface::Operation>),
 }
 
 /// One operation on one of the three seams.
@@ -32,9 +33,9 @@ pub enum Operation {
     /// An operation on a virtual or real server.
     Ipvs(ipvs::Command),
     /// An operation on our nf_tables tables.
-    Netfilter(netfilter::Change),
+    Netfilter(netfilter::Operation),
     /// An operation on kube-ipvs0.
-    Link(dummy_interface::Change),
+    DummyInterface(dummy_interface::Operation),
 }
 
 impl Plan {
@@ -77,7 +78,7 @@ impl Plan {
         match (self.batches.last_mut(), batch) {
             (Some(Batch::Ipvs(last)), Batch::Ipvs(more)) => last.extend(more),
             (Some(Batch::Netfilter(last)), Batch::Netfilter(more)) => last.extend(more),
-            (Some(Batch::Link(last)), Batch::Link(more)) => last.extend(more),
+            (Some(Batch::DummyInterface(last)), Batch::DummyInterface(more)) => last.extend(more),
             (_, another) => self.batches.push(another),
         }
     }
@@ -93,7 +94,7 @@ impl FromIterator<Operation> for Plan {
 
 impl Batch {
     fn len(&self) -> usize {
-        self.commands().len() + self.table_changes().len() + self.link_changes().len()
+        self.commands().len() + self.table_operations().len() + self.dummy_interface_operations().len()
     }
 
     fn is_empty(&self) -> bool {
@@ -102,21 +103,21 @@ impl Batch {
 
     fn operations(&self) -> impl Iterator<Item = Operation> {
         let commands = self.commands().iter().cloned().map(Operation::from);
-        let of_tables = self.table_changes().iter().copied().map(Operation::from);
-        let of_links = self.link_changes().iter().copied().map(Operation::from);
-        commands.chain(of_tables).chain(of_links)
+        let of_tables = self.table_operations().iter().copied().map(Operation::from);
+        let of_dummy_interface = self.dummy_interface_operations().iter().copied().map(Operation::from);
+        commands.chain(of_tables).chain(of_dummy_interface)
     }
 
     fn commands(&self) -> &[ipvs::Command] {
         if let Self::Ipvs(commands) = self { commands } else { &[] }
     }
 
-    fn table_changes(&self) -> &[netfilter::Change] {
+    fn table_operations(&self) -> &[netfilter::Operation] {
         if let Self::Netfilter(changes) = self { changes } else { &[] }
     }
 
-    fn link_changes(&self) -> &[dummy_interface::Change] {
-        if let Self::Link(changes) = self { changes } else { &[] }
+    fn dummy_interface_operations(&self) -> &[dummy_interface::Operation] {
+        if let Self::DummyInterface(changes) = self { changes } else { &[] }
     }
 }
 
@@ -125,7 +126,7 @@ impl From<Operation> for Batch {
         match operation {
             Operation::Ipvs(command) => Self::Ipvs(vec![command]),
             Operation::Netfilter(change) => Self::Netfilter(vec![change]),
-            Operation::Link(change) => Self::Link(vec![change]),
+            Operation::DummyInterface(change) => Self::DummyInterface(vec![change]),
         }
     }
 }
@@ -135,8 +136,8 @@ impl Operation {
     pub fn is_foundation(&self) -> bool {
         matches!(
             self,
-            Self::Netfilter(netfilter::Change::PrepareTable(_) | netfilter::Change::InstallTable(_))
-                | Self::Link(dummy_interface::Change::EnsureDevice)
+            Self::Netfilter(netfilter::Operation::PrepareTable(_) | netfilter::Operation::InstallTable(_))
+                | Self::DummyInterface(dummy_interface::Operation::EnsureDevice)
         )
     }
 }
@@ -152,7 +153,7 @@ impl fmt::Display for Operation {
         match self {
             Self::Ipvs(command) => command.fmt(f),
             Self::Netfilter(change) => change.fmt(f),
-            Self::Link(change) => change.fmt(f),
+            Self::DummyInterface(change) => change.fmt(f),
         }
     }
 }
@@ -163,14 +164,14 @@ impl From<ipvs::Command> for Operation {
     }
 }
 
-impl From<netfilter::Change> for Operation {
-    fn from(change: netfilter::Change) -> Self {
+impl From<netfilter::Operation> for Operation {
+    fn from(change: netfilter::Operation) -> Self {
         Self::Netfilter(change)
     }
 }
 
-impl From<dummy_interface::Change> for Operation {
-    fn from(change: dummy_interface::Change) -> Self {
-        Self::Link(change)
+impl From<dummy_interface::Operation> for Operation {
+    fn from(change: dummy_interface::Operation) -> Self {
+        Self::DummyInterface(change)
     }
 }

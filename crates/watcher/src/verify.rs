@@ -59,10 +59,13 @@ impl Observed {
             self.refresh_virtual_server(kernel, *address)?;
         }
 
-        let links = kernel.links.observe().map_err(ReadError::from)?;
+        let dummy_interface = kernel.dummy_interface.observe().map_err(ReadError::from)?;
         let netfilter = kernel.netfilter.observe().map_err(ReadError::from)?;
-        let whole = Whole { links: links != self.links, tables: netfilter != self.netfilter };
-        (self.links, self.netfilter) = (links, netfilter);
+        let whole = Whole {
+            dummy_interface: dummy_interface != self.dummy_interface,
+            tables: netfilter != self.netfilter,
+        };
+        (self.dummy_interface, self.netfilter) = (dummy_interface, netfilter);
         Ok(Drift { virtual_servers, whole })
     }
 

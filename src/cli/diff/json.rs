@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use dummy_interface::Change as LinkChange;
+use dummy_interface::Operation as DeviceOperation;
 use ipvs::{
     Command, Family, Protocol, RealServer, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId,
 };
-use netfilter::{AllowedSource, Change as TableChange, Element, HairpinFlow, HealthCheckPort};
+use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort, Operation as TableOperation};
 use serde::Serialize;
 use watcher::{Operation, OperationKind, Plan};
 
@@ -85,14 +85,18 @@ impl About {
     fn of(operation: Operation) -> Self {
         match operation {
             Operation::Ipvs(command) => Self::ipvs(command),
-            Operation::Netfilter(TableChange::PrepareTable(family) | TableChange::InstallTable(family)) => {
-                Self::Table { family }
+            Operation::Netfilter(
+                TableOperation::PrepareTable(family) | TableOperation::InstallTable(family),
+            ) => Self::Table { family },
+            Operation::Netfilter(
+                TableOperation::AddElement(element) | TableOperation::DeleteElement(element),
+            ) => Self::Element { family: element.family(), set: element.set(), element: Fields::of(element) },
+            Operation::DummyInterface(DeviceOperation::EnsureDevice) => {
+                Self::Device { device: dummy_interface::DEVICE }
             }
-            Operation::Netfilter(TableChange::AddElement(element) | TableChange::DeleteElement(element)) => {
-                Self::Element { family: element.family(), set: element.set(), element: Fields::of(element) }
+            Operation::DummyInterface(DeviceOperation::Bind(vip) | DeviceOperation::Unbind(vip)) => {
+                Self::Vip { vip }
             }
-            Operation::Link(LinkChange::EnsureDevice) => Self::Device { device: dummy_interface::DEVICE },
-            Operation::Link(LinkChange::Bind(vip) | LinkChange::Unbind(vip)) => Self::Vip { vip },
         }
     }
 
@@ -153,16 +157,16 @@ mod tests {
         let hairpin = HairpinFlow { protocol: Protocol::Tcp, pod: real_server.address };
         let health_check = HealthCheckPort { family: Family::V4, port: 32_000 };
         let plan: Plan = [
-            LinkChange::EnsureDevice.into(),
-            TableChange::InstallTable(Family::V4).into(),
-            TableChange::AddElement(Element::ClusterIp(vip)).into(),
-            TableChange::AddElement(Element::AllowedSource(allowed)).into(),
-            TableChange::AddElement(Element::Hairpin(hairpin)).into(),
-            TableChange::AddElement(Element::Vip(vip.ip)).into(),
-            TableChange::AddElement(Element::HealthCheckPort(health_check)).into(),
+            DeviceOperation::EnsureDevice.into(),
+            TableOperation::InstallTable(Family::V4).into(),
+            TableOperation::AddElement(Element::ClusterIp(vip)).into(),
+            TableOperation::AddElement(Element::AllowedSource(allowed)).into(),
+            TableOperation::AddElement(Element::Hairpin(hairpin)).into(),
+            TableOperation::AddElement(Element::Vip(vip.ip)).into(),
+            TableOperation::AddElement(Element::HealthCheckPort(health_check)).into(),
             Command::AddVirtualServer(VirtualServer::new(vip, Scheduler::RR)).into(),
             Command::AddRealServer(vip.into(), real_server).into(),
-            LinkChange::Bind(vip.ip).into(),
+            DeviceOperation::Bind(vip.ip).into(),
             Command::DeleteRealServer(vip.into(), gone).into(),
             Command::DeleteVirtualServer(vip.into()).into(),
         ]

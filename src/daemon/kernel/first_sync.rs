@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 /// (`nfnetlink_has_listeners` in net/netfilter/nfnetlink.c), which takes it longer than the writing. What others change
 /// meanwhile is not lost: whoever subscribes begins by looking at everything.
 #[derive(Debug)]
-pub(in crate::daemon) struct FirstWrite(Option<oneshot::Sender<()>>);
+pub(in crate::daemon) struct FirstSyncEnd(Option<oneshot::Sender<()>>);
 
-impl FirstWrite {
+impl FirstSyncEnd {
     /// An observer, and who waits for its word.
     pub(in crate::daemon) fn new() -> (Self, oneshot::Receiver<()>) {
         let (said, word) = oneshot::channel();
@@ -20,7 +20,7 @@ impl FirstWrite {
     }
 }
 
-impl Observer for FirstWrite {
+impl Observer for FirstSyncEnd {
     fn heard(&mut self, _: News) {}
 
     fn synced(&mut self, _: &Observation<'_>) {

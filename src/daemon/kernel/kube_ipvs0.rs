@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, anyhow, bail};
-use dummy_interface::{Change, Changed, KernelLinks, Links, Monitor, VipBinding};
+use dummy_interface::{Changed, DummyInterface, KernelDummyInterface, Monitor, Operation, VipBinding};
 use reconciler::Handle;
 use tokio::task::spawn_blocking;
 
@@ -16,12 +16,12 @@ pub(in crate::daemon) fn make_device() -> anyhow::Result<()> {
 }
 
 /// The way to kube-ipvs0, which is there then.
-pub(in crate::daemon) fn open(binding: VipBinding) -> anyhow::Result<KernelLinks> {
-    let mut links = KernelLinks::open(binding)?;
+pub(in crate::daemon) fn open(binding: VipBinding) -> anyhow::Result<KernelDummyInterface> {
+    let mut links = KernelDummyInterface::open(binding)?;
     if !links.observe()?.device
-        && let Some(failed) = links.apply(&[Change::EnsureDevice])?.first()
+        && let Some(failed) = links.apply(&[Operation::EnsureDevice])?.first()
     {
-        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.refusal);
+        bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.error);
     }
     Ok(links)
 }
@@ -40,7 +40,7 @@ fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
     match binding {
         VipBinding::Address => Ok(binding),
         VipBinding::Route { .. } => {
-            let own = KernelLinks::open(binding)?.observe()?.node_addresses;
+            let own = KernelDummyInterface::open(binding)?.observe()?.node_addresses;
             let (source_v4, source_v6) = families::outward_addresses();
             Ok(VipBinding::Route {
                 source_v4: source_v4.filter(|source| own.contains(&IpAddr::from(*source))),

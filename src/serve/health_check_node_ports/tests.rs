@@ -248,7 +248,7 @@ async fn node_port_addresses_say_where_it_listens_and_are_followed() {
 async fn a_proxy_that_does_not_work_takes_the_node_out_and_a_node_that_leaves_does_not() {
     let (mut node, port) = (Node::everywhere(), free_port());
     node.change([Change::ApplyService(web(port)), pods(Family::V4, 1, 0)]);
-    node.health.hear(&Change::DeleteNode);
+    node.health.on_change(&Change::DeleteNode);
     weighs(HERE, port, Some((200, 1))).await;
     node.health.clone().synced(&Observation {
         tally: &Tally::default(),
@@ -287,7 +287,7 @@ async fn is_open(ip: IpAddr, port: u16) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_port_that_is_taken_is_one_event_of_the_service_and_tried_again_while_other_addresses_answer() {
+async fn a_taken_port_is_one_event_and_retried_while_other_addresses_answer() {
     let server = ApiServer::taking();
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());

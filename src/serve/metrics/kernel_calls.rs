@@ -2,7 +2,7 @@
 
 use std::io;
 
-use dummy_interface::Links;
+use dummy_interface::DummyInterface;
 use ipvs::{
     Command, Ipvs, ObservedRealServer, ObservedVirtualServer, Scheduler, VirtualServerId,
     proc_net::VirtualServerSummary,
@@ -19,7 +19,7 @@ use super::text::{Labelled, Total};
 pub struct KernelCalls {
     ipvs: Calls,
     nf_tables: Calls,
-    links: Calls,
+    dummy_interface: Calls,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,8 @@ struct Calls {
 
 impl KernelCalls {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let calls = Self { ipvs: Calls::default(), nf_tables: Calls::default(), links: Calls::default() };
+        let calls =
+            Self { ipvs: Calls::default(), nf_tables: Calls::default(), dummy_interface: Calls::default() };
         let by_seam = |total: fn(&Calls) -> &Total| {
             let labelled = Seam::ALL.map(|seam| ([("seam", seam.name())], total(calls.at(seam)).clone()));
             Labelled::from_iter(labelled)
@@ -52,11 +53,11 @@ impl KernelCalls {
     }
 
     /// The same kernel, with its calls counted.
-    pub fn counted(&self, Kernel { ipvs, netfilter, links }: Kernel) -> Kernel {
+    pub fn counted(&self, Kernel { ipvs, netfilter, dummy_interface }: Kernel) -> Kernel {
         Kernel {
             ipvs: Box::new(Counted { seam: ipvs, calls: self.ipvs.clone() }),
             netfilter: Box::new(Counted { seam: netfilter, calls: self.nf_tables.clone() }),
-            links: Box::new(Counted { seam: links, calls: self.links.clone() }),
+            dummy_interface: Box::new(Counted { seam: dummy_interface, calls: self.dummy_interface.clone() }),
         }
     }
 
@@ -69,7 +70,7 @@ impl KernelCalls {
         match seam {
             Seam::Ipvs => &self.ipvs,
             Seam::NfTables => &self.nf_tables,
-            Seam::Links => &self.links,
+            Seam::DummyInterface => &self.dummy_interface,
         }
     }
 }
@@ -105,7 +106,7 @@ impl Ipvs for Counted<dyn Ipvs + Send> {
         self.seam.may_load(scheduler)
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::Failure>, ipvs::Error> {
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::FailedRequest>, ipvs::Error> {
         self.calls.writes.add(commands.len());
         self.seam.apply(commands)
     }
@@ -117,13 +118,13 @@ impl Netfilter for Counted<dyn Netfilter + Send> {
         self.seam.observe()
     }
 
-    fn apply(&mut self, changes: &[netfilter::Change]) -> Result<(), netfilter::Error> {
+    fn apply(&mut self, changes: &[netfilter::Operation]) -> Result<(), netfilter::Error> {
         self.calls.writes.add(changes.len());
         self.seam.apply(changes)
     }
 }
 
-impl Links for Counted<dyn Links + Send> {
+impl DummyInterface for Counted<dyn DummyInterface + Send> {
     fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
         self.calls.reads.add(1);
         self.seam.observe()
@@ -131,8 +132,8 @@ impl Links for Counted<dyn Links + Send> {
 
     fn apply(
         &mut self,
-        changes: &[dummy_interface::Change],
-    ) -> Result<Vec<dummy_interface::Failure>, dummy_interface::Error> {
+        changes: &[dummy_interface::Operation],
+    ) -> Result<Vec<dummy_interface::FailedRequest>, dummy_interface::Error> {
         self.calls.writes.add(changes.len());
         self.seam.apply(changes)
     }
@@ -150,9 +151,9 @@ mod tests {
     fn what_is_read_and_written_is_counted_at_its_seam() {
         let mut registry = Registry::default();
         let calls = KernelCalls::register(&mut registry);
-        let (ipvs, netfilter, links) = FakeKernel::new().seams();
-        let mut kernel = calls.counted(Kernel { ipvs, netfilter, links });
-        kernel.links.apply(&[dummy_interface::Change::EnsureDevice]).unwrap();
+        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
+        let mut kernel = calls.counted(Kernel { ipvs, netfilter, dummy_interface });
+        kernel.dummy_interface.apply(&[dummy_interface::Operation::EnsureDevice]).unwrap();
         let server = |port| {
             let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port };
             Command::AddVirtualServer(VirtualServer::new(address, Scheduler::RR))

@@ -189,8 +189,10 @@ mod tests {
             repairs: BTreeMap::from([(Repaired::VirtualServer, 3)]),
             ..Tally::default()
         };
-        let unread =
-            Tally { failures: BTreeMap::from([((Seam::Links, Failure::Unread), 1)]), ..Tally::default() };
+        let unread = Tally {
+            failures: BTreeMap::from([((Seam::DummyInterface, Failure::Unread), 1)]),
+            ..Tally::default()
+        };
         let page = page(&[(refused.clone(), true), (unread, false), (refused, true)]);
         for line in [
             "# TYPE kube_ipvs_sync_failures_total counter",

@@ -30,7 +30,7 @@ type Count = Gauge<u64, AtomicU64>;
 /// Listens to the writer thread. Clones count in the same metrics.
 #[derive(Clone, Debug)]
 pub(super) struct Syncs {
-    families: ByFamily<OfFamily>,
+    families: ByFamily<FamilySyncMetrics>,
     services: Changes,
     endpoints: Changes,
     refused: Count,
@@ -41,7 +41,7 @@ pub(super) struct Syncs {
 
 /// The metrics with the label `ip_family`.
 #[derive(Clone, Debug)]
-struct OfFamily {
+struct FamilySyncMetrics {
     took: Histogram,
     last_ended: Moment,
     last_asked_for: Moment,
@@ -51,7 +51,7 @@ struct OfFamily {
     without_external: Count,
 }
 
-impl OfFamily {
+impl FamilySyncMetrics {
     fn new(started: SystemTime) -> Self {
         let last_asked_for = Moment::default();
         last_asked_for.set(seconds(started));
@@ -80,7 +80,7 @@ impl Syncs {
         started: SystemTime,
         registry: &mut Registry,
     ) -> Self {
-        let families = ByFamily::new(families, || OfFamily::new(started));
+        let families = ByFamily::new(families, || FamilySyncMetrics::new(started));
         register_syncs(&families, registry);
         let endpoints = Changes::register("endpoint", "Endpoint", registry);
         let services = Changes::register("service", "Service", registry);
@@ -151,7 +151,7 @@ impl Observer for Syncs {
     }
 }
 
-fn register_syncs(families: &ByFamily<OfFamily>, registry: &mut Registry) {
+fn register_syncs(families: &ByFamily<FamilySyncMetrics>, registry: &mut Registry) {
     families.register(
         registry,
         "kubeproxy_sync_proxy_rules_duration_seconds",
@@ -178,7 +178,7 @@ fn register_syncs(families: &ByFamily<OfFamily>, registry: &mut Registry) {
     );
 }
 
-fn register_outcomes(families: &ByFamily<OfFamily>, registry: &mut Registry) {
+fn register_outcomes(families: &ByFamily<FamilySyncMetrics>, registry: &mut Registry) {
     families.register(
         registry,
         "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",

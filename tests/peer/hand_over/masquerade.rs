@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use dummy_interface::Ways;
+use dummy_interface::RouteLookup;
 use ipnet::IpNet;
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress};
 use netfilter::{Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter as _, Observed, Policy};
@@ -64,7 +64,7 @@ impl Watch {
 }
 
 fn look_until(stop: &AtomicBool) -> Result<Seen> {
-    let (mut kernel, mut ways) = (KernelIpvs::open()?, Ways::open()?);
+    let (mut kernel, mut ways) = (KernelIpvs::open()?, RouteLookup::open()?);
     let mut tables = KernelNetfilter::open(&policy()?)?;
     let mut seen = Seen::default();
     while !stop.load(Ordering::Relaxed) {
@@ -105,7 +105,7 @@ fn policy() -> Result<Policy> {
 }
 
 /// Whether the VIP is an address of the node, and has a virtual server.
-fn is_live(kernel: &mut KernelIpvs, ways: &mut Ways, vip: IpAddr) -> Result<bool> {
+fn is_live(kernel: &mut KernelIpvs, ways: &mut RouteLookup, vip: IpAddr) -> Result<bool> {
     let address = ServiceAddress { protocol: Protocol::Tcp, ip: vip, port: 80 };
     Ok(ways.interface_to(vip)? == Some(LOOPBACK) && kernel.virtual_server(address.into())?.is_some())
 }

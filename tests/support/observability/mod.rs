@@ -72,7 +72,7 @@ pub(crate) fn page() -> String {
         Some(Watches::default()),
         root.path(),
     );
-    let (ipvs, netfilter, links) = kernel.seams();
+    let (ipvs, netfilter, dummy_interface) = kernel.seams();
     let timing = Timing {
         sync_period: Duration::from_secs(3600),
         min_sync_period: Duration::ZERO,
@@ -80,7 +80,7 @@ pub(crate) fn page() -> String {
     };
     let (handle, _) = reconciler::start(
         State::new(Options::new("node")),
-        metrics.kernel_calls().counted(Kernel { ipvs, netfilter, links }),
+        metrics.kernel_calls().counted(Kernel { ipvs, netfilter, dummy_interface }),
         Ownership { families: Family::BOTH.into(), exclude: Vec::new() },
         timing,
         Outlets { observers: metrics.observers().into(), ..Outlets::closed() },

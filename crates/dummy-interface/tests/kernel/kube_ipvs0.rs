@@ -14,8 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dummy_interface::{Change, Changed, Error, KernelLinks, Links, Monitor, Observed, VipBinding};
-use netlink::{Errno, Failure, Refusal};
+use dummy_interface::{
+    Changed, DummyInterface, Error, KernelDummyInterface, Monitor, Observed, Operation, VipBinding,
+};
+use netlink::{Errno, FailedRequest, KernelError};
 use nix::sched::{CloneFlags, unshare};
 
 const NODE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -50,14 +52,14 @@ fn vips() -> [IpAddr; 2] {
     ["10.96.0.1".parse().unwrap(), "fd00:10:96::1".parse().unwrap()]
 }
 
-fn links(binding: VipBinding) -> KernelLinks {
-    KernelLinks::open(binding).unwrap()
+fn links(binding: VipBinding) -> KernelDummyInterface {
+    KernelDummyInterface::open(binding).unwrap()
 }
 
 /// Creates the device and binds.
-fn bind(links: &mut KernelLinks, vips: &[IpAddr]) {
-    let mut changes = vec![Change::EnsureDevice];
-    changes.extend(vips.iter().copied().map(Change::Bind));
+fn bind(links: &mut KernelDummyInterface, vips: &[IpAddr]) {
+    let mut changes = vec![Operation::EnsureDevice];
+    changes.extend(vips.iter().copied().map(Operation::Bind));
     assert_eq!(links.apply(&changes).unwrap(), []);
 }
 
@@ -89,7 +91,7 @@ fn the_device_is_created_down_and_noarp() {
         let mut links = links(VipBinding::Address);
         assert_eq!(links.observe().unwrap(), untouched());
         for _ in 0..2 {
-            assert_eq!(links.apply(&[Change::EnsureDevice]).unwrap(), []);
+            assert_eq!(links.apply(&[Operation::EnsureDevice]).unwrap(), []);
             assert_eq!(links.observe().unwrap(), bound(&[]));
         }
         let shown = ip("-details link show dev kube-ipvs0");
@@ -118,7 +120,7 @@ fn names_that_are_no_text_keep_nothing_from_being_read() {
             let mut expected = bound(&vips());
             expected.node_addresses.extend([1, 2].map(|last| IpAddr::from([198, 51, 100, last])));
             assert_eq!(links.observe().unwrap(), expected);
-            assert_eq!(links.apply(&[Change::EnsureDevice]).unwrap(), []);
+            assert_eq!(links.apply(&[Operation::EnsureDevice]).unwrap(), []);
         });
     }
 }
@@ -146,7 +148,7 @@ fn a_device_that_does_arp_is_made_noarp() {
         ip("link set kube-ipvs0 arp on");
         let mut links = links(VipBinding::Address);
         assert!(!links.observe().unwrap().device);
-        assert_eq!(links.apply(&[Change::EnsureDevice]).unwrap(), []);
+        assert_eq!(links.apply(&[Operation::EnsureDevice]).unwrap(), []);
         assert!(links.observe().unwrap().device);
         assert!(ip("link show dev kube-ipvs0").contains("NOARP"));
     });
@@ -160,7 +162,7 @@ fn a_device_of_another_kind_is_left_alone() {
         ip("address add 10.0.0.9/32 dev kube-ipvs0");
         let mut links = links(VipBinding::Address);
         assert_eq!(links.observe().unwrap(), untouched());
-        match links.apply(&[Change::EnsureDevice, Change::Unbind("10.0.0.9".parse().unwrap())]) {
+        match links.apply(&[Operation::EnsureDevice, Operation::Unbind("10.0.0.9".parse().unwrap())]) {
             Err(Error::NotADummy { kind }) => assert_eq!(kind, "veth"),
             other => panic!("{other:?}"),
         }
@@ -195,7 +197,7 @@ fn a_vip_is_reached_while_it_is_bound() {
                 assert!(is_soon_reached(vip), "{vip} by {binding:?}");
             }
             for _ in 0..2 {
-                assert_eq!(links.apply(&vips().map(Change::Unbind)).unwrap(), []);
+                assert_eq!(links.apply(&vips().map(Operation::Unbind)).unwrap(), []);
                 assert_eq!(links.observe().unwrap(), bound(&[]));
             }
             for vip in vips() {
@@ -226,7 +228,7 @@ fn the_node_connects_from_the_vip_itself_or_from_the_routes_source() {
 #[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
 fn an_ipv6_address_on_a_down_link_is_usable_only_if_the_link_is_noarp() {
     on_a_node(|| {
-        links(VipBinding::Address).apply(&[Change::EnsureDevice]).unwrap();
+        links(VipBinding::Address).apply(&[Operation::EnsureDevice]).unwrap();
         ip("link add arp0 type veth peer name arp1");
         ip("address add fd00::1/128 dev kube-ipvs0");
         ip("address add fd00::2/128 dev arp0");
@@ -250,9 +252,9 @@ fn foreign_addresses_are_seen_and_removed_whatever_their_prefix() {
             ip("link set kube-ipvs0 up"); // a link-local address appears, which is not foreign
             let foreign = BTreeSet::from(["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()]);
             let observed = links.observe().unwrap();
-            let seen = if binding == VipBinding::Address { observed.bound } else { observed.other_way };
+            let seen = if binding == VipBinding::Address { observed.bound } else { observed.stale_bindings };
             assert_eq!(seen, foreign);
-            let changes: Vec<_> = seen.into_iter().map(Change::Unbind).collect();
+            let changes: Vec<_> = seen.into_iter().map(Operation::Unbind).collect();
             assert_eq!(links.apply(&changes).unwrap(), []);
             assert_eq!(links.observe().unwrap(), bound(&[]));
         });
@@ -290,7 +292,7 @@ fn two_thousand_vips_are_bound_in_one_call() {
             let mut links = links(binding);
             bind(&mut links, &many);
             assert_eq!(links.observe().unwrap(), bound(&many));
-            let unbind: Vec<_> = many.iter().copied().map(Change::Unbind).collect();
+            let unbind: Vec<_> = many.iter().copied().map(Operation::Unbind).collect();
             assert_eq!(links.apply(&unbind).unwrap(), []);
             assert_eq!(links.observe().unwrap(), bound(&[]));
         });
@@ -304,12 +306,12 @@ fn a_change_of_binding_moves_every_vip_and_leaves_nothing_behind() {
         ip("address add 192.0.2.2/24 dev node0");
         let other_source =
             VipBinding::Route { source_v4: Some("192.0.2.2".parse().unwrap()), source_v6: None };
-        let state = |observed: Observed| (observed.device, observed.bound, observed.other_way);
+        let state = |observed: Observed| (observed.device, observed.bound, observed.stale_bindings);
         bind(&mut links(VipBinding::Address), &vips());
         for binding in [ROUTE, other_source, VipBinding::Address] {
             let mut links = links(binding);
             let before = links.observe().unwrap();
-            assert_eq!(before.other_way, BTreeSet::from(vips()), "{binding:?}");
+            assert_eq!(before.stale_bindings, BTreeSet::from(vips()), "{binding:?}");
             bind(&mut links, &vips());
             assert_eq!(state(links.observe().unwrap()), state(bound(&vips())), "{binding:?}");
             for vip in vips() {
@@ -319,7 +321,7 @@ fn a_change_of_binding_moves_every_vip_and_leaves_nothing_behind() {
         // A VIP that is not wanted any more when the binding changes.
         let mut links = links(ROUTE);
         links.observe().unwrap();
-        assert_eq!(links.apply(&vips().map(Change::Unbind)).unwrap(), []);
+        assert_eq!(links.apply(&vips().map(Operation::Unbind)).unwrap(), []);
         assert_eq!(state(links.observe().unwrap()), state(bound(&[])));
     });
 }
@@ -334,13 +336,13 @@ fn a_vip_whose_new_binding_is_refused_keeps_the_old_one() {
             VipBinding::Route { source_v4: Some("203.0.113.5".parse().unwrap()), source_v6: Some(NODE_V6) };
         let mut links = links(absent);
         links.observe().unwrap();
-        let failed = links.apply(&[Change::Bind(v6), Change::Bind(v4)]).unwrap();
-        let refusal = Refusal { errno: Errno::EINVAL, message: Some("Invalid prefsrc address".into()) };
-        assert_eq!(failed, [Failure { index: 1, refusal }]);
+        let failed = links.apply(&[Operation::Bind(v6), Operation::Bind(v4)]).unwrap();
+        let error = KernelError { errno: Errno::EINVAL, message: Some("Invalid prefsrc address".into()) };
+        assert_eq!(failed, [FailedRequest { index: 1, error }]);
         assert_eq!(connect(v4).unwrap(), v4);
         assert_eq!(connect(v6).unwrap(), IpAddr::from(NODE_V6));
         let left = links.observe().unwrap();
-        assert_eq!((left.bound, left.other_way), (BTreeSet::from([v6]), BTreeSet::from([v4])));
+        assert_eq!((left.bound, left.stale_bindings), (BTreeSet::from([v6]), BTreeSet::from([v4])));
     });
 }
 
@@ -351,7 +353,8 @@ fn a_bad_vip_fails_at_its_position_and_stops_no_other() {
         let mut links = links(VipBinding::Address);
         let [v4, v6] = vips();
         let multicast = "ff02::1".parse().unwrap();
-        let changes = [Change::Bind(v4), Change::EnsureDevice, Change::Bind(multicast), Change::Bind(v6)];
+        let changes =
+            [Operation::Bind(v4), Operation::EnsureDevice, Operation::Bind(multicast), Operation::Bind(v6)];
         let failed = links.apply(&changes).unwrap();
         assert_eq!(failed.iter().map(|failed| failed.index).collect::<Vec<_>>(), [2]);
         assert_eq!(links.observe().unwrap(), bound(&vips()));
@@ -364,8 +367,8 @@ fn without_the_device_nothing_is_bound_and_everything_unbound() {
     for binding in BINDINGS {
         on_a_node(move || {
             let [v4, v6] = vips();
-            let failed = links(binding).apply(&[Change::Unbind(v4), Change::Bind(v6)]).unwrap();
-            assert_eq!(failed, [Failure { index: 1, refusal: Refusal::new(Errno::ENODEV) }]);
+            let failed = links(binding).apply(&[Operation::Unbind(v4), Operation::Bind(v6)]).unwrap();
+            assert_eq!(failed, [FailedRequest { index: 1, error: KernelError::new(Errno::ENODEV) }]);
         });
     }
 }
@@ -388,7 +391,7 @@ fn a_vip_that_is_also_a_nodes_address_is_unbound_and_stays_local_to_the_node() {
             bind(&mut links, &both);
             assert_eq!(links.observe().unwrap(), bound(&both), "they are the node's own all the time");
             assert_ne!(both.map(local_routes), before, "ours stand beside the kernel's own");
-            assert_eq!(links.apply(&both.map(Change::Unbind)).unwrap(), []);
+            assert_eq!(links.apply(&both.map(Operation::Unbind)).unwrap(), []);
             assert_eq!(links.observe().unwrap(), bound(&[]));
             assert_eq!(both.map(local_routes), before, "{binding:?}");
             for address in both {
@@ -539,8 +542,8 @@ fn many() -> Vec<IpAddr> {
     (0..10_000u32).map(|n| Ipv4Addr::from_bits(0x0a60_1000 + n).into()).collect()
 }
 
-fn unbind(links: &mut KernelLinks, vips: &[IpAddr]) {
-    links.apply(&vips.iter().copied().map(Change::Unbind).collect::<Vec<_>>()).unwrap();
+fn unbind(links: &mut KernelDummyInterface, vips: &[IpAddr]) {
+    links.apply(&vips.iter().copied().map(Operation::Unbind).collect::<Vec<_>>()).unwrap();
 }
 
 #[test]

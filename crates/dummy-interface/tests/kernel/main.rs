@@ -7,4 +7,4 @@
 )]
 
 mod kube_ipvs0;
-mod ways;
+mod route_lookup;

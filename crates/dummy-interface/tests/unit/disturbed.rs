@@ -1,7 +1,7 @@
 //! What a kernel says while somebody else changes what is listed.
 use std::collections::BTreeSet;
 
-use dummy_interface::{Error, KernelLinks, Links, Observed, VipBinding};
+use dummy_interface::{DummyInterface, Error, KernelDummyInterface, Observed, VipBinding};
 use netlink::{Errno, Socket, Transcript};
 
 const ERROR: u16 = 2;
@@ -35,7 +35,7 @@ fn observed(disturbed: u8) -> Result<Observed, Error> {
     for sequence in 0..3 {
         transcript.push(&message(DONE, 0, 3 + u32::from(disturbed) + sequence, &[0; 4]));
     }
-    KernelLinks::over(Socket::replay(&transcript), VipBinding::Address).observe()
+    KernelDummyInterface::over(Socket::replay(&transcript), VipBinding::Address).observe()
 }
 
 #[test]

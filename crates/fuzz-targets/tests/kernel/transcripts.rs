@@ -11,13 +11,15 @@ use std::{
     thread,
 };
 
+use ::dummy_interface::{DummyInterface, KernelDummyInterface, Operation as DeviceOperation, VipBinding};
 use ::ipvs::{
     Command as IpvsCommand, Family, Forwarding, Ipvs, KernelIpvs, Protocol, RealServer, RealServerAddress,
     Scheduler, ServiceAddress, Tunnel, TunnelKind, VirtualServer, VirtualServerId,
 };
-use dummy_interface::{Change as LinkChange, KernelLinks, Links, VipBinding};
-use fuzz_targets::{conntrack, host_firewall, ipvs, leftovers, links, nf_tables};
-use netfilter::{AllowedSource, Change, Element, HairpinFlow, HealthCheckPort, KernelNetfilter, Netfilter};
+use fuzz_targets::{conntrack, dummy_interface, host_firewall, ipvs, leftovers, nf_tables};
+use netfilter::{
+    AllowedSource, Element, HairpinFlow, HealthCheckPort, KernelNetfilter, Netfilter, Operation,
+};
 use netlink::{Protocol as Netlink, Socket, Transcript};
 use nix::sched::{CloneFlags, unshare};
 
@@ -102,7 +104,7 @@ fn virtual_servers_are_read_as_before() {
     assert_eq!(heard.refused, Some(1), "a real server of a virtual server that is not there");
 }
 
-fn elements() -> Vec<Change> {
+fn elements() -> Vec<Operation> {
     let both = |port| [address(Protocol::Tcp, "10.96.0.1", port), address(Protocol::Udp, "fd00::1", port)];
     let of = |address: ServiceAddress| {
         let first = if address.ip.is_ipv4() { "198.51.100.0" } else { "2001:db8::" }.parse().unwrap();
@@ -120,7 +122,7 @@ fn elements() -> Vec<Change> {
             Element::HealthCheckPort(HealthCheckPort { family, port: 30_001 }),
         ]
     };
-    both(80).into_iter().flat_map(of).map(Change::AddElement).collect()
+    both(80).into_iter().flat_map(of).map(Operation::AddElement).collect()
 }
 
 #[test]
@@ -128,7 +130,7 @@ fn elements() -> Vec<Change> {
 fn our_tables_are_read_as_before() {
     let prepare = || {
         let mut kernel = KernelNetfilter::open(&nf_tables::policy()).unwrap();
-        kernel.apply(&[&Family::BOTH.map(Change::InstallTable)[..], &elements()].concat()).unwrap();
+        kernel.apply(&[&Family::BOTH.map(Operation::InstallTable)[..], &elements()].concat()).unwrap();
     };
     let heard =
         compare("nf_tables", Netlink::Netfilter, prepare, |open| nf_tables::converse(open())).unwrap();
@@ -215,21 +217,21 @@ fn stale_flows_are_found_as_before() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn links_addresses_and_routes_are_read_as_before() {
+fn kube_ipvs0_and_its_routes_are_read_as_before() {
     let prepare = || {
         run("ip", &["-batch", "-"], NODE);
         let route = VipBinding::Route { source_v4: Some([192, 0, 2, 1].into()), source_v6: None };
         for (binding, vips) in
             [(VipBinding::Address, ["10.96.0.1", "fd00::1"]), (route, ["10.96.0.2", "fd00::2"])]
         {
-            let bind = vips.map(|vip| LinkChange::Bind(vip.parse().unwrap()));
-            let changes = [&[LinkChange::EnsureDevice][..], &bind].concat();
-            let failed = KernelLinks::open(binding).unwrap().apply(&changes).unwrap();
+            let bind = vips.map(|vip| DeviceOperation::Bind(vip.parse().unwrap()));
+            let changes = [&[DeviceOperation::EnsureDevice][..], &bind].concat();
+            let failed = KernelDummyInterface::open(binding).unwrap().apply(&changes).unwrap();
             assert_eq!(failed, []);
         }
     };
-    let heard = compare("links", Netlink::Route, prepare, |open| links::converse(open));
+    let heard = compare("dummy_interface", Netlink::Route, prepare, |open| dummy_interface::converse(open));
     let as_addresses = heard.as_addresses.unwrap();
-    assert_eq!(as_addresses.bound.len() + as_addresses.other_way.len(), 4, "{as_addresses:?}");
-    assert_eq!(heard.way, Some(1));
+    assert_eq!(as_addresses.bound.len() + as_addresses.stale_bindings.len(), 4, "{as_addresses:?}");
+    assert_eq!(heard.loopback, Some(1));
 }

@@ -60,12 +60,12 @@ fn destroy_once(socket: &mut Socket, names: &[Box<str>]) -> Result<Vec<Box<str>>
     }
     let mut in_use = Vec::new();
     for failure in socket.pipeline(&mut batch)? {
-        match failure.refusal.errno {
+        match failure.error.errno {
             Errno::ENOENT => {}
             // ipset's own errors begin at 4096. Of them only IPSET_ERR_BUSY is an answer to a request that is
             // well formed.
             Errno::EBUSY | Errno::UnknownErrno => in_use.extend(names.get(failure.index).cloned()),
-            _ => return Err(failure.refusal.into()),
+            _ => return Err(failure.error.into()),
         }
     }
     Ok(in_use)

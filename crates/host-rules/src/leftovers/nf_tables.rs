@@ -80,7 +80,7 @@ fn attempt(
     let mut batch = encode(family, name, &plan, checked.then_some(generation));
     match socket.transact(&mut batch) {
         Ok(()) => Ok(Attempt::Done(plan)),
-        Err(Error::RolledBack(failure)) if failure.refusal.errno == Errno::EBUSY => {
+        Err(Error::RolledBack(failure)) if failure.error.errno == Errno::EBUSY => {
             match deleted_by(&plan, failure.index) {
                 Some(chain) => Ok(Attempt::InUse(chain.into())),
                 None => Err(Error::RolledBack(failure)),
@@ -93,7 +93,7 @@ fn attempt(
 /// Whether somebody has changed what the transaction builds on since it was read.
 fn is_stale(error: &Error) -> bool {
     match error {
-        Error::RolledBack(failure) => matches!(failure.refusal.errno, Errno::ERESTART | Errno::ENOENT),
+        Error::RolledBack(failure) => matches!(failure.error.errno, Errno::ERESTART | Errno::ENOENT),
         Error::DumpInterrupted { .. } => true,
         error => error.errno() == Some(Errno::ENOENT),
     }

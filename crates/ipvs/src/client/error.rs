@@ -1,6 +1,6 @@
 //! What can go wrong, for all commands and for one.
 
-use netlink::{Errno, Refusal};
+use netlink::{Errno, KernelError};
 
 use crate::{Command, VirtualServer};
 
@@ -38,9 +38,9 @@ impl Error {
 }
 
 /// The refusal of a command, with what its errno means where the kernel has no words of its own.
-pub(super) fn explained(command: &Command, refusal: Refusal) -> Refusal {
-    let Refusal { errno, message } = refusal;
-    Refusal { errno, message: message.or_else(|| reason(command, errno)) }
+pub(super) fn explained(command: &Command, error: KernelError) -> KernelError {
+    let KernelError { errno, message } = error;
+    KernelError { errno, message: message.or_else(|| reason(command, errno)) }
 }
 
 /// What an errno means for a command, where `net/netfilter/ipvs/ip_vs_ctl.c` leaves no doubt.
@@ -92,7 +92,7 @@ mod tests {
     fn a_missing_scheduler_is_named_with_its_module() {
         let add = Command::AddVirtualServer(VirtualServer::new(vip(), "fancy".parse().unwrap()));
         assert_eq!(
-            explained(&add, Refusal::new(Errno::ENOENT)).to_string(),
+            explained(&add, KernelError::new(Errno::ENOENT)).to_string(),
             "ENOENT (No such file or directory): \
              no scheduler fancy: the kernel cannot load the module ip_vs_fancy"
         );
@@ -103,15 +103,15 @@ mod tests {
         let mut server = VirtualServer::new(vip(), Scheduler::RR).persistent(60);
         server.persistence_engine = Some("sip".into());
         let edit = Command::EditVirtualServer(server);
-        let reason = explained(&edit, Refusal::new(Errno::ENOENT)).message.unwrap();
+        let reason = explained(&edit, KernelError::new(Errno::ENOENT)).message.unwrap();
         assert!(reason.contains("ip_vs_rr") && reason.contains("ip_vs_pe_sip"), "{reason}");
     }
 
     #[test]
     fn the_kernels_own_words_win() {
         let add = Command::AddRealServer(vip().into(), RealServer::masquerade([224, 0, 0, 1].into(), 80));
-        let refusal = Refusal { errno: Errno::EINVAL, message: Some("no".into()) };
-        assert_eq!(explained(&add, refusal).cause(), "no");
+        let error = KernelError { errno: Errno::EINVAL, message: Some("no".into()) };
+        assert_eq!(explained(&add, error).cause(), "no");
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_missing_permission_and_a_missing_module_have_their_own_errors() {
         let convert = Error::during("read virtual servers");
-        let eperm = netlink::Error::Refused(Refusal::new(Errno::EPERM));
+        let eperm = netlink::Error::Refused(KernelError::new(Errno::EPERM));
         assert!(matches!(convert(eperm), Error::NotPermitted { operation: "read virtual servers" }));
         assert!(matches!(convert(netlink::Error::NoSuchFamily("IPVS".into())), Error::NoIpvs));
         assert!(matches!(convert(netlink::Error::StateUnknown), Error::Netlink { .. }));

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use netlink::{Errno, Failure};
+use netlink::{Errno, FailedRequest};
 
 use super::{encode::Verb, error::explained};
 use crate::{Command, RealServerAddress, VirtualServerId};
@@ -50,12 +50,15 @@ fn meaning(command: &Command, errno: Errno) -> Meaning {
 }
 
 /// Sorts the refusals of a pipeline, which are in order, into commands to be sent again and failures.
-pub(super) fn sort(commands: &[Command], refused: Vec<Failure>) -> (Vec<FollowUp<'_>>, Vec<Failure>) {
+pub(super) fn sort(
+    commands: &[Command],
+    refused: Vec<FailedRequest>,
+) -> (Vec<FollowUp<'_>>, Vec<FailedRequest>) {
     let (mut again, mut failed) = (Vec::new(), Vec::new());
     let mut created = HashSet::new();
-    for Failure { index, refusal } in refused {
+    for FailedRequest { index, error } in refused {
         let Some(command) = commands.get(index) else { continue };
-        match meaning(command, refusal.errno) {
+        match meaning(command, error.errno) {
             Meaning::Done => {}
             Meaning::Retry(verb) => {
                 if let Command::EditVirtualServer(server) = command {
@@ -67,7 +70,7 @@ pub(super) fn sort(commands: &[Command], refused: Vec<Failure>) -> (Vec<FollowUp
                 again.push(FollowUp { index, command, verb: Verb::New });
             }
             Meaning::Orphan | Meaning::Failed => {
-                failed.push(Failure { index, refusal: explained(command, refusal) });
+                failed.push(FailedRequest { index, error: explained(command, error) });
             }
         }
     }
@@ -87,7 +90,7 @@ enum Use {
 }
 
 /// Positions of the last executed command that is about what each follow-up is about.
-fn last_uses(commands: &[Command], again: &[FollowUp<'_>], failed: &[Failure]) -> HashMap<Use, usize> {
+fn last_uses(commands: &[Command], again: &[FollowUp<'_>], failed: &[FailedRequest]) -> HashMap<Use, usize> {
     let mut last: HashMap<_, _> =
         again.iter().flat_map(|step| supersedes(step.command)).map(|(key, _)| (key, 0)).collect();
     let mut failed = failed.iter().map(|failed| failed.index).peekable();

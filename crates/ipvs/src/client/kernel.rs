@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use netlink::{Batch, Errno, Failure, Protocol, Reply, Socket};
+use netlink::{Batch, Errno, FailedRequest, Protocol, Reply, Socket};
 use nix::{
     sys::time::TimeValLike as _,
     time::{ClockId, clock_getres},
@@ -132,14 +132,14 @@ impl KernelIpvs {
     fn change<'a>(
         &mut self,
         changes: impl Iterator<Item = (&'a Command, Verb)>,
-    ) -> Result<Vec<Failure>, Error> {
+    ) -> Result<Vec<FailedRequest>, Error> {
         const OPERATION: &str = "change virtual servers";
         self.batch.clear();
         for (command, verb) in changes {
             self.requests.change(&mut self.batch, command, verb);
         }
         let refused = self.bulk.pipeline(&mut self.batch).map_err(Error::during(OPERATION))?;
-        if refused.iter().any(|failure| failure.refusal.errno == Errno::EPERM) {
+        if refused.iter().any(|failure| failure.error.errno == Errno::EPERM) {
             return Err(Error::NotPermitted { operation: OPERATION });
         }
         Ok(refused)
@@ -209,7 +209,7 @@ impl Ipvs for KernelIpvs {
         !waits_for_namespaces || Path::new(&format!("/proc/sys/net/ipv4/vs/{scheduler}_expiration")).exists()
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failure>, Error> {
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, Error> {
         let mut refused = Vec::new();
         for (number, chunk) in commands.chunks(CHUNK).enumerate() {
             let first = number * CHUNK;
@@ -217,7 +217,7 @@ impl Ipvs for KernelIpvs {
             refused.extend(
                 failures
                     .into_iter()
-                    .map(|Failure { index, refusal }| Failure { index: first + index, refusal }),
+                    .map(|FailedRequest { index, error }| FailedRequest { index: first + index, error }),
             );
         }
         if refused.is_empty() {
@@ -226,9 +226,9 @@ impl Ipvs for KernelIpvs {
         let (again, mut failed) = idempotency::sort(commands, refused);
         for chunk in again.chunks(CHUNK) {
             let failures = self.change(chunk.iter().map(|step| (step.command, step.verb)))?;
-            failed.extend(failures.into_iter().filter_map(|Failure { index, refusal }| {
+            failed.extend(failures.into_iter().filter_map(|FailedRequest { index, error }| {
                 let step = chunk.get(index)?;
-                Some(Failure { index: step.index, refusal: explained(step.command, refusal) })
+                Some(FailedRequest { index: step.index, error: explained(step.command, error) })
             }));
         }
         failed.sort_by_key(|failed| failed.index);

@@ -14,7 +14,7 @@ pub use scheduler_support::{PROBE_ADDRESS, SchedulerSupport, probe_scheduler};
 
 use std::io;
 
-use netlink::Failure;
+use netlink::FailedRequest;
 
 use crate::{
     Command, ObservedRealServer, ObservedVirtualServer, Scheduler, VirtualServerId,
@@ -55,5 +55,5 @@ pub trait Ipvs {
     ///
     /// Each is idempotent as [`Command`] says. A failed command does not stop the others. On `Err`
     /// some may have been executed: read back and compare.
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<Failure>, Error>;
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, Error>;
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use netlink::Refusal;
+use netlink::KernelError;
 
 use crate::{Command, Error, Ipvs, Protocol, Scheduler, ServiceAddress, VirtualServer};
 
@@ -17,7 +17,7 @@ pub enum SchedulerSupport {
     /// The kernel has it.
     Supported,
     /// The kernel did not take it; `ENOENT`: it has none of this name.
-    Refused(Refusal),
+    Refused(KernelError),
     /// It is not loaded, and was not asked for because that can hang IPVS ([`Ipvs::may_load`]).
     NotLoaded,
     /// It was not tried, because a virtual server of somebody else is at [`PROBE_ADDRESS`].
@@ -48,5 +48,5 @@ pub fn probe_scheduler(
     Ok(failed
         .into_iter()
         .next()
-        .map_or(SchedulerSupport::Supported, |failed| SchedulerSupport::Refused(failed.refusal)))
+        .map_or(SchedulerSupport::Supported, |failed| SchedulerSupport::Refused(failed.error)))
 }

@@ -44,7 +44,7 @@ fn shown(kernel: &mut KernelIpvs, columns: Columns) -> String {
 /// Adds it if the kernel has its modules; what it lacks, another test says.
 fn add(kernel: &mut KernelIpvs, server: &VirtualServer) {
     let failed = kernel.apply(&[Command::AddVirtualServer(server.clone())]).unwrap();
-    assert!(failed.iter().all(|failed| failed.refusal.errno == Errno::ENOENT), "{server:?}: {failed:?}");
+    assert!(failed.iter().all(|failed| failed.error.errno == Errno::ENOENT), "{server:?}: {failed:?}");
 }
 
 #[test]

@@ -97,11 +97,11 @@ fn a_missing_scheduler_names_its_module_and_stops_nothing_else() {
             Command::EditVirtualServer(fancy),
         ];
         let failed = kernel.apply(&commands).unwrap();
-        let refused: Vec<_> = failed.iter().map(|failure| (failure.index, failure.refusal.errno)).collect();
+        let refused: Vec<_> = failed.iter().map(|failure| (failure.index, failure.error.errno)).collect();
         assert_eq!(refused, [(0, Errno::ENOENT), (1, Errno::ESRCH), (3, Errno::ENOENT)]);
-        let reason = failed[0].refusal.message.as_deref().unwrap();
+        let reason = failed[0].error.message.as_deref().unwrap();
         assert!(reason.contains("ip_vs_fancy"), "{reason}");
-        assert_eq!(failed[1].refusal.message.as_deref(), Some("there is no virtual server TCP 10.96.0.1:80"));
+        assert_eq!(failed[1].error.message.as_deref(), Some("there is no virtual server TCP 10.96.0.1:80"));
         assert_eq!(kernel.virtual_servers().unwrap().len(), 1);
     });
 }
@@ -123,8 +123,8 @@ fn what_the_kernel_refuses_is_told_by_errno() {
             (lower_above_upper, Errno::ERANGE),
         ] {
             let failed = kernel.apply(&[Command::AddRealServer(tcp_id(VIP, 80), real_server)]).unwrap();
-            assert_eq!(failed[0].refusal.errno, errno, "{real_server:?}");
-            assert!(failed[0].refusal.message.is_some());
+            assert_eq!(failed[0].error.errno, errno, "{real_server:?}");
+            assert!(failed[0].error.message.is_some());
         }
     });
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipvs::Family;
-use netlink::{Batch, Errno, Failure, Protocol, Refusal, Socket};
+use netlink::{Batch, Errno, FailedRequest, KernelError, Protocol, Socket};
 
 use super::{
     Conntrack, Deleted, StaleFlows,
@@ -30,7 +30,7 @@ pub enum Error {
         /// Of how many that were found.
         found: usize,
         /// What the kernel said of the first.
-        source: Refusal,
+        source: KernelError,
     },
     /// Some other failure of the exchange.
     #[error("cannot {operation}")]
@@ -114,12 +114,12 @@ fn not_listed(error: netlink::Error) -> Error {
 
 /// Counts the deleted entries by family. Entries that no longer exist have ended by themselves, or were
 /// listed twice.
-fn deleted(found: &[Family], failures: Vec<Failure>) -> Result<Deleted, Error> {
+fn deleted(found: &[Family], failures: Vec<FailedRequest>) -> Result<Deleted, Error> {
     let failed: BTreeSet<_> = failures.iter().map(|failure| failure.index).collect();
-    let mut refused = failures.into_iter().filter(|failure| failure.refusal.errno != Errno::ENOENT);
+    let mut refused = failures.into_iter().filter(|failure| failure.error.errno != Errno::ENOENT);
     if let Some(first) = refused.next() {
         let (failed, found) = (1 + refused.count(), found.len());
-        return Err(Error::NotDeleted { failed, found, source: first.refusal });
+        return Err(Error::NotDeleted { failed, found, source: first.error });
     }
     let mut deleted = Deleted::default();
     for (_, family) in found.iter().enumerate().filter(|(index, _)| !failed.contains(index)) {
@@ -171,14 +171,14 @@ mod tests {
 
     #[test]
     fn a_listing_that_failed_is_an_error_that_says_what_is_missing() {
-        let error = |errno| not_listed(Refusal::new(errno).into()).to_string();
+        let error = |errno| not_listed(KernelError::new(errno).into()).to_string();
         assert!(error(Errno::EINVAL).contains("nf_conntrack_netlink"));
         assert!(error(Errno::EPERM).contains("CAP_NET_ADMIN"));
         assert_eq!(error(Errno::ENOMEM), "cannot list conntrack's entries");
     }
 
-    fn failure(index: usize, errno: Errno) -> Failure {
-        Failure { index, refusal: Refusal::new(errno) }
+    fn failure(index: usize, errno: Errno) -> FailedRequest {
+        FailedRequest { index, error: KernelError::new(errno) }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use ipvs::Family;
-use netlink::{Batch, Errno, Protocol, Refusal, Socket};
+use netlink::{Batch, Errno, KernelError, Protocol, Socket};
 
 use super::{
     intervals,
@@ -15,7 +15,7 @@ use super::{
     transaction::Transaction,
 };
 use crate::{
-    Change, Element, Feature, Policy, Ruleset,
+    Element, Feature, Operation, Policy, Ruleset,
     nft::{kernel, set::Set},
 };
 
@@ -80,7 +80,7 @@ pub trait Netfilter {
     /// Tables are installed first, then elements change in the order given, except that all intervals are
     /// deleted before others are added. Deleting an element that does not exist, or adding one that does, is
     /// not an error; changing an element of a table that does not exist is.
-    fn apply(&mut self, changes: &[Change]) -> Result<(), Error>;
+    fn apply(&mut self, operations: &[Operation]) -> Result<(), Error>;
 }
 
 /// The real kernel, in the network namespace of the thread that opened it.
@@ -142,9 +142,9 @@ impl KernelNetfilter {
     /// Encodes the transaction that [`apply`](Netfilter::apply) sends for changes of elements, to be
     /// inspected, or sent without the other work of `apply`. Intervals that are deleted must exist. Needs no
     /// kernel.
-    pub fn encode(changes: &[Change]) -> Batch {
+    pub fn encode(operations: &[Operation]) -> Batch {
         let mut transaction = Transaction::default();
-        change_elements(&mut transaction, changes);
+        change_elements(&mut transaction, operations);
         transaction.encode(None)
     }
 
@@ -169,16 +169,16 @@ impl KernelNetfilter {
 
     /// One attempt to apply all changes. Unless `whatever_others_do`, the kernel refuses it if anybody has
     /// changed nf_tables since the tables were read.
-    fn write(&mut self, changes: &[Change], whatever_others_do: bool) -> Result<(), Error> {
-        refuse_unsupported(changes, &self.missing)?;
-        let tasks: Vec<_> = self.rulesets.keys().filter_map(|family| Task::of(changes, *family)).collect();
+    fn write(&mut self, operations: &[Operation], whatever_others_do: bool) -> Result<(), Error> {
+        refuse_unsupported(operations, &self.missing)?;
+        let tasks: Vec<_> = self.rulesets.keys().filter_map(|family| Task::of(operations, *family)).collect();
         let generation = if tasks.is_empty() || whatever_others_do {
             None
         } else {
             Some(kernel::generation(&mut self.socket).map_err(not_read)?)
         };
         let mut transaction = Transaction::default();
-        let mut changes = Cow::Borrowed(changes);
+        let mut operations = Cow::Borrowed(operations);
         for task in tasks {
             let Some(stages) = self.rulesets.get(&task.family) else { continue };
             let there = look(&mut self.socket, stages, &task).map_err(not_read)?;
@@ -187,10 +187,10 @@ impl KernelNetfilter {
             }
             if task.deletes_intervals {
                 let there = there.elements.ours.into_iter().flatten().collect();
-                changes = Cow::Owned(intervals::settle(&changes, task.family, &there));
+                operations = Cow::Owned(intervals::settle(&operations, task.family, &there));
             }
         }
-        change_elements(&mut transaction, &changes);
+        change_elements(&mut transaction, &operations);
         commit(&mut self.socket, &transaction, generation)
     }
 }
@@ -221,13 +221,13 @@ enum Table {
 }
 
 impl Task {
-    fn of(changes: &[Change], family: Family) -> Option<Self> {
-        let table = if changes.contains(&Change::InstallTable(family)) {
+    fn of(operations: &[Operation], family: Family) -> Option<Self> {
+        let table = if operations.contains(&Operation::InstallTable(family)) {
             Some(Table::Installed)
         } else {
-            changes.contains(&Change::PrepareTable(family)).then_some(Table::Prepared)
+            operations.contains(&Operation::PrepareTable(family)).then_some(Table::Prepared)
         };
-        let deletes_intervals = intervals::are_deleted(changes, family);
+        let deletes_intervals = intervals::are_deleted(operations, family);
         (table.is_some() || deletes_intervals).then_some(Self { family, table, deletes_intervals })
     }
 }
@@ -264,7 +264,7 @@ fn commit(socket: &mut Socket, transaction: &Transaction<'_>, generation: Option
     }
     tracing::trace!(%transaction, "nf_tables transaction");
     socket.transact(&mut transaction.encode(generation)).map_err(|source| match source {
-        netlink::Error::RolledBack(ref failure) if failure.refusal.errno != Errno::EPERM => {
+        netlink::Error::RolledBack(ref failure) if failure.error.errno != Errno::EPERM => {
             Error::RolledBack { operation: transaction.describe(failure.index), source }
         }
         source => Error::new("commit an nf_tables transaction", source),
@@ -284,31 +284,34 @@ impl Netfilter for KernelNetfilter {
         self.read().map_err(cannot)
     }
 
-    fn apply(&mut self, changes: &[Change]) -> Result<(), Error> {
+    fn apply(&mut self, operations: &[Operation]) -> Result<(), Error> {
         for _ in 1..ATTEMPTS {
-            match self.write(changes, false) {
+            match self.write(operations, false) {
                 Err(error) if is_stale(&error) => {}
                 outcome => return outcome,
             }
         }
         // Somebody commits all the time, hardly to our table: notifications would tell us. What we write is
         // still right, or the kernel refuses it.
-        self.write(changes, true)
+        self.write(operations, true)
     }
 }
 
 /// Refuses an element of a set that this kernel does not support, before it is sent.
-fn refuse_unsupported(changes: &[Change], missing: &BTreeMap<Family, Vec<Feature>>) -> Result<(), Error> {
-    let unsupported = |change: &&Change| match change {
-        Change::AddElement(element) if intervals::contain(element) => {
+fn refuse_unsupported(
+    operations: &[Operation],
+    missing: &BTreeMap<Family, Vec<Feature>>,
+) -> Result<(), Error> {
+    let unsupported = |operation: &&Operation| match operation {
+        Operation::AddElement(element) if intervals::contain(element) => {
             missing.get(&element.family()).is_some_and(|features| features.contains(&Feature::IntervalSets))
         }
         _ => false,
     };
-    let Some(change) = changes.iter().find(unsupported) else { return Ok(()) };
+    let Some(operation) = operations.iter().find(unsupported) else { return Ok(()) };
     let message = format!("the kernel lacks {}", Feature::IntervalSets);
-    let refusal = Refusal { errno: Errno::EOPNOTSUPP, message: Some(message.into()) };
-    Err(Error::RolledBack { operation: change.to_string(), source: refusal.into() })
+    let error = KernelError { errno: Errno::EOPNOTSUPP, message: Some(message.into()) };
+    Err(Error::RolledBack { operation: operation.to_string(), source: error.into() })
 }
 
 /// Whether the table changed between reading it and the transaction that builds on that: ERESTART by
@@ -339,24 +342,24 @@ fn known_elements(
 }
 
 /// Combines neighbouring changes of the same kind to the same set into one request.
-fn change_elements(transaction: &mut Transaction<'_>, changes: &[Change]) {
-    let kind = |change: &Change| match change {
-        Change::PrepareTable(_) | Change::InstallTable(_) => None,
-        Change::AddElement(element) => Some((true, element.family(), element.set())),
-        Change::DeleteElement(element) => Some((false, element.family(), element.set())),
+fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
+    let kind = |operation: &Operation| match operation {
+        Operation::PrepareTable(_) | Operation::InstallTable(_) => None,
+        Operation::AddElement(element) => Some((true, element.family(), element.set())),
+        Operation::DeleteElement(element) => Some((false, element.family(), element.set())),
     };
-    for run in changes.chunk_by(|one, next| kind(one) == kind(next)) {
+    for run in operations.chunk_by(|one, next| kind(one) == kind(next)) {
         let elements: Vec<Element> = run
             .iter()
-            .filter_map(|change| match change {
-                Change::PrepareTable(_) | Change::InstallTable(_) => None,
-                Change::AddElement(element) | Change::DeleteElement(element) => Some(*element),
+            .filter_map(|operation| match operation {
+                Operation::PrepareTable(_) | Operation::InstallTable(_) => None,
+                Operation::AddElement(element) | Operation::DeleteElement(element) => Some(*element),
             })
             .collect();
         match run.first() {
-            Some(Change::AddElement(_)) => transaction.add_elements(&elements),
-            Some(Change::DeleteElement(_)) => transaction.delete_elements(&elements),
-            Some(Change::PrepareTable(_) | Change::InstallTable(_)) | None => {}
+            Some(Operation::AddElement(_)) => transaction.add_elements(&elements),
+            Some(Operation::DeleteElement(_)) => transaction.delete_elements(&elements),
+            Some(Operation::PrepareTable(_) | Operation::InstallTable(_)) | None => {}
         }
     }
 }
@@ -373,12 +376,12 @@ mod tests {
         let to = ServiceAddress { protocol: ipvs::Protocol::Tcp, ip: [192, 0, 2, 1].into(), port: 443 };
         let (first, last) = ([10, 0, 0, 0].into(), [10, 0, 0, 255].into());
         let allowed = Element::AllowedSource(AllowedSource { to, first, last });
-        let changes = [Change::AddElement(Element::Restricted(to)), Change::AddElement(allowed)];
+        let operations = [Operation::AddElement(Element::Restricted(to)), Operation::AddElement(allowed)];
         let lacking = |family| BTreeMap::from([(family, vec![Feature::IntervalSets])]);
 
-        let error = refuse_unsupported(&changes, &lacking(Family::V4)).unwrap_err();
+        let error = refuse_unsupported(&operations, &lacking(Family::V4)).unwrap_err();
         let Error::RolledBack { operation, source } = error else { panic!("{error:?}") };
-        assert_eq!(operation, changes[1].to_string());
+        assert_eq!(operation, operations[1].to_string());
         assert!(
             source.to_string().ends_with(
                 "the kernel lacks sets of intervals of concatenations (nft_set_pipapo, Linux 5.6)"
@@ -386,11 +389,11 @@ mod tests {
             "{source}"
         );
 
-        let rest = [changes[0], Change::DeleteElement(allowed)];
+        let rest = [operations[0], Operation::DeleteElement(allowed)];
         assert!(
             refuse_unsupported(&rest, &lacking(Family::V4)).is_ok(),
             "what closes an address is not refused"
         );
-        assert!(refuse_unsupported(&changes, &lacking(Family::V6)).is_ok(), "another family's lack");
+        assert!(refuse_unsupported(&operations, &lacking(Family::V6)).is_ok(), "another family's lack");
     }
 }

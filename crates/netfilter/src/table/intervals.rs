@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use ipvs::Family;
 
-use crate::{Change, Element};
+use crate::{Element, Operation};
 
 /// Whether an element is an interval.
 pub(crate) fn contain(element: &Element) -> bool {
@@ -18,32 +18,32 @@ pub(crate) fn contain(element: &Element) -> bool {
 }
 
 /// Whether some interval of a family is deleted.
-pub(crate) fn are_deleted(changes: &[Change], family: Family) -> bool {
-    changes.iter().any(|change| match change {
-        Change::DeleteElement(element) => contain(element) && element.family() == family,
-        Change::PrepareTable(_) | Change::InstallTable(_) | Change::AddElement(_) => false,
+pub(crate) fn are_deleted(operations: &[Operation], family: Family) -> bool {
+    operations.iter().any(|operation| match operation {
+        Operation::DeleteElement(element) => contain(element) && element.family() == family,
+        Operation::PrepareTable(_) | Operation::InstallTable(_) | Operation::AddElement(_) => false,
     })
 }
 
 /// The changes, with those of a family's intervals at the end: first existing intervals are deleted, and
 /// then, when nothing is left to overlap, missing ones are added.
-pub(crate) fn settle(changes: &[Change], family: Family, there: &HashSet<Element>) -> Vec<Change> {
-    let mut settled = Vec::with_capacity(changes.len());
+pub(crate) fn settle(operations: &[Operation], family: Family, there: &HashSet<Element>) -> Vec<Operation> {
+    let mut settled = Vec::with_capacity(operations.len());
     let mut wanted = BTreeMap::new();
-    for change in changes {
-        match change {
-            Change::AddElement(element) | Change::DeleteElement(element)
+    for operation in operations {
+        match operation {
+            Operation::AddElement(element) | Operation::DeleteElement(element)
                 if contain(element) && element.family() == family =>
             {
-                wanted.insert(*element, matches!(change, Change::AddElement(_)));
+                wanted.insert(*element, matches!(operation, Operation::AddElement(_)));
             }
             other => settled.push(*other),
         }
     }
     wanted.retain(|element, wanted| *wanted != there.contains(element));
     let (come, go): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|(_, wanted)| *wanted);
-    settled.extend(go.into_iter().map(|(element, _)| Change::DeleteElement(element)));
-    settled.extend(come.into_iter().map(|(element, _)| Change::AddElement(element)));
+    settled.extend(go.into_iter().map(|(element, _)| Operation::DeleteElement(element)));
+    settled.extend(come.into_iter().map(|(element, _)| Operation::AddElement(element)));
     settled
 }
 
@@ -67,28 +67,28 @@ mod tests {
 
     #[test]
     fn what_goes_goes_before_what_comes_and_what_is_as_wanted_stays() {
-        let vip = Change::AddElement(Element::Vip([192, 0, 2, 1].into()));
+        let vip = Operation::AddElement(Element::Vip([192, 0, 2, 1].into()));
         let [wide, narrow, absent, kept] = [
             range("10.0.0.0", "10.255.255.255"),
             range("10.1.0.0", "10.1.255.255"),
             range("11.0.0.0", "11.0.0.1"),
             range("12.0.0.0", "12.0.0.1"),
         ];
-        let changes = [
-            Change::AddElement(narrow),
-            Change::AddElement(kept),
-            Change::DeleteElement(absent),
+        let operations = [
+            Operation::AddElement(narrow),
+            Operation::AddElement(kept),
+            Operation::DeleteElement(absent),
             vip,
-            Change::DeleteElement(wide),
+            Operation::DeleteElement(wide),
         ];
-        let settled = settle(&changes, Family::V4, &HashSet::from([wide, kept]));
-        assert_eq!(settled, [vip, Change::DeleteElement(wide), Change::AddElement(narrow)]);
+        let settled = settle(&operations, Family::V4, &HashSet::from([wide, kept]));
+        assert_eq!(settled, [vip, Operation::DeleteElement(wide), Operation::AddElement(narrow)]);
     }
 
     #[test]
     fn of_several_changes_to_one_interval_the_last_counts() {
         let range = range("10.0.0.0", "10.0.0.255");
-        let (add, delete) = (Change::AddElement(range), Change::DeleteElement(range));
+        let (add, delete) = (Operation::AddElement(range), Operation::DeleteElement(range));
         let (there, gone) = (HashSet::from([range]), HashSet::new());
         assert_eq!(settle(&[add, delete], Family::V4, &there), [delete]);
         assert_eq!(settle(&[add, delete], Family::V4, &gone), []);
@@ -98,12 +98,12 @@ mod tests {
 
     #[test]
     fn only_deletions_of_intervals_need_a_look_in_their_family() {
-        let delete = [Change::DeleteElement(range("10.0.0.0", "10.0.0.255"))];
+        let delete = [Operation::DeleteElement(range("10.0.0.0", "10.0.0.255"))];
         assert!(are_deleted(&delete, Family::V4));
         assert!(!are_deleted(&delete, Family::V6));
         let vip = Element::Vip([192, 0, 2, 1].into());
-        assert!(!are_deleted(&[Change::DeleteElement(vip)], Family::V4));
-        assert!(!are_deleted(&[Change::AddElement(range("10.0.0.0", "10.0.0.255"))], Family::V4));
+        assert!(!are_deleted(&[Operation::DeleteElement(vip)], Family::V4));
+        assert!(!are_deleted(&[Operation::AddElement(range("10.0.0.0", "10.0.0.255"))], Family::V4));
     }
 
     fn range_of(family: Family, number: u8) -> Element {
@@ -124,18 +124,18 @@ mod tests {
         ranges.chain([Element::Vip([192, 0, 2, 1].into())]).collect()
     }
 
-    fn change() -> impl Strategy<Value = Change> {
+    fn operation() -> impl Strategy<Value = Operation> {
         (select(elements()), any::<bool>()).prop_map(|(element, add)| match add {
-            true => Change::AddElement(element),
-            false => Change::DeleteElement(element),
+            true => Operation::AddElement(element),
+            false => Operation::DeleteElement(element),
         })
     }
 
-    fn of_an_interval(change: &Change, family: Family) -> Option<(Element, bool)> {
-        let (element, added) = match change {
-            Change::AddElement(element) => (*element, true),
-            Change::DeleteElement(element) => (*element, false),
-            Change::PrepareTable(_) | Change::InstallTable(_) => return None,
+    fn of_an_interval(operation: &Operation, family: Family) -> Option<(Element, bool)> {
+        let (element, added) = match operation {
+            Operation::AddElement(element) => (*element, true),
+            Operation::DeleteElement(element) => (*element, false),
+            Operation::PrepareTable(_) | Operation::InstallTable(_) => return None,
         };
         (contain(&element) && element.family() == family).then_some((element, added))
     }
@@ -143,19 +143,19 @@ mod tests {
     proptest! {
         #[test]
         fn the_last_change_to_each_interval_counts_and_nothing_is_deleted_that_is_not_there(
-            changes in vec(change(), 0..20),
+            operations in vec(operation(), 0..20),
             there in hash_set(select(elements()), 0..9),
         ) {
             let family = Family::V4;
             let mut wanted = there.clone();
-            for (element, add) in changes.iter().filter_map(|change| of_an_interval(change, family)) {
+            for (element, add) in operations.iter().filter_map(|operation| of_an_interval(operation, family)) {
                 if add { wanted.insert(element) } else { wanted.remove(&element) };
             }
             let mut kernel = there.clone();
-            for change in settle(&changes, family, &there) {
-                match of_an_interval(&change, family) {
-                    Some((element, true)) => prop_assert!(kernel.insert(element), "{change} is there"),
-                    Some((element, false)) => prop_assert!(kernel.remove(&element), "{change} is not there"),
+            for operation in settle(&operations, family, &there) {
+                match of_an_interval(&operation, family) {
+                    Some((element, true)) => prop_assert!(kernel.insert(element), "{operation} is there"),
+                    Some((element, false)) => prop_assert!(kernel.remove(&element), "{operation} is not there"),
                     None => {}
                 }
             }
@@ -164,15 +164,15 @@ mod tests {
 
         #[test]
         fn intervals_come_last_and_those_that_go_before_those_that_come(
-            changes in vec(change(), 0..20),
+            operations in vec(operation(), 0..20),
             there in hash_set(select(elements()), 0..9),
         ) {
             let family = Family::V4;
-            let settled = settle(&changes, family, &there);
-            let is_other = |change: &&Change| of_an_interval(change, family).is_none();
-            let others: Vec<_> = changes.iter().filter(is_other).copied().collect();
+            let settled = settle(&operations, family, &there);
+            let is_other = |operation: &&Operation| of_an_interval(operation, family).is_none();
+            let others: Vec<_> = operations.iter().filter(is_other).copied().collect();
             prop_assert!(settled.starts_with(&others), "the rest is as it was: {:?}", settled);
-            let intervals = settled.iter().skip(others.len()).map(|change| of_an_interval(change, family));
+            let intervals = settled.iter().skip(others.len()).map(|operation| of_an_interval(operation, family));
             let added: Vec<_> = intervals.map(|it| it.map(|(_, added)| added)).collect();
             prop_assert!(!added.contains(&None) && added.is_sorted(), "{:?}", settled);
         }

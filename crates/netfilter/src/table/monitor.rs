@@ -45,7 +45,7 @@ impl Changed {
     }
 
     /// What one datagram of notifications reports, except for changes by the socket with this port.
-    pub fn told(datagram: &[u8], own_port: u32) -> Self {
+    pub fn from_datagram(datagram: &[u8], own_port: u32) -> Self {
         let mut changed = Self::default();
         netlink::each_notification(datagram, |notification| changed.take(&notification, own_port));
         changed

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use ipvs::Family;
-use netlink::{Errno, Error, Failure, Socket};
+use netlink::{Errno, Error, FailedRequest, Socket};
 
-use super::transaction::{Operation, Transaction};
+use super::transaction::{Request, Transaction};
 use crate::{
     Element, Ruleset,
     nft::{
@@ -85,13 +85,12 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
     let intervals = Ruleset::known_sets().iter().filter(|set| set.name == Element::ALLOWED_SOURCES);
 
     let mut trials = vec![
-        (Feature::Tables, Operation::AddTable(family)),
-        (Feature::Tables, Operation::AddChain(family, &plain)),
-        (Feature::NatChains, Operation::AddChain(family, &nat)),
+        (Feature::Tables, Request::AddTable(family)),
+        (Feature::Tables, Request::AddChain(family, &plain)),
+        (Feature::NatChains, Request::AddChain(family, &nat)),
     ];
-    trials.extend(intervals.map(|set| (Feature::IntervalSets, Operation::AddSet(family, set))));
-    trials
-        .extend(rules.iter().map(|(feature, rule)| (*feature, Operation::AddRule(family, plain.name, rule))));
+    trials.extend(intervals.map(|set| (Feature::IntervalSets, Request::AddSet(family, set))));
+    trials.extend(rules.iter().map(|(feature, rule)| (*feature, Request::AddRule(family, plain.name, rule))));
 
     let mut transaction = Transaction::default();
     let mut tried = Vec::with_capacity(trials.len());
@@ -105,10 +104,10 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
 
 /// The features whose trial the kernel does not understand. Without tables nothing is known of the others.
 /// Other failures, such as a table with another owner, are reported when a table is installed.
-fn not_understood(tried: &[Feature], failures: &[Failure]) -> Vec<Feature> {
+fn not_understood(tried: &[Feature], failures: &[FailedRequest]) -> Vec<Feature> {
     let mut missing: Vec<_> = failures
         .iter()
-        .filter(|failure| UNKNOWN.contains(&failure.refusal.errno))
+        .filter(|failure| UNKNOWN.contains(&failure.error.errno))
         // Request 0 is the begin.
         .filter_map(|failure| tried.get(failure.index.checked_sub(1)?).copied())
         .collect();
@@ -120,14 +119,14 @@ fn not_understood(tried: &[Feature], failures: &[Failure]) -> Vec<Feature> {
 
 #[cfg(test)]
 mod tests {
-    use netlink::Refusal;
+    use netlink::KernelError;
 
     use super::*;
 
     const TRIED: [Feature; 4] = [Feature::Tables, Feature::Tables, Feature::IntervalSets, Feature::Reject];
 
     fn missing(failures: &[(usize, Errno)]) -> Vec<Feature> {
-        let failure = |(index, errno)| Failure { index, refusal: Refusal::new(errno) };
+        let failure = |(index, errno)| FailedRequest { index, error: KernelError::new(errno) };
         not_understood(&TRIED, &failures.iter().copied().map(failure).collect::<Vec<_>>())
     }
 

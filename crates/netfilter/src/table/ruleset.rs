@@ -11,7 +11,7 @@ pub use self::chains::ACCEPT_MARK_PRIORITIES;
 use self::sets::SETS;
 use super::{
     observed::{Elements, ObservedTable},
-    transaction::{Operation, Transaction},
+    transaction::{Request, Transaction},
 };
 use crate::{
     Policy,
@@ -88,14 +88,14 @@ impl Ruleset {
             Some(table) if self.sets_match(table) && !elements.strange => self.repair(transaction, table),
             _ => {
                 if table.is_some() {
-                    transaction.push(Operation::DeleteTable(self.family));
+                    transaction.push(Request::DeleteTable(self.family));
                 }
-                transaction.push(Operation::AddTable(self.family));
+                transaction.push(Request::AddTable(self.family));
                 for set in &self.sets {
-                    transaction.push(Operation::AddSet(self.family, set));
+                    transaction.push(Request::AddSet(self.family, set));
                 }
                 for chain in &self.chains {
-                    transaction.push(Operation::AddChain(self.family, chain));
+                    transaction.push(Request::AddChain(self.family, chain));
                 }
                 self.add_rules(transaction);
                 for set in &elements.ours {
@@ -115,15 +115,15 @@ impl Ruleset {
     /// Refills the chains. A base chain's hook, priority and type are fixed at its creation, so a chain that
     /// differs is deleted first. Packets see either the old rules or the new ones.
     fn repair<'a>(&'a self, transaction: &mut Transaction<'a>, table: &ObservedTable) {
-        transaction.push(Operation::FlushRules(self.family));
+        transaction.push(Request::FlushRules(self.family));
         for observed in &table.chains {
             if !self.chains.iter().any(|chain| chain.is(observed)) {
-                transaction.push(Operation::DeleteChain(self.family, observed.name.clone()));
+                transaction.push(Request::DeleteChain(self.family, observed.name.clone()));
             }
         }
         for chain in &self.chains {
             if !table.chains.iter().any(|observed| chain.is(observed)) {
-                transaction.push(Operation::AddChain(self.family, chain));
+                transaction.push(Request::AddChain(self.family, chain));
             }
         }
         self.add_rules(transaction);
@@ -132,7 +132,7 @@ impl Ruleset {
     fn add_rules<'a>(&'a self, transaction: &mut Transaction<'a>) {
         for chain in &self.chains {
             for rule in &chain.rules {
-                transaction.push(Operation::AddRule(self.family, chain.name, rule));
+                transaction.push(Request::AddRule(self.family, chain.name, rule));
             }
         }
     }

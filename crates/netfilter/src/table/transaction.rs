@@ -35,7 +35,7 @@ const ELEMENTS_SHOWN: usize = 4;
 
 /// One request to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Operation<'a> {
+pub(crate) enum Request<'a> {
     AddTable(Family),
     /// With everything in it.
     DeleteTable(Family),
@@ -55,11 +55,11 @@ pub(crate) enum Operation<'a> {
 /// Requests in order, of which the kernel executes all or none. Prints one request per line, in nft's syntax.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Transaction<'a> {
-    operations: Vec<Operation<'a>>,
+    operations: Vec<Request<'a>>,
 }
 
 impl<'a> Transaction<'a> {
-    pub(crate) fn push(&mut self, operation: Operation<'a>) {
+    pub(crate) fn push(&mut self, operation: Request<'a>) {
         self.operations.push(operation);
     }
 
@@ -70,7 +70,7 @@ impl<'a> Transaction<'a> {
     /// Adds elements of one set; those that exist stay as they are.
     pub(crate) fn add_elements(&mut self, elements: &[Element]) {
         for some in elements.chunks(ELEMENTS_PER_REQUEST) {
-            self.push(Operation::AddElements(some.to_vec()));
+            self.push(Request::AddElements(some.to_vec()));
         }
     }
 
@@ -82,9 +82,9 @@ impl<'a> Transaction<'a> {
     pub(crate) fn delete_elements(&mut self, elements: &[Element]) {
         for some in elements.chunks(ELEMENTS_PER_REQUEST) {
             if !some.iter().any(intervals::contain) {
-                self.push(Operation::AddElements(some.to_vec()));
+                self.push(Request::AddElements(some.to_vec()));
             }
-            self.push(Operation::DeleteElements(some.to_vec()));
+            self.push(Request::DeleteElements(some.to_vec()));
         }
     }
 
@@ -126,7 +126,7 @@ impl fmt::Display for Transaction<'_> {
     }
 }
 
-impl Operation<'_> {
+impl Request<'_> {
     fn encode(&self, batch: &mut Batch, position: usize) {
         match self {
             Self::AddTable(family) => message::add(batch, Message::NewTable, CREATE, *family, |encoder| {
@@ -157,7 +157,7 @@ fn encode_elements(batch: &mut Batch, message: Message, flags: u16, elements: &[
     }
 }
 
-impl fmt::Display for Operation<'_> {
+impl fmt::Display for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = |family: &Family| format!("{} {TABLE}", family_name(*family));
         match self {
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_transaction_prints_one_request_a_line() {
         let mut transaction = Transaction::default();
-        transaction.push(Operation::AddTable(Family::V4));
+        transaction.push(Request::AddTable(Family::V4));
         transaction.add_elements(&elements(2));
         transaction.delete_elements(&elements(6));
         insta::assert_snapshot!(transaction, @r##"
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn the_begin_is_request_0_and_each_operation_one_request() {
         let mut transaction = Transaction::default();
-        transaction.push(Operation::AddTable(Family::V6));
+        transaction.push(Request::AddTable(Family::V6));
         transaction.add_elements(&elements(2500));
         let batch = transaction.encode(None);
         assert_eq!(batch.len(), 1 + 1 + 5 + 1);

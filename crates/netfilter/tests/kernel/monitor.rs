@@ -11,7 +11,7 @@ use std::{
 
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::{
-    Change, Changed, Element, HostFirewall, KernelNetfilter, LocalTraffic, Monitor, Netfilter, Policy,
+    Changed, Element, HostFirewall, KernelNetfilter, LocalTraffic, Monitor, Netfilter, Operation, Policy,
 };
 use nix::sched::{CloneFlags, unshare};
 
@@ -19,7 +19,7 @@ const OURS: Changed = Changed { ours: true, others: false };
 const OTHERS: Changed = Changed { ours: false, others: true };
 const BOTH: Changed = Changed { ours: true, others: true };
 
-const INSTALL: [Change; 2] = [Change::InstallTable(Family::V4), Change::InstallTable(Family::V6)];
+const INSTALL: [Operation; 2] = [Operation::InstallTable(Family::V4), Operation::InstallTable(Family::V6)];
 
 fn cluster_ip(ip: &str) -> Element {
     Element::ClusterIp(ServiceAddress { protocol: Protocol::Tcp, ip: ip.parse().unwrap(), port: 80 })
@@ -53,7 +53,7 @@ fn with_monitor(test: impl AsyncFnOnce(Monitor, KernelNetfilter) + Send + 'stati
 }
 
 fn install(netfilter: &mut KernelNetfilter) {
-    let elements = ["10.96.0.1", "fd00::1"].map(|ip| Change::AddElement(cluster_ip(ip)));
+    let elements = ["10.96.0.1", "fd00::1"].map(|ip| Operation::AddElement(cluster_ip(ip)));
     netfilter.apply(&[&INSTALL[..], &elements].concat()).unwrap();
 }
 
@@ -122,8 +122,8 @@ fn what_we_do_ourselves_is_not_told() {
         let elements: Vec<_> = (0..10_000u32)
             .map(|number| cluster_ip(&std::net::Ipv4Addr::from(0x0a61_0000 + number).to_string()))
             .collect();
-        netfilter.apply(&elements.iter().copied().map(Change::AddElement).collect::<Vec<_>>()).unwrap();
-        netfilter.apply(&elements.into_iter().map(Change::DeleteElement).collect::<Vec<_>>()).unwrap();
+        netfilter.apply(&elements.iter().copied().map(Operation::AddElement).collect::<Vec<_>>()).unwrap();
+        netfilter.apply(&elements.into_iter().map(Operation::DeleteElement).collect::<Vec<_>>()).unwrap();
         // The first thing to be told comes from somebody else.
         nft("add table ip somebody-else");
         assert_eq!(told(&mut monitor).await, OTHERS);

@@ -7,9 +7,9 @@
 
 use std::{collections::BTreeSet, mem, net::IpAddr};
 
-use dummy_interface::Change::Bind;
+use dummy_interface::Operation::Bind;
 use ipvs::{Command, Family, Protocol, ServiceAddress};
-use netfilter::{Change::InstallTable, conntrack::StaleFlows};
+use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use watcher::{Observed, Operation};
 
 /// What was changed that makes flows stale, gathered while plans are carried out.
@@ -31,13 +31,13 @@ impl Rerouted {
     pub(crate) fn take(&mut self, operation: &Operation) {
         match operation {
             Operation::Ipvs(command) => self.take_command(command),
-            Operation::Link(Bind(vip)) => {
+            Operation::DummyInterface(Bind(vip)) => {
                 self.local_again.insert(*vip);
             }
             Operation::Netfilter(InstallTable(family)) => {
                 self.installed.insert(*family);
             }
-            Operation::Link(_) | Operation::Netfilter(_) => {}
+            Operation::DummyInterface(_) | Operation::Netfilter(_) => {}
         }
     }
 

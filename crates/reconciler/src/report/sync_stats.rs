@@ -24,7 +24,7 @@ pub enum Seam {
     /// Our tables.
     NfTables,
     /// kube-ipvs0 and the VIPs.
-    Links,
+    DummyInterface,
 }
 
 /// How something failed.
@@ -75,14 +75,14 @@ pub struct Drains {
 
 impl Seam {
     /// All variants.
-    pub const ALL: [Self; 3] = [Self::Ipvs, Self::NfTables, Self::Links];
+    pub const ALL: [Self; 3] = [Self::Ipvs, Self::NfTables, Self::DummyInterface];
 
     /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ipvs => "ipvs",
             Self::NfTables => "nf_tables",
-            Self::Links => "links",
+            Self::DummyInterface => "links",
         }
     }
 
@@ -91,7 +91,7 @@ impl Seam {
         match operation {
             Operation::Ipvs(_) => Self::Ipvs,
             Operation::Netfilter(_) => Self::NfTables,
-            Operation::Link(_) => Self::Links,
+            Operation::DummyInterface(_) => Self::DummyInterface,
         }
     }
 
@@ -100,7 +100,7 @@ impl Seam {
         match error {
             ReadError::Ipvs(_) => Self::Ipvs,
             ReadError::Netfilter(_) => Self::NfTables,
-            ReadError::Links(_) => Self::Links,
+            ReadError::DummyInterface(_) => Self::DummyInterface,
         }
     }
 }
@@ -139,11 +139,11 @@ impl Repaired {
 
     /// The kind of thing that an operation repairs.
     pub(crate) fn by(operation: &Operation) -> Self {
-        use dummy_interface::Change::{Bind, EnsureDevice, Unbind};
-        use netfilter::Change::{AddElement, DeleteElement, InstallTable, PrepareTable};
+        use dummy_interface::Operation::{Bind, EnsureDevice, Unbind};
+        use netfilter::Operation::{AddElement, DeleteElement, InstallTable, PrepareTable};
         match operation {
-            Operation::Link(EnsureDevice) => Self::Device,
-            Operation::Link(Bind(_) | Unbind(_)) => Self::Vip,
+            Operation::DummyInterface(EnsureDevice) => Self::Device,
+            Operation::DummyInterface(Bind(_) | Unbind(_)) => Self::Vip,
             Operation::Netfilter(PrepareTable(_) | InstallTable(_)) => Self::Table,
             Operation::Netfilter(AddElement(_) | DeleteElement(_)) => Self::Element,
             Operation::Ipvs(

@@ -3,10 +3,7 @@
 use std::borrow::Cow;
 
 use ipvs::{Command, Protocol};
-use netfilter::{
-    Change::{self, AddElement},
-    Element,
-};
+use netfilter::{Element, Operation::AddElement};
 use netlink::Errno;
 use service::one_line;
 use tracing::debug_span;
@@ -31,8 +28,8 @@ pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed, c
             Batch::Netfilter(changes) => {
                 debug_span!("nf_tables", operations = changes.len()).in_scope(|| run.netfilter(changes));
             }
-            Batch::Link(changes) => {
-                debug_span!("links", operations = changes.len()).in_scope(|| run.links(changes));
+            Batch::DummyInterface(changes) => {
+                debug_span!("links", operations = changes.len()).in_scope(|| run.dummy_interface(changes));
             }
         }
     }
@@ -52,8 +49,8 @@ impl Run<'_> {
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
                 // The image has the virtual server, and somebody else has removed it.
-                self.outcome.doubtful |= failed.iter().any(|failure| failure.refusal.errno == Errno::ESRCH);
-                let lacking = failed.iter().filter(|failure| failure.refusal.errno == Errno::ENOENT);
+                self.outcome.doubtful |= failed.iter().any(|failure| failure.error.errno == Errno::ESRCH);
+                let lacking = failed.iter().filter(|failure| failure.error.errno == Errno::ENOENT);
                 let lacking = lacking.filter_map(|failure| scheduler(commands.get(failure.index)?));
                 self.outcome.lacking.extend(lacking);
                 self.settle(&commands, failed);
@@ -62,11 +59,11 @@ impl Run<'_> {
         }
     }
 
-    fn links(&mut self, changes: &[dummy_interface::Change]) {
+    fn dummy_interface(&mut self, changes: &[dummy_interface::Operation]) {
         let changes = self.permitted(changes);
-        match self.kernel.links.apply(&changes) {
+        match self.kernel.dummy_interface.apply(&changes) {
             Ok(failed) => {
-                self.outcome.doubtful |= failed.iter().any(|failure| failure.refusal.errno == Errno::ENODEV);
+                self.outcome.doubtful |= failed.iter().any(|failure| failure.error.errno == Errno::ENODEV);
                 self.settle(&changes, failed);
             }
             Err(error) => self.give_up(&changes, &error),
@@ -75,7 +72,7 @@ impl Run<'_> {
 
     /// Carries out one transaction. If it is refused, its halves are tried, so that one bad element costs
     /// little but itself.
-    fn netfilter(&mut self, changes: &[Change]) {
+    fn netfilter(&mut self, changes: &[netfilter::Operation]) {
         let changes = self.permitted(changes);
         if changes.is_empty() {
             return;
@@ -91,7 +88,7 @@ impl Run<'_> {
                 // The address has clients in the kernel that the image lacks, and that are in the way.
                 self.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
                 let cause = one_line(&error);
-                let (restrictions, rest): (Vec<Change>, Vec<_>) =
+                let (restrictions, rest): (Vec<netfilter::Operation>, Vec<_>) =
                     changes.iter().partition(|change| restricts(change));
                 let (refused, still) =
                     if rest.is_empty() { (restrictions, rest) } else { (rest, restrictions) };
@@ -129,11 +126,11 @@ impl Run<'_> {
     }
 
     /// Records a batch of which some operations failed, by position.
-    fn settle<T: Clone + Into<Operation>>(&mut self, batch: &[T], failed: Vec<netlink::Failure>) {
+    fn settle<T: Clone + Into<Operation>>(&mut self, batch: &[T], failed: Vec<netlink::FailedRequest>) {
         let mut failed = failed.into_iter().peekable();
         for (index, operation) in batch.iter().cloned().map(Into::into).enumerate() {
             match failed.next_if(|failed| failed.index == index) {
-                Some(failed) => self.fail(&operation, Failure::Refused, failed.refusal.to_string()),
+                Some(failed) => self.fail(&operation, Failure::Refused, failed.error.to_string()),
                 None => {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
                     self.outcome.rerouted.take(&operation);
@@ -171,7 +168,7 @@ impl Run<'_> {
     }
 }
 
-fn restricts(change: &Change) -> bool {
+fn restricts(change: &netfilter::Operation) -> bool {
     matches!(change, AddElement(Element::Restricted(_)))
 }
 
@@ -209,9 +206,9 @@ mod tests {
         };
         let mut observed =
             Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
-        let (ipvs, netfilter, links) = FakeKernel::new().seams();
+        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
         let plan = [Command::DeleteRealServer(of.into(), config.address).into()].into_iter().collect();
-        apply(&plan, &mut Kernel { ipvs, netfilter, links }, &mut observed, Closed::new(true))
+        apply(&plan, &mut Kernel { ipvs, netfilter, dummy_interface }, &mut observed, Closed::new(true))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ipvs::ServiceAddress;
-use netfilter::Change::{self, AddElement, DeleteElement, InstallTable, PrepareTable};
+use netfilter::Operation::{self, AddElement, DeleteElement, InstallTable, PrepareTable};
 
 /// The changes that must stay in one transaction.
 #[derive(PartialEq, Eq, Hash)]
@@ -12,24 +12,24 @@ enum Unit {
     /// or keep out whom they should let in.
     VirtualServer(ServiceAddress),
     /// A table, or an element of no virtual server.
-    Change(Change),
+    Operation(Operation),
 }
 
 impl Unit {
-    fn of(change: &Change) -> Self {
+    fn of(change: &Operation) -> Self {
         let of = match change {
             AddElement(element) | DeleteElement(element) => element.virtual_server(),
             PrepareTable(_) | InstallTable(_) => None,
         };
-        of.map_or(Self::Change(*change), |of| Self::VirtualServer(*of))
+        of.map_or(Self::Operation(*change), |of| Self::VirtualServer(*of))
     }
 }
 
 /// Splits a transaction into two, each in the order of the whole; `None` if it is a single unit. The first
 /// half has the units that come first.
-pub(crate) fn halves(changes: &[Change]) -> Option<[Vec<Change>; 2]> {
+pub(crate) fn halves(changes: &[Operation]) -> Option<[Vec<Operation>; 2]> {
     let mut units = HashMap::new();
-    let mut number = |change: &Change| {
+    let mut number = |change: &Operation| {
         let next = units.len();
         *units.entry(Unit::of(change)).or_insert(next)
     };
@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    fn any_change() -> impl Strategy<Value = Change> {
+    fn any_change() -> impl Strategy<Value = Operation> {
         let of = (0..4u16).prop_map(|port| ServiceAddress {
             protocol: Protocol::Tcp,
             ip: [10, 96, 0, 1].into(),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     /// What of `changes` is also in `half`, in the order of `changes`.
-    fn those_in(half: &[Change], changes: &[Change]) -> Vec<Change> {
+    fn those_in(half: &[Operation], changes: &[Operation]) -> Vec<Operation> {
         changes.iter().copied().filter(|change| half.contains(change)).collect()
     }
 
@@ -79,7 +79,7 @@ mod tests {
         fn halves_are_smaller_keep_the_order_and_split_no_virtual_server(
             changes in vec(any_change(), 0..20),
         ) {
-            let units = |changes: &[Change]| changes.iter().map(Unit::of).collect::<HashSet<_>>();
+            let units = |changes: &[Operation]| changes.iter().map(Unit::of).collect::<HashSet<_>>();
             let Some([left, right]) = halves(&changes) else {
                 prop_assert!(units(&changes).len() < 2, "more than one unit can be split");
                 return Ok(());

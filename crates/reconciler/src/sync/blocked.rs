@@ -2,11 +2,11 @@
 
 use std::{collections::HashSet, net::IpAddr};
 
-use dummy_interface::Change::{Bind, Unbind};
+use dummy_interface::Operation::{Bind, Unbind};
 use ipvs::{Command, Family, ServiceAddress};
 use netfilter::{
-    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
     Element,
+    Operation::{AddElement, DeleteElement, InstallTable, PrepareTable},
 };
 use watcher::{Observed, Operation};
 
@@ -71,11 +71,11 @@ impl Closed {
             Operation::Ipvs(command @ Command::DeleteVirtualServer(_)) => {
                 self.lingering.extend(command.address());
             }
-            Operation::Link(Unbind(vip)) => {
+            Operation::DummyInterface(Unbind(vip)) => {
                 self.lingering_vips.insert(*vip);
             }
             // Without these, what is already there goes on serving, or the rules of somebody else do.
-            Operation::Netfilter(InstallTable(_)) | Operation::Ipvs(_) | Operation::Link(_) => {}
+            Operation::Netfilter(InstallTable(_)) | Operation::Ipvs(_) | Operation::DummyInterface(_) => {}
         }
     }
 
@@ -92,13 +92,13 @@ impl Closed {
             }
             Operation::Netfilter(DeleteElement(element)) => self.still_needed(element),
             Operation::Ipvs(command) => self.objection_to_command(command),
-            Operation::Link(Bind(vip)) if self.leads_nowhere(vip, observed) => {
+            Operation::DummyInterface(Bind(vip)) if self.leads_nowhere(vip, observed) => {
                 Some("put off: none of its virtual servers is there")
             }
-            Operation::Link(Bind(vip)) if self.unguarded_vips.contains(vip) => {
+            Operation::DummyInterface(Bind(vip)) if self.unguarded_vips.contains(vip) => {
                 Some("put off: an element of it in our tables is not as it should be")
             }
-            Operation::Netfilter(_) | Operation::Link(_) => None,
+            Operation::Netfilter(_) | Operation::DummyInterface(_) => None,
         }
     }
 
@@ -152,7 +152,7 @@ fn opens(operation: &Operation) -> Option<Family> {
         Operation::Ipvs(command @ Command::AddVirtualServer(_)) => {
             command.address().map(|at| Family::from(at.ip))
         }
-        Operation::Link(Bind(vip)) => Some(Family::from(*vip)),
-        Operation::Netfilter(_) | Operation::Ipvs(_) | Operation::Link(_) => None,
+        Operation::DummyInterface(Bind(vip)) => Some(Family::from(*vip)),
+        Operation::Netfilter(_) | Operation::Ipvs(_) | Operation::DummyInterface(_) => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, mem, time::Instant};
 
 use ipvs::{Protocol, ServiceAddress};
-use netfilter::{Change::InstallTable, conntrack::StaleFlows};
+use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use service::Touched;
 use tracing::{Level, debug, debug_span, enabled};
 use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
@@ -150,7 +150,7 @@ impl Reconciler {
         let Some(image) = &self.image else { return false };
         let refused = |operation: &Operation| match operation {
             Operation::Ipvs(command) => schedulers::change(command, image).is_some(),
-            Operation::Netfilter(_) | Operation::Link(_) => false,
+            Operation::Netfilter(_) | Operation::DummyInterface(_) => false,
         };
         !postponed.is_empty() && !outcome.failures.iter().any(|(operation, _)| refused(operation))
     }
@@ -198,9 +198,14 @@ mod tests {
     }
 
     fn reconciler(fake: &FakeKernel, draining: Draining) -> Reconciler {
-        let (ipvs, netfilter, links) = fake.seams();
+        let (ipvs, netfilter, dummy_interface) = fake.seams();
         let ours = Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() };
-        Reconciler::new(State::new(Options::new("node")), Kernel { ipvs, netfilter, links }, ours, draining)
+        Reconciler::new(
+            State::new(Options::new("node")),
+            Kernel { ipvs, netfilter, dummy_interface },
+            ours,
+            draining,
+        )
     }
 
     fn web() -> Service {
@@ -238,7 +243,7 @@ mod tests {
         reconciler.take(Change::ReplaceServices(vec![Service { kind: ServiceKind::NodePort, ..node_port }]));
         reconciler.take(Change::ReplaceSlices(vec![slice(&[1])]));
         let address: IpAddr = [192, 0, 2, 1].into();
-        fake.state().links.node_addresses.insert(address);
+        fake.state().dummy_interface.node_addresses.insert(address);
         reconciler.sync(Trigger::Start);
         fake.heal();
 
@@ -249,16 +254,16 @@ mod tests {
             assert!(reconciler.compare().unwrap().is_empty(), "and nobody wants anything else");
             fake.writes()
         };
-        fake.state().links.node_addresses.clear();
+        fake.state().dummy_interface.node_addresses.clear();
         assert_eq!(hear(&mut reconciler), "");
-        fake.state().links.node_addresses.insert(address);
+        fake.state().dummy_interface.node_addresses.insert(address);
         assert_eq!(hear(&mut reconciler), "");
         assert_eq!(reconciler.next_look(), None);
 
         // The time is over as soon as it has begun.
         reconciler.lost_addresses = LostAddresses::new(Duration::ZERO);
         assert_eq!(hear(&mut reconciler), "");
-        fake.state().links.node_addresses.clear();
+        fake.state().dummy_interface.node_addresses.clear();
         assert_eq!(hear(&mut reconciler), "");
         let (due, trigger) = reconciler.next_look().unwrap();
         assert!(due <= Instant::now());

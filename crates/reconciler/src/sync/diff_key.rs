@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use dummy_interface::Change::{Bind, EnsureDevice, Unbind};
+use dummy_interface::Operation::{Bind, EnsureDevice, Unbind};
 use ipvs::{Command, ServiceAddress};
 use netfilter::{
-    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
     Element,
+    Operation::{AddElement, DeleteElement, InstallTable, PrepareTable},
 };
 use service::Touched;
 use watcher::{Operation, Plan};
@@ -31,8 +31,9 @@ impl Key {
             Operation::Netfilter(AddElement(element) | DeleteElement(element)) => {
                 Some(Self::Element(*element))
             }
-            Operation::Link(Bind(vip) | Unbind(vip)) => Some(Self::Vip(*vip)),
-            Operation::Netfilter(PrepareTable(_) | InstallTable(_)) | Operation::Link(EnsureDevice) => None,
+            Operation::DummyInterface(Bind(vip) | Unbind(vip)) => Some(Self::Vip(*vip)),
+            Operation::Netfilter(PrepareTable(_) | InstallTable(_))
+            | Operation::DummyInterface(EnsureDevice) => None,
         }
     }
 

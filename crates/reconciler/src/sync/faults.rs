@@ -27,11 +27,12 @@ const TRIGGERS: [Trigger; 3] = [Trigger::Change, Trigger::KernelEvent, Trigger::
 /// A kernel that serves these Services, and the reconciler that serves them.
 fn serving(inputs: &Inputs) -> (FakeKernel, Reconciler) {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses.insert([192, 0, 2, 1].into());
-    let (ipvs, netfilter, links) = kernel.seams();
+    kernel.state().dummy_interface.node_addresses.insert([192, 0, 2, 1].into());
+    let (ipvs, netfilter, dummy_interface) = kernel.seams();
     let ours = Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() };
     let state = State::new(Options::new("node"));
-    let mut reconciler = Reconciler::new(state, Kernel { ipvs, netfilter, links }, ours, Draining::new(None));
+    let mut reconciler =
+        Reconciler::new(state, Kernel { ipvs, netfilter, dummy_interface }, ours, Draining::new(None));
     tell(&mut reconciler, inputs);
     sync_and_retry(&mut reconciler, Trigger::Start);
     (kernel, reconciler)
@@ -56,10 +57,10 @@ fn sync_and_retry(reconciler: &mut Reconciler, trigger: Trigger) {
 /// Takes away what the kernel tells of, as another program would, and tells of it.
 fn ruin_what_is_told_of(kernel: &FakeKernel, reconciler: &mut Reconciler) {
     let mut state = kernel.state();
-    if let Some(vip) = state.links.bound.pop_first() {
+    if let Some(vip) = state.dummy_interface.bound.pop_first() {
         state.elements.remove(&Element::Vip(vip));
     }
-    state.links.bound.insert([10, 96, 0, 99].into());
+    state.dummy_interface.bound.insert([10, 96, 0, 99].into());
     state.tables.remove(&Family::V6);
     state.elements.retain(|element| element.family() == Family::V4);
     drop(state);

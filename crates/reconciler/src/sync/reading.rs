@@ -69,14 +69,14 @@ impl Reconciler {
             if reread.whole.tables {
                 image.refresh_tables(&mut self.kernel)?;
             }
-            if reread.whole.links {
+            if reread.whole.dummy_interface {
                 image.refresh_links(&mut self.kernel)?;
             } else if reread.node_addresses {
                 image.refresh_node_addresses(&mut self.kernel)?;
             }
             Drift { whole: reread.whole, ..Drift::default() }
         };
-        if full || reread.whole.links || reread.node_addresses {
+        if full || reread.whole.dummy_interface || reread.node_addresses {
             // Mostly a lease was renewed, and nothing has changed at all.
             touched.merge(self.hear_node_addresses(&image));
         }
@@ -147,7 +147,7 @@ impl Reconciler {
     /// Tells the desired state which addresses the node has, and which it had a moment ago. The same addresses as
     /// before touch nothing.
     pub(super) fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
-        let came = self.lost_addresses.seen(&image.links.node_addresses, Instant::now());
+        let came = self.lost_addresses.seen(&image.dummy_interface.node_addresses, Instant::now());
         self.rerouted.came(came);
         self.state.apply(self.lost_addresses.news())
     }

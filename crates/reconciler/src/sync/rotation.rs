@@ -15,7 +15,7 @@ use watcher::{Batch, Plan};
 pub(crate) fn rotate(plan: &mut Plan, node_name: &str) {
     let commands = plan.batches.iter_mut().filter_map(|batch| match batch {
         Batch::Ipvs(commands) => Some(commands),
-        Batch::Netfilter(_) | Batch::Link(_) => None,
+        Batch::Netfilter(_) | Batch::DummyInterface(_) => None,
     });
     for run in commands.flat_map(|commands| commands.chunk_by_mut(same_virtual_server)) {
         if let [Command::AddRealServer(id, _), _, ..] = run {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::common::{service, slice};
-use dummy_interface::{KernelLinks, VipBinding};
+use dummy_interface::{KernelDummyInterface, VipBinding};
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Policy};
 use reconciler::{Handle, News, Observation, Observer, Outlets, Timing, start};
@@ -92,7 +92,7 @@ fn on(node: &Host, syncs: Syncs) -> Handle {
         let kernel = Kernel {
             ipvs: Box::new(KernelIpvs::open().unwrap()),
             netfilter: Box::new(KernelNetfilter::open(&policy).unwrap()),
-            links: Box::new(KernelLinks::open(VipBinding::Address).unwrap()),
+            dummy_interface: Box::new(KernelDummyInterface::open(VipBinding::Address).unwrap()),
         };
         let ours = Ownership { families: [Family::V4].into(), exclude: Vec::new() };
         let timing = Timing {

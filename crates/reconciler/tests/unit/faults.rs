@@ -18,7 +18,7 @@ fn when_asked(kernel: &FakeKernel) -> Running {
 /// A kernel that serves these Services, and the reconciler that serves them.
 fn serving(inputs: &Inputs) -> (FakeKernel, Running) {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses.insert("192.0.2.1".parse().unwrap());
+    kernel.state().dummy_interface.node_addresses.insert("192.0.2.1".parse().unwrap());
     let running = when_asked(&kernel);
     running.lists(inputs.services.clone(), inputs.slices.clone());
     (kernel, running)
@@ -94,8 +94,8 @@ fn a_kernel_that_was_cleared_behind_our_back_is_restored_by_a_forced_sync() {
     {
         let mut state = kernel.state();
         state.virtual_servers.clear();
-        state.links.bound.clear();
-        state.links.device = false;
+        state.dummy_interface.bound.clear();
+        state.dummy_interface.device = false;
         state.tables.clear();
         state.elements.clear();
     }

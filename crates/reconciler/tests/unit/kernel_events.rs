@@ -66,8 +66,8 @@ fn kube_ipvs0_and_a_table_that_go_at_the_same_time_come_back_together() {
     delete_table(&running, Family::V4);
     {
         let mut kernel = running.kernel.state();
-        kernel.links.device = false;
-        kernel.links.bound.clear();
+        kernel.dummy_interface.device = false;
+        kernel.dummy_interface.bound.clear();
     }
     running.handle.kernel_changed(Changed { everything: true, ..Changed::default() }).unwrap();
     running.handle.tables_changed().unwrap();
@@ -95,11 +95,11 @@ fn the_last_sync_of_the_status_is_not_one_that_found_nothing_of_what_the_kernel_
     assert_eq!(last(&running).trigger, Trigger::Start);
 
     // But that a failure is over is worth knowing.
-    running.kernel.state().links.bound.clear();
+    running.kernel.state().dummy_interface.bound.clear();
     running.kernel.fail_call(1, Errno::EPERM);
     running.handle.kernel_changed(everything.clone()).unwrap();
     running.status_where(|status| !status.synced);
-    running.kernel.state().links.bound.insert(VIP.parse().unwrap());
+    running.kernel.state().dummy_interface.bound.insert(VIP.parse().unwrap());
     running.handle.kernel_changed(everything).unwrap();
     running.settled();
     assert_eq!((last(&running).done, last(&running).failed), (0, 0));

@@ -36,7 +36,7 @@ fn external(name: &str, cluster_ip: &str, port: u16) -> Service {
 
 /// Gives the node these addresses, and lets the kernel tell of it.
 fn move_to(running: &Running, addresses: &[&str]) {
-    running.kernel.state().links.node_addresses = addresses.iter().map(|text| ip(text)).collect();
+    running.kernel.state().dummy_interface.node_addresses = addresses.iter().map(|text| ip(text)).collect();
     running.handle.kernel_changed(Changed { node_addresses: true, ..Changed::default() }).unwrap();
 }
 
@@ -55,7 +55,7 @@ fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
 
 /// The Service with the NodePort, and one endpoint, on a node with these addresses.
 fn node_port_at(kernel: &FakeKernel, addresses: &[&str]) -> Running {
-    kernel.state().links.node_addresses = ips(addresses);
+    kernel.state().dummy_interface.node_addresses = ips(addresses);
     let running = Running::on(kernel);
     running.lists(vec![node_port()], vec![slice("web", Tcp, &["10.244.0.1"])]);
     running
@@ -96,7 +96,7 @@ fn an_address_that_a_comparison_finds_first_is_told_of_as_what_waits_for_the_nex
     let running = node_port_at(&kernel, &[]);
     assert_eq!(running.handle.status().unwrap().standing, Standing::Synced);
     kernel.heal();
-    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
+    kernel.state().dummy_interface.node_addresses = ips(&["192.0.2.1"]);
     assert!(!running.handle.compare().unwrap().is_empty());
     assert_eq!(running.handle.status().unwrap().standing, Standing::Behind);
     move_to(&running, &["192.0.2.1"]);
@@ -131,12 +131,12 @@ fn addresses_that_are_the_same_as_before_cause_no_writes() {
 #[test]
 fn an_external_address_that_the_node_has_itself_is_served_and_bound_when_the_node_loses_it() {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses = ips(&["192.0.2.1", "203.0.113.7"]);
+    kernel.state().dummy_interface.node_addresses = ips(&["192.0.2.1", "203.0.113.7"]);
     let running = Running::on(&kernel);
     running.lists(vec![external("web", "10.96.0.10", 80)], vec![slice("web", Tcp, &["10.244.0.1"])]);
     let served = VirtualServerId::Address(ServiceAddress { protocol: Tcp, ip: ip("203.0.113.7"), port: 80 });
     assert_eq!(kernel.state().virtual_servers[&served].1.len(), 1);
-    assert_eq!(kernel.state().links.bound, ips(&["10.96.0.10"]));
+    assert_eq!(kernel.state().dummy_interface.bound, ips(&["10.96.0.10"]));
 
     kernel.heal();
     move_to(&running, &["192.0.2.1"]);
@@ -170,7 +170,7 @@ fn for_an_address_that_comes_back_nothing_waits() {
     let kernel = FakeKernel::new();
     let running = node_port_at(&kernel, &["192.0.2.1"]);
     for addresses in [&[][..], &["192.0.2.1"]] {
-        kernel.state().links.node_addresses = ips(addresses);
+        kernel.state().dummy_interface.node_addresses = ips(addresses);
         assert!(running.handle.compare().unwrap().is_empty());
         assert_eq!(running.handle.status().unwrap().standing, Standing::Synced, "{addresses:?}");
     }
@@ -179,7 +179,7 @@ fn for_an_address_that_comes_back_nothing_waits() {
 /// A Service by UDP at port 30080 of a node that has these addresses, and the reconciler that serves it. The flows that
 /// were handed over when it came into being are forgotten.
 fn udp_at(kernel: &FakeKernel, addresses: &[&str]) -> Running {
-    kernel.state().links.node_addresses = ips(addresses);
+    kernel.state().dummy_interface.node_addresses = ips(addresses);
     let running = Running::on(kernel);
     let mut dns = service("dns", "10.96.0.53", Udp);
     dns.ports.iter_mut().for_each(|port| port.node_port = 30080.try_into().ok());
@@ -215,9 +215,9 @@ fn an_address_that_comes_back_takes_over_the_udp_flows_of_the_time_in_between() 
 fn so_does_one_of_which_a_comparison_finds_first_that_it_is_back() {
     let kernel = FakeKernel::new();
     let running = udp_at(&kernel, &["192.0.2.1"]);
-    kernel.state().links.node_addresses.clear();
+    kernel.state().dummy_interface.node_addresses.clear();
     running.handle.compare().unwrap();
-    kernel.state().links.node_addresses = ips(&["192.0.2.1"]);
+    kernel.state().dummy_interface.node_addresses = ips(&["192.0.2.1"]);
     running.handle.compare().unwrap();
     assert_eq!(running.stale_flows.try_iter().count(), 0, "they wait for the next sync");
     kernel.heal();

@@ -27,7 +27,7 @@ fn expected() -> InUse {
 #[test]
 fn the_node_ports_that_are_served_and_the_real_servers_on_this_node_are_in_use() {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
+    kernel.state().dummy_interface.node_addresses = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
     let running = Running::on(&kernel);
     let (web, slice) = exposed();
     running.lists(vec![web.clone()], vec![slice]);
@@ -39,7 +39,7 @@ fn the_node_ports_that_are_served_and_the_real_servers_on_this_node_are_in_use()
 #[test]
 fn who_asks_before_the_first_sync_is_answered_after_it() {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
+    kernel.state().dummy_interface.node_addresses = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
     let running = Running::on(&kernel);
     let (answer, answered) = channel();
     let handle = running.handle.clone();

@@ -237,25 +237,25 @@ fn a_forced_sync_reads_every_real_server_by_netlink() {
 #[test]
 fn a_vip_an_element_and_a_table_that_are_missing_come_back() {
     let running = served();
-    let before = running.kernel.state().links.clone();
+    let before = running.kernel.state().dummy_interface.clone();
     let elements = running.kernel.state().elements.clone();
     {
         let mut state = running.kernel.state();
-        state.links.bound.remove(&"10.96.0.10".parse().unwrap());
+        state.dummy_interface.bound.remove(&"10.96.0.10".parse().unwrap());
         let one = *state.elements.iter().next().unwrap();
         state.elements.remove(&one);
     }
     let report = repaired(&running);
     assert_eq!(report.repairs.len(), 2, "{report:?}");
     let state = running.kernel.state();
-    assert_eq!((&state.links, &state.elements), (&before, &elements));
+    assert_eq!((&state.dummy_interface, &state.elements), (&before, &elements));
 }
 
 #[test]
 fn what_is_repaired_was_not_as_wanted_until_then_and_the_status_says_so() {
     let running = served();
     let broken = Instant::now();
-    running.kernel.state().links.bound.remove(&"10.96.0.10".parse().unwrap());
+    running.kernel.state().dummy_interface.bound.remove(&"10.96.0.10".parse().unwrap());
     repaired(&running);
     let status = running.handle.status().unwrap();
     assert_eq!(status.standing, Standing::Synced);

@@ -327,7 +327,7 @@ fn one_call_fails(
         if pods(&kernel).iter().any(is_new) || before.services.is_empty() {
             assert!(clients.iter().all(|client| after.clients.contains(client)), "{clients:?}; {said}");
         }
-        for bound in &kernel.links.bound {
+        for bound in &kernel.dummy_interface.bound {
             assert!(kernel.elements.contains(&Element::Vip(*bound)), "{bound}; {said}");
         }
     }

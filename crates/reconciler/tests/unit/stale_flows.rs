@@ -59,7 +59,7 @@ fn of_an_endpoint_that_goes_the_flows_to_it_are_forgotten_and_no_others() {
 #[test]
 fn so_they_are_at_every_address_of_the_service() {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses.insert("192.0.2.1".parse().unwrap());
+    kernel.state().dummy_interface.node_addresses.insert("192.0.2.1".parse().unwrap());
     let running = Running::on(&kernel);
     let mut dns = Service {
         external_ips: vec!["203.0.113.7".parse().unwrap()],
@@ -176,7 +176,7 @@ fn the_flows_of_an_endpoint_whose_removal_was_not_answered_are_forgotten() {
 fn a_vip_that_is_bound_again_takes_over_the_flows_of_the_time_in_between() {
     let kernel = FakeKernel::new();
     let running = served(&kernel, Udp, &["10.244.0.1"]);
-    kernel.state().links.bound.clear();
+    kernel.state().dummy_interface.bound.clear();
     running.handle.resync().unwrap();
     handed_over(&running, &[(DNS, &[FIRST])]);
 }
@@ -185,7 +185,7 @@ fn a_vip_that_is_bound_again_takes_over_the_flows_of_the_time_in_between() {
 fn so_does_a_vip_of_which_the_kernel_has_not_answered_that_it_is_bound() {
     let kernel = FakeKernel::new();
     let running = served(&kernel, Udp, &["10.244.0.1"]);
-    kernel.state().links.bound.clear();
+    kernel.state().dummy_interface.bound.clear();
     kernel.lose_answer(0);
     running.handle.resync().unwrap();
     handed_over(&running, &[(DNS, &[FIRST])]);

@@ -70,7 +70,7 @@ fn one_that_drains_already_stays_as_long_as_it_has_connections() {
 #[test]
 fn one_that_drains_at_a_node_port_stays_too_though_the_nodes_addresses_are_only_known_then() {
     let kernel = FakeKernel::new();
-    kernel.state().links.node_addresses.insert("192.0.2.1".parse().unwrap());
+    kernel.state().dummy_interface.node_addresses.insert("192.0.2.1".parse().unwrap());
     let start = |endpoints: &[&str]| {
         let mut web = service("web", "10.96.0.10", Tcp);
         web.kind = ServiceKind::NodePort;

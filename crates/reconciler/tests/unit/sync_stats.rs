@@ -68,8 +68,8 @@ fn each_kind_of_foreign_change_is_counted_when_it_is_repaired() {
     };
     let one = |kind| BTreeMap::from([(kind, 1)]);
     assert_eq!(repaired(&|_| {}), BTreeMap::new());
-    assert_eq!(repaired(&|kernel| _ = kernel.links.bound.remove(&vip)), one(Repaired::Vip));
-    assert_eq!(repaired(&|kernel| kernel.links.device = false), one(Repaired::Device));
+    assert_eq!(repaired(&|kernel| _ = kernel.dummy_interface.bound.remove(&vip)), one(Repaired::Vip));
+    assert_eq!(repaired(&|kernel| kernel.dummy_interface.device = false), one(Repaired::Device));
     assert_eq!(repaired(&|kernel| _ = kernel.elements.remove(&Element::Vip(vip))), one(Repaired::Element));
     assert_eq!(repaired(&|kernel| _ = kernel.tables.pop_first()).keys().next(), Some(&Repaired::Table));
     let weight = |kernel: &mut testkit::fake_kernel::State| {
@@ -109,14 +109,14 @@ fn what_could_not_be_repaired_is_a_failure_at_first_and_a_repair_once_it_is_done
 fn what_rests_on_a_failed_repair_is_repaired_with_it() {
     let kernel = FakeKernel::new();
     let (running, told) = served(&kernel);
-    kernel.state().links.device = false;
-    kernel.state().links.bound.clear();
+    kernel.state().dummy_interface.device = false;
+    kernel.state().dummy_interface.bound.clear();
     let vip = Element::Vip("10.96.0.1".parse().unwrap());
     kernel.state().elements.remove(&vip);
     kernel.state().refused_elements.insert(vip);
     running.handle.resync().unwrap();
     let Tally { failures, repairs, .. } = sum(&told);
-    assert!(failures.contains_key(&(Seam::Links, Failure::PutOff)), "{failures:?}");
+    assert!(failures.contains_key(&(Seam::DummyInterface, Failure::PutOff)), "{failures:?}");
     assert_eq!(repairs, BTreeMap::from([(Repaired::Device, 1)]));
     kernel.state().refused_elements.clear();
     running.handle.resync().unwrap();

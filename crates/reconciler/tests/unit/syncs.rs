@@ -47,7 +47,8 @@ fn a_new_table_takes_no_flows_while_something_is_refused_but_does_not_wait_for_e
     let kernel = kernel.state();
     assert_eq!(kernel.tables, BTreeSet::from(Family::BOTH));
     assert!(
-        kernel.links.bound.contains(&"10.96.0.10".parse().unwrap()) && !kernel.links.bound.contains(&vip)
+        kernel.dummy_interface.bound.contains(&"10.96.0.10".parse().unwrap())
+            && !kernel.dummy_interface.bound.contains(&vip)
     );
     // It has failed before, and nobody else has changed anything.
     assert!(syncs.iter().all(|report| report.repairs.is_empty()), "{syncs:#?}");
@@ -521,7 +522,7 @@ fn what_the_kernel_tells_of_our_own_changes_costs_nothing_and_of_others_a_repair
     running.handle.kernel_changed(told(true)).unwrap();
     running.settled();
     assert_eq!(running.kernel.state().calls, 0);
-    running.kernel.state().links.bound.clear();
+    running.kernel.state().dummy_interface.bound.clear();
     running.handle.kernel_changed(told(false)).unwrap();
     running.kernel_where(|state| state.is_bound(vip));
 }

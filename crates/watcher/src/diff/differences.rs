@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use dummy_interface::Change::{Bind, Unbind};
+use dummy_interface::Operation::{Bind, Unbind};
 use ipvs::{Command, ServiceAddress};
 use netfilter::{
-    Change::{AddElement, DeleteElement},
     Element,
+    Operation::{AddElement, DeleteElement},
 };
 use service::Urgency;
 
@@ -15,11 +15,11 @@ use crate::{Batch, Plan};
 /// Differences by the phase in which they are settled.
 #[derive(Default)]
 pub(super) struct Differences {
-    pub(super) device: Vec<dummy_interface::Change>,
-    pub(super) prepared_tables: Vec<netfilter::Change>,
+    pub(super) device: Vec<dummy_interface::Operation>,
+    pub(super) prepared_tables: Vec<netfilter::Operation>,
     pub(super) first: Opening,
     pub(super) normal: Opening,
-    pub(super) tables: Vec<netfilter::Change>,
+    pub(super) tables: Vec<netfilter::Operation>,
     pub(super) obsolete_vips: Vec<IpAddr>,
     pub(super) leaving_real_servers: Vec<Command>,
     pub(super) obsolete_virtual_servers: Vec<ServiceAddress>,
@@ -48,16 +48,16 @@ impl Differences {
     /// Makes the plan, phase by phase.
     pub(super) fn into_plan(self) -> Plan {
         let mut plan = Plan::default();
-        plan.push(Batch::Link(self.device));
+        plan.push(Batch::DummyInterface(self.device));
         plan.push(Batch::Netfilter(self.prepared_tables));
         for opening in [self.first, self.normal] {
             plan.push(sorted(opening.replaced_elements, DeleteElement, Batch::Netfilter));
             plan.push(sorted(opening.elements, AddElement, Batch::Netfilter));
             plan.push(Batch::Ipvs(opening.servers));
-            plan.push(sorted(opening.vips, Bind, Batch::Link));
+            plan.push(sorted(opening.vips, Bind, Batch::DummyInterface));
         }
         plan.push(Batch::Netfilter(self.tables));
-        plan.push(sorted(self.obsolete_vips, Unbind, Batch::Link));
+        plan.push(sorted(self.obsolete_vips, Unbind, Batch::DummyInterface));
         plan.push(Batch::Ipvs(self.leaving_real_servers));
         let remove = |address: ServiceAddress| Command::DeleteVirtualServer(address.into());
         plan.push(Batch::Ipvs(self.obsolete_virtual_servers.into_iter().map(remove).collect()));

@@ -7,15 +7,14 @@ use std::{
 };
 
 use crate::common::*;
-use dummy_interface::Change::{Bind, Unbind};
+use dummy_interface::Operation::{Bind, Unbind};
 use ipvs::{
     Command, Family, Forwarding, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags,
     VirtualServer, VirtualServerId,
 };
 use netfilter::{
-    AllowedSource,
-    Change::{AddElement, DeleteElement, InstallTable, PrepareTable},
-    Element,
+    AllowedSource, Element,
+    Operation::{AddElement, DeleteElement, InstallTable, PrepareTable},
 };
 use proptest::{collection::vec, prelude::*};
 use service::{
@@ -88,7 +87,7 @@ fn copy(fake: &FakeKernel) -> FakeKernel {
     {
         let (from, mut to) = (fake.state(), copy.state());
         to.virtual_servers = from.virtual_servers.clone();
-        to.links = from.links.clone();
+        to.dummy_interface = from.dummy_interface.clone();
         to.tables.clone_from(&from.tables);
         to.elements.clone_from(&from.elements);
     }
@@ -125,7 +124,7 @@ fn removes(operation: &Operation, state: &State) -> bool {
         }
         Operation::Ipvs(Command::DeleteVirtualServer(_) | Command::DeleteRealServer(..))
         | Operation::Netfilter(DeleteElement(_))
-        | Operation::Link(Unbind(_)) => true,
+        | Operation::DummyInterface(Unbind(_)) => true,
         Operation::Ipvs(Command::EditRealServer(VirtualServerId::Address(of), real)) => {
             !state.virtual_server(of).unwrap().real_servers.contains(real)
         }
@@ -141,7 +140,7 @@ fn urgency(operation: &Operation, state: &State) -> Option<Urgency> {
             VirtualServerId::Address(at) => Some(state.urgency(&at.ip)),
             VirtualServerId::Mark { .. } => panic!("{operation}"),
         },
-        Operation::Link(Bind(vip)) | Operation::Netfilter(AddElement(Element::Vip(vip))) => {
+        Operation::DummyInterface(Bind(vip)) | Operation::Netfilter(AddElement(Element::Vip(vip))) => {
             Some(state.urgency(vip))
         }
         Operation::Netfilter(AddElement(element) | DeleteElement(element)) => {
@@ -163,13 +162,13 @@ proptest! {
 
         prop_assert_eq!(servers(&fake), expected_servers(&state, &before, &ours));
         let (now, before) = (fake.state(), before.state());
-        prop_assert!(now.links.device);
+        prop_assert!(now.dummy_interface.device);
         prop_assert!(now.tables.is_superset(&ours.families));
         let vips = |before: &BTreeSet<IpAddr>, desired: Vec<IpAddr>| {
             expected_of(desired.into_iter(), before.iter().copied(), |vip| Family::from(*vip), &ours)
         };
-        prop_assert_eq!(&now.links.bound, &vips(&before.links.bound, state.vips().copied().collect()));
-        prop_assert_eq!(&now.links.other_way, &vips(&before.links.other_way, Vec::new()));
+        prop_assert_eq!(&now.dummy_interface.bound, &vips(&before.dummy_interface.bound, state.vips().copied().collect()));
+        prop_assert_eq!(&now.dummy_interface.stale_bindings, &vips(&before.dummy_interface.stale_bindings, Vec::new()));
         let elements: BTreeSet<_> = now.elements.iter().copied().collect();
         let desired = state.elements();
         let expected = expected_of(desired, before.elements.iter().copied(), Element::family, &ours);
@@ -223,7 +222,7 @@ proptest! {
         let mut state = state(&inputs);
         settle(&state, &fake, &ours);
         let touched = state.apply(change);
-        put_links_and_tables(&fake, whole.links.then_some(disturbance.0), whole.tables.then_some(disturbance.1));
+        put_links_and_tables(&fake, whole.dummy_interface.then_some(disturbance.0), whole.tables.then_some(disturbance.1));
         let observed = read(&fake);
         let repair = diff(&state, &observed, Scope::Touched(&touched, whole), &ours);
         let whole = full(&state, &observed, &ours);
@@ -318,9 +317,9 @@ proptest! {
                     continue;
                 }
                 Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.family(),
-                Operation::Link(Bind(vip) | Unbind(vip)) => Family::from(*vip),
+                Operation::DummyInterface(Bind(vip) | Unbind(vip)) => Family::from(*vip),
                 Operation::Netfilter(PrepareTable(family) | InstallTable(family)) => *family,
-                Operation::Link(dummy_interface::Change::EnsureDevice) => continue,
+                Operation::DummyInterface(dummy_interface::Operation::EnsureDevice) => continue,
             };
             prop_assert!(ours.families.contains(&family), "{}", operation);
         }
@@ -456,8 +455,8 @@ fn subject(operation: &Operation, observed: &Observed) -> String {
         Operation::Ipvs(Command::DeleteRealServer(of, address)) => format!("real server {of} {address}"),
         Operation::Ipvs(command) => format!("virtual server {}", command.virtual_server()),
         Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.to_string(),
-        Operation::Link(Bind(vip) | Unbind(vip)) => format!("VIP {vip}"),
-        Operation::Netfilter(_) | Operation::Link(_) => operation.to_string(),
+        Operation::DummyInterface(Bind(vip) | Unbind(vip)) => format!("VIP {vip}"),
+        Operation::Netfilter(_) | Operation::DummyInterface(_) => operation.to_string(),
     }
 }
 
@@ -510,7 +509,7 @@ fn mixed() -> Plan {
             state.virtual_servers.get_mut(&address(Protocol::Tcp, "[fd00:96::10]:80").into()).unwrap();
         web6.scheduler = Scheduler::WLC;
         real_servers.get_mut(&real("[fd00:244::3]:8080")).unwrap().config.weight = 0;
-        state.links.bound.insert(ip("192.0.2.7"));
+        state.dummy_interface.bound.insert(ip("192.0.2.7"));
         state.tables.remove(&Family::V6);
     }
     let mut web = service("web", &["10.96.0.10", "fd00:96::10"]);

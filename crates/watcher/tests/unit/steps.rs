@@ -86,7 +86,7 @@ fn serves(kernel: &fake_kernel::State, state: &State, family: Family) -> bool {
         && state
             .vips()
             .filter(|vip| Family::from(**vip) == family)
-            .all(|vip| kernel.links.bound.contains(vip))
+            .all(|vip| kernel.dummy_interface.bound.contains(vip))
 }
 
 proptest! {
@@ -124,7 +124,7 @@ proptest! {
         for step in steps(&plan) {
             carry_out(&step, &kernel);
             let kernel = kernel.state();
-            for vip in &kernel.links.bound {
+            for vip in &kernel.dummy_interface.bound {
                 prop_assert!(kernel.elements.contains(&Element::Vip(*vip)), "{}: {:?} in\n{}", vip, step, plan);
             }
         }

@@ -50,8 +50,8 @@ fn partly(before: &FakeKernel, other: &FakeKernel, bits: u64) -> FakeKernel {
                 after.virtual_servers.insert(id, server.clone());
             }
         }
-        let links = if bits >> 62 & 1 == 1 { &before } else { &other };
-        after.links = links.links.clone();
+        let dummy_interface = if bits >> 62 & 1 == 1 { &before } else { &other };
+        after.dummy_interface = dummy_interface.dummy_interface.clone();
         let tables = if bits >> 63 == 1 { &before } else { &other };
         (after.tables, after.elements) = (tables.tables.clone(), tables.elements.clone());
     }
@@ -66,14 +66,14 @@ proptest! {
         let after = partly(&before, &other, bits);
         let (mut image, truth) = (read(&before), read(&after));
         let expected = differences(&image, &truth);
-        let (links, tables) = (image.links != truth.links, image.netfilter != truth.netfilter);
+        let (dummy_interface, tables) = (image.dummy_interface != truth.dummy_interface, image.netfilter != truth.netfilter);
         after.heal();
 
         let drift = verify(&mut image, &after);
         prop_assert_eq!(&drift.virtual_servers, &expected);
-        prop_assert_eq!((drift.whole.links, drift.whole.tables), (links, tables));
+        prop_assert_eq!((drift.whole.dummy_interface, drift.whole.tables), (dummy_interface, tables));
         prop_assert_eq!(differences(&image, &truth), BTreeSet::new());
-        prop_assert_eq!((&image.links, &image.netfilter), (&truth.links, &truth.netfilter));
+        prop_assert_eq!((&image.dummy_interface, &image.netfilter), (&truth.dummy_interface, &truth.netfilter));
         let there = expected.iter().filter(|of| truth.virtual_servers.contains_key(of));
         prop_assert_eq!(after.state().real_server_reads, there.count(), "no real servers but theirs are read");
         prop_assert_eq!(verify(&mut image, &after), Drift::default(), "once found it is known");

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::{super::sample, *};
 
 #[test]
-fn the_status_tells_first_whether_all_is_well_and_last_what_is_wrong_with_its_remedy() {
+fn the_status_begins_with_whether_all_is_well_and_ends_with_problems_and_remedies() {
     let mut status = sample::status();
     let expected = "\
 kube-ipvs:       0.1.0 on node-1 for 3 h 12 min

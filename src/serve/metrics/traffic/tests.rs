@@ -143,7 +143,7 @@ fn what_is_more_than_the_most_is_dropped_and_counted_the_last_services_first() {
 
 /// A writer thread that serves one Service on this kernel.
 fn writer(kernel: &FakeKernel) -> Handle {
-    let (ipvs, netfilter, links) = kernel.seams();
+    let (ipvs, netfilter, dummy_interface) = kernel.seams();
     let ours = Ownership { families: ipvs::Family::BOTH.into(), exclude: Vec::new() };
     let timing = Timing {
         sync_period: Duration::from_secs(3600),
@@ -151,7 +151,7 @@ fn writer(kernel: &FakeKernel) -> Handle {
         drain_timeout: None,
     };
     let state = State::new(Options::new("node"));
-    let kernel = Kernel { ipvs, netfilter, links };
+    let kernel = Kernel { ipvs, netfilter, dummy_interface };
     let (handle, _) = reconciler::start(state, kernel, ours, timing, Outlets::closed()).unwrap();
     let web = Service {
         cluster_ips: vec!["10.96.0.1".parse().unwrap()],
@@ -202,7 +202,7 @@ fn grow_older(traffic: &Traffic, by: Duration) {
 }
 
 #[test]
-fn while_the_kernel_hangs_what_was_read_before_is_shown_for_half_a_minute_and_one_reading_is_asked_for() {
+fn a_hanging_kernel_shows_the_last_reading_for_half_a_minute_and_is_asked_once() {
     let kernel = FakeKernel::new();
     let traffic = Traffic::default();
     traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), writer(&kernel)).unwrap();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use host_rules::host_firewall::{Accepts, Hook};
 use ipvs::{Family, Protocol, ServiceAddress};
-use netfilter::{Change, Element};
+use netfilter::{Element, Operation};
 
 use super::{MARK, open, policy, shell};
 use crate::support::{
@@ -23,14 +23,16 @@ fn cluster() -> Cluster {
     cluster.node.echo_peers(SSH);
     let mut changes = Vec::new();
     for at in Family::BOTH.map(addresses) {
-        changes
-            .extend([Change::InstallTable(Family::from(at.vip)), Change::AddElement(Element::Vip(at.vip))]);
+        changes.extend([
+            Operation::InstallTable(Family::from(at.vip)),
+            Operation::AddElement(Element::Vip(at.vip)),
+        ]);
         for (server, element) in
             [(cluster_ip(&at), Element::ClusterIp as fn(_) -> _), (node_port(&at), Element::External)]
         {
             cluster.balance(server, SocketAddr::new(at.pod2, TARGET_PORT));
             let address = ServiceAddress { protocol: Protocol::Tcp, ip: server.ip(), port: server.port() };
-            changes.push(Change::AddElement(element(address)));
+            changes.push(Operation::AddElement(element(address)));
         }
     }
     cluster.apply(&policy(), changes);

@@ -1,4 +1,4 @@
-use netlink::Refusal;
+use netlink::KernelError;
 
 use super::*;
 use crate::{Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
@@ -19,7 +19,7 @@ fn pod() -> RealServer {
 fn sorted(commands: &[Command], refused: &[(usize, Errno)]) -> (Vec<(usize, Verb)>, Vec<usize>) {
     let refused = refused
         .iter()
-        .map(|(index, errno)| Failure { index: *index, refusal: Refusal::new(*errno) })
+        .map(|(index, errno)| FailedRequest { index: *index, error: KernelError::new(*errno) })
         .collect();
     let (again, failed) = sort(commands, refused);
     (

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ipvs::{Family, Protocol, ServiceAddress};
-use netfilter::{Change, Element, HealthCheckPort, HostFirewall, Policy};
+use netfilter::{Element, HealthCheckPort, HostFirewall, Operation, Policy};
 
 use crate::support::{
     cluster::{Addresses, Cluster, PORT, TARGET_PORT, addresses, cluster_cidr, policy},
@@ -33,7 +33,7 @@ fn servers(at: &Addresses) -> [SocketAddr; 4] {
 fn cluster(rule: &str) -> Cluster {
     let cluster = Cluster::new();
     cluster.node.echo_peers(HEALTH_CHECKS);
-    let mut changes: Vec<_> = Family::BOTH.map(Change::InstallTable).into();
+    let mut changes: Vec<_> = Family::BOTH.map(Operation::InstallTable).into();
     for at in Family::BOTH.map(addresses) {
         let [vip, node_port, local_node_port, _] = servers(&at);
         for server in [vip, node_port, local_node_port] {
@@ -49,7 +49,7 @@ fn cluster(rule: &str) -> Cluster {
             Element::ExternalLocal(local_node_port),
             Element::HealthCheckPort(check),
         ];
-        changes.extend(elements.map(Change::AddElement));
+        changes.extend(elements.map(Operation::AddElement));
     }
     cluster.apply(&accept(), changes);
     let firewall = format!(

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipvs::{Family, Protocol, ServiceAddress};
-use netfilter::{Change, Element, LocalTraffic, Policy};
+use netfilter::{Element, LocalTraffic, Operation, Policy};
 
 use crate::support::{
     cluster::{Addresses, Cluster, PORT, TARGET_PORT, addresses, cluster_cidr, policy},
@@ -23,13 +23,13 @@ fn servers(at: &Addresses) -> [SocketAddr; 2] {
 fn balancing_to(
     pod: impl Fn(&Addresses) -> IpAddr,
     elements: impl Fn(SocketAddr) -> Vec<Element>,
-) -> (Cluster, Vec<Change>) {
+) -> (Cluster, Vec<Operation>) {
     let cluster = Cluster::new();
     let mut changes = Vec::new();
     for at in Family::BOTH.map(addresses) {
         for server in servers(&at) {
             cluster.balance(server, SocketAddr::new(pod(&at), TARGET_PORT));
-            changes.extend(elements(server).into_iter().map(Change::AddElement));
+            changes.extend(elements(server).into_iter().map(Operation::AddElement));
         }
     }
     (cluster, changes)

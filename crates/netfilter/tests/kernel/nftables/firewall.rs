@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipvs::{Family, Protocol, ServiceAddress};
-use netfilter::{AllowedSource, Change, Element, HealthCheckPort};
+use netfilter::{AllowedSource, Element, HealthCheckPort, Operation};
 
 use crate::support::{
     cluster::{Addresses, Cluster, PORT, TARGET_PORT, addresses, cluster_cidr, policy},
@@ -33,13 +33,13 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn change(cluster: &Cluster, changes: impl Fn(&Addresses) -> Vec<Change>) {
+fn change(cluster: &Cluster, changes: impl Fn(&Addresses) -> Vec<Operation>) {
     let changes = Family::BOTH.map(|family| changes(&addresses(family))).concat();
     cluster.apply(&policy(cluster_cidr()), changes);
 }
 
 fn add(cluster: &Cluster, elements: impl Fn(&Addresses) -> Vec<Element>) {
-    change(cluster, |at| elements(at).into_iter().map(Change::AddElement).collect());
+    change(cluster, |at| elements(at).into_iter().map(Operation::AddElement).collect());
 }
 
 fn everybody(cluster: &Cluster) -> [(&'static str, &Host); 3] {
@@ -87,7 +87,7 @@ fn what_is_served_at_a_vip_is_not_rejected_whichever_set_it_is_in() {
                 assert_reaches(host, SocketAddr::new(at.external, PORT), who);
             }
         }
-        change(&cluster, |at| vec![Change::DeleteElement(element(served(at)))]);
+        change(&cluster, |at| vec![Operation::DeleteElement(element(served(at)))]);
     }
 }
 
@@ -222,7 +222,7 @@ fn a_client_that_is_no_longer_in_the_source_ranges_is_cut_off() {
     let allowed = Element::AllowedSource(AllowedSource { to: server, first: at.client, last: at.client });
     let elements =
         [Element::Vip(at.external), Element::ExternalLocal(server), Element::Restricted(server), allowed];
-    cluster.apply(&policy(cluster_cidr()), elements.map(Change::AddElement).into());
+    cluster.apply(&policy(cluster_cidr()), elements.map(Operation::AddElement).into());
 
     let listener = cluster.pod2.inside(|| TcpListener::bind(("0.0.0.0", SERVER)).unwrap());
     let mut client = cluster.client.inside(move || TcpStream::connect((at.external, SERVER)).unwrap());
@@ -233,6 +233,6 @@ fn a_client_that_is_no_longer_in_the_source_ranges_is_cut_off() {
         real_server.read(&mut [0; 8]).is_ok()
     };
     assert!(hears(PATIENTLY));
-    cluster.apply(&policy(cluster_cidr()), vec![Change::DeleteElement(allowed)]);
+    cluster.apply(&policy(cluster_cidr()), vec![Operation::DeleteElement(allowed)]);
     assert!(!hears(BRIEFLY));
 }

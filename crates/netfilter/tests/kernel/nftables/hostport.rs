@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use ipvs::{Family, Protocol, ServiceAddress};
-use netfilter::{Change, Element};
+use netfilter::{Element, Operation};
 
 use crate::support::{
     cluster::{Addresses, Cluster, PORT, addresses, cluster_cidr, policy},
@@ -38,14 +38,14 @@ fn a_host_port_of_another_table_takes_nothing_that_a_service_serves() {
     let cluster = Cluster::new();
     cluster.pod1.serve(POD_PORT, |_| "hostPort".to_owned());
     cluster.pod2.serve(POD_PORT, |_| "Service".to_owned());
-    let mut changes: Vec<_> = Family::BOTH.map(Change::InstallTable).into();
+    let mut changes: Vec<_> = Family::BOTH.map(Operation::InstallTable).into();
     cluster.apply(&policy(cluster_cidr()), changes.clone());
     for (family, name) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
         let at = addresses(family);
-        changes.extend([at.vip, at.external].map(|vip| Change::AddElement(Element::Vip(vip))));
+        changes.extend([at.vip, at.external].map(|vip| Operation::AddElement(Element::Vip(vip))));
         for element in served(&at) {
             cluster.balance(address(&element), SocketAddr::new(at.pod2, POD_PORT));
-            changes.push(Change::AddElement(element));
+            changes.push(Operation::AddElement(element));
         }
         let pod = SocketAddr::new(at.pod1, POD_PORT);
         let host_port = format!("fib daddr type local tcp dport {{ {PORT}, {NODE_PORT} }} dnat to {pod}");

@@ -13,8 +13,8 @@ use std::{
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::{
-    AllowedSource, Change, Element, Error, HairpinFlow, HealthCheckPort, HostFirewall, KernelNetfilter,
-    LocalTraffic, Netfilter, Observed, Policy, Ruleset,
+    AllowedSource, Element, Error, HairpinFlow, HealthCheckPort, HostFirewall, KernelNetfilter, LocalTraffic,
+    Netfilter, Observed, Operation, Policy, Ruleset,
 };
 use netlink::{Batch, Socket, Transcript};
 
@@ -23,7 +23,7 @@ use crate::support::{
     programs::{nft, run},
 };
 
-const INSTALL: [Change; 2] = [Change::InstallTable(Family::V4), Change::InstallTable(Family::V6)];
+const INSTALL: [Operation; 2] = [Operation::InstallTable(Family::V4), Operation::InstallTable(Family::V6)];
 
 fn policy(local_traffic: LocalTraffic) -> Policy {
     Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall: HostFirewall::Warn }
@@ -85,12 +85,12 @@ fn some_elements() -> Vec<Element> {
     ]
 }
 
-fn add(elements: &[Element]) -> Vec<Change> {
-    elements.iter().copied().map(Change::AddElement).collect()
+fn add(elements: &[Element]) -> Vec<Operation> {
+    elements.iter().copied().map(Operation::AddElement).collect()
 }
 
-fn delete(elements: &[Element]) -> Vec<Change> {
-    elements.iter().copied().map(Change::DeleteElement).collect()
+fn delete(elements: &[Element]) -> Vec<Operation> {
+    elements.iter().copied().map(Operation::DeleteElement).collect()
 }
 
 fn both(elements: &[Element]) -> Observed {
@@ -167,7 +167,7 @@ fn nothing_is_observed_where_nothing_is_installed() {
 fn one_family_is_installed_without_the_other() {
     in_fresh_namespace(|| {
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
-        netfilter.apply(&[Change::InstallTable(Family::V6)]).unwrap();
+        netfilter.apply(&[Operation::InstallTable(Family::V6)]).unwrap();
         assert_eq!(netfilter.observe().unwrap().installed, BTreeSet::from([Family::V6]));
     });
 }
@@ -230,7 +230,7 @@ fn a_deletion_removes_those_elements_and_no_others() {
 fn changes_to_one_element_take_effect_in_their_order() {
     with_installed(|netfilter| {
         for element in [cluster_ip("10.96.0.3", 80), allowed("192.0.2.9", "11.0.0.0", "11.0.0.9")] {
-            let (add, delete) = (Change::AddElement(element), Change::DeleteElement(element));
+            let (add, delete) = (Operation::AddElement(element), Operation::DeleteElement(element));
             netfilter.apply(&[add, delete, add]).unwrap();
             assert!(netfilter.observe().unwrap().elements.contains(&element), "{element}");
             netfilter.apply(&[delete, add, delete]).unwrap();
@@ -469,7 +469,8 @@ fn a_deleted_table_is_installed_again_with_the_elements_given() {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn a_new_table_leaves_destinations_to_others_until_it_is_installed_and_one_that_took_them_goes_on_taking_them()
  {
-    const PREPARE: [Change; 2] = [Change::PrepareTable(Family::V4), Change::PrepareTable(Family::V6)];
+    const PREPARE: [Operation; 2] =
+        [Operation::PrepareTable(Family::V4), Operation::PrepareTable(Family::V6)];
     in_fresh_namespace(|| {
         let kept = || run("nft list ruleset").matches("no hostPort of another table takes this").count();
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
@@ -499,7 +500,7 @@ fn a_new_table_leaves_destinations_to_others_until_it_is_installed_and_one_that_
 fn a_failing_transaction_changes_nothing_and_names_the_object() {
     in_fresh_namespace(|| {
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
-        netfilter.apply(&[Change::InstallTable(Family::V4)]).unwrap();
+        netfilter.apply(&[Operation::InstallTable(Family::V4)]).unwrap();
         for element in some_elements().iter().filter(|element| element.family() == Family::V6) {
             let error = netfilter.apply(&add(&[cluster_ip("10.96.0.1", 443), *element])).unwrap_err();
             let named = format!("cannot add element ip6 kube-ipvs {} {{", element.set());
@@ -669,7 +670,7 @@ fn a_hundred_thousand_elements_fit_into_one_transaction() {
             .collect();
         let mut sorted = elements.clone();
         sorted.sort_unstable();
-        let mut timed = |what: &str, changes: &[Change]| {
+        let mut timed = |what: &str, changes: &[Operation]| {
             let start = Instant::now();
             netfilter.apply(changes).unwrap();
             eprintln!("{what}: {:?}", start.elapsed());
@@ -728,7 +729,7 @@ fn five_thousand_source_ranges_fit_and_one_more_is_one_small_transaction() {
             })
             .collect();
         let one = allowed("192.0.2.1", "10.255.0.0", "10.255.0.7");
-        let mut timed = |what: &str, changes: &[Change]| {
+        let mut timed = |what: &str, changes: &[Operation]| {
             let start = Instant::now();
             netfilter.apply(changes).unwrap();
             eprintln!("{what}: {:?}", start.elapsed());

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::{
-    Change, Element, HairpinFlow, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy,
+    Element, HairpinFlow, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Operation, Policy,
 };
 
 use crate::support::{host::Host, programs::run};
@@ -98,18 +98,18 @@ impl Cluster {
         let mut changes = Vec::new();
         for family in Family::BOTH {
             let addresses = addresses(family);
-            changes.push(Change::InstallTable(family));
+            changes.push(Operation::InstallTable(family));
             let vip = ServiceAddress { protocol: Protocol::Tcp, ip: addresses.vip, port: PORT };
-            changes.push(Change::AddElement(Element::ClusterIp(vip)));
+            changes.push(Operation::AddElement(Element::ClusterIp(vip)));
             changes.extend(local(&addresses).into_iter().map(|ip| {
                 let pod = RealServerAddress { ip, port: TARGET_PORT };
-                Change::AddElement(Element::Hairpin(HairpinFlow { protocol: Protocol::Tcp, pod }))
+                Operation::AddElement(Element::Hairpin(HairpinFlow { protocol: Protocol::Tcp, pod }))
             }));
         }
         self.apply(policy, changes);
     }
 
-    pub(crate) fn apply(&self, policy: &Policy, changes: Vec<Change>) {
+    pub(crate) fn apply(&self, policy: &Policy, changes: Vec<Operation>) {
         let policy = policy.clone();
         self.node.inside(move || KernelNetfilter::open(&policy).unwrap().apply(&changes).unwrap());
     }

@@ -64,7 +64,7 @@ impl Running {
     }
 
     pub(crate) fn with(kernel: &FakeKernel, setup: Setup) -> Self {
-        let (ipvs, netfilter, links) = kernel.seams();
+        let (ipvs, netfilter, dummy_interface) = kernel.seams();
         let ours = Ownership {
             families: setup.families,
             exclude: setup.exclude.iter().map(|range| range.parse().unwrap()).collect(),
@@ -76,9 +76,14 @@ impl Running {
             stale_flows: Box::new(move |told| flows.send(told).unwrap()),
             observers: setup.observers,
         };
-        let (handle, thread) =
-            start(State::new(setup.options), Kernel { ipvs, netfilter, links }, ours, setup.timing, outlets)
-                .unwrap();
+        let (handle, thread) = start(
+            State::new(setup.options),
+            Kernel { ipvs, netfilter, dummy_interface },
+            ours,
+            setup.timing,
+            outlets,
+        )
+        .unwrap();
         Self { kernel: kernel.clone(), handle, notices, stale_flows, thread: Some(thread) }
     }
 

@@ -4,13 +4,13 @@ use std::{
     fmt::Write as _,
 };
 
-use dummy_interface::Change::Unbind;
+use dummy_interface::Operation::Unbind;
 use ipvs::{
     Command::{AddRealServer, DeleteRealServer, DeleteVirtualServer, EditRealServer},
     Protocol::{self, Tcp, Udp},
     RealServer, RealServerAddress, VirtualServerId,
 };
-use netfilter::Change::DeleteElement;
+use netfilter::Operation::DeleteElement;
 use netlink::Errno;
 use proptest::{
     collection::{btree_map, btree_set},
@@ -177,7 +177,7 @@ impl Story {
                 forbidden.extend(commands.map(|command| command.to_string()));
             }
         }
-        let vips = before.links.bound.iter();
+        let vips = before.dummy_interface.bound.iter();
         let vips = vips.filter(|vip| between.is_bound(**vip) && after.is_bound(**vip));
         forbidden.extend(vips.map(|vip| Unbind(*vip).to_string()));
         let elements = before.elements.iter();
@@ -192,7 +192,7 @@ impl Story {
 pub(crate) fn picture(state: &State) -> String {
     let elements: BTreeSet<_> = state.elements.iter().map(ToString::to_string).collect();
     let mut picture = format!("{:#?}\n{:?}\n{elements:#?}", state.virtual_servers, state.tables);
-    write!(picture, "{:#?}", state.links).unwrap();
+    write!(picture, "{:#?}", state.dummy_interface).unwrap();
     picture
 }
 

@@ -66,8 +66,8 @@ pub(crate) fn real(text: &str) -> RealServerAddress {
 }
 
 pub(crate) fn kernel(fake: &FakeKernel) -> Kernel {
-    let (ipvs, netfilter, links) = fake.seams();
-    Kernel { ipvs, netfilter, links }
+    let (ipvs, netfilter, dummy_interface) = fake.seams();
+    Kernel { ipvs, netfilter, dummy_interface }
 }
 
 /// A state that has been told these changes, and that both lists are complete.
@@ -98,7 +98,7 @@ pub(crate) fn steps(plan: &Plan) -> Vec<Vec<Operation>> {
 
 /// Carries out one step, of which nothing may fail.
 pub(crate) fn carry_out(step: &[Operation], fake: &FakeKernel) {
-    let Kernel { mut ipvs, mut netfilter, mut links } = kernel(fake);
+    let Kernel { mut ipvs, mut netfilter, mut dummy_interface } = kernel(fake);
     let changes: Vec<_> = step
         .iter()
         .filter_map(|operation| match operation {
@@ -107,8 +107,8 @@ pub(crate) fn carry_out(step: &[Operation], fake: &FakeKernel) {
                 assert_eq!(ipvs.apply(std::slice::from_ref(command)).unwrap(), [], "{operation}");
                 None
             }
-            Operation::Link(change) => {
-                assert_eq!(links.apply(&[*change]).unwrap(), [], "{operation}");
+            Operation::DummyInterface(change) => {
+                assert_eq!(dummy_interface.apply(&[*change]).unwrap(), [], "{operation}");
                 None
             }
         })
@@ -376,11 +376,11 @@ fn any_servers() -> impl Strategy<Value = Servers> {
 fn any_links() -> impl Strategy<Value = dummy_interface::Observed> {
     let vips = || subsequence(&VIPS[..], 0..=VIPS.len());
     (any::<bool>(), vips(), vips(), any_node_addresses()).prop_map(
-        |(device, bound, other_way, node_addresses)| dummy_interface::Observed {
+        |(device, bound, stale_bindings, node_addresses)| dummy_interface::Observed {
             device,
             // Addresses go with their device; routes do not.
             bound: bound.into_iter().filter(|_| device).map(ip).collect(),
-            other_way: other_way.into_iter().map(ip).collect(),
+            stale_bindings: stale_bindings.into_iter().map(ip).collect(),
             node_addresses,
         },
     )
@@ -449,10 +449,10 @@ fn any_tables() -> impl Strategy<Value = netfilter::Observed> {
 
 /// A kernel in which others, or an earlier run of ours, have done anything.
 pub(crate) fn any_kernel() -> impl Strategy<Value = FakeKernel> {
-    (any_servers(), any_links(), any_tables()).prop_map(|(servers, links, tables)| {
+    (any_servers(), any_links(), any_tables()).prop_map(|(servers, dummy_interface, tables)| {
         let fake = FakeKernel::new();
         fake.state().virtual_servers = servers;
-        put_links_and_tables(&fake, Some(links), Some(tables));
+        put_links_and_tables(&fake, Some(dummy_interface), Some(tables));
         fake
     })
 }
@@ -464,17 +464,17 @@ pub(crate) fn any_disturbance() -> impl Strategy<Value = (dummy_interface::Obser
 
 /// The parts that are looked at as a whole.
 pub(crate) fn any_whole() -> impl Strategy<Value = Whole> {
-    any::<(bool, bool)>().prop_map(|(links, tables)| Whole { links, tables })
+    any::<(bool, bool)>().prop_map(|(dummy_interface, tables)| Whole { dummy_interface, tables })
 }
 
 pub(crate) fn put_links_and_tables(
     fake: &FakeKernel,
-    links: Option<dummy_interface::Observed>,
+    dummy_interface: Option<dummy_interface::Observed>,
     tables: Option<netfilter::Observed>,
 ) {
     let mut state = fake.state();
-    if let Some(links) = links {
-        state.links = links;
+    if let Some(dummy_interface) = dummy_interface {
+        state.dummy_interface = dummy_interface;
     }
     if let Some(tables) = tables {
         state.tables = tables.installed;
