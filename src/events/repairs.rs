@@ -8,7 +8,7 @@ use super::{Cause, Outbox};
 pub struct RepairEvents(pub Outbox);
 
 impl Observer for RepairEvents {
-    fn on_change(&mut self, _: ChangeEvent) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let Some(first) = sync.report.first_repair() else { return };

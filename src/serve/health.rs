@@ -128,7 +128,7 @@ impl Health {
 }
 
 impl Observer for Health {
-    fn on_change(&mut self, news: ChangeEvent) {
+    fn on_change_applied(&mut self, news: ChangeEvent) {
         self.progress().heard(news.pieces, news.waits, Instant::now());
     }
 

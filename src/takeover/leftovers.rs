@@ -47,7 +47,7 @@ impl RulesInPlace {
 }
 
 impl Observer for RulesInPlace {
-    fn on_change(&mut self, _: ChangeEvent) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if !(sync.report.full && sync.complete) {

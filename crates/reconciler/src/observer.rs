@@ -9,7 +9,7 @@ use crate::{SyncReport, SyncStats};
 /// Hears what the writer thread does. The thread calls it in the middle of its work: it must not block.
 pub trait Observer: Send {
     /// Called when news from the API server or the directory was taken in.
-    fn on_change(&mut self, news: ChangeEvent);
+    fn on_change_applied(&mut self, news: ChangeEvent);
 
     /// Called when a sync has ended.
     fn on_sync(&mut self, sync: &SyncEvent<'_>);

@@ -166,7 +166,7 @@ impl Writer {
         }
         let news =
             ChangeEvent { subject, objects, pieces, waits: self.is_listed() && (touches || !was_listed) };
-        self.observers.iter_mut().for_each(|observer| observer.on_change(news));
+        self.observers.iter_mut().for_each(|observer| observer.on_change_applied(news));
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);
         } else if touches {

@@ -21,7 +21,7 @@ impl FirstSyncEnd {
 }
 
 impl Observer for FirstSyncEnd {
-    fn on_change(&mut self, _: ChangeEvent) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, _: &SyncEvent<'_>) {
         if let Some(word) = self.0.take() {

@@ -39,7 +39,12 @@ impl Proxy {
 
     /// So many pieces of it became one while they waited.
     fn takes_in_together(&self, pieces: usize, waits: bool) {
-        self.0.clone().on_change(ChangeEvent { subject: ObjectKind::Services, objects: 1, pieces, waits });
+        self.0.clone().on_change_applied(ChangeEvent {
+            subject: ObjectKind::Services,
+            objects: 1,
+            pieces,
+            waits,
+        });
     }
 
     /// A sync ends, of which one operation was refused.

@@ -93,7 +93,7 @@ fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>
 }
 
 impl Observer for Listener {
-    fn on_change(&mut self, _: ChangeEvent) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     /// A sync that could not be compared says nothing: no more clients are to come before they can be served.
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {

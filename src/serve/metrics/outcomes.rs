@@ -107,7 +107,7 @@ impl Outcomes {
 }
 
 impl Observer for Outcomes {
-    fn on_change(&mut self, _: ChangeEvent) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let SyncStats { failures, repairs, drains } = sync.stats;

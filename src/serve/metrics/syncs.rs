@@ -106,7 +106,7 @@ impl Syncs {
 }
 
 impl Observer for Syncs {
-    fn on_change(&mut self, ChangeEvent { subject, objects, waits, .. }: ChangeEvent) {
+    fn on_change_applied(&mut self, ChangeEvent { subject, objects, waits, .. }: ChangeEvent) {
         match subject {
             ObjectKind::Services => self.services.heard(objects, waits || !self.synced),
             ObjectKind::EndpointSlices => self.endpoints.heard(objects, waits || !self.synced),

@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Syncs(Arc<AtomicUsize>);
 
 impl Observer for Syncs {
-    fn on_change(&mut self, _: ChangeEvent) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, _: &SyncEvent<'_>) {
         self.0.fetch_add(1, Ordering::Relaxed);

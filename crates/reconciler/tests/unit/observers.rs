@@ -33,7 +33,7 @@ struct Heard {
 }
 
 impl Observer for Listener {
-    fn on_change(&mut self, news: ChangeEvent) {
+    fn on_change_applied(&mut self, news: ChangeEvent) {
         self.news.send(news).unwrap();
     }
 

@@ -17,7 +17,7 @@ use crate::common::{Running, Setup, active_connections, at, real, service, slice
 struct Listener(Sender<SyncStats>);
 
 impl Observer for Listener {
-    fn on_change(&mut self, _: ChangeEvent) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         self.0.send(sync.stats.clone()).unwrap();

@@ -26,7 +26,7 @@ impl Told {
     }
 
     fn heard(&mut self, subject: ObjectKind, objects: usize, waits: bool) {
-        self.syncs.on_change(ChangeEvent { subject, objects, pieces: 1, waits });
+        self.syncs.on_change_applied(ChangeEvent { subject, objects, pieces: 1, waits });
     }
 
     fn synced(&mut self, report: &SyncReport, complete: bool, triggered_at: &[SystemTime]) {
