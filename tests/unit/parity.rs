@@ -52,12 +52,12 @@ const RUNS: [(&str, &[&str]); 2] = [
     (
         "cargo xtask chaos",
         &[
-            "crates/xtask/src/chaos/catalogue/api_server.rs",
-            "crates/xtask/src/chaos/catalogue/kernel.rs",
-            "crates/xtask/src/chaos/catalogue/process.rs",
+            "crates/lab/src/chaos/catalogue/api_server.rs",
+            "crates/lab/src/chaos/catalogue/kernel.rs",
+            "crates/lab/src/chaos/catalogue/process.rs",
         ],
     ),
-    ("cargo xtask soak", &["crates/xtask/src/soak/samples.rs", "crates/xtask/src/soak.rs"]),
+    ("cargo xtask soak", &["crates/lab/src/soak/samples.rs", "crates/lab/src/soak.rs"]),
 ];
 
 /// Whether the file has a function of this name under a test attribute, or such a run does or looks at this.

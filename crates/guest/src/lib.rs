@@ -5,8 +5,10 @@
 //! path, whether the guest is the host itself, has the host's root file system under it (User Mode
 //! Linux), or has only what was put into its initramfs (QEMU).
 
+pub mod api_server;
 pub mod cargo_tool;
 pub mod compiler;
+pub mod documents;
 pub mod go;
 pub mod image_program;
 pub mod programs;
@@ -104,13 +106,14 @@ impl Guest {
     }
 
     /// The environment of the command. In the guest "the host" is the guest: a nested
-    /// `cargo xtask` must not boot another.
+    /// `cargo xtask` must not boot another. Whether its kernel is its own, with its clock, cannot be seen there.
     fn environment(&self) -> Vec<(OsString, OsString)> {
         let passed_on = std::env::vars_os().filter(|(name, _)| {
             PASSED_ON.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
         });
         passed_on
             .chain([("KUBE_IPVS_KERNEL".into(), "host".into())])
+            .chain((self.kernel != Kernel::Host).then(|| ("KUBE_IPVS_OWN_KERNEL".into(), "1".into())))
             .chain(self.env.iter().cloned())
             .collect()
     }

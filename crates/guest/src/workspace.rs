@@ -27,25 +27,22 @@ pub fn cargo() -> Command {
     cargo
 }
 
-/// An integration test that cargo has built.
-#[derive(Clone, Debug)]
-pub struct TestBinary {
-    /// The package's directory and the target: `ipvs/kernel_round_trip`.
-    pub name: String,
-    /// The package's directory, where cargo would run it.
-    pub directory: PathBuf,
-    /// The file to run.
-    pub executable: PathBuf,
-}
+/// With the features that the tests are built with, so that nothing compiles twice.
+const AS_FOR_TESTS: [&str; 3] = ["build", "--workspace", "--all-features"];
 
 /// Builds the daemon and returns where it is.
 pub fn daemon() -> anyhow::Result<PathBuf> {
-    program(&["build", "--workspace", "--bin", "kube-ipvs"])
+    program(&[&AS_FOR_TESTS[..], &["--bin", "kube-ipvs"]].concat())
 }
 
-/// Builds this program as one that may be measured, and returns where it is.
-pub fn release_xtask() -> anyhow::Result<PathBuf> {
-    program(&["build", "--release", "--package", "xtask"])
+/// Builds the program that measures and disturbs the daemon, and returns where it is.
+pub fn lab() -> anyhow::Result<PathBuf> {
+    program(&[&AS_FOR_TESTS[..], &["--bin", "lab"]].concat())
+}
+
+/// Builds it as one that may be measured, and returns where it is.
+pub fn release_lab() -> anyhow::Result<PathBuf> {
+    program(&["build", "--release", "--package", "kube-ipvs-lab", "--bin", "lab"])
 }
 
 /// Builds what counts instructions, as one that may be measured, and returns where it is.
@@ -63,44 +60,6 @@ fn program(args: &[&str]) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("cargo {} built no program", args.join(" ")))
 }
 
-/// Builds the integration tests, of whatever package, whose target's name starts with `prefix`.
-pub fn test_binaries(prefix: &str) -> anyhow::Result<Vec<TestBinary>> {
-    let names = test_targets(prefix)?;
-    if names.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut args = vec!["test", "--workspace", "--no-run"];
-    args.extend(names.iter().flat_map(|name| ["--test", name]));
-    let artifacts = build(&args)?;
-    let mut binaries: Vec<TestBinary> = artifacts.iter().filter_map(test_binary).collect();
-    binaries.retain(|binary| names.iter().any(|name| binary.name.ends_with(&format!("/{name}"))));
-    binaries.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(binaries)
-}
-
-fn test_targets(prefix: &str) -> anyhow::Result<Vec<String>> {
-    let output = cargo()
-        .args(["metadata", "--no-deps", "--format-version=1"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("starting cargo metadata")?;
-    if !output.status.success() {
-        bail!("cargo metadata failed");
-    }
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("what cargo metadata says")?;
-    let packages = metadata.get("packages").and_then(Value::as_array).into_iter().flatten();
-    let targets = packages.filter_map(|package| package.get("targets")?.as_array()).flatten();
-    let mut names: Vec<String> = targets
-        .filter(|target| string(target, "/kind/0") == Some("test"))
-        .filter_map(|target| string(target, "/name"))
-        .filter(|name| name.starts_with(prefix))
-        .map(str::to_owned)
-        .collect();
-    names.sort();
-    names.dedup();
-    Ok(names)
-}
-
 /// Runs cargo with its diagnostics on stderr; what it says about each artifact.
 fn build(args: &[&str]) -> anyhow::Result<Vec<Value>> {
     let output = cargo()
@@ -115,20 +74,6 @@ fn build(args: &[&str]) -> anyhow::Result<Vec<Value>> {
     let lines = output.stdout.split(|&byte| byte == b'\n');
     let messages = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
     Ok(messages.filter(|message| string(message, "/reason") == Some("compiler-artifact")).collect())
-}
-
-fn test_binary(artifact: &Value) -> Option<TestBinary> {
-    if string(artifact, "/target/kind/0") != Some("test") {
-        return None;
-    }
-    let manifest = Path::new(string(artifact, "/manifest_path")?);
-    let directory = manifest.parent()?.to_owned();
-    let package = if directory == root() { "kube-ipvs" } else { directory.file_name()?.to_str()? };
-    Some(TestBinary {
-        name: format!("{package}/{}", string(artifact, "/target/name")?),
-        executable: string(artifact, "/executable")?.into(),
-        directory,
-    })
 }
 
 fn string<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {

@@ -17,17 +17,10 @@
 //! after saying so. Downloads go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`),
 //! outside the repository, so that a fresh clone finds them.
 
-mod api_server;
-mod bench;
-mod chaos;
-mod demo;
 mod fuzz;
 mod image;
-mod least_squares;
+mod lab;
 mod man;
-mod scale;
-mod soak;
-mod stage;
 mod test;
 mod vm;
 
@@ -46,15 +39,15 @@ struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     /// Show the main job on a real kernel, step by step.
-    Demo(demo::Args),
+    Demo(lab::Args),
     /// Measure kube-ipvs beside the kernel's own limit and the real kube-proxy.
-    Bench(bench::Args),
+    Bench(lab::Args),
     /// Measure what many nodes cost a real API server.
-    Scale(scale::Args),
+    Scale(lab::Args),
     /// Inject faults under load, and check that everything heals.
-    Chaos(chaos::Args),
+    Chaos(lab::Args),
     /// Run an hour of churn under load, in which nothing may be lost or grow.
-    Soak(soak::Args),
+    Soak(lab::Args),
     /// Fuzz every decoder.
     Fuzz(fuzz::Args),
     /// Run the tests, tier by tier, and print the counts.
@@ -69,11 +62,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
-        Command::Demo(args) => demo::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Scale(args) => scale::run(&args),
-        Command::Chaos(args) => chaos::run(&args),
-        Command::Soak(args) => soak::run(&args),
+        Command::Demo(args) => lab::run("demo", &args),
+        Command::Bench(args) => lab::run("bench", &args),
+        Command::Scale(args) => lab::run("scale", &args),
+        Command::Chaos(args) => lab::run("chaos", &args),
+        Command::Soak(args) => lab::run("soak", &args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Test(args) => Ok(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
@@ -90,33 +83,20 @@ fn main() -> ExitCode {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
-    use guest::workspace;
+    use guest::documents::{self, Shown};
 
     use super::*;
 
-    /// The words after `cargo xtask` in each such command of a document, without quotes and comments. A word
-    /// with a colon names a table that `bench` fills in.
-    fn shown(text: &str) -> impl Iterator<Item = Vec<&str>> {
-        let commands = text.split("cargo xtask ").skip(1);
-        let commands = commands.map(|rest| rest.split(['`', '#', '\n', '"']).next().unwrap_or_default());
-        let commands = commands.filter(|command| !command.contains(": "));
-        commands.map(|command| command.split_whitespace().map(|word| word.trim_matches('\'')).collect())
-    }
-
+    /// What `bench` and the other commands of `lab` are given is tried there.
     #[test]
     fn every_command_that_a_document_shows_is_one_of_ours() {
-        let root = workspace::root();
-        let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
-        let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
-        let mut seen = 0;
-        for page in pages.chain([root.join("README.md"), root.join("CONTRIBUTING.md")]) {
-            for words in shown(&std::fs::read_to_string(&page).unwrap()) {
-                seen += 1;
-                if let Err(error) = CommandLine::try_parse_from(["cargo xtask"].iter().chain(&words)) {
-                    assert!(!error.use_stderr(), "{}: {words:?}: {error}", page.display());
-                }
+        let shown = documents::commands().unwrap();
+        assert!(shown.len() > 30, "{}", shown.len());
+        for Shown { page, mut words } in shown {
+            words.insert(0, "cargo xtask".to_owned());
+            if let Err(error) = CommandLine::try_parse_from(&words) {
+                assert!(!error.use_stderr(), "{}: {words:?}: {error}", page.display());
             }
         }
-        assert!(seen > 30, "{seen}");
     }
 }

@@ -1,0 +1,199 @@
+//! `cargo xtask bench`: kube-ipvs, what the kernel itself needs, and the real kube-proxy, side by side.
+//!
+//! Each measurement boots the test kernel anew, and there runs this same program, as a release build, for one
+//! [`case::Case`]. kube-ipvs is the program of the container image. The API server is [`api`], so that the
+//! proxy is what is measured. The tiny size, which only shows that everything works, uses the existing debug
+//! builds.
+//!
+//! For code that needs no kernel, [`instructions`] are counted instead.
+
+mod api;
+pub mod case;
+mod cold_sync;
+mod endpoint_change;
+mod first_vip;
+mod floor;
+mod growth;
+pub mod instructions;
+mod memory;
+mod node;
+pub mod plan;
+mod reconcile;
+mod report;
+mod restart;
+mod rolling_update;
+mod tables;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+pub(crate) use case::Percentiles;
+use case::{Case, Figures, Measured, Subject};
+use guest::go::control_plane;
+use guest::image_program::{self, Platform};
+use guest::workspace;
+use guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
+use report::{Machine, Report};
+
+/// How long one measurement may take, boot included.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// How often a measurement is made, unless one takes [`LONG_ENOUGH`].
+const REPEATED: u32 = 3;
+/// A longer measurement is hardly affected by short disturbances.
+const LONG_ENOUGH: Duration = Duration::from_secs(30);
+/// Guest memory in MiB: the API server keeps all its answers, 150 MB for the largest cluster.
+const MEMORY: u32 = 4096;
+
+/// The command line of `cargo xtask bench`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    kernel: KernelArgs,
+    /// Measure everything in a tiny size, with debug builds, to see that it works; docs/performance.md is not
+    /// changed
+    #[arg(long)]
+    small: bool,
+    /// Instead of measuring, count the instructions of kube-ipvs's own computation, and fail if they have
+    /// grown by more than a tenth
+    #[arg(long, conflicts_with_all = ["small", "names"])]
+    check: bool,
+    /// With --check: record the counts as the new baseline
+    #[arg(long, requires = "check")]
+    bless: bool,
+    /// Only the measurements whose line in the progress contains one of these
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Make one measurement here: what the test kernel runs
+    #[arg(long, hide = true, value_name = "JSON")]
+    inside: Option<String>,
+}
+
+/// What the measurements need.
+struct Equipment {
+    kernel: Kernel,
+    myself: PathBuf,
+    kube_ipvs: PathBuf,
+    kube_proxy: PathBuf,
+    /// How often each measurement is made.
+    times: u32,
+}
+
+/// Measures, and writes the report. Fails if a measurement of kube-ipvs or of the floor does.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(case) = &args.inside {
+        let outcome = measure(serde_json::from_str(case)?).map_err(|error| format!("{error:#}"));
+        println!("{}", serde_json::to_string(&outcome)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.check {
+        return instructions::run(args.bless);
+    }
+    let kernel = args.kernel.choose_for_tests();
+    kernel.prepare()?;
+    let report = if args.small { small(kernel, &args.names)? } else { full(kernel, &args.names)? };
+    report.write(!args.small && args.names.is_empty())?;
+    print!("{}", tables::all(&report));
+    Ok(if report.is_ours_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn full(kernel: Kernel, names: &[String]) -> Result<Report> {
+    let equipment = Equipment {
+        kernel,
+        myself: workspace::release_lab()?,
+        kube_ipvs: image_program::build(Platform::HERE)?,
+        kube_proxy: control_plane::kube_proxy()?,
+        times: REPEATED,
+    };
+    Ok(equipment.measure_all(plan::full(), names))
+}
+
+fn small(kernel: Kernel, names: &[String]) -> Result<Report> {
+    let equipment = Equipment {
+        kernel,
+        myself: workspace::myself()?,
+        kube_ipvs: workspace::daemon()?,
+        kube_proxy: control_plane::kube_proxy()?,
+        times: 1,
+    };
+    Ok(equipment.measure_all(plan::small(), names))
+}
+
+impl Equipment {
+    /// Makes the measurements whose name contains one of these, or all if there are none.
+    fn measure_all(&self, mut cases: Vec<Case>, names: &[String]) -> Report {
+        cases.retain(|case| names.is_empty() || names.iter().any(|name| case.to_string().contains(name)));
+        let mut machine = Machine::now(&self.kernel);
+        let mut measured = Vec::new();
+        for (number, &case) in cases.iter().enumerate() {
+            eprintln!("xtask: measurement {} of {}: {case}", number + 1, cases.len());
+            let outcome = self.fastest(case).map_err(|error| format!("{error:#}"));
+            if let Err(error) = &outcome {
+                eprintln!("xtask: {error}");
+            }
+            measured.push(Measured { case, outcome });
+            machine.note_load();
+        }
+        Report { machine, measured }
+    }
+
+    /// The fastest of several runs: whatever else the machine does makes one slower.
+    fn fastest(&self, case: Case) -> Result<Figures> {
+        let begun = Instant::now();
+        let mut fastest = self.boot(case)?;
+        for _ in 1..self.times {
+            if !fastest.vary() || begun.elapsed() > LONG_ENOUGH {
+                break;
+            }
+            fastest = fastest.faster(self.boot(case)?);
+        }
+        Ok(fastest)
+    }
+
+    /// Boots a guest for one measurement.
+    fn boot(&self, case: Case) -> Result<Figures> {
+        let files = vec![self.myself.clone(), self.kube_ipvs.clone(), self.kube_proxy.clone()];
+        let env = vec![
+            ("KUBE_IPVS_BIN".into(), self.kube_ipvs.clone().into()),
+            ("KUBE_PROXY_BIN".into(), self.kube_proxy.clone().into()),
+        ];
+        let guest = Guest { files, env, timeout: TIMEOUT, memory: MEMORY, ..Guest::new(self.kernel.clone()) };
+        let command: [OsString; 4] = [
+            self.myself.clone().into(),
+            "bench".into(),
+            "--inside".into(),
+            serde_json::to_string(&case)?.into(),
+        ];
+        let said = Mutex::new(Vec::new());
+        let code = guest.run_tapped(&command, &|piece| {
+            if let Ok(mut said) = said.lock() {
+                said.extend_from_slice(piece);
+            }
+        })?;
+        ensure!(code != TIMED_OUT, "it took more than {} s", TIMEOUT.as_secs());
+        ensure!(code == 0, "the measurement ended with code {code}");
+        let said = said.into_inner().unwrap_or_default();
+        let outcome: Result<Figures, String> =
+            serde_json::from_slice(&said).context("what the measurement printed")?;
+        outcome.map_err(anyhow::Error::msg)
+    }
+}
+
+/// Makes a measurement here, as root on a kernel that has IPVS.
+pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
+    match subject {
+        Subject::Floor(binding) => floor::measure(size, binding),
+        Subject::ColdSync(program) => cold_sync::measure(size, program),
+        Subject::EndpointChange(program, times) => endpoint_change::measure(size, program, times),
+        Subject::Reconcile(binding, times) => reconcile::measure(size, binding, times),
+        Subject::Restart(binding) => restart::measure(size, binding),
+        Subject::Memory(program) => memory::measure(size, program),
+        Subject::FirstVip(binding) => first_vip::measure(size, binding),
+        Subject::RollingUpdate(binding) => rolling_update::measure(size, binding),
+        Subject::Growth(binding) => growth::measure(size, binding),
+    }
+}

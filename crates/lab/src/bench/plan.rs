@@ -1,0 +1,108 @@
+//! Which measurements are made.
+
+use testkit::floor::Size;
+
+use super::case::{Binding, Case, Mode, Program, Subject};
+
+const fn size(services: u32, endpoints: u32) -> Size {
+    Size { services, endpoints }
+}
+
+/// What a large cluster has: as many Services as Kubernetes is tested with.
+pub(super) const LARGE: Size = size(10_000, 5);
+/// More Services than that.
+pub(super) const HUGE: Size = size(50_000, 2);
+/// Sizes for all modes of kube-proxy.
+const SHARED: [Size; 2] = [size(1_000, 5), size(2_000, 5)];
+/// The size in which endpoint changes and memory are compared with all modes.
+const COMPARED: Size = size(2_000, 5);
+/// The size for nftables mode only, from the goal.
+const NFTABLES: Size = size(5_000, 5);
+/// The sizes for growth.
+const GROWING: [Size; 4] = [size(10_000, 1), size(20_000, 1), size(50_000, 1), size(100_000, 1)];
+/// Large enough for every phase, small enough for a test.
+pub const TINY: Size = size(20, 2);
+/// The next size, for growth.
+pub const TINY_DOUBLED: Size = size(40, 2);
+
+const OURS: Program = Program::KubeIpvs(Binding::Route);
+
+/// The measurements of docs/performance.md.
+pub(super) fn full() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for size in SHARED.into_iter().chain([NFTABLES, LARGE, HUGE]) {
+        cases.extend(against_floor(size));
+    }
+    cases.extend(of_kube_ipvs(LARGE, 1_000, 20));
+    cases.push(Case { subject: Subject::Memory(OURS), size: HUGE });
+    cases.extend(GROWING.map(|size| Case { subject: Subject::Growth(Binding::Route), size }));
+    for size in SHARED {
+        let sync = |mode| Case { subject: Subject::ColdSync(Program::KubeProxy(mode)), size };
+        cases.extend(Mode::ALL.map(sync));
+    }
+    cases.push(Case { subject: Subject::ColdSync(Program::KubeProxy(Mode::Nftables)), size: NFTABLES });
+    cases.extend(changes_and_memory(OURS, 1_000, COMPARED));
+    for mode in Mode::ALL {
+        cases.extend(changes_and_memory(Program::KubeProxy(mode), 10, COMPARED));
+    }
+    cases.extend(changes_and_memory(OURS, 1_000, NFTABLES));
+    cases.extend(changes_and_memory(Program::KubeProxy(Mode::Nftables), 10, NFTABLES));
+    cases
+}
+
+/// One of each kind, and every mode of kube-proxy.
+pub fn small() -> Vec<Case> {
+    let mut cases = against_floor(TINY);
+    cases.extend(of_kube_ipvs(TINY, 10, 2));
+    cases.extend([TINY, TINY_DOUBLED].map(|size| Case { subject: Subject::Growth(Binding::Route), size }));
+    let sync = |mode| Case { subject: Subject::ColdSync(Program::KubeProxy(mode)), size: TINY };
+    cases.extend(Mode::ALL.map(sync));
+    // What is looked at then is the same in all modes.
+    cases.extend(changes_and_memory(Program::KubeProxy(Mode::Ipvs), 2, TINY));
+    cases
+}
+
+fn changes_and_memory(program: Program, changes: u32, size: Size) -> [Case; 2] {
+    [Subject::EndpointChange(program, changes), Subject::Memory(program)]
+        .map(|subject| Case { subject, size })
+}
+
+fn against_floor(size: Size) -> Vec<Case> {
+    let of = |binding| [Subject::Floor(binding), Subject::ColdSync(Program::KubeIpvs(binding))];
+    Binding::BOTH.into_iter().flat_map(of).map(|subject| Case { subject, size }).collect()
+}
+
+fn of_kube_ipvs(size: Size, changes: u32, reconciles: u32) -> Vec<Case> {
+    let of = |binding| {
+        [Subject::FirstVip(binding), Subject::Reconcile(binding, reconciles), Subject::Restart(binding)]
+    };
+    let both = Binding::BOTH.into_iter().flat_map(of).chain([Subject::RollingUpdate(Binding::Route)]);
+    let mut cases: Vec<_> = both.map(|subject| Case { subject, size }).collect();
+    cases.extend(changes_and_memory(OURS, changes, size));
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::discriminant;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_measurement_of_the_document_is_tried_out_in_a_tiny_size() {
+        let small = small();
+        for case in full() {
+            let same = |tiny: &Case| discriminant(&tiny.subject) == discriminant(&case.subject);
+            assert!(small.iter().any(same), "{case}");
+        }
+    }
+
+    #[test]
+    fn no_measurement_is_made_twice() {
+        for cases in [full(), small()] {
+            for (number, case) in cases.iter().enumerate() {
+                assert!(!cases[..number].contains(case), "{case}");
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `cargo xtask chaos` injects what can go wrong around a node proxy, on a real kernel with a real API
+//! server.
+//!
+//! There is a node with some Services, a daemon, and traffic. Then come the faults of [`catalogue`], one
+//! after the other, each several times, in an order and at moments that follow from a seed. After each the
+//! kernel must become what it was before, and the daemon must be alive. The table at the end shows how long
+//! that took, when the daemon reported it, and which connections broke.
+
+mod catalogue;
+mod report;
+mod scene;
+mod sequence;
+mod traffic;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
+use crate::stage::{self, Programs, Stage};
+use catalogue::Own;
+use guest::KernelArgs;
+use guest::workspace;
+use report::Report;
+use scene::{PERIOD, PROBE, Scene};
+use sequence::one_after_the_other;
+use traffic::{Traffic, all as all_connections, targets};
+
+/// Pods of the lab. The last one is a client.
+const PODS: u8 = 3;
+/// Services with traffic, and without.
+const USED: u16 = 2;
+const OTHERS: u16 = 100;
+/// Parts of the names of the faults that are tried out as a test: some of each kind, and those that no other test causes.
+const TRIED_OUT: [&str; 10] = [
+    "ipvsadm -C",
+    "kube-ipvs0 deleted",
+    "our table deleted",
+    "daemon killed",
+    "way to the API server closed",
+    "the watch has expired (410)",
+    "clock set",
+    "second daemon",
+    "memory limit",
+    "kube-proxy runs beside",
+];
+/// How long a run may take.
+const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
+
+/// The command line of `cargo xtask chaos`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    kernel: KernelArgs,
+    /// The seed for the order of the faults, their moments and their victims
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often each fault happens; killing the daemon at its start happens forty times as often, and while endpoints
+    /// change four times
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Only the faults whose name contains one of these
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Run the plan here: what the test kernel runs
+    #[arg(long, hide = true, value_name = "JSON")]
+    inside: Option<String>,
+}
+
+/// The plan for the guest.
+#[derive(Debug, Serialize, Deserialize)]
+struct Plan {
+    seed: u64,
+    rounds: u32,
+    /// No fault more often than this.
+    most: u32,
+    others: u16,
+    names: Vec<String>,
+}
+
+/// Runs it, and writes target/chaos/report.json. Fails if something did not heal, or the daemon died by
+/// itself.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(plan) = &args.inside {
+        let plan: Plan = serde_json::from_str(plan)?;
+        let report = chaos(&plan)?;
+        return stage::conclude(&report, &directory(), report.failures.is_empty());
+    }
+    let kernel = args.kernel.choose_for_tests();
+    let plan = Plan {
+        seed: args.seed,
+        rounds: args.rounds,
+        most: u32::MAX,
+        others: OTHERS,
+        names: args.names.clone(),
+    };
+    kernel.prepare()?;
+    Programs::new()?.boot(&kernel, "chaos", &plan, &directory(), TIMEOUT)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Injects a few faults here, as root on a kernel that has IPVS. Fails if something did not heal, or the daemon died
+/// by itself.
+pub fn small() -> Result<()> {
+    let names = TRIED_OUT.map(str::to_owned).to_vec();
+    let report = chaos(&Plan { seed: 1, rounds: 1, most: 2, others: 20, names })?;
+    println!("{report}");
+    ensure!(report.failures.is_empty(), "{}", report.failures.join("; "));
+    Ok(())
+}
+
+fn directory() -> PathBuf {
+    workspace::root().join("target/chaos")
+}
+
+fn chaos(plan: &Plan) -> Result<Report> {
+    let stage = Stage::new(PODS)?;
+    let names =
+        |kind: &str, count: u16| (0..count).map(|number| format!("{kind}-{number}")).collect::<Vec<_>>();
+    let (used, others) = (names("used", USED), names("other", plan.others));
+    let all = used.iter().chain(&others).map(String::as_str).chain([PROBE]);
+    stage.write(all.map(service))?;
+    let addresses = |names: &[String]| {
+        names.iter().map(|name| stage::cluster_ip(&stage.server, name)).collect::<Result<Vec<_>>>()
+    };
+    let (used, others) = (addresses(&used)?, addresses(&others)?);
+
+    let Stage { lab, mut server } = stage;
+    let own = Own {
+        api_server: server.api_server_process().is_ok(),
+        clock: std::env::var_os("KUBE_IPVS_OWN_KERNEL").is_some(),
+    };
+    if !own.api_server {
+        eprintln!("chaos: the API server is not in this guest: it is neither killed nor stopped");
+    }
+    if !own.clock {
+        eprintln!("chaos: the clock is the host's: nobody sets it");
+    }
+    let targets = targets(&lab, &used);
+    let mut report = Report {
+        seed: plan.seed,
+        kernel: stage::kernel_release()?,
+        period: PERIOD,
+        rows: Vec::new(),
+        failures: Vec::new(),
+    };
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+    let bindings = [
+        ("--vip-binding=address", catalogue::with_addresses(own)),
+        ("--vip-binding=route", catalogue::with_routes()),
+    ];
+    // A fault that is in the catalogue may still be none for this guest.
+    let all = [catalogue::with_addresses(Own::EVERYTHING), catalogue::with_routes()].concat();
+    let unknown = plan.names.iter().find(|name| !all.iter().any(|fault| fault.name.contains(*name)));
+    ensure!(unknown.is_none(), "no fault is called {unknown:?}");
+    for (binding, mut faults) in bindings {
+        faults
+            .retain(|fault| plan.names.is_empty() || plan.names.iter().any(|name| fault.name.contains(name)));
+        if faults.is_empty() {
+            continue;
+        }
+        let random = random.fork();
+        let mut scene = Scene::new(&lab, &mut server, random, used.clone(), others.clone(), &[binding])?;
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let traffic = Traffic::start(&targets, scope, &stop);
+            let done = traffic
+                .and_then(|traffic| one_after_the_other(&mut scene, &faults, plan, &traffic, &mut report));
+            stop.store(true, Ordering::Relaxed);
+            done
+        })?;
+        let counts = all_connections(&targets);
+        let accounted: u64 = report.rows.iter().map(|row| row.lost + row.unanswered).sum();
+        if !counts.is_complete() || counts.lost() != accounted {
+            report
+                .failures
+                .push(format!("between the faults something was lost: {counts:?}, told of {accounted}"));
+        }
+        scene.finish()?;
+    }
+    Ok(report)
+}
+
+/// A Service at port 80 of both families with two pods.
+fn service(name: &str) -> Vec<Write> {
+    let endpoints = [1, 2].map(|number| Endpoint { number, condition: Condition::Ready });
+    vec![
+        Write::Create(Kind::Service, objects::service(name, &[80], true)),
+        Write::Create(Kind::Slice, objects::slice(&format!("{name}-v4"), name, &endpoints)),
+        Write::Create(Kind::Slice, objects::slice_v6(&format!("{name}-v6"), name, &endpoints)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_tried_out_is_in_the_catalogue() {
+        let all = catalogue::with_addresses(Own::EVERYTHING);
+        for name in TRIED_OUT {
+            assert!(all.iter().any(|fault| fault.name.contains(name)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What the kernel should look like for one Service.
+
+use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
+
+use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
+use netfilter::{AllowedSource, Element};
+use serde::{Deserialize, Serialize};
+
+use super::{AddressKind, RefusedAddress, Traffic};
+
+/// Everything that one Service asks for. Computed from that Service's own inputs, so that a change costs
+/// what its Service costs; of others it knows only which external addresses are their ClusterIPs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DesiredService {
+    /// Its virtual servers with their real servers, sorted by address, each address once.
+    pub virtual_servers: Box<[DesiredVirtualServer]>,
+    /// The addresses that must be local to this node, sorted, each once.
+    pub vips: Box<[IpAddr]>,
+    /// The elements that other Services may ask for as well, sorted, each once: for pods of this node that are
+    /// their own clients, and for the port at which load balancers ask.
+    pub shared_elements: Box<[Element]>,
+    /// What a load balancer is told of this node, if it asks.
+    pub health_check: Option<HealthCheck>,
+    /// Where a policy Local finds no endpoint on this node, for some port, although the cluster has one;
+    /// sorted, each once.
+    pub without_local_endpoint: Box<[WithoutLocalEndpoint]>,
+    /// The external addresses that it asks for and does not get, sorted, each once.
+    pub refused: Box<[RefusedAddress]>,
+    /// What it asks for and this node cannot do, in words.
+    pub problems: Box<[String]>,
+}
+
+/// One virtual server and its real servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DesiredVirtualServer {
+    /// What names it.
+    pub address: ServiceAddress,
+    /// Its configuration; `config.id` is `address`.
+    pub config: VirtualServer,
+    /// Its real servers, sorted by address, each address once. Most virtual servers of one port have the
+    /// same, and share them.
+    pub real_servers: Arc<[RealServer]>,
+    /// The element of our nf_tables sets that says which of its flows are masqueraded.
+    pub element: Element,
+    /// The clients that may reach it, sorted, without overlaps; `None`: everybody.
+    pub allowed_sources: Option<Box<[AllowedSource]>>,
+    /// What the address is to the Service.
+    pub kind: AddressKind,
+}
+
+impl DesiredVirtualServer {
+    /// The elements of our nf_tables sets that belong to it.
+    pub fn elements(&self) -> impl Iterator<Item = Element> {
+        let restricted = self.allowed_sources.as_ref().map(|_| Element::Restricted(self.address));
+        let allowed = self.allowed_sources.iter().flatten().copied().map(Element::AllowedSource);
+        iter::once(self.element).chain(restricted).chain(allowed)
+    }
+
+    /// Whether an element of our sets belongs to it.
+    pub fn has_element(&self, element: &Element) -> bool {
+        match element {
+            Element::Restricted(to) => *to == self.address && self.allowed_sources.is_some(),
+            Element::AllowedSource(source) => {
+                self.allowed_sources.as_ref().is_some_and(|all| all.binary_search(source).is_ok())
+            }
+            _ => *element == self.element,
+        }
+    }
+}
+
+/// The answer at a Service's `healthCheckNodePort`: how many endpoints on this node are ready, each pod
+/// counted once whatever its ports. One that terminates may still be used, but no new client is to be sent
+/// here for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthCheck {
+    /// Where the load balancer asks.
+    pub port: NonZero<u16>,
+    /// Ready IPv4 endpoints on this node.
+    pub ready_v4: usize,
+    /// Ready IPv6 endpoints on this node.
+    pub ready_v6: usize,
+}
+
+/// A traffic policy Local for which this node has no endpoint in a family while the cluster has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct WithoutLocalEndpoint {
+    /// Whose policy it is. Internal traffic is refused then; external traffic goes to other nodes.
+    pub traffic: Traffic,
+    /// The family.
+    pub family: Family,
+}

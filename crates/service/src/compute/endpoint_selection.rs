@@ -1,0 +1,130 @@
+//! Which endpoints of a port are used.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{PortEndpoint, Traffic};
+use crate::input::{TrafficPolicy, Traits};
+
+/// Which endpoints of a port are used: a decision over all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "use", content = "reach", rename_all = "kebab-case")]
+pub enum EndpointSelection {
+    /// The ready endpoints within reach.
+    Ready(EndpointScope),
+    /// None of them is ready. Those that terminate but still serve are better than nothing (KEP-1669).
+    Draining(EndpointScope),
+    /// There are neither.
+    Nothing,
+}
+
+/// How far traffic may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndpointScope {
+    /// To every endpoint of the cluster.
+    Cluster,
+    /// To the endpoints that run on this node: the policy demands it.
+    Local,
+    /// To the endpoints that are hinted for this node (KEP-3015).
+    HintedNode,
+    /// To the endpoints that are hinted for this node's zone (KEP-2433).
+    HintedZone,
+}
+
+impl EndpointSelection {
+    /// Decides for traffic that comes in one way, by the policy for it. Hints prefer, a policy demands:
+    /// they do not mix.
+    pub(crate) fn decide(endpoints: &[PortEndpoint], traffic: Traffic, policy: TrafficPolicy) -> Self {
+        let local = || [Self::Ready(EndpointScope::Local), Self::Draining(EndpointScope::Local)];
+        // Hints are counted over ready endpoints, and when none is left they mean nothing.
+        let cluster =
+            || [Self::Ready(EndpointScope::hinted(endpoints)), Self::Draining(EndpointScope::Cluster)];
+        match (policy, traffic) {
+            (TrafficPolicy::Cluster, _) => Self::first_of(cluster(), endpoints),
+            (TrafficPolicy::Local, Traffic::Internal) => Self::first_of(local(), endpoints),
+            // Through a node without endpoints the address still works for the pods of that node, as
+            // upstream has it. A load balancer asks at the health check port and sends nobody here.
+            (TrafficPolicy::Local, Traffic::External) => {
+                Self::first_of(local().into_iter().chain(cluster()), endpoints)
+            }
+        }
+    }
+
+    /// Whether a policy Local finds no endpoint on this node although the cluster has one.
+    pub(crate) fn misses_local(endpoints: &[PortEndpoint]) -> bool {
+        let any = |policy| Self::decide(endpoints, Traffic::Internal, policy) != Self::Nothing;
+        !any(TrafficPolicy::Local) && any(TrafficPolicy::Cluster)
+    }
+
+    /// Whether the choice falls on this endpoint.
+    pub(crate) fn uses(self, endpoint: &PortEndpoint) -> bool {
+        let (needed, reach) = match self {
+            Self::Ready(reach) => (Traits::READY, reach),
+            Self::Draining(reach) => (Traits::SERVING | Traits::TERMINATING, reach),
+            Self::Nothing => return false,
+        };
+        endpoint.traits.contains(needed | reach.needs())
+    }
+
+    /// The first that takes any endpoint.
+    fn first_of(selections: impl IntoIterator<Item = Self>, endpoints: &[PortEndpoint]) -> Self {
+        selections
+            .into_iter()
+            .find(|selection| endpoints.iter().any(|endpoint| selection.uses(endpoint)))
+            .unwrap_or(Self::Nothing)
+    }
+}
+
+impl EndpointScope {
+    /// What an endpoint must be to be reached.
+    fn needs(self) -> Traits {
+        match self {
+            Self::Cluster => Traits::empty(),
+            Self::Local => Traits::LOCAL,
+            Self::HintedNode => Traits::FOR_THIS_NODE,
+            Self::HintedZone => Traits::FOR_THIS_ZONE,
+        }
+    }
+
+    /// Hints count only when every ready endpoint has them and one is for us: half the hints would
+    /// send all traffic to a part of the endpoints that nobody sized for it.
+    fn hinted(endpoints: &[PortEndpoint]) -> Self {
+        let ready =
+            || endpoints.iter().map(|endpoint| endpoint.traits).filter(|it| it.contains(Traits::READY));
+        let counts = |hinted, for_us| {
+            ready().all(|traits| traits.contains(hinted)) && ready().any(|traits| traits.contains(for_us))
+        };
+        if counts(Traits::NODE_HINTS, Traits::FOR_THIS_NODE) {
+            Self::HintedNode
+        } else if counts(Traits::ZONE_HINTS, Traits::FOR_THIS_ZONE) {
+            Self::HintedZone
+        } else {
+            Self::Cluster
+        }
+    }
+}
+
+impl fmt::Display for EndpointSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(reach) => write!(f, "the ready endpoints {reach}"),
+            Self::Draining(reach) => {
+                write!(f, "none is ready {reach}: those that terminate and still serve")
+            }
+            Self::Nothing => f.write_str("no endpoint can be used: clients are refused"),
+        }
+    }
+}
+
+impl fmt::Display for EndpointScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cluster => "of the cluster",
+            Self::Local => "on this node",
+            Self::HintedNode => "hinted for this node",
+            Self::HintedZone => "hinted for this node's zone",
+        })
+    }
+}

@@ -1,0 +1,174 @@
+//! An EndpointSlice as this node keeps it.
+
+use std::{net::IpAddr, sync::Arc};
+
+use ipvs::Family;
+
+use super::interner::Interner;
+use super::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight};
+
+/// What this node needs of an EndpointSlice. A cluster has more endpoints than anything else, and
+/// every node keeps them all, so each takes 20 bytes, and those in one place share what is to be said of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CompactSlice {
+    pub(crate) name: ObjectName,
+    pub(crate) family: Family,
+    pub(crate) ports: Box<[EndpointPort]>,
+    pub(crate) endpoints: Box<[CompactEndpoint]>,
+    /// The weight of its endpoints, where their Service says nothing.
+    pub(crate) weight: Option<Weight>,
+    pub(crate) problems: Box<[String]>,
+    /// Where its endpoints are, each place once.
+    places: Box<[Arc<Place>]>,
+}
+
+/// What this node needs of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CompactEndpoint {
+    pub(crate) address: IpAddr,
+    pub(crate) traits: Traits,
+    /// The number of its own in the slice's `places`, or [`NOWHERE`].
+    place: u16,
+}
+
+/// Where an endpoint runs, and for whom. A cluster has about as many as nodes, and all slices share them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// The node and its zone: only weights depend on them, but a slice can come before the Service that has some.
+    pub(crate) node: Option<Arc<str>>,
+    pub(crate) zone: Option<Arc<str>>,
+    /// `hints.forZones`.
+    zone_hints: Box<[Arc<str>]>,
+}
+
+/// What slices share with each other.
+#[derive(Debug, Default)]
+pub(crate) struct Interners {
+    pub(crate) strings: Interner<str>,
+    places: Interner<Place>,
+}
+
+bitflags::bitflags! {
+    /// What decides whether an endpoint is used.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) struct Traits: u8 {
+        /// `conditions.ready`.
+        const READY = 1 << 0;
+        /// `conditions.serving`.
+        const SERVING = 1 << 1;
+        /// `conditions.terminating`.
+        const TERMINATING = 1 << 2;
+        /// It runs on this node.
+        const LOCAL = 1 << 3;
+        /// It has hints for nodes.
+        const NODE_HINTS = 1 << 4;
+        /// This node is among the nodes that it has hints for.
+        const FOR_THIS_NODE = 1 << 5;
+        /// It has hints for zones.
+        const ZONE_HINTS = 1 << 6;
+        /// This node's zone is among the zones that it has hints for. Set when endpoints are merged, since
+        /// the zone can change.
+        const FOR_THIS_ZONE = 1 << 7;
+    }
+}
+
+impl CompactSlice {
+    /// Keeps of a slice what matters to the node of this name. Endpoints of another family than the slice's are
+    /// left out: no virtual server could use them.
+    pub(crate) fn new(slice: EndpointSlice, node_name: &str, interned: &mut Interners) -> Self {
+        let EndpointSlice {
+            mut name,
+            service: _,
+            family,
+            mut ports,
+            endpoints,
+            weight,
+            triggered_at: _,
+            problems,
+        } = slice;
+        interned.strings.share(&mut name.namespace);
+        for port in &mut ports {
+            interned.strings.share(&mut port.name);
+        }
+        let mut places = Vec::new();
+        let endpoints = endpoints
+            .into_iter()
+            .filter(|endpoint| Family::from(endpoint.address) == family)
+            .map(|endpoint| CompactEndpoint {
+                address: endpoint.address,
+                traits: Traits::from_endpoint(&endpoint, node_name),
+                place: place(&mut places, endpoint, interned),
+            })
+            .collect();
+        Self {
+            name,
+            family,
+            ports: ports.into(),
+            endpoints,
+            weight,
+            problems: problems.into(),
+            places: places.into(),
+        }
+    }
+
+    /// Whether the slice depends on the zone of the node.
+    pub(crate) fn has_zone_hints(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.traits.contains(Traits::ZONE_HINTS))
+    }
+
+    /// Where one of its endpoints is, as far as anything is said of it.
+    pub(crate) fn place_of(&self, endpoint: &CompactEndpoint) -> Option<&Place> {
+        self.places.get(usize::from(endpoint.place)).map(|place| &**place)
+    }
+
+    /// The traits of one of its endpoints, for a node in this zone.
+    pub(crate) fn traits(&self, endpoint: &CompactEndpoint, zone: Option<&str>) -> Traits {
+        let mut hints = self.place_of(endpoint).into_iter().flat_map(|place| &place.zone_hints);
+        let here = hints.any(|hint| Some(&**hint) == zone);
+        endpoint.traits | if here { Traits::FOR_THIS_ZONE } else { Traits::empty() }
+    }
+}
+
+impl Traits {
+    fn from_endpoint(endpoint: &Endpoint, node_name: &str) -> Self {
+        let mut traits = Self::empty();
+        traits.set(Self::READY, endpoint.ready);
+        traits.set(Self::SERVING, endpoint.serving);
+        traits.set(Self::TERMINATING, endpoint.terminating);
+        traits.set(Self::LOCAL, endpoint.node.as_deref() == Some(node_name));
+        traits.set(Self::NODE_HINTS, !endpoint.node_hints.is_empty());
+        traits.set(Self::FOR_THIS_NODE, endpoint.node_hints.iter().any(|hint| **hint == *node_name));
+        traits.set(Self::ZONE_HINTS, !endpoint.zone_hints.is_empty());
+        traits
+    }
+}
+
+/// No place: nothing is said of it.
+const NOWHERE: u16 = u16::MAX;
+
+/// The number of an endpoint's place among those known, to which it is added. Past the 65,535th different
+/// place there is no number left: the endpoint is nowhere then.
+fn place(known: &mut Vec<Arc<Place>>, endpoint: Endpoint, interned: &mut Interners) -> u16 {
+    let Endpoint { node, zone, zone_hints, .. } = endpoint;
+    if node.is_none() && zone.is_none() && zone_hints.is_empty() {
+        return NOWHERE;
+    }
+    let place = interned.places.shared(Place { node, zone, zone_hints });
+    // There is one copy of each.
+    let found = known.iter().position(|other| Arc::ptr_eq(other, &place));
+    let number = u16::try_from(found.unwrap_or(known.len())).unwrap_or(NOWHERE);
+    if found.is_none() && number != NOWHERE {
+        known.push(place);
+    }
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_takes_twenty_bytes() {
+        assert_eq!(size_of::<CompactEndpoint>(), 20);
+    }
+}

@@ -1,0 +1,298 @@
+//! The inputs as last told.
+
+use std::{collections::BTreeSet, mem};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Computed, ServiceEntry};
+use crate::{
+    compute::Frontend,
+    explain::Explanation,
+    input::{
+        Change, ClusterIps, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Problem, Service,
+        ThisNode,
+    },
+};
+
+/// The options, and the Services, the slices and the node as last told.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    options: Options,
+    /// Boxed, since a hash table keeps much of its room free.
+    services: FxHashMap<ObjectName, Box<ServiceEntry>>,
+    /// The Service that each slice belongs to; a deletion names the slice only.
+    owners: FxHashMap<ObjectName, ObjectName>,
+    node: ThisNode,
+    cluster_ips: ClusterIps,
+    services_listed: bool,
+    slices_listed: bool,
+    interned: Interners,
+}
+
+/// How many Services of the same name in other namespaces are named.
+const MAX_NAMESAKES: usize = 5;
+
+impl Inputs {
+    /// No Service, no slice, an unknown node.
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            options,
+            services: FxHashMap::default(),
+            owners: FxHashMap::default(),
+            node: ThisNode::default(),
+            cluster_ips: ClusterIps::default(),
+            services_listed: false,
+            slices_listed: false,
+            interned: Interners::default(),
+        }
+    }
+}
+
+/// Taking in news. Each returns the Services for which something is different now.
+impl Inputs {
+    pub(crate) fn take_in(&mut self, change: Change) -> BTreeSet<ObjectName> {
+        let mut changed = match change {
+            Change::ReplaceServices(services) => self.replace_services(services),
+            Change::InitApplyServices(services) => self.put_services(services),
+            Change::InitDoneServices(names) => self.keep_services(&names),
+            Change::ApplyService(service) => self.put_service(service).into_iter().collect(),
+            Change::DeleteService(name) => self.remove_service(&name).into_iter().collect(),
+            Change::ReplaceSlices(slices) => self.replace_slices(slices),
+            Change::InitApplySlices(slices) => self.put_slices(slices),
+            Change::InitDoneSlices(names) => self.keep_slices(&names),
+            Change::ApplySlice(slice) => self.put_slice(slice),
+            Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
+            Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),
+            Change::DeleteNode => BTreeSet::new(),
+            Change::NodeAddresses { here, lost } => {
+                self.put_node(self.node.with_addresses(here, lost, &self.options))
+            }
+            Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
+        };
+        changed.extend(self.cluster_ips.concerned());
+        changed
+    }
+
+    fn replace_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
+        let names = services.iter().map(|service| service.name.clone()).collect();
+        let mut changed = self.keep_services(&names);
+        changed.append(&mut self.put_services(services));
+        changed
+    }
+
+    fn put_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
+        services.into_iter().filter_map(|service| self.put_service(service)).collect()
+    }
+
+    fn keep_services(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        self.services_listed = true;
+        let gone: Vec<_> = self.services.keys().filter(|name| !names.contains(name)).cloned().collect();
+        gone.iter().filter_map(|name| self.remove_service(name)).collect()
+    }
+
+    fn put_service(&mut self, mut service: Service) -> Option<ObjectName> {
+        let name = self.kept_name(service.name);
+        service.name = name.clone();
+        for port in &mut service.ports {
+            self.interned.strings.share(&mut port.name);
+        }
+        service.cluster_ips.shrink_to_fit();
+        service.external_ips.shrink_to_fit();
+        service.load_balancer_ips.shrink_to_fit();
+        service.load_balancer_source_ranges.iter_mut().for_each(Vec::shrink_to_fit);
+        service.ports.shrink_to_fit();
+        service.problems.shrink_to_fit();
+        let entry = self.services.entry(name.clone()).or_default();
+        if entry.service.as_ref() == Some(&service) {
+            return None;
+        }
+        self.cluster_ips.replace(entry.service.as_ref(), Some(&service));
+        entry.service = Some(service);
+        Some(name)
+    }
+
+    fn remove_service(&mut self, name: &ObjectName) -> Option<ObjectName> {
+        let service = self.services.get_mut(name)?.service.take()?;
+        self.cluster_ips.replace(Some(&service), None);
+        Some(service.name)
+    }
+
+    fn replace_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
+        let names = slices.iter().map(|slice| slice.name.clone()).collect();
+        let mut changed = self.keep_slices(&names);
+        changed.append(&mut self.put_slices(slices));
+        changed
+    }
+
+    fn put_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
+        slices.into_iter().flat_map(|slice| self.put_slice(slice)).collect()
+    }
+
+    fn keep_slices(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        let gone: Vec<_> = self.owners.keys().filter(|name| !names.contains(name)).cloned().collect();
+        let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
+        if !mem::replace(&mut self.slices_listed, true) {
+            // Those which have waited for slices have none.
+            let bare = self.services.iter().filter(|(_, entry)| entry.has_no_slices());
+            changed.extend(bare.map(|(service, _)| service.clone()));
+        }
+        changed
+    }
+
+    /// A slice may come before its Service, and a new label may move it to another one.
+    fn put_slice(&mut self, slice: EndpointSlice) -> BTreeSet<ObjectName> {
+        let service = self.kept_name(slice.service.clone());
+        let slice = CompactSlice::new(slice, &self.options.node_name, &mut self.interned);
+        let mut changed = BTreeSet::new();
+        if self.owners.get(&slice.name).is_some_and(|owner| *owner != service) {
+            changed.extend(self.remove_slice(&slice.name));
+        }
+        self.owners.entry(slice.name.clone()).or_insert_with(|| service.clone());
+        if self.services.entry(service.clone()).or_default().put_slice(slice) {
+            changed.insert(service);
+        }
+        changed
+    }
+
+    fn remove_slice(&mut self, name: &ObjectName) -> Option<ObjectName> {
+        let service = self.owners.remove(name)?;
+        self.services.get_mut(&service)?.remove_slice(name);
+        Some(service)
+    }
+
+    fn put_node(&mut self, node: ThisNode) -> BTreeSet<ObjectName> {
+        let before = mem::replace(&mut self.node, node);
+        if self.node == before {
+            return BTreeSet::new();
+        }
+        let dependent = self.services.iter().filter(|(_, entry)| entry.depends_on(&before, &self.node));
+        dependent.map(|(service, _)| service.clone()).collect()
+    }
+
+    /// The copy of this name that is kept already, or else the name itself.
+    fn kept_name(&mut self, mut name: ObjectName) -> ObjectName {
+        if let Some((kept, _)) = self.services.get_key_value(&name) {
+            return kept.clone();
+        }
+        self.interned.strings.share(&mut name.namespace);
+        name
+    }
+}
+
+impl Inputs {
+    /// Whether both lists have arrived.
+    pub(crate) fn listed(&self) -> bool {
+        self.services_listed && self.slices_listed
+    }
+
+    /// What a Service asks for, as last computed.
+    pub(crate) fn computed(&self, service: &ObjectName) -> Option<&Computed> {
+        self.services.get(service)?.computed.as_ref()
+    }
+
+    /// Computes what a Service asks for now. While the first list of slices is being read, a Service without
+    /// any waits: otherwise everything would be computed twice at a start.
+    pub(crate) fn compute(&self, service: &ObjectName) -> Option<Computed> {
+        let entry = self.services.get(service)?;
+        if entry.has_no_slices() && !self.slices_listed {
+            return None;
+        }
+        entry.compute(&self.node, &self.options, &self.cluster_ips)
+    }
+
+    /// Why a Service is served as it is, given who holds an address.
+    pub(crate) fn explain<'a>(
+        &self,
+        service: &ObjectName,
+        holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
+    ) -> Explanation {
+        let unknown = ServiceEntry::default();
+        let entry = self.services.get(service).map_or(&unknown, |entry| entry);
+        let mut explanation = entry.explain(service, &self.node, &self.options, &self.cluster_ips, holder);
+        if entry.service.is_none() {
+            explanation.problems.extend(self.mistaken(service));
+        }
+        explanation
+    }
+
+    /// What of the name of a Service that is not known is wrong, perhaps: `svc/web` is easily typed.
+    fn mistaken(&self, unknown: &ObjectName) -> Vec<String> {
+        let services = self.services.iter().filter(|(_, entry)| entry.service.is_some());
+        let known = || services.clone().map(|(name, _)| name);
+        let ObjectName { namespace, name } = unknown;
+        let mut namesakes: Vec<_> = known().filter(|it| it.name == *name).map(ToString::to_string).collect();
+        namesakes.sort_unstable();
+        namesakes.truncate(MAX_NAMESAKES);
+        let namespace = (!known().any(|it| it.namespace == *namespace))
+            .then(|| format!("no Service of the namespace {namespace} is known"));
+        let namesakes =
+            (!namesakes.is_empty()).then(|| format!("Services of this name: {}", namesakes.join(", ")));
+        namespace.into_iter().chain(namesakes).collect()
+    }
+
+    /// The configuration that is the same for every Service.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// This node, as far as it is known.
+    pub(crate) fn node(&self) -> &ThisNode {
+        &self.node
+    }
+
+    /// Notes what a Service asks for now, and returns what it asked for before. A Service of which
+    /// nothing is known any more is forgotten.
+    pub(crate) fn set_computed(&mut self, service: &ObjectName, now: Option<Computed>) -> Option<Computed> {
+        let entry = self.services.get_mut(service)?;
+        let before = mem::replace(&mut entry.computed, now);
+        if entry.is_empty() {
+            self.services.remove(service);
+        }
+        before
+    }
+
+    /// Whether a Service that is served has a NodePort.
+    pub(crate) fn has_node_ports(&self) -> bool {
+        let mut served = self.services.values().filter(|entry| entry.computed.is_some());
+        served.any(|entry| entry.has_node_ports())
+    }
+
+    /// The problems of a Service and its slices, as its owner is told of them.
+    pub(crate) fn problems_for_owner(&self, service: &ObjectName) -> Vec<String> {
+        let problems = self.services.get(service).into_iter().flat_map(|entry| entry.problems());
+        problems.map(Problem::to_its_owner).collect()
+    }
+
+    /// All problems of the inputs.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
+        self.services.values().flat_map(|entry| entry.problems())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_of_which_nothing_is_known_any_more_takes_no_memory() {
+        let (service, slice) = (ObjectName::new("default", "web"), ObjectName::new("default", "web-1"));
+        let mut inputs = Inputs::new(Options::new("node-a"));
+        for change in [
+            Change::ApplySlice(EndpointSlice {
+                name: slice.clone(),
+                service: service.clone(),
+                family: ipvs::Family::V4,
+                ports: Vec::new(),
+                endpoints: Vec::new(),
+                weight: None,
+                triggered_at: None,
+                problems: Vec::new(),
+            }),
+            Change::DeleteSlice(slice),
+        ] {
+            assert_eq!(inputs.take_in(change), BTreeSet::from([service.clone()]));
+            inputs.set_computed(&service, None);
+        }
+        assert!(inputs.services.is_empty() && inputs.owners.is_empty());
+    }
+}

@@ -1,0 +1,162 @@
+//! What is known of one Service.
+
+use ipvs::ServiceAddress;
+
+use super::Claim;
+use crate::{
+    compute::{DesiredService, DesiredVirtualServer, Frontend, NotServed, Urgency},
+    explain::{Explanation, Known},
+    input::{ClusterIps, CompactSlice, ObjectName, Options, Problem, Service, ThisNode},
+};
+
+/// A Service and its slices, whichever came first, and what they ask for.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceEntry {
+    /// The Service; `None` while only slices of it are known.
+    pub(crate) service: Option<Service>,
+    /// What it asks for, as last computed; `None` when it is not ours to serve.
+    pub(crate) computed: Option<Computed>,
+    /// Its slices, sorted by name. Most have one; a slice more is a thousand endpoints more.
+    slices: Vec<CompactSlice>,
+}
+
+/// What a Service asks for, and what decides over it when others ask for the same.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Computed {
+    pub(crate) desired: DesiredService,
+    pub(crate) urgency: Urgency,
+    /// Decides between its claims and older ones.
+    created: Option<i64>,
+}
+
+impl ServiceEntry {
+    /// What the Service asks for now.
+    pub(crate) fn compute(
+        &self,
+        node: &ThisNode,
+        options: &Options,
+        cluster_ips: &ClusterIps,
+    ) -> Option<Computed> {
+        let service = self.service.as_ref()?;
+        let desired = DesiredService::compute(service, &self.slices, node, options, cluster_ips)?;
+        Some(Computed { desired, urgency: Urgency::for_service(service), created: service.created })
+    }
+
+    /// Why the Service is served as it is. Who holds an address is known elsewhere.
+    pub(crate) fn explain<'a>(
+        &self,
+        name: &ObjectName,
+        node: &ThisNode,
+        options: &Options,
+        cluster_ips: &ClusterIps,
+        holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
+    ) -> Explanation {
+        let known = self.service.as_ref().zip(self.computed.as_ref()).map(|(service, computed)| Known {
+            service,
+            slices: &self.slices,
+            node,
+            options,
+            cluster_ips,
+            computed,
+        });
+        let desired = self.computed.as_ref().map(|computed| &computed.desired);
+        let not_given = known.iter().flat_map(Known::not_given);
+        Explanation {
+            service: name.clone(),
+            balancing: known.as_ref().and_then(Known::balancing),
+            not_served: self.service.as_ref().map_or(Some(NotServed::Unknown), NotServed::for_service),
+            parts: known.as_ref().map(|known| known.parts(holder)).unwrap_or_default(),
+            unused_slices: known.as_ref().map(Known::unused_slices).unwrap_or_default(),
+            refused: desired.map(|it| it.refused.to_vec()).unwrap_or_default(),
+            health_check: desired.and_then(|it| it.health_check),
+            problems: not_given.chain(self.problems()).map(|problem| problem.to_string()).collect(),
+        }
+    }
+
+    /// Puts a slice in. Returns whether that changes anything.
+    pub(crate) fn put_slice(&mut self, slice: CompactSlice) -> bool {
+        match self.slices.binary_search_by(|known| known.name.cmp(&slice.name)) {
+            Ok(at) => match self.slices.get_mut(at) {
+                Some(known) if *known != slice => {
+                    *known = slice;
+                    true
+                }
+                _ => false,
+            },
+            Err(at) => {
+                self.slices.reserve_exact(1);
+                self.slices.insert(at, slice);
+                true
+            }
+        }
+    }
+
+    /// Takes a slice out.
+    pub(crate) fn remove_slice(&mut self, name: &ObjectName) {
+        self.slices.retain(|slice| slice.name != *name);
+    }
+
+    /// Whether the Service can ask for something else when this node changes like this. Most Services have
+    /// neither hints for zones, nor any address but the ClusterIP, nor source ranges.
+    pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode) -> bool {
+        let Some(service) = &self.service else { return false };
+        let zone = before.zone() != now.zone();
+        let node_ports = before.node_port_frontends() != now.node_port_frontends();
+        let node_ips = before.ips() != now.ips();
+        let mut maybe_vips = service.external_ips.iter().chain(&service.load_balancer_ips);
+        zone && self.slices.iter().any(CompactSlice::has_zone_hints)
+            || node_ports && self.has_node_ports()
+            || node_ips && service.load_balancer_source_ranges.is_some()
+            || node_ips && !service.external_ips.is_empty()
+            || maybe_vips.any(|ip| before.has(ip) != now.has(ip))
+            || service.scheduler().is_some_and(|it| before.lacks(it) != now.lacks(it))
+    }
+
+    /// Whether one of the Service's ports has a NodePort.
+    pub(crate) fn has_node_ports(&self) -> bool {
+        let mut ports = self.service.iter().flat_map(|service| &service.ports);
+        ports.any(|port| port.node_port.is_some())
+    }
+
+    /// Whether no slice of the Service is known.
+    pub(crate) fn has_no_slices(&self) -> bool {
+        self.slices.is_empty()
+    }
+
+    /// Whether neither the Service nor a slice of it is known any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.service.is_none() && self.slices.is_empty()
+    }
+
+    /// The problems of the Service and its slices, and what of it this node cannot do.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
+        let here = self.computed.iter().flat_map(|computed| &computed.desired.problems);
+        let service = self.service.iter().flat_map(move |service| {
+            service.problems.iter().chain(here.clone()).map(|what| Problem::Service(&service.name, what))
+        });
+        let slices = self
+            .slices
+            .iter()
+            .flat_map(|slice| slice.problems.iter().map(|what| Problem::EndpointSlice(&slice.name, what)));
+        service.chain(slices)
+    }
+}
+
+impl Computed {
+    /// Its claim to an address, if it asks for it.
+    pub(crate) fn claim(&self, service: &ObjectName, to: &ServiceAddress) -> Option<Claim> {
+        let server = self.virtual_server(to)?;
+        Some(Claim { kind: server.kind, created: self.created, service: service.clone() })
+    }
+
+    /// The addresses that it asks for.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = ServiceAddress> {
+        self.desired.virtual_servers.iter().map(|server| server.address)
+    }
+
+    /// The virtual server that it asks for at an address.
+    pub(crate) fn virtual_server(&self, at: &ServiceAddress) -> Option<&DesiredVirtualServer> {
+        let servers = &self.desired.virtual_servers;
+        servers.binary_search_by_key(at, |server| server.address).ok().and_then(|index| servers.get(index))
+    }
+}
