@@ -15,4 +15,5 @@ mod support;
 mod documents;
 mod manifests;
 mod monitoring;
+mod node;
 mod rbac;

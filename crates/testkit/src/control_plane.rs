@@ -2,7 +2,7 @@
 //!
 //! A fake API server answers what its author thought of; the real one has admission, defaulting,
 //! RBAC and the watch protocol of the release that operators run. One is ready in two to five
-//! seconds, so a test starts its own and keeps the others' objects out.
+//! seconds; in a guest, tests share one.
 //!
 //! No controllers run: a Service gets its ClusterIP from the API server, but nobody creates its
 //! EndpointSlices or the Nodes. That is the point: the test writes exactly what the proxy sees.
@@ -10,6 +10,7 @@
 mod certificates;
 mod identity;
 mod server;
+mod sharing;
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -92,14 +93,16 @@ struct Own {
 impl ControlPlane {
     /// The control plane that the environment names.
     ///
-    /// - `KUBE_IPVS_TEST_API`: a directory with the two kubeconfigs of a running one, which is used as it is,
-    ///   including other objects in it.
+    /// - `KUBE_IPVS_TEST_API`: a directory with the two kubeconfigs of a running one, which tests share, one after the
+    ///   other: what a proxy sees of the tests before is deleted.
     /// - `KUBEBUILDER_ASSETS`: a directory with kube-apiserver and etcd, which are started with the
     ///   default [`Options`].
     /// - Neither: `None`.
     pub fn from_env_or_start() -> anyhow::Result<Option<Self>> {
         if let Some(directory) = std::env::var_os("KUBE_IPVS_TEST_API") {
-            return Self::connect(directory.into()).map(Some);
+            let shared = Self::connect(directory.into())?;
+            shared.block_on(sharing::clear(&shared.admin))?;
+            return Ok(Some(shared));
         }
         let assets = std::env::var_os("KUBEBUILDER_ASSETS");
         assets.map(|assets| Self::start(&Options::new(assets))).transpose()
