@@ -18,7 +18,7 @@ use super::text::{Labelled, Total, write};
 
 /// Listens to the writer thread. Clones count in the same metrics.
 #[derive(Clone, Debug)]
-pub(super) struct Outcomes {
+pub(super) struct OutcomeMetrics {
     /// The wall clock may be set meanwhile.
     started: Instant,
     first_sync: Gauge<f64, AtomicU64>,
@@ -31,7 +31,7 @@ pub(super) struct Outcomes {
     oldest: OldestDrain,
 }
 
-impl Outcomes {
+impl OutcomeMetrics {
     /// Registers the metrics of a daemon that started then.
     pub(super) fn register(started: Instant, registry: &mut Registry) -> Self {
         let kinds = Seam::ALL.into_iter().flat_map(|seam| Failure::ALL.map(|failure| (seam, failure)));
@@ -103,7 +103,7 @@ impl Outcomes {
     }
 }
 
-impl Observer for Outcomes {
+impl Observer for OutcomeMetrics {
     fn heard(&mut self, _: News) {}
 
     fn synced(&mut self, sync: &Observation<'_>) {
@@ -155,7 +155,7 @@ mod tests {
     fn page(syncs: &[(Tally, bool)]) -> String {
         let mut registry = Registry::default();
         let started = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
-        let mut outcomes = Outcomes::register(started, &mut registry);
+        let mut outcomes = OutcomeMetrics::register(started, &mut registry);
         let (report, state) = (Report::of_nothing(Trigger::Change), State::new(Options::new("node")));
         for (tally, complete) in syncs {
             let (tally, complete) = (tally, *complete);
