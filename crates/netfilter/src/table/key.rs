@@ -145,6 +145,8 @@ fn write_service(to: &ServiceAddress, f: &mut impl fmt::Write) -> fmt::Result {
         Protocol::Tcp => "tcp",
         Protocol::Udp => "udp",
         Protocol::Sctp => "sctp",
+        // nft prints a protocol without a name like that.
+        other => return write!(f, "{} . {} . {}", to.ip, other.number(), to.port),
     };
     write!(f, "{} . {protocol} . {}", to.ip, to.port)
 }

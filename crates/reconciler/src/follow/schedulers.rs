@@ -82,7 +82,7 @@ impl Known {
                     "{scheduler} is not tried before it is used: {PROBE_ADDRESS}, where that is done, is taken"
                 );
             }
-            Ok(SchedulerSupport::Refused(refusal)) if refusal.errno == Errno::ENOENT => {
+            Ok(SchedulerSupport::Refused(refusal)) if refusal.errno() == Errno::ENOENT as i32 => {
                 warn!(
                     "{}: Services that ask for {scheduler} get {usual}; kube-ipvs resync tries again",
                     refusal.cause()

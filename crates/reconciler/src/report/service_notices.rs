@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipvs::ServiceAddress;
-use service::{ObjectName, Refused, State};
+use service::{ObjectName, RefusedAddress, State};
 use tracing::warn;
 
 use super::dedup::Told;
@@ -15,7 +15,7 @@ const MOST_LOGGED: usize = 20;
 /// Remembers what the owners of Services were told.
 pub(crate) struct Owners {
     conflicts: Told<(ObjectName, Loss)>,
-    refusals: Told<(ObjectName, Refused)>,
+    refusals: Told<(ObjectName, RefusedAddress)>,
     /// Fields and annotations that are not used as they are written, in words.
     unused_fields: Told<(ObjectName, String)>,
     notices: Notices,
@@ -51,7 +51,7 @@ impl Owners {
             warn!("and {more} more addresses that Services ask for and do not get");
         }
         // Whoever read the objects has logged what is wrong with them.
-        let unused = self.unused_fields.news(state.complaints_revision(), || each(state.complaints()));
+        let unused = self.unused_fields.news(state.problems_revision(), || each(state.problems_by_service()));
         let unused = unused.into_iter();
         let unused = unused.map(|(service, text)| Notice { service, reason: Reason::FieldNotUsed, text });
         let unused: Vec<_> = unused.collect();
@@ -66,7 +66,7 @@ impl Owners {
 }
 
 fn conflicts(state: &State) -> BTreeSet<(ObjectName, Loss)> {
-    let all = state.lost().flat_map(|(service, lost)| {
+    let all = state.conflict_losses().flat_map(|(service, lost)| {
         let named = lost.named.into_iter().map(|(address, holder)| Loss::One(address, holder.clone()));
         let more = (lost.more > 0).then_some(Loss::More(lost.more));
         named.chain(more).map(move |loss| (service.clone(), loss))

@@ -49,11 +49,12 @@ impl Run<'_> {
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
                 // The image has the virtual server, and somebody else has removed it.
-                self.outcome.doubtful |= failed.iter().any(|failure| failure.error.errno == Errno::ESRCH);
-                let lacking = failed.iter().filter(|failure| failure.error.errno == Errno::ENOENT);
+                self.outcome.doubtful |=
+                    failed.iter().any(|failure| failure.error.errno() == Errno::ESRCH as i32);
+                let lacking = failed.iter().filter(|failure| failure.error.errno() == Errno::ENOENT as i32);
                 let lacking = lacking.filter_map(|failure| scheduler(commands.get(failure.index)?));
                 self.outcome.lacking.extend(lacking);
-                self.settle(&commands, failed);
+                self.settle(&commands, failed.into_iter().map(|it| (it.index, it.error.to_string())));
             }
             Err(error) => self.give_up(&commands, &error),
         }
@@ -64,7 +65,7 @@ impl Run<'_> {
         match self.kernel.dummy_interface.apply(&changes) {
             Ok(failed) => {
                 self.outcome.doubtful |= failed.iter().any(|failure| failure.error.errno == Errno::ENODEV);
-                self.settle(&changes, failed);
+                self.settle(&changes, failed.into_iter().map(|it| (it.index, it.error.to_string())));
             }
             Err(error) => self.give_up(&changes, &error),
         }
@@ -78,7 +79,7 @@ impl Run<'_> {
             return;
         }
         match self.kernel.netfilter.apply(&changes) {
-            Ok(()) => self.settle(&changes, Vec::new()),
+            Ok(()) => self.settle(&changes, []),
             Err(error @ netfilter::Error::RolledBack { .. }) if errno(&error) != Some(Errno::ENOENT) => {
                 if let Some([left, right]) = halves(&changes) {
                     self.netfilter(&left);
@@ -125,12 +126,16 @@ impl Run<'_> {
         Cow::Owned(permitted)
     }
 
-    /// Records a batch of which some operations failed, by position.
-    fn settle<T: Clone + Into<Operation>>(&mut self, batch: &[T], failed: Vec<netlink::FailedRequest>) {
+    /// Records a batch of which some operations failed: positions in order, with the cause.
+    fn settle<T: Clone + Into<Operation>>(
+        &mut self,
+        batch: &[T],
+        failed: impl IntoIterator<Item = (usize, String)>,
+    ) {
         let mut failed = failed.into_iter().peekable();
         for (index, operation) in batch.iter().cloned().map(Into::into).enumerate() {
-            match failed.next_if(|failed| failed.index == index) {
-                Some(failed) => self.fail(&operation, Failure::Refused, failed.error.to_string()),
+            match failed.next_if(|(failed, _)| *failed == index) {
+                Some((_, cause)) => self.fail(&operation, Failure::Refused, cause),
                 None => {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
                     self.outcome.rerouted.take(&operation);

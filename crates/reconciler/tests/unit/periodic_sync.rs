@@ -10,7 +10,7 @@ use crate::common::{AT_ONCE, Running, active_connections, at, real, service, sli
 use ipvs::{
     Forwarding, ObservedRealServer,
     Protocol::{Tcp, Udp},
-    RealServer, Scheduler, ServiceFlags, Stats, VirtualServer, VirtualServerId,
+    RealServer, Scheduler, ServiceFlags, VirtualServer, VirtualServerId,
 };
 use reconciler::{Report, Standing, Timing, Trigger};
 use service::Change;
@@ -142,13 +142,7 @@ fn a_missing_real_server_comes_back() {
 #[test]
 fn a_foreign_real_server_goes_by_way_of_weight_0() {
     let config = RealServer::masquerade([10, 244, 9, 9].into(), 8080);
-    let foreign = ObservedRealServer {
-        config,
-        active_connections: 0,
-        inactive_connections: 0,
-        persistent_connections: 0,
-        stats: Stats::default(),
-    };
+    let foreign = ObservedRealServer::new(config);
     expect(
         |state| _ = real_servers(state).insert(config.address, foreign),
         &["edit real server TCP 10.96.0.10:80 -> 10.244.9.9:8080 weight 0"],

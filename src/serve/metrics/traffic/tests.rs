@@ -8,7 +8,7 @@ use testkit::FakeKernel;
 use watcher::{Kernel, Ownership};
 
 use super::{
-    reading::{MOST_SERIES, ServiceCounters, TrafficReading},
+    reading::{ServiceCounters, MOST_SERIES, TrafficReading},
     *,
 };
 
@@ -40,25 +40,14 @@ fn table(count: u16) -> (FakeKernel, Vec<Holder>) {
 
 #[test]
 fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
-    let stats = Stats {
-        connections: 1,
-        packets_in: 2,
-        packets_out: 3,
-        bytes_in: 4,
-        bytes_out: 5,
-        connections_per_second: 6,
-        packets_in_per_second: 7,
-        packets_out_per_second: 8,
-        bytes_in_per_second: 9,
-        bytes_out_per_second: 10,
-    };
-    let real_server = ObservedRealServer {
-        config: RealServer::masquerade([10, 244, 0, 1].into(), 8080),
-        active_connections: 11,
-        inactive_connections: 12,
-        persistent_connections: 0,
-        stats,
-    };
+    let mut stats = Stats::default();
+    stats.connections = 1;
+    (stats.packets_in, stats.packets_out, stats.bytes_in, stats.bytes_out) = (2, 3, 4, 5);
+    stats.connections_per_second = 6;
+    (stats.packets_in_per_second, stats.packets_out_per_second) = (7, 8);
+    (stats.bytes_in_per_second, stats.bytes_out_per_second) = (9, 10);
+    let real_server = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
+    let real_server = ObservedRealServer::new(real_server).connections(11, 12).stats(stats);
     let counted = ServiceCounters {
         holder: Holder { address: address(1, 80), service: ObjectName::new("shop", "web"), real_servers: 1 },
         stats,
