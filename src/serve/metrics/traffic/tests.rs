@@ -8,7 +8,7 @@ use testkit::FakeKernel;
 use watcher::{Kernel, Ownership};
 
 use super::{
-    reading::{ServiceCounters, MOST_SERIES, TrafficReading},
+    reading::{MOST_SERIES, ServiceCounters, TrafficReading},
     *,
 };
 
