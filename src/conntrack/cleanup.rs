@@ -8,7 +8,7 @@ use std::{
 };
 
 use netfilter::conntrack::{Conntrack, StaleFlows};
-use reconciler::StaleFlowOutlet;
+use reconciler::StaleFlowCallback;
 use service::one_line;
 use tracing::{debug, warn};
 
@@ -30,7 +30,7 @@ const ATTEMPTS: u32 = 8;
 pub(crate) fn start(
     conntrack: impl Conntrack + 'static,
     metrics: CleanupMetrics,
-) -> io::Result<StaleFlowOutlet> {
+) -> io::Result<StaleFlowCallback> {
     let (sender, inbox) = channel();
     let cleanup =
         CleanupThread { conntrack, metrics, flows: StaleFlows::default(), failures: 0, reported: false };
@@ -172,7 +172,7 @@ mod tests {
 
     /// The queue of a running thread, what it asks for, and where its answers come from.
     #[allow(clippy::type_complexity, reason = "three ends, each named where it is taken apart")]
-    fn running() -> (StaleFlowOutlet, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
+    fn running() -> (StaleFlowCallback, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
         let (asked, questions) = channel();
         let (answer, answers) = channel();
         (start(FakeConntrack { asked, answers }, metrics()).unwrap(), questions, answer)

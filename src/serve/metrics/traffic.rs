@@ -141,7 +141,7 @@ impl<I: Ipvs> TrafficReader<I> {
     fn text(&mut self) -> String {
         let begin = Instant::now();
         // Without the writer the daemon is about to end.
-        let Ok(holders) = self.handle.holders() else { return String::new() };
+        let Ok(holders) = self.handle.virtual_server_owners() else { return String::new() };
         match TrafficReading::take(&mut self.kernel, holders, self.endpoints) {
             Ok(reading) => {
                 self.logged.failed = false;
