@@ -1,9 +1,9 @@
 //! What the control socket is answered.
 
-use reconciler::{Handle, Status};
+use reconciler::{Handle, SyncStatus};
 use service::one_line;
 
-use super::{about::About, exit::config_file::UnusableFile, problems::Problems};
+use super::{exit::config_file::UnusableFile, identity::Identity, problems::Problems};
 use crate::{
     logging::{Level, LogLevelHandle},
     node::advice::CurrentAdvice,
@@ -12,7 +12,7 @@ use crate::{
 
 /// RequestHandler the control socket.
 pub(super) struct ControlHandler {
-    pub(super) about: About,
+    pub(super) identity: Identity,
     pub(super) handle: Handle,
     pub(super) problems: Problems,
     pub(super) advice: CurrentAdvice,
@@ -31,14 +31,20 @@ impl RequestHandler for ControlHandler {
                 put_first(self.problems.about_source(), &mut explanation.problems);
                 Response::Explanation(Box::new(explanation))
             }),
-            Request::Holders => self.handle.holders().map(Response::Holders).map_err(Into::into),
+            Request::Holders => {
+                self.handle.virtual_server_owners().map(Response::Holders).map_err(Into::into)
+            }
             Request::Resync => self.handle.resync().map_err(Into::into).map(|report| {
                 Response::Resynced(Resynced { report, troubles: self.problems.about_source() })
             }),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
                 put_first(self.problems.all(), &mut programmed.problems);
                 let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
-                Response::Status(Box::new(control::Status { daemon: self.about.now(), programmed, advice }))
+                Response::Status(Box::new(control::DaemonStatus {
+                    daemon: self.identity.now(),
+                    programmed,
+                    advice,
+                }))
             }),
         };
         answer.unwrap_or_else(|unanswered| Response::Error(one_line(&unanswered)))
@@ -48,7 +54,7 @@ impl RequestHandler for ControlHandler {
 /// Puts problems on the way to the objects before the objects' own problems, and leaves out what is too much.
 pub(super) fn put_first(first: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
     problems.splice(0..0, first);
-    problems.truncate(Status::MOST_PROBLEMS);
+    problems.truncate(SyncStatus::MOST_PROBLEMS);
 }
 
 /// Changes the level of the log, if there is one to set, and returns the level in use.
@@ -64,9 +70,9 @@ mod tests {
     #[test]
     fn an_answer_has_so_many_problems_at_most_those_of_the_watches_first() {
         let mut problems: Vec<_> =
-            (0..Status::MOST_PROBLEMS).map(|number| format!("object {number}")).collect();
+            (0..SyncStatus::MOST_PROBLEMS).map(|number| format!("object {number}")).collect();
         put_first(["a watch".to_owned(), "another".to_owned()], &mut problems);
-        assert_eq!(problems.len(), Status::MOST_PROBLEMS);
+        assert_eq!(problems.len(), SyncStatus::MOST_PROBLEMS);
         assert_eq!(problems[..3], ["a watch", "another", "object 0"]);
     }
 }

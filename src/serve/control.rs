@@ -8,16 +8,15 @@ mod status;
 
 use serde::{Deserialize, Serialize};
 
-use reconciler::{Holder, Report};
+use reconciler::{SyncReport, VirtualServerOwner};
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::logging::Level;
 
-pub use crate::takeover::instance_lock::{InstanceLock, InstanceLockError};
 pub use client::{AskError, ask, ask_aloud};
-pub use server::{NoSocket, RequestHandler, Server};
-pub use status::{About, Kernel, Source, Status};
+pub use server::{ControlServer, NoSocket, RequestHandler};
+pub use status::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo};
 
 /// Where the socket is unless the command line says otherwise.
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
@@ -73,7 +72,7 @@ pub struct Difference {
 pub struct Resynced {
     /// What it did.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: SyncReport,
     /// Why what was wanted may have been out of date: what cannot be watched.
     pub troubles: Vec<String>,
 }
@@ -89,11 +88,11 @@ pub enum Response {
     /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
     LogLevel(String),
     /// To [`Request::Holders`], in no particular order.
-    Holders(Vec<Holder>),
+    Holders(Vec<VirtualServerOwner>),
     /// To [`Request::Resync`]: what was done.
     Resynced(Resynced),
     /// To [`Request::Status`]: how things stand.
-    Status(Box<Status>),
+    Status(Box<DaemonStatus>),
     /// The request was not understood or could not be carried out.
     Error(String),
 }

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use kubernetes::api::{PastFailure, Watch, WatchState};
-use reconciler::{Drain, LastSync, Report, Standing, Trigger};
+use reconciler::{Drain, LastSync, SyncReport, SyncState, Trigger};
 use watcher::OperationKind;
 
 use crate::{
     config::VipBinding,
     node::advice::{Advice, Cause, Severity},
-    serve::control::{About, Kernel, Source, Status},
+    serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
 fn seconds(seconds: f64) -> Duration {
@@ -18,11 +18,11 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 /// All that can be.
-pub(in crate::cli) fn status() -> Status {
-    Status { daemon: daemon(), programmed: programmed(), advice: advice() }
+pub(in crate::cli) fn status() -> DaemonStatus {
+    DaemonStatus { daemon: daemon(), programmed: programmed(), advice: advice() }
 }
 
-fn daemon() -> About {
+fn daemon() -> DaemonInfo {
     let watch = |resource: &str, state, age, last_failure| Watch {
         resource: resource.to_owned(),
         state,
@@ -33,11 +33,11 @@ fn daemon() -> About {
         let cause = "the server answered 503 Service Unavailable".to_owned();
         Some(PastFailure { cause, age: seconds(age) })
     };
-    About {
+    DaemonInfo {
         version: "0.1.0".to_owned(),
         node: "node-1".to_owned(),
         uptime: seconds(11_520.0),
-        source: Source::ApiServer {
+        source: SourceInfo::ApiServer {
             address: "10.0.0.1:6443".to_owned(),
             watches: vec![
                 watch("endpointslices", WatchState::Failing, 42.5, failure(3.25)),
@@ -45,7 +45,7 @@ fn daemon() -> About {
                 watch("services", WatchState::Watching, 600.0, failure(601.5)),
             ],
         },
-        kernel: Some(Kernel {
+        kernel: Some(KernelInfo {
             release: "5.4.0-216-generic".to_owned(),
             ipvs: "1.2.1".to_owned(),
             families: Family::BOTH.into(),
@@ -56,14 +56,14 @@ fn daemon() -> About {
     }
 }
 
-fn programmed() -> reconciler::Status {
+fn programmed() -> reconciler::SyncStatus {
     let draining = |last| Drain {
         service: Some("default/web".parse().unwrap()),
         virtual_server: ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 },
         real_server: RealServerAddress { ip: [10, 244, 1, last].into(), port: 8080 },
         age: seconds(61.5),
     };
-    let changed = Report {
+    let changed = SyncReport {
         done: 4,
         done_by_kind: BTreeMap::from([
             (OperationKind::AddVirtualServer, 1),
@@ -74,20 +74,20 @@ fn programmed() -> reconciler::Status {
             "add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1".to_owned(),
         ],
         took: seconds(0.002),
-        ..Report::of_nothing(Trigger::Change)
+        ..SyncReport::empty(Trigger::Change)
     };
-    let failed = Report {
+    let failed = SyncReport {
         full: true,
         repairs: (1..=6).map(|vip| format!("bind 10.96.0.{vip}")).collect(),
         failures: vec!["add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)".to_owned()],
         failed: 1,
         took: seconds(0.25),
-        ..Report::of_nothing(Trigger::Period)
+        ..SyncReport::empty(Trigger::Period)
     };
-    reconciler::Status {
+    reconciler::SyncStatus {
         synced: false,
-        standing: Standing::Failing,
-        standing_for: seconds(42.0),
+        sync_state: SyncState::Failing,
+        sync_state_age: seconds(42.0),
         virtual_servers: 12,
         real_servers: 40,
         vips: 6,

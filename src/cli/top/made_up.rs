@@ -7,7 +7,7 @@ use ipvs::{
     VirtualServer, VirtualServerId,
 };
 
-use reconciler::Holder;
+use reconciler::VirtualServerOwner;
 
 use super::{frame::Frame, meter::Meter, names::Names, sample::Sample};
 
@@ -43,8 +43,11 @@ pub(super) fn server(
 
 /// Two addresses are of default/web, one of default/dns.
 pub(super) fn names() -> Names {
-    let holder =
-        |address, service: &str| Holder { address, service: service.parse().unwrap(), real_servers: 1 };
+    let holder = |address, service: &str| VirtualServerOwner {
+        address,
+        service: service.parse().unwrap(),
+        real_servers: 1,
+    };
     let mut names = Names::default();
     let holders = vec![
         holder(vip(10, 80), "default/web"),

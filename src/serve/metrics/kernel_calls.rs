@@ -9,7 +9,7 @@ use ipvs::{
 };
 use netfilter::Netfilter;
 use prometheus_client::registry::Registry;
-use reconciler::Seam;
+use reconciler::Subsystem;
 use watcher::Kernel;
 
 use super::text::{Labelled, Total};
@@ -36,7 +36,8 @@ impl KernelCalls {
         let calls =
             Self { ipvs: Calls::default(), nf_tables: Calls::default(), dummy_interface: Calls::default() };
         let by_seam = |total: fn(&Calls) -> &Total| {
-            let labelled = Seam::ALL.map(|seam| ([("seam", seam.name())], total(calls.at(seam)).clone()));
+            let labelled =
+                Subsystem::ALL.map(|seam| ([("seam", seam.name())], total(calls.at(seam)).clone()));
             Labelled::from_iter(labelled)
         };
         registry.register(
@@ -55,33 +56,36 @@ impl KernelCalls {
     /// The same kernel, with its calls counted.
     pub fn counted(&self, Kernel { ipvs, netfilter, dummy_interface }: Kernel) -> Kernel {
         Kernel {
-            ipvs: Box::new(Counted { seam: ipvs, calls: self.ipvs.clone() }),
-            netfilter: Box::new(Counted { seam: netfilter, calls: self.nf_tables.clone() }),
-            dummy_interface: Box::new(Counted { seam: dummy_interface, calls: self.dummy_interface.clone() }),
+            ipvs: Box::new(CountedCalls { seam: ipvs, calls: self.ipvs.clone() }),
+            netfilter: Box::new(CountedCalls { seam: netfilter, calls: self.nf_tables.clone() }),
+            dummy_interface: Box::new(CountedCalls {
+                seam: dummy_interface,
+                calls: self.dummy_interface.clone(),
+            }),
         }
     }
 
     /// Another way to the same IPVS, counted.
     pub fn counted_ipvs(&self, ipvs: impl Ipvs + Send + 'static) -> impl Ipvs + Send + 'static {
-        Counted::<dyn Ipvs + Send> { seam: Box::new(ipvs), calls: self.ipvs.clone() }
+        CountedCalls::<dyn Ipvs + Send> { seam: Box::new(ipvs), calls: self.ipvs.clone() }
     }
 
-    fn at(&self, seam: Seam) -> &Calls {
+    fn at(&self, seam: Subsystem) -> &Calls {
         match seam {
-            Seam::Ipvs => &self.ipvs,
-            Seam::NfTables => &self.nf_tables,
-            Seam::DummyInterface => &self.dummy_interface,
+            Subsystem::Ipvs => &self.ipvs,
+            Subsystem::NfTables => &self.nf_tables,
+            Subsystem::DummyInterface => &self.dummy_interface,
         }
     }
 }
 
 /// A seam, and what goes through it.
-struct Counted<T: ?Sized> {
+struct CountedCalls<T: ?Sized> {
     calls: Calls,
     seam: Box<T>,
 }
 
-impl Ipvs for Counted<dyn Ipvs + Send> {
+impl Ipvs for CountedCalls<dyn Ipvs + Send> {
     fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, ipvs::Error> {
         self.calls.reads.add(1);
         self.seam.virtual_servers()
@@ -112,7 +116,7 @@ impl Ipvs for Counted<dyn Ipvs + Send> {
     }
 }
 
-impl Netfilter for Counted<dyn Netfilter + Send> {
+impl Netfilter for CountedCalls<dyn Netfilter + Send> {
     fn observe(&mut self) -> Result<netfilter::Observed, netfilter::Error> {
         self.calls.reads.add(1);
         self.seam.observe()
@@ -124,7 +128,7 @@ impl Netfilter for Counted<dyn Netfilter + Send> {
     }
 }
 
-impl DummyInterface for Counted<dyn DummyInterface + Send> {
+impl DummyInterface for CountedCalls<dyn DummyInterface + Send> {
     fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
         self.calls.reads.add(1);
         self.seam.observe()

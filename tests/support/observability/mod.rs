@@ -8,11 +8,11 @@ use kube_ipvs::{
     serve::{
         health::{Health, UnknownNode},
         http::Pages as _,
-        metrics::{Metrics, MetricsPages, Traffic},
+        metrics::{Metrics, MetricsPages, TrafficMetrics},
     },
 };
 use kubernetes::api::Watches;
-use reconciler::{Outlets, Timing};
+use reconciler::{Callbacks, Timing};
 use serde_json::{Value, json};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
@@ -58,7 +58,7 @@ pub(crate) fn expressions(panel: &Value) -> Vec<String> {
 pub(crate) fn page() -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let kernel = FakeKernel::new();
-    let traffic = Traffic::default();
+    let traffic = TrafficMetrics::default();
     let root = tempfile::tempdir().unwrap();
     let conntrack = root.path().join("proc/sys/net/netfilter");
     fs::create_dir_all(&conntrack).unwrap();
@@ -83,7 +83,7 @@ pub(crate) fn page() -> String {
         metrics.kernel_calls().counted(Kernel { ipvs, netfilter, dummy_interface }),
         Ownership { families: Family::BOTH.into(), exclude: Vec::new() },
         timing,
-        Outlets { observers: metrics.observers().into(), ..Outlets::closed() },
+        Callbacks { observers: metrics.observers().into(), ..Callbacks::none() },
     )
     .unwrap();
     let (service, slice) = web();

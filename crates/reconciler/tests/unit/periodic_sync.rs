@@ -12,7 +12,7 @@ use ipvs::{
     Protocol::{Tcp, Udp},
     RealServer, Scheduler, ServiceFlags, VirtualServer, VirtualServerId,
 };
-use reconciler::{Report, Standing, Timing, Trigger};
+use reconciler::{SyncReport, SyncState, Timing, Trigger};
 use service::Change;
 use testkit::{FakeKernel, fake_kernel::State};
 
@@ -43,9 +43,9 @@ fn served_on(kernel: &FakeKernel) -> Running {
 }
 
 /// The next periodic sync that did anything.
-fn repaired(running: &Running) -> Report {
+fn repaired(running: &Running) -> SyncReport {
     // The last change, and not the last sync: another period may be over before anybody looks.
-    let done = |report: &Report| report.trigger == Trigger::Period;
+    let done = |report: &SyncReport| report.trigger == Trigger::Period;
     let status =
         running.status_where(|status| status.last_change.as_ref().is_some_and(|sync| done(&sync.report)));
     status.last_change.unwrap().report
@@ -252,8 +252,8 @@ fn what_is_repaired_was_not_as_wanted_until_then_and_the_status_says_so() {
     running.kernel.state().dummy_interface.bound.remove(&"10.96.0.10".parse().unwrap());
     repaired(&running);
     let status = running.handle.status().unwrap();
-    assert_eq!(status.standing, Standing::Synced);
-    assert!(status.standing_for < broken.elapsed(), "{status:?}");
+    assert_eq!(status.sync_state, SyncState::Synced);
+    assert!(status.sync_state_age < broken.elapsed(), "{status:?}");
 }
 
 #[test]
