@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use ipvs::{Forwarding, TunnelKind};
 use kubernetes::api::WatchState;
-use reconciler::{Standing, Trigger};
+use reconciler::{SyncState, Trigger};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use service::{
@@ -86,7 +86,7 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("tunnel", word::<TunnelKind>()),
         ("state", word::<WatchState>()),
         ("kernel", word::<VipBinding>()),
-        ("standing", word::<Standing>()),
+        ("standing", word::<SyncState>()),
         ("advice", word::<Severity>()),
         ("advice", word::<Cause>()),
         ("not_served", word::<NotServed>()),

@@ -156,12 +156,9 @@ impl<'a> Collector<'a> {
 
     fn real_server(&self, endpoint: &PortEndpoint) -> RealServer {
         let EffectiveBalancing { upper_threshold, lower_threshold, .. } = self.balance;
-        RealServer {
-            weight: endpoint.weight.get().into(),
-            upper_threshold,
-            lower_threshold,
-            ..RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
-        }
+        RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
+            .weight(endpoint.weight.get().into())
+            .thresholds(upper_threshold, lower_threshold)
     }
 
     fn finish(mut self, refused: Vec<RefusedAddress>, too_much: Vec<String>) -> DesiredService {

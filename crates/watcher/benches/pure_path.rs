@@ -24,7 +24,7 @@ use futures::stream;
 use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
-use ipvs::{Family, KernelIpvs};
+use ipvs::Family;
 use kube::{Client, client::Body};
 use kubernetes::api;
 use netfilter::KernelNetfilter;
@@ -115,7 +115,7 @@ fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
     let (mut servers, mut changes) = (netlink::Batch::default(), Vec::new());
     for batch in &plan.batches {
         match batch {
-            Batch::Ipvs(commands) => KernelIpvs::encode_for(GENERIC_FAMILY, commands, &mut servers),
+            Batch::Ipvs(commands) => ipvs::wire::encode(GENERIC_FAMILY, commands, &mut servers),
             Batch::Netfilter(more) => changes.extend_from_slice(more),
             Batch::DummyInterface(_) => {}
         }

@@ -40,11 +40,7 @@ impl Observed {
 /// The real servers of a summary; `None` if one is a tunnel, of which a summary shows too little.
 fn from_summary(server: &VirtualServerSummary) -> Option<RealServerImages> {
     let image = |shown: &ipvs::proc_net::RealServerSummary| {
-        let config = RealServer {
-            forwarding: shown.forwarding,
-            weight: shown.weight,
-            ..RealServer::masquerade(shown.address.ip, shown.address.port)
-        };
+        let config = RealServer::new(shown.address, shown.forwarding).weight(shown.weight);
         let known = shown.forwarding != Forwarding::Tunnel;
         known.then_some(RealServerImage { config, connections: 0, expired: false })
     };

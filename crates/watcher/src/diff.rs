@@ -275,7 +275,7 @@ fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
         Forwarding::Local => Forwarding::Masquerade,
         other => other,
     };
-    RealServer { forwarding, ..*observed } == *wanted
+    observed.forwarding(forwarding) == *wanted
 }
 
 /// The next command for a real server that is no longer wanted; `None` while it has to wait.

@@ -39,7 +39,7 @@ type Servers = BTreeMap<VirtualServerId, (VirtualServer, BTreeSet<RealServer>)>;
 fn servers(fake: &FakeKernel) -> Servers {
     // A masqueraded real server on this node may be reported as local: that is the kernel's business.
     let as_asked = |config: RealServer| match config.forwarding {
-        Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..config },
+        Forwarding::Local => config.forwarding(Forwarding::Masquerade),
         _ => config,
     };
     let state = fake.state();
@@ -75,7 +75,7 @@ fn draining(wanted: &service::DesiredVirtualServer, before: &FakeKernel) -> Vec<
         })
         .filter(|real| wanted.real_servers.iter().all(|other| other.address != real.config.address))
         .map(|real| match real.config.forwarding {
-            Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..real.config.weight(0) },
+            Forwarding::Local => real.config.weight(0).forwarding(Forwarding::Masquerade),
             _ => real.config.weight(0),
         })
         .collect()

@@ -19,7 +19,7 @@ fn verify(image: &mut Observed, fake: &FakeKernel) -> Drift {
 /// prefix length only where it matters; and what the kernel calls local is masqueraded.
 fn in_short(image: &VirtualServerImage) -> (VirtualServer, Vec<RealServer>) {
     let real = |config: RealServer| match config.forwarding {
-        Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..config },
+        Forwarding::Local => config.forwarding(Forwarding::Masquerade),
         _ => config,
     };
     let mut config = image.config.clone();

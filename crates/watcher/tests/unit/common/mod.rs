@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use ipvs::{
     Family, Forwarding, ObservedRealServer, Protocol, RealServer, RealServerAddress, Scheduler,
-    ServiceAddress, ServiceFlags, Stats, VirtualServer, VirtualServerId,
+    ServiceAddress, ServiceFlags, VirtualServer, VirtualServerId,
 };
 use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
@@ -344,17 +344,9 @@ fn any_real_server(family: Family) -> impl Strategy<Value = ObservedRealServer> 
         select(&[0, 0, 0, 2][..]),
     )
         .prop_map(|(pod, port, forwarding, weight, (active_connections, inactive_connections), most)| {
-            ObservedRealServer {
-                config: RealServer {
-                    forwarding,
-                    upper_threshold: most,
-                    ..RealServer::masquerade(ip(pod), port).weight(weight)
-                },
-                active_connections,
-                inactive_connections,
-                persistent_connections: 0,
-                stats: Stats::default(),
-            }
+            let config = RealServer::masquerade(ip(pod), port).forwarding(forwarding).weight(weight);
+            ObservedRealServer::new(config.thresholds(most, 0))
+                .connections(active_connections, inactive_connections)
         })
 }
 
