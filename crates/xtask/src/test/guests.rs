@@ -85,7 +85,7 @@ fn share(
     let root = workspace::root();
     let mut guest =
         Guest { timeout: TIMEOUT, lane, share: Some(job.path().to_owned()), ..Guest::new(kernel.clone()) };
-    guest.env = equipment.env.clone();
+    guest.env.clone_from(&equipment.env);
     guest.files = files(&root, built, nextest);
     guest.files.extend(equipment.files.iter().cloned());
     let code = guest.run(&["sh".into(), "-c".into(), script(&root, &command, job.path())])?;

@@ -126,18 +126,6 @@ impl Built {
         let binaries = self.listed.get("rust-binaries").and_then(Value::as_object).into_iter().flatten();
         binaries.filter_map(|(_, binary)| binary.get("binary-path")?.as_str()).map(PathBuf::from).collect()
     }
-
-    /// An ordinary program of a package whose tests were built.
-    pub(super) fn program(&self, name: &str) -> Result<PathBuf> {
-        let built = self.listed.get("rust-build-meta").context("no rust-build-meta is listed")?;
-        let target =
-            built.get("target-directory").and_then(Value::as_str).context("no target-directory is listed")?;
-        let packages = built.get("non-test-binaries").and_then(Value::as_object).into_iter().flatten();
-        let mut programs = packages.filter_map(|(_, programs)| programs.as_array()).flatten();
-        let program = programs.find(|program| program.get("name").is_some_and(|it| it == name));
-        let path = program.and_then(|program| program.get("path")?.as_str());
-        Ok(Path::new(target).join(path.with_context(|| format!("no program {name} was built"))?))
-    }
 }
 
 /// Builds test programs.
