@@ -7,6 +7,6 @@ mod settings;
 pub(crate) mod table_full;
 mod table_metrics;
 
-pub use cleanup_metrics::Tidying;
+pub use cleanup_metrics::CleanupMetrics;
 pub use settings::TableSize;
 pub(crate) use table_metrics::ConntrackTable;

@@ -28,65 +28,65 @@ use tracing::info;
 use crate::{
     config::{self, Settings},
     events::{Cause, Outbox},
-    logging::Dial,
+    logging::LogLevelHandle,
     node::{families, oom, preflight},
     serve::{
         control,
         health::Health,
         http::{
             Pages,
-            endpoint::{self, NotShown, Place},
+            endpoint::{self, HttpEndpoint, UnboundEndpoints},
         },
     },
     source::{Source, known_node::KnownNode},
     takeover::{
         another_proxy::AnotherProxy,
-        leftovers::{self, ThisNode},
+        leftovers::{self, NodeRules},
     },
 };
 use about::About;
-use control_socket::Operator;
-use exit::{config_file::Unusable, credentials::Credentials, signals::Stop};
-use kernel::Opened;
-use observers::Listeners;
-use pod_cidrs::Guard;
-use problems::Troubles;
+use control_socket::ControlHandler;
+use exit::{config_file::UnusableFile, credentials::Credentials, signals::TerminationSignals};
+use kernel::OpenedKernel;
+use observers::Observers;
+use pod_cidrs::PodCidrGuard;
+use problems::Problems;
 pub use without_daemon::WithoutDaemon;
-use writer::Writer;
+use writer::WriterThread;
 
 /// Runs until it is told to stop, or `reread` finds another configuration than `settings`. What was programmed
 /// stays in the kernel: traffic goes on without us.
 pub fn run(
     settings: &Settings,
-    dial: Dial,
+    log_level: LogLevelHandle,
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
     // The work is done by the writer thread; here are only timers, watches and sockets.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
-    runtime.block_on(take_turn(settings, dial, reread))
+    runtime.block_on(take_turn(settings, log_level, reread))
 }
 
 /// Waits until no other daemon runs on this node, then is the one that does.
 async fn take_turn(
     settings: &Settings,
-    dial: Dial,
+    log_level: LogLevelHandle,
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
-    let mut stop = Stop::new()?;
+    let mut signals = TerminationSignals::new()?;
     // First whatever can be wrong without the kernel having been changed.
-    let credentials = Credentials::of(settings);
+    let credentials = Credentials::for_settings(settings);
     let source = Source::open(settings).await?;
     let ipvs = preflight::open_ipvs()?;
     let outbox = source.outbox(&settings.node_name);
-    let unusable = Unusable::default();
+    let unusable = UnusableFile::default();
     let writer = OnceLock::new();
     let suits = async |other: &Settings| families::suits(other, writer.get()).await;
     let mut end = pin!(async {
         select! {
             error = exit::config_file::changed(settings, reread, suits, unusable.clone(), outbox.clone()) => Err(error),
             error = credentials.changed(settings) => Err(error),
-            () = stop.asked() => Ok(()),
+            () = signals.received() => Ok(()),
         }
     });
     // One proxy to a node: a second one does not even probe.
@@ -100,10 +100,10 @@ async fn take_turn(
     let watches = Watches::default();
     let about = About::new(&settings.node_name, Instant::now(), &source, &watches);
     let node = KnownNode::new(&settings.node_name, source.unknown_node());
-    let troubles = Troubles { watches, node, not_shown: NotShown::default() };
+    let problems = Problems { watches, node, unbound: UnboundEndpoints::default() };
     let (source, outbox, unusable) = (&source, outbox.as_ref(), &unusable);
     let writer = &writer;
-    let daemon = Daemon { settings, source, outbox, unusable, troubles, about, control, dial, writer };
+    let daemon = Daemon { settings, source, outbox, unusable, problems, about, control, log_level, writer };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
@@ -115,11 +115,11 @@ struct Daemon<'a> {
     settings: &'a Settings,
     source: &'a Source,
     outbox: Option<&'a Outbox>,
-    unusable: &'a Unusable,
-    troubles: Troubles,
+    unusable: &'a UnusableFile,
+    problems: Problems,
     about: About,
     control: control::Server,
-    dial: Dial,
+    log_level: LogLevelHandle,
     /// The way to the writer thread, once it has started.
     writer: &'a OnceLock<Handle>,
 }
@@ -136,14 +136,14 @@ impl Daemon<'_> {
         let families = families::families();
         families::serves(&families, settings.effective.bind_address())?;
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
-        let api_server = self.source.api_server(&self.troubles.watches);
-        let (listeners, metrics) = Listeners::new(settings, &families, &health, self.outbox, api_server)?;
+        let api_server = self.source.api_server(&self.problems.watches);
+        let (listeners, metrics) = Observers::new(settings, &families, &health, self.outbox, api_server)?;
         // Whoever asks how the daemon is gets an answer also while it waits.
         let mut end = pin!(async {
             select! {
                 end = end => end,
-                error = self.show(Place::health_checks(settings), health.clone()) => Err(error),
-                error = self.show(Place::metrics(settings), metrics) => Err(error),
+                error = self.show(HttpEndpoint::health_checks(settings), health.clone()) => Err(error),
+                error = self.show(HttpEndpoint::metrics(settings), metrics) => Err(error),
             }
         });
         let (local_traffic, guard) = select! {
@@ -158,12 +158,12 @@ impl Daemon<'_> {
         Box::pin(self.work(opened, listeners, guard, &health, end)).await
     }
 
-    async fn show(&self, place: Place, pages: impl Pages) -> anyhow::Error {
-        let (hard_fail, not_shown) = (self.settings.bind_address_hard_fail, &self.troubles.not_shown);
-        endpoint::show(place, hard_fail, Arc::new(pages), not_shown, self.outbox).await
+    async fn show(&self, place: HttpEndpoint, pages: impl Pages) -> anyhow::Error {
+        let (hard_fail, unbound) = (self.settings.bind_address_hard_fail, &self.problems.unbound);
+        endpoint::serve(place, hard_fail, Arc::new(pages), unbound, self.outbox).await
     }
 
-    fn announce(&self, Opened { binding, families, .. }: &Opened) {
+    fn announce(&self, OpenedKernel { binding, families, .. }: &OpenedKernel) {
         let Settings { node_name, scheduler, .. } = self.settings;
         let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
         info!(node = node_name, %scheduler, %binding, families, "kube-ipvs starts");
@@ -178,57 +178,66 @@ impl Daemon<'_> {
     /// Starts the writer thread and whatever is around it, and passes on what they have for each other.
     async fn work(
         &self,
-        opened: Opened,
-        listeners: Listeners,
-        guard: Guard,
+        opened: OpenedKernel,
+        listeners: Observers,
+        guard: PodCidrGuard,
         health: &Health,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, unusable, troubles, about, control, dial, .. } = self;
-        let Opened { kernel, nf_tables_port, binding, families, policy, found } = opened;
-        let Listeners { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write } =
-            listeners;
+        let Self { settings, source, outbox, unusable, problems, about, control, log_level, .. } = self;
+        let OpenedKernel { kernel, nf_tables_port, binding, families, policy, found } = opened;
+        let Observers {
+            observers,
+            health_ports,
+            kernel_calls,
+            traffic,
+            conntrack_cleanup,
+            rules_in_place,
+            first_sync_ended,
+        } = listeners;
         let kernel = kernel_calls.counted(kernel);
         let counters = || Ok(kernel_calls.counted_ipvs(KernelIpvs::open()?));
-        let (handle, mut writer) = Writer::start(settings, kernel, families, *outbox, observers, tidying)?;
+        let (handle, mut writer) =
+            WriterThread::start(settings, kernel, families, *outbox, observers, conntrack_cleanup)?;
         _ = self.writer.set(handle.clone());
         traffic.start(settings.service_metrics, counters, handle.clone())?;
         let another_proxy = AnotherProxy::default();
-        let (advice, doorbell, tended) = node_checks::start(
+        let (advice, recheck, accept_rule_applied) = node_checks::start(
             settings,
             policy.clone(),
             handle.clone(),
             another_proxy.clone(),
             outbox.cloned(),
         );
-        let node = ThisNode::new(policy);
-        let leftovers = leftovers::remove(first_sync, tended, node, settings.sync_period, another_proxy);
-        let operator = Operator {
+        let node = NodeRules::new(policy);
+        let leftovers =
+            leftovers::remove(rules_in_place, accept_rule_applied, node, settings.sync_period, another_proxy);
+        let handler = ControlHandler {
             about: about.clone().with(found),
             handle: handle.clone(),
-            troubles: troubles.clone(),
+            problems: problems.clone(),
             advice,
-            unusable: Unusable::clone(unusable),
-            dial: dial.clone(),
+            unusable: UnusableFile::clone(unusable),
+            log_level: log_level.clone(),
         };
         // When the writer thread is gone the daemon ends; until then there is nobody to tell.
         let news = |change| {
-            guard.hear(&change);
-            health.hear(&change);
-            troubles.node.hear(&change);
+            guard.on_change(&change);
+            health.on_change(&change);
+            problems.node.on_change(&change);
             _ = handle.change(change);
         };
 
         let end = select! {
             end = end => end,
-            error = source.follow(&settings.node_name, &troubles.watches, news) => Err(error),
+            error = source.follow(&settings.node_name, &problems.watches, news) => Err(error),
             error = guard.broken() => Err(error),
-            never = troubles.node.tell(*outbox) => match never {},
+            never = problems.node.tell(*outbox) => match never {},
             error = kernel::kube_ipvs0::follow(binding, &handle) => Err(error),
-            never = kernel::nf_tables::follow(nf_tables_port, &handle, &doorbell, first_write) => match never {},
+            never = kernel::nf_tables::follow(nf_tables_port, &handle, &recheck, first_sync_ended) => match never {},
             never = health_ports.run() => match never {},
             never = leftovers => match never {},
-            () = control.serve(operator) => Ok(()),
+            () = control.serve(handler) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
         };
         writer.stop(&handle).await;

@@ -36,10 +36,10 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use self::topics::{About, Topics};
-pub use self::{event::Cause, repairs::Repairs};
+use self::topics::{Topic, Topics};
+pub use self::{event::Cause, repairs::RepairEvents};
 use crate::node::advice::Advice;
-use rate_limit::Allowance;
+use rate_limit::RateLimit;
 
 /// How many notices may wait while Events are sent.
 const QUEUE: usize = 10_000;
@@ -61,7 +61,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// How long a daemon that ends waits for its last Events.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// What an Event can be about.
+/// What an Event can be topic.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Regarding {
     Service(ObjectName),
@@ -71,31 +71,31 @@ enum Regarding {
 
 /// One sentence for an Event, about what and why.
 #[derive(Debug)]
-struct Remark {
-    about: About,
+struct EventText {
+    topic: Topic,
     text: String,
 }
 
 /// What lies in the queue.
 #[derive(Debug)]
-enum Letter {
-    Remark(Remark),
+enum Message {
+    EventText(EventText),
     /// All before it is to be said now; then whoever waits is told.
     Hurry(oneshot::Sender<()>),
 }
 
 /// A queue of notices: where they are left, and who makes Events of them.
 pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
-    let (sender, letters) = mpsc::channel(QUEUE);
-    let outbox = Outbox { letters: sender, dropped: Arc::default() };
+    let (sender, messages) = mpsc::channel(QUEUE);
+    let outbox = Outbox { messages: sender, dropped: Arc::default() };
     let dropped = Arc::clone(&outbox.dropped);
     let publisher = Publisher {
         client,
         node_name: node_name.to_owned(),
-        letters,
+        messages,
         dropped,
-        topics: Topics::of(node_name),
-        allowance: Allowance::default(),
+        topics: Topics::new(node_name),
+        rate_limit: RateLimit::default(),
         resume: Instant::now(),
         spread: Duration::from_millis(event::digest(&node_name) % SPREAD),
     };
@@ -105,18 +105,18 @@ pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
 /// Where notices are left.
 #[derive(Clone, Debug)]
 pub struct Outbox {
-    letters: mpsc::Sender<Letter>,
+    messages: mpsc::Sender<Message>,
     dropped: Arc<AtomicUsize>,
 }
 
 impl Outbox {
     /// Leaves a notice and never waits: with too many at once it is dropped. The log has it anyway.
     pub fn post(&self, Notice { service, reason, text }: Notice) {
-        self.post_about_service(service, Cause::of(reason), text);
+        self.post_about_service(service, Cause::for_notice(reason), text);
     }
 
     /// Leaves what is wrong with this node, with the remedy.
-    pub fn advise(&self, advice: &Advice) {
+    pub fn post_advice(&self, advice: &Advice) {
         self.post_about_node(advice.cause.into(), advice.to_string());
     }
 
@@ -138,8 +138,8 @@ impl Outbox {
         self.send((Regarding::Service(service), cause), text);
     }
 
-    fn send(&self, about: About, text: String) {
-        if self.letters.try_send(Letter::Remark(Remark { about, text })).is_err() {
+    fn send(&self, topic: Topic, text: String) {
+        if self.messages.try_send(Message::EventText(EventText { topic, text })).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -148,7 +148,7 @@ impl Outbox {
     pub async fn empty(&self) {
         let (done, said) = oneshot::channel();
         let hurry = async {
-            if self.letters.send(Letter::Hurry(done)).await.is_ok() {
+            if self.messages.send(Message::Hurry(done)).await.is_ok() {
                 _ = said.await;
             }
         };
@@ -162,10 +162,10 @@ impl Outbox {
 pub struct Publisher {
     client: Client,
     node_name: String,
-    letters: mpsc::Receiver<Letter>,
+    messages: mpsc::Receiver<Message>,
     dropped: Arc<AtomicUsize>,
     topics: Topics,
-    allowance: Allowance,
+    rate_limit: RateLimit,
     /// When the API server may be asked again.
     resume: Instant,
     /// How long this node waits, so that not all ask at once.
@@ -176,13 +176,13 @@ impl Publisher {
     /// Publishes until nobody is left to leave a notice.
     pub async fn run(mut self) {
         loop {
-            let next_due = self.topics.next_due(self.allowance.next());
+            let next_due = self.topics.next_due(self.rate_limit.next());
             let next_round = next_due.map(|due| due.max(self.resume));
             select! {
                 biased;
-                letter = self.letters.recv() => match letter {
-                    Some(Letter::Remark(remark)) => self.keep(remark),
-                    Some(Letter::Hurry(done)) => {
+                message = self.messages.recv() => match message {
+                    Some(Message::EventText(text)) => self.keep(text),
+                    Some(Message::Hurry(done)) => {
                         // What has just come is still being gathered.
                         self.round(Instant::now() + GATHER).await;
                         _ = done.send(());
@@ -197,8 +197,8 @@ impl Publisher {
         }
     }
 
-    fn keep(&mut self, remark: Remark) {
-        if !self.topics.keep(remark) {
+    fn keep(&mut self, text: EventText) {
+        if !self.topics.keep(text) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -206,15 +206,15 @@ impl Publisher {
     /// Publishes what is due at `then` and may be sent, until the API server does not listen: the rest would
     /// hardly fare better.
     async fn round(&mut self, then: Instant) {
-        while let Some((about, texts)) = self.topics.due(then, self.allowance.is_left()) {
-            let hearing = self.say(&about, texts).await;
-            if let (Regarding::Service(_), _) = &about {
-                self.allowance.spend();
+        while let Some((topic, texts)) = self.topics.due(then, self.rate_limit.allows_one()) {
+            let delivery = self.say(&topic, texts).await;
+            if let (Regarding::Service(_), _) = &topic {
+                self.rate_limit.record();
             }
-            match hearing {
-                Hearing::Done => self.topics.said(&about),
-                Hearing::Later => {
-                    self.topics.failed(&about);
+            match delivery {
+                Delivery::Done => self.topics.said(&topic),
+                Delivery::Later => {
+                    self.topics.failed(&topic);
                     self.resume = Instant::now() + PAUSE;
                     break;
                 }
@@ -227,21 +227,21 @@ impl Publisher {
     }
 
     /// Publishes one Event, unless it is there already: ours, or another node's.
-    async fn say(&self, about: &About, texts: &BTreeSet<String>) -> Hearing {
-        match timeout(PATIENCE, self.publish(about, texts)).await {
-            Ok(Ok(())) => Hearing::Done,
+    async fn say(&self, topic: &Topic, texts: &BTreeSet<String>) -> Delivery {
+        match timeout(PATIENCE, self.publish(topic, texts)).await {
+            Ok(Ok(())) => Delivery::Done,
             Ok(Err(error)) => {
-                debug!(?about, %error, "no Event");
-                Hearing::after(&error)
+                debug!(about = ?topic, %error, "no Event");
+                Delivery::after(&error)
             }
             Err(_) => {
-                debug!(?about, "no Event: the API server does not answer");
-                Hearing::Later
+                debug!(about = ?topic, "no Event: the API server does not answer");
+                Delivery::Later
             }
         }
     }
 
-    async fn publish(&self, (regarding, cause): &About, texts: &BTreeSet<String>) -> kube::Result<()> {
+    async fn publish(&self, (regarding, cause): &Topic, texts: &BTreeSet<String>) -> kube::Result<()> {
         let event = match regarding {
             Regarding::Service(service) => {
                 let Some(uid) = self.uid(service).await? else { return Ok(()) };
@@ -270,7 +270,7 @@ impl Publisher {
 
 /// What came of saying something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hearing {
+enum Delivery {
     /// It is said now, by whomever; or it is refused, and would be again: as long as a namespace is being deleted, or
     /// its quota is used up, it takes no Event. That must not keep others from having theirs.
     Done,
@@ -278,7 +278,7 @@ enum Hearing {
     Later,
 }
 
-impl Hearing {
+impl Delivery {
     fn after(error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status)

@@ -12,7 +12,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-pub use level::{Dial, Level, NoLevel};
+pub use level::{Level, LevelError, LogLevelHandle};
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,13 +75,13 @@ impl Options {
 /// Logging, until it is dropped.
 #[derive(Debug)]
 pub struct Log {
-    dial: Dial,
+    level: LogLevelHandle,
     #[cfg(feature = "otlp")]
     _spans: Option<otlp::Exporter>,
 }
 
 impl Log {
-    /// Starts the log, on the node of this name. A second one logs nothing, and its dial moves nothing.
+    /// Starts the log, on the node of this name. A second one logs nothing, and its level moves nothing.
     pub fn start(
         options: Options,
         #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "lines do not name the node"))]
@@ -104,15 +104,15 @@ impl Log {
         // A logger that is already there stays: a test's, say.
         let _ = subscriber.try_init();
         Self {
-            dial: Dial::new(handle),
+            level: LogLevelHandle::new(handle),
             #[cfg(feature = "otlp")]
             _spans: spans,
         }
     }
 
     /// What changes the level while the daemon runs.
-    pub fn dial(&self) -> Dial {
-        self.dial.clone()
+    pub fn level_handle(&self) -> LogLevelHandle {
+        self.level.clone()
     }
 }
 

@@ -17,8 +17,8 @@ use crate::{
     node::preflight,
     serve::control::{self},
     takeover::{
-        cleanup::{Cleaned, Extent, clean},
-        instance_lock::Alone,
+        cleanup::{CleanupReport, CleanupScope, clean},
+        instance_lock::InstanceLock,
         live_proxy::LiveProxy,
     },
 };
@@ -53,18 +53,24 @@ pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
     let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, output, control_socket } =
         asked;
     let excluded = Excluded::read(config.as_deref(), &ipvs_exclude_cidrs)?;
-    clean_up(&excluded, Extent { keep_ipvs, kube_proxy_nftables }, force, &control_socket, output.format)
+    clean_up(
+        &excluded,
+        CleanupScope { keep_ipvs, kube_proxy_nftables },
+        force,
+        &control_socket,
+        output.format,
+    )
 }
 
 /// The same by kube-proxy's `--cleanup`.
 pub(super) fn by_flag(flags: &Flags) -> anyhow::Result<ExitCode> {
     let excluded = Excluded::read(flags.config.as_deref(), &flags.ipvs_exclude_cidrs)?;
-    clean_up(&excluded, Extent::default(), false, &flags.control_socket, Format::Text)
+    clean_up(&excluded, CleanupScope::default(), false, &flags.control_socket, Format::Text)
 }
 
 fn clean_up(
     excluded: &Excluded,
-    extent: Extent,
+    extent: CleanupScope,
     force: bool,
     control_socket: &Path,
     format: Format,
@@ -73,7 +79,7 @@ fn clean_up(
         eprintln!("kube-ipvs: warning: {warning}");
     }
     preflight::net_admin()?;
-    let alone = Alone::on_node(control_socket)?;
+    let alone = InstanceLock::acquire(control_socket)?;
     if !(extent.keep_ipvs || force)
         && let Some(proxy) = LiveProxy::find()
     {
@@ -91,8 +97,8 @@ fn clean_up(
     Ok(if cleaned.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn text(cleaned: &Cleaned) -> String {
-    let Cleaned { removed, stayed, unknown } = cleaned;
+fn text(cleaned: &CleanupReport) -> String {
+    let CleanupReport { removed, stayed, unknown } = cleaned;
     let mut text = String::new();
     for (word, lines) in [("removed", removed), ("not removed", stayed), ("not looked into", unknown)] {
         for line in lines {
@@ -112,7 +118,7 @@ mod tests {
     #[test]
     fn its_json_is_documented() {
         let lines = |line: &str| vec![line.to_owned()];
-        let cleaned = Cleaned {
+        let cleaned = CleanupReport {
             removed: lines("kube-ipvs0"),
             stayed: lines("ipset KUBE-CLUSTER-IP: it is in use"),
             unknown: lines("iptables-legacy, IPv4: no programs"),
@@ -123,7 +129,7 @@ mod tests {
     #[test]
     fn what_was_done_is_told_one_line_each_and_that_there_was_nothing_too() {
         let lines = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect();
-        let cleaned = Cleaned {
+        let cleaned = CleanupReport {
             removed: lines(&["kube-ipvs0", "2 virtual servers"]),
             stayed: lines(&["ipset KUBE-CLUSTER-IP: it is in use"]),
             unknown: lines(&["iptables-legacy, IPv4: no programs"]),
@@ -134,6 +140,6 @@ mod tests {
              not looked into: iptables-legacy, IPv4: no programs\n"
         );
         assert!(!cleaned.is_complete());
-        assert_eq!(text(&Cleaned::default()), "nothing to remove\n");
+        assert_eq!(text(&CleanupReport::default()), "nothing to remove\n");
     }
 }

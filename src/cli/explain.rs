@@ -49,10 +49,11 @@ pub(super) fn explain(service: &ObjectName, question: &Question) -> anyhow::Resu
 mod tests {
     use std::num::NonZero;
 
-    use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats};
+    use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
     use service::{
-        AddressKind, Choice, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, HealthCheck,
-        HintsIgnored, Part, Reach, Refusal, Refused, Special, TrafficPolicy, Verdict,
+        AddressKind, AddressRefusal, EndpointReason, EndpointScope, EndpointSelection, ExplainedAddress,
+        ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored, RefusedAddress,
+        SpecialAddress, TrafficPolicy,
     };
 
     use super::{
@@ -66,11 +67,11 @@ mod tests {
         let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
         let real_server = RealServer::masquerade([10, 244, 1, 7].into(), 8080);
         let slice: ObjectName = "default/web-abc".parse().unwrap();
-        let part = Part {
+        let part = ExplainedPart {
             port: "http".to_owned(),
             protocol: Protocol::Tcp,
             family: Family::V4,
-            choice: Choice::Ready(Reach::Cluster),
+            selection: EndpointSelection::Ready(EndpointScope::Cluster),
             stands_in: false,
             zone: Some("zone-a".to_owned()),
             hints_ignored: Some(HintsIgnored::NotOnEveryEndpoint),
@@ -85,12 +86,12 @@ mod tests {
             endpoints: vec![ExplainedEndpoint {
                 address: real_server.address,
                 slice: slice.clone(),
-                verdict: Verdict::NotReady,
+                reason: EndpointReason::NotReady,
                 weight: NonZero::<u16>::MIN,
             }],
             slices_without_port: vec![slice.clone()],
         };
-        let why = Refusal::Special(Special::Loopback);
+        let why = AddressRefusal::Special(SpecialAddress::Loopback);
         let explanation = Explanation {
             service: "default/web".parse().unwrap(),
             not_served: None,
@@ -102,17 +103,11 @@ mod tests {
             }),
             parts: vec![part],
             unused_slices: vec![slice],
-            refused: vec![Refused { ip: [127, 0, 0, 1].into(), kind: AddressKind::ExternalIp, why }],
+            refused: vec![RefusedAddress { ip: [127, 0, 0, 1].into(), kind: AddressKind::ExternalIp, why }],
             health_check: NonZero::new(32_000).map(|port| HealthCheck { port, ready_v4: 1, ready_v6: 0 }),
             problems: vec!["spec.ports[1] is wrong".to_owned()],
         };
-        let observed = ObservedRealServer {
-            config: real_server,
-            active_connections: 2,
-            inactive_connections: 1,
-            persistent_connections: 0,
-            stats: Stats::default(),
-        };
+        let observed = ObservedRealServer::new(real_server).connections(2, 1);
         let found = Found { scheduler: Scheduler::MH, real_servers: vec![observed] };
         let server = VirtualServer { address, found: Some(found) };
         assert_documented("explain", &pretty(&Answer { explanation, kernel: Some(vec![server]) }));

@@ -28,7 +28,7 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         init::kernel_parameters(&settings)?;
     } else {
         limits::raise_open_files();
-        daemon::run(&settings, log.dial(), || Settings::resolve(flags))?;
+        daemon::run(&settings, log.level_handle(), || Settings::resolve(flags))?;
     }
     Ok(ExitCode::SUCCESS)
 }

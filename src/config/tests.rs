@@ -179,7 +179,7 @@ fn every_flag_arrives() {
             udp_timeout: 31,
             udp_stream_timeout: 32,
         },
-        ipvs_timeouts: Timeouts { tcp: 7_200, tcp_fin: 60, udp: 2 },
+        ipvs_timeouts: Timeouts::UNCHANGED.tcp(7_200).tcp_fin(60).udp(2),
         oom_score_adj: -998,
         healthz_bind_address: Some("[::1]:10356".parse().unwrap()),
         metrics_bind_address: Some("0.0.0.0:10349".parse().unwrap()),
@@ -344,7 +344,7 @@ fn a_feature_gate_that_is_not_ours_is_named_in_the_warning() {
 }
 
 #[test]
-fn external_ips_are_served_but_for_the_nodes_own_or_in_the_ranges_of_a_flag_that_counts_beside_a_file_too() {
+fn external_ips_exclude_node_ips_by_default_and_their_flag_counts_beside_a_file() {
     let external_ips = |flags: &[&str]| {
         let (of_flags, beside_a_file) =
             (settings(flags).external_ips, with_file("", flags).unwrap().external_ips);

@@ -8,11 +8,11 @@ use std::{
 };
 
 use netfilter::conntrack::{Conntrack, StaleFlows};
-use reconciler::StaleFlowOutlet;
+use reconciler::StaleFlowCallback;
 use service::one_line;
 use tracing::{debug, warn};
 
-use super::cleanup_metrics::Tidying;
+use super::cleanup_metrics::CleanupMetrics;
 
 /// After a reading the thread rests for so many times as long: a million entries take a second, and Services
 /// whose endpoints come and go must not keep a processor busy. What comes meanwhile is one reading.
@@ -25,24 +25,28 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// by itself those that nobody goes on sending (`nf_conntrack_udp_timeout_stream`).
 const ATTEMPTS: u32 = 8;
 
-/// Starts the thread, which counts in `tidying` what it does. To drop the outlet is to wait until what was left
+/// Starts the thread, which counts in `metrics` what it does. To drop the queue is to wait until what was left
 /// there has been tried, and the thread has ended.
-pub(crate) fn start(conntrack: impl Conntrack + 'static, tidying: Tidying) -> io::Result<StaleFlowOutlet> {
+pub(crate) fn start(
+    conntrack: impl Conntrack + 'static,
+    metrics: CleanupMetrics,
+) -> io::Result<StaleFlowCallback> {
     let (sender, inbox) = channel();
-    let tidier = Tidier { conntrack, tidying, flows: StaleFlows::default(), failures: 0, warned: false };
-    let thread = thread::Builder::new().name("conntrack".into()).spawn(move || tidier.run(&inbox))?;
-    let outlet = Outlet { sender: Some(sender), thread: Some(thread) };
-    Ok(Box::new(move |flows| outlet.leave(flows)))
+    let cleanup =
+        CleanupThread { conntrack, metrics, flows: StaleFlows::default(), failures: 0, reported: false };
+    let thread = thread::Builder::new().name("conntrack".into()).spawn(move || cleanup.run(&inbox))?;
+    let queue = Queue { sender: Some(sender), thread: Some(thread) };
+    Ok(Box::new(move |flows| queue.push(flows)))
 }
 
 /// The way to the thread.
-struct Outlet {
+struct Queue {
     sender: Option<Sender<StaleFlows>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Outlet {
-    fn leave(&self, flows: StaleFlows) {
+impl Queue {
+    fn push(&self, flows: StaleFlows) {
         if let Some(sender) = &self.sender {
             // Without the thread there is nothing that the writer could do about it.
             drop(sender.send(flows));
@@ -50,7 +54,7 @@ impl Outlet {
     }
 }
 
-impl Drop for Outlet {
+impl Drop for Queue {
     fn drop(&mut self) {
         drop(self.sender.take());
         if let Some(thread) = self.thread.take() {
@@ -59,18 +63,18 @@ impl Drop for Outlet {
     }
 }
 
-struct Tidier<C> {
+struct CleanupThread<C> {
     conntrack: C,
-    tidying: Tidying,
+    metrics: CleanupMetrics,
     /// What is to be deleted yet.
     flows: StaleFlows,
     /// How often in a row that has failed.
     failures: u32,
     /// Whether the failure was told. It is told again after it has once gone well.
-    warned: bool,
+    reported: bool,
 }
 
-impl<C: Conntrack> Tidier<C> {
+impl<C: Conntrack> CleanupThread<C> {
     fn run(mut self, inbox: &Receiver<StaleFlows>) {
         let mut rested = Instant::now();
         loop {
@@ -105,9 +109,9 @@ impl<C: Conntrack> Tidier<C> {
                     ?took,
                     "stale UDP flows"
                 );
-                self.tidying.tidied(&self.flows, deleted, took);
+                self.metrics.record(&self.flows, deleted, took);
                 self.flows = StaleFlows::default();
-                (self.failures, self.warned) = (0, false);
+                (self.failures, self.reported) = (0, false);
                 took * REST
             }
             Err(error) => self.failed(&one_line(&error)),
@@ -116,9 +120,9 @@ impl<C: Conntrack> Tidier<C> {
 
     fn failed(&mut self, cause: &str) -> Duration {
         self.failures += 1;
-        if !self.warned {
+        if !self.reported {
             warn!("UDP flows to endpoints that are gone may go on, trying again: {cause}");
-            self.warned = true;
+            self.reported = true;
         }
         if self.failures == ATTEMPTS {
             debug!(flows = self.flows.addresses().len(), cause, "stale UDP flows given up");
@@ -140,7 +144,7 @@ mod tests {
 
     use ipvs::{Family, Protocol, ServiceAddress};
     use netfilter::conntrack::{Deleted, Error};
-    use netlink::Errno;
+    use netlink::{Errno, OperationError};
 
     use super::*;
     use crate::serve::{
@@ -149,34 +153,33 @@ mod tests {
     };
 
     /// Says what it was asked for, and answers as it is told to.
-    struct Fake {
+    struct FakeConntrack {
         asked: Sender<StaleFlows>,
         answers: Receiver<Result<usize, Errno>>,
     }
 
-    impl Conntrack for Fake {
+    impl Conntrack for FakeConntrack {
         fn delete(&mut self, flows: &StaleFlows) -> Result<Deleted, Error> {
             self.asked.send(flows.clone()).unwrap();
             let refused = |errno| netlink::KernelError::new(errno).into();
-            self.answers
-                .recv()
-                .unwrap()
-                .map(|ipv4| Deleted { ipv4, ipv6: 0 })
-                .map_err(|errno| Error::Netlink { operation: "test", source: refused(errno) })
+            self.answers.recv().unwrap().map(|ipv4| Deleted { ipv4, ipv6: 0 }).map_err(|errno| {
+                OperationError::Failed { operation: "test".into(), source: refused(errno) }.into()
+            })
         }
     }
 
-    /// The outlet of a running thread, what it asks for, and where its answers come from.
+    /// The queue of a running thread, what it asks for, and where its answers come from.
     #[allow(clippy::type_complexity, reason = "three ends, each named where it is taken apart")]
-    fn running() -> (StaleFlowOutlet, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
+    fn running() -> (StaleFlowCallback, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
         let (asked, questions) = channel();
         let (answer, answers) = channel();
-        (start(Fake { asked, answers }, tidying()).unwrap(), questions, answer)
+        (start(FakeConntrack { asked, answers }, metrics()).unwrap(), questions, answer)
     }
 
-    fn tidying() -> Tidying {
+    fn metrics() -> CleanupMetrics {
         let health = Health::new(BTreeSet::new(), Duration::ZERO, UnknownNode::Eligible);
-        Metrics::new(&[Family::V4].into(), SystemTime::now(), &health, [], None, Path::new("/")).tidying()
+        Metrics::new(&[Family::V4].into(), SystemTime::now(), &health, [], None, Path::new("/"))
+            .conntrack_cleanup()
     }
 
     fn flows(ports: &[u16]) -> StaleFlows {
@@ -188,27 +191,27 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     #[test]
-    fn what_comes_while_the_table_is_read_is_one_more_reading_and_whoever_leaves_it_does_not_wait() {
-        let (outlet, questions, answer) = running();
-        outlet(flows(&[1]));
+    fn flows_queued_during_a_reading_are_one_more_reading_and_queueing_does_not_block() {
+        let (queue, questions, answer) = running();
+        queue(flows(&[1]));
         assert_eq!(questions.recv_timeout(PATIENCE).unwrap(), flows(&[1]));
         // It has no answer yet.
-        outlet(flows(&[2]));
-        outlet(flows(&[3, 4]));
-        outlet(flows(&[2]));
+        queue(flows(&[2]));
+        queue(flows(&[3, 4]));
+        queue(flows(&[2]));
         answer.send(Ok(1)).unwrap();
         assert_eq!(questions.recv_timeout(PATIENCE).unwrap(), flows(&[2, 3, 4]));
         answer.send(Ok(0)).unwrap();
-        drop(outlet);
+        drop(queue);
         assert!(questions.try_recv().is_err(), "nothing was left, and the thread has ended");
     }
 
     #[test]
     fn what_could_not_be_deleted_is_tried_again_together_with_what_came_meanwhile() {
-        let (outlet, questions, answer) = running();
-        outlet(flows(&[1]));
+        let (queue, questions, answer) = running();
+        queue(flows(&[1]));
         questions.recv_timeout(PATIENCE).unwrap();
-        outlet(flows(&[2]));
+        queue(flows(&[2]));
         answer.send(Err(Errno::ENOMEM)).unwrap();
         assert_eq!(questions.recv_timeout(PATIENCE).unwrap(), flows(&[1, 2]));
         answer.send(Ok(2)).unwrap();
@@ -216,13 +219,13 @@ mod tests {
 
     #[test]
     fn what_is_left_when_the_daemon_ends_is_tried_once_more() {
-        let (outlet, questions, answer) = running();
-        outlet(flows(&[1]));
+        let (queue, questions, answer) = running();
+        queue(flows(&[1]));
         questions.recv_timeout(PATIENCE).unwrap();
         for _ in 0..2 {
             answer.send(Err(Errno::ENOMEM)).unwrap();
         }
-        drop(outlet);
+        drop(queue);
         assert_eq!(questions.try_recv().unwrap(), flows(&[1]));
         assert!(questions.try_recv().is_err());
     }
@@ -231,18 +234,18 @@ mod tests {
     fn the_pauses_grow_and_after_two_minutes_the_flows_are_given_up() {
         let (asked, _questions) = channel();
         let (_answer, answers) = channel();
-        let mut tidier = Tidier {
-            conntrack: Fake { asked, answers },
-            tidying: tidying(),
+        let mut cleanup = CleanupThread {
+            conntrack: FakeConntrack { asked, answers },
+            metrics: metrics(),
             flows: flows(&[1]),
             failures: 0,
-            warned: false,
+            reported: false,
         };
-        let pauses: Vec<_> = (1..ATTEMPTS).map(|_| tidier.failed("no").as_secs()).collect();
+        let pauses: Vec<_> = (1..ATTEMPTS).map(|_| cleanup.failed("no").as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64]);
-        assert_eq!(tidier.flows, flows(&[1]));
-        assert_eq!(tidier.failed("no"), Duration::ZERO);
-        assert!(tidier.flows.is_empty());
-        assert_eq!(tidier.failed("no"), PAUSE, "new ones are tried as often");
+        assert_eq!(cleanup.flows, flows(&[1]));
+        assert_eq!(cleanup.failed("no"), Duration::ZERO);
+        assert!(cleanup.flows.is_empty());
+        assert_eq!(cleanup.failed("no"), PAUSE, "new ones are tried as often");
     }
 }

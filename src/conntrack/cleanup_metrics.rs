@@ -13,18 +13,20 @@ use crate::serve::metrics::{
 
 /// Metrics of the flows that conntrack forgets at our request.
 #[derive(Clone, Debug)]
-pub struct Tidying(ByFamily<OfFamily>);
+pub struct CleanupMetrics(ByFamily<FamilyCleanupMetrics>);
 
 #[derive(Clone, Debug)]
-struct OfFamily {
+struct FamilyCleanupMetrics {
     took: Histogram,
     deleted: Total,
 }
 
-impl Tidying {
+impl CleanupMetrics {
     pub(crate) fn register(families: &BTreeSet<Family>, registry: &mut Registry) -> Self {
-        let families =
-            ByFamily::new(families, || OfFamily { took: work_duration(), deleted: Total::default() });
+        let families = ByFamily::new(families, || FamilyCleanupMetrics {
+            took: work_duration(),
+            deleted: Total::default(),
+        });
         families.register(
             registry,
             "kubeproxy_conntrack_reconciler_sync_duration_seconds",
@@ -42,11 +44,11 @@ impl Tidying {
 
     /// These flows were looked for, and the entries that there were are deleted. One reading of the table serves
     /// both families: it counts for each in which there was something to look for.
-    pub fn tidied(&self, flows: &StaleFlows, deleted: Deleted, took: Duration) {
+    pub fn record(&self, flows: &StaleFlows, deleted: Deleted, took: Duration) {
         for (family, of) in self.0.iter() {
             if flows.addresses().any(|to| Family::from(to.ip) == *family) {
                 of.took.observe(took.as_secs_f64());
-                of.deleted.add(deleted.of(*family));
+                of.deleted.add(deleted.count(*family));
             }
         }
     }
@@ -62,13 +64,13 @@ mod tests {
     #[test]
     fn a_reading_counts_for_the_families_of_the_flows_that_it_looked_for() {
         let mut registry = Registry::default();
-        let tidying = Tidying::register(&Family::BOTH.into(), &mut registry);
+        let metrics = CleanupMetrics::register(&Family::BOTH.into(), &mut registry);
         let to = |ip: &str| {
             (ServiceAddress { protocol: Protocol::Udp, ip: ip.parse().unwrap(), port: 53 }, BTreeSet::new())
         };
         let took = Duration::from_millis(3);
-        tidying.tidied(&[to("10.96.0.10")].into_iter().collect(), Deleted { ipv4: 2, ipv6: 0 }, took);
-        tidying.tidied(
+        metrics.record(&[to("10.96.0.10")].into_iter().collect(), Deleted { ipv4: 2, ipv6: 0 }, took);
+        metrics.record(
             &[to("10.96.0.10"), to("fd00::10")].into_iter().collect(),
             Deleted { ipv4: 1, ipv6: 4 },
             took,

@@ -1,42 +1,44 @@
 //! What the control socket is answered.
 
-use reconciler::{Handle, Status};
+use reconciler::{Handle, SyncStatus};
 use service::one_line;
 
-use super::{about::About, exit::config_file::Unusable, problems::Troubles};
+use super::{about::About, exit::config_file::UnusableFile, problems::Problems};
 use crate::{
-    logging::{Dial, Level},
-    node::advice::Held,
-    serve::control::{self, Answers, Difference, Request, Response, Resynced},
+    logging::{Level, LogLevelHandle},
+    node::advice::CurrentAdvice,
+    serve::control::{self, Difference, Request, RequestHandler, Response, Resynced},
 };
 
-/// Answers the control socket.
-pub(super) struct Operator {
+/// RequestHandler the control socket.
+pub(super) struct ControlHandler {
     pub(super) about: About,
     pub(super) handle: Handle,
-    pub(super) troubles: Troubles,
-    pub(super) advice: Held,
-    pub(super) unusable: Unusable,
-    pub(super) dial: Dial,
+    pub(super) problems: Problems,
+    pub(super) advice: CurrentAdvice,
+    pub(super) unusable: UnusableFile,
+    pub(super) log_level: LogLevelHandle,
 }
 
-impl Answers for Operator {
-    fn answer(&self, request: Request) -> Response {
+impl RequestHandler for ControlHandler {
+    fn handle(&self, request: Request) -> Response {
         let answer = match request {
-            Request::LogLevel { set } => return log_level(&self.dial, set.as_ref()),
+            Request::LogLevel { set } => return log_level(&self.log_level, set.as_ref()),
             Request::Diff => self.handle.compare().map(|plan| {
-                Response::Difference(Difference { plan, troubles: self.troubles.of_the_source() })
+                Response::Difference(Difference { plan, troubles: self.problems.about_source() })
             }),
             Request::Explain { service } => self.handle.explain(service).map(|mut explanation| {
-                say_first(self.troubles.of_the_source(), &mut explanation.problems);
+                put_first(self.problems.about_source(), &mut explanation.problems);
                 Response::Explanation(Box::new(explanation))
             }),
-            Request::Holders => self.handle.holders().map(Response::Holders).map_err(Into::into),
+            Request::Holders => {
+                self.handle.virtual_server_owners().map(Response::Holders).map_err(Into::into)
+            }
             Request::Resync => self.handle.resync().map_err(Into::into).map(|report| {
-                Response::Resynced(Resynced { report, troubles: self.troubles.of_the_source() })
+                Response::Resynced(Resynced { report, troubles: self.problems.about_source() })
             }),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
-                say_first(self.troubles.all(), &mut programmed.problems);
+                put_first(self.problems.all(), &mut programmed.problems);
                 let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
                 Response::Status(Box::new(control::Status { daemon: self.about.now(), programmed, advice }))
             }),
@@ -45,15 +47,15 @@ impl Answers for Operator {
     }
 }
 
-/// Puts troubles on the way to the objects before the objects' own problems, and leaves out what is too much.
-pub(super) fn say_first(troubles: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
-    problems.splice(0..0, troubles);
-    problems.truncate(Status::MOST_PROBLEMS);
+/// Puts problems on the way to the objects before the objects' own problems, and leaves out what is too much.
+pub(super) fn put_first(first: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
+    problems.splice(0..0, first);
+    problems.truncate(SyncStatus::MOST_PROBLEMS);
 }
 
 /// Changes the level of the log, if there is one to set, and returns the level in use.
-pub(super) fn log_level(dial: &Dial, set: Option<&Level>) -> Response {
-    let level = set.map_or(Ok(()), |level| dial.set(level)).and_then(|()| dial.directives());
+pub(super) fn log_level(log_level: &LogLevelHandle, set: Option<&Level>) -> Response {
+    let level = set.map_or(Ok(()), |level| log_level.set(level)).and_then(|()| log_level.directives());
     level.map_or_else(|error| Response::Error(one_line(&error)), Response::LogLevel)
 }
 
@@ -64,9 +66,9 @@ mod tests {
     #[test]
     fn an_answer_has_so_many_problems_at_most_those_of_the_watches_first() {
         let mut problems: Vec<_> =
-            (0..Status::MOST_PROBLEMS).map(|number| format!("object {number}")).collect();
-        say_first(["a watch".to_owned(), "another".to_owned()], &mut problems);
-        assert_eq!(problems.len(), Status::MOST_PROBLEMS);
+            (0..SyncStatus::MOST_PROBLEMS).map(|number| format!("object {number}")).collect();
+        put_first(["a watch".to_owned(), "another".to_owned()], &mut problems);
+        assert_eq!(problems.len(), SyncStatus::MOST_PROBLEMS);
         assert_eq!(problems[..3], ["a watch", "another", "object 0"]);
     }
 }

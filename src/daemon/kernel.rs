@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The kernel as the writer thread needs it, and what others need to know of it.
-pub(super) struct Opened {
+pub(super) struct OpenedKernel {
     pub(super) kernel: Kernel,
     /// The netlink port by which our own changes to nf_tables are told from those of others.
     pub(super) nf_tables_port: u32,
@@ -39,7 +39,7 @@ pub(super) fn open(
     mut ipvs: KernelIpvs,
     policy: Policy,
     families: BTreeSet<Family>,
-) -> anyhow::Result<Opened> {
+) -> anyhow::Result<OpenedKernel> {
     let Prepared { netfilter, lacks } = init::prepare(settings, &mut ipvs, &policy, &families)?;
     let found = found(settings, ipvs.info()?, &families, &lacks);
     let nf_tables_port = netfilter.port();
@@ -49,7 +49,7 @@ pub(super) fn open(
         netfilter: Box::new(netfilter),
         dummy_interface: Box::new(kube_ipvs0::open(binding)?),
     };
-    Ok(Opened { kernel, nf_tables_port, binding, families, policy, found })
+    Ok(OpenedKernel { kernel, nf_tables_port, binding, families, policy, found })
 }
 
 fn found(

@@ -7,40 +7,40 @@ use crate::{
     config::Settings,
     events::Outbox,
     node::{
-        advice::{Asked, Doorbell, Held, Lookout, Rounds},
-        host_firewall::Tending,
+        advice::{CheckLoop, CurrentAdvice, NodeChecker, Recheck, WantedParameters},
+        host_firewall::AcceptRule,
     },
     takeover::another_proxy::AnotherProxy,
 };
 
 /// Looks at the node, and tends the host's firewall, from the first sync on. Returns what is found, the bell to ring
-/// when that firewall has changed, and what ends when it was tended once.
+/// when that firewall has changed, and what ends when it was accept_rule_applied once.
 pub(super) fn start(
     settings: &Settings,
     policy: Policy,
     handle: Handle,
     another_proxy: AnotherProxy,
     outbox: Option<Outbox>,
-) -> (Held, Doorbell, impl Future<Output = ()>) {
-    let held = Held::default();
-    let asked = Asked { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
+) -> (CurrentAdvice, Recheck, impl Future<Output = ()>) {
+    let held = CurrentAdvice::default();
+    let wanted = WantedParameters { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
     let publish = move |advice: &_| {
         if let Some(outbox) = &outbox {
-            outbox.advise(advice);
+            outbox.post_advice(advice);
         }
     };
     let period = settings.sync_period;
-    let mut lookout =
-        Lookout::new(policy.masquerade_all, asked, another_proxy, period, held.clone(), publish);
-    let (rounds, doorbell) = Rounds::new(period);
-    let mut tending = Tending::new(policy);
-    let tended = tending.done();
-    tokio::spawn(rounds.run(move || {
-        let (in_use, status) = (handle.in_use()?, handle.status()?);
+    let mut checker =
+        NodeChecker::new(policy.masquerade_all, wanted, another_proxy, period, held.clone(), publish);
+    let (check_loop, recheck) = CheckLoop::new(period);
+    let mut accept_rule = AcceptRule::new(policy);
+    let accept_rule_applied = accept_rule.done();
+    tokio::spawn(check_loop.run(move || {
+        let (in_use, status) = (handle.node_usage()?, handle.status()?);
         // First, for where our rule is there is nothing to advise.
-        let firewall = tending.tend();
-        lookout.look(&in_use, &status, firewall);
+        let firewall = accept_rule.apply();
+        checker.check(&in_use, &status, firewall);
         Ok(())
     }));
-    (held, doorbell, tended)
+    (held, recheck, accept_rule_applied)
 }

@@ -8,21 +8,21 @@ use kubernetes::api::Watches;
 use reconciler::Observer;
 use tokio::sync::oneshot;
 
-use super::kernel::first_sync::FirstWrite;
+use super::kernel::first_sync::FirstSyncEnd;
 use crate::{
     config::Settings,
-    conntrack::Tidying,
-    events::{Outbox, Repairs},
+    conntrack::CleanupMetrics,
+    events::{Outbox, RepairEvents},
     serve::{
         health::Health,
         health_check_node_ports::HealthPorts,
         metrics::{KernelCalls, Metrics, MetricsPages, Traffic},
     },
-    takeover::leftovers::FirstSync,
+    takeover::leftovers::RulesInPlace,
 };
 
 /// Whoever listens to the writer thread: health, metrics, Events.
-pub(super) struct Listeners {
+pub(super) struct Observers {
     /// The observers that the writer thread tells of its syncs.
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) health_ports: HealthPorts,
@@ -31,14 +31,14 @@ pub(super) struct Listeners {
     /// What Services carry, once somebody reads it.
     pub(super) traffic: Traffic,
     /// Counts what the conntrack thread does.
-    pub(super) tidying: Tidying,
+    pub(super) conntrack_cleanup: CleanupMetrics,
     /// Is told when everything is in place.
-    pub(super) first_sync: oneshot::Receiver<()>,
+    pub(super) rules_in_place: oneshot::Receiver<()>,
     /// Tells when to subscribe to changes to nf_tables.
-    pub(super) first_write: oneshot::Receiver<()>,
+    pub(super) first_sync_ended: oneshot::Receiver<()>,
 }
 
-impl Listeners {
+impl Observers {
     /// Makes the listeners, and the pages of the metrics.
     pub(super) fn new(
         settings: &Settings,
@@ -57,18 +57,25 @@ impl Listeners {
         let gates = settings.effective.feature_gates();
         let (started, root) = (SystemTime::now(), Path::new("/"));
         let metrics = Arc::new(Metrics::new(families, started, health, gates, api_server, root));
-        let (first, first_sync) = FirstSync::new();
-        let (write, first_write) = FirstWrite::new();
+        let (first, rules_in_place) = RulesInPlace::new();
+        let (write, first_sync_ended) = FirstSyncEnd::new();
         let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write)];
         observers.extend(metrics.observers());
         if let Some(outbox) = outbox {
-            observers.push(Box::new(Repairs(outbox.clone())));
+            observers.push(Box::new(RepairEvents(outbox.clone())));
         }
-        let (kernel_calls, traffic, tidying) =
-            (metrics.kernel_calls(), Traffic::default(), metrics.tidying());
+        let (kernel_calls, traffic, conntrack_cleanup) =
+            (metrics.kernel_calls(), Traffic::default(), metrics.conntrack_cleanup());
         let pages = MetricsPages::new(metrics, traffic.clone(), &settings.effective);
-        let listeners =
-            Self { observers, health_ports, kernel_calls, traffic, tidying, first_sync, first_write };
+        let listeners = Self {
+            observers,
+            health_ports,
+            kernel_calls,
+            traffic,
+            conntrack_cleanup,
+            rules_in_place,
+            first_sync_ended,
+        };
         Ok((listeners, pages.context("the configuration cannot be shown")?))
     }
 }

@@ -13,14 +13,14 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    Daemon, Source, about::About, control_socket::log_level, exit::config_file::Unusable, kernel::kube_ipvs0,
-    problems::Troubles,
+    Daemon, Source, about::About, control_socket::log_level, exit::config_file::UnusableFile,
+    kernel::kube_ipvs0, problems::Problems,
 };
 use crate::{
     config::LocalMode,
     events::{Cause, Outbox},
-    logging::Dial,
-    serve::control::{Answers, Request, Response, Status},
+    logging::LogLevelHandle,
+    serve::control::{Request, RequestHandler, Response, Status},
 };
 
 /// A Node mostly has its pod CIDRs before any pod runs on it: no word of a wait that is shorter.
@@ -42,7 +42,7 @@ pub(super) struct PodCidrs {
 
 impl PodCidrs {
     /// What a Node says. One without any is not finished yet, or not whole: it says nothing.
-    fn of(node: &Node) -> Option<Self> {
+    fn from_node(node: &Node) -> Option<Self> {
         let mut found = Self { ipv4: None, ipv6: None };
         for range in &node.pod_cidrs {
             match range {
@@ -53,8 +53,8 @@ impl PodCidrs {
         (found.ipv4.is_some() || found.ipv6.is_some()).then_some(found)
     }
 
-    pub(super) fn told_by(change: &Change) -> Option<Self> {
-        if let Change::ApplyNode(node) = change { Self::of(node) } else { None }
+    pub(super) fn from_change(change: &Change) -> Option<Self> {
+        if let Change::ApplyNode(node) = change { Self::from_node(node) } else { None }
     }
 }
 
@@ -78,43 +78,43 @@ impl fmt::Display for PodCidrs {
 /// How pods of this node are recognised, and what watches over it. Waits for the Node's pod CIDRs if it goes by
 /// them, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
-    Daemon { settings, source, outbox, unusable, troubles, about, control, dial, .. }: &Daemon<'_>,
-) -> anyhow::Result<(LocalTraffic, Guard)> {
+    Daemon { settings, source, outbox, unusable, problems, about, control, log_level, .. }: &Daemon<'_>,
+) -> anyhow::Result<(LocalTraffic, PodCidrGuard)> {
     match &settings.local_mode {
-        LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), Guard::new(None))),
+        LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), PodCidrGuard::new(None))),
         LocalMode::NodeCidr => {
             kube_ipvs0::make_device()?;
-            let waiting = Waiting {
+            let waiting = WaitingHandler {
                 about: about.clone(),
                 node_name: settings.node_name.clone(),
-                troubles: troubles.clone(),
-                unusable: Unusable::clone(unusable),
-                dial: dial.clone(),
+                problems: problems.clone(),
+                unusable: UnusableFile::clone(unusable),
+                log_level: log_level.clone(),
             };
             let reason = waiting.reason();
             let cidrs = tokio::select! {
-                cidrs = first(source, &settings.node_name, troubles) => cidrs?,
+                cidrs = first(source, &settings.node_name, problems) => cidrs?,
                 never = remind(&reason, *outbox) => match never {},
                 () = control.serve(waiting) => future::pending().await,
             };
             info!(%cidrs, "pods of this node are recognised by the Node's podCIDRs");
-            Ok((cidrs.into(), Guard::new(Some(cidrs))))
+            Ok((cidrs.into(), PodCidrGuard::new(Some(cidrs))))
         }
     }
 }
 
 /// The first pod CIDRs that the source tells of.
-async fn first(source: &Source, node_name: &str, troubles: &Troubles) -> anyhow::Result<PodCidrs> {
+async fn first(source: &Source, node_name: &str, problems: &Problems) -> anyhow::Result<PodCidrs> {
     let (found, mut cidrs) = mpsc::channel(1);
     let send = |change| {
-        troubles.node.hear(&change);
-        if let Some(cidrs) = PodCidrs::told_by(&change) {
+        problems.node.on_change(&change);
+        if let Some(cidrs) = PodCidrs::from_change(&change) {
             // Full: there are some already.
             _ = found.try_send(cidrs);
         }
     };
     tokio::select! {
-        error = source.follow_node(node_name, &troubles.watches, send) => Err(error),
+        error = source.follow_node(node_name, &problems.watches, send) => Err(error),
         Some(cidrs) = cidrs.recv() => Ok(cidrs),
     }
 }
@@ -141,16 +141,16 @@ async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
     }
 }
 
-/// Answers the control socket as long as there is nothing else to say.
-struct Waiting {
+/// RequestHandler the control socket as long as there is nothing else to say.
+struct WaitingHandler {
     about: About,
     node_name: String,
-    troubles: Troubles,
-    unusable: Unusable,
-    dial: Dial,
+    problems: Problems,
+    unusable: UnusableFile,
+    log_level: LogLevelHandle,
 }
 
-impl Waiting {
+impl WaitingHandler {
     fn reason(&self) -> String {
         format!(
             "waiting for the podCIDRs of the Node {}, by which detectLocalMode NodeCIDR recognises its pods; \
@@ -160,19 +160,19 @@ impl Waiting {
     }
 }
 
-impl Answers for Waiting {
-    fn answer(&self, request: Request) -> Response {
-        let problems: Vec<_> = [self.reason()].into_iter().chain(self.troubles.all()).collect();
+impl RequestHandler for WaitingHandler {
+    fn handle(&self, request: Request) -> Response {
+        let problems: Vec<_> = [self.reason()].into_iter().chain(self.problems.all()).collect();
         match request {
-            Request::LogLevel { set } => log_level(&self.dial, set.as_ref()),
+            Request::LogLevel { set } => log_level(&self.log_level, set.as_ref()),
             Request::Diff | Request::Explain { .. } | Request::Holders | Request::Resync => {
                 Response::Error(problems.join("; "))
             }
             Request::Status => {
                 let daemon = self.about.now();
-                let standing_for = daemon.uptime;
+                let sync_state_age = daemon.uptime;
                 let programmed =
-                    reconciler::Status { standing_for, problems, ..reconciler::Status::default() };
+                    reconciler::SyncStatus { sync_state_age, problems, ..reconciler::SyncStatus::default() };
                 let advice = self.unusable.advice().into_iter().collect();
                 Response::Status(Box::new(Status { daemon, programmed, advice }))
             }
@@ -181,19 +181,19 @@ impl Answers for Waiting {
 }
 
 /// Notices pod CIDRs other than those in use: masquerading would be wrong for every new pod.
-pub(super) struct Guard {
+pub(super) struct PodCidrGuard {
     in_use: Option<PodCidrs>,
     others: watch::Sender<Option<PodCidrs>>,
 }
 
-impl Guard {
+impl PodCidrGuard {
     fn new(in_use: Option<PodCidrs>) -> Self {
         Self { in_use, others: watch::Sender::new(None) }
     }
 
     /// Hears news of the source.
-    pub(super) fn hear(&self, change: &Change) {
-        let now = PodCidrs::told_by(change);
+    pub(super) fn on_change(&self, change: &Change) {
+        let now = PodCidrs::from_change(change);
         if self.in_use.is_some() && now.is_some() && now != self.in_use {
             self.others.send_replace(now);
         }
@@ -226,15 +226,15 @@ mod tests {
     }
 
     fn told(cidrs: &[&str]) -> Option<String> {
-        PodCidrs::told_by(&node(cidrs)).map(|cidrs| cidrs.to_string())
+        PodCidrs::from_change(&node(cidrs)).map(|cidrs| cidrs.to_string())
     }
 
     /// What becomes of a daemon that goes by the first of these and hears the others.
     async fn end(cidrs: &[&[&str]]) -> Option<String> {
         let (in_use, news) = cidrs.split_first().unwrap();
-        let guard = Guard::new(PodCidrs::told_by(&node(in_use)));
+        let guard = PodCidrGuard::new(PodCidrs::from_change(&node(in_use)));
         for cidrs in news {
-            guard.hear(&node(cidrs));
+            guard.on_change(&node(cidrs));
         }
         timeout(Duration::ZERO, guard.broken()).await.ok().map(|error| error.to_string())
     }

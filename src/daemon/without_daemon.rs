@@ -16,7 +16,7 @@ use tokio::{
 };
 use watcher::{Kernel, Observed, Ownership, Plan, Scope, diff};
 
-use super::{control_socket::say_first, kernel::kube_ipvs0, pod_cidrs::PodCidrs};
+use super::{control_socket::put_first, kernel::kube_ipvs0, pod_cidrs::PodCidrs};
 use crate::{
     config::{self, LocalMode, Settings},
     node::{families, preflight},
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What a daemon with these settings would know.
 pub struct WithoutDaemon<'a> {
     settings: &'a Settings,
-    told: Told,
+    source_state: SourceState,
     ours: Ownership,
 }
 
@@ -37,30 +37,31 @@ impl<'a> WithoutDaemon<'a> {
     /// Lists once what the source has, and looks which addresses the node has.
     pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let mut told = runtime.context("cannot start the runtime")?.block_on(Told::all(settings))?;
+        let mut source_state =
+            runtime.context("cannot start the runtime")?.block_on(SourceState::all(settings))?;
         let here = KernelDummyInterface::open(VipBinding::Address)?.observe()?.node_addresses;
-        told.state.apply(Change::NodeAddresses { here, lost: BTreeSet::new() });
-        Ok(Self { settings, told, ours: settings.ownership(families::families()) })
+        source_state.state.apply(Change::NodeAddresses { here, lost: BTreeSet::new() });
+        Ok(Self { settings, source_state, ours: settings.ownership(families::families()) })
     }
 
     /// Reads the kernel, and returns what differs, as what a daemon would do about it.
     pub fn compare(&self) -> anyhow::Result<Plan> {
         let observed = Observed::read(&mut self.kernel()?)?;
-        Ok(diff(&self.told.state, &observed, Scope::All, &self.ours))
+        Ok(diff(&self.source_state.state, &observed, Scope::All, &self.ours))
     }
 
     /// Why a Service would be served as it would be.
     pub fn explain(&self, service: &ObjectName) -> Explanation {
-        let mut explanation = self.ours.explain(&self.told.state, service);
+        let mut explanation = self.ours.explain(&self.source_state.state, service);
         let untried = self.untried(&explanation);
-        say_first(self.doubts().into_iter().chain(untried), &mut explanation.problems);
+        put_first(self.doubts().into_iter().chain(untried), &mut explanation.problems);
         explanation
     }
 
     /// Only a daemon tries whether the kernel has a scheduler that a Service asks for. One in use it has.
     fn untried(&self, explanation: &Explanation) -> Option<String> {
         let scheduler = explanation.balancing.as_ref()?.scheduler;
-        let usual = self.told.state.options().scheduler;
+        let usual = self.source_state.state.options().scheduler;
         let in_use = || {
             let all = preflight::open_ipvs().ok()?.virtual_servers().ok()?;
             Some(all.iter().any(|server| server.config.scheduler == scheduler))
@@ -75,7 +76,7 @@ impl<'a> WithoutDaemon<'a> {
     /// What may be wrong with all that is seen so.
     pub fn doubts(&self) -> Option<String> {
         // Manifests need no Node.
-        let has_none = !self.told.node && matches!(self.settings.source, config::Source::Api { .. });
+        let has_none = !self.source_state.node && matches!(self.settings.source, config::Source::Api { .. });
         has_none.then(|| no_node(&self.settings.node_name))
     }
 
@@ -83,7 +84,7 @@ impl<'a> WithoutDaemon<'a> {
         let local_traffic = match &self.settings.local_mode {
             LocalMode::Fixed(fixed) => fixed.clone(),
             LocalMode::NodeCidr => self
-                .told
+                .source_state
                 .pod_cidrs
                 .with_context(|| format!("the Node {} has no podCIDRs", self.settings.node_name))?
                 .into(),
@@ -97,15 +98,15 @@ impl<'a> WithoutDaemon<'a> {
     }
 }
 
-/// What the source has told.
-struct Told {
+/// What the source has source_state.
+struct SourceState {
     state: State,
     /// Whether there is a Node of this name.
     node: bool,
     pod_cidrs: Option<PodCidrs>,
 }
 
-impl Told {
+impl SourceState {
     /// Hears the source until both lists have come to their end.
     async fn all(settings: &Settings) -> anyhow::Result<Self> {
         let source = Source::open(settings).await?;
@@ -113,7 +114,7 @@ impl Told {
         let (send, changes) = unbounded_channel();
         let news = |change| _ = send.send(change);
         select! {
-            told = Self::heard(settings, changes) => Ok(told),
+            source_state = Self::follow(settings, changes) => Ok(source_state),
             error = source.follow(&settings.node_name, &watches, news) => Err(error),
             () = sleep(PATIENCE) => Err(anyhow!(
                 "the lists did not come within {} s: {}", PATIENCE.as_secs(), watches.troubles().join("; ")
@@ -121,15 +122,15 @@ impl Told {
         }
     }
 
-    async fn heard(settings: &Settings, mut changes: UnboundedReceiver<Change>) -> Self {
-        let mut told = Self { state: State::new(settings.options()), node: false, pod_cidrs: None };
-        while !told.state.synced()
+    async fn follow(settings: &Settings, mut changes: UnboundedReceiver<Change>) -> Self {
+        let mut source_state = Self { state: State::new(settings.options()), node: false, pod_cidrs: None };
+        while !source_state.state.synced()
             && let Some(change) = changes.recv().await
         {
-            told.node |= matches!(change, Change::ApplyNode(_));
-            told.pod_cidrs = PodCidrs::told_by(&change).or(told.pod_cidrs);
-            told.state.apply(change);
+            source_state.node |= matches!(change, Change::ApplyNode(_));
+            source_state.pod_cidrs = PodCidrs::from_change(&change).or(source_state.pod_cidrs);
+            source_state.state.apply(change);
         }
-        told
+        source_state
     }
 }

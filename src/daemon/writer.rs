@@ -5,21 +5,21 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use ipvs::Family;
 use netfilter::conntrack::KernelConntrack;
-use reconciler::{Handle, Notices, Observer, Outlets, Timing};
+use reconciler::{Callbacks, Handle, NoticeCallback, Observer, Timing};
 use service::State;
 use tokio::task::{JoinHandle, spawn_blocking};
 use watcher::Kernel;
 
 use crate::{
     config::Settings,
-    conntrack::{Tidying, cleanup},
+    conntrack::{CleanupMetrics, cleanup},
     events::Outbox,
 };
 
 /// The thread, to wait for.
-pub(super) struct Writer(JoinHandle<()>);
+pub(super) struct WriterThread(JoinHandle<()>);
 
-impl Writer {
+impl WriterThread {
     /// Starts the writer thread, and the conntrack thread to which it leaves stale flows.
     pub(super) fn start(
         settings: &Settings,
@@ -27,7 +27,7 @@ impl Writer {
         families: BTreeSet<Family>,
         outbox: Option<&Outbox>,
         observers: Vec<Box<dyn Observer>>,
-        tidying: Tidying,
+        conntrack_cleanup: CleanupMetrics,
     ) -> anyhow::Result<(Handle, Self)> {
         let ours = settings.ownership(families);
         let timing = Timing {
@@ -35,10 +35,10 @@ impl Writer {
             min_sync_period: settings.min_sync_period,
             drain_timeout: settings.drain_timeout,
         };
-        let stale_flows =
-            cleanup::start(KernelConntrack::open()?, tidying).context("cannot start the conntrack thread")?;
-        let outlets = Outlets { notices: notices(outbox.cloned()), stale_flows, observers };
-        let started = reconciler::start(State::new(settings.options()), kernel, ours, timing, outlets);
+        let stale_flows = cleanup::start(KernelConntrack::open()?, conntrack_cleanup)
+            .context("cannot start the conntrack thread")?;
+        let callbacks = Callbacks { notices: notices(outbox.cloned()), stale_flows, observers };
+        let started = reconciler::start(State::new(settings.options()), kernel, ours, timing, callbacks);
         let (handle, thread) = started.context("cannot start the writer thread")?;
         Ok((handle, Self(spawn_blocking(move || drop(thread.join())))))
     }
@@ -59,7 +59,7 @@ impl Writer {
 }
 
 /// Makes Events of notices, if there is an outbox.
-fn notices(outbox: Option<Outbox>) -> Notices {
+fn notices(outbox: Option<Outbox>) -> NoticeCallback {
     match outbox {
         Some(outbox) => Box::new(move |notice| outbox.post(notice)),
         None => Box::new(drop),

@@ -55,7 +55,7 @@ impl Cause {
     }
 
     /// The cause of a notice: something found out about a Service while it is served.
-    pub(super) const fn of(reason: Reason) -> Self {
+    pub(super) const fn for_notice(reason: Reason) -> Self {
         match reason {
             Reason::AddressTaken => Self::warning("AddressTaken", "ServeAddress"),
             Reason::AddressRefused => Self::warning("AddressRefused", "ServeAddress"),
@@ -124,7 +124,7 @@ fn event(regarding: ObjectReference, cause: Cause, texts: &BTreeSet<String>, nod
     }
 }
 
-/// The beginning of a name that is still a name: what stands before a dot ends with a letter or a digit.
+/// The beginning of a name that is still a name: what stands before a dot ends with a message or a digit.
 fn shortened(name: &str) -> &str {
     beginning(name, LONGEST_NAME).trim_end_matches(['-', '.'])
 }
@@ -167,7 +167,7 @@ mod tests {
 
     fn named(uid: &str, said: &[&str], node: &str) -> String {
         let service = ObjectName::new("shop", "web");
-        let cause = Cause::of(Reason::AddressTaken);
+        let cause = Cause::for_notice(Reason::AddressTaken);
         about_service(&service, uid, cause, &texts(said), node).metadata.name.unwrap()
     }
 
@@ -222,8 +222,13 @@ mod tests {
     #[test]
     fn a_long_node_name_is_cut_where_the_api_server_would_refuse_it() {
         let service = ObjectName::new("shop", "web");
-        let event =
-            about_service(&service, "u", Cause::of(Reason::AddressTaken), &texts(&["a"]), &"n".repeat(253));
+        let event = about_service(
+            &service,
+            "u",
+            Cause::for_notice(Reason::AddressTaken),
+            &texts(&["a"]),
+            &"n".repeat(253),
+        );
         assert_eq!(event.reporting_instance.unwrap().len(), 128);
     }
 }

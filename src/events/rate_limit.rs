@@ -14,11 +14,11 @@ pub(super) const WITHIN: Duration = Duration::from_secs(300);
 
 /// When the last ones were sent.
 #[derive(Debug, Default)]
-pub(super) struct Allowance(VecDeque<Instant>);
+pub(super) struct RateLimit(VecDeque<Instant>);
 
-impl Allowance {
+impl RateLimit {
     /// Notes that one is sent now.
-    pub(super) fn spend(&mut self) {
+    pub(super) fn record(&mut self) {
         if self.0.len() == MOST {
             self.0.pop_front();
         }
@@ -31,7 +31,7 @@ impl Allowance {
     }
 
     /// Whether one may be sent now.
-    pub(super) fn is_left(&self) -> bool {
+    pub(super) fn allows_one(&self) -> bool {
         self.next().is_none_or(|next| next <= Instant::now())
     }
 }

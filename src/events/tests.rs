@@ -114,13 +114,14 @@ fn notice(service: &str, text: &str) -> Notice {
     Notice { service: ObjectName::new("shop", service), reason: Reason::AddressTaken, text: text.to_owned() }
 }
 
-fn remark(service: &str, text: &str) -> Remark {
-    let about = (Regarding::Service(ObjectName::new("shop", service)), Cause::of(Reason::AddressTaken));
-    Remark { about, text: text.to_owned() }
+fn text(service: &str, text: &str) -> EventText {
+    let topic =
+        (Regarding::Service(ObjectName::new("shop", service)), Cause::for_notice(Reason::AddressTaken));
+    EventText { topic, text: text.to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_a_sync_finds_out_about_a_service_is_one_event_that_names_it_with_its_uid() {
+async fn all_findings_of_a_sync_about_a_service_are_one_event_with_its_uid() {
     let server = Server::new(Mood::Takes);
     let (outbox, publisher) = server.queue();
     for text in ["b is taken", "a is taken", "b is taken"] {
@@ -143,7 +144,7 @@ async fn all_that_a_sync_finds_out_about_a_service_is_one_event_that_names_it_wi
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_service_and_reason_one_event_is_sent_in_ten_minutes_and_the_next_says_all_since() {
+async fn one_event_per_service_and_reason_in_ten_minutes_and_the_next_says_all_since() {
     let (server, outbox) = published(Mood::Takes);
     outbox.post(notice("web", "first"));
     sleep(SOON).await;
@@ -163,7 +164,7 @@ async fn of_one_service_and_reason_one_event_is_sent_in_ten_minutes_and_the_next
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_found_out_about_the_node_is_one_event_for_each_reason_and_no_more_for_ten_minutes() {
+async fn findings_about_the_node_are_one_event_per_reason_in_ten_minutes() {
     let (server, outbox) = published(Mood::Takes);
     outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter INPUT drops".to_owned());
     outbox.post_about_node(advice::Cause::Bridge.into(), "cni0 is off".to_owned());
@@ -240,8 +241,7 @@ async fn what_another_node_has_said_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_thousand_services_ten_have_their_event_in_five_minutes_and_what_is_said_of_the_node_does_not_wait()
- {
+async fn ten_of_a_thousand_services_have_events_in_five_minutes_and_the_node_at_once() {
     let (server, outbox) = published(Mood::Takes);
     for number in 0..1_000 {
         outbox.post(notice(&format!("web-{number}"), "taken"));
@@ -301,21 +301,21 @@ async fn nodes_that_find_out_the_same_do_not_all_ask_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn so_many_services_are_remembered_and_others_only_when_the_first_were_quiet() {
-    let mut topics = Topics::of("node-1");
+    let mut topics = Topics::new("node-1");
     for number in 0..topics::TOPICS {
-        assert!(topics.keep(remark(&format!("web-{number}"), "taken")));
+        assert!(topics.keep(text(&format!("web-{number}"), "taken")));
     }
-    assert!(!topics.keep(remark("one-more", "taken")));
-    assert!(topics.keep(remark("web-0", "taken again")));
+    assert!(!topics.keep(text("one-more", "taken")));
+    assert!(topics.keep(text("web-0", "taken again")));
     sleep(GATHER).await;
-    let web_0 = remark("web-0", "").about;
-    while let Some((about, texts)) = topics.due(Instant::now(), true) {
-        assert_eq!(texts.len(), if about == web_0 { 2 } else { 1 });
-        topics.said(&about);
+    let web_0 = text("web-0", "").topic;
+    while let Some((topic, texts)) = topics.due(Instant::now(), true) {
+        assert_eq!(texts.len(), if topic == web_0 { 2 } else { 1 });
+        topics.said(&topic);
     }
-    assert!(!topics.keep(remark("one-more", "taken")), "web-0 is kept quiet");
+    assert!(!topics.keep(text("one-more", "taken")), "web-0 is kept quiet");
     sleep(QUIET).await;
-    assert!(topics.keep(remark("one-more", "taken")));
+    assert!(topics.keep(text("one-more", "taken")));
 }
 
 #[tokio::test]
@@ -337,7 +337,7 @@ fn start(outbox: &Outbox) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_and_its_failures_are_one_event_each_of_the_node_and_no_more_for_ten_minutes() {
+async fn a_start_and_its_failures_are_one_event_of_the_node_each_in_ten_minutes() {
     let (server, outbox) = published(Mood::Takes);
     start(&outbox);
     sleep(SOON).await;

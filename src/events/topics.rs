@@ -1,25 +1,25 @@
-//! Texts that wait to be published as Events, by what they are about, and when each is due.
+//! Texts that wait to be published as Events, by what they are topic, and when each is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use super::{Cause, GATHER, PAUSE, QUIET, Regarding, Remark, event::digest};
+use super::{Cause, EventText, GATHER, PAUSE, QUIET, Regarding, event::digest};
 
 /// How many topics are kept, and how many texts of each. An Event has room for about ten.
 pub(super) const TOPICS: usize = 1_000;
 const TEXTS: usize = 100;
 
-/// What one Event is about.
-pub(super) type About = (Regarding, Cause);
+/// What one Event is topic.
+pub(super) type Topic = (Regarding, Cause);
 
 /// Everything that is still to be said, and what was said within [`QUIET`].
 pub(super) struct Topics {
     node_name: String,
-    topics: BTreeMap<About, Topic>,
+    topics: BTreeMap<Topic, Pending>,
 }
 
-struct Topic {
+struct Pending {
     /// Of those that are due and have failed as often, the least is next. Each node has an order of its own, so
     /// that not all of them say the same first.
     turn: u64,
@@ -33,23 +33,27 @@ struct Topic {
 
 impl Topics {
     /// Of a node with this name.
-    pub(super) fn of(node_name: &str) -> Self {
+    pub(super) fn new(node_name: &str) -> Self {
         Self { node_name: node_name.to_owned(), topics: BTreeMap::new() }
     }
 
-    /// Keeps a remark until it is said. Not if that is one too many: then the answer is false.
-    pub(super) fn keep(&mut self, Remark { about, text }: Remark) -> bool {
+    /// Keeps a text until it is said. Not if that is one too many: then the answer is false.
+    pub(super) fn keep(&mut self, EventText { topic, text }: EventText) -> bool {
         let now = Instant::now();
-        if !self.topics.contains_key(&about) {
+        if !self.topics.contains_key(&topic) {
             self.topics.retain(|_, topic| !topic.unsaid.is_empty() || topic.due > now);
             // Of the node there are few causes.
-            if about.0 != Regarding::Node && self.topics.len() >= TOPICS {
+            if topic.0 != Regarding::Node && self.topics.len() >= TOPICS {
                 return false;
             }
         }
-        let turn = digest(&(&self.node_name, &about));
-        let topic =
-            self.topics.entry(about).or_insert(Topic { turn, failed: 0, unsaid: BTreeSet::new(), due: now });
+        let turn = digest(&(&self.node_name, &topic));
+        let topic = self.topics.entry(topic).or_insert(Pending {
+            turn,
+            failed: 0,
+            unsaid: BTreeSet::new(),
+            due: now,
+        });
         if topic.unsaid.is_empty() {
             topic.due = topic.due.max(now + GATHER);
         }
@@ -62,24 +66,24 @@ impl Topics {
 
     /// When there is something to say, if nothing is said of Services before `services_from`.
     pub(super) fn next_due(&self, services_from: Option<Instant>) -> Option<Instant> {
-        let due = |(about, topic): (&About, &Topic)| match about.0 {
-            Regarding::Service(_) => services_from.map_or(topic.due, |from| from.max(topic.due)),
-            Regarding::Node => topic.due,
+        let due = |(topic, pending): (&Topic, &Pending)| match topic.0 {
+            Regarding::Service(_) => services_from.map_or(pending.due, |from| from.max(pending.due)),
+            Regarding::Node => pending.due,
         };
         self.unsaid().map(due).min()
     }
 
     /// The next topic of those that were due at `then`; of the node, unless Services may be spoken of too.
-    pub(super) fn due(&self, then: Instant, services_too: bool) -> Option<(About, &BTreeSet<String>)> {
+    pub(super) fn due(&self, then: Instant, services_too: bool) -> Option<(Topic, &BTreeSet<String>)> {
         let due = self.unsaid().filter(|(_, topic)| topic.due <= then);
-        let allowed = due.filter(|(about, _)| services_too || about.0 == Regarding::Node);
-        let (about, topic) = allowed.min_by_key(|(_, topic)| (topic.failed, topic.turn))?;
-        Some((about.clone(), &topic.unsaid))
+        let allowed = due.filter(|(topic, _)| services_too || topic.0 == Regarding::Node);
+        let (topic, pending) = allowed.min_by_key(|(_, pending)| (pending.failed, pending.turn))?;
+        Some((topic.clone(), &pending.unsaid))
     }
 
     /// Notes that all of a topic was said: what comes now waits for [`QUIET`].
-    pub(super) fn said(&mut self, about: &About) {
-        if let Some(topic) = self.topics.get_mut(about) {
+    pub(super) fn said(&mut self, topic: &Topic) {
+        if let Some(topic) = self.topics.get_mut(topic) {
             topic.failed = 0;
             topic.unsaid.clear();
             topic.due = Instant::now() + QUIET;
@@ -87,14 +91,14 @@ impl Topics {
     }
 
     /// Notes that a topic could not be said: others that are due by the next try go first.
-    pub(super) fn failed(&mut self, about: &About) {
-        if let Some(topic) = self.topics.get_mut(about) {
+    pub(super) fn failed(&mut self, topic: &Topic) {
+        if let Some(topic) = self.topics.get_mut(topic) {
             topic.failed += 1;
             topic.due = Instant::now() + PAUSE;
         }
     }
 
-    fn unsaid(&self) -> impl Iterator<Item = (&About, &Topic)> {
+    fn unsaid(&self) -> impl Iterator<Item = (&Topic, &Pending)> {
         self.topics.iter().filter(|(_, topic)| !topic.unsaid.is_empty())
     }
 }

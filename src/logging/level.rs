@@ -14,7 +14,7 @@ use super::{Format, Options};
 
 /// Changes the level. Clones change the same.
 #[derive(Clone, Debug)]
-pub struct Dial {
+pub struct LogLevelHandle {
     filter: reload::Handle<EnvFilter, Registry>,
     /// As it was at the start.
     at_start: String,
@@ -35,7 +35,7 @@ pub enum Level {
 
 /// The level is as before.
 #[derive(Debug, thiserror::Error)]
-pub enum NoLevel {
+pub enum LevelError {
     /// A part of the text says nothing of how much. `RUST_LOG` would take it for a name, and log nothing else.
     #[error(
         "{0:?} is no level: it is a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
@@ -54,20 +54,20 @@ pub enum NoLevel {
     Fixed(#[from] reload::Error),
 }
 
-impl Dial {
+impl LogLevelHandle {
     pub(super) fn new(filter: reload::Handle<EnvFilter, Registry>) -> Self {
         let at_start = filter.with_current(ToString::to_string).unwrap_or_default();
         Self { filter, at_start }
     }
 
     /// The directives in use, in `RUST_LOG`'s notation.
-    pub fn directives(&self) -> Result<String, NoLevel> {
+    pub fn directives(&self) -> Result<String, LevelError> {
         Ok(self.filter.with_current(ToString::to_string)?)
     }
 
     /// Logs at this level from now on, until the daemon ends. Where the old level shows warnings or the new
     /// one does, the log says so.
-    pub fn set(&self, level: &Level) -> Result<(), NoLevel> {
+    pub fn set(&self, level: &Level) -> Result<(), LevelError> {
         let directives = level.directives(&self.at_start)?;
         let filter = read(&directives)?;
         warn!("an operator sets the log's level to {directives}");
@@ -79,7 +79,7 @@ impl Dial {
 
 impl Level {
     /// The level in `RUST_LOG`'s notation, where the log was `at_start` when it began.
-    fn directives(&self, at_start: &str) -> Result<String, NoLevel> {
+    fn directives(&self, at_start: &str) -> Result<String, LevelError> {
         Ok(match self {
             Self::Start => at_start.to_owned(),
             Self::Verbosity(verbosity) => {
@@ -93,9 +93,9 @@ impl Level {
 }
 
 impl FromStr for Level {
-    type Err = NoLevel;
+    type Err = LevelError;
 
-    fn from_str(text: &str) -> Result<Self, NoLevel> {
+    fn from_str(text: &str) -> Result<Self, LevelError> {
         if text == "start" {
             return Ok(Self::Start);
         }
@@ -109,23 +109,23 @@ impl FromStr for Level {
 }
 
 /// Whether these have a level for what they do not name.
-fn are_about_everything(directives: &str) -> Result<bool, NoLevel> {
+fn are_about_everything(directives: &str) -> Result<bool, LevelError> {
     let mut everything = false;
     for directive in directives.split(',') {
         let (name, level) =
             directive.rsplit_once('=').map_or((None, directive), |(name, level)| (Some(name), level));
         // Nothing at all would pass for `error`.
         if level.is_empty() || level.parse::<LevelFilter>().is_err() {
-            return Err(NoLevel::Unknown(directive.to_owned()));
+            return Err(LevelError::Unknown(directive.to_owned()));
         }
         everything |= name.is_none();
     }
     Ok(everything)
 }
 
-fn read(directives: &str) -> Result<EnvFilter, NoLevel> {
+fn read(directives: &str) -> Result<EnvFilter, LevelError> {
     EnvFilter::try_new(directives)
-        .map_err(|source| NoLevel::Malformed { directives: directives.to_owned(), source })
+        .map_err(|source| LevelError::Malformed { directives: directives.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -161,9 +161,9 @@ mod tests {
     }
 
     /// Runs with a log that is so at the start.
-    fn with_log(at_start: &str, run: impl FnOnce(&Dial, &Lines)) {
+    fn with_log(at_start: &str, run: impl FnOnce(&LogLevelHandle, &Lines)) {
         let (filter, handle) = reload::Layer::new(EnvFilter::new(at_start));
-        let (dial, lines) = (Dial::new(handle), Lines::default());
+        let (dial, lines) = (LogLevelHandle::new(handle), Lines::default());
         let writer = lines.clone();
         let layer = fmt::layer().with_ansi(false).with_writer(move || writer.clone());
         let subscriber = tracing_subscriber::registry().with(filter).with(layer);
@@ -171,7 +171,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || run(&dial, &lines));
     }
 
-    fn set(dial: &Dial, level: &str) {
+    fn set(dial: &LogLevelHandle, level: &str) {
         dial.set(&level.parse().unwrap()).unwrap();
     }
 

@@ -22,8 +22,8 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 pub use crate::takeover::another_proxy::AnotherProxy;
-pub use check_loop::{Doorbell, Rounds};
-pub use checker::{Asked, Lookout};
+pub use check_loop::{CheckLoop, Recheck};
+pub use checker::{NodeChecker, WantedParameters};
 
 /// Something of this node that hurts traffic to Services, or may, and what can be done about it.
 ///
@@ -116,9 +116,9 @@ impl fmt::Display for Advice {
 
 /// What holds now, for whoever asks how things stand; nothing is known before the first look. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Held(watch::Sender<Vec<Advice>>);
+pub struct CurrentAdvice(watch::Sender<Vec<Advice>>);
 
-impl Held {
+impl CurrentAdvice {
     /// All advice, as of the last look at the node.
     pub fn advice(&self) -> Vec<Advice> {
         self.0.borrow().clone()

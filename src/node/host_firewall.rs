@@ -3,4 +3,4 @@
 pub(crate) mod check;
 mod rule;
 
-pub(crate) use rule::{Finding, Tending};
+pub(crate) use rule::{AcceptRule, ChainFinding};

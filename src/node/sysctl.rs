@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_that_may_not_be_written_names_the_init_container_and_another_does_not() {
+    fn only_a_denied_parameter_names_the_init_container() {
         let said = |kind: io::ErrorKind| {
             unwritten("net.ipv4.ip_forward", "0".to_owned(), "1".to_owned(), kind.into()).to_string()
         };

@@ -8,15 +8,15 @@ mod status;
 
 use serde::{Deserialize, Serialize};
 
-use reconciler::{Holder, Report};
+use reconciler::{SyncReport, VirtualServerOwner};
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::logging::Level;
 
-pub use crate::takeover::instance_lock::{Alone, NotAlone};
+pub use crate::takeover::instance_lock::{InstanceLock, InstanceLockError};
 pub use client::{AskError, ask, ask_aloud};
-pub use server::{Answers, NoSocket, Server};
+pub use server::{NoSocket, RequestHandler, Server};
 pub use status::{About, Kernel, Source, Status};
 
 /// Where the socket is unless the command line says otherwise.
@@ -73,7 +73,7 @@ pub struct Difference {
 pub struct Resynced {
     /// What it did.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: SyncReport,
     /// Why what was wanted may have been out of date: what cannot be watched.
     pub troubles: Vec<String>,
 }
@@ -89,7 +89,7 @@ pub enum Response {
     /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
     LogLevel(String),
     /// To [`Request::Holders`], in no particular order.
-    Holders(Vec<Holder>),
+    Holders(Vec<VirtualServerOwner>),
     /// To [`Request::Resync`]: what was done.
     Resynced(Resynced),
     /// To [`Request::Status`]: how things stand.

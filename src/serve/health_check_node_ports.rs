@@ -46,7 +46,7 @@ pub struct HealthPorts {
     failing: BTreeSet<Key>,
 }
 
-/// Answers at one address.
+/// RequestHandler at one address.
 #[derive(Debug)]
 struct Server {
     ready: Arc<AtomicUsize>,

@@ -35,12 +35,12 @@ use tracing::debug;
 
 pub(crate) use bind::RETRY;
 pub use bind::{CannotListen, keep_listening};
-use connection_limit::{Asked, Visitors};
+use connection_limit::{Connections, RequestReceived};
 
 /// How long a client may take to ask.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to ask and to take the answer. A connection is good for one question.
-const LONGEST_VISIT: Duration = Duration::from_secs(15);
+const LONGEST_CONNECTION: Duration = Duration::from_secs(15);
 /// The most bytes of a request's head.
 const LONGEST_HEAD: usize = 16 * 1024;
 
@@ -111,26 +111,26 @@ fn open(address: SocketAddr, alone: bool) -> io::Result<TcpListener> {
 
 /// Shows pages to whoever connects, until the future is dropped; with it the connections end.
 pub async fn serve(listener: TcpListener, pages: Arc<impl Pages>) -> Infallible {
-    let mut visitors = Visitors::default();
+    let mut connections = Connections::default();
     loop {
         select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => visitors.let_in(|asked| attend(stream, Arc::clone(&pages), asked)),
+                Ok((stream, _)) => connections.admit(|received| attend(stream, Arc::clone(&pages), received)),
                 Err(error) => {
                     // Out of file descriptors, most likely.
                     debug!(%error, "cannot accept");
                     sleep(Duration::from_secs(1)).await;
                 }
             },
-            Some(()) = visitors.leave() => {}
+            Some(()) = connections.next_ended() => {}
         }
     }
 }
 
 /// Serves one connection. Says by `asked` that the request is here.
-async fn attend(stream: TcpStream, pages: Arc<impl Pages>, asked: Asked) {
+async fn attend(stream: TcpStream, pages: Arc<impl Pages>, received: RequestReceived) {
     let answer = service_fn(move |request: Request<Incoming>| {
-        asked.yes();
+        received.set();
         let pages = Arc::clone(&pages);
         async move {
             let path = request.uri().path();
@@ -146,7 +146,7 @@ async fn attend(stream: TcpStream, pages: Arc<impl Pages>, asked: Asked) {
         .max_buf_size(LONGEST_HEAD)
         .serve_connection(TokioIo::new(stream), answer);
     // How a client leaves is its own affair.
-    drop(timeout(LONGEST_VISIT, connection).await);
+    drop(timeout(LONGEST_CONNECTION, connection).await);
 }
 
 #[cfg(test)]
@@ -301,8 +301,8 @@ mod tests {
             deaf.push(client);
             sleep(Duration::from_millis(2)).await;
             // Each visitor has the pages, and so have the server and the test.
-            let visitors = Arc::strong_count(&pages) - 2;
-            assert!(visitors <= CLIENTS, "{visitors}");
+            let connections = Arc::strong_count(&pages) - 2;
+            assert!(connections <= CLIENTS, "{connections}");
         }
         assert!(Arc::strong_count(&pages) >= CLIENTS, "they have had their answers");
         let mut newcomer = TcpStream::connect(at).await.unwrap();
@@ -311,7 +311,7 @@ mod tests {
         let mut answer = Vec::new();
         newcomer.read_to_end(&mut answer).await.unwrap();
         assert!(answer.len() > Large::SIZE, "{} bytes", answer.len());
-        assert!(begin.elapsed() < LONGEST_VISIT, "they have left by themselves");
+        assert!(begin.elapsed() < LONGEST_CONNECTION, "they have left by themselves");
         server.abort();
     }
 

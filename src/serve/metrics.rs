@@ -31,7 +31,7 @@ use prometheus_client::registry::Registry;
 use reconciler::Observer;
 
 use crate::{
-    conntrack::{ConntrackTable, Tidying},
+    conntrack::{CleanupMetrics, ConntrackTable},
     serve::health::Health,
 };
 use api_server::ApiServer;
@@ -51,7 +51,7 @@ pub struct Metrics {
     syncs: Syncs,
     outcomes: Outcomes,
     calls: KernelCalls,
-    tidying: Tidying,
+    conntrack_cleanup: CleanupMetrics,
 }
 
 impl Metrics {
@@ -71,7 +71,7 @@ impl Metrics {
         let syncs = Syncs::register(families, started, &mut registry);
         let outcomes = Outcomes::register(Instant::now(), &mut registry);
         let calls = KernelCalls::register(&mut registry);
-        let tidying = Tidying::register(families, &mut registry);
+        let conntrack_cleanup = CleanupMetrics::register(families, &mut registry);
         health.answers().register(&mut registry);
         registry.register_collector(Box::new(Healthy(health.clone())));
         build::register(gates, &mut registry);
@@ -80,7 +80,7 @@ impl Metrics {
         }
         registry.register_collector(Box::new(ConntrackTable::at(root)));
         registry.register_collector(Box::new(Process));
-        Self { registry, syncs, outcomes, calls, tidying }
+        Self { registry, syncs, outcomes, calls, conntrack_cleanup }
     }
 
     /// What the writer thread tells of its work.
@@ -94,8 +94,8 @@ impl Metrics {
     }
 
     /// What the conntrack thread tells of its work.
-    pub fn tidying(&self) -> Tidying {
-        self.tidying.clone()
+    pub fn conntrack_cleanup(&self) -> CleanupMetrics {
+        self.conntrack_cleanup.clone()
     }
 
     /// The page: all metrics, in Prometheus' text format.

@@ -31,7 +31,7 @@ impl KnownNode {
     }
 
     /// Hears news of the source.
-    pub(crate) fn hear(&self, change: &Change) {
+    pub(crate) fn on_change(&self, change: &Change) {
         match change {
             Change::ApplyNode(_) => self.set(true),
             // Manifests need no Node.
@@ -86,7 +86,7 @@ mod tests {
     fn known(unknown: UnknownNode, told: &[Change]) -> KnownNode {
         let node = KnownNode::new("othername", unknown);
         for change in told {
-            node.hear(change);
+            node.on_change(change);
         }
         node
     }
@@ -122,10 +122,10 @@ mod tests {
         let known = known(UnknownNode::NotEligible, &[Change::DeleteNode]);
         let story = async {
             sleep(PATIENCE / 2).await;
-            known.hear(&node());
+            known.on_change(&node());
             sleep(PATIENCE * 4).await;
             assert_eq!(server.events(), [""; 0]);
-            known.hear(&Change::DeleteNode);
+            known.on_change(&Change::DeleteNode);
             sleep(PATIENCE * 4).await;
         };
         tokio::select! {

@@ -16,7 +16,7 @@ pub struct AnotherProxy(Arc<AtomicBool>);
 
 impl AnotherProxy {
     /// Somebody has looked.
-    pub fn seen(&self, there: bool) {
+    pub fn set_seen(&self, there: bool) {
         self.0.store(there, Ordering::Relaxed);
     }
 
@@ -48,11 +48,11 @@ mod tests {
     fn rules_of_another_proxy_are_a_warning_as_long_as_they_are_seen() {
         let another = AnotherProxy::default();
         assert_eq!(another.check(), None, "nobody has looked");
-        another.clone().seen(true);
+        another.clone().set_seen(true);
         let advice = another.check().unwrap();
         assert_eq!((advice.severity, advice.cause), (Severity::Warning, Cause::AnotherProxy));
         assert!(advice.remedy.contains("start kube-ipvs anew"), "{advice}");
-        another.seen(false);
+        another.set_seen(false);
         assert_eq!(another.check(), None);
     }
 }

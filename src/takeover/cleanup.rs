@@ -13,7 +13,7 @@ use crate::config::Excluded;
 
 /// What is to stay, and what is to go beside the usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
+pub struct CleanupScope {
     /// Virtual servers, kube-ipvs0 and kube-proxy's rules stay: a kube-proxy in ipvs mode has taken them over.
     pub keep_ipvs: bool,
     /// The tables of kube-proxy's nftables mode go too.
@@ -22,7 +22,7 @@ pub struct Extent {
 
 /// The report on a cleanup, one line for each thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Cleaned {
+pub struct CleanupReport {
     /// What is gone.
     pub removed: Vec<String>,
     /// What could not be removed, each with the cause.
@@ -33,8 +33,8 @@ pub struct Cleaned {
 
 /// Removes everything: the VIPs first, for without them no client reaches what is still there; kube-proxy's
 /// rules last. What cannot be removed does not stop the rest.
-pub fn clean(excluded: &Excluded, extent: Extent) -> Cleaned {
-    let mut cleaned = Cleaned::default();
+pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
+    let mut cleaned = CleanupReport::default();
     if !extent.keep_ipvs {
         let device = remove_device().map(|was_there| was_there.then(|| DEVICE.to_owned()));
         cleaned.note(DEVICE, device);
@@ -71,7 +71,7 @@ fn counted(count: usize, one: &str, many: &str) -> Option<String> {
     }
 }
 
-impl Cleaned {
+impl CleanupReport {
     /// Whether nothing is known to be left.
     pub fn is_complete(&self) -> bool {
         self.stayed.is_empty()
@@ -161,7 +161,7 @@ mod tests {
     fn kernel(ids: &[VirtualServerId]) -> FakeKernel {
         let kernel = FakeKernel::new();
         for id in ids {
-            let server = VirtualServer { id: *id, ..VirtualServer::new(web("10.96.0.1"), Scheduler::RR) };
+            let server = VirtualServer::new(*id, Scheduler::RR);
             kernel.state().virtual_servers.insert(*id, (server, BTreeMap::new()));
         }
         kernel
@@ -172,9 +172,9 @@ mod tests {
     }
 
     /// What is done about the virtual servers but for those in 10.99.0.0/16.
-    fn cleaned(kernel: &FakeKernel) -> Cleaned {
+    fn cleaned(kernel: &FakeKernel) -> CleanupReport {
         let excluded = Excluded::read(None, &["10.99.0.0/16".to_owned()]).unwrap();
-        let mut cleaned = Cleaned::default();
+        let mut cleaned = CleanupReport::default();
         cleaned.virtual_servers(&mut kernel.clone(), &excluded);
         cleaned
     }

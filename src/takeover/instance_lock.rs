@@ -25,7 +25,7 @@ const FROM_THE_START: libc::c_short = 0;
 
 /// Why this is not known to be the one proxy of the node.
 #[derive(Debug, thiserror::Error)]
-pub enum NotAlone {
+pub enum InstanceLockError {
     /// One node has one proxy: two would undo each other's work.
     #[error("another kube-ipvs runs on this node: it holds {lock}", lock = lock.display())]
     AnotherRuns {
@@ -47,19 +47,19 @@ pub enum NotAlone {
 /// Nobody else works on this node as long as this lives. Its locks go when the process does, however it ends; the
 /// socket's file would stay.
 #[derive(Debug)]
-pub struct Alone {
+pub struct InstanceLock {
     _in_network_namespace: Option<File>,
     _beside_socket: Option<File>,
 }
 
-impl Alone {
+impl InstanceLock {
     /// Takes the lock that processes with another /run see too, but not for a socket that is not the usual one, which
     /// is asked for by those who know of the other proxy; and the one beside the control socket, which can be done
     /// without if there is the first: where nothing can be written, traffic is to be forwarded all the same.
-    pub fn on_node(socket: &Path) -> Result<Self, NotAlone> {
+    pub fn acquire(socket: &Path) -> Result<Self, InstanceLockError> {
         let beside_socket = beside(socket);
         // Asked again and again: nothing is said of the other lock meanwhile.
-        if let Err(another @ NotAlone::AnotherRuns { .. }) = beside_socket {
+        if let Err(another @ InstanceLockError::AnotherRuns { .. }) = beside_socket {
             return Err(another);
         }
         let usual = socket == Path::new(crate::serve::control::SOCKET);
@@ -81,24 +81,24 @@ pub(crate) fn make_directory(of: &Path) -> io::Result<()> {
 }
 
 /// Locks a file beside the control socket.
-fn beside(socket: &Path) -> Result<File, NotAlone> {
+fn beside(socket: &Path) -> Result<File, InstanceLockError> {
     let path = socket.with_extension("lock");
     let failed = |operation| {
         let path = path.clone();
-        move |source| NotAlone::NoLock { path, operation, source }
+        move |source| InstanceLockError::NoLock { path, operation, source }
     };
     make_directory(socket).map_err(failed("make the directory of"))?;
     let lock = File::create(&path).map_err(failed("make"))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(fs::TryLockError::WouldBlock) => Err(NotAlone::AnotherRuns { lock: path }),
+        Err(fs::TryLockError::WouldBlock) => Err(InstanceLockError::AnotherRuns { lock: path }),
         Err(fs::TryLockError::Error(source)) => Err(failed("lock")(source)),
     }
 }
 
 /// Locks the byte of this file, [`OF_HOST`], that stands for this network namespace: its inode. None, with a warning,
 /// where there is no such file, or it cannot be written.
-fn in_network_namespace(path: &Path) -> Result<Option<File>, NotAlone> {
+fn in_network_namespace(path: &Path) -> Result<Option<File>, InstanceLockError> {
     let opened = File::options().write(true).open(path);
     let namespace = opened.and_then(|file| Ok((file, fs::metadata("/proc/self/ns/net")?.ino())));
     let (file, namespace) = match namespace {
@@ -118,8 +118,8 @@ fn in_network_namespace(path: &Path) -> Result<Option<File>, NotAlone> {
     };
     match fcntl(&file, FcntlArg::F_OFD_SETLK(&byte)) {
         Ok(_) => Ok(Some(file)),
-        Err(Errno::EAGAIN | Errno::EACCES) => Err(NotAlone::AnotherRuns { lock: path.to_owned() }),
-        Err(errno) => Err(NotAlone::NoLock {
+        Err(Errno::EAGAIN | Errno::EACCES) => Err(InstanceLockError::AnotherRuns { lock: path.to_owned() }),
+        Err(errno) => Err(InstanceLockError::NoLock {
             path: path.to_owned(),
             operation: "lock a byte of",
             source: io::Error::from(errno),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hosts_file_is_locked_for_one_in_a_network_namespace_and_done_without_where_there_is_none() {
+    fn the_host_s_lock_admits_one_per_network_namespace_and_a_missing_file_is_no_error() {
         let run = tempfile::tempdir().unwrap();
         let path = run.path().join("xtables.lock");
         assert!(in_network_namespace(&path).unwrap().is_none());
@@ -141,6 +141,6 @@ mod tests {
         let first = in_network_namespace(&path).unwrap();
         assert!(first.is_some());
         let second = in_network_namespace(&path).unwrap_err();
-        assert!(matches!(&second, NotAlone::AnotherRuns { lock } if *lock == path), "{second}");
+        assert!(matches!(&second, InstanceLockError::AnotherRuns { lock } if *lock == path), "{second}");
     }
 }

@@ -1,4 +1,4 @@
-//! What kube-proxy has left behind goes as soon as our own rules are in place, and not before. What a kube-proxy writes
+//! What kube-proxy has left behind goes as soon as our own rules are in source, and not before. What a kube-proxy writes
 //! later is noticed, and stays.
 
 use std::{
@@ -13,13 +13,13 @@ use host_rules::{
 };
 use ipvs::Family;
 use netfilter::Policy;
-use reconciler::{News, Observation, Observer};
+use reconciler::{ChangeEvent, Observer, SyncEvent};
 use service::one_line;
 use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
 
 use super::another_proxy::AnotherProxy;
-use crate::node::advice::Rounds;
+use crate::node::advice::CheckLoop;
 
 /// How many sync periods pass between two looks for what has come since. A kube-proxy that runs puts its rules back
 /// after its own period, which is ours if both have the same configuration.
@@ -30,15 +30,15 @@ const PERIODS: u32 = 3;
 /// others.
 const SYNCS: u32 = 3;
 
-/// Says once that everything is in place, or all that can be.
+/// Says once that everything is in source, or all that can be.
 #[derive(Debug)]
-pub struct FirstSync {
+pub struct RulesInPlace {
     word: Option<oneshot::Sender<()>>,
     /// Full syncs so far in which the tables and kube-ipvs0 were there.
     syncs: u32,
 }
 
-impl FirstSync {
+impl RulesInPlace {
     /// An observer, and who waits for its word.
     pub fn new() -> (Self, oneshot::Receiver<()>) {
         let (said, word) = oneshot::channel();
@@ -46,10 +46,10 @@ impl FirstSync {
     }
 }
 
-impl Observer for FirstSync {
-    fn heard(&mut self, _: News) {}
+impl Observer for RulesInPlace {
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn synced(&mut self, sync: &Observation<'_>) {
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if !(sync.report.full && sync.complete) {
             return;
         }
@@ -63,46 +63,46 @@ impl Observer for FirstSync {
     }
 }
 
-/// The place where leftovers may be. Both methods block.
-pub trait Place: Send + 'static {
+/// The source where leftovers may be. Both methods block.
+pub trait RuleSource: Send + 'static {
     /// Finds what is there, and writes nothing.
     fn find(&mut self) -> Result<Outcome, Error>;
     /// Removes what is there.
     fn remove(&mut self) -> Result<Outcome, Error>;
 }
 
-/// Removes what kube-proxy has left, once, when [`FirstSync`] says that our own rules are in place. From then on it
+/// Removes what kube-proxy has left, once, when [`RulesInPlace`] says that our own rules are in source. From then on it
 /// only looks now and then, and notes what it sees.
 ///
-/// `tended` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
+/// `accept_rule_applied` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
 pub async fn remove(
     synced: oneshot::Receiver<()>,
-    tended: impl Future<Output = ()>,
-    mut place: impl Place,
+    accept_rule_applied: impl Future<Output = ()>,
+    mut source: impl RuleSource,
     sync_period: Duration,
     another_proxy: AnotherProxy,
 ) -> Infallible {
     if synced.await.is_err() {
         return future::pending().await;
     }
-    tended.await;
+    accept_rule_applied.await;
     let removed = spawn_blocking(move || {
-        remove_and_tell(&mut place);
-        place
+        remove_and_tell(&mut source);
+        source
     });
-    if let Ok(mut place) = removed.await {
-        let (rounds, _bell) = Rounds::new(sync_period.saturating_mul(PERIODS));
+    if let Ok(mut source) = removed.await {
+        let (check_loop, _recheck) = CheckLoop::new(sync_period.saturating_mul(PERIODS));
         let look = move || {
-            look(&mut place, &another_proxy);
+            look(&mut source, &another_proxy);
             Ok(())
         };
-        rounds.run(look).await;
+        check_loop.run(look).await;
     }
     future::pending().await
 }
 
-fn remove_and_tell(place: &mut impl Place) {
-    let outcome = match place.remove() {
+fn remove_and_tell(source: &mut impl RuleSource) {
+    let outcome = match source.remove() {
         Ok(outcome) => outcome,
         Err(error) => {
             warn!("not known whether kube-proxy has left anything: {}", one_line(&error));
@@ -127,20 +127,20 @@ fn remove_and_tell(place: &mut impl Place) {
     }
 }
 
-fn look(place: &mut impl Place, another_proxy: &AnotherProxy) {
-    match place.find() {
-        Ok(outcome) => another_proxy.seen(outcome.shows_a_proxy()),
+fn look(source: &mut impl RuleSource, another_proxy: &AnotherProxy) {
+    match source.find() {
+        Ok(outcome) => another_proxy.set_seen(outcome.shows_a_proxy()),
         Err(error) => debug!("not known whether another proxy has written rules: {}", one_line(&error)),
     }
 }
 
 /// This node, in the network namespace of the process.
 #[derive(Debug)]
-pub struct ThisNode {
+pub struct NodeRules {
     policy: Policy,
 }
 
-impl ThisNode {
+impl NodeRules {
     /// This node, with our own policy, which says what becomes of a host that forwards nothing by itself.
     pub fn new(policy: Policy) -> Self {
         Self { policy }
@@ -155,7 +155,7 @@ impl ThisNode {
     }
 }
 
-impl Place for ThisNode {
+impl RuleSource for NodeRules {
     fn find(&mut self) -> Result<Outcome, Error> {
         Ok(self.open()?.find())
     }
@@ -191,7 +191,7 @@ mod tests {
         host_firewall::{HostChain, How},
         leftovers::{Backend, Leftover, Rules},
     };
-    use reconciler::{Report, Tally, Trigger};
+    use reconciler::{SyncReport, SyncStats, Trigger};
     use service::{Options, State};
     use testkit::log::logged;
     use tokio::time::sleep;
@@ -200,13 +200,13 @@ mod tests {
 
     /// A node on which this is found until something else is, and how often it was looked at.
     #[derive(Clone)]
-    struct Fake {
+    struct FakeRules {
         chains: Arc<Mutex<&'static [&'static str]>>,
         removals: Arc<AtomicUsize>,
         looks: Arc<AtomicUsize>,
     }
 
-    impl Fake {
+    impl FakeRules {
         fn new(chains: &'static [&'static str]) -> Self {
             Self { chains: Arc::new(Mutex::new(chains)), removals: Arc::default(), looks: Arc::default() }
         }
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    impl Place for Fake {
+    impl RuleSource for FakeRules {
         fn find(&mut self) -> Result<Outcome, Error> {
             self.looks.fetch_add(1, Ordering::SeqCst);
             Ok(self.outcome())
@@ -240,7 +240,7 @@ mod tests {
     const PERIOD: Duration = Duration::from_secs(30);
 
     /// Lets the node be looked at for a time after the first sync.
-    async fn after(time: Duration, fake: &Fake, synced: oneshot::Receiver<()>) {
+    async fn after(time: Duration, fake: &FakeRules, synced: oneshot::Receiver<()>) {
         let work = remove(synced, future::ready(()), fake.clone(), PERIOD, AnotherProxy::default());
         tokio::select! {
             never = work => match never {},
@@ -256,7 +256,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_looked_at_before_a_sync_went_well() {
-        let fake = Fake::new(&["KUBE-SERVICES"]);
+        let fake = FakeRules::new(&["KUBE-SERVICES"]);
         let (_said, word) = oneshot::channel();
         after(PERIOD * 10, &fake, word).await;
         assert_eq!(fake.seen(), [0, 0]);
@@ -264,7 +264,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_removed_before_our_rule_can_be_in_the_host_s_firewall() {
-        let fake = Fake::new(&["KUBE-SERVICES"]);
+        let fake = FakeRules::new(&["KUBE-SERVICES"]);
         let work = remove(said(), future::pending(), fake.clone(), PERIOD, AnotherProxy::default());
         tokio::select! {
             never = work => match never {},
@@ -276,7 +276,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_left_is_removed_once_and_looked_for_again_and_again() {
         for chains in [&["KUBE-SERVICES"][..], &[]] {
-            let fake = Fake::new(chains);
+            let fake = FakeRules::new(chains);
             after(PERIOD * 10, &fake, said()).await;
             assert_eq!(fake.seen(), [1, 4]);
         }
@@ -284,7 +284,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn rules_that_come_later_show_another_proxy_and_are_not_removed() {
-        let fake = Fake::new(&[]);
+        let fake = FakeRules::new(&[]);
         let another_proxy = AnotherProxy::default();
         let work = remove(said(), future::ready(()), fake.clone(), PERIOD, another_proxy.clone());
         tokio::spawn(work);
@@ -304,26 +304,25 @@ mod tests {
 
     #[test]
     fn what_was_removed_is_told() {
-        let told = logged(|| remove_and_tell(&mut Fake::new(&["KUBE-SERVICES"]))).unwrap();
+        let told = logged(|| remove_and_tell(&mut FakeRules::new(&["KUBE-SERVICES"]))).unwrap();
         let [line] = told.as_slice() else { panic!("{told:?}") };
         assert!(
             line.starts_with("INFO ") && line.contains("iptables table nat: 1 jump, 1 chain: KUBE-SERVICES"),
             "{line}"
         );
-        assert_eq!(logged(|| remove_and_tell(&mut Fake::new(&[]))).unwrap(), [""; 0]);
+        assert_eq!(logged(|| remove_and_tell(&mut FakeRules::new(&[]))).unwrap(), [""; 0]);
     }
 
     #[test]
-    fn only_a_full_sync_in_which_nothing_failed_counts_as_the_first_or_the_third_of_those_in_which_something_did()
-     {
+    fn a_full_sync_without_failure_counts_or_the_third_with_failures() {
         let state = State::new(Options::new("node"));
-        let report = |full, failed| Report { full, failed, ..Report::of_nothing(Trigger::Start) };
-        let follows = |syncs: &[(Report, bool)]| {
-            let (mut first, mut word) = FirstSync::new();
+        let report = |full, failed| SyncReport { full, failed, ..SyncReport::empty(Trigger::Start) };
+        let follows = |syncs: &[(SyncReport, bool)]| {
+            let (mut first, mut word) = RulesInPlace::new();
             for (report, complete) in syncs {
-                first.synced(&Observation {
+                first.on_sync(&SyncEvent {
                     report,
-                    tally: &Tally::default(),
+                    stats: &SyncStats::default(),
                     complete: *complete,
                     state: &state,
                     triggered_at: &[],

@@ -182,7 +182,7 @@ fn every_daemon_may_lock_the_file_that_all_of_a_node_see() {
 
 #[test]
 #[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
-fn the_tables_are_removed_from_one_node_with_the_rights_of_the_daemon_and_not_tried_again() {
+fn the_cleanup_job_runs_once_on_one_node_with_the_rights_of_the_daemon() {
     let Some(cluster) = Cluster::new() else { return };
     // As long as names of nodes are on the clouds.
     let node = "ip-255-255-255-255.ap-southeast-1.compute.internal";

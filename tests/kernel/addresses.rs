@@ -68,7 +68,7 @@ fn write_node(cluster: &Cluster, addresses: &[&str]) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_node_port_is_at_every_address_of_the_node_as_they_come_but_not_on_loopback_nor_at_vips() {
+fn a_node_port_follows_the_node_s_addresses_except_loopback_and_vips() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     cluster.apply(&with_node_port());
     let always = || NODE_V4.into_iter().chain(NODE_V6);
@@ -127,7 +127,7 @@ fn connections_to_a_node_port_outlive_a_short_absence_of_the_nodes_address() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn node_ports_keep_to_the_ranges_given_and_a_family_without_range_is_served_everywhere() {
+fn node_ports_keep_to_their_ranges_and_a_family_without_range_is_served_everywhere() {
     let mut cluster = Cluster::start(1, &[NO_PERIOD, "--nodeport-addresses=192.168.50.0/24"]);
     cluster.apply(&with_node_port());
     served_at(&cluster, NODE_PORT, NODE_V6.into_iter().chain(["192.168.50.1"]));
@@ -205,7 +205,7 @@ fn a_service_that_is_allowed_the_nodes_own_address_leaves_the_address_to_the_nod
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_node_ip_is_no_external_ip_by_default_and_the_status_says_so_until_the_node_has_another() {
+fn an_external_ip_of_the_node_is_refused_by_default_and_reported_in_the_status() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     write_node(&cluster, &["192.168.50.1"]);
     cluster.apply(&with_external_ip("192.168.50.1"));
@@ -293,7 +293,7 @@ fn an_address_that_two_services_share_stays_until_the_last_of_them_is_gone() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn of_two_services_that_claim_one_address_and_port_the_older_has_it_and_then_the_other() {
+fn the_older_of_two_services_has_a_claimed_address_and_then_the_other() {
     const CLAIMED: &str = "203.0.113.20";
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     let client = &cluster.lab.client;

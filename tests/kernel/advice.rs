@@ -95,7 +95,7 @@ fn our_rules(node: &Host) -> Vec<String> {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_parameter_that_somebody_has_changed_since_the_start_is_told_and_the_remedy_brings_traffic_back() {
+fn a_parameter_changed_since_the_start_is_reported_and_the_remedy_restores_traffic() {
     let cluster = Cluster::start(1, &[OFTEN, "--ipvs-strict-arp"]);
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
     cluster.apply(&web());
@@ -114,7 +114,7 @@ fn a_parameter_that_somebody_has_changed_since_the_start_is_told_and_the_remedy_
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_host_that_drops_what_it_does_not_know_is_told_once_until_somebody_writes_the_rules() {
+fn a_host_firewall_that_drops_is_reported_once_until_there_are_rules() {
     // Not the period: the kernel tells that the firewall has changed.
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
@@ -151,7 +151,7 @@ fn a_host_that_drops_what_it_does_not_know_is_told_once_until_somebody_writes_th
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn with_accept_services_are_reached_through_a_host_that_drops_also_after_it_was_loaded_anew() {
+fn with_accept_services_are_reached_through_a_dropping_firewall_even_after_a_reload() {
     let mut cluster = Cluster::without_daemon(1);
     load_firewall(&cluster.lab.node);
     cluster.lab.node.serve(HEALTH_CHECK_PORT).unwrap();
@@ -232,7 +232,7 @@ fn join_on_a_bridge(cluster: &Cluster) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn pods_on_a_bridge_that_hides_its_packets_are_told_of_and_the_remedy_lets_them_reach_each_other() {
+fn pods_on_a_bridge_that_hides_packets_are_reported_and_the_remedy_connects_them() {
     let cluster = Cluster::start(2, &[OFTEN]);
     let (node, pod) = (&cluster.lab.node, &cluster.lab.pods[0]);
     join_on_a_bridge(&cluster);
@@ -259,7 +259,7 @@ fn pods_on_a_bridge_that_hides_its_packets_are_told_of_and_the_remedy_lets_them_
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_node_port_that_the_node_may_take_for_itself_is_told_of_and_the_remedy_keeps_it_free() {
+fn a_node_port_that_the_node_may_take_is_reported_and_the_remedy_keeps_it_free() {
     let cluster = Cluster::start(2, &[OFTEN]);
     let node = &cluster.lab.node;
     let parameter = "net.ipv4.ip_local_port_range";
@@ -323,7 +323,7 @@ const ANOTHER_SCHEDULER: &str = "while :; do ipvsadm -E -t 10.96.0.10:80 -s wlc;
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn another_program_that_wants_something_else_all_the_time_is_told_of_and_answered_once_a_period() {
+fn a_program_that_fights_ours_is_reported_and_repaired_once_a_period() {
     let cluster = Cluster::start(1, &[OFTEN]);
     cluster.apply(&web());
     let node = &cluster.lab.node;

@@ -101,7 +101,7 @@ impl Drop for Daemon {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn daemons_that_share_nothing_of_run_but_the_lock_of_iptables_wait_for_each_other_on_one_node() {
+fn daemons_that_share_only_the_lock_of_iptables_wait_for_each_other() {
     let lab = Lab::new(1, 8080).unwrap();
     let files = tempfile::tempdir().unwrap();
     let lock = File::create(files.path().join("xtables.lock")).unwrap();
@@ -123,7 +123,7 @@ fn daemons_that_share_nothing_of_run_but_the_lock_of_iptables_wait_for_each_othe
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn where_nothing_can_be_written_the_lock_of_iptables_alone_tells_who_is_the_nodes_proxy() {
+fn on_a_read_only_file_system_the_lock_of_iptables_alone_keeps_one_proxy() {
     let lab = Lab::new(0, 8080).unwrap();
     let files = tempfile::tempdir().unwrap();
     File::create(files.path().join("xtables.lock")).unwrap();

@@ -270,7 +270,7 @@ fn what_others_use_stays_and_is_named_with_who_uses_it() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn without_its_programs_the_old_iptables_is_left_alone_and_the_command_that_is_told_removes_the_rules() {
+fn without_its_programs_iptables_legacy_is_left_and_the_named_command_cleans_it() {
     let lab = Lab::new(0, POD_PORT).unwrap();
     let node = &lab.node;
     restore(node, Kind::Legacy, OF_OTHERS);
@@ -471,7 +471,7 @@ fn the_daemon_removes_what_kube_proxy_has_left_once_its_own_rules_are_there() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn what_lets_pods_answer_through_a_host_that_forwards_nothing_stays_until_something_else_does() {
+fn kube_forward_stays_until_something_else_accepts_the_answers_of_pods() {
     for kind in [Kind::Nft, Kind::Legacy] {
         let mut cluster = Cluster::without_daemon(1);
         let node = &cluster.lab.node;
@@ -533,7 +533,7 @@ fn comes_to_be_told(cluster: &Cluster, wanted: bool) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_kube_proxy_that_comes_later_is_told_of_and_its_rules_stay_until_the_daemon_starts_anew() {
+fn a_later_kube_proxy_is_reported_and_its_rules_stay_until_the_daemon_restarts() {
     let mut cluster = Cluster::without_daemon(1);
     let node = &cluster.lab.node;
     restore(node, Kind::Nft, OF_OTHERS);

@@ -74,8 +74,7 @@ fn who_is_not_root_is_told_nothing_even_where_the_socket_lets_him_in() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_full_file_system_under_the_socket_keeps_nobody_from_being_served_and_the_socket_is_made_when_there_is_room()
- {
+fn a_full_file_system_delays_the_control_socket_and_not_the_services() {
     let lab = Lab::new(0, 8080).unwrap();
     let files = tempfile::tempdir().unwrap();
     let (run, manifests) = (files.path().join("run"), files.path().join("manifests"));

@@ -20,7 +20,7 @@ fn connect_to_each(cluster: &Cluster, pods: usize) -> Vec<Connection> {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_real_server_drains_until_its_last_connection_has_ended_be_there_a_restart_in_between() {
+fn a_real_server_drains_until_its_last_connection_ended_across_a_restart() {
     let mut cluster = Cluster::start(3, &[NO_PERIOD]);
     // IPVS forgets a connection a second after the server has closed it.
     cluster.lab.node.run("ipvsadm", &["--set", "0", "1", "0"]).unwrap();
@@ -78,7 +78,7 @@ fn a_real_server_without_connections_is_deleted() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_wanted_real_server_that_an_earlier_daemon_left_at_weight_0_gets_its_weight_back() {
+fn a_wanted_real_server_left_at_weight_0_by_an_earlier_daemon_is_restored() {
     let mut cluster = Cluster::start(1, &[NO_PERIOD]);
     cluster.apply(&Service::tcp(V4).endpoints([1]));
     let at_weight_0 = ["-e", "-t", "10.96.0.10:80", "-r", "10.244.1.2:8080", "-m", "-w", "0"];

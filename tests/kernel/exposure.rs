@@ -167,7 +167,7 @@ fn check_every_way_in(cluster: &Cluster, protocols: &[Protocol]) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn every_way_in_leads_to_the_pods_of_its_policy_and_only_the_policy_local_keeps_the_clients_address() {
+fn each_address_leads_to_its_policy_s_pods_and_only_local_keeps_client_addresses() {
     let protocols = Lab::protocols();
     if !protocols.contains(&Protocol::Sctp) {
         println!("ABSENT: this kernel has no SCTP");
@@ -224,7 +224,7 @@ fn at_loopback() -> Service {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_neighbour_does_not_reach_the_nodes_loopback_address_by_any_port_since_route_localnet_stays_off() {
+fn a_neighbour_cannot_reach_the_node_s_loopback_since_route_localnet_stays_off() {
     const OF_THE_NODE: u16 = 22;
     let tcp = |ip, port| ServiceAddress { protocol: Protocol::Tcp, ip, port };
     let ask = |neighbour: &Host, port| {

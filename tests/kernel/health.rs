@@ -109,7 +109,7 @@ fn healthz_and_livez_answer_at_every_address_of_the_node() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_daemon_that_has_heard_of_no_service_lives_and_is_not_ready_and_status_shows_no_zeros() {
+fn a_daemon_without_services_yet_is_live_not_ready_and_its_status_shows_no_zeros() {
     let mut cluster = Cluster::start(1, &[]);
     let service = Service::tcp(cluster::V4).endpoints([1]);
     cluster.apply(&service);
@@ -210,7 +210,7 @@ fn with_bind_address_hard_fail_a_port_that_another_program_has_is_the_end() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_health_check_port_tells_how_many_endpoints_are_ready_and_moves_with_its_service() {
+fn a_health_check_port_reports_ready_endpoints_and_moves_with_its_service() {
     // Nothing happens by the clock: a pod that begins to terminate, and stays a real server, is told of at once.
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     let client = &cluster.lab.client;
@@ -245,7 +245,7 @@ fn a_health_check_port_tells_how_many_endpoints_are_ready_and_moves_with_its_ser
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn node_port_addresses_restrict_where_health_is_asked_and_new_addresses_are_followed() {
+fn node_port_addresses_restrict_health_check_ports_and_new_addresses_are_followed() {
     let ranges = "--nodeport-addresses=192.168.50.0/24,fd00:50::/64";
     let cluster = Cluster::start(1, &[NO_PERIOD, ranges]);
     let lab = &cluster.lab;

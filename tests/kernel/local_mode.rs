@@ -116,7 +116,7 @@ fn in_a_family_without_pod_cidr_only_this_node_is_masqueraded() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn nothing_is_programmed_before_the_node_has_pod_cidrs_and_other_ones_end_the_daemon() {
+fn nothing_is_programmed_before_the_pod_cidrs_and_other_ones_end_the_daemon() {
     let lab = Lab::new(1, POD_PORT).unwrap();
     let manifests = tempfile::tempdir().unwrap();
     let write = |name: &str, manifest: &Value| {

@@ -30,7 +30,7 @@ fn lines_of_a_change(cluster: &Cluster, endpoints: usize) -> Vec<String> {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn the_level_of_the_log_is_changed_while_the_daemon_runs_and_shows_each_sync_and_its_phases() {
+fn the_log_level_changes_at_run_time_and_debug_shows_each_sync_and_its_phases() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     assert_eq!(lines_of_a_change(&cluster, 1), [""; 0], "nothing of a sync that went well");
 
@@ -67,7 +67,7 @@ fn without_a_level_it_is_told_and_what_is_no_level_is_refused() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn the_level_of_one_part_leaves_the_others_and_a_log_that_is_switched_off_says_so_last() {
+fn the_level_of_one_part_leaves_the_others_and_a_log_switched_off_says_so_last() {
     let cluster = Cluster::start(0, &[NO_PERIOD]);
     let (code, level) = log_level(&cluster, &["reconciler=debug"]);
     assert_eq!(code, Some(0), "{level}");

@@ -27,7 +27,7 @@ fn a_pod_that_is_its_own_client_sees_the_node_in_every_way() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn the_pods_that_the_policy_selects_answer_and_where_there_is_none_the_client_is_refused() {
+fn the_policy_s_pods_answer_and_without_any_the_client_is_refused() {
     packet_table::follow("policies.txt");
 }
 
@@ -57,7 +57,7 @@ fn with_vips_as_routes_they_take_nothing_either() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn with_vips_as_addresses_pods_clients_and_the_node_are_answered_and_seen_as_who_they_are() {
+fn with_vips_as_addresses_everyone_is_answered_and_seen_with_their_own_address() {
     packet_table::follow("bindings.txt");
 }
 

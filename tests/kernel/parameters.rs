@@ -80,7 +80,7 @@ fn init_only(node: &Host) -> String {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn init_only_sets_the_parameters_and_nothing_else_and_the_second_time_nothing_at_all() {
+fn init_only_sets_the_parameters_only_and_the_second_time_nothing() {
     let lab = Lab::new(0, 8080).unwrap();
     let kernel = || {
         [
@@ -164,7 +164,7 @@ fn a_node_without_ipv6_serves_ipv4_alone() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn rate_estimation_stays_as_the_administrator_has_it_and_draining_does_not_depend_on_it() {
+fn rate_estimation_stays_as_set_and_draining_does_not_depend_on_it() {
     const PARAMETER: &str = "net.ipv4.vs.run_estimation";
     let mut cluster = Cluster::without_daemon(2);
     let set = format!("{PARAMETER}=0");

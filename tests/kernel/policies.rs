@@ -74,7 +74,7 @@ fn check(
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn the_external_policy_local_uses_local_endpoints_if_there_are_any_and_leaves_the_cluster_ip_alone() {
+fn external_policy_local_uses_local_endpoints_and_leaves_the_cluster_ip_alone() {
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     let web = exposed(&json!({ "externalTrafficPolicy": "Local" }));
     check(&cluster, &web, vec![here(1), elsewhere(2)], &[1, 2], &[1]);

@@ -46,7 +46,7 @@ fn ask_both_with(cluster: &Cluster, arguments: &[&str], flags: &[&str]) -> (Opti
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn diff_says_nothing_where_all_is_well_and_else_what_a_resync_would_do_and_does_it_not() {
+fn diff_is_empty_when_all_is_well_and_otherwise_shows_what_a_resync_would_do() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     cluster.apply(&Service::tcp(V4).endpoints([1]));
     eventually("all is as wanted", || {
@@ -72,7 +72,7 @@ fn diff_says_nothing_where_all_is_well_and_else_what_a_resync_would_do_and_does_
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn without_the_daemon_the_zone_the_addresses_and_the_pod_cidrs_of_the_node_are_known_too() {
+fn without_the_daemon_zone_addresses_and_pod_cidrs_of_the_node_are_known_too() {
     const NODE_IP: &str = "192.168.50.1";
     const NODE_PORT: u16 = 30_080;
     const FLAGS: [&str; 2] = ["--nodeport-addresses=primary", "--detect-local-mode=NodeCIDR"];
@@ -170,7 +170,7 @@ fn diff_without_a_daemon_and_without_its_flags_is_trouble_and_says_what_to_give(
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn explain_says_of_each_endpoint_why_it_is_used_or_not_and_what_the_kernel_has_of_it() {
+fn explain_says_why_each_endpoint_is_used_or_not_and_what_the_kernel_has_of_it() {
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     let service = |pods: Vec<cluster::Endpoint>| {
         let spec = json!({
@@ -234,7 +234,7 @@ fn explain_says_of_each_endpoint_why_it_is_used_or_not_and_what_the_kernel_has_o
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn explain_says_what_the_kernel_lacks_who_else_has_an_address_and_what_is_not_served() {
+fn explain_says_what_the_kernel_lacks_who_has_an_address_and_what_is_not_served() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     let first = Service::tcp(V4).endpoints([1]);
     cluster.apply(&first);

@@ -102,7 +102,7 @@ fn a_renamed_kube_ipvs0_gets_its_name_back_and_the_vips_are_there_all_the_time()
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_kube_ipvs0_that_is_renamed_while_no_daemon_runs_is_somebody_elses_and_another_one_is_made() {
+fn a_kube_ipvs0_renamed_while_no_daemon_runs_is_left_alone_and_another_is_made() {
     let (mut cluster, _) = dual_stack(&[NO_PERIOD]);
     let mut connection = cluster.lab.client.connect(at(V4, 80)).unwrap();
     cluster.stop();

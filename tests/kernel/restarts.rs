@@ -252,7 +252,7 @@ fn of_round(kernel: &mut KernelIpvs, round: u32) -> usize {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_daemon_that_is_killed_in_the_middle_of_syncs_loses_nothing_and_the_next_one_finishes_its_work() {
+fn a_daemon_killed_during_syncs_loses_nothing_and_the_next_one_finishes() {
     let cluster = Cluster::without_daemon(3);
     let node = &cluster.lab.node;
     let mut kernel = node.inside(KernelIpvs::open).unwrap().unwrap();

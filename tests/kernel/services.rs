@@ -79,7 +79,7 @@ fn a_service_without_endpoints_refuses_connections() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn session_affinity_keeps_a_client_with_its_endpoint_and_can_be_switched_off_in_place() {
+fn session_affinity_keeps_a_client_s_endpoint_and_can_be_switched_off_in_place() {
     let cluster = Cluster::start(2, &[]);
     let web = Service::tcp(V4).endpoints([1, 2]);
     cluster.apply(&web.clone().affinity(600));

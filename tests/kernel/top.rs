@@ -34,7 +34,7 @@ fn number(of: &Value, field: &str) -> f64 {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn requests_and_connections_are_shown_at_the_service_and_the_real_server_that_have_them() {
+fn requests_and_connections_are_shown_at_their_service_and_real_server() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     let (busy, idle) = (Service::tcp(V4).endpoints([1]), Service::tcp(V6).endpoints([2]));
     cluster.apply(&busy);

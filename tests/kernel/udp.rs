@@ -205,7 +205,7 @@ const ZONES: [Option<&str>; 2] = [None, Some("7")];
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn whoever_goes_on_asking_follows_the_endpoints_and_other_flows_with_the_same_port_stay() {
+fn a_lasting_udp_flow_follows_the_endpoints_and_other_flows_of_the_port_stay() {
     for zone in ZONES {
         let cluster = Cluster::start(4, &[NO_PERIOD]);
         set_zone(&cluster, zone);
@@ -343,7 +343,7 @@ fn pod_2_takes_over(cluster: &Cluster, senders: &[Sender]) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_flow_that_another_proxy_has_translated_is_left_where_it_is_as_long_as_that_serves() {
+fn a_flow_translated_by_another_proxy_stays_while_its_pod_serves() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     let senders = translated_by_another_proxy(&cluster);
     cluster.write(&dns().endpoints([1, 2]));
@@ -355,7 +355,7 @@ fn a_flow_that_another_proxy_has_translated_is_left_where_it_is_as_long_as_that_
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_flow_that_another_proxy_has_translated_to_a_pod_that_is_gone_goes_to_one_that_serves() {
+fn a_flow_translated_by_another_proxy_to_a_removed_pod_moves_to_a_serving_one() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     let senders = translated_by_another_proxy(&cluster);
     pod_2_takes_over(&cluster, &senders);
@@ -390,7 +390,7 @@ fn a_flow_that_has_begun_while_our_table_was_gone_is_masqueraded_when_it_is_back
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn an_answer_that_is_under_way_while_our_table_is_repaired_finds_its_way_back_to_who_is_masqueraded() {
+fn an_answer_during_a_repair_of_our_table_reaches_the_masqueraded_client() {
     const SLOW: u16 = 5353;
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     let (node, pod) = (&cluster.lab.node, &cluster.lab.pods[0]);

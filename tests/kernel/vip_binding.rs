@@ -65,7 +65,7 @@ fn source_towards(node: &Host, ip: &str) -> IpAddr {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_neighbour_that_asks_who_has_a_vip_is_answered_by_arp_unless_it_is_strict_and_never_in_ipv6() {
+fn a_vip_is_answered_to_neighbours_by_non_strict_arp_and_never_in_ipv6() {
     for binding in BINDINGS {
         let mut cluster = cluster(&[binding]);
         assert!(asks_who_has(&cluster.lab.client, V4), "{binding}");
@@ -82,7 +82,7 @@ fn a_neighbour_that_asks_who_has_a_vip_is_answered_by_arp_unless_it_is_strict_an
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn the_node_asks_for_its_neighbours_in_the_name_of_a_vip_only_by_arp_that_is_not_strict() {
+fn only_non_strict_arp_asks_for_neighbours_from_a_vip() {
     for binding in BINDINGS {
         for (strict, named) in [("--ipvs-strict-arp=false", true), ("--ipvs-strict-arp=true", false)] {
             let cluster = cluster(&[binding, strict]);
@@ -141,7 +141,7 @@ fn the_node_goes_to_a_vip_from_that_vip_or_from_its_own_address() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_program_of_the_node_can_have_a_vip_for_itself_but_for_an_ipv6_vip_that_is_a_route() {
+fn a_program_on_the_node_can_bind_a_vip_except_an_ipv6_vip_bound_as_route() {
     for binding in BINDINGS {
         let cluster = cluster(&[binding]);
         for vip in VIPS {

@@ -19,7 +19,7 @@ fn tell(load: &Load, what: &str) {
 
 #[test]
 #[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
-fn a_node_goes_from_kube_proxy_in_ipvs_mode_to_kube_ipvs_and_back_and_no_traffic_is_lost() {
+fn migration_from_kube_proxy_s_ipvs_mode_and_back_loses_no_traffic() {
     let Some(stage) = Stage::new() else { return };
     goes_there_and_back(&stage, &[]);
 }
@@ -60,14 +60,14 @@ fn goes_there_and_back(stage: &Stage, arguments: &[&str]) {
 
 #[test]
 #[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
-fn a_node_goes_from_kube_proxy_in_iptables_mode_to_kube_ipvs_and_no_connection_fails() {
+fn migration_from_kube_proxy_s_iptables_mode_fails_no_connection() {
     let Some(stage) = Stage::new() else { return };
     comes_from_another_mode(stage, Mode::Iptables);
 }
 
 #[test]
 #[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
-fn a_node_goes_from_kube_proxy_in_nftables_mode_to_kube_ipvs_and_no_connection_fails() {
+fn migration_from_kube_proxy_s_nftables_mode_fails_no_connection() {
     let Some(stage) = Stage::new() else { return };
     comes_from_another_mode(stage, Mode::Nftables);
 }

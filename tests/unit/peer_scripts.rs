@@ -206,7 +206,7 @@ fn an_address_is_left_out_with_its_real_servers_and_no_other_is() {
 }
 
 #[test]
-fn a_difference_that_was_not_declared_is_a_fault_and_so_is_a_declared_one_that_is_not_there() {
+fn an_undeclared_difference_is_a_fault_and_so_is_a_declared_one_that_is_missing() {
     let tables = |servers| Tables::read(servers, "");
     let seen = Difference::between(&tables("-A -f 1\n-A -f 2\n"), &tables("-A -f 2\n-A -f 3\n"));
     let declared = |lines: &[&str]| Difference::parse(lines).unwrap();

@@ -1,38 +1,38 @@
 //! From one Service's inputs to what it asks of the kernel.
 
+mod address_kind;
 mod balancing;
-mod choice;
-mod desired;
+mod desired_service;
+mod endpoint_selection;
 mod endpoints;
 mod external_addresses;
 mod frontend;
-mod health;
+mod health_check;
 mod limits;
 mod not_served;
-mod sides;
+mod port_group;
 mod source_ranges;
 mod traffic;
 mod urgency;
 
-pub use balancing::{Balancing, Weight, Weights};
-pub use choice::{Choice, Reach};
-pub use desired::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
-pub use external_addresses::{Refusal, Refused, Special};
-pub use frontend::AddressKind;
+pub use address_kind::AddressKind;
+pub use desired_service::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
+pub use endpoint_selection::{EndpointScope, EndpointSelection};
+pub use external_addresses::{AddressRefusal, RefusedAddress, SpecialAddress};
 pub use limits::{
-    MOST_ALLOWED_SOURCES, MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH,
-    MOST_VIRTUAL_SERVERS,
+    MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER,
+    MAX_VIRTUAL_SERVERS,
 };
 pub use not_served::NotServed;
 pub use traffic::Traffic;
 pub use urgency::Urgency;
 
-pub(crate) use balancing::Balance;
+pub(crate) use balancing::EffectiveBalancing;
 pub(crate) use endpoints::{PortEndpoint, belongs, endpoints_of};
 pub(crate) use external_addresses::ExternalAddresses;
 pub(crate) use frontend::{Frontend, frontends};
-pub(crate) use limits::Room;
-pub(crate) use sides::{Siblings, Side, siblings};
+pub(crate) use limits::Quota;
+pub(crate) use port_group::{PolicyGroup, PortGroup, port_groups};
 pub(crate) use source_ranges::SourceRanges;
 
 use std::{net::IpAddr, sync::Arc};
@@ -40,28 +40,30 @@ use std::{net::IpAddr, sync::Arc};
 use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
 
-use crate::input::{ClusterIps, KnownSlice, Options, Service, ServicePort, ThisNode, TrafficPolicy, Traits};
+use crate::input::{
+    ClusterIps, CompactSlice, Options, Service, ServicePort, ThisNode, TrafficPolicy, Traits,
+};
 
 impl DesiredService {
     /// What a Service with these slices asks of the kernel. `None`: it is not ours to serve.
     pub(crate) fn compute(
         service: &Service,
-        slices: &[KnownSlice],
+        slices: &[CompactSlice],
         node: &ThisNode,
         options: &Options,
         cluster_ips: &ClusterIps,
     ) -> Option<Self> {
-        if NotServed::of(service).is_some() {
+        if NotServed::for_service(service).is_some() {
             return None;
         }
-        let external = ExternalAddresses::of(service, node, options, cluster_ips);
-        let balance = Balance::of(service, slices, node, options);
-        let mut room = Room::of(slices, balance.scheduler);
+        let external = ExternalAddresses::new(service, node, options, cluster_ips);
+        let balance = EffectiveBalancing::new(service, slices, node, options);
+        let mut room = Quota::new(slices, balance.scheduler);
         let frontends = frontends(service, &external, node, &mut room);
-        let sources = SourceRanges::of(service, node, &frontends);
+        let sources = SourceRanges::new(service, node, &frontends);
         let mut collected = Collector::of(service, node, options, balance, sources);
-        for siblings in siblings(service, &frontends, slices, node) {
-            collected.add(&siblings);
+        for group in port_groups(service, &frontends, slices, node) {
+            collected.add(&group);
         }
         Some(collected.finish(external.refused, room.problems))
     }
@@ -72,7 +74,7 @@ struct Collector<'a> {
     service: &'a Service,
     node: &'a ThisNode,
     options: &'a Options,
-    balance: Balance,
+    balance: EffectiveBalancing,
     sources: SourceRanges,
     virtual_servers: Vec<DesiredVirtualServer>,
     vips: Vec<IpAddr>,
@@ -86,7 +88,7 @@ impl<'a> Collector<'a> {
         service: &'a Service,
         node: &'a ThisNode,
         options: &'a Options,
-        balance: Balance,
+        balance: EffectiveBalancing,
         sources: SourceRanges,
     ) -> Self {
         Self {
@@ -104,18 +106,20 @@ impl<'a> Collector<'a> {
     }
 
     /// Adds the addresses of one port in one family.
-    fn add(&mut self, siblings: &Siblings<'_>) {
-        let Siblings { port, family, endpoints, .. } = siblings;
+    fn add(&mut self, group: &PortGroup<'_>) {
+        let PortGroup { port, family, endpoints, .. } = group;
         let ready_here = endpoints.iter().filter(|it| it.traits.contains(Traits::READY | Traits::LOCAL));
         self.ready_here.extend(ready_here.map(|endpoint| endpoint.address.ip));
 
         let mut shared: Arc<[RealServer]> = Arc::default();
-        for Side { traffic, policy, choice, frontends } in siblings.sides(self.service, self.options) {
-            if policy == TrafficPolicy::Local && Choice::misses_local(endpoints) {
+        for PolicyGroup { traffic, policy, selection, frontends } in
+            group.policy_groups(self.service, self.options)
+        {
+            if policy == TrafficPolicy::Local && EndpointSelection::misses_local(endpoints) {
                 self.without_local_endpoint.push(WithoutLocalEndpoint { traffic, family: *family });
             }
-            let used = endpoints.iter().filter(|endpoint| choice.uses(endpoint));
-            let used: Vec<_> = used.take(MOST_OF_A_VIRTUAL_SERVER).collect();
+            let used = endpoints.iter().filter(|endpoint| selection.uses(endpoint));
+            let used: Vec<_> = used.take(MAX_REAL_SERVERS_PER_VIRTUAL_SERVER).collect();
             self.shared_elements.extend(used.iter().filter_map(|endpoint| hairpin(port, endpoint)));
 
             let real_servers: Vec<_> = used.into_iter().map(|it| self.real_server(it)).collect();
@@ -151,18 +155,15 @@ impl<'a> Collector<'a> {
     }
 
     fn real_server(&self, endpoint: &PortEndpoint) -> RealServer {
-        let Balance { upper_threshold, lower_threshold, .. } = self.balance;
-        RealServer {
-            weight: endpoint.weight.get().into(),
-            upper_threshold,
-            lower_threshold,
-            ..RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
-        }
+        let EffectiveBalancing { upper_threshold, lower_threshold, .. } = self.balance;
+        RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
+            .weight(endpoint.weight.get().into())
+            .thresholds(upper_threshold, lower_threshold)
     }
 
-    fn finish(mut self, refused: Vec<Refused>, too_much: Vec<String>) -> DesiredService {
+    fn finish(mut self, refused: Vec<RefusedAddress>, too_much: Vec<String>) -> DesiredService {
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
-        let health_check = HealthCheck::of(self.service, self.options, self.ready_here);
+        let health_check = HealthCheck::for_service(self.service, self.options, self.ready_here);
         self.shared_elements
             .extend(health_check.iter().flat_map(|check| health_check_ports(check, self.service)));
         DesiredService {

@@ -1,10 +1,10 @@
 //! How an [`Explanation`] comes about: the same steps as those that make the desired state, with what they passed over.
 
+mod endpoint_reason;
 mod explanation;
-mod verdict;
 
-pub use explanation::{ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, Part};
-pub use verdict::{HintsIgnored, Verdict};
+pub use endpoint_reason::{EndpointReason, HintsIgnored};
+pub use explanation::{ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation};
 
 use std::collections::BTreeSet;
 
@@ -12,42 +12,46 @@ use ipvs::{Family, RealServerAddress};
 
 use crate::{
     compute::{
-        Balance, Choice, ExternalAddresses, Frontend, MOST_OF_A_VIRTUAL_SERVER, PortEndpoint, Reach, Room,
-        Siblings, Side, belongs, frontends, siblings,
+        EffectiveBalancing, EndpointScope, EndpointSelection, ExternalAddresses, Frontend,
+        MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, PolicyGroup, PortEndpoint, PortGroup, Quota, belongs, frontends,
+        port_groups,
     },
     input::{
-        ClusterIps, ExternalIps, KnownSlice, ObjectName, Options, Problem, Service, ThisNode, TrafficPolicy,
+        ClusterIps, CompactSlice, ExternalIps, ObjectName, Options, Problem, Service, ThisNode, TrafficPolicy,
     },
-    state::Demand,
+    state::Computed,
 };
 
 /// Everything that explains a Service that is served.
 pub(crate) struct Known<'a> {
     pub(crate) service: &'a Service,
-    pub(crate) slices: &'a [KnownSlice],
+    pub(crate) slices: &'a [CompactSlice],
     pub(crate) node: &'a ThisNode,
     pub(crate) options: &'a Options,
     pub(crate) cluster_ips: &'a ClusterIps,
     /// What it asks for, as computed.
-    pub(crate) demand: &'a Demand,
+    pub(crate) computed: &'a Computed,
 }
 
 impl Known<'_> {
     /// Its addresses with their endpoints.
-    pub(crate) fn parts<'a>(&self, holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>) -> Vec<Part> {
-        let external = ExternalAddresses::of(self.service, self.node, self.options, self.cluster_ips);
-        let mut room = Room::of(self.slices, self.balance().scheduler);
+    pub(crate) fn parts<'a>(
+        &self,
+        holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
+    ) -> Vec<ExplainedPart> {
+        let external = ExternalAddresses::new(self.service, self.node, self.options, self.cluster_ips);
+        let mut room = Quota::new(self.slices, self.balance().scheduler);
         let frontends = frontends(self.service, &external, self.node, &mut room);
-        let mut parts: Vec<Part> = Vec::new();
-        for siblings in siblings(self.service, &frontends, self.slices, self.node) {
+        let mut parts: Vec<ExplainedPart> = Vec::new();
+        for group in port_groups(self.service, &frontends, self.slices, self.node) {
             let mut before = None;
-            for side in siblings.sides(self.service, self.options) {
+            for side in group.policy_groups(self.service, self.options) {
                 let addresses = side.frontends.iter().map(|it| self.address(it, side.policy, &holder));
-                let decided = Some((side.choice, side.policy));
+                let decided = Some((side.selection, side.policy));
                 match parts.last_mut() {
                     // Where both ways in choose alike, one part says what becomes of the endpoints.
                     Some(part) if decided == before => part.addresses.extend(addresses),
-                    _ => parts.push(self.part(&siblings, &side, addresses.collect())),
+                    _ => parts.push(self.part(&group, &side, addresses.collect())),
                 }
                 before = decided;
             }
@@ -58,27 +62,39 @@ impl Known<'_> {
         parts
     }
 
-    fn part(&self, siblings: &Siblings<'_>, side: &Side<'_>, addresses: Vec<ExplainedAddress>) -> Part {
-        let Siblings { port, family, endpoints, .. } = siblings;
-        let Side { choice, policy, .. } = *side;
-        let reaches_out = !matches!(choice, Choice::Ready(Reach::Local) | Choice::Draining(Reach::Local));
-        let lacks_port = |slice: &&KnownSlice| !slice.ports.iter().any(|listening| belongs(listening, port));
-        Part {
+    fn part(
+        &self,
+        group: &PortGroup<'_>,
+        side: &PolicyGroup<'_>,
+        addresses: Vec<ExplainedAddress>,
+    ) -> ExplainedPart {
+        let PortGroup { port, family, endpoints, .. } = group;
+        let PolicyGroup { selection, policy, .. } = *side;
+        let reaches_out = !matches!(
+            selection,
+            EndpointSelection::Ready(EndpointScope::Local)
+                | EndpointSelection::Draining(EndpointScope::Local)
+        );
+        let lacks_port =
+            |slice: &&CompactSlice| !slice.ports.iter().any(|listening| belongs(listening, port));
+        ExplainedPart {
             port: port.name.to_string(),
             protocol: port.protocol,
             family: *family,
-            choice,
-            stands_in: policy == TrafficPolicy::Local && reaches_out && choice != Choice::Nothing,
+            selection,
+            stands_in: policy == TrafficPolicy::Local
+                && reaches_out
+                && selection != EndpointSelection::Nothing,
             zone: self.node.zone().map(str::to_owned),
-            hints_ignored: choice.hints_ignored(endpoints, self.node.zone()),
+            hints_ignored: selection.hints_ignored(endpoints, self.node.zone()),
             addresses,
-            endpoints: self.endpoints(siblings, choice),
+            endpoints: self.endpoints(group, selection),
             slices_without_port: names(self.filled(*family).filter(lacks_port)),
         }
     }
 
-    fn balance(&self) -> Balance {
-        Balance::of(self.service, self.slices, self.node, self.options)
+    fn balance(&self) -> EffectiveBalancing {
+        EffectiveBalancing::new(self.service, self.slices, self.node, self.options)
     }
 
     /// How its connections are balanced, if its annotations ask for anything.
@@ -100,13 +116,13 @@ impl Known<'_> {
         policy: TrafficPolicy,
         holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
     ) -> ExplainedAddress {
-        let server = self.demand.virtual_server(&frontend.address);
+        let server = self.computed.virtual_server(&frontend.address);
         let sources = server.and_then(|server| server.allowed_sources.as_deref());
         ExplainedAddress {
             address: frontend.address,
             kind: frontend.kind,
             policy,
-            vip: self.demand.desired.vips.binary_search(&frontend.address.ip).is_ok(),
+            vip: self.computed.desired.vips.binary_search(&frontend.address.ip).is_ok(),
             held_by: holder(frontend).filter(|holder| **holder != self.service.name).cloned(),
             allowed_sources: sources
                 .map(|sources| sources.iter().map(|source| (source.first, source.last)).collect()),
@@ -114,13 +130,13 @@ impl Known<'_> {
     }
 
     /// The slices of a family that have endpoints.
-    fn filled(&self, family: Family) -> impl Iterator<Item = &KnownSlice> {
+    fn filled(&self, family: Family) -> impl Iterator<Item = &CompactSlice> {
         self.slices.iter().filter(move |slice| slice.family == family && !slice.endpoints.is_empty())
     }
 
-    /// Every record of an endpoint for this port. The siblings have each address once, with the traits that count.
-    fn endpoints(&self, siblings: &Siblings<'_>, choice: Choice) -> Vec<ExplainedEndpoint> {
-        let Siblings { port, family, endpoints: merged, .. } = siblings;
+    /// Every record of an endpoint for this port. The group has each address once, with the traits that count.
+    fn endpoints(&self, group: &PortGroup<'_>, selection: EndpointSelection) -> Vec<ExplainedEndpoint> {
+        let PortGroup { port, family, endpoints: merged, .. } = group;
         let mut explained = Vec::new();
         let mut counted: BTreeSet<RealServerAddress> = BTreeSet::new();
         for slice in self.filled(*family) {
@@ -133,14 +149,16 @@ impl Known<'_> {
                     let counts = merged
                         .binary_search_by_key(&address, |it| it.address)
                         .is_ok_and(|at| merged.get(at) == Some(&endpoint) && counted.insert(address));
-                    let verdict = if counts { choice.verdict(&endpoint) } else { Verdict::ListedAgain };
-                    ExplainedEndpoint { address, slice: slice.name.clone(), verdict, weight }
+                    let reason =
+                        if counts { selection.reason(&endpoint) } else { EndpointReason::ListedAgain };
+                    ExplainedEndpoint { address, slice: slice.name.clone(), reason, weight }
                 }));
             }
         }
         explained.sort_by_key(|endpoint| endpoint.address);
-        let used = explained.iter_mut().filter(|endpoint| endpoint.verdict == Verdict::Used);
-        used.skip(MOST_OF_A_VIRTUAL_SERVER).for_each(|endpoint| endpoint.verdict = Verdict::BeyondLimit);
+        let used = explained.iter_mut().filter(|endpoint| endpoint.reason == EndpointReason::Used);
+        used.skip(MAX_REAL_SERVERS_PER_VIRTUAL_SERVER)
+            .for_each(|endpoint| endpoint.reason = EndpointReason::BeyondLimit);
         explained
     }
 
@@ -163,6 +181,6 @@ impl Known<'_> {
     }
 }
 
-fn names<'a>(slices: impl Iterator<Item = &'a KnownSlice>) -> Vec<ObjectName> {
+fn names<'a>(slices: impl Iterator<Item = &'a CompactSlice>) -> Vec<ObjectName> {
     slices.map(|slice| slice.name.clone()).collect()
 }

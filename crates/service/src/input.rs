@@ -1,24 +1,27 @@
 //! What the API server, or a directory of manifests, tells, and what this node keeps of it.
 
+mod balancing;
 mod change;
 mod cluster_ips;
-mod name;
-mod objects;
+mod compact_slice;
+mod endpoint_slice;
+mod interner;
+mod node;
+mod object_name;
 mod options;
 mod problem;
-mod slice;
-mod strings;
+mod service;
 mod this_node;
 
+pub use balancing::{Balancing, Weight, Weights};
 pub use change::{Absence, Change};
-pub use name::{InvalidName, ObjectName};
-pub use objects::{
-    Endpoint, EndpointPort, EndpointSlice, Node, Service, ServiceKind, ServicePort, TrafficPolicy,
-};
+pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
+pub use node::Node;
+pub use object_name::{InvalidName, ObjectName};
 pub use options::{ExternalIps, NodePortAddresses, Options};
 pub use problem::Problem;
+pub use service::{Service, ServiceKind, ServicePort, TrafficPolicy};
 
 pub(crate) use cluster_ips::ClusterIps;
-pub(crate) use slice::{Interned, KnownEndpoint, KnownSlice, Traits};
-pub(crate) use strings::{Copies, Strings};
+pub(crate) use compact_slice::{CompactEndpoint, CompactSlice, Interners, Traits};
 pub(crate) use this_node::ThisNode;

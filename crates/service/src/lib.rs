@@ -29,24 +29,27 @@
 //!   writes to the kernel looks at those and at nothing else.
 
 mod compute;
-mod counted;
 mod explain;
 mod input;
 mod one_line;
+mod ref_counts;
 pub mod seconds;
 mod state;
 
 pub use compute::{
-    AddressKind, Balancing, Choice, DesiredService, DesiredVirtualServer, HealthCheck, MOST_ALLOWED_SOURCES,
-    MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH, MOST_VIRTUAL_SERVERS, NotServed,
-    Reach, Refusal, Refused, Special, Traffic, Urgency, Weight, Weights, WithoutLocalEndpoint,
+    AddressKind, AddressRefusal, DesiredService, DesiredVirtualServer, EndpointScope, EndpointSelection,
+    HealthCheck, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
+    MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, NotServed, RefusedAddress, SpecialAddress,
+    Traffic, Urgency, WithoutLocalEndpoint,
 };
 pub use explain::{
-    ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, Explanation, HintsIgnored, Part, Verdict,
+    EndpointReason, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation,
+    HintsIgnored,
 };
 pub use input::{
-    Absence, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, InvalidName, Node,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, InvalidName, Node,
     NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, TrafficPolicy,
+    Weight, Weights,
 };
 pub use one_line::one_line;
-pub use state::{Conflict, Lost, State, Touched};
+pub use state::{Conflict, ConflictLoss, State, Touched};

@@ -1,23 +1,23 @@
 //! All inputs together, and what they ask of the kernel.
 
 mod claims;
-mod lost;
-mod record;
-mod records;
+mod conflict_index;
+mod inputs;
 mod reports;
-mod shared;
+mod service_entry;
+mod shared_keys;
 mod touched;
 
 pub use claims::Conflict;
-pub use lost::Lost;
+pub use conflict_index::ConflictLoss;
 pub use touched::Touched;
 
 pub(crate) use claims::{Claim, Claims};
-pub(crate) use lost::Losers;
-pub(crate) use record::{Demand, Record};
-pub(crate) use records::Records;
+pub(crate) use conflict_index::ConflictIndex;
+pub(crate) use inputs::Inputs;
 pub(crate) use reports::Reports;
-pub(crate) use shared::Shared;
+pub(crate) use service_entry::{Computed, ServiceEntry};
+pub(crate) use shared_keys::SharedKeys;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -25,7 +25,9 @@ use ipvs::ServiceAddress;
 use netfilter::Element;
 
 use crate::{
-    compute::{DesiredService, DesiredVirtualServer, HealthCheck, Refused, Urgency, WithoutLocalEndpoint},
+    compute::{
+        DesiredService, DesiredVirtualServer, HealthCheck, RefusedAddress, Urgency, WithoutLocalEndpoint,
+    },
     explain::Explanation,
     input::{Change, ObjectName, Options, Problem},
 };
@@ -38,10 +40,10 @@ use crate::{
 /// last Service that asks for them is gone.
 #[derive(Debug)]
 pub struct State {
-    records: Records,
+    inputs: Inputs,
     claims: Claims,
-    losers: Losers,
-    shared: Shared,
+    conflict_index: ConflictIndex,
+    shared: SharedKeys,
     reports: Reports,
 }
 
@@ -49,10 +51,10 @@ impl State {
     /// No Service, no slice, an unknown node.
     pub fn new(options: Options) -> Self {
         Self {
-            records: Records::new(options),
+            inputs: Inputs::new(options),
             claims: Claims::default(),
-            losers: Losers::default(),
-            shared: Shared::default(),
+            conflict_index: ConflictIndex::default(),
+            shared: SharedKeys::default(),
             reports: Reports::default(),
         }
     }
@@ -61,38 +63,38 @@ impl State {
     /// whose desired value is known to be the same are left out.
     pub fn apply(&mut self, change: Change) -> Touched {
         let mut touched = Touched::default();
-        for service in self.records.take_in(change) {
-            let now = self.records.compute(&service);
-            let changed = now.as_ref() != self.records.demand(&service);
-            let before = self.records.set_demand(&service, now);
+        for service in self.inputs.take_in(change) {
+            let now = self.inputs.compute(&service);
+            let changed = now.as_ref() != self.inputs.computed(&service);
+            let before = self.inputs.set_computed(&service, now);
             if changed {
-                self.settle(&service, before.as_ref(), &mut touched);
+                self.update(&service, before.as_ref(), &mut touched);
             }
-            self.reports.complain(&service, self.records.complaints(&service));
+            self.reports.set_problems(&service, self.inputs.problems_for_owner(&service));
         }
         touched
     }
 
     /// The configuration that is the same for every Service.
     pub fn options(&self) -> &Options {
-        self.records.options()
+        self.inputs.options()
     }
 
     /// Whether both lists have arrived. Until then the desired state is not to be acted on.
     pub fn synced(&self) -> bool {
-        self.records.listed()
+        self.inputs.listed()
     }
 
     /// The virtual server at an address, of the Service that holds it.
     pub fn virtual_server(&self, address: &ServiceAddress) -> Option<&DesiredVirtualServer> {
-        self.records.demand(self.claims.holder(address)?)?.virtual_server(address)
+        self.inputs.computed(self.claims.holder(address)?)?.virtual_server(address)
     }
 
     /// Every virtual server, in no particular order.
     pub fn virtual_servers(&self) -> impl Iterator<Item = &DesiredVirtualServer> {
         self.claims
             .holders()
-            .filter_map(|(address, service)| self.records.demand(service)?.virtual_server(address))
+            .filter_map(|(address, service)| self.inputs.computed(service)?.virtual_server(address))
     }
 
     /// Whether a Service wants this address to be local to the node.
@@ -135,12 +137,12 @@ impl State {
     /// What one Service asks of the kernel, whether or not an older Service holds it. `None`: there is
     /// no such Service, or it is not ours to serve.
     pub fn desired(&self, service: &ObjectName) -> Option<&DesiredService> {
-        self.records.demand(service).map(|demand| &demand.desired)
+        self.inputs.computed(service).map(|computed| &computed.desired)
     }
 
     /// Why a Service is served on this node as it is.
     pub fn explain(&self, service: &ObjectName) -> Explanation {
-        self.records.explain(service, |frontend| self.claims.holder(&frontend.address))
+        self.inputs.explain(service, |frontend| self.claims.holder(&frontend.address))
     }
 
     /// The addresses and ports that more than one Service wants, sorted.
@@ -150,8 +152,8 @@ impl State {
 
     /// The Services that want an address and port that another one has, sorted by name; of each Service some
     /// of them.
-    pub fn lost(&self) -> impl Iterator<Item = (&ObjectName, Lost<'_>)> {
-        self.losers.all(&self.claims)
+    pub fn conflict_losses(&self) -> impl Iterator<Item = (&ObjectName, ConflictLoss<'_>)> {
+        self.conflict_index.all(&self.claims)
     }
 
     /// A number that changes whenever the conflicts do, and with them what is lost.
@@ -161,7 +163,7 @@ impl State {
 
     /// The Services with external addresses that they ask for and do not get, sorted by name; of each Service the
     /// addresses.
-    pub fn refused(&self) -> impl Iterator<Item = (&ObjectName, &[Refused])> {
+    pub fn refused(&self) -> impl Iterator<Item = (&ObjectName, &[RefusedAddress])> {
         self.reports.refused.iter().filter_map(|service| Some((service, &*self.desired(service)?.refused)))
     }
 
@@ -172,18 +174,18 @@ impl State {
 
     /// The Services with which, or with slices of which, anything is wrong, sorted by name; of each Service
     /// all of it, in words. Some of it is as on every node, some is because of this one.
-    pub fn complaints(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
-        self.reports.complaints.iter().map(|(service, complaints)| (service, &complaints[..]))
+    pub fn problems_by_service(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+        self.reports.problems.iter().map(|(service, problems)| (service, &problems[..]))
     }
 
-    /// A number that changes whenever the complaints do.
-    pub fn complaints_revision(&self) -> u64 {
-        self.reports.complaints_revision
+    /// A number that changes whenever they do.
+    pub fn problems_revision(&self) -> u64 {
+        self.reports.problems_revision
     }
 
     /// All problems of the inputs, in no particular order.
     pub fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
-        self.records.problems()
+        self.inputs.problems()
     }
 
     /// The Services of which a load balancer asks whether this node has endpoints, with the answers, sorted
@@ -202,18 +204,18 @@ impl State {
     /// Whether a Service has a NodePort while none of this node's addresses serves any. Looks at every Service
     /// if there is none.
     pub fn node_ports_are_nowhere(&self) -> bool {
-        self.node_port_addresses().is_empty() && self.records.has_node_ports()
+        self.node_port_addresses().is_empty() && self.inputs.has_node_ports()
     }
 
     /// Those of this node's addresses at which NodePorts are served, sorted. None, if the options name an
     /// address that the node does not have.
     pub fn node_port_addresses(&self) -> &[IpAddr] {
-        self.records.node().node_port_addresses()
+        self.inputs.node().node_port_addresses()
     }
 
     /// Replaces what a Service asked for before by what it asks for now.
-    fn settle(&mut self, service: &ObjectName, before: Option<&Demand>, touched: &mut Touched) {
-        let now = self.records.demand(service);
+    fn update(&mut self, service: &ObjectName, before: Option<&Computed>, touched: &mut Touched) {
+        let now = self.inputs.computed(service);
         // In this order: what stays is not gone in between.
         if let Some(now) = now {
             self.shared.add(now, touched);
@@ -224,46 +226,46 @@ impl State {
         touched.reports |=
             self.reports.update(service, before.map(|it| &it.desired), now.map(|it| &it.desired));
         let either = [before, now].into_iter().flatten();
-        let addresses: BTreeSet<ServiceAddress> = either.flat_map(Demand::addresses).collect();
-        let mut contenders = BTreeSet::new();
+        let addresses: BTreeSet<ServiceAddress> = either.flat_map(Computed::addresses).collect();
+        let mut competitors = BTreeSet::new();
         for address in addresses {
-            self.contend(service, before, address, &mut contenders, touched);
+            self.reassign(service, before, address, &mut competitors, touched);
         }
-        for contender in contenders {
-            self.losers.update(&contender, self.records.demand(&contender), &self.claims);
+        for competitor in competitors {
+            self.conflict_index.update(&competitor, self.inputs.computed(&competitor), &self.claims);
         }
     }
 
     /// Makes a Service's claim to an address, or takes it back, and notes the address if the virtual
     /// server there is another one now, whoever's it is; and who has won or lost, if there is a conflict.
-    fn contend(
+    fn reassign(
         &mut self,
         service: &ObjectName,
-        before: Option<&Demand>,
+        before: Option<&Computed>,
         address: ServiceAddress,
-        contenders: &mut BTreeSet<ObjectName>,
+        competitors: &mut BTreeSet<ObjectName>,
         touched: &mut Touched,
     ) {
         let held_by = self.claims.holder(&address).cloned();
         let revision = self.claims.revision();
-        let claim_before = before.and_then(|demand| demand.claim(service, &address));
-        let claim_now = self.records.demand(service).and_then(|demand| demand.claim(service, &address));
+        let claim_before = before.and_then(|computed| computed.claim(service, &address));
+        let claim_now = self.inputs.computed(service).and_then(|computed| computed.claim(service, &address));
         if claim_before != claim_now {
             if let Some(claim) = claim_before {
                 self.claims.withdraw(&address, &claim);
             }
             if let Some(claim) = claim_now {
-                self.claims.stake(address, claim);
+                self.claims.claim(address, claim);
             }
         }
         if self.claims.revision() != revision {
             let holder = self.claims.holder(&address);
-            contenders.extend(held_by.iter().chain(holder).cloned());
-            contenders.insert(service.clone());
+            competitors.extend(held_by.iter().chain(holder).cloned());
+            competitors.insert(service.clone());
         }
         let server_before = held_by
-            .and_then(|holder| if holder == *service { before } else { self.records.demand(&holder) })
-            .and_then(|demand| demand.virtual_server(&address));
+            .and_then(|holder| if holder == *service { before } else { self.inputs.computed(&holder) })
+            .and_then(|computed| computed.virtual_server(&address));
         let server_now = self.virtual_server(&address);
         if server_before == server_now {
             return;

@@ -7,8 +7,8 @@ use std::{
 
 use ipvs::{RealServerAddress, Scheduler, ServiceAddress};
 use service::{
-    AddressKind, Choice, ExplainedAddress, ExplainedBalancing, Explanation, Part, Reach, Traffic,
-    TrafficPolicy, Verdict,
+    AddressKind, EndpointReason, EndpointScope, EndpointSelection, ExplainedAddress, ExplainedBalancing,
+    ExplainedPart, Explanation, Traffic, TrafficPolicy,
 };
 
 use super::{
@@ -107,7 +107,7 @@ impl Answer {
     }
 
     /// The endpoints with what the kernel has of them, then the real servers that are none any more.
-    fn real_server_rows(&self, part: &Part) -> Vec<(String, String)> {
+    fn real_server_rows(&self, part: &ExplainedPart) -> Vec<(String, String)> {
         let served = part.addresses.iter().filter(|at| at.held_by.is_none());
         let served: Vec<&Found> = served.filter_map(|at| self.found(&at.address)).collect();
         let here = |address: &RealServerAddress| {
@@ -118,20 +118,24 @@ impl Answer {
         let limits = limits.map(|it| [it.max_connections, it.resume_below]).unwrap_or_default();
         let mut rows = Vec::new();
         for endpoint in &part.endpoints {
-            let (in_kernel, verdict) = (here(&endpoint.address), endpoint.verdict);
-            let mut words = format!("{verdict}, {}", endpoint.slice);
+            let (in_kernel, reason) = (here(&endpoint.address), endpoint.reason);
+            let mut words = format!("{reason}, {}", endpoint.slice);
             let weight = endpoint.weight.get();
-            if verdict == Verdict::Used && weight != 1 {
+            if reason == EndpointReason::Used && weight != 1 {
                 let _ = write!(words, ", weight {weight}");
             }
-            if verdict == Verdict::Used && in_kernel.missing > 0 {
+            if reason == EndpointReason::Used && in_kernel.missing > 0 {
                 words.push_str(", MISSING in the kernel");
             }
-            if verdict == Verdict::Used {
+            if reason == EndpointReason::Used {
                 words.extend(in_kernel.other_limit(limits));
             }
-            if verdict != Verdict::ListedAgain && in_kernel.found > 0 {
-                let _ = write!(words, ", {}", in_kernel.of_one((verdict == Verdict::Used).then_some(weight)));
+            if reason != EndpointReason::ListedAgain && in_kernel.found > 0 {
+                let _ = write!(
+                    words,
+                    ", {}",
+                    in_kernel.of_one((reason == EndpointReason::Used).then_some(weight))
+                );
             }
             rows.push((endpoint.address.to_string(), words));
         }
@@ -187,17 +191,17 @@ impl fmt::Display for Balancing<'_> {
     }
 }
 
-/// The port, the family, and the choice.
-struct Heading<'a>(&'a Part);
+/// The port, the family, and the endpoints selected.
+struct Heading<'a>(&'a ExplainedPart);
 
 impl fmt::Display for Heading<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Part { port, protocol, family, choice, stands_in, zone, hints_ignored, .. } = self.0;
+        let ExplainedPart { port, protocol, family, selection, stands_in, zone, hints_ignored, .. } = self.0;
         if !port.is_empty() {
             write!(f, "{port} ")?;
         }
-        write!(f, "{protocol}, {family}: {choice}")?;
-        if let (Choice::Ready(Reach::HintedZone), Some(zone)) = (choice, zone) {
+        write!(f, "{protocol}, {family}: {selection}")?;
+        if let (EndpointSelection::Ready(EndpointScope::HintedZone), Some(zone)) = (selection, zone) {
             write!(f, ", {zone}")?;
         }
         if let Some(why) = hints_ignored {

@@ -28,7 +28,7 @@ pub(in crate::daemon) async fn changed(
     settings: &Settings,
     reread: impl Fn() -> Result<Settings, config::Error>,
     suits_node: impl AsyncFn(&Settings) -> anyhow::Result<()>,
-    unusable: Unusable,
+    unusable: UnusableFile,
     outbox: Option<Outbox>,
 ) -> anyhow::Error {
     let Some(path) = &settings.config_file else { return future::pending().await };
@@ -49,7 +49,7 @@ async fn other(
     settings: &Settings,
     reread: impl Fn() -> Result<Settings, config::Error>,
     suits_node: impl AsyncFn(&Settings) -> anyhow::Result<()>,
-    unusable: &Unusable,
+    unusable: &UnusableFile,
 ) {
     let mut file = WatchedFile::unread(path.to_owned());
     // What the file means instead, and when the node is asked whether it suits.
@@ -78,9 +78,9 @@ async fn other(
 
 /// A mark that the file cannot be used as it is now, for whoever asks how things stand. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(in crate::daemon) struct Unusable(watch::Sender<Option<Advice>>);
+pub(in crate::daemon) struct UnusableFile(watch::Sender<Option<Advice>>);
 
-impl Unusable {
+impl UnusableFile {
     /// The advice, as long as the file cannot be used.
     pub(in crate::daemon) fn advice(&self) -> Option<Advice> {
         self.0.borrow().clone()
@@ -175,7 +175,7 @@ mod tests {
     /// What the daemon ends with within a minute, if it ends.
     async fn ending(volume: &TempDir, change: impl FnOnce()) -> Option<String> {
         let settings = read(volume).unwrap();
-        let watch = changed(&settings, || read(volume), anything_suits, Unusable::default(), None);
+        let watch = changed(&settings, || read(volume), anything_suits, UnusableFile::default(), None);
         tokio::pin!(watch);
         assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err(), "nothing has changed yet");
         change();
@@ -222,9 +222,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn settings_with_which_a_daemon_could_not_start_on_this_node_are_a_warning_and_no_end() {
+    async fn settings_that_do_not_suit_this_node_are_a_warning_and_do_not_end_the_daemon() {
         let volume = volume("mode: ipvs\n");
-        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
         let suits = async |settings: &Settings| match settings.scheduler {
             Scheduler::LC => Err(anyhow!("the kernel does not take the scheduler lc")),
             _ => Ok(()),
@@ -245,11 +245,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_comes_to_suit_the_file_ends_the_daemon_although_nobody_touches_the_file() {
+    async fn a_node_that_comes_to_suit_an_unchanged_file_ends_the_daemon() {
         let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
-        let (settings, unusable, loaded) = (read(&volume).unwrap(), Unusable::default(), Cell::new(false));
+        let (settings, unusable, loaded) =
+            (read(&volume).unwrap(), UnusableFile::default(), Cell::new(false));
         let suits = async |_: &Settings| {
             ensure!(loaded.get(), "the kernel does not take the scheduler lc");
             Ok(())
@@ -269,7 +270,7 @@ mod tests {
         let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
-        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
         let watch =
             changed(&settings, || read(&volume), anything_suits, unusable.clone(), Some(outbox.clone()));
         let story = async {
@@ -309,7 +310,7 @@ mod tests {
     async fn a_file_that_is_gone_or_no_text_is_a_warning_too_unless_it_is_only_being_replaced() {
         let volume = volume("mode: ipvs\n");
         let file = volume.path().join("..1/config.conf");
-        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
         let what = || unusable.advice().map(|advice| advice.what);
         let story = async {
             let bad = "ipvs: [\n";
@@ -350,7 +351,7 @@ mod tests {
         let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
-        let (settings, unusable) = (read(&volume).unwrap(), Unusable::default());
+        let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
         let watch = changed(&settings, || read(&volume), anything_suits, unusable, Some(outbox.clone()));
         tokio::pin!(watch);
         fs::remove_file(volume.path().join("..1/config.conf")).unwrap();

@@ -17,7 +17,7 @@ pub(in crate::daemon) struct Credentials(Vec<WatchedFile>);
 
 impl Credentials {
     /// The credentials that these settings lead to. To be called before they are used.
-    pub(in crate::daemon) fn of(settings: &Settings) -> Self {
+    pub(in crate::daemon) fn for_settings(settings: &Settings) -> Self {
         let files = match &settings.source {
             Source::Api { kubeconfig, master } => api_server::files(kubeconfig.as_deref(), master.as_deref()),
             Source::Directory(_) => Vec::new(),
@@ -83,7 +83,7 @@ mod tests {
         let flags =
             ["kube-ipvs".into(), "--hostname-override=n".into(), "--kubeconfig".into(), path.clone().into()];
         let settings = Settings::resolve(cli::parse(flags).unwrap().flags().unwrap()).unwrap();
-        let credentials = Credentials::of(&settings);
+        let credentials = Credentials::for_settings(&settings);
         let missing = json!({"client-certificate": "missing.crt", "client-key": "missing.key"});
         fs::write(&path, kubeconfig(missing).to_string()).unwrap();
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

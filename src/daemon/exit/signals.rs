@@ -7,12 +7,12 @@ use tokio::{
 };
 
 /// SIGTERM and SIGINT. Made once, before anything else: what arrives while nobody waits is not lost.
-pub(in crate::daemon) struct Stop {
+pub(in crate::daemon) struct TerminationSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Stop {
+impl TerminationSignals {
     /// From now on the signals do not end the process by themselves. Must be called within a tokio runtime.
     pub(in crate::daemon) fn new() -> anyhow::Result<Self> {
         let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
@@ -21,7 +21,7 @@ impl Stop {
     }
 
     /// Waits until one has arrived.
-    pub(in crate::daemon) async fn asked(&mut self) {
+    pub(in crate::daemon) async fn received(&mut self) {
         select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

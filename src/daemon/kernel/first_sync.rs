@@ -1,6 +1,6 @@
 //! The end of the first sync, before which nobody subscribes to changes to nf_tables.
 
-use reconciler::{News, Observation, Observer};
+use reconciler::{ChangeEvent, Observer, SyncEvent};
 use tokio::sync::oneshot;
 
 /// Says that the first sync has ended, whatever came of it.
@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 /// (`nfnetlink_has_listeners` in net/netfilter/nfnetlink.c), which takes it longer than the writing. What others change
 /// meanwhile is not lost: whoever subscribes begins by looking at everything.
 #[derive(Debug)]
-pub(in crate::daemon) struct FirstWrite(Option<oneshot::Sender<()>>);
+pub(in crate::daemon) struct FirstSyncEnd(Option<oneshot::Sender<()>>);
 
-impl FirstWrite {
+impl FirstSyncEnd {
     /// An observer, and who waits for its word.
     pub(in crate::daemon) fn new() -> (Self, oneshot::Receiver<()>) {
         let (said, word) = oneshot::channel();
@@ -20,10 +20,10 @@ impl FirstWrite {
     }
 }
 
-impl Observer for FirstWrite {
-    fn heard(&mut self, _: News) {}
+impl Observer for FirstSyncEnd {
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn synced(&mut self, _: &Observation<'_>) {
+    fn on_sync(&mut self, _: &SyncEvent<'_>) {
         if let Some(word) = self.0.take() {
             // Nobody waits any more: the daemon ends.
             _ = word.send(());

@@ -7,17 +7,17 @@ use reconciler::Handle;
 use tokio::sync::oneshot;
 
 use super::subscription::resubscribing;
-use crate::node::advice::Doorbell;
+use crate::node::advice::Recheck;
 
 /// Passes on what the kernel says of nf_tables, for ever: of our own tables to the writer thread, unless it
 /// changed them itself, by the socket with this port; of others to whoever looks at the host's firewall.
 pub(in crate::daemon) async fn follow(
     our_port: u32,
     handle: &Handle,
-    doorbell: &Doorbell,
-    first_write: oneshot::Receiver<()>,
+    recheck: &Recheck,
+    first_sync_ended: oneshot::Receiver<()>,
 ) -> Infallible {
-    if first_write.await.is_err() {
+    if first_sync_ended.await.is_err() {
         return future::pending().await;
     }
     resubscribing(
@@ -31,7 +31,7 @@ pub(in crate::daemon) async fn follow(
                     _ = handle.tables_changed();
                 }
                 if changed.others {
-                    doorbell.ring();
+                    recheck.request();
                 }
                 changed = monitor.changed().await?;
             }

@@ -46,8 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn after_whatever_breaks_off_there_is_a_new_subscription_a_second_later_until_listening_has_an_end()
-    {
+    async fn a_broken_subscription_is_renewed_a_second_later_until_listening_ends() {
         let (start, subscriptions) = (Instant::now(), Cell::new(0));
         let subscribe = || {
             subscriptions.set(subscriptions.get() + 1);

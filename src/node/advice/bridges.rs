@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn without_br_netfilter_the_module_is_the_remedy_and_the_bridge_s_own_setting_counts_for_nothing() {
+    fn without_br_netfilter_the_remedy_is_the_module_whatever_the_bridge_s_own_setting() {
         let found = advice_on(&bridges(&Family::BOTH), &["10.244.1.2", "fd00:10::2"], NOT_LOADED);
         let [(what, remedy)] = found.as_slice() else { panic!("{found:?}") };
         assert!(what.ends_with("since br_netfilter is not loaded"), "{what}");

@@ -1,50 +1,49 @@
-//! When the node is looked at.
+//! When the checks run.
 
 use std::time::Duration;
 
 use reconciler::Stopped;
 use tokio::{select, sync::watch, task::spawn_blocking, time::sleep};
 
-/// How long is waited after a ring: a firewall is mostly loaded in several steps.
+/// The pause after a request: a firewall is mostly loaded in several steps.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Looks at the node now and then.
+/// Runs checks periodically, and soon after each [`Recheck`].
 #[derive(Debug)]
-pub struct Rounds {
+pub struct CheckLoop {
     period: Duration,
-    rung: watch::Receiver<()>,
+    requested: watch::Receiver<()>,
 }
 
-/// Asks for another look soon. Clones ring the same bell.
+/// Requests another check soon. Clones request the same.
 #[derive(Clone, Debug)]
-pub struct Doorbell(watch::Sender<()>);
+pub struct Recheck(watch::Sender<()>);
 
-impl Doorbell {
-    /// Somebody has changed what is looked at. Never blocks; many rings are one look.
-    pub fn ring(&self) {
+impl Recheck {
+    /// Requests a check, because something changed what it reads. Never blocks; many requests cause one check.
+    pub fn request(&self) {
         self.0.send_replace(());
     }
 }
 
-impl Rounds {
-    /// A look at once, then one after each `period` and soon after each ring.
-    pub fn new(period: Duration) -> (Self, Doorbell) {
-        let (bell, rung) = watch::channel(());
-        (Self { period, rung }, Doorbell(bell))
+impl CheckLoop {
+    /// Checks at once, then after each `period` and soon after each request.
+    pub fn new(period: Duration) -> (Self, Recheck) {
+        let (recheck, requested) = watch::channel(());
+        (Self { period, requested }, Recheck(recheck))
     }
 
-    /// Looks until it is no use any more: the writer thread has stopped. `look` may block: it is not called on
-    /// a thread of the runtime's own.
-    pub async fn run(mut self, mut look: impl FnMut() -> Result<(), Stopped> + Send + 'static) {
+    /// Runs `check` until the writer thread has stopped. `check` may block: it runs on a thread for blocking work.
+    pub async fn run(mut self, mut check: impl FnMut() -> Result<(), Stopped> + Send + 'static) {
         loop {
-            self.rung.mark_unchanged();
-            look = match spawn_blocking(move || look().map(|()| look)).await {
-                Ok(Ok(look)) => look,
+            self.requested.mark_unchanged();
+            check = match spawn_blocking(move || check().map(|()| check)).await {
+                Ok(Ok(check)) => check,
                 Ok(Err(Stopped)) | Err(_) => return,
             };
             select! {
                 () = sleep(self.period) => {}
-                Ok(()) = self.rung.changed() => sleep(PAUSE).await,
+                Ok(()) = self.requested.changed() => sleep(PAUSE).await,
             }
         }
     }
@@ -62,55 +61,55 @@ mod tests {
     const PERIOD: Duration = Duration::from_secs(30);
     const MOMENT: Duration = Duration::from_millis(1);
 
-    /// Rounds that count their looks.
-    fn counted() -> (Doorbell, Arc<AtomicUsize>) {
-        let (rounds, bell) = Rounds::new(PERIOD);
-        let looks = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&looks);
-        tokio::spawn(rounds.run(move || {
+    /// A loop that counts its checks.
+    fn counted() -> (Recheck, Arc<AtomicUsize>) {
+        let (check_loop, recheck) = CheckLoop::new(PERIOD);
+        let checks = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&checks);
+        tokio::spawn(check_loop.run(move || {
             count.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }));
-        (bell, looks)
+        (recheck, checks)
     }
 
-    async fn after(time: Duration, looks: &AtomicUsize) -> usize {
+    async fn after(time: Duration, checks: &AtomicUsize) -> usize {
         sleep(time).await;
-        looks.load(Ordering::Relaxed)
+        checks.load(Ordering::Relaxed)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_node_is_looked_at_at_once_and_then_every_period() {
-        let (_bell, looks) = counted();
-        assert_eq!(after(MOMENT, &looks).await, 1);
-        assert_eq!(after(PERIOD / 2, &looks).await, 1);
-        assert_eq!(after(PERIOD / 2, &looks).await, 2);
-        assert_eq!(after(PERIOD * 3, &looks).await, 5);
+    async fn the_node_is_checked_at_once_and_then_every_period() {
+        let (_recheck, checks) = counted();
+        assert_eq!(after(MOMENT, &checks).await, 1);
+        assert_eq!(after(PERIOD / 2, &checks).await, 1);
+        assert_eq!(after(PERIOD / 2, &checks).await, 2);
+        assert_eq!(after(PERIOD * 3, &checks).await, 5);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_rings_are_one_look_soon() {
-        let (bell, looks) = counted();
+    async fn many_requests_are_one_check_soon() {
+        let (recheck, checks) = counted();
         sleep(MOMENT).await;
         for _ in 0..10 {
-            bell.ring();
+            recheck.request();
             sleep(PAUSE / 20).await;
         }
-        assert_eq!(after(PAUSE / 4, &looks).await, 1, "not before the pause is over");
-        assert_eq!(after(PAUSE / 2, &looks).await, 2);
-        assert_eq!(after(PERIOD / 2, &looks).await, 2, "none of the rings is left");
+        assert_eq!(after(PAUSE / 4, &checks).await, 1, "not before the pause is over");
+        assert_eq!(after(PAUSE / 2, &checks).await, 2);
+        assert_eq!(after(PERIOD / 2, &checks).await, 2, "no request is left");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bell_that_is_gone_does_not_end_the_rounds() {
-        let (bell, looks) = counted();
-        drop(bell);
-        assert_eq!(after(PERIOD + MOMENT, &looks).await, 2);
+    async fn a_dropped_recheck_does_not_end_the_loop() {
+        let (recheck, checks) = counted();
+        drop(recheck);
+        assert_eq!(after(PERIOD + MOMENT, &checks).await, 2);
     }
 
     #[tokio::test]
-    async fn the_rounds_end_with_the_writer_thread() {
-        let (rounds, _bell) = Rounds::new(PERIOD);
-        rounds.run(|| Err(Stopped)).await;
+    async fn the_loop_ends_with_the_writer_thread() {
+        let (check_loop, _recheck) = CheckLoop::new(PERIOD);
+        check_loop.run(|| Err(Stopped)).await;
     }
 }

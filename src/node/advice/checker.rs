@@ -11,69 +11,69 @@ use std::{
 use dummy_interface::RouteLookup;
 use host_rules::host_firewall::{Error, legacy_tables};
 use ipvs::{Family, KernelIpvs};
-use reconciler::{InUse, Status};
+use reconciler::{NodeUsage, SyncStatus};
 use service::one_line;
 use tracing::debug;
 
 use super::{
-    Advice, Held, Severity, bridges,
-    dedup::{News, Told},
+    Advice, CurrentAdvice, Severity, bridges,
+    dedup::{AdviceDedup, Transition},
     node_ports, parameters,
-    proc_sys::Node,
-    repair_loop::Contest,
+    proc_sys::ProcSys,
+    repair_loop::RepairLoop,
     timeouts::{self, OF_CONNTRACK},
 };
 use crate::{
     config::ConntrackSettings,
     conntrack::table_full,
     node::{
-        host_firewall::{self, Finding},
+        host_firewall::{self, ChainFinding},
         sysctl::Sysctl,
     },
     takeover::another_proxy::AnotherProxy,
 };
 
 /// Looks at the node, and remembers what was told.
-pub struct Lookout {
+pub struct NodeChecker {
     /// Whether every flow is masqueraded.
     masquerade_all: bool,
-    asked: Asked,
-    node: Node,
+    wanted: WantedParameters,
+    node: ProcSys,
     another_proxy: AnotherProxy,
-    contest: Contest,
-    looked: Instant,
-    told: Told,
-    held: Held,
+    repair_loop: RepairLoop,
+    last_check: Instant,
+    dedup: AdviceDedup,
+    held: CurrentAdvice,
     publish: Box<dyn Fn(&Advice) + Send>,
 }
 
 /// What the configuration asks of the kernel's parameters.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct WantedParameters {
     /// The size of conntrack's table, and what else of it is set.
     pub conntrack: ConntrackSettings,
     /// Whether the node is to answer ARP only where an address is.
     pub strict_arp: bool,
 }
 
-impl Lookout {
+impl NodeChecker {
     /// `held` is kept up to date, and `publish` called with each warning when it is told.
     pub fn new(
         masquerade_all: bool,
-        asked: Asked,
+        wanted: WantedParameters,
         another_proxy: AnotherProxy,
         sync_period: Duration,
-        held: Held,
+        held: CurrentAdvice,
         publish: impl Fn(&Advice) + Send + 'static,
     ) -> Self {
         Self {
             masquerade_all,
-            asked,
-            node: Node::at(Path::new("/")),
+            wanted,
+            node: ProcSys::at(Path::new("/")),
             another_proxy,
-            contest: Contest::new(sync_period),
-            looked: Instant::now(),
-            told: Told::default(),
+            repair_loop: RepairLoop::new(sync_period),
+            last_check: Instant::now(),
+            dedup: AdviceDedup::default(),
             held,
             publish: Box::new(publish),
         }
@@ -81,7 +81,12 @@ impl Lookout {
 
     /// Looks at everything, in the calling thread's network namespace, with what Services use of the node, how the writer
     /// says that things stand, and what was left to be told when the host's chains were tended. Blocks.
-    pub(crate) fn look(&mut self, in_use: &InUse, status: &Status, firewall: Result<Vec<Finding>, Error>) {
+    pub(crate) fn check(
+        &mut self,
+        in_use: &NodeUsage,
+        status: &SyncStatus,
+        firewall: Result<Vec<ChainFinding>, Error>,
+    ) {
         let mut advice = host_firewall::check::check(firewall);
         advice.extend(host_firewall::check::legacy(legacy_tables()));
         // Where every flow is masqueraded the answers come back through the node.
@@ -89,12 +94,12 @@ impl Lookout {
             advice.extend(self.bridges(&in_use.local_endpoints));
         }
         advice.extend(self.node_ports(&in_use.node_ports));
-        advice.extend(parameters::check(Sysctl::default().differing(self.asked.strict_arp)));
+        advice.extend(parameters::check(Sysctl::default().differing(self.wanted.strict_arp)));
         advice.extend(self.timeouts());
         advice.extend(self.conntrack());
         advice.extend(self.another_proxy.check());
-        advice.extend(self.contest(status));
-        self.tell(&advice);
+        advice.extend(self.repair_loop(status));
+        self.report(&advice);
         self.held.set(advice);
     }
 
@@ -133,25 +138,25 @@ impl Lookout {
 
     fn conntrack(&self) -> Option<Advice> {
         let (count, most) = (self.node.number(table_full::COUNT)?, self.node.number(table_full::MOST)?);
-        table_full::check(count, most, Sysctl::default().table_size(&self.asked.conntrack))
+        table_full::check(count, most, Sysctl::default().table_size(&self.wanted.conntrack))
     }
 
-    fn contest(&mut self, status: &Status) -> Option<Advice> {
+    fn repair_loop(&mut self, status: &SyncStatus) -> Option<Advice> {
         let last = status.last_repair.as_ref().and_then(|last| last.report.first_repair());
-        let after = mem::replace(&mut self.looked, Instant::now()).elapsed();
-        self.contest.check(status.repaired, last, after)
+        let after = mem::replace(&mut self.last_check, Instant::now()).elapsed();
+        self.repair_loop.check(status.repaired, last, after)
     }
 
-    fn tell(&mut self, advice: &[Advice]) {
-        for news in self.told.news(advice, Instant::now()) {
-            match news {
-                News::Begins(advice) => {
+    fn report(&mut self, advice: &[Advice]) {
+        for transition in self.dedup.update(advice, Instant::now()) {
+            match transition {
+                Transition::Begins(advice) => {
                     advice.log_begin();
                     if advice.severity == Severity::Warning {
                         (self.publish)(&advice);
                     }
                 }
-                News::Ends(advice) => advice.log_end(),
+                Transition::Ends(advice) => advice.log_end(),
             }
         }
     }

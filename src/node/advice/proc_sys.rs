@@ -13,12 +13,12 @@ use super::bridges::Bridge;
 
 /// The file trees.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct ProcSys {
     parameters: PathBuf,
     interfaces: PathBuf,
 }
 
-impl Node {
+impl ProcSys {
     /// The kernel's files below this directory: `/` for the real ones.
     pub(super) fn at(root: &Path) -> Self {
         Self { parameters: root.join("proc/sys"), interfaces: root.join("sys/class/net") }
@@ -93,7 +93,7 @@ mod tests {
         ]);
         let bridge = |name: &str, index, shows| Bridge { name: name.to_owned(), index, shows };
         assert_eq!(
-            Node::at(root.path()).bridges(),
+            ProcSys::at(root.path()).bridges(),
             [bridge("cni0", 3, BTreeSet::from([Family::V4])), bridge("docker0", 4, BTreeSet::new())]
         );
     }
@@ -101,13 +101,13 @@ mod tests {
     #[test]
     fn parameters_are_found_by_their_names() {
         let root = tree(&[("proc/sys/net/bridge/bridge-nf-call-iptables", "1\n")]);
-        assert_eq!(Node::at(root.path()).number("net.bridge.bridge-nf-call-iptables"), Some(1));
+        assert_eq!(ProcSys::at(root.path()).number("net.bridge.bridge-nf-call-iptables"), Some(1));
     }
 
     #[test]
     fn where_the_files_are_missing_nothing_is_known() {
         let root = tree(&[]);
-        let node = Node::at(root.path());
+        let node = ProcSys::at(root.path());
         assert_eq!(node.bridges(), []);
         assert_eq!(node.parameter("net.ipv4.ip_local_port_range"), None);
     }

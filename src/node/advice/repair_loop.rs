@@ -15,7 +15,7 @@ const MANY: usize = 5;
 
 /// In which of the last sync periods something was repaired.
 #[derive(Debug)]
-pub(super) struct Contest {
+pub(super) struct RepairLoop {
     period: Duration,
     /// How many operations had repaired something, in all, when somebody looked last.
     repaired: usize,
@@ -24,7 +24,7 @@ pub(super) struct Contest {
     past: VecDeque<bool>,
 }
 
-impl Contest {
+impl RepairLoop {
     /// With sync periods of this length.
     pub(super) fn new(period: Duration) -> Self {
         Self { period, repaired: 0, current: (Duration::ZERO, false), past: VecDeque::new() }
@@ -67,21 +67,21 @@ mod tests {
 
     /// Whether it is told after each of these periods, in which something was repaired or not.
     fn told(periods: &[bool]) -> Vec<bool> {
-        let (mut contest, mut repaired) = (Contest::new(PERIOD), 0);
+        let (mut repair_loop, mut repaired) = (RepairLoop::new(PERIOD), 0);
         let mut after = |contested: &bool| {
             repaired += usize::from(*contested) * 7;
-            contest.check(repaired, Some("edit"), PERIOD).is_some()
+            repair_loop.check(repaired, Some("edit"), PERIOD).is_some()
         };
         periods.iter().map(&mut after).collect()
     }
 
     #[test]
-    fn what_is_repaired_in_half_of_the_last_periods_is_a_warning_with_the_last_repair_in_words() {
-        let mut contest = Contest::new(PERIOD);
+    fn repairs_in_half_of_the_last_periods_are_a_warning_with_the_last_repair() {
+        let mut repair_loop = RepairLoop::new(PERIOD);
         for repaired in 1..5 {
-            assert_eq!(contest.check(repaired, Some("edit"), PERIOD), None);
+            assert_eq!(repair_loop.check(repaired, Some("edit"), PERIOD), None);
         }
-        let advice = contest.check(5, Some("edit virtual server"), PERIOD).unwrap();
+        let advice = repair_loop.check(5, Some("edit virtual server"), PERIOD).unwrap();
         assert_eq!((advice.severity, advice.cause), (Severity::Warning, Cause::Contested));
         let said = "it was repaired in 5 of the last 10 sync periods, last: edit virtual server";
         assert!(advice.what.ends_with(said), "{}", advice.what);
@@ -101,11 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn however_much_is_repaired_at_once_and_however_often_somebody_looks_it_is_one_period() {
+    fn many_repairs_and_many_checks_within_a_period_count_as_one_period() {
         assert_eq!(told(&[true, false, false, true, false, false]), [false; 6]);
-        let mut contest = Contest::new(PERIOD);
+        let mut repair_loop = RepairLoop::new(PERIOD);
         for repaired in 0..40 {
-            assert_eq!(contest.check(repaired * 100, None, PERIOD / 10), None, "four periods");
+            assert_eq!(repair_loop.check(repaired * 100, None, PERIOD / 10), None, "four periods");
         }
     }
 }

@@ -6,28 +6,28 @@ use host_rules::host_firewall::{ClosedChain, Error, Hook, HostChain};
 use ipvs::Family;
 use service::one_line;
 
-use super::rule::Finding;
+use super::rule::ChainFinding;
 use crate::node::advice::{Advice, Cause, Severity};
 
 /// The advice about the host's chains, after all was done that was asked for.
-pub(crate) fn check(found: Result<Vec<Finding>, Error>) -> Vec<Advice> {
+pub(crate) fn check(found: Result<Vec<ChainFinding>, Error>) -> Vec<Advice> {
     match found {
         Ok(found) => found.iter().map(advice).collect(),
         Err(error) => vec![unreadable(&error)],
     }
 }
 
-fn advice(found: &Finding) -> Advice {
+fn advice(found: &ChainFinding) -> Advice {
     match found {
-        Finding::Closed(closed) => {
+        ChainFinding::Closed(closed) => {
             Advice { remedy: format!("--host-firewall=accept, or {BY_HAND}"), ..drops(closed) }
         }
-        Finding::TakesNoRule(closed, error) => {
+        ChainFinding::TakesNoRule(closed, error) => {
             let drops = drops(closed);
             let what = format!("{}; {}", drops.what, one_line(error));
             Advice { what, remedy: BY_HAND.to_owned(), ..drops }
         }
-        Finding::KeepsRule(chain, error) => left(chain, error),
+        ChainFinding::KeepsRule(chain, error) => left(chain, error),
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing::{debug, info};
 
 /// The host's chains: those of the kernel, or a test's.
-trait Chains {
+trait FirewallChains {
     fn closed(&mut self) -> Result<Vec<ClosedChain>, Error>;
     fn with_our_rule(&mut self) -> Result<Vec<HostChain>, Error>;
     fn accept_in(&mut self, chain: &HostChain) -> Result<bool, Error>;
@@ -20,20 +20,20 @@ trait Chains {
 }
 
 /// Those of the kernel.
-struct OfKernel {
+struct KernelChains {
     chains: HostChains,
     /// Which our rule accepts.
     mark: u32,
 }
 
-impl OfKernel {
+impl KernelChains {
     /// The chains, to be opened by our own policy.
     fn open(policy: &Policy) -> Result<Self, Error> {
         Ok(Self { chains: HostChains::open()?, mark: policy.accept_mark() })
     }
 }
 
-impl Chains for OfKernel {
+impl FirewallChains for KernelChains {
     fn closed(&mut self) -> Result<Vec<ClosedChain>, Error> {
         self.chains.closed_chains(self.mark)
     }
@@ -53,7 +53,7 @@ impl Chains for OfKernel {
 
 /// Tends the host's chains for as long as the daemon runs.
 #[derive(Debug)]
-pub(crate) struct Tending {
+pub(crate) struct AcceptRule {
     policy: Policy,
     /// The host's chains in which we have put our rule.
     opened: HashSet<HostChain>,
@@ -61,17 +61,17 @@ pub(crate) struct Tending {
     done: watch::Sender<bool>,
 }
 
-impl Tending {
+impl AcceptRule {
     /// As this policy of ours asks for it.
     pub(crate) fn new(policy: Policy) -> Self {
         Self { policy, opened: HashSet::new(), done: watch::Sender::new(false) }
     }
 
     /// Does what is to be done now, and returns what is left to be told. Blocks.
-    pub(crate) fn tend(&mut self) -> Result<Vec<Finding>, Error> {
+    pub(crate) fn apply(&mut self) -> Result<Vec<ChainFinding>, Error> {
         let wanted = self.policy.host_firewall;
-        let left =
-            OfKernel::open(&self.policy).and_then(|mut chains| tend(&mut chains, wanted, &mut self.opened));
+        let left = KernelChains::open(&self.policy)
+            .and_then(|mut chains| tend(&mut chains, wanted, &mut self.opened));
         self.done.send_replace(true);
         left
     }
@@ -85,7 +85,7 @@ impl Tending {
 
 /// A chain of the host that hurts, or is not as it was asked for.
 #[derive(Debug)]
-pub(crate) enum Finding {
+pub(crate) enum ChainFinding {
     /// A chain that drops, and nobody asked for our rule in it.
     Closed(ClosedChain),
     /// A chain that drops and does not take our rule.
@@ -97,10 +97,10 @@ pub(crate) enum Finding {
 /// Puts our rule into the chains that drop, or takes it out of all, and returns what is left to be told.
 /// `opened` is where we have put our rule so far.
 fn tend(
-    chains: &mut impl Chains,
+    chains: &mut impl FirewallChains,
     wanted: HostFirewall,
     opened: &mut HashSet<HostChain>,
-) -> Result<Vec<Finding>, Error> {
+) -> Result<Vec<ChainFinding>, Error> {
     match wanted {
         HostFirewall::Accept => accept(chains, opened),
         HostFirewall::Warn => withdraw(chains),
@@ -108,7 +108,10 @@ fn tend(
 }
 
 /// Rules by hand stand in for ours, where a chain takes no other.
-fn accept(chains: &mut impl Chains, opened: &mut HashSet<HostChain>) -> Result<Vec<Finding>, Error> {
+fn accept(
+    chains: &mut impl FirewallChains,
+    opened: &mut HashSet<HostChain>,
+) -> Result<Vec<ChainFinding>, Error> {
     let mut left = Vec::new();
     for closed in chains.closed()? {
         match chains.accept_in(&closed.chain) {
@@ -122,29 +125,30 @@ fn accept(chains: &mut impl Chains, opened: &mut HashSet<HostChain>) -> Result<V
             Ok(true) => debug!("our rule is in the host's chain {} again", closed.chain),
             Ok(false) => {}
             Err(_) if closed.accepts == Accepts::ByHand => {}
-            Err(error) => left.push(Finding::TakesNoRule(closed, error)),
+            Err(error) => left.push(ChainFinding::TakesNoRule(closed, error)),
         }
     }
     Ok(left)
 }
 
-fn withdraw(chains: &mut impl Chains) -> Result<Vec<Finding>, Error> {
+fn withdraw(chains: &mut impl FirewallChains) -> Result<Vec<ChainFinding>, Error> {
     let mut left = Vec::new();
     for chain in chains.with_our_rule()? {
         match chains.withdraw(&chain) {
             Ok(true) => info!("our rule is taken out of the host's chain {chain}: --host-firewall is warn"),
             Ok(false) => {}
-            Err(error) => left.push(Finding::KeepsRule(chain, error)),
+            Err(error) => left.push(ChainFinding::KeepsRule(chain, error)),
         }
     }
     let closed = chains.closed()?.into_iter().filter(|closed| closed.accepts == Accepts::Nothing);
-    left.extend(closed.map(Finding::Closed));
+    left.extend(closed.map(ChainFinding::Closed));
     Ok(left)
 }
 
 #[cfg(test)]
 mod tests {
     use host_rules::host_firewall::{Hook, How, TableFamily};
+    use netlink::OperationError;
 
     use super::*;
     use crate::node::{
@@ -154,13 +158,13 @@ mod tests {
 
     /// A host whose chains are all closed by policy, with the rules that matter to us.
     #[derive(Default)]
-    struct Host {
+    struct FakeHost {
         chains: Vec<(HostChain, Accepts)>,
         refuses: bool,
         is_unreadable: bool,
     }
 
-    impl Host {
+    impl FakeHost {
         fn with(accepts: Accepts) -> Self {
             Self { chains: vec![(input(), accepts)], ..Self::default() }
         }
@@ -174,10 +178,14 @@ mod tests {
         }
     }
 
-    impl Chains for Host {
+    impl FirewallChains for FakeHost {
         fn closed(&mut self) -> Result<Vec<ClosedChain>, Error> {
             if self.is_unreadable {
-                return Err(Error::NotPermitted { operation: "list chains".to_owned() });
+                return Err(OperationError::NotPermitted {
+                    subsystem: "nf_tables",
+                    operation: "list chains".into(),
+                }
+                .into());
             }
             let closed = |(chain, accepts): &(HostChain, Accepts)| ClosedChain {
                 chain: chain.clone(),
@@ -211,14 +219,14 @@ mod tests {
         }
     }
 
-    fn said(host: &mut Host, wanted: HostFirewall) -> Vec<(Severity, String, String)> {
+    fn said(host: &mut FakeHost, wanted: HostFirewall) -> Vec<(Severity, String, String)> {
         let found = tend(host, wanted, &mut HashSet::new());
         check(found).into_iter().map(|advice| (advice.severity, advice.what, advice.remedy)).collect()
     }
 
     #[test]
     fn a_chain_that_drops_is_named_with_both_remedies_and_left_as_it_is() {
-        let mut host = Host::with(Accepts::Nothing);
+        let mut host = FakeHost::with(Accepts::Nothing);
         let what = "the host's firewall may drop what is sent to VIPs and NodePorts, in its chain \
              ip filter INPUT: policy drop";
         let remedy = "--host-firewall=accept, or rules of your own whose comment begins with kube-ipvs \
@@ -231,20 +239,20 @@ mod tests {
     #[test]
     fn in_forward_it_is_the_answers_that_are_dropped() {
         let forward = HostChain { name: "FORWARD".into(), hook: Hook::Forward, ..input() };
-        let mut host = Host { chains: vec![(forward, Accepts::Nothing)], ..Host::default() };
+        let mut host = FakeHost { chains: vec![(forward, Accepts::Nothing)], ..FakeHost::default() };
         let said = said(&mut host, HostFirewall::Warn);
         assert!(said[0].1.contains("may drop what pods answer, in its chain ip filter FORWARD"), "{said:?}");
     }
 
     #[test]
     fn who_has_written_rules_by_hand_hears_nothing() {
-        assert_eq!(said(&mut Host::with(Accepts::ByHand), HostFirewall::Warn), []);
+        assert_eq!(said(&mut FakeHost::with(Accepts::ByHand), HostFirewall::Warn), []);
     }
 
     #[test]
     fn accept_puts_the_rule_into_each_closed_chain_and_then_there_is_nothing_to_say() {
         for before in [Accepts::Nothing, Accepts::ByHand, Accepts::ByOurRule] {
-            let mut host = Host::with(before);
+            let mut host = FakeHost::with(before);
             assert_eq!(said(&mut host, HostFirewall::Accept), [], "{before:?}");
             assert_eq!(host.chains[0].1, Accepts::ByOurRule, "{before:?}");
         }
@@ -252,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_chain_that_takes_no_rule_is_told_with_the_cause_unless_there_are_rules_by_hand() {
-        let mut host = Host { refuses: true, ..Host::with(Accepts::Nothing) };
+        let mut host = FakeHost { refuses: true, ..FakeHost::with(Accepts::Nothing) };
         let told = said(&mut host, HostFirewall::Accept);
         let [(Severity::Warning, what, remedy)] = told.as_slice() else { panic!("{told:?}") };
         assert!(
@@ -260,13 +268,13 @@ mod tests {
             "{what}"
         );
         assert_eq!(remedy, BY_HAND, "the flag is given already");
-        let mut host = Host { refuses: true, ..Host::with(Accepts::ByHand) };
+        let mut host = FakeHost { refuses: true, ..FakeHost::with(Accepts::ByHand) };
         assert_eq!(said(&mut host, HostFirewall::Accept), []);
     }
 
     #[test]
     fn back_to_warn_the_rule_is_taken_out_and_the_chain_named() {
-        let mut host = Host::with(Accepts::ByOurRule);
+        let mut host = FakeHost::with(Accepts::ByOurRule);
         let said = said(&mut host, HostFirewall::Warn);
         assert_eq!(host.chains[0].1, Accepts::Nothing);
         assert!(matches!(said.as_slice(), [(Severity::Warning, ..)]), "{said:?}");
@@ -274,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_cannot_be_taken_out_is_no_danger_and_so_a_note() {
-        let mut host = Host { refuses: true, ..Host::with(Accepts::ByOurRule) };
+        let mut host = FakeHost { refuses: true, ..FakeHost::with(Accepts::ByOurRule) };
         let said = said(&mut host, HostFirewall::Warn);
         let [(Severity::Note, what, _)] = said.as_slice() else { panic!("{said:?}") };
         assert!(what.contains("cannot be taken out of the host's chain ip filter INPUT"), "{what}");
@@ -282,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_firewall_that_cannot_be_read_is_told_as_such() {
-        let mut host = Host { is_unreadable: true, ..Host::default() };
+        let mut host = FakeHost { is_unreadable: true, ..FakeHost::default() };
         for wanted in [HostFirewall::Warn, HostFirewall::Accept] {
             let said = said(&mut host, wanted);
             let [(Severity::Note, what, _)] = said.as_slice() else { panic!("{said:?}") };

@@ -27,7 +27,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{Request, Response};
-use crate::takeover::instance_lock::{Alone, NotAlone, make_directory};
+use crate::takeover::instance_lock::{InstanceLock, InstanceLockError, make_directory};
 
 /// The most bytes of a request, with its newline.
 const LONGEST_REQUEST: u64 = 4096;
@@ -35,7 +35,7 @@ const LONGEST_REQUEST: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many clients are spoken with at a time; the others wait in the socket's queue.
 pub(super) const CLIENTS: usize = 32;
-/// How many answers are worked out at a time, each by a thread that may wait for the writer.
+/// How many handler are worked out at a time, each by a thread that may wait for the writer.
 const ANSWERS: usize = 8;
 /// How often a client that waits for its answer is looked at: it may have given up.
 const LOOK_AT_CLIENT: Duration = Duration::from_millis(500);
@@ -44,10 +44,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How often a socket that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// What answers requests. It may block.
-pub trait Answers: Send + Sync + 'static {
+/// What handler requests. It may block.
+pub trait RequestHandler: Send + Sync + 'static {
     /// Carries out a request.
-    fn answer(&self, request: Request) -> Response;
+    fn handle(&self, request: Request) -> Response;
 }
 
 /// Why there is no control socket.
@@ -80,17 +80,17 @@ pub struct Server {
     listener: OnceCell<UnixListener>,
     path: PathBuf,
     refused: Option<NoSocket>,
-    _alone: Alone,
+    _instance_lock: InstanceLock,
 }
 
 impl Server {
     /// Binds as [`Server::bind`] does, but waits until no other daemon works on the node: a node's next proxy
     /// may be started before its last one has ended.
-    pub async fn bind_in_turn(path: &Path) -> Result<Self, NotAlone> {
+    pub async fn bind_in_turn(path: &Path) -> Result<Self, InstanceLockError> {
         let mut waits = false;
         loop {
             match Self::bind(path) {
-                Err(another @ NotAlone::AnotherRuns { .. }) => {
+                Err(another @ InstanceLockError::AnotherRuns { .. }) => {
                     if !waits {
                         warn!("{another}: waiting until it ends");
                     }
@@ -104,8 +104,8 @@ impl Server {
 
     /// Opens the socket, if that is possible ([`Server::refused`]), in place of one that a dead process has
     /// left. Must be called within a tokio runtime.
-    pub fn bind(path: &Path) -> Result<Self, NotAlone> {
-        let alone = Alone::on_node(path)?;
+    pub fn bind(path: &Path) -> Result<Self, InstanceLockError> {
+        let instance_lock = InstanceLock::acquire(path)?;
         let (listener, refused) = match listen(path) {
             Ok(listener) => (OnceCell::new_with(Some(listener)), None),
             Err(refused) => {
@@ -113,7 +113,7 @@ impl Server {
                 (OnceCell::new(), Some(refused))
             }
         };
-        Ok(Self { listener, path: path.to_owned(), refused, _alone: alone })
+        Ok(Self { listener, path: path.to_owned(), refused, _instance_lock: instance_lock })
     }
 
     /// Why there was no socket at first.
@@ -133,9 +133,9 @@ impl Server {
         self.listener.get_or_init(made_at_last).await
     }
 
-    /// Answers clients until the future is dropped. The lock stays as long as the server.
-    pub async fn serve(&self, answers: impl Answers) {
-        let answers = Arc::new(answers);
+    /// RequestHandler clients until the future is dropped. The lock stays as long as the server.
+    pub async fn serve(&self, handler: impl RequestHandler) {
+        let handler = Arc::new(handler);
         let places = Arc::new(Semaphore::new(CLIENTS));
         let threads = Arc::new(Semaphore::new(ANSWERS));
         let listener = self.listener().await;
@@ -152,9 +152,9 @@ impl Server {
                     continue;
                 }
             };
-            let (answers, threads) = (Arc::clone(&answers), Arc::clone(&threads));
+            let (handler, threads) = (Arc::clone(&handler), Arc::clone(&threads));
             tokio::spawn(async move {
-                if let Err(error) = converse(stream, answers, threads).await {
+                if let Err(error) = converse(stream, handler, threads).await {
                     debug!(%error, "a client of the control socket went away");
                 }
                 drop(place);
@@ -189,16 +189,16 @@ fn listen(path: &Path) -> Result<UnixListener, NoSocket> {
     Ok(listener)
 }
 
-/// Hears one request and answers it, unless the client gives up before.
-async fn converse<A: Answers>(
+/// Hears one request and handler it, unless the client gives up before.
+async fn converse<A: RequestHandler>(
     mut stream: UnixStream,
-    answers: Arc<A>,
+    handler: Arc<A>,
     threads: Arc<Semaphore>,
 ) -> io::Result<()> {
     let response = if is_allowed(&stream)? {
         match timeout(PATIENCE, read_request(&mut stream)).await?? {
             Ok(request) => tokio::select! {
-                response = answer(request, answers, threads) => response?,
+                response = answer(request, handler, threads) => response?,
                 gone = gone(&stream) => return Err(gone),
             },
             Err(error) => Response::Error(format!("malformed request: {error}")),
@@ -213,15 +213,15 @@ async fn converse<A: Answers>(
 
 /// Has a thread work out the answer. Where the writer hangs, its thread does too, whoever still waits for it:
 /// there are only so many of these, and what needs no writer is none of them.
-async fn answer<A: Answers>(
+async fn answer<A: RequestHandler>(
     request: Request,
-    answers: Arc<A>,
+    handler: Arc<A>,
     threads: Arc<Semaphore>,
 ) -> io::Result<Response> {
     let thread = if request.needs_writer() { threads.acquire_owned().await.ok() } else { None };
     let answered = spawn_blocking(move || {
         let _thread = thread;
-        answers.answer(request)
+        handler.handle(request)
     });
     Ok(answered.await?)
 }

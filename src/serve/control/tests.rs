@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reconciler::{Report, Trigger};
+use reconciler::{SyncReport, Trigger};
 use service::{Options, State};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -26,11 +26,11 @@ use watcher::Plan;
 use super::*;
 use crate::node::advice::{Advice, Cause, Severity};
 
-/// Answers without a daemon behind it.
+/// RequestHandler without a daemon behind it.
 struct Fixed;
 
 fn status() -> Status {
-    let programmed = reconciler::Status {
+    let programmed = reconciler::SyncStatus {
         synced: true,
         virtual_servers: 2,
         real_servers: 3,
@@ -55,19 +55,19 @@ fn status() -> Status {
 }
 
 fn resynced() -> Resynced {
-    let report = Report {
+    let report = SyncReport {
         full: true,
         done: 12,
         failures: vec!["a\nb".to_owned()],
         failed: 1,
         took: Duration::from_millis(34),
-        ..Report::of_nothing(Trigger::Forced)
+        ..SyncReport::empty(Trigger::Forced)
     };
     Resynced { report, troubles: vec!["a".to_owned()] }
 }
 
-impl Answers for Fixed {
-    fn answer(&self, request: Request) -> Response {
+impl RequestHandler for Fixed {
+    fn handle(&self, request: Request) -> Response {
         match request {
             Request::Diff => {
                 Response::Difference(Difference { plan: Plan::default(), troubles: vec!["a".to_owned()] })
@@ -153,8 +153,8 @@ fn clients_that_say_nothing_do_not_keep_others_out() {
 /// A daemon with more to say than a socket holds.
 struct Talkative;
 
-impl Answers for Talkative {
-    fn answer(&self, _: Request) -> Response {
+impl RequestHandler for Talkative {
+    fn handle(&self, _: Request) -> Response {
         Response::Error("x".repeat(4 << 20))
     }
 }
@@ -208,8 +208,8 @@ async fn a_house_full_of_clients_that_never_read_their_answer_is_cleared() {
 /// A daemon whose writer hangs until there is something in the channel.
 struct Hanging(Mutex<Receiver<()>>);
 
-impl Answers for Hanging {
-    fn answer(&self, request: Request) -> Response {
+impl RequestHandler for Hanging {
+    fn handle(&self, request: Request) -> Response {
         if request.needs_writer() {
             let _ = self.0.lock().unwrap().recv();
         }
@@ -218,7 +218,7 @@ impl Answers for Hanging {
 }
 
 #[test]
-fn beside_a_hanging_writer_the_level_of_the_log_can_be_set_and_who_gives_up_leaves_a_place() {
+fn the_log_level_can_be_set_beside_a_hanging_writer_and_lost_clients_free_slots() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let runtime = Runtime::new().unwrap();
@@ -259,8 +259,8 @@ struct Waiting {
     writer_goes_on: bool,
 }
 
-impl Answers for Counting {
-    fn answer(&self, request: Request) -> Response {
+impl RequestHandler for Counting {
+    fn handle(&self, request: Request) -> Response {
         if request.needs_writer() {
             let (answers, changed) = &*self.0;
             let mut now = answers.lock().unwrap();
@@ -336,7 +336,7 @@ fn an_answer_that_comes_before_the_question_is_heard() {
 }
 
 #[test]
-fn of_a_daemon_that_does_not_answer_for_some_seconds_it_is_said_how_long_it_is_waited_for() {
+fn a_daemon_that_does_not_answer_for_seconds_is_reported_with_the_time_limit() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

@@ -3,7 +3,7 @@
 use std::{path::Path, time::SystemTime};
 
 use ::http::header;
-use reconciler::{Report, Subject, Tally, Trigger};
+use reconciler::{ObjectKind, SyncReport, SyncStats, Trigger};
 use serde_json::Value;
 use service::{Node, Options, State};
 use tokio::time::advance;
@@ -26,7 +26,7 @@ impl Proxy {
     /// One that has its node, and its first sync behind it.
     fn running() -> Self {
         let proxy = Self::new(UnknownNode::NotEligible);
-        proxy.0.hear(&node(false));
+        proxy.0.on_change(&node(false));
         proxy.takes_in(false);
         proxy.syncs(true);
         proxy
@@ -39,30 +39,35 @@ impl Proxy {
 
     /// So many pieces of it became one while they waited.
     fn takes_in_together(&self, pieces: usize, waits: bool) {
-        self.0.clone().heard(News { subject: Subject::Services, objects: 1, pieces, waits });
+        self.0.clone().on_change_applied(ChangeEvent {
+            subject: ObjectKind::Services,
+            objects: 1,
+            pieces,
+            waits,
+        });
     }
 
     /// A sync ends, of which one operation was refused.
     fn syncs(&self, complete: bool) {
-        let report = Report {
+        let report = SyncReport {
             full: complete,
             failures: vec!["refused".to_owned()],
             failed: 1,
-            ..Report::of_nothing(Trigger::Change)
+            ..SyncReport::empty(Trigger::Change)
         };
         let state = State::new(Options::new("node"));
-        let sync = Observation {
+        let sync = SyncEvent {
             report: &report,
-            tally: &Tally::default(),
+            stats: &SyncStats::default(),
             complete,
             state: &state,
             triggered_at: &[],
         };
-        self.0.clone().synced(&sync);
+        self.0.clone().on_sync(&sync);
     }
 
     fn changes(&self) {
-        self.0.hear(&Change::ReplaceServices(Vec::new()));
+        self.0.on_change(&Change::ReplaceServices(Vec::new()));
         self.takes_in(true);
     }
 
@@ -96,14 +101,14 @@ async fn a_node_that_is_unknown_leaves_or_is_gone_gets_no_traffic_and_its_proxy_
         (Change::DeleteNode, (503, 200)),
         (Change::ReplaceServices(Vec::new()), (503, 200)),
     ] {
-        proxy.0.hear(&news);
+        proxy.0.on_change(&news);
         assert_eq!(proxy.answers(), answers, "{news:?}");
     }
     assert_eq!(Proxy::new(UnknownNode::Eligible).answers(), (200, 200), "nobody will tell of a Node");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_was_not_synced_for_two_periods_makes_the_proxy_unhealthy_until_it_is() {
+async fn a_change_unsynced_for_two_periods_makes_the_proxy_unhealthy_until_it_is_synced() {
     let proxy = Proxy::running();
     advance(TOO_LONG * 10).await;
     assert_eq!(proxy.answers(), (200, 200), "nothing has changed");
@@ -128,7 +133,7 @@ async fn a_first_sync_may_take_as_long_as_it_takes() {
     assert_eq!(proxy.answers(), (200, 200));
     proxy.changes();
     // Meanwhile there is more news, which nobody takes in.
-    proxy.0.hear(&node(false));
+    proxy.0.on_change(&node(false));
     advance(TOO_LONG * 10).await;
     assert_eq!(proxy.answers(), (200, 200));
     proxy.syncs(true);
@@ -139,7 +144,7 @@ async fn a_first_sync_may_take_as_long_as_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_is_ready_from_its_first_sync_on_that_could_be_carried_out_for_as_long_as_it_works() {
+async fn a_proxy_is_ready_from_its_first_successful_sync_for_as_long_as_it_works() {
     let proxy = Proxy::new(UnknownNode::NotEligible);
     let ready = || proxy.ask("/readyz").0;
     assert_eq!(ready(), 503, "the API server has said nothing");
@@ -177,7 +182,7 @@ async fn a_kernel_that_could_never_be_read_makes_the_proxy_unhealthy() {
 async fn a_writer_thread_that_hangs_is_noticed_by_the_news_that_it_does_not_take_in() {
     let proxy = Proxy::running();
     for _ in 0..10 {
-        proxy.0.hear(&node(false));
+        proxy.0.on_change(&node(false));
     }
     for _ in 0..9 {
         advance(PERIOD).await;
@@ -194,7 +199,7 @@ async fn a_writer_thread_that_hangs_is_noticed_by_the_news_that_it_does_not_take
 async fn a_sync_that_takes_long_is_no_fault_where_all_news_was_taken_in_before_it() {
     let proxy = Proxy::running();
     for _ in 0..3 {
-        proxy.0.hear(&node(false));
+        proxy.0.on_change(&node(false));
     }
     proxy.takes_in_together(3, false);
     advance(TOO_LONG).await;
@@ -232,7 +237,7 @@ async fn a_good_answer_is_up_to_date_and_a_bad_one_says_when_the_last_sync_was()
     let proxy = Proxy::running();
     let (_, good) = proxy.ask("/healthz");
     assert_eq!(good["lastUpdated"], good["currentTime"]);
-    proxy.0.hear(&node(true));
+    proxy.0.on_change(&node(true));
     let (_, bad) = proxy.ask("/healthz");
     assert_eq!(bad["lastUpdated"], good["status"]["IPv4"]["lastUpdated"]);
     assert_eq!((&bad["nodeEligible"], &bad["healthy"]), (&Value::Bool(false), &Value::Bool(true)));
@@ -244,7 +249,7 @@ async fn answers_are_counted_by_page_and_code_and_other_pages_do_not_exist() {
     let ask = |path| proxy.ask(path).0;
     assert_eq!(["/livez", "/healthz", "/healthz"].map(ask), [200, 503, 503]);
     assert_eq!(["/", "/healthz/", "/metrics"].map(ask), [404; 3]);
-    proxy.0.hear(&node(false));
+    proxy.0.on_change(&node(false));
     assert_eq!(ask("/healthz"), 200);
     let metrics = proxy.metrics().text();
     for (page, code, count) in

@@ -18,7 +18,7 @@ use crate::serve::{
 /// How many clients this node can take, against other nodes.
 const WEIGHT: &str = "x-load-balancing-endpoint-weight";
 
-/// Answers for one Service in one family, whatever the path and the method, as kube-proxy does it.
+/// RequestHandler for one Service in one family, whatever the path and the method, as kube-proxy does it.
 pub(super) struct Answer {
     pub(super) service: ObjectName,
     pub(super) ready: Arc<AtomicUsize>,

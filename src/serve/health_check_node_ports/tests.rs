@@ -9,7 +9,7 @@ use std::{
 };
 
 use ipvs::Protocol;
-use reconciler::{Observation, Report, Tally, Trigger};
+use reconciler::{SyncEvent, SyncReport, SyncStats, Trigger};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, Options, Service, ServiceKind, ServicePort, State,
     TrafficPolicy,
@@ -66,15 +66,15 @@ impl Node {
     }
 
     fn sync(&mut self, complete: bool) {
-        let report = Report::of_nothing(Trigger::Change);
-        let sync = Observation {
+        let report = SyncReport::empty(Trigger::Change);
+        let sync = SyncEvent {
             report: &report,
-            tally: &Tally::default(),
+            stats: &SyncStats::default(),
             complete,
             state: &self.state,
             triggered_at: &[],
         };
-        self.listener.synced(&sync);
+        self.listener.on_sync(&sync);
     }
 }
 
@@ -248,11 +248,11 @@ async fn node_port_addresses_say_where_it_listens_and_are_followed() {
 async fn a_proxy_that_does_not_work_takes_the_node_out_and_a_node_that_leaves_does_not() {
     let (mut node, port) = (Node::everywhere(), free_port());
     node.change([Change::ApplyService(web(port)), pods(Family::V4, 1, 0)]);
-    node.health.hear(&Change::DeleteNode);
+    node.health.on_change(&Change::DeleteNode);
     weighs(HERE, port, Some((200, 1))).await;
-    node.health.clone().synced(&Observation {
-        tally: &Tally::default(),
-        report: &Report::of_nothing(Trigger::Start),
+    node.health.clone().on_sync(&SyncEvent {
+        stats: &SyncStats::default(),
+        report: &SyncReport::empty(Trigger::Start),
         complete: false,
         state: &node.state,
         triggered_at: &[],
@@ -287,7 +287,7 @@ async fn is_open(ip: IpAddr, port: u16) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_port_that_is_taken_is_one_event_of_the_service_and_tried_again_while_other_addresses_answer() {
+async fn a_taken_port_is_one_event_and_retried_while_other_addresses_answer() {
     let server = ApiServer::taking();
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_port_that_is_taken_is_told_of_once_and_had_when_it_is_free_and_that_is_told_too() {
+    async fn a_taken_port_is_logged_once_and_served_when_it_is_free_which_is_logged_too() {
         let (taken, address) = taken();
         let told = RefCell::new(Vec::new());
         let tell = |had: Result<(), &CannotListen>| told.borrow_mut().push(had.map_err(ToString::to_string));

@@ -22,18 +22,18 @@ const NEWCOMERS: usize = 16;
 /// Nobody must keep out the kubelet, which would end the pod for it: when there are too many, an older one is closed
 /// for the newest.
 #[derive(Debug, Default)]
-pub(super) struct Visitors {
-    visits: JoinSet<()>,
-    here: VecDeque<(AbortHandle, Asked)>,
+pub(super) struct Connections {
+    tasks: JoinSet<()>,
+    open: VecDeque<(AbortHandle, RequestReceived)>,
 }
 
 /// Whether a client has sent its whole request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked(Arc<AtomicBool>);
+pub(super) struct RequestReceived(Arc<AtomicBool>);
 
-impl Asked {
-    /// Notes that the client has asked.
-    pub(super) fn yes(&self) {
+impl RequestReceived {
+    /// Notes that the client has received.
+    pub(super) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
@@ -42,30 +42,33 @@ impl Asked {
     }
 }
 
-impl Visitors {
+impl Connections {
     /// Begins a visit, for which another one may have to end.
-    pub(super) fn let_in<V: Future<Output = ()> + Send + 'static>(&mut self, visit: impl FnOnce(Asked) -> V) {
-        if self.here.len() >= CLIENTS
-            && let Some((other, _)) = self.who_gives_way().and_then(|other| self.here.remove(other))
+    pub(super) fn admit<V: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        visit: impl FnOnce(RequestReceived) -> V,
+    ) {
+        if self.open.len() >= CLIENTS
+            && let Some((other, _)) = self.next_to_close().and_then(|other| self.open.remove(other))
         {
             other.abort();
         }
-        let asked = Asked::default();
-        let visit = self.visits.spawn(visit(asked.clone()));
-        self.here.push_back((visit, asked));
+        let received = RequestReceived::default();
+        let visit = self.tasks.spawn(visit(received.clone()));
+        self.open.push_back((visit, received));
     }
 
     /// Waits until a visit has ended, if there is any.
-    pub(super) async fn leave(&mut self) -> Option<()> {
-        self.visits.join_next().await?.ok();
-        self.here.retain(|(visit, _)| !visit.is_finished());
+    pub(super) async fn next_ended(&mut self) -> Option<()> {
+        self.tasks.join_next().await?.ok();
+        self.open.retain(|(visit, _)| !visit.is_finished());
         Some(())
     }
 
     /// The oldest that has not asked; if these are few, the oldest that has and does not take its answer.
-    fn who_gives_way(&self) -> Option<usize> {
-        let silent = self.here.iter().filter(|(_, asked)| !asked.get()).count();
+    fn next_to_close(&self) -> Option<usize> {
+        let silent = self.open.iter().filter(|(_, received)| !received.get()).count();
         let has_asked = silent <= NEWCOMERS;
-        self.here.iter().position(|(_, asked)| asked.get() == has_asked)
+        self.open.iter().position(|(_, received)| received.get() == has_asked)
     }
 }

@@ -12,30 +12,30 @@ use crate::{
 };
 
 /// Where something is shown, if anywhere.
-pub(crate) struct Place {
+pub(crate) struct HttpEndpoint {
     what: &'static str,
     address: Option<SocketAddr>,
     /// Of the Event when the address cannot be had.
-    not_had: Cause,
+    cause: Cause,
 }
 
-impl Place {
+impl HttpEndpoint {
     pub(crate) fn health_checks(settings: &Settings) -> Self {
         let address = settings.healthz_bind_address;
-        Self { what: "health checks", address, not_had: Cause::NO_HEALTH_CHECKS }
+        Self { what: "health checks", address, cause: Cause::NO_HEALTH_CHECKS }
     }
 
     pub(crate) fn metrics(settings: &Settings) -> Self {
         let address = settings.metrics_bind_address;
-        Self { what: "metrics", address, not_had: Cause::NO_METRICS }
+        Self { what: "metrics", address, cause: Cause::NO_METRICS }
     }
 }
 
 /// What cannot be shown as long as its address cannot be had, for whoever asks how things stand. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NotShown(watch::Sender<BTreeMap<&'static str, String>>);
+pub(crate) struct UnboundEndpoints(watch::Sender<BTreeMap<&'static str, String>>);
 
-impl NotShown {
+impl UnboundEndpoints {
     /// One line for each.
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.0.borrow().values().cloned().collect()
@@ -53,19 +53,19 @@ impl NotShown {
 
 /// Shows pages there for ever. Where the address cannot be had an Event says so; with `hard_fail`
 /// (`bindAddressHardFail`) that is also what is returned, for the daemon to end with.
-pub(crate) async fn show(
-    Place { what, address, not_had }: Place,
+pub(crate) async fn serve(
+    HttpEndpoint { what, address, cause }: HttpEndpoint,
     hard_fail: bool,
     pages: Arc<impl Pages>,
-    not_shown: &NotShown,
+    unbound: &UnboundEndpoints,
     outbox: Option<&Outbox>,
 ) -> anyhow::Error {
     let failure = keep_listening(what, address, hard_fail, pages, |had| {
         let trouble = had.err().map(|failure| one_line(failure));
         if let (Some(outbox), Some(trouble)) = (outbox, &trouble) {
-            outbox.post_about_node(not_had, trouble.clone());
+            outbox.post_about_node(cause, trouble.clone());
         }
-        not_shown.set(what, trouble);
+        unbound.set(what, trouble);
     })
     .await;
     if let Some(outbox) = outbox {

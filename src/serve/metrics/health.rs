@@ -23,9 +23,9 @@ impl Collector for Healthy {
 /// How many answers were given. Clones count in the same metrics.
 #[derive(Clone, Debug, Default)]
 pub struct HealthAnswers {
-    /// Answers by `/healthz`.
+    /// RequestHandler by `/healthz`.
     pub healthz: Answered,
-    /// Answers by `/livez`.
+    /// RequestHandler by `/livez`.
     pub livez: Answered,
 }
 

@@ -14,7 +14,7 @@ use prometheus_client::{
     metrics::{gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use reconciler::{News, Observation, Observer, Subject};
+use reconciler::{ChangeEvent, ObjectKind, Observer, SyncEvent};
 use service::{State, Traffic, WithoutLocalEndpoint};
 
 use super::{
@@ -30,7 +30,7 @@ type Count = Gauge<u64, AtomicU64>;
 /// Listens to the writer thread. Clones count in the same metrics.
 #[derive(Clone, Debug)]
 pub(super) struct Syncs {
-    families: ByFamily<OfFamily>,
+    families: ByFamily<FamilySyncMetrics>,
     services: Changes,
     endpoints: Changes,
     refused: Count,
@@ -41,7 +41,7 @@ pub(super) struct Syncs {
 
 /// The metrics with the label `ip_family`.
 #[derive(Clone, Debug)]
-struct OfFamily {
+struct FamilySyncMetrics {
     took: Histogram,
     last_ended: Moment,
     last_asked_for: Moment,
@@ -51,7 +51,7 @@ struct OfFamily {
     without_external: Count,
 }
 
-impl OfFamily {
+impl FamilySyncMetrics {
     fn new(started: SystemTime) -> Self {
         let last_asked_for = Moment::default();
         last_asked_for.set(seconds(started));
@@ -80,7 +80,7 @@ impl Syncs {
         started: SystemTime,
         registry: &mut Registry,
     ) -> Self {
-        let families = ByFamily::new(families, || OfFamily::new(started));
+        let families = ByFamily::new(families, || FamilySyncMetrics::new(started));
         register_syncs(&families, registry);
         let endpoints = Changes::register("endpoint", "Endpoint", registry);
         let services = Changes::register("service", "Service", registry);
@@ -106,11 +106,11 @@ impl Syncs {
 }
 
 impl Observer for Syncs {
-    fn heard(&mut self, News { subject, objects, waits, .. }: News) {
+    fn on_change_applied(&mut self, ChangeEvent { subject, objects, waits, .. }: ChangeEvent) {
         match subject {
-            Subject::Services => self.services.heard(objects, waits || !self.synced),
-            Subject::EndpointSlices => self.endpoints.heard(objects, waits || !self.synced),
-            Subject::Node => {}
+            ObjectKind::Services => self.services.heard(objects, waits || !self.synced),
+            ObjectKind::EndpointSlices => self.endpoints.heard(objects, waits || !self.synced),
+            ObjectKind::Node => {}
         }
         if waits {
             let now = seconds(SystemTime::now());
@@ -120,8 +120,8 @@ impl Observer for Syncs {
         }
     }
 
-    fn synced(&mut self, sync: &Observation<'_>) {
-        let Observation { report, complete, state, triggered_at, .. } = *sync;
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
+        let SyncEvent { report, complete, state, triggered_at, .. } = *sync;
         let now = SystemTime::now();
         for (_, metrics) in self.families.iter() {
             // The kernel tells of our own changes too. To look at those and do nothing is no pass over the rules,
@@ -151,7 +151,7 @@ impl Observer for Syncs {
     }
 }
 
-fn register_syncs(families: &ByFamily<OfFamily>, registry: &mut Registry) {
+fn register_syncs(families: &ByFamily<FamilySyncMetrics>, registry: &mut Registry) {
     families.register(
         registry,
         "kubeproxy_sync_proxy_rules_duration_seconds",
@@ -178,7 +178,7 @@ fn register_syncs(families: &ByFamily<OfFamily>, registry: &mut Registry) {
     );
 }
 
-fn register_outcomes(families: &ByFamily<OfFamily>, registry: &mut Registry) {
+fn register_outcomes(families: &ByFamily<FamilySyncMetrics>, registry: &mut Registry) {
     families.register(
         registry,
         "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",

@@ -27,7 +27,7 @@ e+rh+k4jHOHh8B/dw7bgeON0xFVqrzzv4JjY1eVQ0rcCIQCHJhV7hfBX7aEe/sxY
 
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
-fn a_certificate_authority_that_is_renewed_in_its_file_ends_the_daemon_to_be_started_again_with_it() {
+fn a_renewed_certificate_authority_ends_the_daemon_for_a_restart() {
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     let files = tempfile::tempdir().unwrap();
     let path = |name: &str| files.path().join(name);

@@ -353,7 +353,7 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
 
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
-fn a_service_that_asks_for_the_api_servers_vip_has_an_event_that_says_it_does_not_get_it() {
+fn a_service_that_asks_for_the_api_server_s_vip_is_refused_in_an_event() {
     let Some(cluster) = Cluster::new("daemon-refused") else { return };
     let services: Api<Service> = Api::namespaced(cluster.server.admin_client(), "default");
     let kubernetes = cluster.server.block_on(services.get("kubernetes")).unwrap();
@@ -403,7 +403,7 @@ fn a_service_whose_address_is_taken_has_one_event_that_says_so() {
 
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
-fn why_an_endpoint_is_used_is_answered_by_the_daemon_and_without_it_by_the_api_server() {
+fn explain_is_answered_by_the_daemon_and_without_one_from_the_api_server() {
     let Some(cluster) = Cluster::new("explained") else { return };
     cluster.service("web", &json!({}));
     cluster.endpoints("web", &[1, 2]);
@@ -451,7 +451,7 @@ fn kubernetes_is_at(cluster: &Cluster, pods: &[usize]) {
 
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
-fn when_the_service_kubernetes_has_lost_its_endpoints_the_daemon_hears_of_the_next_ones() {
+fn new_endpoints_are_served_after_the_service_kubernetes_lost_its_endpoints() {
     let Some(cluster) = Cluster::new("daemon-kubernetes") else { return };
     let vip = SocketAddr::new("10.96.0.1".parse().unwrap(), 443);
     kubernetes_is_at(&cluster, &[1]);

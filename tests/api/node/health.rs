@@ -102,7 +102,7 @@ fn occupy(node: &Host, port: u16) -> TcpListener {
 
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
-fn load_balancers_are_sent_elsewhere_when_the_node_is_about_to_go_and_when_it_is_gone() {
+fn load_balancers_are_sent_elsewhere_when_the_node_is_about_to_go_or_gone() {
     let Some(cluster) = Cluster::new("health-node") else { return };
     let daemon = cluster.daemon(&[]);
     let said = cluster.answers(10_256, "/healthz", 503);
@@ -213,7 +213,7 @@ fn the_metrics_say_when_the_api_server_was_last_heard() {
 
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
-fn a_health_check_port_that_is_taken_is_an_event_of_its_service_and_opened_when_it_is_free() {
+fn a_taken_health_check_port_is_an_event_of_its_service_and_opened_when_free() {
     let Some(cluster) = Cluster::new("checked-node") else { return };
     let namespace = "health-checks";
     let apply = |object: &Value| cluster.server.apply(object).unwrap();

@@ -91,7 +91,7 @@ fn the_role_of_the_manifests_is_enough_for_the_daemon() {
 
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
-fn without_the_right_to_create_events_services_are_served_and_the_log_says_what_is_missing() {
+fn without_the_right_to_create_events_services_are_served_and_the_log_says_so() {
     let Some(cluster) = Cluster::new() else { return };
     let (events, rest): (Vec<_>, Vec<_>) = role().into_iter().partition(|right| right.resource == "events");
     cluster.contradict("no-events");

@@ -6,7 +6,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use service::Special;
+use service::SpecialAddress;
 
 use super::{Problems, field::Quoted};
 
@@ -69,9 +69,9 @@ pub(super) fn read(text: &str, at: impl Display, problems: &mut Problems) -> Opt
 /// addresses are accepted, since a cluster's Service range can consist of them.
 pub(super) fn cluster_ip(text: &str, at: impl Display + Copy, problems: &mut Problems) -> Option<IpAddr> {
     let ip = read(text, at, problems)?;
-    match Special::of(ip) {
+    match SpecialAddress::from_ip(ip) {
         None => Some(ip),
-        Some(Special::LinkLocal) if ip.is_ipv4() => Some(ip),
+        Some(SpecialAddress::LinkLocal) if ip.is_ipv4() => Some(ip),
         Some(special) => {
             problems.add(at, format_args!("{ip} is {special}, which cannot be served"));
             None

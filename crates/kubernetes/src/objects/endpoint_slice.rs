@@ -6,7 +6,7 @@ use ipvs::Family;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustc_hash::FxHashSet;
 use serde::Deserialize;
-use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Special, Weight};
+use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, SpecialAddress, Weight};
 
 use super::{
     Decoded, Kind, Problems, address,
@@ -222,7 +222,7 @@ fn endpoint(
     }
     // The API server takes some of these. The kernel refuses a real server at most of them, and a loopback
     // address would lead to what the node keeps to itself.
-    if let Some(special) = Special::of(ip) {
+    if let Some(special) = SpecialAddress::from_ip(ip) {
         problems.add(at_address, format_args!("{ip} is {special}, which no pod has"));
         return None;
     }

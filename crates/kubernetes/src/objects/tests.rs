@@ -8,7 +8,7 @@ use proptest::{
 };
 use serde_json::{Value, json};
 use service::{
-    AddressKind, Change, DesiredVirtualServer, EndpointSlice, Node, Options, Service, Special, State,
+    AddressKind, Change, DesiredVirtualServer, EndpointSlice, Node, Options, Service, SpecialAddress, State,
 };
 
 use super::*;
@@ -89,7 +89,7 @@ fn anything() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn whatever_stands_in_an_object_it_is_decoded_and_asks_for_nothing_that_breaks_the_node(
+    fn any_object_decodes_and_asks_for_nothing_that_breaks_the_node(
         changes in vec((any::<Index>(), anything()), 1..8),
     ) {
         let mut object = object();
@@ -111,15 +111,15 @@ proptest! {
             state.apply(Change::ReplaceSlices(slices));
             for DesiredVirtualServer { address, kind, real_servers, .. } in state.virtual_servers() {
                 let may_be_link_local = *kind == AddressKind::ClusterIp && address.ip.is_ipv4();
-                match Special::of(address.ip) {
+                match SpecialAddress::from_ip(address.ip) {
                     None => {}
-                    Some(Special::LinkLocal) if may_be_link_local => {}
+                    Some(SpecialAddress::LinkLocal) if may_be_link_local => {}
                     Some(special) => prop_assert!(false, "{address} is {special}"),
                 }
                 prop_assert!(address.port != 0);
                 for RealServer { address: endpoint, weight, .. } in real_servers.iter() {
                     prop_assert!(endpoint.ip.is_ipv4() == address.ip.is_ipv4() && endpoint.port != 0 && *weight != 0);
-                    prop_assert_eq!(Special::of(endpoint.ip), None, "{} is an endpoint of {}", endpoint, address);
+                    prop_assert_eq!(SpecialAddress::from_ip(endpoint.ip), None, "{} is an endpoint of {}", endpoint, address);
                 }
             }
             prop_assert!(state.vips().all(|vip| state.virtual_servers().any(|server| server.address.ip == *vip)));

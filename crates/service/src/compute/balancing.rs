@@ -1,83 +1,11 @@
-//! How the connections of one Service are balanced.
-
-use std::{num::NonZero, sync::Arc};
+//! How the connections of one Service are balanced on this node.
 
 use ipvs::{Scheduler, ServiceFlags};
 
-use crate::input::{Absence, KnownEndpoint, KnownSlice, Options, Service, ThisNode};
-
-/// The share of new connections that an endpoint gets. Not 0, by which a real server drains.
-pub type Weight = NonZero<u16>;
-
-/// What the annotations of a Service ask for, beyond what every Service gets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Balancing {
-    /// What picks the real server of a new connection; `None`: the scheduler of every Service.
-    pub scheduler: Option<Scheduler>,
-    /// The flags of that scheduler, of which only those for schedulers count; `None`: those by which it suits
-    /// Kubernetes. They mean nothing without a scheduler of its own.
-    pub scheduler_flags: Option<ServiceFlags>,
-    /// The weights of the endpoints on a node.
-    pub node_weights: Weights,
-    /// The weights of the endpoints in a zone, where nothing is said of their nodes.
-    pub zone_weights: Weights,
-    /// With so many connections a real server gets no new ones: the upper threshold of IPVS.
-    pub max_connections: Option<NonZero<u32>>,
-    /// With fewer it gets new ones again: the lower threshold, at most the upper one and nothing without it. `None`:
-    /// with fewer than three quarters (`ip_vs_unbind_dest` in net/netfilter/ipvs/ip_vs_conn.c).
-    pub resume_below: Option<NonZero<u32>>,
-}
-
-/// Weights by name, of nodes or zones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Weights(Box<[(Arc<str>, Weight)]>);
-
-impl Weights {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Weight> {
-        self.0.iter().map(|(_, weight)| *weight)
-    }
-
-    fn of(&self, name: &str) -> Option<Weight> {
-        let at = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
-        self.0.get(at).map(|(_, weight)| *weight)
-    }
-}
-
-/// Of several of one name the first counts.
-impl FromIterator<(Arc<str>, Weight)> for Weights {
-    fn from_iter<I: IntoIterator<Item = (Arc<str>, Weight)>>(weights: I) -> Self {
-        let mut weights: Vec<_> = weights.into_iter().collect();
-        weights.sort_by(|(one, _), (other, _)| one.cmp(other));
-        weights.dedup_by(|(later, _), (earlier, _)| later == earlier);
-        Self(weights.into())
-    }
-}
-
-impl Service {
-    /// The scheduler that its annotations ask for.
-    pub(crate) fn scheduler(&self) -> Option<Scheduler> {
-        self.balancing.as_ref()?.scheduler
-    }
-
-    /// The weight of an endpoint: what is said most precisely counts, of its node, then of its zone, then of
-    /// its slice.
-    pub(crate) fn weight_of(&self, slice: &KnownSlice, endpoint: &KnownEndpoint) -> Weight {
-        let by_place =
-            self.balancing.as_ref().zip(slice.place_of(endpoint)).and_then(|(balancing, place)| {
-                let of_node = place.node.as_ref().and_then(|node| balancing.node_weights.of(node));
-                of_node.or_else(|| balancing.zone_weights.of(place.zone.as_ref()?))
-            });
-        by_place.or(slice.weight).unwrap_or(Weight::MIN)
-    }
-}
+use crate::input::{Absence, Balancing, CompactSlice, Options, Service, ThisNode};
 
 /// The [`Balancing`] of a Service as this node can do it.
-pub(crate) struct Balance {
+pub(crate) struct EffectiveBalancing {
     pub(crate) scheduler: Scheduler,
     pub(crate) scheduler_flags: ServiceFlags,
     /// 0: no limit.
@@ -88,8 +16,13 @@ pub(crate) struct Balance {
     pub(crate) problems: Vec<String>,
 }
 
-impl Balance {
-    pub(crate) fn of(service: &Service, slices: &[KnownSlice], node: &ThisNode, options: &Options) -> Self {
+impl EffectiveBalancing {
+    pub(crate) fn new(
+        service: &Service,
+        slices: &[CompactSlice],
+        node: &ThisNode,
+        options: &Options,
+    ) -> Self {
         let mut balance = Self {
             scheduler: options.scheduler,
             scheduler_flags: usual_flags(options.scheduler),
@@ -147,7 +80,7 @@ const HEAVIEST_IN_WRR: u16 = 256;
 /// down from the largest weight for each new connection, past all endpoints each time, under a lock
 /// (`ip_vs_wrr_schedule` in net/netfilter/ipvs/ip_vs_wrr.c). With a thousand endpoints and a weight of 65535
 /// that took 198 ms (Linux 7.2), by which any client could keep a processor of the node busy.
-fn walks_for_long(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
+fn walks_for_long(asked: &Balancing, slices: &[CompactSlice], scheduler: Scheduler) -> Option<String> {
     asked.max_connections.filter(|_| scheduler == Scheduler::WRR)?;
     let of_slices = slices.iter().filter_map(|slice| slice.weight);
     let heaviest = asked.node_weights.iter().chain(asked.zone_weights.iter()).chain(of_slices).max()?;
@@ -161,7 +94,7 @@ fn walks_for_long(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler
 
 /// The problem of a Service with weights that its scheduler never looks at, or a scheduler that makes no
 /// sense without (net/netfilter/ipvs/ip_vs_*.c).
-fn useless_weights(asked: &Balancing, slices: &[KnownSlice], scheduler: Scheduler) -> Option<String> {
+fn useless_weights(asked: &Balancing, slices: &[CompactSlice], scheduler: Scheduler) -> Option<String> {
     let of_places = !asked.node_weights.is_empty() || !asked.zone_weights.is_empty();
     // Without a slice it is too early to say.
     let none = !of_places && !slices.is_empty() && slices.iter().all(|slice| slice.weight.is_none());

@@ -2,8 +2,7 @@
 
 use ipvs::{Family, RealServerAddress};
 
-use super::Weight;
-use crate::input::{EndpointPort, KnownSlice, Service, ServicePort, Traits};
+use crate::input::{CompactEndpoint, CompactSlice, EndpointPort, Service, ServicePort, Traits, Weight};
 
 /// An endpoint of one port: where it listens, what decides whether it is used, and its share of new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +17,7 @@ pub(crate) fn endpoints_of(
     service: &Service,
     port: &ServicePort,
     family: Family,
-    slices: &[KnownSlice],
+    slices: &[CompactSlice],
     zone: Option<&str>,
 ) -> Vec<PortEndpoint> {
     let mut endpoints = Vec::new();
@@ -41,9 +40,22 @@ pub(crate) fn belongs(listening: &EndpointPort, port: &ServicePort) -> bool {
     listening.protocol == port.protocol && listening.name == port.name
 }
 
-/// Which of several records of one address counts: the least. While an endpoint moves between slices,
+/// Which of several entries of one address counts: the least. While an endpoint moves between slices,
 /// or a new pod gets the address of one that ends, there are two. The one that does not terminate
 /// counts, then the one that is ready, then the one that serves, then the first by slice.
 fn precedence(traits: Traits) -> impl Ord {
     (traits.contains(Traits::TERMINATING), !traits.contains(Traits::READY), !traits.contains(Traits::SERVING))
+}
+
+impl Service {
+    /// The weight of an endpoint: what is said most precisely counts, of its node, then of its zone, then of
+    /// its slice.
+    pub(crate) fn weight_of(&self, slice: &CompactSlice, endpoint: &CompactEndpoint) -> Weight {
+        let by_place =
+            self.balancing.as_ref().zip(slice.place_of(endpoint)).and_then(|(balancing, place)| {
+                let of_node = place.node.as_ref().and_then(|node| balancing.node_weights.get(node));
+                of_node.or_else(|| balancing.zone_weights.get(place.zone.as_ref()?))
+            });
+        by_place.or(slice.weight).unwrap_or(Weight::MIN)
+    }
 }

@@ -16,26 +16,26 @@ pub(crate) struct ExternalAddresses {
     /// A load balancer's addresses that are served.
     pub(crate) load_balancer_ips: Vec<IpAddr>,
     /// External addresses that are not served, with the reason.
-    pub(crate) refused: Vec<Refused>,
+    pub(crate) refused: Vec<RefusedAddress>,
 }
 
 /// An external address that a Service asks for and does not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RefusedAddress {
     /// The address.
     pub ip: IpAddr,
     /// What it would be to the Service: an external IP or a load balancer's address.
     pub kind: AddressKind,
     /// Why.
-    pub why: Refusal,
+    pub why: AddressRefusal,
 }
 
 /// Why an address is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Refusal {
+pub enum AddressRefusal {
     /// It means something else to every host.
-    Special(Special),
+    Special(SpecialAddress),
     /// Another Service has it as ClusterIP, at whatever ports.
     ClusterIp,
     /// It is outside of the ranges that the operator allows.
@@ -48,7 +48,7 @@ pub enum Refusal {
 /// `status`, and manifests in a directory do not pass through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Special {
+pub enum SpecialAddress {
     /// `0.0.0.0/8`, "this network" (RFC 1122, section 3.2.1.3), and `::`.
     Unspecified,
     /// `127.0.0.0/8` and `::1`.
@@ -63,7 +63,7 @@ pub enum Special {
 
 impl ExternalAddresses {
     /// Sorts a Service's external addresses into those that are served on this node and those that are not.
-    pub(crate) fn of(
+    pub(crate) fn new(
         service: &Service,
         node: &ThisNode,
         options: &Options,
@@ -74,40 +74,53 @@ impl ExternalAddresses {
         for ip in service.of_its_families(service.possible_external_ips(options)) {
             match everywhere(ip).or_else(|| refused_as_external_ip(ip, node, options)) {
                 None => addresses.external_ips.push(ip),
-                Some(why) => addresses.refused.push(Refused { ip, kind: AddressKind::ExternalIp, why }),
+                Some(why) => {
+                    addresses.refused.push(RefusedAddress { ip, kind: AddressKind::ExternalIp, why })
+                }
             }
         }
         // These come from a controller, which may give the node's own: k3s' ServiceLB does.
         for ip in service.of_its_families(&service.load_balancer_ips) {
             match everywhere(ip) {
                 None => addresses.load_balancer_ips.push(ip),
-                Some(why) => addresses.refused.push(Refused { ip, kind: AddressKind::LoadBalancer, why }),
+                Some(why) => {
+                    addresses.refused.push(RefusedAddress { ip, kind: AddressKind::LoadBalancer, why })
+                }
             }
         }
         addresses
     }
 }
 
-/// Why no external address may be this one. No option changes that.
-fn refused_everywhere(ip: IpAddr, service: &Service, cluster_ips: &ClusterIps) -> Option<Refusal> {
-    let is_anothers = cluster_ips.contains(&ip) && !service.cluster_ips.contains(&ip);
-    Special::of(ip).map(Refusal::Special).or(is_anothers.then_some(Refusal::ClusterIp))
-}
-
-/// Why this is no external IP here, though a load balancer could have it.
-fn refused_as_external_ip(ip: IpAddr, node: &ThisNode, options: &Options) -> Option<Refusal> {
-    match &options.external_ips {
-        ExternalIps::In(ranges) => {
-            (!ranges.iter().any(|range| range.contains(&ip))).then_some(Refusal::NotAllowed)
-        }
-        ExternalIps::NoNodeIps => node.ips().contains(&ip).then_some(Refusal::NodeIp),
-        ExternalIps::Off => Some(Refusal::NotAllowed),
+impl Service {
+    /// The external IPs, unless they are switched off. Not all of them need be served.
+    pub(crate) fn possible_external_ips(&self, options: &Options) -> &[IpAddr] {
+        if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
     }
 }
 
-impl Special {
+/// Why no external address may be this one. No option changes that.
+fn refused_everywhere(ip: IpAddr, service: &Service, cluster_ips: &ClusterIps) -> Option<AddressRefusal> {
+    let is_anothers = cluster_ips.contains(&ip) && !service.cluster_ips.contains(&ip);
+    SpecialAddress::from_ip(ip)
+        .map(AddressRefusal::Special)
+        .or(is_anothers.then_some(AddressRefusal::ClusterIp))
+}
+
+/// Why this is no external IP here, though a load balancer could have it.
+fn refused_as_external_ip(ip: IpAddr, node: &ThisNode, options: &Options) -> Option<AddressRefusal> {
+    match &options.external_ips {
+        ExternalIps::In(ranges) => {
+            (!ranges.iter().any(|range| range.contains(&ip))).then_some(AddressRefusal::NotAllowed)
+        }
+        ExternalIps::NoNodeIps => node.ips().contains(&ip).then_some(AddressRefusal::NodeIp),
+        ExternalIps::Off => Some(AddressRefusal::NotAllowed),
+    }
+}
+
+impl SpecialAddress {
     /// What an address is to every host, if it is special.
-    pub fn of(ip: IpAddr) -> Option<Self> {
+    pub fn from_ip(ip: IpAddr) -> Option<Self> {
         match ip.to_canonical() {
             IpAddr::V4(v4) if v4.octets()[0] == 0 => Some(Self::Unspecified),
             ip if ip.is_unspecified() => Some(Self::Unspecified),
@@ -121,7 +134,7 @@ impl Special {
     }
 }
 
-impl fmt::Display for Special {
+impl fmt::Display for SpecialAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unspecified => "the unspecified address",
@@ -133,7 +146,7 @@ impl fmt::Display for Special {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for AddressRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Special(special) => special.fmt(f),
@@ -145,7 +158,7 @@ impl fmt::Display for Refusal {
 }
 
 /// One sentence for a person, the field first.
-impl fmt::Display for Refused {
+impl fmt::Display for RefusedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ip, kind, why } = self;
         write!(f, "{}: {ip} is not served: it is {why}", kind.field())

@@ -1,13 +1,12 @@
 //! At which addresses the ports of a Service are served.
 
-use std::{net::IpAddr, num::NonZero};
+use std::net::IpAddr;
 
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
-use serde::{Deserialize, Serialize};
 
-use super::{ExternalAddresses, Room, Traffic};
-use crate::input::{ExternalIps, Options, Service, ServicePort, ThisNode, TrafficPolicy};
+use super::{AddressKind, ExternalAddresses, Quota, Traffic};
+use crate::input::{Service, ServicePort, ThisNode, TrafficPolicy};
 
 /// An address at which a port is served.
 #[derive(Clone, Copy, Debug)]
@@ -17,30 +16,13 @@ pub(crate) struct Frontend<'a> {
     pub(crate) kind: AddressKind,
 }
 
-/// What an address is to its Service. Where one Service has an address and port as several of these, the
-/// first counts, and where several Services claim it too: ClusterIPs and NodePorts are given out by the API
-/// server, each once, and a load balancer's address by a controller, while an external IP is whatever
-/// somebody wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AddressKind {
-    /// A ClusterIP.
-    ClusterIp,
-    /// One of this node's own addresses, with the NodePort.
-    NodePort,
-    /// A load balancer's address.
-    LoadBalancer,
-    /// An external IP.
-    ExternalIp,
-}
-
 /// Every address at which a Service is served, each once, as far as there is room: those with the same endpoints in a
 /// row, and among them those where the same policy counts.
 pub(crate) fn frontends<'a>(
     service: &'a Service,
     external: &ExternalAddresses,
     node: &ThisNode,
-    room: &mut Room,
+    room: &mut Quota,
 ) -> Vec<Frontend<'a>> {
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
     for (kind, ips) in [
@@ -107,50 +89,5 @@ impl Frontend<'_> {
             (Traffic::External, TrafficPolicy::Cluster) => Element::External(self.address),
             (Traffic::External, TrafficPolicy::Local) => Element::ExternalLocal(self.address),
         }
-    }
-}
-
-impl AddressKind {
-    /// Where traffic comes in at such an address.
-    pub fn traffic(self) -> Traffic {
-        match self {
-            Self::ClusterIp => Traffic::Internal,
-            Self::NodePort | Self::LoadBalancer | Self::ExternalIp => Traffic::External,
-        }
-    }
-
-    /// The field of a Service that asks for such addresses.
-    pub(crate) fn field(self) -> &'static str {
-        match self {
-            Self::ClusterIp => "spec.clusterIPs",
-            Self::NodePort => "spec.ports[].nodePort",
-            Self::LoadBalancer => "status.loadBalancer.ingress",
-            Self::ExternalIp => "spec.externalIPs",
-        }
-    }
-
-    /// The number of a port at such an address; `None`: it is not served there.
-    fn port_number(self, port: &ServicePort) -> Option<u16> {
-        match self {
-            Self::NodePort => port.node_port.map(NonZero::get),
-            Self::ClusterIp | Self::LoadBalancer | Self::ExternalIp => Some(port.port),
-        }
-    }
-}
-
-impl Service {
-    /// The external IPs, unless they are switched off. Not all of them need be served.
-    pub(crate) fn possible_external_ips(&self, options: &Options) -> &[IpAddr] {
-        if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
-    }
-
-    /// Those of `ips` whose family the Service has a ClusterIP of.
-    pub(crate) fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> + Clone {
-        ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::from(*ip)))
-    }
-
-    /// Whether the Service has a ClusterIP of this family, without which nothing of it is served there.
-    fn has_cluster_ip_of(&self, family: Family) -> bool {
-        self.cluster_ips.iter().any(|ip| Family::from(*ip) == family)
     }
 }

@@ -8,33 +8,33 @@
 use ipvs::{Family, Scheduler};
 
 use super::AddressKind;
-use crate::input::KnownSlice;
+use crate::input::CompactSlice;
 
 /// How many virtual servers one Service has.
-pub const MOST_VIRTUAL_SERVERS: usize = 16_384;
+pub const MAX_VIRTUAL_SERVERS: usize = 16_384;
 
 /// How many real servers all virtual servers of one Service have together.
-pub const MOST_REAL_SERVERS: usize = 131_072;
+pub const MAX_REAL_SERVERS: usize = 131_072;
 
 /// The same with the scheduler `mh`, which fills a table of 4,093 entries anew whenever one is added
 /// (`ip_vs_mh_reassign` in net/netfilter/ipvs/ip_vs_mh.c).
-pub const MOST_REAL_SERVERS_OF_MH: usize = 16_384;
+pub const MAX_REAL_SERVERS_MH: usize = 16_384;
 
 /// How many real servers one virtual server has. To add one, the kernel goes through all that are there
 /// (`ip_vs_lookup_dest` in net/netfilter/ipvs/ip_vs_ctl.c): ten thousand take a second, sixty thousand a
 /// minute.
-pub const MOST_OF_A_VIRTUAL_SERVER: usize = 10_000;
+pub const MAX_REAL_SERVERS_PER_VIRTUAL_SERVER: usize = 10_000;
 
 /// How many elements the source ranges of one Service become: ranges by load-balancer addresses by ports. The
 /// more the kernel has of one address, the longer it takes to add one (`pipapo_refill` in
 /// net/netfilter/nft_set_pipapo.c): four thousand take a second, forty thousand a minute.
-pub const MOST_ALLOWED_SOURCES: usize = 4_096;
+pub const MAX_ALLOWED_SOURCES: usize = 4_096;
 
 /// The room that one Service has for its virtual servers. It is given away in the order in which they matter.
 ///
 /// A virtual server counts with all endpoints of its family, ready or not, here or elsewhere: what fits does
 /// not change when a pod becomes ready, and is nearly the same on every node.
-pub(crate) struct Room {
+pub(crate) struct Quota {
     virtual_servers: usize,
     real_servers: usize,
     scheduler: Scheduler,
@@ -44,11 +44,11 @@ pub(crate) struct Room {
     pub(crate) problems: Vec<String>,
 }
 
-impl Room {
+impl Quota {
     /// All of it.
-    pub(crate) fn of(slices: &[KnownSlice], scheduler: Scheduler) -> Self {
+    pub(crate) fn new(slices: &[CompactSlice], scheduler: Scheduler) -> Self {
         let mut room = Self {
-            virtual_servers: MOST_VIRTUAL_SERVERS,
+            virtual_servers: MAX_VIRTUAL_SERVERS,
             real_servers: most_real_servers(scheduler),
             scheduler,
             endpoints_v4: 0,
@@ -60,12 +60,12 @@ impl Room {
         }
         for family in Family::BOTH {
             let endpoints = room.endpoints(family);
-            if *endpoints > MOST_OF_A_VIRTUAL_SERVER {
+            if *endpoints > MAX_REAL_SERVERS_PER_VIRTUAL_SERVER {
                 let problem = format!(
-                    "endpoints: of {endpoints} ({family}) the first {MOST_OF_A_VIRTUAL_SERVER} by address that can be used \
+                    "endpoints: of {endpoints} ({family}) the first {MAX_REAL_SERVERS_PER_VIRTUAL_SERVER} by address that can be used \
                      are: no virtual server has more"
                 );
-                *endpoints = MOST_OF_A_VIRTUAL_SERVER;
+                *endpoints = MAX_REAL_SERVERS_PER_VIRTUAL_SERVER;
                 room.problems.push(problem);
             }
         }
@@ -79,7 +79,7 @@ impl Room {
         let fit = asked.min(self.virtual_servers).min(by_endpoints);
         if fit < asked {
             let most = if self.virtual_servers <= by_endpoints {
-                format!("{MOST_VIRTUAL_SERVERS} virtual servers")
+                format!("{MAX_VIRTUAL_SERVERS} virtual servers")
             } else {
                 let Self { scheduler, .. } = self;
                 let most = most_real_servers(*scheduler);
@@ -104,5 +104,5 @@ impl Room {
 }
 
 fn most_real_servers(scheduler: Scheduler) -> usize {
-    if scheduler == Scheduler::MH { MOST_REAL_SERVERS_OF_MH } else { MOST_REAL_SERVERS }
+    if scheduler == Scheduler::MH { MAX_REAL_SERVERS_MH } else { MAX_REAL_SERVERS }
 }

@@ -23,7 +23,7 @@ pub enum NotServed {
 
 impl NotServed {
     /// Why a Service is not ours to serve, if it is not.
-    pub(crate) fn of(service: &Service) -> Option<Self> {
+    pub(crate) fn for_service(service: &Service) -> Option<Self> {
         if service.other_proxy {
             Some(Self::OtherProxy)
         } else if service.kind == ServiceKind::ExternalName {

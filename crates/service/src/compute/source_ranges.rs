@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use ipvs::Family;
 use netfilter::AllowedSource;
 
-use super::{AddressKind, Frontend, MOST_ALLOWED_SOURCES};
+use super::{AddressKind, Frontend, MAX_ALLOWED_SOURCES};
 use crate::input::{Service, ThisNode};
 
 /// The clients that one Service lets in at its load balancer's addresses.
@@ -30,12 +30,12 @@ enum Clients {
 
 impl SourceRanges {
     /// Those that a Service asks for, where it is served at these.
-    pub(crate) fn of(service: &Service, node: &ThisNode, frontends: &[Frontend<'_>]) -> Self {
-        let [v4, v6] = Family::BOTH.map(|family| Clients::of(service, node, family));
+    pub(crate) fn new(service: &Service, node: &ThisNode, frontends: &[Frontend<'_>]) -> Self {
+        let [v4, v6] = Family::BOTH.map(|family| Clients::new(service, node, family));
         let mut sources = Self { v4, v6, problem: None };
         let restricted = frontends.iter().filter(|frontend| frontend.kind == AddressKind::LoadBalancer);
         let elements = restricted.map(|frontend| sources.clients(frontend.family()).count()).sum::<usize>();
-        if elements > MOST_ALLOWED_SOURCES {
+        if elements > MAX_ALLOWED_SOURCES {
             sources.close(elements);
         }
         sources
@@ -72,7 +72,7 @@ impl SourceRanges {
     fn close(&mut self, elements: usize) {
         self.problem = Some(format!(
             "spec.loadBalancerSourceRanges: nobody is let in: once for each load-balancer address and port, and merged where \
-             they touch, they are {elements}, and a Service has at most {MOST_ALLOWED_SOURCES}"
+             they touch, they are {elements}, and a Service has at most {MAX_ALLOWED_SOURCES}"
         ));
         for clients in [&mut self.v4, &mut self.v6] {
             if let Clients::In { ranges, node } = clients {
@@ -87,7 +87,7 @@ impl Clients {
     /// As upstream has it, a range of all addresses lifts the restriction, and ranges of the other family
     /// alone say nothing about this one. Where no range is left at all, since none could be read, nobody is
     /// let in.
-    fn of(service: &Service, node: &ThisNode, family: Family) -> Self {
+    fn new(service: &Service, node: &ThisNode, family: Family) -> Self {
         let Some(all) = &service.load_balancer_source_ranges else { return Self::Everybody };
         let of_family = || all.iter().filter(|range| Family::from(range.addr()) == family);
         let only_of_the_other = of_family().next().is_none() && !all.is_empty();

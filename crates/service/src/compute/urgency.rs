@@ -14,7 +14,7 @@ pub enum Urgency {
 impl Urgency {
     /// Cluster DNS has different names in different clusters (`kube-dns`, `coredns`,
     /// `rke2-coredns-rke2-coredns`), but it is always in kube-system and always at port 53.
-    pub(crate) fn of(service: &Service) -> Self {
+    pub(crate) fn for_service(service: &Service) -> Self {
         const DNS: u16 = 53;
         let first = match (&*service.name.namespace, &*service.name.name) {
             ("default", "kubernetes") => true,

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use serde::{Deserialize, Serialize};
 
-use super::{HintsIgnored, Verdict};
+use super::{EndpointReason, HintsIgnored};
 use crate::{
-    compute::{AddressKind, Choice, HealthCheck, NotServed, Refused, Weight},
-    input::{ObjectName, TrafficPolicy},
+    compute::{AddressKind, EndpointSelection, HealthCheck, NotServed, RefusedAddress},
+    input::{ObjectName, TrafficPolicy, Weight},
 };
 
 /// What becomes of one Service on this node, and which field of which object decides it.
@@ -21,11 +21,11 @@ pub struct Explanation {
     /// How its connections are balanced, if its annotations ask for anything and it is served.
     pub balancing: Option<ExplainedBalancing>,
     /// Its addresses with their endpoints: one part for each port, family and choice of endpoints.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ExplainedPart>,
     /// Slices of a family in which the Service has no ClusterIP: nothing of them is used.
     pub unused_slices: Vec<ObjectName>,
     /// The external addresses that it asks for and does not get.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedAddress>,
     /// What a load balancer is told of this node, if it asks.
     pub health_check: Option<HealthCheck>,
     /// What was wrong with the Service and its slices, in words, the object first.
@@ -34,7 +34,7 @@ pub struct Explanation {
 
 /// Addresses of one port and family that choose among the same endpoints in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct ExplainedPart {
     /// The name of the port; empty for the only one.
     pub port: String,
     /// Its protocol.
@@ -42,7 +42,8 @@ pub struct Part {
     /// The family of addresses and endpoints.
     pub family: Family,
     /// What they choose.
-    pub choice: Choice,
+    #[serde(rename = "choice")]
+    pub selection: EndpointSelection,
     /// The external policy is Local and no endpoint is on this node, so that those elsewhere stand in. They see the
     /// client's address and answer it past this node: only pods of this node get an answer.
     pub stands_in: bool,
@@ -83,7 +84,8 @@ pub struct ExplainedEndpoint {
     /// The EndpointSlice that has it.
     pub slice: ObjectName,
     /// Whether it is used.
-    pub verdict: Verdict,
+    #[serde(rename = "verdict")]
+    pub reason: EndpointReason,
     /// Its share of new connections, if it is used.
     // A daemon of an earlier release, which knows no weights, may be asked.
     #[serde(default = "one")]

@@ -5,13 +5,13 @@ use std::{collections::BTreeSet, mem, net::IpAddr};
 use rustc_hash::FxHashMap;
 
 use super::{ObjectName, Service, ServiceKind};
-use crate::counted::Counted;
+use crate::ref_counts::RefCounts;
 
 /// The ClusterIPs of all Services that are known: nobody else may have them as external addresses. Services that the
 /// API server is not asked for, as their label says that another proxy serves them, are not.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterIps {
-    all: Counted<IpAddr>,
+    all: RefCounts<IpAddr>,
     /// The Services with an external address, by that. Few have any.
     wanted_by: FxHashMap<IpAddr, BTreeSet<ObjectName>>,
     /// Those whose external address has turned.

@@ -35,7 +35,7 @@ impl Options {
     }
 }
 
-/// Which of `spec.externalIPs` are served (CVE-2020-8554). Never one that is [`Special`](crate::Special), and never
+/// Which of `spec.externalIPs` are served (CVE-2020-8554). Never one that is [`SpecialAddress`](crate::SpecialAddress), and never
 /// another Service's ClusterIP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExternalIps {

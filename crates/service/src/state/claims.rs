@@ -50,7 +50,7 @@ impl Claims {
     }
 
     /// Makes a claim.
-    pub(crate) fn stake(&mut self, address: ServiceAddress, claim: Claim) {
+    pub(crate) fn claim(&mut self, address: ServiceAddress, claim: Claim) {
         let loser = match self.holders.entry(address) {
             Entry::Vacant(vacant) => {
                 vacant.insert(claim);

@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     compute::{DesiredService, HealthCheck, WithoutLocalEndpoint},
-    counted::Counted,
     input::ObjectName,
+    ref_counts::RefCounts,
 };
 
 /// Kept along with the Services, since it is asked for often and few have any of it.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     pub(crate) health_checks: BTreeMap<ObjectName, HealthCheck>,
-    pub(crate) without_local_endpoint: Counted<WithoutLocalEndpoint>,
+    pub(crate) without_local_endpoint: RefCounts<WithoutLocalEndpoint>,
     /// The Services with an address that they do not get.
     pub(crate) refused: BTreeSet<ObjectName>,
     /// Another number whenever one is refused that was not, or the other way round.
     pub(crate) refused_revision: u64,
     /// The problems of each Service that has any, in words.
-    pub(crate) complaints: BTreeMap<ObjectName, Vec<String>>,
+    pub(crate) problems: BTreeMap<ObjectName, Vec<String>>,
     /// Another number whenever something else is wrong.
-    pub(crate) complaints_revision: u64,
+    pub(crate) problems_revision: u64,
 }
 
 impl Reports {
@@ -60,13 +60,13 @@ impl Reports {
     }
 
     /// Replaces the problems of a Service by those of now.
-    pub(crate) fn complain(&mut self, service: &ObjectName, complaints: Vec<String>) {
-        let before = match complaints.is_empty() {
-            true => self.complaints.remove(service),
-            false => self.complaints.insert(service.clone(), complaints),
+    pub(crate) fn set_problems(&mut self, service: &ObjectName, problems: Vec<String>) {
+        let before = match problems.is_empty() {
+            true => self.problems.remove(service),
+            false => self.problems.insert(service.clone(), problems),
         };
-        if before.as_ref() != self.complaints.get(service) {
-            self.complaints_revision += 1;
+        if before.as_ref() != self.problems.get(service) {
+            self.problems_revision += 1;
         }
     }
 }

@@ -19,8 +19,9 @@ use proptest::{
 };
 use rustc_hash::FxHashSet;
 use service::{
-    Absence, AddressKind, Balancing, Change, Endpoint, EndpointSlice, ExternalIps, Node, NodePortAddresses,
-    ObjectName, Options, Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy, Verdict, Weight,
+    Absence, AddressKind, Balancing, Change, Endpoint, EndpointReason, EndpointSlice, ExternalIps, Node,
+    NodePortAddresses, ObjectName, Options, Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy,
+    Weight,
 };
 
 /// The inputs after all events: what a list would say.
@@ -440,7 +441,7 @@ proptest! {
             prop_assert_eq!(&explanation.refused[..], &desired.refused[..]);
             let mut explained = BTreeMap::new();
             for part in &explanation.parts {
-                let used: Vec<_> = part.endpoints.iter().filter(|it| it.verdict == Verdict::Used).collect();
+                let used: Vec<_> = part.endpoints.iter().filter(|it| it.reason == EndpointReason::Used).collect();
                 for at in &part.addresses {
                     let real_servers: Vec<_> = used.iter().map(|it| (it.address, it.weight.get().into())).collect();
                     prop_assert!(explained.insert(at.address, real_servers).is_none(), "{} twice", at.address);

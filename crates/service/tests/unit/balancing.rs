@@ -126,25 +126,26 @@ fn where_the_kernel_lacks_the_scheduler_that_of_every_service_serves_and_the_own
     let endpoints = [located("10.1.0.1", "n1", "a")];
     let mut state =
         state_of(&[web(balancing), service("other", "10.96.0.2")], &[slice("web-1", "web", &endpoints)]);
-    assert_eq!(state.complaints().count(), 0);
-    let before = state.complaints_revision();
+    assert_eq!(state.problems_by_service().count(), 0);
+    let before = state.problems_revision();
 
     let touched = state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::MH, Absence::Lacking)])));
     assert_eq!(touched.virtual_servers, BTreeSet::from([tcp(AT)]), "the other does not ask for it");
     let fallen_back = config(&state, AT);
     assert_eq!((fallen_back.scheduler, fallen_back.flags), (Scheduler::RR, ServiceFlags::empty()));
     assert_eq!(weights_in(&state), [3]);
-    let complaints = [
+    let problems = [
         "metadata.annotations: the kernel of node node-a lacks the scheduler mh (module ip_vs_mh); rr is used there. \
          With the module loaded, kube-ipvs resync tries again",
         "metadata.annotations: weights mean nothing to the scheduler rr",
     ];
-    let told: Vec<_> = state.complaints().map(|(service, told)| (service.clone(), told.to_vec())).collect();
-    assert_eq!(told, [(name("web"), complaints.map(str::to_owned).into())]);
-    assert_ne!(state.complaints_revision(), before);
+    let told: Vec<_> =
+        state.problems_by_service().map(|(service, told)| (service.clone(), told.to_vec())).collect();
+    assert_eq!(told, [(name("web"), problems.map(str::to_owned).into())]);
+    assert_ne!(state.problems_revision(), before);
     let explanation = state.explain(&name("web"));
     assert_eq!(explanation.balancing.unwrap().scheduler, Scheduler::RR);
-    assert_eq!(explanation.problems, complaints.map(|it| format!("default/web: {it}")));
+    assert_eq!(explanation.problems, problems.map(|it| format!("default/web: {it}")));
 
     state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::MH, Absence::NotLoaded)])));
     let told = state.explain(&name("web")).problems;
@@ -152,7 +153,7 @@ fn where_the_kernel_lacks_the_scheduler_that_of_every_service_serves_and_the_own
 
     state.apply(Change::MissingSchedulers(BTreeMap::new()));
     assert_eq!(config(&state, AT).scheduler, Scheduler::MH);
-    assert_eq!(state.complaints().count(), 0);
+    assert_eq!(state.problems_by_service().count(), 0);
 }
 
 #[test]
@@ -230,7 +231,7 @@ fn a_scheduler_that_is_everybodys_is_never_missing() {
     let mut state = state_of(&[web(with_scheduler(Scheduler::RR))], &[]);
     state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::RR, Absence::Lacking)])));
     assert_eq!(config(&state, AT).scheduler, Scheduler::RR);
-    assert_eq!(state.complaints().count(), 0);
+    assert_eq!(state.problems_by_service().count(), 0);
 }
 
 #[test]
@@ -239,7 +240,8 @@ fn the_owner_of_a_service_is_told_what_is_wrong_with_it_and_with_its_slices() {
     let service = Service { problems: wrong("spec.ports[0].port: not set"), ..service("web", "10.96.0.1") };
     let slice = EndpointSlice { problems: wrong("ports[0].port: not set"), ..slice("web-1", "web", &[]) };
     let mut state = state_of(&[service], &[slice]);
-    let told = |state: &State| state.complaints().flat_map(|(_, told)| told.to_vec()).collect::<Vec<_>>();
+    let told =
+        |state: &State| state.problems_by_service().flat_map(|(_, told)| told.to_vec()).collect::<Vec<_>>();
     assert_eq!(
         told(&state),
         ["spec.ports[0].port: not set", "EndpointSlice default/web-1: ports[0].port: not set"]

@@ -3,7 +3,7 @@
 use crate::common::*;
 use ipvs::Protocol;
 use netfilter::Element;
-use service::{Change, Conflict, Lost, Service, ServiceKind, State, TrafficPolicy};
+use service::{Change, Conflict, ConflictLoss, Service, ServiceKind, State, TrafficPolicy};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -142,11 +142,11 @@ fn conflicts_tell_the_holder_and_those_who_wait_in_order() {
 
 /// What each Service has lost, in words.
 fn lost(state: &State) -> Vec<String> {
-    let in_words = |(service, lost): (_, Lost<'_>)| {
+    let in_words = |(service, lost): (_, ConflictLoss<'_>)| {
         let named = lost.named.iter().map(|(address, holder)| format!("{} {}", address.port, holder.name));
         format!("{service} {:?} and {}", named.collect::<Vec<_>>(), lost.more)
     };
-    state.lost().map(in_words).collect()
+    state.conflict_losses().map(in_words).collect()
 }
 
 #[test]

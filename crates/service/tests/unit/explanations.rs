@@ -3,8 +3,8 @@
 use crate::common::*;
 use ipvs::Protocol;
 use service::{
-    Change, Choice, Endpoint, EndpointSlice, Explanation, ExternalIps, HintsIgnored, NotServed, Options,
-    Reach, Service, ServiceKind, State, TrafficPolicy, Verdict,
+    Change, Endpoint, EndpointReason, EndpointScope, EndpointSelection, EndpointSlice, Explanation,
+    ExternalIps, HintsIgnored, NotServed, Options, Service, ServiceKind, State, TrafficPolicy,
 };
 
 fn explained(state: &State) -> Explanation {
@@ -15,11 +15,11 @@ fn explained(state: &State) -> Explanation {
     explanation
 }
 
-/// The choice at the ClusterIP, and what becomes of the endpoints, by address.
-fn verdicts(state: &State) -> (Choice, Vec<(String, Verdict)>) {
+/// The selection at the ClusterIP, and what becomes of the endpoints, by address.
+fn verdicts(state: &State) -> (EndpointSelection, Vec<(String, EndpointReason)>) {
     let [part] = &explained(state).parts[..] else { unreachable!("one port, one family, one policy") };
-    let endpoints = part.endpoints.iter().map(|it| (it.address.ip.to_string(), it.verdict));
-    (part.choice, endpoints.collect())
+    let endpoints = part.endpoints.iter().map(|it| (it.address.ip.to_string(), it.reason));
+    (part.selection, endpoints.collect())
 }
 
 fn with(service: Service, endpoints: &[Endpoint]) -> State {
@@ -32,62 +32,74 @@ fn web() -> Service {
     service("web", "10.96.0.1")
 }
 
-fn is(address: &str, verdict: Verdict) -> (String, Verdict) {
-    (address.to_owned(), verdict)
+fn is(address: &str, reason: EndpointReason) -> (String, EndpointReason) {
+    (address.to_owned(), reason)
 }
 
 #[test]
 fn an_endpoint_is_not_used_for_its_conditions() {
     let gone = Endpoint { serving: false, ..draining("10.1.0.4") };
     let all = [ready("10.1.0.1"), unready("10.1.0.2"), draining("10.1.0.3"), gone];
-    let (choice, verdicts) = verdicts(&with(web(), &all));
-    assert_eq!(choice, Choice::Ready(Reach::Cluster));
+    let (selection, verdicts) = verdicts(&with(web(), &all));
+    assert_eq!(selection, EndpointSelection::Ready(EndpointScope::Cluster));
     let expected = [
-        is("10.1.0.1", Verdict::Used),
-        is("10.1.0.2", Verdict::NotReady),
-        is("10.1.0.3", Verdict::Terminating),
-        is("10.1.0.4", Verdict::NoLongerServing),
+        is("10.1.0.1", EndpointReason::Used),
+        is("10.1.0.2", EndpointReason::NotReady),
+        is("10.1.0.3", EndpointReason::Terminating),
+        is("10.1.0.4", EndpointReason::NoLongerServing),
     ];
     assert_eq!(verdicts, expected);
 }
 
 #[test]
 fn where_none_is_ready_those_that_still_serve_are_used_and_the_choice_says_so() {
-    let (choice, verdicts) = verdicts(&with(web(), &[unready("10.1.0.1"), draining("10.1.0.2")]));
-    assert_eq!(choice, Choice::Draining(Reach::Cluster));
-    assert_eq!(verdicts, [is("10.1.0.1", Verdict::NotReady), is("10.1.0.2", Verdict::Used)]);
+    let (selection, verdicts) = verdicts(&with(web(), &[unready("10.1.0.1"), draining("10.1.0.2")]));
+    assert_eq!(selection, EndpointSelection::Draining(EndpointScope::Cluster));
+    assert_eq!(verdicts, [is("10.1.0.1", EndpointReason::NotReady), is("10.1.0.2", EndpointReason::Used)]);
 }
 
 #[test]
 fn the_policy_local_passes_over_endpoints_of_other_nodes_even_if_there_are_no_others() {
     let local = || Service { internal_traffic_policy: TrafficPolicy::Local, ..web() };
-    let (choice, both) = verdicts(&with(local(), &[ready("10.1.0.1").here(), ready("10.1.0.2")]));
-    assert_eq!(choice, Choice::Ready(Reach::Local));
-    assert_eq!(both, [is("10.1.0.1", Verdict::Used), is("10.1.0.2", Verdict::OnAnotherNode)]);
+    let (selection, both) = verdicts(&with(local(), &[ready("10.1.0.1").here(), ready("10.1.0.2")]));
+    assert_eq!(selection, EndpointSelection::Ready(EndpointScope::Local));
+    assert_eq!(both, [is("10.1.0.1", EndpointReason::Used), is("10.1.0.2", EndpointReason::OnAnotherNode)]);
 
-    let (choice, none) = verdicts(&with(local(), &[unready("10.1.0.1").here(), ready("10.1.0.2")]));
-    assert_eq!(choice, Choice::Nothing);
-    assert_eq!(none, [is("10.1.0.1", Verdict::NotReady), is("10.1.0.2", Verdict::OnAnotherNode)]);
+    let (selection, none) = verdicts(&with(local(), &[unready("10.1.0.1").here(), ready("10.1.0.2")]));
+    assert_eq!(selection, EndpointSelection::Nothing);
+    assert_eq!(
+        none,
+        [is("10.1.0.1", EndpointReason::NotReady), is("10.1.0.2", EndpointReason::OnAnotherNode)]
+    );
 }
 
 #[test]
 fn hints_for_other_zones_and_nodes_pass_over_an_endpoint_and_those_that_do_not_count_are_told() {
     let zones = [ready("10.1.0.1").for_zones(&["a"]), ready("10.1.0.2").for_zones(&["b"])];
     let state = with(web(), &zones);
-    let (choice, of_zones) = verdicts(&state);
-    assert_eq!(choice, Choice::Ready(Reach::HintedZone));
-    assert_eq!(of_zones, [is("10.1.0.1", Verdict::Used), is("10.1.0.2", Verdict::HintedForOtherZones)]);
+    let (selection, of_zones) = verdicts(&state);
+    assert_eq!(selection, EndpointSelection::Ready(EndpointScope::HintedZone));
+    assert_eq!(
+        of_zones,
+        [is("10.1.0.1", EndpointReason::Used), is("10.1.0.2", EndpointReason::HintedForOtherZones)]
+    );
     let part = &explained(&state).parts[0];
     assert_eq!((part.zone.as_deref(), part.hints_ignored), (Some("a"), None));
 
     let nodes = [ready("10.1.0.1").for_nodes(&[NODE]), ready("10.1.0.2").for_nodes(&["node-b"])];
-    let (choice, of_nodes) = verdicts(&with(web(), &nodes));
-    assert_eq!(choice, Choice::Ready(Reach::HintedNode));
-    assert_eq!(of_nodes, [is("10.1.0.1", Verdict::Used), is("10.1.0.2", Verdict::HintedForOtherNodes)]);
+    let (selection, of_nodes) = verdicts(&with(web(), &nodes));
+    assert_eq!(selection, EndpointSelection::Ready(EndpointScope::HintedNode));
+    assert_eq!(
+        of_nodes,
+        [is("10.1.0.1", EndpointReason::Used), is("10.1.0.2", EndpointReason::HintedForOtherNodes)]
+    );
 
     // One endpoint without a hint, and no hint counts.
     let half = with(web(), &[ready("10.1.0.1").for_zones(&["b"]), ready("10.1.0.2")]);
-    assert_eq!(verdicts(&half).1, [is("10.1.0.1", Verdict::Used), is("10.1.0.2", Verdict::Used)]);
+    assert_eq!(
+        verdicts(&half).1,
+        [is("10.1.0.1", EndpointReason::Used), is("10.1.0.2", EndpointReason::Used)]
+    );
     assert_eq!(explained(&half).parts[0].hints_ignored, Some(HintsIgnored::NotOnEveryEndpoint));
 }
 
@@ -99,9 +111,12 @@ fn of_two_slices_with_one_address_it_is_said_which_counts() {
         slice("web-3", "web", &[ready("10.1.0.1")]),
     ];
     let parts = explained(&state_of(&[web()], &slices)).parts;
-    let said: Vec<_> = parts[0].endpoints.iter().map(|it| (&*it.slice.name, it.verdict)).collect();
-    let expected =
-        [("web-1", Verdict::ListedAgain), ("web-2", Verdict::Used), ("web-3", Verdict::ListedAgain)];
+    let said: Vec<_> = parts[0].endpoints.iter().map(|it| (&*it.slice.name, it.reason)).collect();
+    let expected = [
+        ("web-1", EndpointReason::ListedAgain),
+        ("web-2", EndpointReason::Used),
+        ("web-3", EndpointReason::ListedAgain),
+    ];
     assert_eq!(said, expected);
 }
 
@@ -125,10 +140,10 @@ fn addresses_that_choose_alike_are_one_part_and_others_have_their_own() {
     assert_eq!(allowed, [None, Some(vec![(ip("198.51.100.0"), ip("198.51.100.255"))])]);
 
     let apart = explained(&with(exposed(TrafficPolicy::Local), &endpoints)).parts;
-    let choices: Vec<_> = apart.iter().map(|part| (part.addresses[0].policy, part.choice)).collect();
+    let choices: Vec<_> = apart.iter().map(|part| (part.addresses[0].policy, part.selection)).collect();
     let expected = [
-        (TrafficPolicy::Cluster, Choice::Ready(Reach::Cluster)),
-        (TrafficPolicy::Local, Choice::Ready(Reach::Local)),
+        (TrafficPolicy::Cluster, EndpointSelection::Ready(EndpointScope::Cluster)),
+        (TrafficPolicy::Local, EndpointSelection::Ready(EndpointScope::Local)),
     ];
     assert_eq!(choices, expected);
 }
@@ -156,9 +171,9 @@ fn a_slice_without_a_port_of_the_service_or_of_a_family_that_it_lacks_is_told() 
 #[test]
 fn what_terminates_is_told_to_terminate_whether_or_not_the_ready_ones_are_hinted() {
     let rollout = [ready("10.1.0.1").for_zones(&["a"]), draining("10.1.0.2")];
-    let (choice, verdicts) = verdicts(&with(web(), &rollout));
-    assert_eq!(choice, Choice::Ready(Reach::HintedZone));
-    assert_eq!(verdicts, [is("10.1.0.1", Verdict::Used), is("10.1.0.2", Verdict::Terminating)]);
+    let (selection, verdicts) = verdicts(&with(web(), &rollout));
+    assert_eq!(selection, EndpointSelection::Ready(EndpointScope::HintedZone));
+    assert_eq!(verdicts, [is("10.1.0.1", EndpointReason::Used), is("10.1.0.2", EndpointReason::Terminating)]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use rustc_hash::FxHashSet;
 use service::{
     AddressKind, Balancing, Change, Endpoint, EndpointSlice, ExternalIps, Node, ObjectName, Options, Service,
-    ServiceKind, ServicePort, Special, State, TrafficPolicy, Weight, Weights,
+    ServiceKind, ServicePort, SpecialAddress, State, TrafficPolicy, Weight, Weights,
 };
 
 const NODE_IPS: [&str; 2] = ["192.0.2.1", "2001:db8:2::1"];
@@ -76,7 +76,7 @@ fn allowing(ranges: &[&str]) -> Options {
 
 /// What is refused, in words.
 fn refused(state: &State) -> Vec<String> {
-    let of_service = |(service, all): (_, &[service::Refused])| {
+    let of_service = |(service, all): (_, &[service::RefusedAddress])| {
         all.iter().map(|refused| format!("{service}: {refused}")).collect::<Vec<_>>()
     };
     state.refused().flat_map(of_service).collect()
@@ -467,7 +467,7 @@ proptest! {
         let own: BTreeSet<IpAddr> = NODE_IPS.map(ip).into();
         for server in state.virtual_servers() {
             let at = server.address;
-            prop_assert_eq!(Special::of(at.ip), None, "{}", at);
+            prop_assert_eq!(SpecialAddress::from_ip(at.ip), None, "{}", at);
             if server.kind != AddressKind::ClusterIp {
                 prop_assert!(!cluster_ips.contains(&at.ip), "{}", at);
             }
@@ -478,7 +478,7 @@ proptest! {
             }
         }
         for vip in state.vips() {
-            prop_assert_eq!(Special::of(*vip), None, "{}", vip);
+            prop_assert_eq!(SpecialAddress::from_ip(*vip), None, "{}", vip);
         }
     }
 

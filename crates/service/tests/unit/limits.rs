@@ -7,9 +7,9 @@ use ipnet::IpNet;
 use ipvs::{Family, Protocol, Scheduler};
 use proptest::{prelude::*, sample::select};
 use service::{
-    AddressKind, Balancing, Change, DesiredService, Endpoint, EndpointSlice, MOST_ALLOWED_SOURCES,
-    MOST_OF_A_VIRTUAL_SERVER, MOST_REAL_SERVERS, MOST_REAL_SERVERS_OF_MH, MOST_VIRTUAL_SERVERS, Service,
-    ServicePort, State, Verdict,
+    AddressKind, Balancing, Change, DesiredService, Endpoint, EndpointReason, EndpointSlice,
+    MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER,
+    MAX_VIRTUAL_SERVERS, Service, ServicePort, State,
 };
 
 fn v4(from: u32, number: u32) -> IpAddr {
@@ -51,7 +51,7 @@ fn real_servers_of_all(desired: &DesiredService) -> usize {
 
 /// What its owner is told, which is what `explain` shows.
 fn told(state: &State) -> Vec<String> {
-    let told: Vec<String> = state.complaints().flat_map(|(_, told)| told.to_vec()).collect();
+    let told: Vec<String> = state.problems_by_service().flat_map(|(_, told)| told.to_vec()).collect();
     let explained = state.explain(&name("web")).problems;
     assert_eq!(explained, told.iter().map(|it| format!("default/web: {it}")).collect::<Vec<_>>());
     told
@@ -63,7 +63,7 @@ fn of_more_virtual_servers_than_a_service_may_have_those_of_its_cluster_ip_come_
     let web = Service { external_ips: external_ips(1_000), ports: ports(400), ..service("web", "10.96.0.1") };
     let state = state_of(&[web, service("other", "10.96.0.2")], &[]);
     assert_eq!(count(desired(&state), AddressKind::ClusterIp), 400);
-    assert_eq!(count(desired(&state), AddressKind::ExternalIp), MOST_VIRTUAL_SERVERS - 400);
+    assert_eq!(count(desired(&state), AddressKind::ExternalIp), MAX_VIRTUAL_SERVERS - 400);
     assert_eq!(
         told(&state),
         [
@@ -81,7 +81,7 @@ fn of_more_real_servers_than_a_service_may_have_those_of_its_cluster_ip_come_fir
         Service { external_ips: external_ips(100), ports: ports.clone(), ..service("web", "10.96.0.1") };
     let state = state_of(&[web], &slices(many, &ports));
     assert_eq!(count(desired(&state), AddressKind::ClusterIp), 4);
-    assert_eq!(desired(&state).virtual_servers.len(), MOST_REAL_SERVERS / 5_000);
+    assert_eq!(desired(&state).virtual_servers.len(), MAX_REAL_SERVERS / 5_000);
     assert_eq!(
         told(&state),
         [
@@ -98,7 +98,7 @@ fn a_scheduler_that_makes_each_real_server_costly_has_room_for_fewer() {
     let web =
         Service { ports: ports.clone(), balancing: Some(Box::new(balancing)), ..service("web", "10.96.0.1") };
     let state = state_of(std::slice::from_ref(&web), &slices(2_000, &ports));
-    assert_eq!(real_servers_of_all(desired(&state)), MOST_REAL_SERVERS_OF_MH / 2_000 * 2_000);
+    assert_eq!(real_servers_of_all(desired(&state)), MAX_REAL_SERVERS_MH / 2_000 * 2_000);
     assert_eq!(
         told(&state),
         [
@@ -117,7 +117,7 @@ fn what_fits_does_not_depend_on_which_endpoints_are_ready() {
     let mut all = slices(9_000, &ports);
     let served = |slices: &[EndpointSlice]| virtual_servers(&state_of(std::slice::from_ref(&web), slices));
     let with_ready = served(&all);
-    assert_eq!(with_ready.len(), MOST_REAL_SERVERS / 9_000);
+    assert_eq!(with_ready.len(), MAX_REAL_SERVERS / 9_000);
     for endpoint in all.iter_mut().flat_map(|slice| &mut slice.endpoints) {
         endpoint.ready = false;
     }
@@ -128,7 +128,7 @@ fn what_fits_does_not_depend_on_which_endpoints_are_ready() {
 fn a_virtual_server_has_the_first_ten_thousand_endpoints_and_explain_says_which_are_beyond() {
     let web = || Service { ports: ports(1), ..service("web", "10.96.0.1") };
     let full = state_of(&[web()], &slices(10_000, &ports(1)));
-    assert_eq!(desired(&full).virtual_servers[0].real_servers.len(), MOST_OF_A_VIRTUAL_SERVER);
+    assert_eq!(desired(&full).virtual_servers[0].real_servers.len(), MAX_REAL_SERVERS_PER_VIRTUAL_SERVER);
     assert_eq!(told(&full), [""; 0]);
 
     let state = state_of(&[web()], &slices(10_002, &ports(1)));
@@ -143,10 +143,13 @@ fn a_virtual_server_has_the_first_ten_thousand_endpoints_and_explain_says_which_
         ]
     );
     let explanation = state.explain(&name("web"));
-    let beyond = explanation.parts[0].endpoints.iter().filter(|it| it.verdict != Verdict::Used);
+    let beyond = explanation.parts[0].endpoints.iter().filter(|it| it.reason != EndpointReason::Used);
     assert_eq!(
-        beyond.map(|it| (it.address.to_string(), it.verdict)).collect::<Vec<_>>(),
-        [("11.0.39.16:8080".into(), Verdict::BeyondLimit), ("11.0.39.17:8080".into(), Verdict::BeyondLimit)]
+        beyond.map(|it| (it.address.to_string(), it.reason)).collect::<Vec<_>>(),
+        [
+            ("11.0.39.16:8080".into(), EndpointReason::BeyondLimit),
+            ("11.0.39.17:8080".into(), EndpointReason::BeyondLimit)
+        ]
     );
 }
 
@@ -173,9 +176,9 @@ fn let_in(state: &State) -> Vec<usize> {
 
 #[test]
 fn with_more_source_ranges_than_there_is_room_for_nobody_is_let_in_and_the_rest_is_served() {
-    let most = u32::try_from(MOST_ALLOWED_SOURCES).unwrap();
+    let most = u32::try_from(MAX_ALLOWED_SOURCES).unwrap();
     let mut state = state_of(&[balanced(apart(most / 2), ports(2))], &[]);
-    assert_eq!(let_in(&state), [MOST_ALLOWED_SOURCES / 2; 2]);
+    assert_eq!(let_in(&state), [MAX_ALLOWED_SOURCES / 2; 2]);
     assert_eq!(told(&state), [""; 0]);
 
     state.apply(Change::ApplyService(balanced(apart(most / 2 + 1), ports(2))));
@@ -225,11 +228,11 @@ proptest! {
         let state = state_of(&[web], &slices(endpoints, &ports[..ports.len().min(40)]));
         let desired = desired(&state);
         let most_real_servers =
-            if scheduler == Some(Scheduler::MH) { MOST_REAL_SERVERS_OF_MH } else { MOST_REAL_SERVERS };
-        prop_assert!(desired.virtual_servers.len() <= MOST_VIRTUAL_SERVERS);
+            if scheduler == Some(Scheduler::MH) { MAX_REAL_SERVERS_MH } else { MAX_REAL_SERVERS };
+        prop_assert!(desired.virtual_servers.len() <= MAX_VIRTUAL_SERVERS);
         prop_assert!(real_servers_of_all(desired) <= most_real_servers);
-        prop_assert!(desired.virtual_servers.iter().all(|it| it.real_servers.len() <= MOST_OF_A_VIRTUAL_SERVER));
-        prop_assert!(let_in(&state).iter().sum::<usize>() <= MOST_ALLOWED_SOURCES);
+        prop_assert!(desired.virtual_servers.iter().all(|it| it.real_servers.len() <= MAX_REAL_SERVERS_PER_VIRTUAL_SERVER));
+        prop_assert!(let_in(&state).iter().sum::<usize>() <= MAX_ALLOWED_SOURCES);
         // A load balancer's address is restricted all the same.
         let of_load_balancer = desired.virtual_servers.iter().filter(|it| it.kind == AddressKind::LoadBalancer);
         prop_assert!(of_load_balancer.clone().all(|it| it.allowed_sources.is_some()));

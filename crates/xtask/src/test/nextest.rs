@@ -55,14 +55,14 @@ impl Selection {
     }
 }
 
-/// The report of the run that has just ended at this root of the workspace.
-pub(super) fn report_path(root: &Path) -> PathBuf {
-    root.join("target/nextest/default/junit.xml")
+/// The report of the last run with this profile at this root of the workspace.
+pub(super) fn report_path(root: &Path, profile: &str) -> PathBuf {
+    root.join("target/nextest").join(profile).join("junit.xml")
 }
 
 /// Runs tests on this machine: `equip` adds to the environment. Builds what it needs.
 pub(super) fn here(selection: &Selection, build: Build, equip: impl FnOnce(&mut Command)) -> Result<Report> {
-    let report = report_path(&workspace::root());
+    let report = report_path(&workspace::root(), "default");
     if report.exists() {
         fs::remove_file(&report).context("removing the last report")?;
     }
@@ -125,6 +125,18 @@ impl Built {
     pub(super) fn executables(&self) -> Vec<PathBuf> {
         let binaries = self.listed.get("rust-binaries").and_then(Value::as_object).into_iter().flatten();
         binaries.filter_map(|(_, binary)| binary.get("binary-path")?.as_str()).map(PathBuf::from).collect()
+    }
+
+    /// An ordinary program of a package whose tests were built.
+    pub(super) fn program(&self, name: &str) -> Result<PathBuf> {
+        let built = self.listed.get("rust-build-meta").context("no rust-build-meta is listed")?;
+        let target =
+            built.get("target-directory").and_then(Value::as_str).context("no target-directory is listed")?;
+        let packages = built.get("non-test-binaries").and_then(Value::as_object).into_iter().flatten();
+        let mut programs = packages.filter_map(|(_, programs)| programs.as_array()).flatten();
+        let program = programs.find(|program| program.get("name").is_some_and(|it| it == name));
+        let path = program.and_then(|program| program.get("path")?.as_str());
+        Ok(Path::new(target).join(path.with_context(|| format!("no program {name} was built"))?))
     }
 }
 

@@ -1,15 +1,14 @@
 //! The tiers: which tests each one is, where they run, and what they need there.
 
-use std::path::PathBuf;
 use std::thread;
 
 use anyhow::Result;
 
-use super::guests::{self, Equipment};
-use super::nextest::{self, Build, Selection};
+use super::guests::{self, ApiServers, Equipment};
+use super::nextest::{self, Build, Built, Selection};
 use super::summary::Report;
+use guest::Kernel;
 use guest::go::{clients, control_plane, prometheus};
-use guest::{Kernel, workspace};
 
 /// Everything that is not ignored.
 pub(super) fn unit(names: &[String]) -> Report {
@@ -21,19 +20,23 @@ pub(super) fn unit(names: &[String]) -> Report {
 /// The programs named `kernel`.
 pub(super) fn kernel(kernel: &Kernel, names: &[String]) -> Report {
     let tests = GuestTests { filter: "binary(kernel)", build: &["kernel"], names };
-    in_guests(kernel, &tests, |_| Ok(()))
+    in_guests(kernel, &tests, |_, _| Ok(()))
 }
 
 /// The programs named `api`: what needs no kernel beside what does.
 pub(super) fn api(kernel: &Kernel, names: &[String]) -> Report {
-    let tests = GuestTests { filter: "binary(api) & test(/^node::/)", build: &["api"], names };
+    let tests = GuestTests { filter: "binary(api) & test(/^node::/)", build: &["api", "faults"], names };
     // Compiled once, before both begin.
     if let Err(error) = nextest::build(Build::Tests(tests.build)) {
         return Report::failure(format!("{error:#}"));
     }
     thread::scope(|scope| {
         let here = scope.spawn(|| api_here(names));
-        let mut report = in_guests(kernel, &tests, with_api_server);
+        let mut report = in_guests(kernel, &tests, |built, equipment| {
+            control_plane::ensure()?;
+            equipment.api_servers = ApiServers::Shared(built.program("lab")?);
+            Ok(())
+        });
         report.extend(here.join().unwrap_or_else(|_| Report::failure("a thread that ran tests panicked")));
         report
     })
@@ -45,7 +48,7 @@ fn api_here(names: &[String]) -> Report {
         let promtool = prometheus::promtool()?;
         let filter = "binary(api) - test(/^node::/)";
         let selection = Selection { filter, ignored: true, names: names.to_vec() };
-        nextest::here(&selection, Build::Tests(&["api"]), |command| {
+        nextest::here(&selection, Build::Tests(&["api", "faults"]), |command| {
             command.env("KUBEBUILDER_ASSETS", servers);
             command.env("KUBE_IPVS_TEST_CLIENTS", clients);
             command.env("PROMTOOL_BIN", promtool);
@@ -57,18 +60,20 @@ fn api_here(names: &[String]) -> Report {
 
 /// The program named `peer`.
 pub(super) fn peer(kernel: &Kernel, names: &[String]) -> Report {
-    let tests = GuestTests { filter: "binary(peer)", build: &["peer"], names };
-    in_guests(kernel, &tests, |equipment| {
+    let tests = GuestTests { filter: "binary(peer)", build: &["peer", "faults"], names };
+    in_guests(kernel, &tests, |built, equipment| {
         equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
         equipment.program("PROM2JSON_BIN", prometheus::prom2json()?);
-        with_api_server(equipment)
+        equipment.api_servers = ApiServers::Shared(built.program("lab")?);
+        Ok(())
     })
 }
 
 /// The program named `bench`: measurements in guests, and instruction counts here.
 pub(super) fn bench(kernel: &Kernel, names: &[String]) -> Report {
-    let tests = GuestTests { filter: "binary(bench) - test(/^instructions::/)", build: &["bench"], names };
-    let mut report = in_guests(kernel, &tests, |equipment| {
+    let tests =
+        GuestTests { filter: "binary(bench) - test(/^instructions::/)", build: &["bench", "kernel"], names };
+    let mut report = in_guests(kernel, &tests, |_, equipment| {
         equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
         Ok(())
     });
@@ -81,11 +86,10 @@ pub(super) fn bench(kernel: &Kernel, names: &[String]) -> Report {
 
 /// The program named `faults`.
 pub(super) fn faults(kernel: &Kernel, names: &[String]) -> Report {
-    let tests = GuestTests { filter: "binary(faults)", build: &["faults"], names };
-    in_guests(kernel, &tests, |equipment| {
+    let tests = GuestTests { filter: "binary(faults)", build: &["faults", "kernel"], names };
+    in_guests(kernel, &tests, |built, equipment| {
         equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
-        let servers = control_plane::ensure()?;
-        equipment.env.push(("KUBEBUILDER_ASSETS".into(), servers.into()));
+        equipment.api_servers = ApiServers::Own(built.program("lab")?);
         Ok(())
     })
 }
@@ -93,7 +97,7 @@ pub(super) fn faults(kernel: &Kernel, names: &[String]) -> Report {
 /// Tests that run in guests.
 struct GuestTests<'a> {
     filter: &'static str,
-    /// The integration tests to build.
+    /// The integration tests to build, those of the packages whose programs are needed among them.
     build: &'static [&'static str],
     names: &'a [String],
 }
@@ -102,7 +106,7 @@ struct GuestTests<'a> {
 fn in_guests(
     kernel: &Kernel,
     tests: &GuestTests<'_>,
-    equip: impl FnOnce(&mut Equipment) -> Result<()>,
+    equip: impl FnOnce(&Built, &mut Equipment) -> Result<()>,
 ) -> Report {
     // What is missing is reported before anything is built.
     if let Err(error) = kernel.prepare() {
@@ -113,23 +117,13 @@ fn in_guests(
         Err(error) => return Report::failure(format!("{error:#}")),
     };
     let mut equipment = Equipment::default();
-    match workspace::daemon() {
+    match built.program("kube-ipvs") {
         Ok(daemon) => equipment.program("KUBE_IPVS_BIN", daemon),
         Err(error) => return Report::failure(format!("{error:#}")),
     }
-    if let Err(error) = equip(&mut equipment) {
+    if let Err(error) = equip(&built, &mut equipment) {
         return Report::skip(format!("{error:#}"));
     }
     let selection = Selection { filter: tests.filter, ignored: true, names: tests.names.to_vec() };
     guests::run(kernel, &built, &selection, &equipment)
-}
-
-/// One control plane in each guest, for all its tests.
-fn with_api_server(equipment: &mut Equipment) -> Result<()> {
-    let servers: PathBuf = control_plane::ensure()?;
-    equipment.env.push(("KUBEBUILDER_ASSETS".into(), servers.into()));
-    let lab = workspace::lab()?;
-    equipment.around = vec![lab.clone().into(), "control-plane".into(), "--".into()];
-    equipment.files.push(lab);
-    Ok(())
 }

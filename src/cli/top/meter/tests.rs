@@ -42,7 +42,7 @@ fn a_virtual_server_that_no_service_has_is_a_row_of_its_own() {
 }
 
 #[test]
-fn one_that_is_gone_takes_its_counters_with_it_and_one_that_is_new_has_counted_since() {
+fn a_removed_server_takes_its_counters_along_and_a_new_one_counts_from_zero() {
     let frame = frame(
         vec![server(vip(10, 80), 1_000_000, &[(1, 1_000_000)]), server(vip(11, 80), 100, &[])],
         vec![server(vip(11, 80), 120, &[]), server(vip(20, 53), 50, &[])],

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_fit_leave_all_columns_and_longer_ones_take_the_place_of_the_less_wanted() {
+    fn long_names_take_the_place_of_the_least_important_columns() {
         let shown = |longest, sort| Columns::fitting(80, longest, sort).shown;
         assert_eq!(shown(22, Column::Bytes).len(), 5);
         assert_eq!(

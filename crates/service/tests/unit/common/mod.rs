@@ -11,7 +11,7 @@ use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, HealthCheck, Node, NodePortAddresses, ObjectName, Options,
-    Refused, Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
+    RefusedAddress, Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
 };
 
 /// The node of every test.
@@ -217,8 +217,8 @@ pub(crate) struct Wanted {
     pub(crate) elements: Vec<Element>,
     pub(crate) health_checks: Vec<(ObjectName, HealthCheck)>,
     pub(crate) without_local_endpoint: [[usize; 2]; 2],
-    pub(crate) refused: Vec<(ObjectName, Vec<Refused>)>,
-    pub(crate) complaints: Vec<(ObjectName, Vec<String>)>,
+    pub(crate) refused: Vec<(ObjectName, Vec<RefusedAddress>)>,
+    pub(crate) problems: Vec<(ObjectName, Vec<String>)>,
     /// Who has lost which addresses to whom, as far as named, and how many more.
     pub(crate) lost: Vec<(ObjectName, String)>,
 }
@@ -240,8 +240,11 @@ pub(crate) fn wanted(state: &State) -> Wanted {
         without_local_endpoint: [Traffic::Internal, Traffic::External]
             .map(|traffic| without_local_endpoint(state, traffic)),
         refused: state.refused().map(|(service, refused)| (service.clone(), refused.to_vec())).collect(),
-        complaints: state.complaints().map(|(service, told)| (service.clone(), told.to_vec())).collect(),
-        lost: state.lost().map(|(service, lost)| (service.clone(), format!("{lost:?}"))).collect(),
+        problems: state
+            .problems_by_service()
+            .map(|(service, told)| (service.clone(), told.to_vec()))
+            .collect(),
+        lost: state.conflict_losses().map(|(service, lost)| (service.clone(), format!("{lost:?}"))).collect(),
     }
 }
 

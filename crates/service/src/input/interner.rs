@@ -4,24 +4,21 @@ use std::{hash::Hash, sync::Arc};
 
 use rustc_hash::FxHashSet;
 
-/// The namespaces, port names and zones in use, each stored once. Decoding an object makes fresh
-/// copies of them; a cluster has few different ones.
-pub(crate) type Strings = Copies<str>;
-
-/// Values of which a cluster has few different ones, each stored once.
+/// Values of which a cluster has few different ones, such as namespaces, port names and zones. Each is stored once;
+/// a decoded object has copies of its own.
 #[derive(Debug)]
-pub(crate) struct Copies<T: ?Sized> {
+pub(crate) struct Interner<T: ?Sized> {
     known: FxHashSet<Arc<T>>,
     sweep_at: usize,
 }
 
-impl<T: ?Sized> Default for Copies<T> {
+impl<T: ?Sized> Default for Interner<T> {
     fn default() -> Self {
         Self { known: FxHashSet::default(), sweep_at: 0 }
     }
 }
 
-impl<T: ?Sized + Hash + Eq> Copies<T> {
+impl<T: ?Sized + Hash + Eq> Interner<T> {
     const FEWEST_TO_SWEEP: usize = 64;
 
     /// Puts the shared copy in the place of `value`.
@@ -40,9 +37,9 @@ impl<T: ?Sized + Hash + Eq> Copies<T> {
     }
 }
 
-impl<T: Hash + Eq> Copies<T> {
+impl<T: Hash + Eq> Interner<T> {
     /// The shared copy of a value.
-    pub(crate) fn of(&mut self, value: T) -> Arc<T> {
+    pub(crate) fn shared(&mut self, value: T) -> Arc<T> {
         if let Some(known) = self.known.get(&value) {
             return known.clone();
         }
@@ -59,7 +56,7 @@ mod tests {
     #[test]
     fn equal_texts_become_one_copy() {
         let (mut one, mut other): (Arc<str>, Arc<str>) = ("zone-a".into(), "zone-a".into());
-        let mut strings = Strings::default();
+        let mut strings = Interner::<str>::default();
         strings.share(&mut one);
         strings.share(&mut other);
         assert!(Arc::ptr_eq(&one, &other));
@@ -67,13 +64,13 @@ mod tests {
 
     #[test]
     fn texts_that_nobody_uses_any_more_are_dropped() {
-        let mut strings = Strings::default();
+        let mut strings = Interner::<str>::default();
         let mut kept: Arc<str> = "kept".into();
         strings.share(&mut kept);
         for n in 0..10_000 {
             strings.share(&mut Arc::from(format!("namespace-{n}")));
         }
-        assert!(strings.known.len() <= Strings::FEWEST_TO_SWEEP);
+        assert!(strings.known.len() <= Interner::<str>::FEWEST_TO_SWEEP);
         assert!(strings.known.contains("kept"));
     }
 }

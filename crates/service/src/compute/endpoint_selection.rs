@@ -10,11 +10,11 @@ use crate::input::{TrafficPolicy, Traits};
 /// Which endpoints of a port are used: a decision over all of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "use", content = "reach", rename_all = "kebab-case")]
-pub enum Choice {
+pub enum EndpointSelection {
     /// The ready endpoints within reach.
-    Ready(Reach),
+    Ready(EndpointScope),
     /// None of them is ready. Those that terminate but still serve are better than nothing (KEP-1669).
-    Draining(Reach),
+    Draining(EndpointScope),
     /// There are neither.
     Nothing,
 }
@@ -22,7 +22,7 @@ pub enum Choice {
 /// How far traffic may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reach {
+pub enum EndpointScope {
     /// To every endpoint of the cluster.
     Cluster,
     /// To the endpoints that run on this node: the policy demands it.
@@ -33,13 +33,14 @@ pub enum Reach {
     HintedZone,
 }
 
-impl Choice {
+impl EndpointSelection {
     /// Decides for traffic that comes in one way, by the policy for it. Hints prefer, a policy demands:
     /// they do not mix.
     pub(crate) fn decide(endpoints: &[PortEndpoint], traffic: Traffic, policy: TrafficPolicy) -> Self {
-        let local = || [Self::Ready(Reach::Local), Self::Draining(Reach::Local)];
+        let local = || [Self::Ready(EndpointScope::Local), Self::Draining(EndpointScope::Local)];
         // Hints are counted over ready endpoints, and when none is left they mean nothing.
-        let cluster = || [Self::Ready(Reach::hinted(endpoints)), Self::Draining(Reach::Cluster)];
+        let cluster =
+            || [Self::Ready(EndpointScope::hinted(endpoints)), Self::Draining(EndpointScope::Cluster)];
         match (policy, traffic) {
             (TrafficPolicy::Cluster, _) => Self::first_of(cluster(), endpoints),
             (TrafficPolicy::Local, Traffic::Internal) => Self::first_of(local(), endpoints),
@@ -76,7 +77,7 @@ impl Choice {
     }
 }
 
-impl Reach {
+impl EndpointScope {
     /// What an endpoint must be to be reached.
     fn needs(self) -> Traits {
         match self {
@@ -105,7 +106,7 @@ impl Reach {
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for EndpointSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ready(reach) => write!(f, "the ready endpoints {reach}"),
@@ -117,7 +118,7 @@ impl fmt::Display for Choice {
     }
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for EndpointScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cluster => "of the cluster",

@@ -6,40 +6,40 @@ use super::Claim;
 use crate::{
     compute::{DesiredService, DesiredVirtualServer, Frontend, NotServed, Urgency},
     explain::{Explanation, Known},
-    input::{ClusterIps, KnownSlice, ObjectName, Options, Problem, Service, ThisNode},
+    input::{ClusterIps, CompactSlice, ObjectName, Options, Problem, Service, ThisNode},
 };
 
 /// A Service and its slices, whichever came first, and what they ask for.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct ServiceEntry {
     /// The Service; `None` while only slices of it are known.
     pub(crate) service: Option<Service>,
     /// What it asks for, as last computed; `None` when it is not ours to serve.
-    pub(crate) demand: Option<Demand>,
+    pub(crate) computed: Option<Computed>,
     /// Its slices, sorted by name. Most have one; a slice more is a thousand endpoints more.
-    slices: Vec<KnownSlice>,
+    slices: Vec<CompactSlice>,
 }
 
 /// What a Service asks for, and what decides over it when others ask for the same.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub(crate) struct Computed {
     pub(crate) desired: DesiredService,
     pub(crate) urgency: Urgency,
     /// Decides between its claims and older ones.
     created: Option<i64>,
 }
 
-impl Record {
+impl ServiceEntry {
     /// What the Service asks for now.
     pub(crate) fn compute(
         &self,
         node: &ThisNode,
         options: &Options,
         cluster_ips: &ClusterIps,
-    ) -> Option<Demand> {
+    ) -> Option<Computed> {
         let service = self.service.as_ref()?;
         let desired = DesiredService::compute(service, &self.slices, node, options, cluster_ips)?;
-        Some(Demand { desired, urgency: Urgency::of(service), created: service.created })
+        Some(Computed { desired, urgency: Urgency::for_service(service), created: service.created })
     }
 
     /// Why the Service is served as it is. Who holds an address is known elsewhere.
@@ -51,20 +51,20 @@ impl Record {
         cluster_ips: &ClusterIps,
         holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
     ) -> Explanation {
-        let known = self.service.as_ref().zip(self.demand.as_ref()).map(|(service, demand)| Known {
+        let known = self.service.as_ref().zip(self.computed.as_ref()).map(|(service, computed)| Known {
             service,
             slices: &self.slices,
             node,
             options,
             cluster_ips,
-            demand,
+            computed,
         });
-        let desired = self.demand.as_ref().map(|demand| &demand.desired);
+        let desired = self.computed.as_ref().map(|computed| &computed.desired);
         let not_given = known.iter().flat_map(Known::not_given);
         Explanation {
             service: name.clone(),
             balancing: known.as_ref().and_then(Known::balancing),
-            not_served: self.service.as_ref().map_or(Some(NotServed::Unknown), NotServed::of),
+            not_served: self.service.as_ref().map_or(Some(NotServed::Unknown), NotServed::for_service),
             parts: known.as_ref().map(|known| known.parts(holder)).unwrap_or_default(),
             unused_slices: known.as_ref().map(Known::unused_slices).unwrap_or_default(),
             refused: desired.map(|it| it.refused.to_vec()).unwrap_or_default(),
@@ -74,7 +74,7 @@ impl Record {
     }
 
     /// Puts a slice in. Returns whether that changes anything.
-    pub(crate) fn put_slice(&mut self, slice: KnownSlice) -> bool {
+    pub(crate) fn put_slice(&mut self, slice: CompactSlice) -> bool {
         match self.slices.binary_search_by(|known| known.name.cmp(&slice.name)) {
             Ok(at) => match self.slices.get_mut(at) {
                 Some(known) if *known != slice => {
@@ -104,7 +104,7 @@ impl Record {
         let node_ports = before.node_port_frontends() != now.node_port_frontends();
         let node_ips = before.ips() != now.ips();
         let mut maybe_vips = service.external_ips.iter().chain(&service.load_balancer_ips);
-        zone && self.slices.iter().any(KnownSlice::has_zone_hints)
+        zone && self.slices.iter().any(CompactSlice::has_zone_hints)
             || node_ports && self.has_node_ports()
             || node_ips && service.load_balancer_source_ranges.is_some()
             || node_ips && !service.external_ips.is_empty()
@@ -130,7 +130,7 @@ impl Record {
 
     /// The problems of the Service and its slices, and what of it this node cannot do.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
-        let here = self.demand.iter().flat_map(|demand| &demand.desired.problems);
+        let here = self.computed.iter().flat_map(|computed| &computed.desired.problems);
         let service = self.service.iter().flat_map(move |service| {
             service.problems.iter().chain(here.clone()).map(|what| Problem::Service(&service.name, what))
         });
@@ -142,7 +142,7 @@ impl Record {
     }
 }
 
-impl Demand {
+impl Computed {
     /// Its claim to an address, if it asks for it.
     pub(crate) fn claim(&self, service: &ObjectName, to: &ServiceAddress) -> Option<Claim> {
         let server = self.virtual_server(to)?;

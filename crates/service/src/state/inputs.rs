@@ -4,35 +4,35 @@ use std::{collections::BTreeSet, mem};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Demand, Record};
+use super::{Computed, ServiceEntry};
 use crate::{
     compute::Frontend,
     explain::Explanation,
     input::{
-        Change, ClusterIps, EndpointSlice, Interned, KnownSlice, ObjectName, Options, Problem, Service,
+        Change, ClusterIps, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Problem, Service,
         ThisNode,
     },
 };
 
 /// The options, and the Services, the slices and the node as last told.
 #[derive(Debug)]
-pub(crate) struct Records {
+pub(crate) struct Inputs {
     options: Options,
     /// Boxed, since a hash table keeps much of its room free.
-    services: FxHashMap<ObjectName, Box<Record>>,
+    services: FxHashMap<ObjectName, Box<ServiceEntry>>,
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
     node: ThisNode,
     cluster_ips: ClusterIps,
     services_listed: bool,
     slices_listed: bool,
-    interned: Interned,
+    interned: Interners,
 }
 
 /// How many Services of the same name in other namespaces are named.
-const MOST_NAMESAKES: usize = 5;
+const MAX_NAMESAKES: usize = 5;
 
-impl Records {
+impl Inputs {
     /// No Service, no slice, an unknown node.
     pub(crate) fn new(options: Options) -> Self {
         Self {
@@ -43,13 +43,13 @@ impl Records {
             cluster_ips: ClusterIps::default(),
             services_listed: false,
             slices_listed: false,
-            interned: Interned::default(),
+            interned: Interners::default(),
         }
     }
 }
 
 /// Taking in news. Each returns the Services for which something is different now.
-impl Records {
+impl Inputs {
     pub(crate) fn take_in(&mut self, change: Change) -> BTreeSet<ObjectName> {
         let mut changed = match change {
             Change::ReplaceServices(services) => self.replace_services(services),
@@ -102,12 +102,12 @@ impl Records {
         service.load_balancer_source_ranges.iter_mut().for_each(Vec::shrink_to_fit);
         service.ports.shrink_to_fit();
         service.problems.shrink_to_fit();
-        let record = self.services.entry(name.clone()).or_default();
-        if record.service.as_ref() == Some(&service) {
+        let entry = self.services.entry(name.clone()).or_default();
+        if entry.service.as_ref() == Some(&service) {
             return None;
         }
-        self.cluster_ips.replace(record.service.as_ref(), Some(&service));
-        record.service = Some(service);
+        self.cluster_ips.replace(entry.service.as_ref(), Some(&service));
+        entry.service = Some(service);
         Some(name)
     }
 
@@ -133,7 +133,7 @@ impl Records {
         let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
         if !mem::replace(&mut self.slices_listed, true) {
             // Those which have waited for slices have none.
-            let bare = self.services.iter().filter(|(_, record)| record.has_no_slices());
+            let bare = self.services.iter().filter(|(_, entry)| entry.has_no_slices());
             changed.extend(bare.map(|(service, _)| service.clone()));
         }
         changed
@@ -142,7 +142,7 @@ impl Records {
     /// A slice may come before its Service, and a new label may move it to another one.
     fn put_slice(&mut self, slice: EndpointSlice) -> BTreeSet<ObjectName> {
         let service = self.kept_name(slice.service.clone());
-        let slice = KnownSlice::new(slice, &self.options.node_name, &mut self.interned);
+        let slice = CompactSlice::new(slice, &self.options.node_name, &mut self.interned);
         let mut changed = BTreeSet::new();
         if self.owners.get(&slice.name).is_some_and(|owner| *owner != service) {
             changed.extend(self.remove_slice(&slice.name));
@@ -165,7 +165,7 @@ impl Records {
         if self.node == before {
             return BTreeSet::new();
         }
-        let dependent = self.services.iter().filter(|(_, record)| record.depends_on(&before, &self.node));
+        let dependent = self.services.iter().filter(|(_, entry)| entry.depends_on(&before, &self.node));
         dependent.map(|(service, _)| service.clone()).collect()
     }
 
@@ -179,25 +179,25 @@ impl Records {
     }
 }
 
-impl Records {
+impl Inputs {
     /// Whether both lists have arrived.
     pub(crate) fn listed(&self) -> bool {
         self.services_listed && self.slices_listed
     }
 
     /// What a Service asks for, as last computed.
-    pub(crate) fn demand(&self, service: &ObjectName) -> Option<&Demand> {
-        self.services.get(service)?.demand.as_ref()
+    pub(crate) fn computed(&self, service: &ObjectName) -> Option<&Computed> {
+        self.services.get(service)?.computed.as_ref()
     }
 
     /// Computes what a Service asks for now. While the first list of slices is being read, a Service without
     /// any waits: otherwise everything would be computed twice at a start.
-    pub(crate) fn compute(&self, service: &ObjectName) -> Option<Demand> {
-        let record = self.services.get(service)?;
-        if record.has_no_slices() && !self.slices_listed {
+    pub(crate) fn compute(&self, service: &ObjectName) -> Option<Computed> {
+        let entry = self.services.get(service)?;
+        if entry.has_no_slices() && !self.slices_listed {
             return None;
         }
-        record.compute(&self.node, &self.options, &self.cluster_ips)
+        entry.compute(&self.node, &self.options, &self.cluster_ips)
     }
 
     /// Why a Service is served as it is, given who holds an address.
@@ -206,10 +206,10 @@ impl Records {
         service: &ObjectName,
         holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
     ) -> Explanation {
-        let unknown = Record::default();
-        let record = self.services.get(service).map_or(&unknown, |record| record);
-        let mut explanation = record.explain(service, &self.node, &self.options, &self.cluster_ips, holder);
-        if record.service.is_none() {
+        let unknown = ServiceEntry::default();
+        let entry = self.services.get(service).map_or(&unknown, |entry| entry);
+        let mut explanation = entry.explain(service, &self.node, &self.options, &self.cluster_ips, holder);
+        if entry.service.is_none() {
             explanation.problems.extend(self.mistaken(service));
         }
         explanation
@@ -217,12 +217,12 @@ impl Records {
 
     /// What of the name of a Service that is not known is wrong, perhaps: `svc/web` is easily typed.
     fn mistaken(&self, unknown: &ObjectName) -> Vec<String> {
-        let services = self.services.iter().filter(|(_, record)| record.service.is_some());
+        let services = self.services.iter().filter(|(_, entry)| entry.service.is_some());
         let known = || services.clone().map(|(name, _)| name);
         let ObjectName { namespace, name } = unknown;
         let mut namesakes: Vec<_> = known().filter(|it| it.name == *name).map(ToString::to_string).collect();
         namesakes.sort_unstable();
-        namesakes.truncate(MOST_NAMESAKES);
+        namesakes.truncate(MAX_NAMESAKES);
         let namespace = (!known().any(|it| it.namespace == *namespace))
             .then(|| format!("no Service of the namespace {namespace} is known"));
         let namesakes =
@@ -242,10 +242,10 @@ impl Records {
 
     /// Notes what a Service asks for now, and returns what it asked for before. A Service of which
     /// nothing is known any more is forgotten.
-    pub(crate) fn set_demand(&mut self, service: &ObjectName, now: Option<Demand>) -> Option<Demand> {
-        let record = self.services.get_mut(service)?;
-        let before = mem::replace(&mut record.demand, now);
-        if record.is_empty() {
+    pub(crate) fn set_computed(&mut self, service: &ObjectName, now: Option<Computed>) -> Option<Computed> {
+        let entry = self.services.get_mut(service)?;
+        let before = mem::replace(&mut entry.computed, now);
+        if entry.is_empty() {
             self.services.remove(service);
         }
         before
@@ -253,19 +253,19 @@ impl Records {
 
     /// Whether a Service that is served has a NodePort.
     pub(crate) fn has_node_ports(&self) -> bool {
-        let mut served = self.services.values().filter(|record| record.demand.is_some());
-        served.any(|record| record.has_node_ports())
+        let mut served = self.services.values().filter(|entry| entry.computed.is_some());
+        served.any(|entry| entry.has_node_ports())
     }
 
     /// The problems of a Service and its slices, as its owner is told of them.
-    pub(crate) fn complaints(&self, service: &ObjectName) -> Vec<String> {
-        let problems = self.services.get(service).into_iter().flat_map(|record| record.problems());
+    pub(crate) fn problems_for_owner(&self, service: &ObjectName) -> Vec<String> {
+        let problems = self.services.get(service).into_iter().flat_map(|entry| entry.problems());
         problems.map(Problem::to_its_owner).collect()
     }
 
     /// All problems of the inputs.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
-        self.services.values().flat_map(|record| record.problems())
+        self.services.values().flat_map(|entry| entry.problems())
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_service_of_which_nothing_is_known_any_more_takes_no_memory() {
         let (service, slice) = (ObjectName::new("default", "web"), ObjectName::new("default", "web-1"));
-        let mut records = Records::new(Options::new("node-a"));
+        let mut inputs = Inputs::new(Options::new("node-a"));
         for change in [
             Change::ApplySlice(EndpointSlice {
                 name: slice.clone(),
@@ -290,9 +290,9 @@ mod tests {
             }),
             Change::DeleteSlice(slice),
         ] {
-            assert_eq!(records.take_in(change), BTreeSet::from([service.clone()]));
-            records.set_demand(&service, None);
+            assert_eq!(inputs.take_in(change), BTreeSet::from([service.clone()]));
+            inputs.set_computed(&service, None);
         }
-        assert!(records.services.is_empty() && records.owners.is_empty());
+        assert!(inputs.services.is_empty() && inputs.owners.is_empty());
     }
 }

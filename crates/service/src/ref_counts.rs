@@ -6,15 +6,15 @@ use rustc_hash::FxHashMap;
 
 /// Keys, each with the number of Services that ask for it.
 #[derive(Debug)]
-pub(crate) struct Counted<K>(FxHashMap<K, usize>);
+pub(crate) struct RefCounts<K>(FxHashMap<K, usize>);
 
-impl<K> Default for Counted<K> {
+impl<K> Default for RefCounts<K> {
     fn default() -> Self {
         Self(FxHashMap::default())
     }
 }
 
-impl<K: Hash + Eq> Counted<K> {
+impl<K: Hash + Eq> RefCounts<K> {
     /// Whether somebody asks for the key.
     pub(crate) fn contains(&self, key: &K) -> bool {
         self.0.contains_key(key)

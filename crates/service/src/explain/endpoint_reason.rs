@@ -1,18 +1,18 @@
-//! What a [`Choice`] means for one endpoint, and for its hints.
+//! What a [`EndpointSelection`] means for one endpoint, and for its hints.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    compute::{Choice, PortEndpoint, Reach},
+    compute::{EndpointScope, EndpointSelection, PortEndpoint},
     input::Traits,
 };
 
 /// Whether an endpoint is used, and what decides if it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum EndpointReason {
     /// It is a real server at those addresses of its part that no other Service has.
     Used,
     /// `conditions.ready` is false, and it does not terminate.
@@ -28,7 +28,7 @@ pub enum Verdict {
     /// Its `hints.forZones` do not name this node's zone.
     HintedForOtherZones,
     /// The virtual server has as many real servers as it may:
-    /// [`MOST_OF_A_VIRTUAL_SERVER`](crate::MOST_OF_A_VIRTUAL_SERVER).
+    /// [`MAX_REAL_SERVERS_PER_VIRTUAL_SERVER`](crate::MAX_REAL_SERVERS_PER_VIRTUAL_SERVER).
     BeyondLimit,
     /// The same address is listed once more, and what is said there counts.
     ListedAgain,
@@ -48,25 +48,31 @@ pub enum HintsIgnored {
     PolicyLocal,
 }
 
-impl Choice {
+impl EndpointSelection {
     /// Whether the choice falls on this endpoint, and if not, why.
-    pub(crate) fn verdict(self, endpoint: &PortEndpoint) -> Verdict {
+    pub(crate) fn reason(self, endpoint: &PortEndpoint) -> EndpointReason {
         if self.uses(endpoint) {
-            return Verdict::Used;
+            return EndpointReason::Used;
         }
         let has = |traits| endpoint.traits.contains(traits);
         // What no decision could use comes first. What is left is out of reach, or worse than others; hints are for
         // ready endpoints alone.
         match self {
-            _ if !has(Traits::READY) && !has(Traits::TERMINATING) => Verdict::NotReady,
-            _ if !has(Traits::READY) && !has(Traits::SERVING) => Verdict::NoLongerServing,
-            Self::Nothing => Verdict::OnAnotherNode,
-            Self::Ready(Reach::Local) | Self::Draining(Reach::Local) if !has(Traits::LOCAL) => {
-                Verdict::OnAnotherNode
+            _ if !has(Traits::READY) && !has(Traits::TERMINATING) => EndpointReason::NotReady,
+            _ if !has(Traits::READY) && !has(Traits::SERVING) => EndpointReason::NoLongerServing,
+            Self::Nothing => EndpointReason::OnAnotherNode,
+            Self::Ready(EndpointScope::Local) | Self::Draining(EndpointScope::Local)
+                if !has(Traits::LOCAL) =>
+            {
+                EndpointReason::OnAnotherNode
             }
-            Self::Ready(Reach::HintedNode) if has(Traits::READY) => Verdict::HintedForOtherNodes,
-            Self::Ready(Reach::HintedZone) if has(Traits::READY) => Verdict::HintedForOtherZones,
-            Self::Ready(_) | Self::Draining(_) => Verdict::Terminating,
+            Self::Ready(EndpointScope::HintedNode) if has(Traits::READY) => {
+                EndpointReason::HintedForOtherNodes
+            }
+            Self::Ready(EndpointScope::HintedZone) if has(Traits::READY) => {
+                EndpointReason::HintedForOtherZones
+            }
+            Self::Ready(_) | Self::Draining(_) => EndpointReason::Terminating,
         }
     }
 
@@ -83,18 +89,20 @@ impl Choice {
             return None;
         }
         match self {
-            Self::Ready(Reach::Cluster) if !ready().all(|traits| traits.intersects(hints)) => {
+            Self::Ready(EndpointScope::Cluster) if !ready().all(|traits| traits.intersects(hints)) => {
                 Some(HintsIgnored::NotOnEveryEndpoint)
             }
-            Self::Ready(Reach::Cluster) if zone.is_none() => Some(HintsIgnored::NodeWithoutZone),
-            Self::Ready(Reach::Cluster) => Some(HintsIgnored::NoneForThisNode),
-            Self::Ready(Reach::Local) => Some(HintsIgnored::PolicyLocal),
-            Self::Ready(Reach::HintedNode | Reach::HintedZone) | Self::Draining(_) | Self::Nothing => None,
+            Self::Ready(EndpointScope::Cluster) if zone.is_none() => Some(HintsIgnored::NodeWithoutZone),
+            Self::Ready(EndpointScope::Cluster) => Some(HintsIgnored::NoneForThisNode),
+            Self::Ready(EndpointScope::Local) => Some(HintsIgnored::PolicyLocal),
+            Self::Ready(EndpointScope::HintedNode | EndpointScope::HintedZone)
+            | Self::Draining(_)
+            | Self::Nothing => None,
         }
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for EndpointReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Used => "used",

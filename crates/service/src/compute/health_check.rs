@@ -8,7 +8,11 @@ use crate::input::{Options, Service, ServiceKind, TrafficPolicy};
 impl HealthCheck {
     /// The answer for a Service whose ready endpoints on this node these are. `None`: nobody asks, since
     /// traffic of a Service without the external policy Local is welcome on every node.
-    pub(crate) fn of(service: &Service, options: &Options, mut ready_here: Vec<IpAddr>) -> Option<Self> {
+    pub(crate) fn for_service(
+        service: &Service,
+        options: &Options,
+        mut ready_here: Vec<IpAddr>,
+    ) -> Option<Self> {
         let asked = service.kind == ServiceKind::LoadBalancer
             && service.policy(Traffic::External, options) == TrafficPolicy::Local;
         let port = service.health_check_node_port.filter(|_| asked)?;

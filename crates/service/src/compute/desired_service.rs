@@ -6,7 +6,7 @@ use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::{AllowedSource, Element};
 use serde::{Deserialize, Serialize};
 
-use super::{AddressKind, Refused, Traffic};
+use super::{AddressKind, RefusedAddress, Traffic};
 
 /// Everything that one Service asks for. Computed from that Service's own inputs, so that a change costs
 /// what its Service costs; of others it knows only which external addresses are their ClusterIPs.
@@ -25,7 +25,7 @@ pub struct DesiredService {
     /// sorted, each once.
     pub without_local_endpoint: Box<[WithoutLocalEndpoint]>,
     /// The external addresses that it asks for and does not get, sorted, each once.
-    pub refused: Box<[Refused]>,
+    pub refused: Box<[RefusedAddress]>,
     /// What it asks for and this node cannot do, in words.
     pub problems: Box<[String]>,
 }

@@ -4,17 +4,17 @@ use std::{net::IpAddr, sync::Arc};
 
 use ipvs::Family;
 
-use super::{Copies, Endpoint, EndpointPort, EndpointSlice, ObjectName, Strings};
-use crate::compute::Weight;
+use super::interner::Interner;
+use super::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight};
 
 /// What this node needs of an EndpointSlice. A cluster has more endpoints than anything else, and
 /// every node keeps them all, so each takes 20 bytes, and those in one place share what is to be said of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct KnownSlice {
+pub(crate) struct CompactSlice {
     pub(crate) name: ObjectName,
     pub(crate) family: Family,
     pub(crate) ports: Box<[EndpointPort]>,
-    pub(crate) endpoints: Box<[KnownEndpoint]>,
+    pub(crate) endpoints: Box<[CompactEndpoint]>,
     /// The weight of its endpoints, where their Service says nothing.
     pub(crate) weight: Option<Weight>,
     pub(crate) problems: Box<[String]>,
@@ -24,7 +24,7 @@ pub(crate) struct KnownSlice {
 
 /// What this node needs of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KnownEndpoint {
+pub(crate) struct CompactEndpoint {
     pub(crate) address: IpAddr,
     pub(crate) traits: Traits,
     /// The number of its own in the slice's `places`, or [`NOWHERE`].
@@ -43,9 +43,9 @@ pub(crate) struct Place {
 
 /// What slices share with each other.
 #[derive(Debug, Default)]
-pub(crate) struct Interned {
-    pub(crate) strings: Strings,
-    places: Copies<Place>,
+pub(crate) struct Interners {
+    pub(crate) strings: Interner<str>,
+    places: Interner<Place>,
 }
 
 bitflags::bitflags! {
@@ -72,10 +72,10 @@ bitflags::bitflags! {
     }
 }
 
-impl KnownSlice {
+impl CompactSlice {
     /// Keeps of a slice what matters to the node of this name. Endpoints of another family than the slice's are
     /// left out: no virtual server could use them.
-    pub(crate) fn new(slice: EndpointSlice, node_name: &str, interned: &mut Interned) -> Self {
+    pub(crate) fn new(slice: EndpointSlice, node_name: &str, interned: &mut Interners) -> Self {
         let EndpointSlice {
             mut name,
             service: _,
@@ -94,9 +94,9 @@ impl KnownSlice {
         let endpoints = endpoints
             .into_iter()
             .filter(|endpoint| Family::from(endpoint.address) == family)
-            .map(|endpoint| KnownEndpoint {
+            .map(|endpoint| CompactEndpoint {
                 address: endpoint.address,
-                traits: Traits::of(&endpoint, node_name),
+                traits: Traits::from_endpoint(&endpoint, node_name),
                 place: place(&mut places, endpoint, interned),
             })
             .collect();
@@ -117,12 +117,12 @@ impl KnownSlice {
     }
 
     /// Where one of its endpoints is, as far as anything is said of it.
-    pub(crate) fn place_of(&self, endpoint: &KnownEndpoint) -> Option<&Place> {
+    pub(crate) fn place_of(&self, endpoint: &CompactEndpoint) -> Option<&Place> {
         self.places.get(usize::from(endpoint.place)).map(|place| &**place)
     }
 
     /// The traits of one of its endpoints, for a node in this zone.
-    pub(crate) fn traits(&self, endpoint: &KnownEndpoint, zone: Option<&str>) -> Traits {
+    pub(crate) fn traits(&self, endpoint: &CompactEndpoint, zone: Option<&str>) -> Traits {
         let mut hints = self.place_of(endpoint).into_iter().flat_map(|place| &place.zone_hints);
         let here = hints.any(|hint| Some(&**hint) == zone);
         endpoint.traits | if here { Traits::FOR_THIS_ZONE } else { Traits::empty() }
@@ -130,7 +130,7 @@ impl KnownSlice {
 }
 
 impl Traits {
-    fn of(endpoint: &Endpoint, node_name: &str) -> Self {
+    fn from_endpoint(endpoint: &Endpoint, node_name: &str) -> Self {
         let mut traits = Self::empty();
         traits.set(Self::READY, endpoint.ready);
         traits.set(Self::SERVING, endpoint.serving);
@@ -148,12 +148,12 @@ const NOWHERE: u16 = u16::MAX;
 
 /// The number of an endpoint's place among those known, to which it is added. Past the 65,535th different
 /// place there is no number left: the endpoint is nowhere then.
-fn place(known: &mut Vec<Arc<Place>>, endpoint: Endpoint, interned: &mut Interned) -> u16 {
+fn place(known: &mut Vec<Arc<Place>>, endpoint: Endpoint, interned: &mut Interners) -> u16 {
     let Endpoint { node, zone, zone_hints, .. } = endpoint;
     if node.is_none() && zone.is_none() && zone_hints.is_empty() {
         return NOWHERE;
     }
-    let place = interned.places.of(Place { node, zone, zone_hints });
+    let place = interned.places.shared(Place { node, zone, zone_hints });
     // There is one copy of each.
     let found = known.iter().position(|other| Arc::ptr_eq(other, &place));
     let number = u16::try_from(found.unwrap_or(known.len())).unwrap_or(NOWHERE);
@@ -169,6 +169,6 @@ mod tests {
 
     #[test]
     fn an_endpoint_takes_twenty_bytes() {
-        assert_eq!(size_of::<KnownEndpoint>(), 20);
+        assert_eq!(size_of::<CompactEndpoint>(), 20);
     }
 }

@@ -4,57 +4,57 @@ use std::net::IpAddr;
 
 use netfilter::Element;
 
-use super::{Demand, Touched};
-use crate::{compute::Urgency, counted::Counted};
+use super::{Computed, Touched};
+use crate::{compute::Urgency, ref_counts::RefCounts};
 
 /// What at least one Service asks for.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
-    pub(crate) vips: Counted<IpAddr>,
-    pub(crate) elements: Counted<Element>,
+pub(crate) struct SharedKeys {
+    pub(crate) vips: RefCounts<IpAddr>,
+    pub(crate) elements: RefCounts<Element>,
     /// Every address at which an urgent Service is served, once for each port.
-    pub(crate) urgent_ips: Counted<IpAddr>,
+    pub(crate) urgent_ips: RefCounts<IpAddr>,
 }
 
-impl Shared {
+impl SharedKeys {
     /// Counts what one more Service asks for.
-    pub(crate) fn add(&mut self, demand: &Demand, touched: &mut Touched) {
-        for &vip in &demand.desired.vips {
+    pub(crate) fn add(&mut self, computed: &Computed, touched: &mut Touched) {
+        for &vip in &computed.desired.vips {
             if self.vips.add(vip) {
                 touched.toggle_vip(vip);
                 touched.toggle_element(Element::Vip(vip));
             }
         }
-        for &element in &demand.desired.shared_elements {
+        for &element in &computed.desired.shared_elements {
             if self.elements.add(element) {
                 touched.toggle_element(element);
             }
         }
-        for ip in urgent_ips(demand) {
+        for ip in urgent_ips(computed) {
             self.urgent_ips.add(ip);
         }
     }
 
     /// Takes what one Service asked for out of the count.
-    pub(crate) fn remove(&mut self, demand: &Demand, touched: &mut Touched) {
-        for vip in &demand.desired.vips {
+    pub(crate) fn remove(&mut self, computed: &Computed, touched: &mut Touched) {
+        for vip in &computed.desired.vips {
             if self.vips.remove(vip) {
                 touched.toggle_vip(*vip);
                 touched.toggle_element(Element::Vip(*vip));
             }
         }
-        for element in &demand.desired.shared_elements {
+        for element in &computed.desired.shared_elements {
             if self.elements.remove(element) {
                 touched.toggle_element(*element);
             }
         }
-        for ip in urgent_ips(demand) {
+        for ip in urgent_ips(computed) {
             self.urgent_ips.remove(&ip);
         }
     }
 }
 
-fn urgent_ips(demand: &Demand) -> impl Iterator<Item = IpAddr> {
-    let urgent = (demand.urgency == Urgency::First).then(|| demand.addresses());
+fn urgent_ips(computed: &Computed) -> impl Iterator<Item = IpAddr> {
+    let urgent = (computed.urgency == Urgency::First).then(|| computed.addresses());
     urgent.into_iter().flatten().map(|address| address.ip)
 }

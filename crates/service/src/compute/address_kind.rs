@@ -1,0 +1,53 @@
+//! What an address is to its Service.
+
+use std::num::NonZero;
+
+use serde::{Deserialize, Serialize};
+
+use super::Traffic;
+use crate::input::ServicePort;
+
+/// What an address is to its Service. Where one Service has an address and port as several of these, the
+/// first counts, and where several Services claim it too: ClusterIPs and NodePorts are given out by the API
+/// server, each once, and a load balancer's address by a controller, while an external IP is whatever
+/// somebody wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressKind {
+    /// A ClusterIP.
+    ClusterIp,
+    /// One of this node's own addresses, with the NodePort.
+    NodePort,
+    /// A load balancer's address.
+    LoadBalancer,
+    /// An external IP.
+    ExternalIp,
+}
+
+impl AddressKind {
+    /// Where traffic comes in at such an address.
+    pub fn traffic(self) -> Traffic {
+        match self {
+            Self::ClusterIp => Traffic::Internal,
+            Self::NodePort | Self::LoadBalancer | Self::ExternalIp => Traffic::External,
+        }
+    }
+
+    /// The field of a Service that asks for such addresses.
+    pub(crate) fn field(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "spec.clusterIPs",
+            Self::NodePort => "spec.ports[].nodePort",
+            Self::LoadBalancer => "status.loadBalancer.ingress",
+            Self::ExternalIp => "spec.externalIPs",
+        }
+    }
+
+    /// The number of a port at such an address; `None`: it is not served there.
+    pub(super) fn port_number(self, port: &ServicePort) -> Option<u16> {
+        match self {
+            Self::NodePort => port.node_port.map(NonZero::get),
+            Self::ClusterIp | Self::LoadBalancer | Self::ExternalIp => Some(port.port),
+        }
+    }
+}
