@@ -12,14 +12,14 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
 use crate::debian::kernel_package::{self, KernelPackage, Packaged};
 use crate::debian::modules::{Dependencies, INDEXES};
 use crate::relay::{self, Tap};
-use crate::{Forward, Guest, Kernel, TIMED_OUT, cache, job_directory, programs, script, supervised};
+use crate::{Forward, Guest, TIMED_OUT, job_directory, programs, script, supervised};
 use initramfs::Tree;
 pub(crate) use kvm::is_accelerated;
 

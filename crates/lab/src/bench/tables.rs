@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Case, Mode, Program, Subject};
+use super::case::{Binding, Case, Program, Subject};
 use super::figures::{Figures, Measured, Percentiles};
 use super::plan::{HUGE, LARGE};
 use super::report::Report;
@@ -257,6 +257,7 @@ fn cases(report: &Report) -> impl Iterator<Item = Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::case::Mode;
     use crate::bench::report::Machine;
 
     #[test]
