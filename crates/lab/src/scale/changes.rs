@@ -47,7 +47,8 @@ pub(super) fn measure(cluster: &Cluster) -> Result<()> {
         for (number, nodes) in (0..).zip(NODES) {
             let round = cluster.control_plane.block_on(follow(cluster, nodes, number, encoding))?;
             points.push((round.nodes, round.change));
-            let (answered, delivered) = (Percentiles::of(round.answered), Percentiles::of(round.delivered));
+            let (answered, delivered) =
+                (Percentiles::from_times(round.answered), Percentiles::from_times(round.delivered));
             let (answered, delivered) = answered.zip(delivered).context("no changes")?;
             println!(
                 "| {nodes} | {:.0} | {:.2} | {:.2} | {:.1} / {:.1} | {:.1} / {:.1} |",
