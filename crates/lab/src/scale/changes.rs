@@ -72,7 +72,7 @@ async fn follow(cluster: &Cluster, nodes: u32, round: u32, encoding: Encoding) -
     let before = cluster.usage()?;
     let mut others = Vec::new();
     let mut slices = Vec::new();
-    let kinds: Vec<Kind> = (0..nodes).flat_map(Kind::of_node).collect();
+    let kinds: Vec<Kind> = (0..nodes).flat_map(Kind::for_node).collect();
     for kinds in kinds.chunks(AT_ONCE) {
         let opened = kinds.iter().map(|kind| Feed::open(&cluster.node, kind, encoding, &version, false));
         for (kind, feed) in kinds.iter().zip(try_join_all(opened).await?) {

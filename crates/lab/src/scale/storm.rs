@@ -92,7 +92,7 @@ async fn open(
     counters: &Arc<Counters>,
 ) -> Result<JoinSet<Result<(Feed, bool)>>> {
     let version = cluster.version(&Kind::Services).await?;
-    let opened = (0..nodes).flat_map(Kind::of_node).map(async |kind| {
+    let opened = (0..nodes).flat_map(Kind::for_node).map(async |kind| {
         let feed = Feed::open(&cluster.node, &kind, Encoding::Json, &version, false).await?;
         anyhow::Ok((kind, feed))
     });
