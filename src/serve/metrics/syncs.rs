@@ -126,7 +126,7 @@ impl Observer for SyncMetrics {
         for (_, metrics) in self.families.iter() {
             // The kernel tells of our own changes too. To look at those and do nothing is no pass over the rules,
             // and there are as many of them as of passes.
-            if !report.is_no_news() {
+            if !report.is_echo() {
                 metrics.took.observe(report.took.as_secs_f64());
             }
             metrics.failures.add(usize::from(report.failed > 0));
