@@ -15,12 +15,10 @@ use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
     SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
     follow::draining::Draining,
-    handle::Input,
-    mailbox::{Mail, Mailbox},
+    inbox::{Input, Mail, Mailbox, Piece},
     report::{history::History, problems::problems, service_notices::ServiceNotices, sync_log::SyncLog},
     schedule::{ReadScope, Schedule, SyncEnd},
     sync::{Reconciler, SyncResult},
-    waiting::Piece,
 };
 
 /// How many inputs are taken in before the schedule is looked at again.

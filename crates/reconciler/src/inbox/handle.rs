@@ -9,7 +9,7 @@ use watcher::Plan;
 
 use crate::{
     NodeUsage, SyncReport, SyncStatus, VirtualServerOwner,
-    mailbox::{Mail, Mailbox},
+    inbox::{Mail, Mailbox},
 };
 
 /// A message to the writer thread.

@@ -9,7 +9,12 @@ use std::{
 use dummy_interface::Changed;
 use service::Change;
 
-use crate::waiting::Waiting;
+mod handle;
+mod pending_changes;
+
+pub(crate) use handle::Input;
+pub use handle::{Handle, Stopped, Unanswered};
+pub(crate) use pending_changes::{Piece, Waiting};
 
 /// What waits for the writer thread. Clones share it.
 #[derive(Clone, Debug, Default)]
