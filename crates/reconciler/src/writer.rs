@@ -15,7 +15,7 @@ use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
     SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
     follow::draining::Draining,
-    inbox::{Input, Mail, Mailbox, Piece},
+    inbox::{Inbox, Input, Pending, PendingChange},
     report::{history::History, problems::problems, service_notices::ServiceNotices, sync_log::SyncLog},
     schedule::{ReadScope, Schedule, SyncEnd},
     sync::{Reconciler, SyncResult},
@@ -36,9 +36,9 @@ pub fn start(
     timing: Timing,
     callbacks: Callbacks,
 ) -> io::Result<(Handle, JoinHandle<()>)> {
-    let (handle, inputs, mailbox) = Handle::new();
+    let (handle, inputs, inbox) = Handle::new();
     let writer = Writer {
-        mailbox,
+        inbox,
         reconciler: Reconciler::new(state, kernel, ours, Draining::new(timing.drain_timeout)),
         schedule: Schedule::new(timing),
         awaiting_report: Vec::new(),
@@ -56,7 +56,7 @@ pub fn start(
 }
 
 struct Writer {
-    mailbox: Mailbox,
+    inbox: Inbox,
     reconciler: Reconciler,
     schedule: Schedule,
     /// Those who asked for a forced sync and wait for its report.
@@ -100,11 +100,11 @@ impl Writer {
                         if matches!(input, Input::Stop) {
                             return;
                         }
-                        let is_mail = matches!(input, Input::Mail);
+                        let is_inbox = matches!(input, Input::Pending);
                         self.take(input);
-                        // That was all that has been told. Where more is told than can be taken in, another one
-                        // waits already.
-                        if is_mail {
+                        // The inbox is empty now. Where changes come faster than they can be applied, another
+                        // such input waits already.
+                        if is_inbox {
                             break;
                         }
                     }
@@ -123,7 +123,7 @@ impl Writer {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Mail => self.read(self.mailbox.take()),
+            Input::Pending => self.read(self.inbox.take()),
             Input::Resync(answer) if self.is_listed() => {
                 self.awaiting_report.push(answer);
                 self.schedule.want(Trigger::Forced);
@@ -148,22 +148,26 @@ impl Writer {
         }
     }
 
-    fn read(&mut self, Mail { mut news, dummy_interface, tables }: Mail) {
-        news.take().into_iter().for_each(|piece| self.change(piece));
+    fn read(&mut self, Pending { mut changes, dummy_interface, tables }: Pending) {
+        changes.take().into_iter().for_each(|pending| self.change(pending));
         let of_dummy_interface = self.reconciler.hear(&dummy_interface);
         let of_tables = tables.then(|| self.reconciler.hear_of_tables()).flatten();
         of_dummy_interface.into_iter().chain(of_tables).for_each(|trigger| self.schedule.want(trigger));
     }
 
-    fn change(&mut self, Piece { change, subject, objects, pieces }: Piece) {
+    fn change(&mut self, PendingChange { change, kind, objects, changes }: PendingChange) {
         let was_listed = self.is_listed();
         let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
         let touches = self.reconciler.take(change);
         if touches && self.triggered_at.len() < MOST_TRIGGERS {
             self.triggered_at.extend(triggered_at);
         }
-        let news =
-            ChangeEvent { subject, objects, pieces, waits: self.is_listed() && (touches || !was_listed) };
+        let news = ChangeEvent {
+            subject: kind,
+            objects,
+            pieces: changes,
+            waits: self.is_listed() && (touches || !was_listed),
+        };
         self.observers.iter_mut().for_each(|observer| observer.on_change_applied(news));
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);

@@ -1,8 +1,8 @@
-//! News of objects that waits for the writer thread, which takes none in while it syncs.
+//! Changes of objects that wait for the writer thread.
 //!
-//! Of what happens to one object meanwhile only the last counts, and a whole list stands for all that was
-//! told of its kind before it: so no more waits than there are objects, however often they change and however
-//! long the kernel takes. (But for the Node, of which little is told.)
+//! Only the last change of each object is kept, and a whole list replaces all earlier changes of its kind. So no
+//! more changes wait than there are objects, however often these change and however long the kernel takes. (The
+//! exception is the Node, which changes rarely.)
 
 use std::mem;
 
@@ -11,101 +11,100 @@ use service::{Change, ObjectName};
 
 use crate::ObjectKind;
 
-/// The news that waits, in the order in which the writer is to take it in.
+/// The changes that wait, in the order in which they are applied.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    news: Vec<Piece>,
-    /// Where in `news` an object is spoken of, unless a list has come since: what follows a list must stay
-    /// behind it.
-    places: FxHashMap<Object, usize>,
+pub(crate) struct PendingChanges {
+    changes: Vec<PendingChange>,
+    /// The index of each object's change, unless a list has come since: what follows a list must stay behind it.
+    indices: FxHashMap<ObjectKey, usize>,
 }
 
-/// A piece of news, which stands for all that it replaced.
+/// A change that waits. It stands for all those that it replaced.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct PendingChange {
     pub(crate) change: Change,
-    /// The kind of objects that it is of.
-    pub(crate) subject: ObjectKind,
-    /// How many objects were told of, in this piece and in those that it replaced.
+    /// The kind of its objects.
+    pub(crate) kind: ObjectKind,
+    /// The number of objects, in this change and in those that it replaced.
     pub(crate) objects: usize,
-    /// How many pieces of news it stands for: itself, and those that it replaced.
-    pub(crate) pieces: usize,
+    /// How many changes it stands for: itself, and those that it replaced.
+    pub(crate) changes: usize,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum Object {
+enum ObjectKey {
     Service(ObjectName),
     Slice(ObjectName),
 }
 
-impl Waiting {
-    /// Adds the latest news. It takes the place of what was told of the same object before.
+impl PendingChanges {
+    /// Adds a change. It takes the place of the earlier change of the same object.
     ///
-    /// That moves it ahead of news of other objects, which makes no difference in the end: the desired state
+    /// That moves it ahead of changes of other objects, which makes no difference in the end: the desired state
     /// does not depend on the order.
     pub(crate) fn push(&mut self, change: Change) {
-        let end = self.news.len();
-        let place = match object(&change) {
-            Some(object) => *self.places.entry(object).or_insert(end),
+        let end = self.changes.len();
+        let index = match object_key(&change) {
+            Some(key) => *self.indices.entry(key).or_insert(end),
             None => end,
         };
-        match self.news.get_mut(place) {
+        match self.changes.get_mut(index) {
             Some(earlier) => earlier.replace(change),
-            None => self.push_behind(Piece::of(change)),
+            None => self.append(PendingChange::new(change)),
         }
     }
 
-    /// Adds a piece at the end. A whole list takes the place of all that was told of its kind before. News of
-    /// the Node takes no place: a Node that is gone, or lists no addresses, keeps those that it had.
-    fn push_behind(&mut self, mut piece: Piece) {
-        if piece.subject != ObjectKind::Node && object(&piece.change).is_none() {
-            self.places.clear();
+    /// Appends a change. A whole list takes the place of all earlier changes of its kind. A change of the Node
+    /// replaces nothing: a Node that is gone, or lists no addresses, keeps those that it had.
+    fn append(&mut self, mut pending: PendingChange) {
+        if pending.kind != ObjectKind::Node && object_key(&pending.change).is_none() {
+            self.indices.clear();
         }
-        if matches!(piece.change, Change::ReplaceServices(_) | Change::ReplaceSlices(_)) {
-            for outdated in self.news.extract_if(.., |earlier| earlier.subject == piece.subject) {
-                piece.objects += outdated.objects;
-                piece.pieces += outdated.pieces;
+        if matches!(pending.change, Change::ReplaceServices(_) | Change::ReplaceSlices(_)) {
+            for outdated in self.changes.extract_if(.., |earlier| earlier.kind == pending.kind) {
+                pending.objects += outdated.objects;
+                pending.changes += outdated.changes;
             }
         }
-        self.news.push(piece);
+        self.changes.push(pending);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.news.is_empty()
+        self.changes.is_empty()
     }
 
-    /// Takes all the news.
-    pub(crate) fn take(&mut self) -> Vec<Piece> {
-        self.places.clear();
-        mem::take(&mut self.news)
+    /// Takes all changes.
+    pub(crate) fn take(&mut self) -> Vec<PendingChange> {
+        self.indices.clear();
+        mem::take(&mut self.changes)
     }
 }
 
-impl Piece {
-    fn of(change: Change) -> Self {
-        let (subject, objects) = ObjectKind::of(&change);
-        Self { change, subject, objects, pieces: 1 }
+impl PendingChange {
+    fn new(change: Change) -> Self {
+        let (kind, objects) = ObjectKind::of(&change);
+        Self { change, kind, objects, changes: 1 }
     }
 
     fn replace(&mut self, mut later: Change) {
-        // The delay of a change is measured from the news that has waited longest.
+        // The delay of a change is measured from the one that has waited longest.
         if let (Change::ApplySlice(earlier), Change::ApplySlice(later)) = (&self.change, &mut later) {
             later.triggered_at = later.triggered_at.into_iter().chain(earlier.triggered_at).min();
         }
-        let (objects, pieces) = (self.objects, self.pieces);
-        *self = Self::of(later);
+        let (objects, changes) = (self.objects, self.changes);
+        *self = Self::new(later);
         self.objects += objects;
-        self.pieces += pieces;
+        self.changes += changes;
     }
 }
 
-/// The one object that a change is about; `None` if it is about all of a kind, or about this node.
-fn object(change: &Change) -> Option<Object> {
+/// The one object of a change; `None` if the change is about all of a kind, or about this node.
+fn object_key(change: &Change) -> Option<ObjectKey> {
     match change {
-        Change::ApplyService(service) => Some(Object::Service(service.name.clone())),
-        Change::DeleteService(name) => Some(Object::Service(name.clone())),
-        Change::ApplySlice(slice) => Some(Object::Slice(slice.name.clone())),
-        Change::DeleteSlice(name) => Some(Object::Slice(name.clone())),
+        Change::ApplyService(service) => Some(ObjectKey::Service(service.name.clone())),
+        Change::DeleteService(name) => Some(ObjectKey::Service(name.clone())),
+        Change::ApplySlice(slice) => Some(ObjectKey::Slice(slice.name.clone())),
+        Change::DeleteSlice(name) => Some(ObjectKey::Slice(name.clone())),
         _ => None,
     }
 }
