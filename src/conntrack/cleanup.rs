@@ -144,7 +144,7 @@ mod tests {
 
     use ipvs::{Family, Protocol, ServiceAddress};
     use netfilter::conntrack::{Deleted, Error};
-    use netlink::Errno;
+    use netlink::{Errno, OperationError};
 
     use super::*;
     use crate::serve::{
@@ -162,11 +162,9 @@ mod tests {
         fn delete(&mut self, flows: &StaleFlows) -> Result<Deleted, Error> {
             self.asked.send(flows.clone()).unwrap();
             let refused = |errno| netlink::KernelError::new(errno).into();
-            self.answers
-                .recv()
-                .unwrap()
-                .map(|ipv4| Deleted { ipv4, ipv6: 0 })
-                .map_err(|errno| Error::Netlink { operation: "test", source: refused(errno) })
+            self.answers.recv().unwrap().map(|ipv4| Deleted { ipv4, ipv6: 0 }).map_err(|errno| {
+                OperationError::Failed { operation: "test".into(), source: refused(errno) }.into()
+            })
         }
     }
 

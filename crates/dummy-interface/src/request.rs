@@ -93,12 +93,12 @@ impl Requests {
     /// Sends all requests and returns the changes whose request was refused, with what the kernel said.
     pub(crate) fn send(mut self, socket: &mut Socket) -> Result<BTreeMap<usize, KernelError>, Error> {
         let operation = "bind and unbind VIPs";
-        let failures = socket.pipeline(&mut self.batch).map_err(Error::of(operation))?;
+        let failures = socket.pipeline(&mut self.batch).map_err(Error::during(operation))?;
         let mut failed = BTreeMap::new();
         for FailedRequest { index, error } in failures {
             let Some(made_for) = self.made_for.get(index) else { continue };
             if error.errno == Errno::EPERM {
-                return Err(Error::NotPermitted { operation });
+                return Err(Error::during(operation)(error.into()));
             }
             if !made_for.as_good_as_done.contains(&error.errno) {
                 failed.insert(made_for.operation, error);
@@ -165,7 +165,7 @@ pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
 
 #[cfg(test)]
 mod tests {
-    use netlink::Transcript;
+    use netlink::{Protocol, Transcript};
 
     use super::*;
 
@@ -241,7 +241,8 @@ mod tests {
         transcript.push(&answer);
         let mut requests = Requests::default();
         requests.bind_route(7, "10.96.0.1".parse().unwrap(), Some("203.0.113.5".parse().unwrap()));
-        let refused = requests.send(&mut Socket::replay(&transcript)).unwrap();
+        let refused =
+            requests.send(&mut transcript.replay(|| Socket::open(Protocol::Route)).unwrap()).unwrap();
         let told: Vec<_> = refused.iter().map(|(operation, error)| (*operation, error.to_string())).collect();
         assert_eq!(told, [(7, "EINVAL (Invalid argument): Invalid prefsrc address".to_owned())]);
     }

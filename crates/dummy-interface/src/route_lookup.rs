@@ -23,13 +23,8 @@ pub struct RouteLookup {
 impl RouteLookup {
     /// Opens a socket in the calling thread's network namespace.
     pub fn open() -> Result<Self, Error> {
-        let socket = Socket::open_for_short_dumps(Protocol::Route).map_err(Error::of("open a socket"))?;
-        Ok(Self::over(socket))
-    }
-
-    /// Over a route socket that is open already.
-    pub fn over(socket: Socket) -> Self {
-        Self { socket }
+        let socket = Socket::open_for_short_dumps(Protocol::Route).map_err(Error::during("open a socket"))?;
+        Ok(Self { socket })
     }
 
     /// The index of the interface by which a packet of this node to an address leaves, as
@@ -46,7 +41,7 @@ impl RouteLookup {
             Ok(ways) => Ok(ways.into_iter().flatten().next()),
             // Whatever the kernel refuses with, ENETUNREACH mostly: it would not send the packet.
             Err(error) if error.errno().is_some() => Ok(None),
-            Err(error) => Err(Error::of("look up a route")(error)),
+            Err(error) => Err(Error::during("look up a route")(error)),
         }
     }
 }

@@ -12,11 +12,15 @@ pub use policy::{HostFirewall, LocalTraffic, Policy};
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
+mod installation;
+#[cfg(feature = "client")]
 mod intervals;
 #[cfg(feature = "client")]
 pub(crate) mod key;
 #[cfg(feature = "client")]
 mod monitor;
+#[cfg(feature = "client")]
+mod netfilter;
 #[cfg(feature = "client")]
 mod observed;
 #[cfg(feature = "client")]
@@ -27,11 +31,15 @@ mod ruleset;
 mod transaction;
 #[cfg(feature = "client")]
 mod uninstall;
+#[cfg(feature = "wire")]
+pub mod wire;
 
 #[cfg(feature = "client")]
-pub use client::{Error, KernelNetfilter, Netfilter, Observed};
+pub use client::KernelNetfilter;
 #[cfg(feature = "client")]
 pub use monitor::{Changed, Monitor};
+#[cfg(feature = "client")]
+pub use netfilter::{Error, Netfilter, Observed};
 #[cfg(feature = "client")]
 pub use probe::Feature;
 #[cfg(feature = "client")]

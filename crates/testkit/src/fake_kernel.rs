@@ -13,7 +13,7 @@ use ipvs::{
     VirtualServer, VirtualServerId, proc_net::VirtualServerSummary,
 };
 use netfilter::{Element, Netfilter};
-use netlink::{Errno, FailedRequest, KernelError};
+use netlink::{Errno, FailedRequest, KernelError, OperationError};
 
 /// The fake kernel. Clones share one state, so that a test can keep one and give the others away.
 #[derive(Clone, Debug, Default)]
@@ -306,7 +306,7 @@ impl Ipvs for FakeKernel {
 impl Netfilter for FakeKernel {
     fn observe(&mut self) -> Result<netfilter::Observed, netfilter::Error> {
         let mut state = self.state();
-        state.read(|source| netfilter::Error::Netlink { operation: "read our tables", source })?;
+        state.read(|source| OperationError::Failed { operation: "read our tables".into(), source })?;
         Ok(netfilter::Observed {
             installed: state.tables.clone(),
             prepared: state.prepared_tables.clone(),
@@ -326,10 +326,11 @@ impl Netfilter for FakeKernel {
         for (index, change) in changes.iter().enumerate() {
             let done = match state.call() {
                 Some(Fault::BrokenOff) => {
-                    return Err(netfilter::Error::Netlink {
-                        operation: "change our tables",
+                    return Err(OperationError::Failed {
+                        operation: "change our tables".into(),
                         source: NO_ANSWER,
-                    });
+                    }
+                    .into());
                 }
                 Some(Fault::Refused(errno)) => Err(errno),
                 fault => {
@@ -351,10 +352,11 @@ impl Netfilter for FakeKernel {
         state.elements = tables.elements;
         state.writes.extend(writes);
         match unheard {
-            true => Err(netfilter::Error::Netlink {
-                operation: "change our tables",
+            true => Err(OperationError::Failed {
+                operation: "change our tables".into(),
                 source: netlink::Error::StateUnknown,
-            }),
+            }
+            .into()),
             false => Ok(()),
         }
     }
@@ -415,7 +417,7 @@ impl dummy_interface::DummyInterface for FakeKernel {
     fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
         let mut state = self.state();
         state.link_calls += 1;
-        state.read(|source| dummy_interface::Error::Netlink { operation: "read kube-ipvs0", source })?;
+        state.read(|source| OperationError::Failed { operation: "read kube-ipvs0".into(), source })?;
         Ok(state.dummy_interface.clone())
     }
 
@@ -426,7 +428,8 @@ impl dummy_interface::DummyInterface for FakeKernel {
         let mut state = self.state();
         state.link_calls += 1;
         let failed = state.batch(changes, |state, change| state.change_dummy_interface(*change));
-        failed.map_err(|source| dummy_interface::Error::Netlink { operation: "change kube-ipvs0", source })
+        failed
+            .map_err(|source| OperationError::Failed { operation: "change kube-ipvs0".into(), source }.into())
     }
 }
 

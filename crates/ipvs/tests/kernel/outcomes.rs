@@ -168,7 +168,7 @@ fn without_the_capability_nothing_is_permitted() {
     // Nobody has no capabilities. Threads share a user, so this test runs again as another program.
     let output = Process::new("/proc/self/exe")
         .args(["--include-ignored", "--exact"])
-        .arg("kernel_round_trip::outcomes::without_the_capability_nothing_is_permitted")
+        .arg("outcomes::without_the_capability_nothing_is_permitted")
         .env(AGAIN, "1")
         .uid(NOBODY)
         .output()

@@ -82,7 +82,7 @@ impl PendingChanges {
 
 impl PendingChange {
     fn new(change: Change) -> Self {
-        let (kind, objects) = ObjectKind::of(&change);
+        let (kind, objects) = ObjectKind::from_change(&change);
         Self { change, kind, objects, changes: 1 }
     }
 
