@@ -11,6 +11,7 @@ mod object_name;
 mod options;
 mod problem;
 mod service;
+mod service_inputs;
 mod this_node;
 
 pub use balancing::{Balancing, Weight, Weights};
@@ -24,4 +25,5 @@ pub use service::{Service, ServiceKind, ServicePort, TrafficPolicy};
 
 pub(crate) use cluster_ips::ClusterIps;
 pub(crate) use compact_slice::{CompactEndpoint, CompactSlice, Interners, Traits};
+pub(crate) use service_inputs::ServiceInputs;
 pub(crate) use this_node::ThisNode;

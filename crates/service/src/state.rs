@@ -28,7 +28,6 @@ use crate::{
     compute::{
         DesiredService, DesiredVirtualServer, HealthCheck, RefusedAddress, Urgency, WithoutLocalEndpoint,
     },
-    explain::Explanation,
     input::{Change, ObjectName, Options, Problem},
 };
 
@@ -78,6 +77,10 @@ impl State {
     /// The configuration that is the same for every Service.
     pub fn options(&self) -> &Options {
         self.inputs.options()
+    }
+
+    pub(crate) fn inputs(&self) -> &Inputs {
+        &self.inputs
     }
 
     /// Whether both lists have arrived. Until then the desired state is not to be acted on.
@@ -138,11 +141,6 @@ impl State {
     /// no such Service, or it is not ours to serve.
     pub fn desired(&self, service: &ObjectName) -> Option<&DesiredService> {
         self.inputs.computed(service).map(|computed| &computed.desired)
-    }
-
-    /// Why a Service is served on this node as it is.
-    pub fn explain(&self, service: &ObjectName) -> Explanation {
-        self.inputs.explain(service, |frontend| self.claims.holder(&frontend.address))
     }
 
     /// The addresses and ports that more than one Service wants, sorted.

@@ -36,7 +36,7 @@ pub enum EndpointScope {
 impl EndpointSelection {
     /// Decides for traffic that comes in one way, by the policy for it. Hints prefer, a policy demands:
     /// they do not mix.
-    pub(crate) fn decide(endpoints: &[PortEndpoint], traffic: Traffic, policy: TrafficPolicy) -> Self {
+    pub(super) fn new(endpoints: &[PortEndpoint], traffic: Traffic, policy: TrafficPolicy) -> Self {
         let local = || [Self::Ready(EndpointScope::Local), Self::Draining(EndpointScope::Local)];
         // Hints are counted over ready endpoints, and when none is left they mean nothing.
         let cluster =
@@ -53,13 +53,13 @@ impl EndpointSelection {
     }
 
     /// Whether a policy Local finds no endpoint on this node although the cluster has one.
-    pub(crate) fn misses_local(endpoints: &[PortEndpoint]) -> bool {
-        let any = |policy| Self::decide(endpoints, Traffic::Internal, policy) != Self::Nothing;
+    pub(super) fn misses_local(endpoints: &[PortEndpoint]) -> bool {
+        let any = |policy| Self::new(endpoints, Traffic::Internal, policy) != Self::Nothing;
         !any(TrafficPolicy::Local) && any(TrafficPolicy::Cluster)
     }
 
     /// Whether the choice falls on this endpoint.
-    pub(crate) fn uses(self, endpoint: &PortEndpoint) -> bool {
+    pub(crate) fn selects(self, endpoint: &PortEndpoint) -> bool {
         let (needed, reach) = match self {
             Self::Ready(reach) => (Traits::READY, reach),
             Self::Draining(reach) => (Traits::SERVING | Traits::TERMINATING, reach),
@@ -72,7 +72,7 @@ impl EndpointSelection {
     fn first_of(selections: impl IntoIterator<Item = Self>, endpoints: &[PortEndpoint]) -> Self {
         selections
             .into_iter()
-            .find(|selection| endpoints.iter().any(|endpoint| selection.uses(endpoint)))
+            .find(|selection| endpoints.iter().any(|endpoint| selection.selects(endpoint)))
             .unwrap_or(Self::Nothing)
     }
 }

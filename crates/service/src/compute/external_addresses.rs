@@ -6,7 +6,7 @@ use std::{fmt, net::IpAddr};
 use serde::{Deserialize, Serialize};
 
 use super::AddressKind;
-use crate::input::{ClusterIps, ExternalIps, Options, Service, ThisNode};
+use crate::input::{ClusterIps, ExternalIps, Options, Service, ServiceInputs, ThisNode};
 
 /// The external addresses of a Service, in the families that it has.
 #[derive(Debug, Default)]
@@ -63,12 +63,8 @@ pub enum SpecialAddress {
 
 impl ExternalAddresses {
     /// Sorts a Service's external addresses into those that are served on this node and those that are not.
-    pub(crate) fn new(
-        service: &Service,
-        node: &ThisNode,
-        options: &Options,
-        cluster_ips: &ClusterIps,
-    ) -> Self {
+    pub(super) fn new(inputs: ServiceInputs<'_>) -> Self {
+        let ServiceInputs { service, node, options, cluster_ips, .. } = inputs;
         let mut addresses = Self::default();
         let everywhere = |ip| refused_everywhere(ip, service, cluster_ips);
         for ip in service.of_its_families(service.possible_external_ips(options)) {

@@ -6,7 +6,7 @@ use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
 
 use super::{AddressKind, ExternalAddresses, Quota, Traffic};
-use crate::input::{Service, ServicePort, ThisNode, TrafficPolicy};
+use crate::input::{ServiceInputs, ServicePort, ThisNode, TrafficPolicy};
 
 /// An address at which a port is served.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +19,11 @@ pub(crate) struct Frontend<'a> {
 /// Every address at which a Service is served, each once, as far as there is room: those with the same endpoints in a
 /// row, and among them those where the same policy counts.
 pub(crate) fn frontends<'a>(
-    service: &'a Service,
+    inputs: ServiceInputs<'a>,
     external: &ExternalAddresses,
-    node: &ThisNode,
-    room: &mut Quota,
+    quota: &mut Quota,
 ) -> Vec<Frontend<'a>> {
+    let ServiceInputs { service, node, .. } = inputs;
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
     for (kind, ips) in [
         (AddressKind::ClusterIp, &*service.cluster_ips),
@@ -42,7 +42,7 @@ pub(crate) fn frontends<'a>(
                     kind,
                 })
             });
-            frontends.extend(all.take(room.take(kind, family, asked)));
+            frontends.extend(all.take(quota.take(kind, family, asked)));
         }
     }
     // The API server lets no port and protocol appear twice; from elsewhere, the first counts. (The sort is

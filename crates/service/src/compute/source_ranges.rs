@@ -7,9 +7,10 @@ use ipvs::Family;
 use netfilter::AllowedSource;
 
 use super::{AddressKind, Frontend, MAX_ALLOWED_SOURCES};
-use crate::input::{Service, ThisNode};
+use crate::input::ServiceInputs;
 
 /// The clients that one Service lets in at its load balancer's addresses.
+#[derive(Debug)]
 pub(crate) struct SourceRanges {
     v4: Clients,
     v6: Clients,
@@ -18,6 +19,7 @@ pub(crate) struct SourceRanges {
 }
 
 /// The clients of one family.
+#[derive(Debug)]
 enum Clients {
     Everybody,
     In {
@@ -30,8 +32,8 @@ enum Clients {
 
 impl SourceRanges {
     /// Those that a Service asks for, where it is served at these.
-    pub(crate) fn new(service: &Service, node: &ThisNode, frontends: &[Frontend<'_>]) -> Self {
-        let [v4, v6] = Family::BOTH.map(|family| Clients::new(service, node, family));
+    pub(super) fn new(inputs: ServiceInputs<'_>, frontends: &[Frontend<'_>]) -> Self {
+        let [v4, v6] = Family::BOTH.map(|family| Clients::new(inputs, family));
         let mut sources = Self { v4, v6, problem: None };
         let restricted = frontends.iter().filter(|frontend| frontend.kind == AddressKind::LoadBalancer);
         let elements = restricted.map(|frontend| sources.clients(frontend.family()).count()).sum::<usize>();
@@ -87,7 +89,8 @@ impl Clients {
     /// As upstream has it, a range of all addresses lifts the restriction, and ranges of the other family
     /// alone say nothing about this one. Where no range is left at all, since none could be read, nobody is
     /// let in.
-    fn new(service: &Service, node: &ThisNode, family: Family) -> Self {
+    fn new(inputs: ServiceInputs<'_>, family: Family) -> Self {
+        let ServiceInputs { service, node, .. } = inputs;
         let Some(all) = &service.load_balancer_source_ranges else { return Self::Everybody };
         let of_family = || all.iter().filter(|range| Family::from(range.addr()) == family);
         let only_of_the_other = of_family().next().is_none() && !all.is_empty();

@@ -76,7 +76,7 @@ impl Service {
     }
 
     /// Whether the Service has a ClusterIP of this family, without which nothing of it is served there.
-    fn has_cluster_ip_of(&self, family: Family) -> bool {
+    pub(crate) fn has_cluster_ip_of(&self, family: Family) -> bool {
         self.cluster_ips.iter().any(|ip| Family::from(*ip) == family)
     }
 }

@@ -6,11 +6,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Computed, ServiceEntry};
 use crate::{
-    compute::Frontend,
-    explain::Explanation,
+    compute::{Decisions, NotServed},
     input::{
         Change, ClusterIps, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Problem, Service,
-        ThisNode,
+        ServiceInputs, ThisNode,
     },
 };
 
@@ -28,9 +27,6 @@ pub(crate) struct Inputs {
     slices_listed: bool,
     interned: Interners,
 }
-
-/// How many Services of the same name in other namespaces are named.
-const MAX_NAMESAKES: usize = 5;
 
 impl Inputs {
     /// No Service, no slice, an unknown node.
@@ -190,44 +186,34 @@ impl Inputs {
         self.services.get(service)?.computed.as_ref()
     }
 
-    /// Computes what a Service asks for now. While the first list of slices is being read, a Service without
-    /// any waits: otherwise everything would be computed twice at a start.
+    /// The names of all Services, in no particular order.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        self.services.iter().filter(|(_, entry)| entry.service.is_some()).map(|(name, _)| name)
+    }
+
+    /// What a Service asks for now.
     pub(crate) fn compute(&self, service: &ObjectName) -> Option<Computed> {
-        let entry = self.services.get(service)?;
+        self.decide(service).ok().map(Computed::from_decisions)
+    }
+
+    /// The decisions about a Service, or why it is not served. `Err(None)`: a Service without slices waits for the
+    /// end of the first list of slices. Otherwise everything would be computed twice at a start.
+    pub(crate) fn decide(&self, service: &ObjectName) -> Result<Decisions<'_>, Option<NotServed>> {
+        let entry = self.services.get(service).ok_or(Some(NotServed::Unknown))?;
+        let service = entry.service.as_ref().ok_or(Some(NotServed::Unknown))?;
+        if let Some(why) = NotServed::for_service(service) {
+            return Err(Some(why));
+        }
         if entry.has_no_slices() && !self.slices_listed {
-            return None;
+            return Err(None);
         }
-        entry.compute(&self.node, &self.options, &self.cluster_ips)
-    }
-
-    /// Why a Service is served as it is, given who holds an address.
-    pub(crate) fn explain<'a>(
-        &self,
-        service: &ObjectName,
-        holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
-    ) -> Explanation {
-        let unknown = ServiceEntry::default();
-        let entry = self.services.get(service).map_or(&unknown, |entry| entry);
-        let mut explanation = entry.explain(service, &self.node, &self.options, &self.cluster_ips, holder);
-        if entry.service.is_none() {
-            explanation.problems.extend(self.mistaken(service));
-        }
-        explanation
-    }
-
-    /// What of the name of a Service that is not known is wrong, perhaps: `svc/web` is easily typed.
-    fn mistaken(&self, unknown: &ObjectName) -> Vec<String> {
-        let services = self.services.iter().filter(|(_, entry)| entry.service.is_some());
-        let known = || services.clone().map(|(name, _)| name);
-        let ObjectName { namespace, name } = unknown;
-        let mut namesakes: Vec<_> = known().filter(|it| it.name == *name).map(ToString::to_string).collect();
-        namesakes.sort_unstable();
-        namesakes.truncate(MAX_NAMESAKES);
-        let namespace = (!known().any(|it| it.namespace == *namespace))
-            .then(|| format!("no Service of the namespace {namespace} is known"));
-        let namesakes =
-            (!namesakes.is_empty()).then(|| format!("Services of this name: {}", namesakes.join(", ")));
-        namespace.into_iter().chain(namesakes).collect()
+        Ok(Decisions::new(ServiceInputs {
+            service,
+            slices: entry.slices(),
+            node: &self.node,
+            options: &self.options,
+            cluster_ips: &self.cluster_ips,
+        }))
     }
 
     /// The configuration that is the same for every Service.
@@ -259,8 +245,12 @@ impl Inputs {
 
     /// The problems of a Service and its slices, as its owner is told of them.
     pub(crate) fn problems_for_owner(&self, service: &ObjectName) -> Vec<String> {
-        let problems = self.services.get(service).into_iter().flat_map(|entry| entry.problems());
-        problems.map(Problem::to_its_owner).collect()
+        self.problems_of(service).map(Problem::to_its_owner).collect()
+    }
+
+    /// The problems of a Service and its slices.
+    pub(crate) fn problems_of(&self, service: &ObjectName) -> impl Iterator<Item = Problem<'_>> {
+        self.services.get(service).into_iter().flat_map(|entry| entry.problems())
     }
 
     /// All problems of the inputs.

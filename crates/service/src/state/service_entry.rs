@@ -4,9 +4,8 @@ use ipvs::ServiceAddress;
 
 use super::Claim;
 use crate::{
-    compute::{DesiredService, DesiredVirtualServer, Frontend, NotServed, Urgency},
-    explain::{Explanation, Known},
-    input::{ClusterIps, CompactSlice, ObjectName, Options, Problem, Service, ThisNode},
+    compute::{Decisions, DesiredService, DesiredVirtualServer, Urgency},
+    input::{CompactSlice, ObjectName, Problem, Service, ThisNode},
 };
 
 /// A Service and its slices, whichever came first, and what they ask for.
@@ -30,47 +29,9 @@ pub(crate) struct Computed {
 }
 
 impl ServiceEntry {
-    /// What the Service asks for now.
-    pub(crate) fn compute(
-        &self,
-        node: &ThisNode,
-        options: &Options,
-        cluster_ips: &ClusterIps,
-    ) -> Option<Computed> {
-        let service = self.service.as_ref()?;
-        let desired = DesiredService::compute(service, &self.slices, node, options, cluster_ips)?;
-        Some(Computed { desired, urgency: Urgency::for_service(service), created: service.created })
-    }
-
-    /// Why the Service is served as it is. Who holds an address is known elsewhere.
-    pub(crate) fn explain<'a>(
-        &self,
-        name: &ObjectName,
-        node: &ThisNode,
-        options: &Options,
-        cluster_ips: &ClusterIps,
-        holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
-    ) -> Explanation {
-        let known = self.service.as_ref().zip(self.computed.as_ref()).map(|(service, computed)| Known {
-            service,
-            slices: &self.slices,
-            node,
-            options,
-            cluster_ips,
-            computed,
-        });
-        let desired = self.computed.as_ref().map(|computed| &computed.desired);
-        let not_given = known.iter().flat_map(Known::not_given);
-        Explanation {
-            service: name.clone(),
-            balancing: known.as_ref().and_then(Known::balancing),
-            not_served: self.service.as_ref().map_or(Some(NotServed::Unknown), NotServed::for_service),
-            parts: known.as_ref().map(|known| known.parts(holder)).unwrap_or_default(),
-            unused_slices: known.as_ref().map(Known::unused_slices).unwrap_or_default(),
-            refused: desired.map(|it| it.refused.to_vec()).unwrap_or_default(),
-            health_check: desired.and_then(|it| it.health_check),
-            problems: not_given.chain(self.problems()).map(|problem| problem.to_string()).collect(),
-        }
+    /// Its slices, sorted by name.
+    pub(crate) fn slices(&self) -> &[CompactSlice] {
+        &self.slices
     }
 
     /// Puts a slice in. Returns whether that changes anything.
@@ -143,6 +104,16 @@ impl ServiceEntry {
 }
 
 impl Computed {
+    /// What the decisions about a Service ask for.
+    pub(crate) fn from_decisions(decisions: Decisions<'_>) -> Self {
+        let service = decisions.inputs.service;
+        Self {
+            urgency: Urgency::for_service(service),
+            created: service.created,
+            desired: DesiredService::from_decisions(decisions),
+        }
+    }
+
     /// Its claim to an address, if it asks for it.
     pub(crate) fn claim(&self, service: &ObjectName, to: &ServiceAddress) -> Option<Claim> {
         let server = self.virtual_server(to)?;
