@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_nobody_uses_any_more_are_dropped() {
+    fn unused_texts_are_dropped() {
         let mut strings = Interner::<str>::default();
         let mut kept: Arc<str> = "kept".into();
         strings.share(&mut kept);

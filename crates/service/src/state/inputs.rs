@@ -1,4 +1,4 @@
-//! The inputs as last told.
+//! The latest inputs of all Services.
 
 use std::{collections::BTreeSet, mem};
 
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// The options, and the Services, the slices and the node as last told.
+/// The options, and the latest Services, slices and node.
 #[derive(Debug)]
 pub(crate) struct Inputs {
     options: Options,
@@ -44,9 +44,9 @@ impl Inputs {
     }
 }
 
-/// Taking in news. Each returns the Services for which something is different now.
+/// Applying changes. Each method returns the Services whose inputs have changed.
 impl Inputs {
-    pub(crate) fn take_in(&mut self, change: Change) -> BTreeSet<ObjectName> {
+    pub(crate) fn apply(&mut self, change: Change) -> BTreeSet<ObjectName> {
         let mut changed = match change {
             Change::ReplaceServices(services) => self.replace_services(services),
             Change::InitApplyServices(services) => self.put_services(services),
@@ -128,14 +128,14 @@ impl Inputs {
         let gone: Vec<_> = self.owners.keys().filter(|name| !names.contains(name)).cloned().collect();
         let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
         if !mem::replace(&mut self.slices_listed, true) {
-            // Those which have waited for slices have none.
+            // The Services that have waited for slices have none.
             let bare = self.services.iter().filter(|(_, entry)| entry.has_no_slices());
             changed.extend(bare.map(|(service, _)| service.clone()));
         }
         changed
     }
 
-    /// A slice may come before its Service, and a new label may move it to another one.
+    /// A slice may arrive before its Service, and a changed label may move it to another Service.
     fn put_slice(&mut self, slice: EndpointSlice) -> BTreeSet<ObjectName> {
         let service = self.kept_name(slice.service.clone());
         let slice = CompactSlice::new(slice, &self.options.node_name, &mut self.interned);
@@ -165,7 +165,7 @@ impl Inputs {
         dependent.map(|(service, _)| service.clone()).collect()
     }
 
-    /// The copy of this name that is kept already, or else the name itself.
+    /// The copy of a name that is kept already, or else the name itself.
     fn kept_name(&mut self, mut name: ObjectName) -> ObjectName {
         if let Some((kept, _)) = self.services.get_key_value(&name) {
             return kept.clone();
@@ -181,7 +181,7 @@ impl Inputs {
         self.services_listed && self.slices_listed
     }
 
-    /// What a Service asks for, as last computed.
+    /// What a Service asks for, as computed last.
     pub(crate) fn computed(&self, service: &ObjectName) -> Option<&Computed> {
         self.services.get(service)?.computed.as_ref()
     }
@@ -226,8 +226,8 @@ impl Inputs {
         &self.node
     }
 
-    /// Notes what a Service asks for now, and returns what it asked for before. A Service of which
-    /// nothing is known any more is forgotten.
+    /// Stores what a Service asks for now, and returns what it asked for before. A Service without any inputs is
+    /// forgotten.
     pub(crate) fn set_computed(&mut self, service: &ObjectName, now: Option<Computed>) -> Option<Computed> {
         let entry = self.services.get_mut(service)?;
         let before = mem::replace(&mut entry.computed, now);
@@ -243,9 +243,9 @@ impl Inputs {
         served.any(|entry| entry.has_node_ports())
     }
 
-    /// The problems of a Service and its slices, as its owner is told of them.
-    pub(crate) fn problems_for_owner(&self, service: &ObjectName) -> Vec<String> {
-        self.problems_of(service).map(Problem::to_its_owner).collect()
+    /// The problems of a Service and its slices, as an Event of the Service words them.
+    pub(crate) fn event_texts(&self, service: &ObjectName) -> Vec<String> {
+        self.problems_of(service).map(Problem::event_text).collect()
     }
 
     /// The problems of a Service and its slices.
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_of_which_nothing_is_known_any_more_takes_no_memory() {
+    fn a_forgotten_service_takes_no_memory() {
         let (service, slice) = (ObjectName::new("default", "web"), ObjectName::new("default", "web-1"));
         let mut inputs = Inputs::new(Options::new("node-a"));
         for change in [
@@ -280,7 +280,7 @@ mod tests {
             }),
             Change::DeleteSlice(slice),
         ] {
-            assert_eq!(inputs.take_in(change), BTreeSet::from([service.clone()]));
+            assert_eq!(inputs.apply(change), BTreeSet::from([service.clone()]));
             inputs.set_computed(&service, None);
         }
         assert!(inputs.services.is_empty() && inputs.owners.is_empty());

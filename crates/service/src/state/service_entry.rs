@@ -1,4 +1,4 @@
-//! What is known of one Service.
+//! One Service with its slices.
 
 use ipvs::ServiceAddress;
 
@@ -8,23 +8,23 @@ use crate::{
     input::{CompactSlice, ObjectName, Problem, Service, ThisNode},
 };
 
-/// A Service and its slices, whichever came first, and what they ask for.
+/// A Service and its slices, in whichever order they arrive, and what they ask for.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceEntry {
     /// The Service; `None` while only slices of it are known.
     pub(crate) service: Option<Service>,
     /// What it asks for, as last computed; `None` when it is not ours to serve.
     pub(crate) computed: Option<Computed>,
-    /// Its slices, sorted by name. Most have one; a slice more is a thousand endpoints more.
+    /// Its slices, sorted by name. Most Services have one, and one more for each thousand endpoints.
     slices: Vec<CompactSlice>,
 }
 
-/// What a Service asks for, and what decides over it when others ask for the same.
+/// What a Service asks for, and what decides between it and others that ask for the same.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Computed {
     pub(crate) desired: DesiredService,
     pub(crate) urgency: Urgency,
-    /// Decides between its claims and older ones.
+    /// When the Service was created; older claims win.
     created: Option<i64>,
 }
 
@@ -34,7 +34,7 @@ impl ServiceEntry {
         &self.slices
     }
 
-    /// Puts a slice in. Returns whether that changes anything.
+    /// Inserts or replaces a slice. Returns whether that changes anything.
     pub(crate) fn put_slice(&mut self, slice: CompactSlice) -> bool {
         match self.slices.binary_search_by(|known| known.name.cmp(&slice.name)) {
             Ok(at) => match self.slices.get_mut(at) {
@@ -52,13 +52,13 @@ impl ServiceEntry {
         }
     }
 
-    /// Takes a slice out.
+    /// Removes a slice.
     pub(crate) fn remove_slice(&mut self, name: &ObjectName) {
         self.slices.retain(|slice| slice.name != *name);
     }
 
-    /// Whether the Service can ask for something else when this node changes like this. Most Services have
-    /// neither hints for zones, nor any address but the ClusterIP, nor source ranges.
+    /// Whether a change of this node can change what the Service asks for. Most Services have no hints for zones, no
+    /// address but the ClusterIP, and no source ranges, so that they are not computed again.
     pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode) -> bool {
         let Some(service) = &self.service else { return false };
         let zone = before.zone() != now.zone();
@@ -84,12 +84,12 @@ impl ServiceEntry {
         self.slices.is_empty()
     }
 
-    /// Whether neither the Service nor a slice of it is known any more.
+    /// Whether neither the Service nor a slice of it exists any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.service.is_none() && self.slices.is_empty()
     }
 
-    /// The problems of the Service and its slices, and what of it this node cannot do.
+    /// The problems of the Service and its slices, those on this node only included.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
         let here = self.computed.iter().flat_map(|computed| &computed.desired.problems);
         let service = self.service.iter().flat_map(move |service| {
