@@ -36,7 +36,7 @@ use netfilter::{
 };
 use netlink::{Batch, Encoder, Socket};
 use nix::sched::{CloneFlags, unshare};
-use reconciler::{Handle, Outlets, Timing};
+use reconciler::{Callbacks, Handle, Timing};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
@@ -168,7 +168,7 @@ fn start() -> Handle {
     let hour = Duration::from_secs(3600);
     let timing = Timing { sync_period: hour, min_sync_period: Duration::ZERO, drain_timeout: None };
     let state = State::new(Options::new("node"));
-    let (handle, _thread) = reconciler::start(state, kernel, ours, timing, Outlets::closed()).unwrap();
+    let (handle, _thread) = reconciler::start(state, kernel, ours, timing, Callbacks::none()).unwrap();
     let service = Service {
         cluster_ips: vec![Ipv4Addr::new(10, 96, 0, 53).into()],
         ports: vec![ServicePort { name: "".into(), protocol: Protocol::Udp, port: 53, node_port: None }],

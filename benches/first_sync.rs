@@ -25,7 +25,7 @@ use dummy_interface::{KernelDummyInterface, VipBinding};
 use ipvs::{Family, KernelIpvs, Protocol};
 use netfilter::{KernelNetfilter, Operation};
 use nix::sched::{CloneFlags, unshare};
-use reconciler::{Handle, Outlets, Timing, Trigger};
+use reconciler::{Callbacks, Handle, Timing, Trigger};
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
 use testkit::floor::{self, PORT, Size, TARGET_PORT, pod, policy, vip};
 use watcher::{Kernel, Observed, Ownership, Scope, diff};
@@ -185,7 +185,7 @@ fn sync(size: Size, binding: VipBinding) -> Duration {
 fn synced(size: Size, binding: VipBinding, sync_period: Duration) -> (Duration, Handle, JoinHandle<()>) {
     let (list, slices) = objects(size);
     let timing = Timing { sync_period, min_sync_period: Duration::ZERO, drain_timeout: None };
-    let unheard = Outlets::closed();
+    let unheard = Callbacks::none();
     let (handle, thread) = reconciler::start(state(), kernel(binding), ownership(), timing, unheard).unwrap();
     handle.change(service::Change::ReplaceServices(list)).unwrap();
     handle.status().unwrap();

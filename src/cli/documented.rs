@@ -1,10 +1,11 @@
-//! docs/json.md keeps its word: what it shows of a command is what the command prints, and it explains each field.
+//! docs/json.md and the examples in docs/json keep their word: an example is what the command prints, and the page
+//! explains each of its fields.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs, path::Path};
 
 use ipvs::{Forwarding, TunnelKind};
 use kubernetes::api::WatchState;
-use reconciler::{Standing, Trigger};
+use reconciler::{SyncState, Trigger};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use service::{
@@ -23,12 +24,14 @@ const DOCUMENT: &str = include_str!("../../docs/json.md");
 /// Holds the example of a command to what the command prints.
 pub(super) fn assert_documented(command: &str, printed: &str) {
     let section = below(&format!("`kube-ipvs {command}`"));
-    let example = section.split_once("```json\n").and_then(|(_, rest)| rest.split_once("```"));
-    let example = example.map(|(example, _)| example).unwrap_or_default();
+    let file = format!("json/{}.json", command.replace(" -", "-"));
+    assert!(section.contains(&format!("({file})")), "docs/json.md has no link to docs/{file}");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(&file);
+    let example = fs::read_to_string(example).unwrap_or_default();
     assert!(
         example == printed,
-        "`kube-ipvs {command}` has another shape than docs/json.md shows. Where a field is new, explain it there, and \
-         show this:\n{printed}"
+        "`kube-ipvs {command}` has another shape than docs/{file} shows. Where a field is new, explain it in \
+         docs/json.md, and show this:\n{printed}"
     );
     let mut fields = BTreeSet::new();
     names(&serde_json::from_str(printed).unwrap(), &mut fields);
@@ -83,7 +86,7 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("tunnel", word::<TunnelKind>()),
         ("state", word::<WatchState>()),
         ("kernel", word::<VipBinding>()),
-        ("standing", word::<Standing>()),
+        ("standing", word::<SyncState>()),
         ("advice", word::<Severity>()),
         ("advice", word::<Cause>()),
         ("not_served", word::<NotServed>()),

@@ -49,7 +49,7 @@ pub(super) fn explain(service: &ObjectName, question: &Question) -> anyhow::Resu
 mod tests {
     use std::num::NonZero;
 
-    use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats};
+    use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
     use service::{
         AddressKind, AddressRefusal, EndpointReason, EndpointScope, EndpointSelection, ExplainedAddress,
         ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored, RefusedAddress,
@@ -107,13 +107,7 @@ mod tests {
             health_check: NonZero::new(32_000).map(|port| HealthCheck { port, ready_v4: 1, ready_v6: 0 }),
             problems: vec!["spec.ports[1] is wrong".to_owned()],
         };
-        let observed = ObservedRealServer {
-            config: real_server,
-            active_connections: 2,
-            inactive_connections: 1,
-            persistent_connections: 0,
-            stats: Stats::default(),
-        };
+        let observed = ObservedRealServer::new(real_server).connections(2, 1);
         let found = Found { scheduler: Scheduler::MH, real_servers: vec![observed] };
         let server = VirtualServer { address, found: Some(found) };
         assert_documented("explain", &pretty(&Answer { explanation, kernel: Some(vec![server]) }));

@@ -71,7 +71,7 @@ fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
         servers.push((virtual_server, real_servers));
     }
     match format {
-        Format::Text => print(&Listing { info, servers: &servers, columns }.to_string())?,
+        Format::Text => print(&Listing::new(info, &servers).columns(columns).to_string())?,
         Format::Json => print_json(&json(info, &servers))?,
     }
     Ok(())
@@ -129,34 +129,30 @@ mod tests {
     #[test]
     fn its_json_is_documented() {
         let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
-        let stats = Stats { connections: 7, packets_in: 42, bytes_in: 4200, ..Stats::default() };
-        let real_server = ObservedRealServer {
-            config: RealServer::masquerade([10, 244, 1, 7].into(), 8080),
-            active_connections: 2,
-            inactive_connections: 1,
-            persistent_connections: 1,
-            stats,
-        };
-        let virtual_server = ObservedVirtualServer {
-            config: VirtualServer::new(vip, Scheduler::RR).persistent(10_800),
-            stats,
-        };
-        let info = Info { version: (1, 2, 1), connection_table_size: 4096 };
+        let mut stats = Stats::default();
+        (stats.connections, stats.packets_in, stats.bytes_in) = (7, 42, 4200);
+        let real_server = RealServer::masquerade([10, 244, 1, 7].into(), 8080);
+        let mut real_server = ObservedRealServer::new(real_server).connections(2, 1).stats(stats);
+        real_server.persistent_connections = 1;
+        let virtual_server = VirtualServer::new(vip, Scheduler::RR).persistent(10_800);
+        let virtual_server = ObservedVirtualServer::new(virtual_server).stats(stats);
+        let info = Info::new((1, 2, 1), 4096);
         assert_documented("list", &pretty(&json(info, &[(virtual_server, vec![real_server])])));
     }
 
     #[test]
     fn its_lines_of_json_for_connections_are_documented() {
-        let at = |address: &str| address.parse().unwrap();
-        let connection = ipvs::proc_net::Connection {
-            protocol: "TCP".into(),
-            state: "ESTABLISHED".into(),
-            expires: 899,
-            client: at("192.0.2.7:51000"),
-            virtual_server: at("10.96.0.10:80"),
-            real_server: at("[fd00::7]:8080"),
-        };
-        let line = serde_json::to_string(&connection).unwrap();
-        assert_documented("list -c", &format!("{line}\n"));
+        let kernel = "\
+Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
+TCP C0000207 C738 0A60000A 0050 fd00:0000:0000:0000:0000:0000:0000:0007 1F90 ESTABLISHED     899
+";
+        let mut lines = String::new();
+        for_each_connection(kernel.as_bytes(), |connection| {
+            lines += &serde_json::to_string(connection)?;
+            lines += "\n";
+            Ok(())
+        })
+        .unwrap();
+        assert_documented("list -c", &lines);
     }
 }

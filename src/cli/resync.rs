@@ -3,7 +3,7 @@
 use std::{fmt::Write, path::Path, process::ExitCode};
 
 use anyhow::bail;
-use reconciler::Report;
+use reconciler::SyncReport;
 
 use super::{
     Format,
@@ -25,7 +25,7 @@ pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> 
     Ok(if resynced.report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &SyncReport) -> String {
     let mut text = format!("resynced: {}\n", summary(report));
     for repair in &report.repairs {
         let _ = writeln!(text, "repaired: {repair}");
@@ -43,7 +43,7 @@ fn text(report: &Report) -> String {
 }
 
 /// `12 operations in 0.034 s`, and how many failed if any did.
-pub(super) fn summary(report: &Report) -> String {
+pub(super) fn summary(report: &SyncReport) -> String {
     let noun = if report.done == 1 { "operation" } else { "operations" };
     let failed = if report.failed == 0 { String::new() } else { format!(", {} failed", report.failed) };
     format!("{} {noun} in {:.3} s{failed}", report.done, report.took.as_secs_f64())
@@ -62,20 +62,20 @@ mod tests {
     };
     use crate::serve::control::Resynced;
 
-    fn report(done: usize, failures: &[&str], failed: usize) -> Report {
-        Report {
+    fn report(done: usize, failures: &[&str], failed: usize) -> SyncReport {
+        SyncReport {
             full: true,
             done,
             failures: failures.iter().map(|&failure| failure.to_owned()).collect(),
             failed,
             took: Duration::from_millis(34),
-            ..Report::of_nothing(Trigger::Forced)
+            ..SyncReport::empty(Trigger::Forced)
         }
     }
 
     #[test]
     fn its_json_is_documented() {
-        let report = Report {
+        let report = SyncReport {
             done_by_kind: BTreeMap::from([(OperationKind::AddVirtualServer, 1), (OperationKind::Bind, 2)]),
             first_done: vec!["bind 10.96.0.10".to_owned()],
             repairs: vec!["bind 10.96.0.10".to_owned()],

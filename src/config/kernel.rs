@@ -53,11 +53,10 @@ pub(super) fn conntrack(conntrack: &Conntrack, origin: Origin) -> Result<Conntra
 
 pub(super) fn ipvs_timeouts(ipvs: &Ipvs, origin: Origin) -> Result<Timeouts, Error> {
     let timeout = |field, value| origin.check(field, seconds(value));
-    Ok(Timeouts {
-        tcp: timeout("ipvs.tcpTimeout", ipvs.tcp_timeout)?,
-        tcp_fin: timeout("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout)?,
-        udp: timeout("ipvs.udpTimeout", ipvs.udp_timeout)?,
-    })
+    Ok(Timeouts::UNCHANGED
+        .tcp(timeout("ipvs.tcpTimeout", ipvs.tcp_timeout)?)
+        .tcp_fin(timeout("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout)?)
+        .udp(timeout("ipvs.udpTimeout", ipvs.udp_timeout)?))
 }
 
 /// The timeout in whole seconds, which is what the kernel counts in. Half a second is one, for 0 would mean

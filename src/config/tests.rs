@@ -179,7 +179,7 @@ fn every_flag_arrives() {
             udp_timeout: 31,
             udp_stream_timeout: 32,
         },
-        ipvs_timeouts: Timeouts { tcp: 7_200, tcp_fin: 60, udp: 2 },
+        ipvs_timeouts: Timeouts::UNCHANGED.tcp(7_200).tcp_fin(60).udp(2),
         oom_score_adj: -998,
         healthz_bind_address: Some("[::1]:10356".parse().unwrap()),
         metrics_bind_address: Some("0.0.0.0:10349".parse().unwrap()),

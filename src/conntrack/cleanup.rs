@@ -8,7 +8,7 @@ use std::{
 };
 
 use netfilter::conntrack::{Conntrack, StaleFlows};
-use reconciler::StaleFlowOutlet;
+use reconciler::StaleFlowCallback;
 use service::one_line;
 use tracing::{debug, warn};
 
@@ -30,7 +30,7 @@ const ATTEMPTS: u32 = 8;
 pub(crate) fn start(
     conntrack: impl Conntrack + 'static,
     metrics: CleanupMetrics,
-) -> io::Result<StaleFlowOutlet> {
+) -> io::Result<StaleFlowCallback> {
     let (sender, inbox) = channel();
     let cleanup =
         CleanupThread { conntrack, metrics, flows: StaleFlows::default(), failures: 0, reported: false };
@@ -144,7 +144,7 @@ mod tests {
 
     use ipvs::{Family, Protocol, ServiceAddress};
     use netfilter::conntrack::{Deleted, Error};
-    use netlink::Errno;
+    use netlink::{Errno, OperationError};
 
     use super::*;
     use crate::serve::{
@@ -162,17 +162,15 @@ mod tests {
         fn delete(&mut self, flows: &StaleFlows) -> Result<Deleted, Error> {
             self.asked.send(flows.clone()).unwrap();
             let refused = |errno| netlink::KernelError::new(errno).into();
-            self.answers
-                .recv()
-                .unwrap()
-                .map(|ipv4| Deleted { ipv4, ipv6: 0 })
-                .map_err(|errno| Error::Netlink { operation: "test", source: refused(errno) })
+            self.answers.recv().unwrap().map(|ipv4| Deleted { ipv4, ipv6: 0 }).map_err(|errno| {
+                OperationError::Failed { operation: "test".into(), source: refused(errno) }.into()
+            })
         }
     }
 
     /// The queue of a running thread, what it asks for, and where its answers come from.
     #[allow(clippy::type_complexity, reason = "three ends, each named where it is taken apart")]
-    fn running() -> (StaleFlowOutlet, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
+    fn running() -> (StaleFlowCallback, Receiver<StaleFlows>, Sender<Result<usize, Errno>>) {
         let (asked, questions) = channel();
         let (answer, answers) = channel();
         (start(FakeConntrack { asked, answers }, metrics()).unwrap(), questions, answer)

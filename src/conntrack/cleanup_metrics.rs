@@ -48,7 +48,7 @@ impl CleanupMetrics {
         for (family, of) in self.0.iter() {
             if flows.addresses().any(|to| Family::from(to.ip) == *family) {
                 of.took.observe(took.as_secs_f64());
-                of.deleted.add(deleted.of(*family));
+                of.deleted.add(deleted.count(*family));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the control socket is answered.
 
-use reconciler::{Handle, Status};
+use reconciler::{Handle, SyncStatus};
 use service::one_line;
 
 use super::{about::About, exit::config_file::UnusableFile, problems::Problems};
@@ -31,7 +31,9 @@ impl RequestHandler for ControlHandler {
                 put_first(self.problems.about_source(), &mut explanation.problems);
                 Response::Explanation(Box::new(explanation))
             }),
-            Request::Holders => self.handle.holders().map(Response::Holders).map_err(Into::into),
+            Request::Holders => {
+                self.handle.virtual_server_owners().map(Response::Holders).map_err(Into::into)
+            }
             Request::Resync => self.handle.resync().map_err(Into::into).map(|report| {
                 Response::Resynced(Resynced { report, troubles: self.problems.about_source() })
             }),
@@ -48,7 +50,7 @@ impl RequestHandler for ControlHandler {
 /// Puts problems on the way to the objects before the objects' own problems, and leaves out what is too much.
 pub(super) fn put_first(first: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
     problems.splice(0..0, first);
-    problems.truncate(Status::MOST_PROBLEMS);
+    problems.truncate(SyncStatus::MOST_PROBLEMS);
 }
 
 /// Changes the level of the log, if there is one to set, and returns the level in use.
@@ -64,9 +66,9 @@ mod tests {
     #[test]
     fn an_answer_has_so_many_problems_at_most_those_of_the_watches_first() {
         let mut problems: Vec<_> =
-            (0..Status::MOST_PROBLEMS).map(|number| format!("object {number}")).collect();
+            (0..SyncStatus::MOST_PROBLEMS).map(|number| format!("object {number}")).collect();
         put_first(["a watch".to_owned(), "another".to_owned()], &mut problems);
-        assert_eq!(problems.len(), Status::MOST_PROBLEMS);
+        assert_eq!(problems.len(), SyncStatus::MOST_PROBLEMS);
         assert_eq!(problems[..3], ["a watch", "another", "object 0"]);
     }
 }

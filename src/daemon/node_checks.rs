@@ -36,7 +36,7 @@ pub(super) fn start(
     let mut accept_rule = AcceptRule::new(policy);
     let accept_rule_applied = accept_rule.done();
     tokio::spawn(check_loop.run(move || {
-        let (in_use, status) = (handle.in_use()?, handle.status()?);
+        let (in_use, status) = (handle.node_usage()?, handle.status()?);
         // First, for where our rule is there is nothing to advise.
         let firewall = accept_rule.apply();
         checker.check(&in_use, &status, firewall);

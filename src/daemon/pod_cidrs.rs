@@ -170,9 +170,9 @@ impl RequestHandler for WaitingHandler {
             }
             Request::Status => {
                 let daemon = self.about.now();
-                let standing_for = daemon.uptime;
+                let sync_state_age = daemon.uptime;
                 let programmed =
-                    reconciler::Status { standing_for, problems, ..reconciler::Status::default() };
+                    reconciler::SyncStatus { sync_state_age, problems, ..reconciler::SyncStatus::default() };
                 let advice = self.unusable.advice().into_iter().collect();
                 Response::Status(Box::new(Status { daemon, programmed, advice }))
             }

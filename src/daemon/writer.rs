@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use ipvs::Family;
 use netfilter::conntrack::KernelConntrack;
-use reconciler::{Handle, Notices, Observer, Outlets, Timing};
+use reconciler::{Callbacks, Handle, NoticeCallback, Observer, Timing};
 use service::State;
 use tokio::task::{JoinHandle, spawn_blocking};
 use watcher::Kernel;
@@ -37,8 +37,8 @@ impl WriterThread {
         };
         let stale_flows = cleanup::start(KernelConntrack::open()?, conntrack_cleanup)
             .context("cannot start the conntrack thread")?;
-        let outlets = Outlets { notices: notices(outbox.cloned()), stale_flows, observers };
-        let started = reconciler::start(State::new(settings.options()), kernel, ours, timing, outlets);
+        let callbacks = Callbacks { notices: notices(outbox.cloned()), stale_flows, observers };
+        let started = reconciler::start(State::new(settings.options()), kernel, ours, timing, callbacks);
         let (handle, thread) = started.context("cannot start the writer thread")?;
         Ok((handle, Self(spawn_blocking(move || drop(thread.join())))))
     }
@@ -59,7 +59,7 @@ impl WriterThread {
 }
 
 /// Makes Events of notices, if there is an outbox.
-fn notices(outbox: Option<Outbox>) -> Notices {
+fn notices(outbox: Option<Outbox>) -> NoticeCallback {
     match outbox {
         Some(outbox) => Box::new(move |notice| outbox.post(notice)),
         None => Box::new(drop),

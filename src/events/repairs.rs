@@ -1,6 +1,6 @@
 //! What something else had changed and a sync has repaired.
 
-use reconciler::{News, Observation, Observer};
+use reconciler::{ChangeEvent, Observer, SyncEvent};
 
 use super::{Cause, Outbox};
 
@@ -8,9 +8,9 @@ use super::{Cause, Outbox};
 pub struct RepairEvents(pub Outbox);
 
 impl Observer for RepairEvents {
-    fn heard(&mut self, _: News) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn synced(&mut self, sync: &Observation<'_>) {
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let Some(first) = sync.report.first_repair() else { return };
         let others = if sync.report.repairs.len() > 1 { " and more" } else { "" };
         // Without a number: of what happens in the same way again and again one Event is enough.
@@ -26,7 +26,7 @@ impl Observer for RepairEvents {
 mod tests {
     use std::time::Duration;
 
-    use reconciler::{Report, Tally, Trigger};
+    use reconciler::{SyncReport, SyncStats, Trigger};
     use service::{Options, State};
     use tokio::time::sleep;
 
@@ -41,10 +41,10 @@ mod tests {
         let state = State::new(Options::new("node-1"));
         let mut synced = |done, repaired: &[&str]| {
             let repairs_of = repaired.iter().map(|&repair| repair.to_owned()).collect();
-            let report = Report { done, repairs: repairs_of, ..Report::of_nothing(Trigger::Period) };
-            repairs.synced(&Observation {
+            let report = SyncReport { done, repairs: repairs_of, ..SyncReport::empty(Trigger::Period) };
+            repairs.on_sync(&SyncEvent {
                 report: &report,
-                tally: &Tally::default(),
+                stats: &SyncStats::default(),
                 complete: true,
                 state: &state,
                 triggered_at: &[],

@@ -108,12 +108,11 @@ pub fn ipvs_timeouts(kernel: &mut KernelIpvs, wanted: Timeouts) -> Result<(), Er
 /// The wanted timeouts that have to be written; the others are 0.
 fn different(found: Timeouts, wanted: Timeouts) -> Option<Timeouts> {
     let unless_right = |found, wanted| if found == wanted { 0 } else { wanted };
-    let different = Timeouts {
-        tcp: unless_right(found.tcp, wanted.tcp),
-        tcp_fin: unless_right(found.tcp_fin, wanted.tcp_fin),
-        udp: unless_right(found.udp, wanted.udp),
-    };
-    Some(different).filter(|different| *different != Timeouts::default())
+    let different = Timeouts::UNCHANGED
+        .tcp(unless_right(found.tcp, wanted.tcp))
+        .tcp_fin(unless_right(found.tcp_fin, wanted.tcp_fin))
+        .udp(unless_right(found.udp, wanted.udp));
+    Some(different).filter(|different| *different != Timeouts::UNCHANGED)
 }
 
 /// Whether the effective capabilities in /proc/PID/status have the bit of `CAP_NET_ADMIN`, 12 in
@@ -197,11 +196,11 @@ mod tests {
 
     #[test]
     fn of_the_timeouts_those_that_differ_are_written() {
-        let found = Timeouts { tcp: 900, tcp_fin: 120, udp: 300 };
-        let wanted = Timeouts { tcp: 7_200, tcp_fin: 120, udp: 0 };
-        assert_eq!(different(found, wanted), Some(Timeouts { tcp: 7_200, tcp_fin: 0, udp: 0 }));
+        let found = Timeouts::UNCHANGED.tcp(900).tcp_fin(120).udp(300);
+        let wanted = Timeouts::UNCHANGED.tcp(7_200).tcp_fin(120);
+        assert_eq!(different(found, wanted), Some(Timeouts::UNCHANGED.tcp(7_200)));
         assert_eq!(different(found, found), None);
-        assert_eq!(different(found, Timeouts::default()), None, "0 leaves them");
+        assert_eq!(different(found, Timeouts::UNCHANGED), None, "0 leaves them");
     }
 
     #[test]

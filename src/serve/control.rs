@@ -8,7 +8,7 @@ mod status;
 
 use serde::{Deserialize, Serialize};
 
-use reconciler::{Holder, Report};
+use reconciler::{SyncReport, VirtualServerOwner};
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
@@ -73,7 +73,7 @@ pub struct Difference {
 pub struct Resynced {
     /// What it did.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: SyncReport,
     /// Why what was wanted may have been out of date: what cannot be watched.
     pub troubles: Vec<String>,
 }
@@ -89,7 +89,7 @@ pub enum Response {
     /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
     LogLevel(String),
     /// To [`Request::Holders`], in no particular order.
-    Holders(Vec<Holder>),
+    Holders(Vec<VirtualServerOwner>),
     /// To [`Request::Resync`]: what was done.
     Resynced(Resynced),
     /// To [`Request::Status`]: how things stand.

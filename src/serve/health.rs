@@ -21,7 +21,7 @@ use std::{
 use ::http::{Method, StatusCode};
 use ipvs::Family;
 use k8s_openapi::jiff::Timestamp;
-use reconciler::{News, Observation, Observer};
+use reconciler::{ChangeEvent, Observer, SyncEvent};
 use service::Change;
 use tokio::time::Instant;
 
@@ -128,11 +128,11 @@ impl Health {
 }
 
 impl Observer for Health {
-    fn heard(&mut self, news: News) {
+    fn on_change_applied(&mut self, news: ChangeEvent) {
         self.progress().heard(news.pieces, news.waits, Instant::now());
     }
 
-    fn synced(&mut self, sync: &Observation<'_>) {
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         self.progress().synced(sync.complete, Instant::now(), Timestamp::now());
     }
 }

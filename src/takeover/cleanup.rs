@@ -161,7 +161,7 @@ mod tests {
     fn kernel(ids: &[VirtualServerId]) -> FakeKernel {
         let kernel = FakeKernel::new();
         for id in ids {
-            let server = VirtualServer { id: *id, ..VirtualServer::new(web("10.96.0.1"), Scheduler::RR) };
+            let server = VirtualServer::new(*id, Scheduler::RR);
             kernel.state().virtual_servers.insert(*id, (server, BTreeMap::new()));
         }
         kernel

@@ -13,7 +13,7 @@ use host_rules::{
 };
 use ipvs::Family;
 use netfilter::Policy;
-use reconciler::{News, Observation, Observer};
+use reconciler::{ChangeEvent, Observer, SyncEvent};
 use service::one_line;
 use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
@@ -47,9 +47,9 @@ impl RulesInPlace {
 }
 
 impl Observer for RulesInPlace {
-    fn heard(&mut self, _: News) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn synced(&mut self, sync: &Observation<'_>) {
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if !(sync.report.full && sync.complete) {
             return;
         }
@@ -191,7 +191,7 @@ mod tests {
         host_firewall::{HostChain, How},
         leftovers::{Backend, Leftover, Rules},
     };
-    use reconciler::{Report, Tally, Trigger};
+    use reconciler::{SyncReport, SyncStats, Trigger};
     use service::{Options, State};
     use testkit::log::logged;
     use tokio::time::sleep;
@@ -316,13 +316,13 @@ mod tests {
     #[test]
     fn a_full_sync_without_failure_counts_or_the_third_with_failures() {
         let state = State::new(Options::new("node"));
-        let report = |full, failed| Report { full, failed, ..Report::of_nothing(Trigger::Start) };
-        let follows = |syncs: &[(Report, bool)]| {
+        let report = |full, failed| SyncReport { full, failed, ..SyncReport::empty(Trigger::Start) };
+        let follows = |syncs: &[(SyncReport, bool)]| {
             let (mut first, mut word) = RulesInPlace::new();
             for (report, complete) in syncs {
-                first.synced(&Observation {
+                first.on_sync(&SyncEvent {
                     report,
-                    tally: &Tally::default(),
+                    stats: &SyncStats::default(),
                     complete: *complete,
                     state: &state,
                     triggered_at: &[],

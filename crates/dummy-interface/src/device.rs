@@ -48,12 +48,13 @@ impl Device {
     fn get(socket: &mut Socket, message: LinkMessage) -> Result<Option<Self>, Error> {
         let mut batch = request(RouteNetlinkMessage::GetLink(message), 0);
         let found = socket.get(&mut batch, |reply| {
-            Self::of(reply.payload).map_err(|error| netlink::Error::Malformed { what: error.to_string() })
+            Self::from_message(reply.payload)
+                .map_err(|error| netlink::Error::Malformed { what: error.to_string() })
         });
         match found {
             Ok(devices) => Ok(devices.into_iter().next()),
             Err(error) if error.errno() == Some(Errno::ENODEV) => Ok(None),
-            Err(error) => Err(Error::of("look up kube-ipvs0")(error)),
+            Err(error) => Err(Error::during("look up kube-ipvs0")(error)),
         }
     }
 
@@ -62,7 +63,7 @@ impl Device {
     pub(crate) fn ensure(socket: &mut Socket, index: Option<u32>) -> Result<Self, Error> {
         let mut device = match Self::find_again(socket, index)? {
             Some(device) if device.named => device,
-            Some(device) => device.renamed(socket).map_err(Error::of("give kube-ipvs0 its name back"))?,
+            Some(device) => device.renamed(socket).map_err(Error::during("give kube-ipvs0 its name back"))?,
             None => Self::create(socket)?,
         };
         if !device.is_dummy() {
@@ -71,7 +72,7 @@ impl Device {
         if !device.noarp {
             let message = LinkUnspec::new_with_index(device.index).arp(false).build();
             let mut batch = request(RouteNetlinkMessage::SetLink(message), 0);
-            socket.execute(&mut batch).map_err(Error::of("make kube-ipvs0 NOARP"))?;
+            socket.execute(&mut batch).map_err(Error::during("make kube-ipvs0 NOARP"))?;
             device.noarp = true;
         }
         Ok(device)
@@ -99,12 +100,12 @@ impl Device {
         match socket.execute(&mut request(message, NLM_F_CREATE | NLM_F_EXCL)) {
             Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => return Err(Error::NoDummyModule),
             Err(error) if error.errno() != Some(Errno::EEXIST) => {
-                return Err(Error::of("create kube-ipvs0")(error));
+                return Err(Error::during("create kube-ipvs0")(error));
             }
             _ => tracing::info!(device = DEVICE, "created"),
         }
         Self::find(socket)?.ok_or_else(|| {
-            Error::of("find kube-ipvs0 just created")(netlink::KernelError::new(Errno::ENODEV).into())
+            Error::during("find kube-ipvs0 just created")(netlink::KernelError::new(Errno::ENODEV).into())
         })
     }
 
@@ -118,7 +119,7 @@ impl Device {
         match socket.execute(&mut request(message, 0)) {
             Ok(()) => Ok(true),
             Err(error) if error.errno() == Some(Errno::ENODEV) => Ok(false),
-            Err(error) => Err(Error::of("delete kube-ipvs0")(error)),
+            Err(error) => Err(Error::during("delete kube-ipvs0")(error)),
         }
     }
 
@@ -135,7 +136,7 @@ impl Device {
         self.kind.as_deref().unwrap_or("physical").to_owned()
     }
 
-    fn of(message: &[u8]) -> Result<Self, DecodeError> {
+    fn from_message(message: &[u8]) -> Result<Self, DecodeError> {
         let header = LinkHeader::parse(message)?;
         let kind = find(message, LINK_HEADER, IFLA_LINKINFO)
             .and_then(|info| find(info.payload, 0, IFLA_INFO_KIND))

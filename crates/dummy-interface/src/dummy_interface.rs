@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use netlink::{Errno, FailedRequest};
+use netlink::{FailedRequest, OperationError};
 
 use crate::Operation;
 
@@ -48,12 +48,9 @@ impl fmt::Display for VipBinding {
 /// Why the kernel could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// CAP_NET_ADMIN is missing.
-    #[error("the kernel refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
-    NotPermitted {
-        /// What was asked.
-        operation: &'static str,
-    },
+    /// The exchange with the kernel failed.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
     /// A device of that name exists and is not a dummy.
     #[error("kube-ipvs0 exists and is of type {kind}, not dummy")]
     NotADummy {
@@ -63,23 +60,12 @@ pub enum Error {
     /// The kernel has no dummy device.
     #[error("the kernel cannot create a dummy device: load the module dummy")]
     NoDummyModule,
-    /// Some other failure of the exchange.
-    #[error("cannot {operation}")]
-    Netlink {
-        /// What was asked.
-        operation: &'static str,
-        /// What went wrong.
-        source: netlink::Error,
-    },
 }
 
 impl Error {
-    /// Turns a failed exchange into the error that names its cause, where the kernel's answer has one.
-    pub(crate) fn of(operation: &'static str) -> impl Fn(netlink::Error) -> Self {
-        move |source| match source.errno() {
-            Some(Errno::EPERM) => Self::NotPermitted { operation },
-            _ => Self::Netlink { operation, source },
-        }
+    /// A function that turns an error of netlink during `operation` into this type.
+    pub(crate) fn during(operation: &'static str) -> impl Fn(netlink::Error) -> Self {
+        move |source| OperationError::new("the kernel", operation, source).into()
     }
 }
 

@@ -36,7 +36,7 @@ struct Seen {
 impl KernelDummyInterface {
     /// Opens a socket in the calling thread's network namespace; changes nothing.
     pub fn open(binding: VipBinding) -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
+        let socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
         Ok(Self::over(socket, binding))
     }
 

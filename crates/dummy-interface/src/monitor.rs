@@ -79,8 +79,9 @@ impl Monitor {
             groups.extend([MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route]);
         }
         let groups: Vec<_> = groups.into_iter().map(|group| group as u32).collect();
-        let notifications = Notifications::subscribe(Protocol::Route, &groups).map_err(Error::of(WATCH))?;
-        let mut reader = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
+        let notifications =
+            Notifications::subscribe(Protocol::Route, &groups).map_err(Error::during(WATCH))?;
+        let mut reader = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
         let device = device_number(&mut reader)?;
         Ok(Self { notifications, reader, device })
     }
@@ -95,7 +96,7 @@ impl Monitor {
                     pending =
                         Pending { device: device_number(&mut self.reader)?, changed: Changed::everything() };
                 }
-                Err(source) => return Err(Error::of(WATCH)(source)),
+                Err(source) => return Err(Error::during(WATCH)(source)),
             }
             self.device = pending.device;
         }

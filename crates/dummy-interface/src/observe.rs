@@ -30,7 +30,7 @@ impl InterfaceAddress {
         matches!(self.address, IpAddr::V6(address) if address.is_unicast_link_local())
     }
 
-    fn of(message: &[u8]) -> Option<Self> {
+    fn from_message(message: &[u8]) -> Option<Self> {
         let header = AddressHeader::parse(message).ok()?;
         let address = local_address(message);
         if address.is_none() {
@@ -48,7 +48,7 @@ pub(crate) struct VipRoute {
 }
 
 impl VipRoute {
-    fn of(message: &[u8]) -> Option<Self> {
+    fn from_message(message: &[u8]) -> Option<Self> {
         let header = RouteHeader::parse(message).ok()?;
         let vip = find_ip(message, ROUTE_HEADER, RTA_DST)?;
         let interface = find(message, ROUTE_HEADER, RTA_OIF).and_then(|attribute| attribute.u32().ok());
@@ -69,7 +69,7 @@ pub(crate) fn addresses(socket: &mut Socket) -> Result<Vec<InterfaceAddress>, Er
         let mut request = AddressMessage::default();
         request.header.family = family;
         let request = RouteNetlinkMessage::GetAddress(request);
-        let addresses = dump(socket, request, "read addresses", InterfaceAddress::of)?;
+        let addresses = dump(socket, request, "read addresses", InterfaceAddress::from_message)?;
         // A kernel without the family lists those of all others.
         found.extend(addresses.into_iter().filter(|found| self::family(found.address) == family));
     }
@@ -86,7 +86,7 @@ pub(crate) fn routes(socket: &mut Socket) -> Result<Vec<VipRoute>, Error> {
         request.header.kind = RouteType::Local;
         request.header.protocol = RouteProtocol::from(ROUTE_PROTOCOL);
         let request = RouteNetlinkMessage::GetRoute(request);
-        let routes = dump(socket, request, "read routes", VipRoute::of)?;
+        let routes = dump(socket, request, "read routes", VipRoute::from_message)?;
         found.extend(routes.into_iter().filter(|route| self::family(route.vip) == family));
     }
     Ok(found)
@@ -105,7 +105,7 @@ fn dump<T>(
         Ok(entries) => Ok(entries.into_iter().flatten().collect()),
         Err(error) => match error.errno() {
             Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::ENOENT) => Ok(Vec::new()),
-            _ => Err(Error::of(operation)(error)),
+            _ => Err(Error::during(operation)(error)),
         },
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     fn a_route_is_ours_by_protocol_table_type_prefix_and_interface() {
         let expected =
             VipRoute { vip: "10.96.0.1".parse().unwrap(), source: Some("192.0.2.1".parse().unwrap()) };
-        assert_eq!(VipRoute::of(&bytes(&our_route())), Some(expected));
+        assert_eq!(VipRoute::from_message(&bytes(&our_route())), Some(expected));
         let spoilers: [fn(&mut RouteMessage); 5] = [
             |route| route.header.protocol = RouteProtocol::Kernel,
             |route| route.header.table = 254,
@@ -159,7 +159,7 @@ mod tests {
         for (position, spoil) in spoilers.iter().enumerate() {
             let mut route = our_route();
             spoil(&mut route);
-            assert_eq!(VipRoute::of(&bytes(&route)), None, "spoiler {position}");
+            assert_eq!(VipRoute::from_message(&bytes(&route)), None, "spoiler {position}");
         }
     }
 
@@ -168,7 +168,7 @@ mod tests {
         let (local, peer) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let mut message = AddressMessage::default();
         message.attributes = vec![AddressAttribute::Address(peer), AddressAttribute::Local(local)];
-        assert_eq!(InterfaceAddress::of(&bytes(&message)).map(|found| found.address), Some(local));
+        assert_eq!(InterfaceAddress::from_message(&bytes(&message)).map(|found| found.address), Some(local));
     }
 
     #[test]
@@ -177,11 +177,11 @@ mod tests {
         address.attributes = vec![AddressAttribute::Local("192.0.2.1".parse().unwrap())];
         let (address, route) = (bytes(&address), bytes(&our_route()));
         for length in 0..address.len() {
-            assert_eq!(InterfaceAddress::of(&address[..length]), None, "{length}");
+            assert_eq!(InterfaceAddress::from_message(&address[..length]), None, "{length}");
         }
-        let whole = VipRoute::of(&route);
+        let whole = VipRoute::from_message(&route);
         for length in 0..route.len() {
-            let cut = VipRoute::of(&route[..length]);
+            let cut = VipRoute::from_message(&route[..length]);
             assert!(cut.is_none() || cut == whole, "{length}: {cut:?}");
         }
     }

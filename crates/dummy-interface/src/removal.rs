@@ -19,13 +19,13 @@ pub fn remove_routes() -> Result<usize, Error> {
         requests.unbind_route(position, route.vip);
     }
     match requests.send(&mut socket)?.pop_first() {
-        Some((_, error)) => Err(Error::of("delete our routes")(error.into())),
+        Some((_, error)) => Err(Error::during("delete our routes")(error.into())),
         None => Ok(routes.len()),
     }
 }
 
 fn open() -> Result<Socket, Error> {
-    let mut socket = Socket::open(Protocol::Route).map_err(Error::of("open a socket"))?;
+    let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
     socket.filter_dumps();
     Ok(socket)
 }

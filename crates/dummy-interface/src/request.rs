@@ -93,12 +93,12 @@ impl Requests {
     /// Sends all requests and returns the changes whose request was refused, with what the kernel said.
     pub(crate) fn send(mut self, socket: &mut Socket) -> Result<BTreeMap<usize, KernelError>, Error> {
         let operation = "bind and unbind VIPs";
-        let failures = socket.pipeline(&mut self.batch).map_err(Error::of(operation))?;
+        let failures = socket.pipeline(&mut self.batch).map_err(Error::during(operation))?;
         let mut failed = BTreeMap::new();
         for FailedRequest { index, error } in failures {
             let Some(made_for) = self.made_for.get(index) else { continue };
             if error.errno == Errno::EPERM {
-                return Err(Error::NotPermitted { operation });
+                return Err(Error::during(operation)(error.into()));
             }
             if !made_for.as_good_as_done.contains(&error.errno) {
                 failed.insert(made_for.operation, error);

@@ -23,7 +23,7 @@ pub struct RouteLookup {
 impl RouteLookup {
     /// Opens a socket in the calling thread's network namespace.
     pub fn open() -> Result<Self, Error> {
-        let socket = Socket::open_for_short_dumps(Protocol::Route).map_err(Error::of("open a socket"))?;
+        let socket = Socket::open_for_short_dumps(Protocol::Route).map_err(Error::during("open a socket"))?;
         Ok(Self::over(socket))
     }
 
@@ -46,7 +46,7 @@ impl RouteLookup {
             Ok(ways) => Ok(ways.into_iter().flatten().next()),
             // Whatever the kernel refuses with, ENETUNREACH mostly: it would not send the packet.
             Err(error) if error.errno().is_some() => Ok(None),
-            Err(error) => Err(Error::of("look up a route")(error)),
+            Err(error) => Err(Error::during("look up a route")(error)),
         }
     }
 }

@@ -49,7 +49,7 @@ fn fuzz_connections(input: &[u8]) {
 
 /// `ip_vs_conn_seq_show` in net/netfilter/ipvs/ip_vs_conn.c.
 fn written_connection(
-    Connection { protocol, state, expires, client, virtual_server, real_server }: &Connection,
+    Connection { protocol, state, expires, client, virtual_server, real_server, .. }: &Connection,
 ) -> String {
     let [client, virtual_server, real_server] = [client, virtual_server, real_server].map(|end| {
         let ip = match end.ip() {
@@ -73,7 +73,7 @@ fn summaries(text: impl io::BufRead) -> io::Result<Vec<VirtualServerSummary>> {
 
 /// `ip_vs_info_seq_show` in net/netfilter/ipvs/ip_vs_ctl.c. Writing to a String cannot fail.
 fn written(mut text: String, server: &VirtualServerSummary) -> String {
-    let VirtualServerSummary { address, scheduler, one_packet, persistence, real_servers } = server;
+    let VirtualServerSummary { address, scheduler, one_packet, persistence, real_servers, .. } = server;
     let (protocol, endpoint) = (address.protocol.to_string(), endpoint(address.ip, address.port));
     let _ = write!(text, "{protocol}  {endpoint} {scheduler} {}", if *one_packet { "ops " } else { "" });
     if let Some(persistence) = persistence {
@@ -87,7 +87,7 @@ fn written(mut text: String, server: &VirtualServerSummary) -> String {
             Forwarding::Local => "Local",
             Forwarding::Tunnel => "Tunnel",
             Forwarding::Route => "Route",
-            Forwarding::Masquerade | Forwarding::Bypass => "Masq",
+            _ => "Masq",
         };
         let endpoint = self::endpoint(server.address.ip, server.address.port);
         let _ =

@@ -2,7 +2,7 @@
 
 use ipvs::{
     Command, Forwarding, Info, Ipvs, KernelIpvs, ObservedRealServer, ObservedVirtualServer, Protocol,
-    RealServer, Scheduler, ServiceAddress, Timeouts, Tunnel, VirtualServer, VirtualServerId,
+    RealServer, Scheduler, ServiceAddress, Timeouts, Tunnel, VirtualServer, VirtualServerId, wire,
 };
 use netlink::{Batch, Socket, Transcript};
 
@@ -47,7 +47,7 @@ pub fn fuzz(input: &[u8]) {
 
 /// The conversation, over two sockets of generic netlink.
 pub fn converse(bulk: Socket, short_dumps: Socket) -> Option<Heard> {
-    let mut kernel = KernelIpvs::over(bulk, short_dumps).ok()?;
+    let mut kernel = wire::open(bulk, short_dumps).ok()?;
     let info = kernel.info().ok();
     let timeouts = kernel.timeouts().ok();
     let mut table = Vec::new();
@@ -88,11 +88,11 @@ fn read_back(server: &VirtualServer) -> VirtualServer {
 }
 
 /// What a tunnel would be of a real server that is reached by none is read, and not written.
-fn as_written(server: RealServer) -> RealServer {
-    match server.forwarding {
-        Forwarding::Tunnel => server,
-        _ => RealServer { tunnel: Tunnel::default(), ..server },
+fn as_written(mut server: RealServer) -> RealServer {
+    if server.forwarding != Forwarding::Tunnel {
+        server.tunnel = Tunnel::default();
     }
+    server
 }
 
 fn real_server_read_back(of: VirtualServerId, server: &RealServer) -> RealServer {
@@ -108,12 +108,12 @@ fn reader_of(command: &Command, sequence: u32) -> KernelIpvs {
     let mut family = Batch::default();
     family.generic(GENL_ID_CTRL, CTRL_CMD_NEWFAMILY, 2, |encoder| encoder.u16(CTRL_ATTR_FAMILY_ID, FAMILY));
     let mut entry = Batch::default();
-    KernelIpvs::encode_for(FAMILY, std::slice::from_ref(command), &mut entry);
+    wire::encode(FAMILY, std::slice::from_ref(command), &mut entry);
     let transcript = Transcript::default();
     transcript.push(&answer(&family, 1));
     transcript.push(&answer(&entry, sequence));
     let [bulk, short_dumps] = [&transcript; 2].map(Socket::replay);
-    match KernelIpvs::over(bulk, short_dumps) {
+    match wire::open(bulk, short_dumps) {
         Ok(kernel) => kernel,
         Err(error) => unreachable!("{error:?}"),
     }

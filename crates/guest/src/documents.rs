@@ -16,10 +16,10 @@ pub struct Shown {
     pub words: Vec<String>,
 }
 
-/// Every `cargo xtask` command in README.md, CONTRIBUTING.md and docs.
+/// Every `cargo xtask` command in README.md, CONTRIBUTING.md, tests/README.md and docs.
 pub fn commands() -> Result<Vec<Shown>> {
     let root = workspace::root();
-    let mut pages = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+    let mut pages = ["README.md", "CONTRIBUTING.md", "tests/README.md"].map(|page| root.join(page)).to_vec();
     for page in fs::read_dir(root.join("docs"))? {
         pages.push(page?.path());
     }

@@ -44,7 +44,7 @@ mod expression;
 mod legacy;
 mod rule;
 
-use netlink::{Batch, Errno, Protocol, Socket};
+use netlink::{Batch, Errno, OperationError, Protocol, Socket};
 
 pub use chain::{Hook, HostChain, TableFamily};
 pub use closed::{Accepts, ClosedChain, How};
@@ -67,26 +67,15 @@ const ATTEMPTS: u32 = 5;
 /// Why the host's firewall could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// CAP_NET_ADMIN is missing.
-    #[error("nf_tables refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
-    NotPermitted {
-        /// What was asked.
-        operation: String,
-    },
+    /// The exchange with the kernel failed.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
     /// The chain is in a table that only its owner can change.
     #[error("cannot change {0}: another program owns the table and alone may change it")]
     Owned(HostChain),
     /// The chain comes before our table sets its mark, or after that has been cleared.
     #[error("cannot accept by our mark in chain {0}: it is not set at the priority of the chain")]
     OutOfReach(HostChain),
-    /// Some other failure of the exchange with nf_tables.
-    #[error("cannot {operation}")]
-    Netlink {
-        /// What was asked.
-        operation: String,
-        /// What went wrong.
-        source: netlink::Error,
-    },
     /// The list of the old iptables' tables could not be read.
     #[error("cannot read {path}")]
     LegacyTables {
@@ -99,10 +88,7 @@ pub enum Error {
 
 impl Error {
     fn new(operation: String, source: netlink::Error) -> Self {
-        match source.errno() {
-            Some(Errno::EPERM) => Self::NotPermitted { operation },
-            _ => Self::Netlink { operation, source },
-        }
+        OperationError::new("nf_tables", operation, source).into()
     }
 }
 
@@ -161,14 +147,16 @@ impl HostChains {
         let mut outcome = self.attempt(chain, accept);
         for _ in 1..ATTEMPTS {
             match &outcome {
-                Err(Error::Netlink { source, .. }) if source.errno() == Some(Errno::ERESTART) => {
+                Err(Error::Operation(error)) if error.errno() == Some(Errno::ERESTART) => {
                     outcome = self.attempt(chain, accept);
                 }
                 _ => break,
             }
         }
         match outcome {
-            Err(Error::NotPermitted { .. }) if self.is_owned(chain)? => Err(Error::Owned(chain.clone())),
+            Err(Error::Operation(OperationError::NotPermitted { .. })) if self.is_owned(chain)? => {
+                Err(Error::Owned(chain.clone()))
+            }
             outcome => outcome,
         }
     }

@@ -4,10 +4,7 @@
 
 use std::error::Error;
 
-use ipvs::{
-    Ipvs, KernelIpvs,
-    text::{Columns, Listing},
-};
+use ipvs::{Ipvs, KernelIpvs, text::Listing};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut kernel = KernelIpvs::open()?;
@@ -16,7 +13,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         let real_servers = kernel.real_servers(server.config.id)?;
         servers.push((server, real_servers));
     }
-    let listing = Listing { info: kernel.info()?, servers: &servers, columns: Columns::Configuration };
-    print!("{listing}");
+    print!("{}", Listing::new(kernel.info()?, &servers));
     Ok(())
 }

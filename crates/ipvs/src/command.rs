@@ -6,7 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RealServer, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId};
 
-/// One change. Its `Display` is one line, for logs and golden tests.
+/// One change of the kernel's table. It prints as one line.
+///
+/// Every implementation of `Ipvs` has to know every command, so a new command is a breaking change.
+///
+/// ```
+/// use ipvs::{Command, Protocol, RealServer, ServiceAddress};
+///
+/// let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 443 };
+/// let add = Command::AddRealServer(vip.into(), RealServer::masquerade([10, 1, 0, 4].into(), 6443));
+/// assert_eq!(add.to_string(), "add real server TCP 10.96.0.1:443 -> 10.1.0.4:6443 weight 1");
+/// assert_eq!(add.address(), Some(vip));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
@@ -25,7 +36,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The virtual server that is changed, or whose real server is.
+    /// The virtual server of the command, also where it is about a real server.
     pub fn virtual_server(&self) -> VirtualServerId {
         match self {
             Self::AddVirtualServer(server) | Self::EditVirtualServer(server) => server.id,

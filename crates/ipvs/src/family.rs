@@ -5,6 +5,12 @@ use std::{fmt, net::IpAddr};
 use serde::{Deserialize, Serialize};
 
 /// IPv4 or IPv6.
+///
+/// ```
+/// use ipvs::Family;
+///
+/// assert_eq!(Family::from(std::net::IpAddr::from([10, 96, 0, 1])), Family::V4);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
     /// `AF_INET`.

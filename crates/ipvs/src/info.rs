@@ -2,8 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// IPVS connection timeouts in seconds. When setting, 0 leaves a value as it is.
+/// IPVS connection timeouts in seconds: `IPVS_CMD_ATTR_TIMEOUT_*` in include/uapi/linux/ip_vs.h.
+///
+/// When they are set, 0 leaves a timeout as it is.
+///
+/// ```
+/// use ipvs::Timeouts;
+///
+/// let timeouts = Timeouts::UNCHANGED.tcp(7_200).udp(60);
+/// assert_eq!((timeouts.tcp, timeouts.tcp_fin, timeouts.udp), (7_200, 0, 60));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Timeouts {
     /// Established TCP connections.
     pub tcp: u32,
@@ -13,11 +23,45 @@ pub struct Timeouts {
     pub udp: u32,
 }
 
-/// What the kernel says of its IPVS.
+impl Timeouts {
+    /// Leaves every timeout as it is. The same as the default.
+    pub const UNCHANGED: Self = Self { tcp: 0, tcp_fin: 0, udp: 0 };
+
+    /// These timeouts with another one for established TCP connections, in seconds.
+    #[must_use]
+    pub const fn tcp(mut self, seconds: u32) -> Self {
+        self.tcp = seconds;
+        self
+    }
+
+    /// These timeouts with another one for TCP connections after a FIN, in seconds.
+    #[must_use]
+    pub const fn tcp_fin(mut self, seconds: u32) -> Self {
+        self.tcp_fin = seconds;
+        self
+    }
+
+    /// These timeouts with another one for UDP exchanges, in seconds.
+    #[must_use]
+    pub const fn udp(mut self, seconds: u32) -> Self {
+        self.udp = seconds;
+        self
+    }
+}
+
+/// The kernel's IPVS: `IPVS_INFO_ATTR_*` in include/uapi/linux/ip_vs.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Info {
     /// Version, as major, minor, patch.
     pub version: (u8, u8, u8),
     /// Buckets of the connection table.
     pub connection_table_size: u32,
+}
+
+impl Info {
+    /// An IPVS of this version (major, minor, patch) with so many buckets in its connection table.
+    pub const fn new(version: (u8, u8, u8), connection_table_size: u32) -> Self {
+        Self { version, connection_table_size }
+    }
 }

@@ -4,9 +4,17 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A transport protocol that IPVS balances.
+/// A transport protocol that IPVS balances. The kernel knows AH and ESP too, which this crate leaves out.
+///
+/// ```
+/// use ipvs::Protocol;
+///
+/// assert_eq!("SCTP".parse(), Ok(Protocol::Sctp));
+/// assert_eq!(Protocol::from_number(17), Some(Protocol::Udp));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
+#[non_exhaustive]
 pub enum Protocol {
     /// Transmission Control Protocol.
     Tcp,
@@ -17,7 +25,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The IP protocol number.
+    /// The IP protocol number: `IPPROTO_*` in include/uapi/linux/in.h.
     pub const fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -50,6 +58,7 @@ impl fmt::Display for Protocol {
 /// The name is none of TCP, UDP and SCTP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown protocol {0:?}: expected TCP, UDP or SCTP")]
+#[non_exhaustive]
 pub struct UnknownProtocol(pub String);
 
 impl FromStr for Protocol {

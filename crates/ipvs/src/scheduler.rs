@@ -20,6 +20,14 @@ const FLAG_NUMBERS: [&str; 3] = ["flag-1", "flag-2", "flag-3"];
 ///
 /// Any name is accepted that the kernel could know; the kernel loads the module `ip_vs_NAME` when it
 /// is first used and answers ENOENT when there is none. The name is stored in place.
+///
+/// ```
+/// use ipvs::Scheduler;
+///
+/// assert_eq!("wlc".parse(), Ok(Scheduler::WLC));
+/// assert!("Round Robin".parse::<Scheduler>().is_err());
+/// assert_eq!("of-later-kernel".parse::<Scheduler>().map(|name| name.to_string()).as_deref(), Ok("of-later-kernel"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Scheduler {
@@ -57,7 +65,7 @@ impl Scheduler {
     /// Power of two choices.
     pub const TWOS: Self = Self::known("twos");
 
-    /// Every scheduler of the mainline kernel.
+    /// Every scheduler of the mainline kernel: net/netfilter/ipvs/Kconfig.
     pub const ALL: [Self; 14] = [
         Self::RR,
         Self::WRR,
@@ -81,20 +89,27 @@ impl Scheduler {
         std::str::from_utf8(name).unwrap_or_default()
     }
 
-    /// The names of those of these flags that are for schedulers, as ipvsadm prints them for this one.
+    /// The names of the scheduler flags among these, as ipvsadm prints them for this scheduler.
     pub fn flag_names(&self, flags: ServiceFlags) -> impl Iterator<Item = &'static str> {
         let names = FLAGS.into_iter().zip(self.names_of_flags());
         names.filter(move |(flag, name)| flags.contains(*flag) && !name.is_empty()).map(|(_, name)| name)
     }
 
-    /// The flag of this name, as ipvsadm takes it: by number, or by the name that this scheduler has for it.
+    /// The flag of this name, as ipvsadm takes it: by number, or by this scheduler's own name for it.
+    ///
+    /// ```
+    /// use ipvs::{Scheduler, ServiceFlags};
+    ///
+    /// assert_eq!(Scheduler::SH.flag("sh-port"), Some(ServiceFlags::SCHEDULER_2));
+    /// assert_eq!(Scheduler::WRR.flag("flag-2"), Some(ServiceFlags::SCHEDULER_2));
+    /// ```
     pub fn flag(&self, name: &str) -> Option<ServiceFlags> {
         let by_number = FLAGS.into_iter().zip(FLAG_NUMBERS);
         let mut named = FLAGS.into_iter().zip(self.names_of_flags()).chain(by_number);
         named.find(|(_, known)| *known == name && !name.is_empty()).map(|(flag, _)| flag)
     }
 
-    /// Neither sh nor mh has a name for the third.
+    /// Neither `sh` nor `mh` has a name for the third.
     fn names_of_flags(&self) -> [&'static str; 3] {
         match *self {
             Self::SH => ["sh-fallback", "sh-port", ""],
@@ -120,6 +135,7 @@ impl Scheduler {
 /// The name can't be a scheduler's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot be an IPVS scheduler: a name has 1 to 15 lower-case letters, digits, - or _")]
+#[non_exhaustive]
 pub struct InvalidScheduler(pub String);
 
 impl FromStr for Scheduler {

@@ -9,7 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Family, Protocol, Scheduler, Stats};
 
-/// What names a virtual server that balances one address: protocol, VIP and port.
+/// The name of a virtual server that balances one address: protocol, VIP and port.
+///
+/// The kernel compares these and nothing else (`__ip_vs_service_find` in net/netfilter/ipvs/ip_vs_ctl.c), so this
+/// struct gets no more fields.
+///
+/// ```
+/// use ipvs::{Protocol, ServiceAddress};
+///
+/// let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 443 };
+/// assert_eq!(vip.to_string(), "TCP 10.96.0.1:443");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServiceAddress {
     /// The transport protocol.
@@ -26,7 +36,15 @@ impl fmt::Display for ServiceAddress {
     }
 }
 
-/// What names any virtual server.
+/// The name of a virtual server: an address or a firewall mark, as the kernel has it
+/// (`ip_vs_genl_parse_service` in net/netfilter/ipvs/ip_vs_ctl.c).
+///
+/// ```
+/// use ipvs::{Family, VirtualServerId};
+///
+/// let web = VirtualServerId::Mark { family: Family::V6, mark: 7 };
+/// assert_eq!((web.family(), web.to_string()), (Family::V6, "FWM 7".to_owned()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VirtualServerId {
@@ -67,7 +85,7 @@ impl fmt::Display for VirtualServerId {
 }
 
 bitflags::bitflags! {
-    /// `IP_VS_SVC_F_*` in include/uapi/linux/ip_vs.h.
+    /// Flags of a virtual server: `IP_VS_SVC_F_*` in include/uapi/linux/ip_vs.h.
     ///
     /// The kernel's own HASHED bit (0x2) is dropped when reading and never sent.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,7 +101,7 @@ bitflags::bitflags! {
         const SCHEDULER_2 = 0x10;
         /// Third scheduler flag; no mainline scheduler uses it.
         const SCHEDULER_3 = 0x20;
-        /// All flags of schedulers.
+        /// The scheduler flags together.
         const OF_SCHEDULER = 0x38;
     }
 }
@@ -100,10 +118,23 @@ impl<'de> Deserialize<'de> for ServiceFlags {
     }
 }
 
-/// A virtual server's configuration.
+/// A virtual server's configuration: `IPVS_SVC_ATTR_*` in include/uapi/linux/ip_vs.h.
+///
+/// ```
+/// use ipvs::{Family, Protocol, Scheduler, ServiceAddress, ServiceFlags, VirtualServer, VirtualServerId};
+///
+/// let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 443 };
+/// let sticky = VirtualServer::new(vip, Scheduler::MH).persistent(10_800).flags(ServiceFlags::SCHEDULER_2);
+/// assert!(sticky.flags.contains(ServiceFlags::PERSISTENT));
+///
+/// let sip = VirtualServerId::Mark { family: Family::V4, mark: 7 };
+/// let sip = VirtualServer::new(sip, Scheduler::RR).persistent(60).persistence_engine("sip");
+/// assert_eq!(sip.prefix_length, 32);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct VirtualServer {
-    /// What names it.
+    /// Its name.
     pub id: VirtualServerId,
     /// How it picks a real server.
     pub scheduler: Scheduler,
@@ -139,13 +170,50 @@ impl VirtualServer {
         self.timeout = seconds;
         self
     }
+
+    /// This virtual server with these flags as well.
+    #[must_use]
+    pub fn flags(mut self, flags: ServiceFlags) -> Self {
+        self.flags |= flags;
+        self
+    }
+
+    /// This virtual server, its persistence looking at so many leading bits of a client's address.
+    #[must_use]
+    pub fn prefix_length(mut self, bits: u8) -> Self {
+        self.prefix_length = bits;
+        self
+    }
+
+    /// This virtual server with a persistence engine. Names of more than 15 bytes are refused by the kernel.
+    #[must_use]
+    pub fn persistence_engine(mut self, name: impl Into<Box<str>>) -> Self {
+        self.persistence_engine = Some(name.into());
+        self
+    }
 }
 
 /// A virtual server as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ObservedVirtualServer {
     /// Its configuration.
     pub config: VirtualServer,
     /// Its counters.
     pub stats: Stats,
+}
+
+/// For code that stands in for a kernel.
+impl ObservedVirtualServer {
+    /// A virtual server of this configuration that has counted nothing.
+    pub fn new(config: VirtualServer) -> Self {
+        Self { config, stats: Stats::default() }
+    }
+
+    /// This virtual server with these counters.
+    #[must_use]
+    pub fn stats(mut self, stats: Stats) -> Self {
+        self.stats = stats;
+        self
+    }
 }

@@ -1,6 +1,7 @@
 //! The two sources of Services, EndpointSlices and the Node: the API server, and a directory of manifests.
 //!
-//! Both read objects down to the plain values of the [`service`] crate, and send what happens to them.
+//! Both decode objects into the plain values of the [`service`] crate and send [`Change`](service::Change)s: what
+//! kube calls `InitApply`, `InitDone`, `Apply` and `Delete`.
 
 pub mod api;
 pub mod directory;

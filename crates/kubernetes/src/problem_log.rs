@@ -8,28 +8,28 @@ use crate::objects::{Decoded, Kind};
 
 /// Logs what is wrong with each object once, and again when that changes.
 #[derive(Debug, Default)]
-pub(crate) struct ProblemLog(FxHashMap<(&'static str, ObjectName), Said>);
+pub(crate) struct ProblemLog(FxHashMap<(&'static str, ObjectName), Logged>);
 
-/// What was logged of an object.
+/// The problems of an object that were logged last.
 #[derive(Debug, Default)]
-struct Said {
-    words: String,
+struct Logged {
+    problems: String,
     /// Whether the object was read since the last list began.
     is_there: bool,
 }
 
 impl ProblemLog {
-    /// Takes in that everything is read anew.
+    /// Starts a list, which reads every object again.
     pub(crate) fn list_begins(&mut self) {
-        self.0.values_mut().for_each(|said| said.is_there = false);
+        self.0.values_mut().for_each(|logged| logged.is_there = false);
     }
 
     /// Forgets the objects that were not read since the list began: they are gone.
     pub(crate) fn list_ends(&mut self) {
-        self.0.retain(|_, said| said.is_there);
+        self.0.retain(|_, logged| logged.is_there);
     }
 
-    /// Returns what there is to serve of an object, and logs what is wrong with it.
+    /// Returns the object if there is something to serve, and logs its problems.
     pub(crate) fn usable<T: Kind>(&mut self, name: &ObjectName, decoded: Decoded<T>) -> Option<T> {
         match decoded {
             Decoded::Object(object) => {
@@ -62,11 +62,11 @@ impl ProblemLog {
             return;
         }
         let words = problems.join("; ");
-        let said = self.0.entry((kind, name.clone())).or_default();
-        said.is_there = true;
-        if said.words != words {
+        let logged = self.0.entry((kind, name.clone())).or_default();
+        logged.is_there = true;
+        if logged.problems != words {
             warn!("{kind} {name}: {consequence}: {words}");
-            said.words = words;
+            logged.problems = words;
         }
     }
 }

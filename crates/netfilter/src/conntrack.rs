@@ -111,7 +111,7 @@ pub struct Deleted {
 
 impl Deleted {
     /// Those to addresses of one family.
-    pub fn of(self, family: Family) -> usize {
+    pub fn count(self, family: Family) -> usize {
         match family {
             Family::V4 => self.ipv4,
             Family::V6 => self.ipv6,

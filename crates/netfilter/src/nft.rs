@@ -12,6 +12,7 @@ pub mod decode;
 pub mod encode;
 pub(crate) mod expression;
 pub mod kernel;
+pub(crate) mod key;
 pub mod message;
 pub(crate) mod rule;
 pub(crate) mod set;

@@ -12,11 +12,15 @@ pub use policy::{HostFirewall, LocalTraffic, Policy};
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
+mod installation;
+#[cfg(feature = "client")]
 mod intervals;
 #[cfg(feature = "client")]
 pub(crate) mod key;
 #[cfg(feature = "client")]
 mod monitor;
+#[cfg(feature = "client")]
+mod netfilter;
 #[cfg(feature = "client")]
 mod observed;
 #[cfg(feature = "client")]
@@ -29,9 +33,11 @@ mod transaction;
 mod uninstall;
 
 #[cfg(feature = "client")]
-pub use client::{Error, KernelNetfilter, Netfilter, Observed};
+pub use client::KernelNetfilter;
 #[cfg(feature = "client")]
 pub use monitor::{Changed, Monitor};
+#[cfg(feature = "client")]
+pub use netfilter::{Error, Netfilter, Observed};
 #[cfg(feature = "client")]
 pub use probe::Feature;
 #[cfg(feature = "client")]

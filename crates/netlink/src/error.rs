@@ -1,6 +1,6 @@
 //! What can go wrong between here and the kernel.
 
-use std::{fmt, io};
+use std::{borrow::Cow, fmt, io};
 
 use nix::errno::Errno;
 
@@ -58,6 +58,46 @@ pub enum Error {
         /// What was wrong.
         what: String,
     },
+}
+
+/// An operation on one part of the kernel that failed: what was asked, and of whom.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationError {
+    /// CAP_NET_ADMIN is missing.
+    #[error("{subsystem} refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
+    NotPermitted {
+        /// Who was asked: `nf_tables`, `conntrack`.
+        subsystem: &'static str,
+        /// What was asked.
+        operation: Cow<'static, str>,
+    },
+    /// Some other failure of the exchange.
+    #[error("cannot {operation}")]
+    Failed {
+        /// What was asked.
+        operation: Cow<'static, str>,
+        /// What went wrong.
+        source: Error,
+    },
+}
+
+impl OperationError {
+    /// What `source` means for an operation on a subsystem.
+    pub fn new(subsystem: &'static str, operation: impl Into<Cow<'static, str>>, source: Error) -> Self {
+        let operation = operation.into();
+        match source.errno() {
+            Some(Errno::EPERM) => Self::NotPermitted { subsystem, operation },
+            _ => Self::Failed { operation, source },
+        }
+    }
+
+    /// The errno that the kernel refused the operation with, if that is what happened.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::NotPermitted { .. } => Some(Errno::EPERM),
+            Self::Failed { source, .. } => source.errno(),
+        }
+    }
 }
 
 impl Error {

@@ -46,7 +46,7 @@ mod wire;
 pub use attribute::{Attribute, attributes, find};
 pub use batch::Batch;
 pub use encoder::Encoder;
-pub use error::{Error, FailedRequest, KernelError};
+pub use error::{Error, FailedRequest, KernelError, OperationError};
 pub use nix::errno::Errno;
 #[cfg(feature = "notifications")]
 pub use notifications::{Notification, Notifications, each_notification};

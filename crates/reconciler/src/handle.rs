@@ -8,7 +8,7 @@ use service::{Change, Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::{
-    Holder, InUse, Report, Status,
+    NodeUsage, SyncReport, SyncStatus, VirtualServerOwner,
     mailbox::{Mail, Mailbox},
 };
 
@@ -18,17 +18,17 @@ pub(crate) enum Input {
     /// Something is in the mailbox.
     Mail,
     /// Read everything, repair everything, and say what was done.
-    Resync(Sender<Report>),
+    Resync(Sender<SyncReport>),
     /// Say how things stand.
-    Status(Sender<Status>),
+    Status(Sender<SyncStatus>),
     /// Read everything, and say what differs.
     Compare(Sender<Result<Plan, Unanswered>>),
     /// Say why a Service is served as it is.
     Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
     /// Say what Services use of the node, once the first sync has ended.
-    InUse(Sender<InUse>),
+    NodeUsage(Sender<NodeUsage>),
     /// Say which Service has each virtual server.
-    Holders(Sender<Vec<Holder>>),
+    VirtualServerOwners(Sender<Vec<VirtualServerOwner>>),
     /// Say whether the kernel has a scheduler.
     ProbeScheduler(Scheduler, Sender<Result<SchedulerSupport, Unanswered>>),
     /// Stop after the sync that is running. The kernel's state stays, so that traffic goes on.
@@ -85,7 +85,7 @@ impl Handle {
     }
 
     /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
-    pub fn resync(&self) -> Result<Report, Stopped> {
+    pub fn resync(&self) -> Result<SyncReport, Stopped> {
         self.ask(Input::Resync)
     }
 
@@ -101,19 +101,19 @@ impl Handle {
     }
 
     /// How things stand. Blocks while a sync is running.
-    pub fn status(&self) -> Result<Status, Stopped> {
+    pub fn status(&self) -> Result<SyncStatus, Stopped> {
         self.ask(Input::Status)
     }
 
     /// What Services use of the node itself. Blocks until the first sync has ended, and while one is running.
-    pub fn in_use(&self) -> Result<InUse, Stopped> {
-        self.ask(Input::InUse)
+    pub fn node_usage(&self) -> Result<NodeUsage, Stopped> {
+        self.ask(Input::NodeUsage)
     }
 
     /// The virtual servers that are wanted, and whose they are, in no particular order. Blocks while a sync
     /// is running.
-    pub fn holders(&self) -> Result<Vec<Holder>, Stopped> {
-        self.ask(Input::Holders)
+    pub fn virtual_server_owners(&self) -> Result<Vec<VirtualServerOwner>, Stopped> {
+        self.ask(Input::VirtualServerOwners)
     }
 
     /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is running, and while

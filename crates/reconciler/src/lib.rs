@@ -10,7 +10,7 @@
 //! Two things take more than one sync: real servers that drain are looked at, each at its own time, until
 //! their last connection has ended; and schedulers are changed a few at a time.
 //!
-//! The writer leaves work for others in [`Outlets`]: notices for the owners of Services, and UDP flows that
+//! The writer leaves work for others in [`Callbacks`]: notices for the owners of Services, and UDP flows that
 //! conntrack is to forget. [`Observer`]s hear of each sync.
 
 mod callbacks;
@@ -25,17 +25,17 @@ mod trigger;
 mod waiting;
 mod writer;
 
-pub use callbacks::{Outlets, StaleFlowOutlet};
+pub use callbacks::{Callbacks, StaleFlowCallback};
 pub use handle::{Handle, Stopped, Unanswered};
-pub use observer::{News, Observation, Observer, Subject};
+pub use observer::{ChangeEvent, ObjectKind, Observer, SyncEvent};
 pub use report::{
-    Report,
-    node_usage::InUse,
-    notice::{Notice, Notices, Reason},
-    status::{Drain, LastSync, Status},
-    sync_state::Standing,
-    sync_stats::{Drains, Failure, Repaired, Seam, Tally},
-    virtual_server_owner::Holder,
+    SyncReport,
+    node_usage::NodeUsage,
+    notice::{Notice, NoticeCallback, Reason},
+    status::{Drain, LastSync, SyncStatus},
+    sync_state::SyncState,
+    sync_stats::{DrainStats, FailureKind, RepairKind, Subsystem, SyncStats},
+    virtual_server_owner::VirtualServerOwner,
 };
 pub use schedule::Timing;
 pub use trigger::Trigger;

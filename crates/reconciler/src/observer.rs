@@ -4,22 +4,22 @@ use std::{fmt, time::SystemTime};
 
 use service::{Change, State};
 
-use crate::{Report, Tally};
+use crate::{SyncReport, SyncStats};
 
 /// Hears what the writer thread does. The thread calls it in the middle of its work: it must not block.
 pub trait Observer: Send {
     /// Called when news from the API server or the directory was taken in.
-    fn heard(&mut self, news: News);
+    fn on_change_applied(&mut self, news: ChangeEvent);
 
     /// Called when a sync has ended.
-    fn synced(&mut self, sync: &Observation<'_>);
+    fn on_sync(&mut self, sync: &SyncEvent<'_>);
 }
 
 /// News that was taken in, without the objects themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct ChangeEvent {
     /// The kind of objects that the news is of.
-    pub subject: Subject,
+    pub subject: ObjectKind,
     /// The number of objects. A list is one piece of news; but the first list comes in parts, and its end has
     /// no objects.
     pub objects: usize,
@@ -33,7 +33,7 @@ pub struct News {
 
 /// The kind of objects that news is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum ObjectKind {
     /// Services.
     Services,
     /// EndpointSlices.
@@ -42,7 +42,7 @@ pub enum Subject {
     Node,
 }
 
-impl Subject {
+impl ObjectKind {
     /// The kind of objects in a change, and their number.
     pub(crate) fn of(change: &Change) -> (Self, usize) {
         match change {
@@ -66,11 +66,11 @@ impl Subject {
 
 /// A sync that has ended, for observers.
 #[derive(Clone, Copy)]
-pub struct Observation<'a> {
+pub struct SyncEvent<'a> {
     /// What it did.
-    pub report: &'a Report,
+    pub report: &'a SyncReport,
     /// The same in numbers.
-    pub tally: &'a Tally,
+    pub stats: &'a SyncStats,
     /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing was done, or
     /// nothing that is of use. Even of a complete sync, single operations may have been refused.
     pub complete: bool,
@@ -82,8 +82,8 @@ pub struct Observation<'a> {
     pub triggered_at: &'a [SystemTime],
 }
 
-impl fmt::Debug for Observation<'_> {
+impl fmt::Debug for SyncEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observation").field("report", self.report).finish_non_exhaustive()
+        f.debug_struct("SyncEvent").field("report", self.report).finish_non_exhaustive()
     }
 }

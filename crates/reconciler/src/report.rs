@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use service::seconds;
 use watcher::OperationKind;
 
-use crate::{Trigger, sync::Outcome};
+use crate::{Trigger, sync::PlanOutcome};
 
 /// What one sync did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct SyncReport {
     /// Why it ran.
     pub trigger: Trigger,
     /// Whether it looked at the whole kernel, by reading it or by making sure that it is as it was known to
@@ -32,13 +32,13 @@ pub struct Report {
     pub done: usize,
     /// How many operations of each kind the kernel carried out.
     pub done_by_kind: BTreeMap<OperationKind, usize>,
-    /// The first operations that were carried out, one line each; at most [`Report::MOST_DONE`] of them.
+    /// The first operations that were carried out, one line each; at most [`SyncReport::MOST_DONE`] of them.
     pub first_done: Vec<String>,
     /// The first operations that repaired what something else had changed, one line each; at most
-    /// [`Report::MOST_REPAIRS`] of them.
+    /// [`SyncReport::MOST_REPAIRS`] of them.
     pub repairs: Vec<String>,
     /// The operations that failed or were put off, each with its cause, one line each; at most
-    /// [`Report::MOST_FAILURES`] of them.
+    /// [`SyncReport::MOST_FAILURES`] of them.
     pub failures: Vec<String>,
     /// How many operations failed or were put off, also those not listed.
     pub failed: usize,
@@ -47,12 +47,12 @@ pub struct Report {
     pub took: Duration,
 }
 
-impl Report {
+impl SyncReport {
     /// Reports a sync.
     pub(crate) fn new(
         trigger: Trigger,
         full: bool,
-        outcome: &Outcome,
+        outcome: &PlanOutcome,
         repairs: Vec<String>,
         took: Duration,
     ) -> Self {
@@ -76,7 +76,7 @@ impl Report {
     }
 
     /// The report of a sync that read, did and repaired nothing.
-    pub fn of_nothing(trigger: Trigger) -> Self {
+    pub fn empty(trigger: Trigger) -> Self {
         Self {
             trigger,
             full: false,
@@ -95,7 +95,7 @@ impl Report {
         Self {
             failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
             failed: 1,
-            ..Self::of_nothing(Trigger::Forced)
+            ..Self::empty(Trigger::Forced)
         }
     }
 

@@ -31,7 +31,7 @@ pub struct Timing {
 
 /// How much of the kernel a sync looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub(crate) enum ReadScope {
     /// Everything.
     Everything,
     /// The part that its trigger asked for.
@@ -42,9 +42,9 @@ pub(crate) enum Read {
 
 /// How a sync ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct SyncEnd {
     /// How much of the kernel it looked at.
-    pub(crate) read: Read,
+    pub(crate) read: ReadScope,
     /// Whether it left something undone.
     pub(crate) failed: bool,
     /// Whether it put something off that is to be done soon.
@@ -92,14 +92,14 @@ impl Schedule {
     }
 
     /// Takes in that a sync has ended.
-    pub(crate) fn ended(&mut self, now: Instant, sync: Ended) {
+    pub(crate) fn ended(&mut self, now: Instant, sync: SyncEnd) {
         self.wanted = None;
         self.last_end = Some(now);
-        if sync.read == Read::Everything {
+        if sync.read == ReadScope::Everything {
             self.last_full_end = Some(now);
         }
         self.failures = if sync.failed { self.failures.saturating_add(1) } else { 0 };
-        self.unread = sync.read == Read::Nothing;
+        self.unread = sync.read == ReadScope::Nothing;
         self.unfinished = sync.unfinished;
         self.look = sync.look;
     }
@@ -157,7 +157,8 @@ mod tests {
         drain_timeout: None,
     };
 
-    const FULL: Ended = Ended { read: Read::Everything, failed: false, unfinished: false, look: None };
+    const FULL: SyncEnd =
+        SyncEnd { read: ReadScope::Everything, failed: false, unfinished: false, look: None };
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -222,7 +223,7 @@ mod tests {
         let mut schedule = Schedule::new(TIMING);
         schedule.ended(begin, FULL);
         let end = begin + Duration::from_millis(29_900);
-        schedule.ended(end, Ended { read: Read::Part, ..FULL });
+        schedule.ended(end, SyncEnd { read: ReadScope::Part, ..FULL });
         schedule.want(Trigger::KernelEvent);
         let now = end + Duration::from_millis(50);
         assert_eq!(schedule.next(now), Some((end + REPAIR_PAUSE, Trigger::Period)));
@@ -236,7 +237,7 @@ mod tests {
         let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
         let mut waits = Vec::new();
         for _ in 0..7 {
-            schedule.ended(end, Ended { failed: true, ..FULL });
+            schedule.ended(end, SyncEnd { failed: true, ..FULL });
             let (due, trigger) = schedule.next(end).unwrap();
             waits.push(((due - end).as_secs(), trigger));
             end = due;
@@ -258,7 +259,7 @@ mod tests {
             schedule.want(Trigger::Change);
             assert_eq!(schedule.next(now).unwrap().1, Trigger::Change, "second {second}");
             let look = Some((now + seconds(1), Trigger::Drain));
-            schedule.ended(now, Ended { read: Read::Part, failed: true, unfinished: true, look });
+            schedule.ended(now, SyncEnd { read: ReadScope::Part, failed: true, unfinished: true, look });
         }
         schedule.want(Trigger::Change);
         assert_eq!(schedule.next(begin + seconds(30)).unwrap().1, Trigger::Period);
@@ -270,7 +271,7 @@ mod tests {
         let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
         schedule.ended(now, FULL);
         now += seconds(40);
-        schedule.ended(now, Ended { read: Read::Nothing, failed: true, ..FULL });
+        schedule.ended(now, SyncEnd { read: ReadScope::Nothing, failed: true, ..FULL });
         assert!(schedule.next(now).unwrap().0 >= now + seconds(1), "{:?}", schedule.next(now));
     }
 
@@ -278,9 +279,9 @@ mod tests {
     fn draining_real_servers_are_looked_at_when_it_is_time() {
         let end = Instant::now();
         let mut schedule = Schedule::new(TIMING);
-        schedule.ended(end, Ended { look: Some((end + seconds(5), Trigger::Drain)), ..FULL });
+        schedule.ended(end, SyncEnd { look: Some((end + seconds(5), Trigger::Drain)), ..FULL });
         assert_eq!(schedule.next(end), Some((end + seconds(5), Trigger::Drain)));
-        schedule.ended(end, Ended { look: Some((end + seconds(1), Trigger::Drain)), ..FULL });
+        schedule.ended(end, SyncEnd { look: Some((end + seconds(1), Trigger::Drain)), ..FULL });
         assert_eq!(schedule.next(end), Some((end + seconds(2), Trigger::Drain)), "the pause is kept");
     }
 
@@ -288,7 +289,7 @@ mod tests {
     fn what_was_put_off_follows_soon_and_other_news_comes_in_between() {
         let end = Instant::now();
         let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
-        schedule.ended(end, Ended { unfinished: true, ..FULL });
+        schedule.ended(end, SyncEnd { unfinished: true, ..FULL });
         assert_eq!(schedule.next(end), Some((end + PAUSE_TO_CONTINUE, Trigger::Continue)));
         schedule.want(Trigger::Change);
         assert_eq!(schedule.next(end), Some((end, Trigger::Change)));
@@ -318,14 +319,19 @@ mod tests {
     }
 
     /// The end of a sync at this time after the begin.
-    fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, Ended)> {
-        let read = select(vec![Read::Everything, Read::Part, Read::Nothing]);
+    fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
+        let read = select(vec![ReadScope::Everything, ReadScope::Part, ReadScope::Nothing]);
         (any_time(90_000), read, any::<(bool, bool)>(), option::of(any_time(120_000))).prop_map(
             move |(at, read, (failed, unfinished), look)| {
-                let failed = failed || read == Read::Nothing;
+                let failed = failed || read == ReadScope::Nothing;
                 (
                     begin + at,
-                    Ended { read, failed, unfinished, look: look.map(|look| (begin + look, Trigger::Drain)) },
+                    SyncEnd {
+                        read,
+                        failed,
+                        unfinished,
+                        look: look.map(|look| (begin + look, Trigger::Drain)),
+                    },
                 )
             },
         )
@@ -352,9 +358,9 @@ mod tests {
 
             let (last_end, last) = *ends.last().unwrap();
             let (due, trigger) = schedule.next(last_end + later).unwrap();
-            let full = ends.iter().rev().find(|(_, end)| end.read == Read::Everything);
+            let full = ends.iter().rev().find(|(_, end)| end.read == ReadScope::Everything);
             // A kernel that could not be read is read again after a pause.
-            let begin = full.filter(|_| last.read != Read::Nothing).map_or(last_end, |(at, _)| *at);
+            let begin = full.filter(|_| last.read != ReadScope::Nothing).map_or(last_end, |(at, _)| *at);
             let soonest = last_end + timing.min_sync_period;
             let latest = soonest.max(begin + timing.sync_period);
             prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);

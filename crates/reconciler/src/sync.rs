@@ -23,9 +23,9 @@ use service::{Change, Explanation, ObjectName, State, Touched};
 use tracing::debug_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
 
-pub(crate) use self::{converge::Synced, diff_key::Key, outcome::Outcome};
+pub(crate) use self::{converge::SyncResult, diff_key::DiffKey, outcome::PlanOutcome};
 
-use self::{deep_verify::Sample, reading::Reread};
+use self::{deep_verify::DeepVerify, reading::Reread};
 use crate::{
     Trigger,
     follow::{
@@ -42,14 +42,14 @@ pub(crate) struct Reconciler {
     /// The kernel as last seen; `None` before the first read and after a doubt.
     image: Option<Observed>,
     /// Which virtual servers the next look at everything reads to the last detail.
-    sample: Sample,
+    sample: DeepVerify,
     /// The keys that changed since the last sync, and those that it left undone.
     touched: Touched,
     /// Where the image may be wrong since the last sync.
     reread: Reread,
     draining: Draining,
     lost_addresses: LostAddresses,
-    schedulers: schedulers::Known,
+    schedulers: schedulers::SchedulerProbes,
     /// How many virtual servers keep their scheduler for now.
     postponed: usize,
     /// Changes of others that are not undone yet.
@@ -79,12 +79,12 @@ impl Reconciler {
             kernel,
             ours,
             image: None,
-            sample: Sample::default(),
+            sample: DeepVerify::default(),
             touched: Touched::default(),
             reread: Reread::default(),
             draining,
             lost_addresses: LostAddresses::new(GRACE),
-            schedulers: schedulers::Known::default(),
+            schedulers: schedulers::SchedulerProbes::default(),
             postponed: 0,
             unrepaired: Unrepaired::default(),
             rerouted: Rerouted::default(),
@@ -180,13 +180,13 @@ impl Reconciler {
     }
 
     /// Reads what must be read, compares, and carries out the plan.
-    pub(crate) fn sync(&mut self, trigger: Trigger) -> Synced {
+    pub(crate) fn sync(&mut self, trigger: Trigger) -> SyncResult {
         let begin = Instant::now();
         let mut touched = std::mem::take(&mut self.touched);
         let reread = std::mem::take(&mut self.reread);
         if trigger == Trigger::Forced {
             // Whoever asks may have loaded a module.
-            self.schedulers = schedulers::Known::default();
+            self.schedulers = schedulers::SchedulerProbes::default();
             touched.merge(self.state.apply(self.schedulers.news()));
         }
         if self.lost_addresses.expire(begin) {
@@ -209,12 +209,12 @@ impl Reconciler {
             }
             Err(error) => {
                 self.draining.unseen(Instant::now());
-                Synced { outcome: Outcome::unread(&error), ..Synced::default() }
+                SyncResult { outcome: PlanOutcome::unread(&error), ..SyncResult::default() }
             }
         };
         let cut_off = synced.outcome.cut_off.iter().map(|(_, connections)| connections).sum();
-        synced.tally.failures = std::mem::take(&mut synced.outcome.failure_counts);
-        synced.tally.drains = self.draining.tally(cut_off);
+        synced.stats.failures = std::mem::take(&mut synced.outcome.failure_counts);
+        synced.stats.drains = self.draining.stats(cut_off);
         // The keys that could not be compared are still to be compared.
         if synced.outcome.unread.is_some() {
             self.touched.merge(touched);

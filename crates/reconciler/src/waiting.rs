@@ -9,7 +9,7 @@ use std::mem;
 use rustc_hash::FxHashMap;
 use service::{Change, ObjectName};
 
-use crate::Subject;
+use crate::ObjectKind;
 
 /// The news that waits, in the order in which the writer is to take it in.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct Waiting {
 pub(crate) struct Piece {
     pub(crate) change: Change,
     /// The kind of objects that it is of.
-    pub(crate) subject: Subject,
+    pub(crate) subject: ObjectKind,
     /// How many objects were told of, in this piece and in those that it replaced.
     pub(crate) objects: usize,
     /// How many pieces of news it stands for: itself, and those that it replaced.
@@ -58,7 +58,7 @@ impl Waiting {
     /// Adds a piece at the end. A whole list takes the place of all that was told of its kind before. News of
     /// the Node takes no place: a Node that is gone, or lists no addresses, keeps those that it had.
     fn push_behind(&mut self, mut piece: Piece) {
-        if piece.subject != Subject::Node && object(&piece.change).is_none() {
+        if piece.subject != ObjectKind::Node && object(&piece.change).is_none() {
             self.places.clear();
         }
         if matches!(piece.change, Change::ReplaceServices(_) | Change::ReplaceSlices(_)) {
@@ -83,7 +83,7 @@ impl Waiting {
 
 impl Piece {
     fn of(change: Change) -> Self {
-        let (subject, objects) = Subject::of(&change);
+        let (subject, objects) = ObjectKind::of(&change);
         Self { change, subject, objects, pieces: 1 }
     }
 

@@ -12,14 +12,14 @@ use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan};
 
 use crate::{
-    Drain, Handle, Holder, InUse, News, Observation, Observer, Outlets, Report, StaleFlowOutlet, Status,
-    Tally, Timing, Trigger, Unanswered,
+    Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
+    SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
     follow::draining::Draining,
     handle::Input,
     mailbox::{Mail, Mailbox},
-    report::{history::History, problems::problems, service_notices::Owners, sync_log::Journal},
-    schedule::{Ended, Read, Schedule},
-    sync::{Reconciler, Synced},
+    report::{history::History, problems::problems, service_notices::ServiceNotices, sync_log::SyncLog},
+    schedule::{ReadScope, Schedule, SyncEnd},
+    sync::{Reconciler, SyncResult},
     waiting::Piece,
 };
 
@@ -36,7 +36,7 @@ pub fn start(
     kernel: Kernel,
     ours: Ownership,
     timing: Timing,
-    outlets: Outlets,
+    callbacks: Callbacks,
 ) -> io::Result<(Handle, JoinHandle<()>)> {
     let (handle, inputs, mailbox) = Handle::new();
     let writer = Writer {
@@ -45,12 +45,12 @@ pub fn start(
         schedule: Schedule::new(timing),
         awaiting_report: Vec::new(),
         awaiting_difference: Vec::new(),
-        awaiting_in_use: Vec::new(),
-        history: History::begin(Instant::now()),
-        journal: Journal::default(),
-        owners: Owners::new(outlets.notices),
-        stale_flows: outlets.stale_flows,
-        observers: outlets.observers,
+        awaiting_node_usage: Vec::new(),
+        history: History::new(Instant::now()),
+        sync_log: SyncLog::default(),
+        service_notices: ServiceNotices::new(callbacks.notices),
+        stale_flows: callbacks.stale_flows,
+        observers: callbacks.observers,
         triggered_at: Vec::new(),
     };
     let thread = thread::Builder::new().name("writer".into()).spawn(move || writer.run(&inputs))?;
@@ -62,15 +62,15 @@ struct Writer {
     reconciler: Reconciler,
     schedule: Schedule,
     /// Those who asked for a forced sync and wait for its report.
-    awaiting_report: Vec<Sender<Report>>,
+    awaiting_report: Vec<Sender<SyncReport>>,
     /// Those who asked what differs and wait for one look at everything.
     awaiting_difference: Vec<Sender<Result<Plan, Unanswered>>>,
     /// Those who asked what is in use and wait for the first sync.
-    awaiting_in_use: Vec<Sender<InUse>>,
+    awaiting_node_usage: Vec<Sender<NodeUsage>>,
     history: History,
-    journal: Journal,
-    owners: Owners,
-    stale_flows: StaleFlowOutlet,
+    sync_log: SyncLog,
+    service_notices: ServiceNotices,
+    stale_flows: StaleFlowCallback,
     observers: Vec<Box<dyn Observer>>,
     /// The trigger times of the EndpointSlices that the next sync acts on.
     triggered_at: Vec<SystemTime>,
@@ -81,10 +81,10 @@ impl Writer {
         loop {
             // Who holds an address can change although nothing is to be written.
             if self.is_listed() {
-                self.owners.tell(self.reconciler.state());
+                self.service_notices.tell(self.reconciler.state());
             }
             let now = Instant::now();
-            self.history.waits(self.reconciler.is_behind(), now);
+            self.history.set_behind(self.reconciler.is_behind(), now);
             let next = self.schedule.next(now).filter(|_| self.is_listed());
             let received = match next {
                 // No more inputs first: those that never end must not put the sync off for ever.
@@ -131,15 +131,17 @@ impl Writer {
                 self.schedule.want(Trigger::Forced);
             }
             // Whoever asked may have gone; that is no failure of ours.
-            Input::Resync(answer) => drop(answer.send(Report::not_ready())),
+            Input::Resync(answer) => drop(answer.send(SyncReport::not_ready())),
             Input::Status(answer) => drop(answer.send(self.status())),
             Input::Compare(answer) => self.awaiting_difference.push(answer),
             Input::Explain(service, answer) => drop(answer.send(self.explain(&service))),
-            Input::InUse(answer) if self.history.has_begun() => {
-                drop(answer.send(InUse::of(self.reconciler.state())));
+            Input::NodeUsage(answer) if self.history.has_synced() => {
+                drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
             }
-            Input::InUse(answer) => self.awaiting_in_use.push(answer),
-            Input::Holders(answer) => drop(answer.send(Holder::all(self.reconciler.state()))),
+            Input::NodeUsage(answer) => self.awaiting_node_usage.push(answer),
+            Input::VirtualServerOwners(answer) => {
+                drop(answer.send(VirtualServerOwner::all(self.reconciler.state())))
+            }
             Input::ProbeScheduler(scheduler, answer) => {
                 let found = self.reconciler.probe_scheduler(scheduler);
                 drop(answer.send(found.map_err(|error| Unanswered::Unread(one_line(&error)))));
@@ -162,8 +164,9 @@ impl Writer {
         if touches && self.triggered_at.len() < MOST_TRIGGERS {
             self.triggered_at.extend(triggered_at);
         }
-        let news = News { subject, objects, pieces, waits: self.is_listed() && (touches || !was_listed) };
-        self.observers.iter_mut().for_each(|observer| observer.heard(news));
+        let news =
+            ChangeEvent { subject, objects, pieces, waits: self.is_listed() && (touches || !was_listed) };
+        self.observers.iter_mut().for_each(|observer| observer.on_change_applied(news));
         if !was_listed && self.is_listed() {
             self.schedule.want(Trigger::Start);
         } else if touches {
@@ -174,39 +177,40 @@ impl Writer {
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
         let span = debug_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
-        let Synced { full, outcome, stale_flows, repairs, tally, unfinished } = self.reconciler.sync(trigger);
+        let SyncResult { full, outcome, stale_flows, repairs, stats, unfinished } =
+            self.reconciler.sync(trigger);
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
         }
         let read = match (&outcome.unread, full) {
-            (Some(_), _) => Read::Nothing,
-            (None, true) => Read::Everything,
-            (None, false) => Read::Part,
+            (Some(_), _) => ReadScope::Nothing,
+            (None, true) => ReadScope::Everything,
+            (None, false) => ReadScope::Part,
         };
-        let full = read == Read::Everything;
-        let report = Report::new(trigger, full, &outcome, repairs, start.elapsed());
+        let full = read == ReadScope::Everything;
+        let report = SyncReport::new(trigger, full, &outcome, repairs, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
-        self.journal.record(&report, &outcome);
-        self.observe(&report, &tally, read != Read::Nothing && !outcome.lacks_foundation());
-        if read != Read::Nothing {
-            self.journal.node_ports(self.reconciler.state().node_ports_are_nowhere());
+        self.sync_log.record(&report, &outcome);
+        self.observe(&report, &stats, read != ReadScope::Nothing && !outcome.lacks_foundation());
+        if read != ReadScope::Nothing {
+            self.sync_log.node_ports(self.reconciler.state().node_ports_are_nowhere());
         }
         let look = self.reconciler.next_look();
-        self.schedule.ended(Instant::now(), Ended { read, failed: report.failed > 0, unfinished, look });
+        self.schedule.ended(Instant::now(), SyncEnd { read, failed: report.failed > 0, unfinished, look });
         for answer in self.awaiting_report.drain(..) {
             drop(answer.send(report.clone()));
         }
-        for answer in self.awaiting_in_use.drain(..) {
-            drop(answer.send(InUse::of(self.reconciler.state())));
+        for answer in self.awaiting_node_usage.drain(..) {
+            drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
         }
-        self.history.note(report, &tally, Instant::now());
+        self.history.add(report, &stats, Instant::now());
     }
 
-    fn observe(&mut self, report: &Report, tally: &Tally, complete: bool) {
+    fn observe(&mut self, report: &SyncReport, stats: &SyncStats, complete: bool) {
         let triggered_at = if complete { std::mem::take(&mut self.triggered_at) } else { Vec::new() };
         let state = self.reconciler.state();
-        let observation = Observation { report, tally, complete, state, triggered_at: &triggered_at };
-        self.observers.iter_mut().for_each(|observer| observer.synced(&observation));
+        let observation = SyncEvent { report, stats, complete, state, triggered_at: &triggered_at };
+        self.observers.iter_mut().for_each(|observer| observer.on_sync(&observation));
     }
 
     /// Compares once, and answers all who wait for it.
@@ -228,13 +232,13 @@ impl Writer {
         if self.is_listed() { Ok(self.reconciler.explain(service)) } else { Err(Unanswered::NotListed) }
     }
 
-    fn status(&mut self) -> Status {
+    fn status(&mut self) -> SyncStatus {
         let now = Instant::now();
         // News that came together with the question waits as well.
-        self.history.waits(self.reconciler.is_behind(), now);
+        self.history.set_behind(self.reconciler.is_behind(), now);
         let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
-        let drains = draining.oldest(Status::MOST_DRAINS, now);
-        Status {
+        let drains = draining.oldest(SyncStatus::MOST_DRAINS, now);
+        SyncStatus {
             virtual_servers: state.virtual_servers().count(),
             real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: state.vips().count(),
@@ -249,7 +253,7 @@ impl Writer {
                 })
                 .collect(),
             scheduler_changes: self.reconciler.scheduler_changes(),
-            problems: problems(state, self.reconciler.ours(), self.history.has_seen_all()),
+            problems: problems(state, self.reconciler.ours(), self.history.has_full_sync()),
             ..self.history.status(now)
         }
     }

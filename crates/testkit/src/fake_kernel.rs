@@ -10,11 +10,10 @@ use std::{
 
 use ipvs::{
     Command, Family, Ipvs, ObservedRealServer, ObservedVirtualServer, RealServerAddress, Scheduler,
-    ServiceFlags, Stats, VirtualServer, VirtualServerId,
-    proc_net::{Persistence, RealServerSummary, VirtualServerSummary},
+    VirtualServer, VirtualServerId, proc_net::VirtualServerSummary,
 };
 use netfilter::{Element, Netfilter};
-use netlink::{Errno, FailedRequest, KernelError};
+use netlink::{Errno, FailedRequest, KernelError, OperationError};
 
 /// The fake kernel. Clones share one state, so that a test can keep one and give the others away.
 #[derive(Clone, Debug, Default)]
@@ -200,15 +199,7 @@ impl State {
                     return Err(KernelError::new(Errno::EINVAL));
                 }
                 let entry = servers.entry(real.address);
-                entry
-                    .or_insert(ObservedRealServer {
-                        config: *real,
-                        active_connections: 0,
-                        inactive_connections: 0,
-                        persistent_connections: 0,
-                        stats: Stats::default(),
-                    })
-                    .config = *real;
+                entry.or_insert(ObservedRealServer::new(*real)).config = *real;
             }
             Command::DeleteRealServer(id, address) => {
                 if let Some((_, servers)) = self.virtual_servers.get_mut(id) {
@@ -244,30 +235,17 @@ impl State {
     }
 }
 
-/// A virtual server as the kernel's text shows it.
-fn summary(
-    (config, real_servers): &(VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>),
-) -> Option<VirtualServerSummary> {
-    let VirtualServerId::Address(address) = config.id else { return None };
-    let persistence = config.flags.contains(ServiceFlags::PERSISTENT).then(|| Persistence {
-        timeout: config.timeout,
-        mask: match address.ip {
-            IpAddr::V4(_) => u32::MAX.checked_shl(32 - u32::from(config.prefix_length)).unwrap_or(0),
-            IpAddr::V6(_) => u32::from_be(config.prefix_length.into()),
-        },
-    });
-    let real_servers = real_servers.values().map(|server| RealServerSummary {
-        address: server.config.address,
-        forwarding: server.config.forwarding,
-        weight: server.config.weight,
-    });
-    Some(VirtualServerSummary {
-        address,
-        scheduler: config.scheduler,
-        one_packet: config.flags.contains(ServiceFlags::ONE_PACKET) && address.ip.is_ipv4(),
-        persistence,
-        real_servers: real_servers.collect(),
-    })
+fn ipvs_error(operation: &'static str) -> impl Fn(netlink::Error) -> ipvs::Error {
+    move |source| ipvs::Error::Netlink { operation, source: source.into() }
+}
+
+fn ipvs_failure(FailedRequest { index, error }: FailedRequest) -> ipvs::FailedRequest {
+    let answer = ipvs::KernelError::new(error.errno as i32);
+    let answer = match error.message {
+        Some(message) => answer.because(message),
+        None => answer,
+    };
+    ipvs::FailedRequest::new(index, answer)
 }
 
 fn refused(errno: Errno) -> netlink::Error {
@@ -278,25 +256,22 @@ impl Ipvs for FakeKernel {
     fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, ipvs::Error> {
         let mut state = self.state();
         state.full_reads += 1;
-        state.read(|source| ipvs::Error::Netlink { operation: "list virtual servers", source })?;
-        let observed = |(config, _): &(VirtualServer, _)| ObservedVirtualServer {
-            config: config.clone(),
-            stats: Stats::default(),
-        };
+        state.read(ipvs_error("list virtual servers"))?;
+        let observed = |(config, _): &(VirtualServer, _)| ObservedVirtualServer::new(config.clone());
         Ok(state.virtual_servers.values().map(observed).collect())
     }
 
     fn virtual_server(&mut self, id: VirtualServerId) -> Result<Option<ObservedVirtualServer>, ipvs::Error> {
         let mut state = self.state();
-        state.read(|source| ipvs::Error::Netlink { operation: "read a virtual server", source })?;
+        state.read(ipvs_error("read a virtual server"))?;
         let found = state.virtual_servers.get(&id);
-        Ok(found.map(|(config, _)| ObservedVirtualServer { config: config.clone(), stats: Stats::default() }))
+        Ok(found.map(|(config, _)| ObservedVirtualServer::new(config.clone())))
     }
 
     fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
         let mut state = self.state();
         state.real_server_reads += 1;
-        state.read(|source| ipvs::Error::Netlink { operation: "list real servers", source })?;
+        state.read(ipvs_error("list real servers"))?;
         Ok(state
             .virtual_servers
             .get(&of)
@@ -310,6 +285,9 @@ impl Ipvs for FakeKernel {
             return Err(io::ErrorKind::NotFound.into());
         }
         state.read(io::Error::other)?;
+        let summary = |(config, servers): &(VirtualServer, BTreeMap<_, ObservedRealServer>)| {
+            VirtualServerSummary::new(config, servers.values().map(|server| &server.config))
+        };
         state.virtual_servers.values().filter_map(summary).for_each(|summary| show(&summary));
         Ok(())
     }
@@ -318,16 +296,17 @@ impl Ipvs for FakeKernel {
         !self.state().dangerous_schedulers.contains(&scheduler)
     }
 
-    fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, ipvs::Error> {
+    fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::FailedRequest>, ipvs::Error> {
         let failed = self.state().batch(commands, State::execute);
-        failed.map_err(|source| ipvs::Error::Netlink { operation: "change virtual and real servers", source })
+        let failed = failed.map_err(ipvs_error("change virtual and real servers"))?;
+        Ok(failed.into_iter().map(ipvs_failure).collect())
     }
 }
 
 impl Netfilter for FakeKernel {
     fn observe(&mut self) -> Result<netfilter::Observed, netfilter::Error> {
         let mut state = self.state();
-        state.read(|source| netfilter::Error::Netlink { operation: "read our tables", source })?;
+        state.read(|source| OperationError::Failed { operation: "read our tables".into(), source })?;
         Ok(netfilter::Observed {
             installed: state.tables.clone(),
             prepared: state.prepared_tables.clone(),
@@ -347,10 +326,11 @@ impl Netfilter for FakeKernel {
         for (index, change) in changes.iter().enumerate() {
             let done = match state.call() {
                 Some(Fault::BrokenOff) => {
-                    return Err(netfilter::Error::Netlink {
-                        operation: "change our tables",
+                    return Err(OperationError::Failed {
+                        operation: "change our tables".into(),
                         source: NO_ANSWER,
-                    });
+                    }
+                    .into());
                 }
                 Some(Fault::Refused(errno)) => Err(errno),
                 fault => {
@@ -372,10 +352,11 @@ impl Netfilter for FakeKernel {
         state.elements = tables.elements;
         state.writes.extend(writes);
         match unheard {
-            true => Err(netfilter::Error::Netlink {
-                operation: "change our tables",
+            true => Err(OperationError::Failed {
+                operation: "change our tables".into(),
                 source: netlink::Error::StateUnknown,
-            }),
+            }
+            .into()),
             false => Ok(()),
         }
     }
@@ -436,7 +417,7 @@ impl dummy_interface::DummyInterface for FakeKernel {
     fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
         let mut state = self.state();
         state.link_calls += 1;
-        state.read(|source| dummy_interface::Error::Netlink { operation: "read kube-ipvs0", source })?;
+        state.read(|source| OperationError::Failed { operation: "read kube-ipvs0".into(), source })?;
         Ok(state.dummy_interface.clone())
     }
 
@@ -447,7 +428,8 @@ impl dummy_interface::DummyInterface for FakeKernel {
         let mut state = self.state();
         state.link_calls += 1;
         let failed = state.batch(changes, |state, change| state.change_dummy_interface(*change));
-        failed.map_err(|source| dummy_interface::Error::Netlink { operation: "change kube-ipvs0", source })
+        failed
+            .map_err(|source| OperationError::Failed { operation: "change kube-ipvs0".into(), source }.into())
     }
 }
 

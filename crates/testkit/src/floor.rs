@@ -80,8 +80,8 @@ pub fn policy() -> Policy {
 pub fn write(size: Size, binding: VipBinding) -> Result<Duration> {
     let mut ipvs = KernelIpvs::open()?;
     let mut servers = Batch::default();
-    ipvs.encode(&commands(size), &mut servers);
     let mut generic = Socket::open(netlink::Protocol::Generic)?;
+    ipvs::wire::encode(generic.generic_family("IPVS")?, &commands(size), &mut servers);
 
     let mut tables = KernelNetfilter::open(&policy())?;
     tables.apply(&[Operation::InstallTable(Family::V4)])?;

@@ -24,7 +24,7 @@ use futures::stream;
 use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
-use ipvs::{Family, KernelIpvs};
+use ipvs::Family;
 use kube::{Client, client::Body};
 use kubernetes::api;
 use netfilter::KernelNetfilter;
@@ -65,15 +65,15 @@ fn main() -> Result<()> {
         .collect();
     end_of(Phase::Inputs);
 
-    let news = source.until(|news| {
-        let has = |wanted: fn(&Change) -> bool| news.iter().any(wanted);
-        has(|news| matches!(news, Change::InitDoneServices(_)))
-            && has(|news| matches!(news, Change::InitDoneSlices(_)))
+    let lists = source.until(|changes| {
+        let has = |wanted: fn(&Change) -> bool| changes.iter().any(wanted);
+        has(|change| matches!(change, Change::InitDoneServices(_)))
+            && has(|change| matches!(change, Change::InitDoneSlices(_)))
     });
     end_of(Phase::Decode);
 
     let mut state = State::new(Options::new("node"));
-    for change in news {
+    for change in lists {
         black_box(state.apply(change));
     }
     end_of(Phase::Desire);
@@ -97,8 +97,8 @@ fn main() -> Result<()> {
 
     for change in changes {
         source.slices.send(change)?;
-        for news in source.until(|news| !news.is_empty()) {
-            let touched = state.apply(news);
+        for change in source.until(|changes| !changes.is_empty()) {
+            let touched = state.apply(change);
             let plan = diff(&state, &image, Scope::Touched(&touched, Whole::NONE), &ours);
             ensure!(plan.len() == 1, "one real server goes: {plan}");
             black_box(encoded(&plan));
@@ -115,7 +115,7 @@ fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
     let (mut servers, mut changes) = (netlink::Batch::default(), Vec::new());
     for batch in &plan.batches {
         match batch {
-            Batch::Ipvs(commands) => KernelIpvs::encode_for(GENERIC_FAMILY, commands, &mut servers),
+            Batch::Ipvs(commands) => ipvs::wire::encode(GENERIC_FAMILY, commands, &mut servers),
             Batch::Netfilter(more) => changes.extend_from_slice(more),
             Batch::DummyInterface(_) => {}
         }
@@ -127,7 +127,7 @@ fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
 struct Source {
     runtime: Runtime,
     watching: Pin<Box<dyn Future<Output = Infallible>>>,
-    news: Rc<RefCell<Vec<Change>>>,
+    changes: Rc<RefCell<Vec<Change>>>,
     slices: UnboundedSender<Bytes>,
     /// The senders of the other answers, which go on as long as these are kept.
     _others: [UnboundedSender<Bytes>; 2],
@@ -159,24 +159,24 @@ impl Source {
         let entered = runtime.enter();
         let client = Client::new(tower::service_fn(respond), "default");
         drop(entered);
-        let news = Rc::new(RefCell::new(Vec::new()));
-        let heard = Rc::clone(&news);
+        let changes = Rc::new(RefCell::new(Vec::new()));
+        let received = Rc::clone(&changes);
         let watching = Box::pin(async move {
             let watches = api::Watches::default();
-            api::watch(client, "node", &watches, |change| heard.borrow_mut().push(change)).await
+            api::watch(client, "node", &watches, |change| received.borrow_mut().push(change)).await
         });
-        Ok(Self { runtime, watching, news, slices: slice, _others: [node, service] })
+        Ok(Self { runtime, watching, changes, slices: slice, _others: [node, service] })
     }
 
-    /// Returns what has been heard once it is enough.
+    /// Returns what has been received once it is enough.
     fn until(&mut self, enough: impl Fn(&[Change]) -> bool) -> Vec<Change> {
-        let Self { runtime, watching, news, .. } = self;
+        let Self { runtime, watching, changes, .. } = self;
         runtime.block_on(poll_fn(|context| {
             if let Poll::Ready(never) = watching.as_mut().poll(context) {
                 match never {}
             }
-            let mut news = news.borrow_mut();
-            if enough(&news) { Poll::Ready(news.split_off(0)) } else { Poll::Pending }
+            let mut changes = changes.borrow_mut();
+            if enough(&changes) { Poll::Ready(changes.split_off(0)) } else { Poll::Pending }
         }))
     }
 }

@@ -1,4 +1,4 @@
-//! The first look at the kernel.
+//! The first reading of the kernel.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use rustc_hash::FxHashMap;
 
 use crate::{Kernel, Observed, ReadError, RealServerImage, RealServerImages};
 
-/// Why the kernel could not be read in short.
+/// Why the kernel could not be read for the first time.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// The kernel does not show its virtual servers in short, or not in a form that is understood.
-    #[error("cannot read IPVS in short")]
+    /// `/proc/net/ip_vs` does not exist, or cannot be parsed.
+    #[error("cannot read /proc/net/ip_vs")]
     NoSummary(#[source] io::Error),
     /// The kernel could not be read.
     #[error(transparent)]
@@ -19,17 +19,17 @@ pub enum AdoptError {
 }
 
 impl Observed {
-    /// Reads everything, but the real servers only in short: a start over what an earlier daemon has left
-    /// must not take long.
+    /// Reads everything, but the real servers from `/proc/net/ip_vs`: a start over the state of an earlier
+    /// daemon must not take long.
     ///
-    /// The connections of real servers are not read, so those that leave have to be read again
+    /// The connections of real servers are not read, so departing ones have to be read again
     /// ([`refresh_real_servers`](Self::refresh_real_servers)). Nor are thresholds read, and a bypassed real
-    /// server is taken for a masqueraded one, until the virtual server has its turn at
-    /// [`verify`](Self::verify).
+    /// server is taken for a masqueraded one, until [`verify`](Self::verify) reads the
+    /// virtual server by netlink.
     pub fn adopt(kernel: &mut Kernel) -> Result<Self, AdoptError> {
         let mut shown = FxHashMap::default();
         let read = kernel.ipvs.for_each_summary(&mut |server| {
-            shown.extend(in_short(server).map(|real_servers| (server.address, real_servers)));
+            shown.extend(from_summary(server).map(|real_servers| (server.address, real_servers)));
         });
         read.map_err(AdoptError::NoSummary)?;
         // The virtual servers themselves cost one dump. The text may have omitted some.
@@ -37,14 +37,10 @@ impl Observed {
     }
 }
 
-/// The real servers as they are shown in short; `None` if one is a tunnel, of which too little is shown.
-fn in_short(server: &VirtualServerSummary) -> Option<RealServerImages> {
+/// The real servers of a summary; `None` if one is a tunnel, of which a summary shows too little.
+fn from_summary(server: &VirtualServerSummary) -> Option<RealServerImages> {
     let image = |shown: &ipvs::proc_net::RealServerSummary| {
-        let config = RealServer {
-            forwarding: shown.forwarding,
-            weight: shown.weight,
-            ..RealServer::masquerade(shown.address.ip, shown.address.port)
-        };
+        let config = RealServer::new(shown.address, shown.forwarding).weight(shown.weight);
         let known = shown.forwarding != Forwarding::Tunnel;
         known.then_some(RealServerImage { config, connections: 0, expired: false })
     };

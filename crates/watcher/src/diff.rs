@@ -1,4 +1,4 @@
-//! What must be done so that the kernel looks as desired.
+//! Comparing the desired state with the kernel.
 
 mod differences;
 
@@ -24,7 +24,8 @@ pub enum Scope<'a> {
     Touched(&'a Touched, Whole),
 }
 
-/// Which parts of the kernel are concerned as a whole, of those that tell of changes by themselves.
+/// The parts of the kernel that are compared as a whole. Only the parts are listed whose changes the kernel
+/// reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Whole {
     /// kube-ipvs0 with every VIP.
@@ -45,12 +46,12 @@ impl Whole {
 /// first. Removal goes the other way round and comes last. A VIP is never live without its
 /// masquerade rule, and no live real server is removed to be added again.
 ///
-/// A new table takes nothing from the destination NAT of others, such as a former proxy, before everything is
-/// there that shall serve it instead.
+/// A new table takes no traffic from the destination NAT of others, such as a former proxy, before everything
+/// that serves it instead is in place.
 ///
-/// The clients that a virtual server lets in change in one transaction: ranges of clients must not overlap,
-/// and nobody who is let in before and after must be kept out in between. A virtual server that becomes open
-/// to everybody does so last of all.
+/// The allowed clients of a virtual server change in one transaction: ranges must not overlap, and a client
+/// that is allowed before and after must not be dropped in between. A virtual server that becomes open to
+/// everybody does so last of all.
 pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Ownership) -> Plan {
     let mut differences = Differences::default();
     let comparison = Comparison { desired, observed, ours };
@@ -85,8 +86,8 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
     differences.into_plan()
 }
 
-/// The real servers of a virtual server that are no longer wanted, including those that drain. Whether they
-/// have connections left must be read from the kernel before they are compared.
+/// The real servers of a virtual server that are no longer wanted, including draining ones. Their connections
+/// must be read from the kernel before they are compared.
 pub fn departing_real_servers<'a>(
     desired: &'a State,
     observed: &'a Observed,
@@ -179,7 +180,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether the element lets clients in at a virtual server that others are to reach instead.
+    /// Whether the element allows clients of a virtual server that will have other allowed clients.
     fn is_replaced(&self, element: &Element) -> bool {
         let Element::AllowedSource(source) = element else { return false };
         self.desired.virtual_server(&source.to).is_some_and(|server| server.allowed_sources.is_some())
@@ -217,7 +218,8 @@ impl Comparison<'_> {
                 let opening = differences.opening(self.desired.urgency(&address.ip));
                 missing(wanted, image, &mut opening.servers);
                 if let Some(image) = image {
-                    let leaving = departing(wanted, image).filter_map(|server| farewell(address, server));
+                    let leaving =
+                        departing(wanted, image).filter_map(|server| next_drain_step(address, server));
                     differences.leaving_real_servers.extend(leaving);
                 }
             }
@@ -251,7 +253,7 @@ fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, co
 }
 
 /// The edits in place by which a virtual server becomes as wanted. The scheduler is changed last and by
-/// itself: the kernel may lack it, and whoever carries out the plan may put the change off. The rest holds
+/// itself: the kernel may lack it, and the reconciler may put the change off. The rest holds
 /// without it.
 fn edits(observed: &VirtualServer, wanted: &VirtualServer) -> impl Iterator<Item = Command> {
     let same_scheduler = observed.scheduler == wanted.scheduler;
@@ -273,15 +275,15 @@ fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
         Forwarding::Local => Forwarding::Masquerade,
         other => other,
     };
-    RealServer { forwarding, ..*observed } == *wanted
+    observed.forwarding(forwarding) == *wanted
 }
 
-/// The next command by which a real server leaves; `None` while it has to wait.
+/// The next command for a real server that is no longer wanted; `None` while it has to wait.
 ///
 /// One of UDP or SCTP is removed at once. One of TCP first gets weight 0, and with that no new connections;
 /// only then does a count of 0 mean that nobody is cut off, and it is removed. If it has been draining for
 /// too long, it is removed with the connections that it has.
-fn farewell(of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
+fn next_drain_step(of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
     let id = (*of).into();
     let drains = of.protocol == Protocol::Tcp;
     if drains && server.config.weight != 0 {

@@ -1,7 +1,7 @@
-//! From the desired state to a plan: reads the kernel, and compares.
+//! The image of the kernel, and what must change so that the kernel is as desired.
 //!
-//! The parts meet in [`diff`]: the desired state comes from the `service` crate; [`Observed`] is read from the kernel through the three seams of [`Kernel`];
-//! the result is a [`Plan`], a plain value that prints one operation a line.
+//! [`Observed`] is read from the kernel through the three seams of [`Kernel`]. [`diff`] compares it with the desired
+//! state of the `service` crate. The result is a [`Plan`], a plain value that prints one operation a line.
 
 mod adopt;
 mod diff;

@@ -1,4 +1,4 @@
-//! The kernel's state, as last read or as we have changed it since.
+//! The kernel's state, as last read and as changed by us since.
 
 use ipvs::{Command, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId};
 use rustc_hash::FxHashMap;
@@ -8,12 +8,11 @@ use crate::{Kernel, Operation, RealServerImage, RealServerImages};
 /// An image of the part of the kernel's state that matters to us.
 ///
 /// It starts as a full read and then follows our own operations, so that a change of one endpoint need not
-/// read ten thousand virtual servers. The kernel tells when somebody else changes kube-ipvs0 or our tables,
-/// and they are read again. Whatever else is changed is seen when the image is next compared with the kernel
+/// read ten thousand virtual servers. When the kernel reports that somebody else has changed kube-ipvs0 or our
+/// tables, they are read again. Other changes are found when the image is next compared with the kernel
 /// ([`Observed::verify`]).
 ///
-/// Virtual servers that balance a firewall mark are nobody's Service: they are left out, and so never
-/// touched.
+/// Virtual servers for firewall marks belong to no Service. They are left out, and so never touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Virtual servers with their real servers.
@@ -76,7 +75,7 @@ impl Observed {
     }
 
     /// Reads the node's addresses again. The state of kube-ipvs0, which is read along with them, is not kept:
-    /// it would not be compared, and the kernel tells of its changes separately.
+    /// it would not be compared, and the kernel reports its changes separately.
     pub fn refresh_node_addresses(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
         self.dummy_interface.node_addresses = kernel.dummy_interface.observe()?.node_addresses;
         Ok(())

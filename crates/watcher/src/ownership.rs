@@ -1,4 +1,4 @@
-//! What of the kernel is ours.
+//! The part of the kernel that is ours.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -11,7 +11,7 @@ use service::{Explanation, ObjectName, State};
 pub struct Ownership {
     /// The families that this node serves; the other one is left alone.
     pub families: BTreeSet<Family>,
-    /// The ranges in which virtual servers are never removed, whoever made them.
+    /// The ranges in which no virtual server is ever removed.
     pub exclude: Vec<IpNet>,
 }
 
@@ -21,8 +21,8 @@ impl Ownership {
         self.families.contains(&Family::from(*ip))
     }
 
-    /// Why a Service is served on this node as it is. A family that this node does not serve is left out, and
-    /// told as a problem.
+    /// Explains how a Service is served on this node. A family that this node does not serve is left out, and
+    /// reported as a problem.
     pub fn explain(&self, desired: &State, service: &ObjectName) -> Explanation {
         let mut explanation = desired.explain(service);
         let families = explanation.parts.iter().map(|part| part.family);

@@ -9,8 +9,8 @@ pub struct RealServerImage {
     pub config: RealServer,
     /// The number of its connections when it was last read, in any state.
     pub connections: u64,
-    /// Whether it has been draining for as long as it may. The kernel does not know; whoever keeps the time
-    /// marks it anew after each reading ([`Observed::expire`](crate::Observed::expire)).
+    /// Whether it has been draining for as long as it may. The kernel does not know; the reconciler
+    /// marks it again after each reading ([`Observed::expire`](crate::Observed::expire)).
     pub expired: bool,
 }
 

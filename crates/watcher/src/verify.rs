@@ -1,4 +1,4 @@
-//! Whether the kernel is still as in its image.
+//! Comparing the kernel with its image.
 
 use std::{collections::BTreeSet, io};
 
@@ -7,11 +7,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{Kernel, Observed, ReadError, VirtualServerImage, Whole, observed::real_servers};
 
-/// Where the kernel was not as in its image. The image has been brought up to date.
+/// Where the kernel differed from its image. The image has been brought up to date.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// Virtual servers that were changed, added or removed, and those of the sample: all that were read by
-    /// netlink.
+    /// Virtual servers that were changed, added or removed, and those that were verified deeply: all that were
+    /// read by netlink.
     pub virtual_servers: BTreeSet<ServiceAddress>,
     /// Whether kube-ipvs0 and our tables were not as in the image.
     pub whole: Whole,
@@ -20,38 +20,43 @@ pub struct Drift {
 /// Why the kernel could not be compared with its image.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    /// The kernel does not show its virtual servers in short, or not in a form that is understood.
-    #[error("cannot read IPVS in short")]
+    /// `/proc/net/ip_vs` does not exist, or cannot be parsed.
+    #[error("cannot read /proc/net/ip_vs")]
     NoSummary(#[source] io::Error),
-    /// So much is different from the image that one reading of everything costs less.
-    #[error("most virtual servers are not as they were, or not shown in short")]
+    /// So many virtual servers differ that reading everything costs less.
+    #[error("most virtual servers differ from the image, or are not in /proc/net/ip_vs")]
     AllDifferent,
     /// The kernel could not be read.
     #[error(transparent)]
     Unread(#[from] ReadError),
 }
 
-/// Up to this many virtual servers are read one by one in no time.
+/// Up to this many virtual servers are always read one by one, which takes no time.
 const FEW: usize = 100;
 
 impl Observed {
-    /// Looks at the whole kernel, and brings the image up to date where it is not as the kernel is.
+    /// Compares the whole kernel with the image, and brings the image up to date.
     ///
-    /// Most of the time nothing has changed. So virtual and real servers are read in short, and compared as
-    /// they come in ([`ipvs::proc_net`]). Virtual servers of which anything is different are read again by
-    /// netlink, which is the truth. So are those of the `sample`, for the sake of what a reading in short
-    /// does not show.
+    /// Most of the time nothing has changed. So the summaries of `/proc/net/ip_vs` are compared as they come in
+    /// ([`ipvs::proc_net`]). Virtual servers that differ are read again by netlink, which is authoritative. So are
+    /// those that are verified `deeply`, because a summary does not show everything.
     ///
-    /// On `Err` the image may be wrong.
+    /// After an `Err` the image may be wrong.
     pub fn verify(
         &mut self,
         kernel: &mut Kernel,
-        sample: impl Fn(&ServiceAddress) -> bool,
+        deeply: impl Fn(&ServiceAddress) -> bool,
     ) -> Result<Drift, VerifyError> {
-        let mut comparison =
-            Comparison { image: &self.virtual_servers, same: FxHashSet::default(), other: BTreeSet::new() };
-        kernel.ipvs.for_each_summary(&mut |shown| comparison.take(shown)).map_err(VerifyError::NoSummary)?;
-        let virtual_servers = comparison.finish(sample);
+        let mut comparison = Comparison {
+            image: &self.virtual_servers,
+            same: FxHashSet::default(),
+            different: BTreeSet::new(),
+        };
+        kernel
+            .ipvs
+            .for_each_summary(&mut |shown| comparison.compare(shown))
+            .map_err(VerifyError::NoSummary)?;
+        let virtual_servers = comparison.finish(deeply);
         if virtual_servers.len() > FEW && virtual_servers.len() > self.virtual_servers.len() / 4 {
             return Err(VerifyError::AllDifferent);
         }
@@ -86,40 +91,40 @@ impl Observed {
     }
 }
 
-/// Compares the image of the virtual servers with what comes in, in whatever order.
+/// Compares the image of the virtual servers with summaries, in any order.
 ///
 /// The kernel can repeat or omit something while somebody changes the table, and while it moves the table to
 /// a larger one. Kernels that keep the virtual servers of all network namespaces in one table can do so
 /// wherever other namespaces have virtual servers too (docs/kernel.md).
 struct Comparison<'a> {
     image: &'a FxHashMap<ServiceAddress, VirtualServerImage>,
-    /// The virtual servers that were shown as they are in the image.
+    /// The virtual servers whose summary agrees with the image.
     same: FxHashSet<ServiceAddress>,
-    /// The virtual servers that were shown differently, or are not in the image.
-    other: BTreeSet<ServiceAddress>,
+    /// The virtual servers whose summary differs, or that are not in the image.
+    different: BTreeSet<ServiceAddress>,
 }
 
 impl Comparison<'_> {
-    fn take(&mut self, shown: &VirtualServerSummary) {
+    fn compare(&mut self, shown: &VirtualServerSummary) {
         let image = self.image.get(&shown.address);
-        if image.is_some_and(|image| is_as_shown(image, shown)) {
+        if image.is_some_and(|image| matches_summary(image, shown)) {
             self.same.insert(shown.address);
         } else {
-            self.other.insert(shown.address);
+            self.different.insert(shown.address);
         }
     }
 
-    /// Returns the virtual servers that may be different, and those of the sample.
-    fn finish(self, sample: impl Fn(&ServiceAddress) -> bool) -> BTreeSet<ServiceAddress> {
-        let mut these = self.other;
-        these.extend(self.image.keys().filter(|of| sample(of) || !self.same.contains(of)));
+    /// Returns the virtual servers that may differ, and those that are verified deeply.
+    fn finish(self, deeply: impl Fn(&ServiceAddress) -> bool) -> BTreeSet<ServiceAddress> {
+        let mut these = self.different;
+        these.extend(self.image.keys().filter(|of| deeply(of) || !self.same.contains(of)));
         these
     }
 }
 
-/// Whether a virtual server is shown as it is in the image. Both have their real servers in the order of the
-/// addresses. What the kernel classifies as local it was told to masquerade.
-fn is_as_shown(image: &VirtualServerImage, shown: &VirtualServerSummary) -> bool {
+/// Whether a virtual server agrees with its summary. Both have their real servers in the order of the
+/// addresses. A real server that the kernel classifies as local was added as a masqueraded one.
+fn matches_summary(image: &VirtualServerImage, shown: &VirtualServerSummary) -> bool {
     let forwarding = |shown| if shown == Forwarding::Local { Forwarding::Masquerade } else { shown };
     shown.matches(&image.config)
         && image.real_servers.len() == shown.real_servers.len()

@@ -124,7 +124,7 @@ impl InKernel {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{Protocol, RealServer, Stats};
+    use ipvs::{Protocol, RealServer};
     use serde_json::json;
 
     use super::*;
@@ -139,18 +139,9 @@ mod tests {
     #[test]
     fn another_limit_in_the_kernel_is_named() {
         let told = |upper_threshold, lower_threshold, wanted| {
-            let config = RealServer {
-                upper_threshold,
-                lower_threshold,
-                ..RealServer::masquerade([10, 244, 1, 7].into(), 8080)
-            };
-            let observed = ObservedRealServer {
-                config,
-                active_connections: 0,
-                inactive_connections: 0,
-                persistent_connections: 0,
-                stats: Stats::default(),
-            };
+            let config = RealServer::masquerade([10, 244, 1, 7].into(), 8080)
+                .thresholds(upper_threshold, lower_threshold);
+            let observed = ObservedRealServer::new(config);
             InKernel::of([None, Some(&observed)].into_iter()).other_limit(wanted).unwrap_or_default()
         };
         assert_eq!(told(0, 0, [None, None]), "");

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use kubernetes::api::{PastFailure, Watch, WatchState};
-use reconciler::{Drain, LastSync, Report, Standing, Trigger};
+use reconciler::{Drain, LastSync, SyncReport, SyncState, Trigger};
 use watcher::OperationKind;
 
 use crate::{
@@ -56,14 +56,14 @@ fn daemon() -> About {
     }
 }
 
-fn programmed() -> reconciler::Status {
+fn programmed() -> reconciler::SyncStatus {
     let draining = |last| Drain {
         service: Some("default/web".parse().unwrap()),
         virtual_server: ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 },
         real_server: RealServerAddress { ip: [10, 244, 1, last].into(), port: 8080 },
         age: seconds(61.5),
     };
-    let changed = Report {
+    let changed = SyncReport {
         done: 4,
         done_by_kind: BTreeMap::from([
             (OperationKind::AddVirtualServer, 1),
@@ -74,20 +74,20 @@ fn programmed() -> reconciler::Status {
             "add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1".to_owned(),
         ],
         took: seconds(0.002),
-        ..Report::of_nothing(Trigger::Change)
+        ..SyncReport::empty(Trigger::Change)
     };
-    let failed = Report {
+    let failed = SyncReport {
         full: true,
         repairs: (1..=6).map(|vip| format!("bind 10.96.0.{vip}")).collect(),
         failures: vec!["add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)".to_owned()],
         failed: 1,
         took: seconds(0.25),
-        ..Report::of_nothing(Trigger::Period)
+        ..SyncReport::empty(Trigger::Period)
     };
-    reconciler::Status {
+    reconciler::SyncStatus {
         synced: false,
-        standing: Standing::Failing,
-        standing_for: seconds(42.0),
+        sync_state: SyncState::Failing,
+        sync_state_age: seconds(42.0),
         virtual_servers: 12,
         real_servers: 40,
         vips: 6,

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use kubernetes::api::{Watch, WatchState};
-use reconciler::{Drain, LastSync, Standing, Trigger};
+use reconciler::{Drain, LastSync, SyncState, Trigger};
 
 use super::super::{ago::Time, resync::summary};
 use crate::{
@@ -46,7 +46,7 @@ impl Lines {
         self.line("kube-ipvs", &format!("{version} on {node} for {}", Time(*uptime)));
     }
 
-    fn programmed(&mut self, status: &reconciler::Status, daemon: &About) {
+    fn programmed(&mut self, status: &reconciler::SyncStatus, daemon: &About) {
         self.line("synced", &synced(status, daemon));
         self.wanted(status);
         let last_sync = status.last_sync.as_ref();
@@ -67,8 +67,8 @@ impl Lines {
     }
 
     /// How much there is to be. Zeros would be taken for what the kernel has.
-    fn wanted(&mut self, status: &reconciler::Status) {
-        if status.standing == Standing::NotListed {
+    fn wanted(&mut self, status: &reconciler::SyncStatus) {
+        if status.sync_state == SyncState::NotListed {
             let words = "not known yet; what was programmed before stays: `kube-ipvs list` shows it";
             return self.line("virtual servers", words);
         }
@@ -78,7 +78,7 @@ impl Lines {
         self.draining(status);
     }
 
-    fn draining(&mut self, status: &reconciler::Status) {
+    fn draining(&mut self, status: &reconciler::SyncStatus) {
         if status.draining == 0 {
             return self.line("draining", "0");
         }
@@ -175,7 +175,7 @@ impl Lines {
         }
     }
 
-    fn troubles(&mut self, status: &reconciler::Status, advice: &[Advice]) {
+    fn troubles(&mut self, status: &reconciler::SyncStatus, advice: &[Advice]) {
         for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
             self.line("failed", failure);
         }
@@ -193,20 +193,20 @@ impl Lines {
 }
 
 /// Whether, since when, and if not, why not.
-fn synced(status: &reconciler::Status, daemon: &About) -> String {
-    let time = Time(status.standing_for);
-    match status.standing {
+fn synced(status: &reconciler::SyncStatus, daemon: &About) -> String {
+    let time = Time(status.sync_state_age);
+    match status.sync_state {
         // Of IPVS nobody is told: what something else has changed since is found by the next look.
-        Standing::Synced => format!("yes, for {time} as of the last full look"),
-        Standing::Behind if status.scheduler_changes > 0 => {
+        SyncState::Synced => format!("yes, for {time} as of the last full look"),
+        SyncState::Behind if status.scheduler_changes > 0 => {
             format!("no, schedulers are being changed for {time}")
         }
-        Standing::Behind => format!("no, a change waits for {time}"),
-        Standing::Failing => format!("no, something fails for {time}"),
-        Standing::NotListed if waits_for_node(&daemon.source) => {
+        SyncState::Behind => format!("no, a change waits for {time}"),
+        SyncState::Failing => format!("no, something fails for {time}"),
+        SyncState::NotListed if waits_for_node(&daemon.source) => {
             format!("no, waiting for the Node {} and its IPs for {time}", daemon.node)
         }
-        Standing::NotListed => format!("no, Services and EndpointSlices are not listed yet, for {time}"),
+        SyncState::NotListed => format!("no, Services and EndpointSlices are not listed yet, for {time}"),
     }
 }
 

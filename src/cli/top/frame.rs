@@ -79,8 +79,8 @@ impl RealServerRow {
     /// Its address, and its protocol unless that is the usual one: an IPv6 address needs the room.
     pub(super) fn name(&self) -> String {
         match self.protocol {
-            Some(protocol @ (Protocol::Udp | Protocol::Sctp)) => format!("{protocol} {}", self.address),
             Some(Protocol::Tcp) | None => self.address.to_string(),
+            Some(protocol) => format!("{protocol} {}", self.address),
         }
     }
 }

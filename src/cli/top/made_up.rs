@@ -7,7 +7,7 @@ use ipvs::{
     VirtualServer, VirtualServerId,
 };
 
-use reconciler::Holder;
+use reconciler::VirtualServerOwner;
 
 use super::{frame::Frame, meter::Meter, names::Names, sample::Sample};
 
@@ -18,14 +18,11 @@ pub(super) fn vip(last: u8, port: u16) -> ServiceAddress {
 
 /// So many packets both ways, of a hundred bytes in and a thousand out; a connection for each ten.
 pub(super) fn stats(packets: u64) -> Stats {
-    Stats {
-        connections: packets / 10,
-        packets_in: packets,
-        packets_out: packets,
-        bytes_in: 100 * packets,
-        bytes_out: 1000 * packets,
-        ..Stats::default()
-    }
+    let mut stats = Stats::default();
+    stats.connections = packets / 10;
+    (stats.packets_in, stats.packets_out) = (packets, packets);
+    (stats.bytes_in, stats.bytes_out) = (100 * packets, 1000 * packets);
+    stats
 }
 
 /// With the packets of the virtual server, and of its real servers 10.244.0.LAST:8080 each the packets, which are its
@@ -36,21 +33,21 @@ pub(super) fn server(
     real_servers: &[(u8, u32)],
 ) -> (ObservedVirtualServer, Vec<ObservedRealServer>) {
     let config = VirtualServer::new(id, Scheduler::RR);
-    let real_server = |(last, packets): &(u8, u32)| ObservedRealServer {
-        config: RealServer::masquerade([10, 244, 0, *last].into(), 8080),
-        active_connections: *packets,
-        inactive_connections: 1,
-        persistent_connections: 0,
-        stats: stats(u64::from(*packets)),
+    let real_server = |(last, packets): &(u8, u32)| {
+        let config = RealServer::masquerade([10, 244, 0, *last].into(), 8080);
+        ObservedRealServer::new(config).connections(*packets, 1).stats(stats(u64::from(*packets)))
     };
-    let virtual_server = ObservedVirtualServer { config, stats: stats(packets) };
+    let virtual_server = ObservedVirtualServer::new(config).stats(stats(packets));
     (virtual_server, real_servers.iter().map(real_server).collect())
 }
 
 /// Two addresses are of default/web, one of default/dns.
 pub(super) fn names() -> Names {
-    let holder =
-        |address, service: &str| Holder { address, service: service.parse().unwrap(), real_servers: 1 };
+    let holder = |address, service: &str| VirtualServerOwner {
+        address,
+        service: service.parse().unwrap(),
+        real_servers: 1,
+    };
     let mut names = Names::default();
     let holders = vec![
         holder(vip(10, 80), "default/web"),

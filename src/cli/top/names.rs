@@ -9,7 +9,7 @@ use std::{
 };
 
 use ipvs::{ServiceAddress, VirtualServerId};
-use reconciler::Holder;
+use reconciler::VirtualServerOwner;
 use service::{ObjectName, one_line};
 
 use super::{super::ago::Time, sample::Sample};
@@ -106,7 +106,7 @@ impl Names {
         (self.answer, self.asked) = (None, Some(now));
     }
 
-    pub(super) fn learn(&mut self, holders: Vec<Holder>, now: Instant) {
+    pub(super) fn learn(&mut self, holders: Vec<VirtualServerOwner>, now: Instant) {
         self.known = holders.into_iter().map(|holder| (holder.address, holder.service)).collect();
         self.learnt = Some(now);
         self.missing = None;

@@ -1,6 +1,6 @@
 //! The end of the first sync, before which nobody subscribes to changes to nf_tables.
 
-use reconciler::{News, Observation, Observer};
+use reconciler::{ChangeEvent, Observer, SyncEvent};
 use tokio::sync::oneshot;
 
 /// Says that the first sync has ended, whatever came of it.
@@ -21,9 +21,9 @@ impl FirstSyncEnd {
 }
 
 impl Observer for FirstSyncEnd {
-    fn heard(&mut self, _: News) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn synced(&mut self, _: &Observation<'_>) {
+    fn on_sync(&mut self, _: &SyncEvent<'_>) {
         if let Some(word) = self.0.take() {
             // Nobody waits any more: the daemon ends.
             _ = word.send(());

@@ -11,7 +11,7 @@ use std::{
 use dummy_interface::RouteLookup;
 use host_rules::host_firewall::{Error, legacy_tables};
 use ipvs::{Family, KernelIpvs};
-use reconciler::{InUse, Status};
+use reconciler::{NodeUsage, SyncStatus};
 use service::one_line;
 use tracing::debug;
 
@@ -83,8 +83,8 @@ impl NodeChecker {
     /// says that things stand, and what was left to be told when the host's chains were tended. Blocks.
     pub(crate) fn check(
         &mut self,
-        in_use: &InUse,
-        status: &Status,
+        in_use: &NodeUsage,
+        status: &SyncStatus,
         firewall: Result<Vec<ChainFinding>, Error>,
     ) {
         let mut advice = host_firewall::check::check(firewall);
@@ -141,7 +141,7 @@ impl NodeChecker {
         table_full::check(count, most, Sysctl::default().table_size(&self.wanted.conntrack))
     }
 
-    fn repair_loop(&mut self, status: &Status) -> Option<Advice> {
+    fn repair_loop(&mut self, status: &SyncStatus) -> Option<Advice> {
         let last = status.last_repair.as_ref().and_then(|last| last.report.first_repair());
         let after = mem::replace(&mut self.last_check, Instant::now()).elapsed();
         self.repair_loop.check(status.repaired, last, after)

@@ -52,7 +52,7 @@ pub(super) fn check(ipvs: Timeouts, conntrack: [Option<u32>; 3]) -> Option<Advic
 mod tests {
     use super::*;
 
-    const USUAL: Timeouts = Timeouts { tcp: 900, tcp_fin: 120, udp: 300 };
+    const USUAL: Timeouts = Timeouts::UNCHANGED.tcp(900).tcp_fin(120).udp(300);
 
     fn advice(ipvs: Timeouts, conntrack: [Option<u32>; 3]) -> Option<(String, String)> {
         check(ipvs, conntrack).map(|advice| (advice.what, advice.remedy))

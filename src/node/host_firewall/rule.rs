@@ -148,6 +148,7 @@ fn withdraw(chains: &mut impl FirewallChains) -> Result<Vec<ChainFinding>, Error
 #[cfg(test)]
 mod tests {
     use host_rules::host_firewall::{Hook, How, TableFamily};
+    use netlink::OperationError;
 
     use super::*;
     use crate::node::{
@@ -180,7 +181,11 @@ mod tests {
     impl FirewallChains for FakeHost {
         fn closed(&mut self) -> Result<Vec<ClosedChain>, Error> {
             if self.is_unreadable {
-                return Err(Error::NotPermitted { operation: "list chains".to_owned() });
+                return Err(OperationError::NotPermitted {
+                    subsystem: "nf_tables",
+                    operation: "list chains".into(),
+                }
+                .into());
             }
             let closed = |(chain, accepts): &(HostChain, Accepts)| ClosedChain {
                 chain: chain.clone(),

@@ -16,7 +16,7 @@ pub struct Status {
     pub daemon: About,
     /// How what is programmed stands.
     #[serde(flatten)]
-    pub programmed: reconciler::Status,
+    pub programmed: reconciler::SyncStatus,
     /// How the node stands: what hurts traffic to Services. It does not keep anything from being programmed.
     pub advice: Vec<Advice>,
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reconciler::{Report, Trigger};
+use reconciler::{SyncReport, Trigger};
 use service::{Options, State};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -30,7 +30,7 @@ use crate::node::advice::{Advice, Cause, Severity};
 struct Fixed;
 
 fn status() -> Status {
-    let programmed = reconciler::Status {
+    let programmed = reconciler::SyncStatus {
         synced: true,
         virtual_servers: 2,
         real_servers: 3,
@@ -55,13 +55,13 @@ fn status() -> Status {
 }
 
 fn resynced() -> Resynced {
-    let report = Report {
+    let report = SyncReport {
         full: true,
         done: 12,
         failures: vec!["a\nb".to_owned()],
         failed: 1,
         took: Duration::from_millis(34),
-        ..Report::of_nothing(Trigger::Forced)
+        ..SyncReport::empty(Trigger::Forced)
     };
     Resynced { report, troubles: vec!["a".to_owned()] }
 }

@@ -3,7 +3,7 @@
 use std::{path::Path, time::SystemTime};
 
 use ::http::header;
-use reconciler::{Report, Subject, Tally, Trigger};
+use reconciler::{ObjectKind, SyncReport, SyncStats, Trigger};
 use serde_json::Value;
 use service::{Node, Options, State};
 use tokio::time::advance;
@@ -39,26 +39,31 @@ impl Proxy {
 
     /// So many pieces of it became one while they waited.
     fn takes_in_together(&self, pieces: usize, waits: bool) {
-        self.0.clone().heard(News { subject: Subject::Services, objects: 1, pieces, waits });
+        self.0.clone().on_change_applied(ChangeEvent {
+            subject: ObjectKind::Services,
+            objects: 1,
+            pieces,
+            waits,
+        });
     }
 
     /// A sync ends, of which one operation was refused.
     fn syncs(&self, complete: bool) {
-        let report = Report {
+        let report = SyncReport {
             full: complete,
             failures: vec!["refused".to_owned()],
             failed: 1,
-            ..Report::of_nothing(Trigger::Change)
+            ..SyncReport::empty(Trigger::Change)
         };
         let state = State::new(Options::new("node"));
-        let sync = Observation {
+        let sync = SyncEvent {
             report: &report,
-            tally: &Tally::default(),
+            stats: &SyncStats::default(),
             complete,
             state: &state,
             triggered_at: &[],
         };
-        self.0.clone().synced(&sync);
+        self.0.clone().on_sync(&sync);
     }
 
     fn changes(&self) {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ipvs::Protocol;
-use reconciler::{Observation, Report, Tally, Trigger};
+use reconciler::{SyncEvent, SyncReport, SyncStats, Trigger};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, Options, Service, ServiceKind, ServicePort, State,
     TrafficPolicy,
@@ -66,15 +66,15 @@ impl Node {
     }
 
     fn sync(&mut self, complete: bool) {
-        let report = Report::of_nothing(Trigger::Change);
-        let sync = Observation {
+        let report = SyncReport::empty(Trigger::Change);
+        let sync = SyncEvent {
             report: &report,
-            tally: &Tally::default(),
+            stats: &SyncStats::default(),
             complete,
             state: &self.state,
             triggered_at: &[],
         };
-        self.listener.synced(&sync);
+        self.listener.on_sync(&sync);
     }
 }
 
@@ -250,9 +250,9 @@ async fn a_proxy_that_does_not_work_takes_the_node_out_and_a_node_that_leaves_do
     node.change([Change::ApplyService(web(port)), pods(Family::V4, 1, 0)]);
     node.health.on_change(&Change::DeleteNode);
     weighs(HERE, port, Some((200, 1))).await;
-    node.health.clone().synced(&Observation {
-        tally: &Tally::default(),
-        report: &Report::of_nothing(Trigger::Start),
+    node.health.clone().on_sync(&SyncEvent {
+        stats: &SyncStats::default(),
+        report: &SyncReport::empty(Trigger::Start),
         complete: false,
         state: &node.state,
         triggered_at: &[],

@@ -8,7 +8,7 @@ use std::{
 
 use ipvs::Family;
 use netfilter::{Element, HealthCheckPort};
-use reconciler::{News, Observation, Observer};
+use reconciler::{ChangeEvent, Observer, SyncEvent};
 use service::{NodePortAddresses, ObjectName, State};
 use tokio::sync::watch;
 
@@ -93,10 +93,10 @@ fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>
 }
 
 impl Observer for Listener {
-    fn heard(&mut self, _: News) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     /// A sync that could not be compared says nothing: no more clients are to come before they can be served.
-    fn synced(&mut self, sync: &Observation<'_>) {
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if !sync.complete {
             return;
         }

@@ -9,7 +9,7 @@ use ipvs::{
 };
 use netfilter::Netfilter;
 use prometheus_client::registry::Registry;
-use reconciler::Seam;
+use reconciler::Subsystem;
 use watcher::Kernel;
 
 use super::text::{Labelled, Total};
@@ -36,7 +36,8 @@ impl KernelCalls {
         let calls =
             Self { ipvs: Calls::default(), nf_tables: Calls::default(), dummy_interface: Calls::default() };
         let by_seam = |total: fn(&Calls) -> &Total| {
-            let labelled = Seam::ALL.map(|seam| ([("seam", seam.name())], total(calls.at(seam)).clone()));
+            let labelled =
+                Subsystem::ALL.map(|seam| ([("seam", seam.name())], total(calls.at(seam)).clone()));
             Labelled::from_iter(labelled)
         };
         registry.register(
@@ -66,11 +67,11 @@ impl KernelCalls {
         Counted::<dyn Ipvs + Send> { seam: Box::new(ipvs), calls: self.ipvs.clone() }
     }
 
-    fn at(&self, seam: Seam) -> &Calls {
+    fn at(&self, seam: Subsystem) -> &Calls {
         match seam {
-            Seam::Ipvs => &self.ipvs,
-            Seam::NfTables => &self.nf_tables,
-            Seam::DummyInterface => &self.dummy_interface,
+            Subsystem::Ipvs => &self.ipvs,
+            Subsystem::NfTables => &self.nf_tables,
+            Subsystem::DummyInterface => &self.dummy_interface,
         }
     }
 }

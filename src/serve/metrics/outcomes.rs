@@ -12,7 +12,9 @@ use prometheus_client::{
     metrics::{MetricType, gauge::Gauge},
     registry::Registry,
 };
-use reconciler::{Drains, Failure, News, Observation, Observer, Repaired, Seam, Tally};
+use reconciler::{
+    ChangeEvent, DrainStats, FailureKind, Observer, RepairKind, Subsystem, SyncEvent, SyncStats,
+};
 
 use super::text::{Labelled, Total, write};
 
@@ -22,8 +24,8 @@ pub(super) struct Outcomes {
     /// The wall clock may be set meanwhile.
     started: Instant,
     first_sync: Gauge<f64, AtomicU64>,
-    failures: Vec<((Seam, Failure), Total)>,
-    repairs: Vec<(Repaired, Total)>,
+    failures: Vec<((Subsystem, FailureKind), Total)>,
+    repairs: Vec<(RepairKind, Total)>,
     drains_started: Total,
     drains_ended: Total,
     cut_off: Total,
@@ -34,12 +36,13 @@ pub(super) struct Outcomes {
 impl Outcomes {
     /// Registers the metrics of a daemon that started then.
     pub(super) fn register(started: Instant, registry: &mut Registry) -> Self {
-        let kinds = Seam::ALL.into_iter().flat_map(|seam| Failure::ALL.map(|failure| (seam, failure)));
+        let kinds =
+            Subsystem::ALL.into_iter().flat_map(|seam| FailureKind::ALL.map(|failure| (seam, failure)));
         let outcomes = Self {
             started,
             first_sync: Gauge::default(),
             failures: kinds.map(|kind| (kind, Total::default())).collect(),
-            repairs: Repaired::ALL.map(|kind| (kind, Total::default())).into(),
+            repairs: RepairKind::ALL.map(|kind| (kind, Total::default())).into(),
             drains_started: Total::default(),
             drains_ended: Total::default(),
             cut_off: Total::default(),
@@ -94,7 +97,7 @@ impl Outcomes {
         registry.register_collector(Box::new(self.oldest.clone()));
     }
 
-    fn drained(&self, drains: Drains) {
+    fn drained(&self, drains: DrainStats) {
         self.drains_started.add(drains.started);
         self.drains_ended.add(drains.ended);
         self.cut_off.add(drains.cut_off.try_into().unwrap_or(usize::MAX));
@@ -104,10 +107,10 @@ impl Outcomes {
 }
 
 impl Observer for Outcomes {
-    fn heard(&mut self, _: News) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn synced(&mut self, sync: &Observation<'_>) {
-        let Tally { failures, repairs, drains } = sync.tally;
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
+        let SyncStats { failures, repairs, drains } = sync.stats;
         for (kind, total) in &self.failures {
             total.add(failures.get(kind).copied().unwrap_or(0));
         }
@@ -146,22 +149,22 @@ impl Collector for OldestDrain {
 mod tests {
     use std::{collections::BTreeMap, time::Duration};
 
-    use reconciler::{Report, Trigger};
+    use reconciler::{SyncReport, Trigger};
     use service::{Options, State};
 
     use super::{super::text, *};
 
     /// The page after these syncs of a daemon that started ten seconds ago.
-    fn page(syncs: &[(Tally, bool)]) -> String {
+    fn page(syncs: &[(SyncStats, bool)]) -> String {
         let mut registry = Registry::default();
         let started = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
         let mut outcomes = Outcomes::register(started, &mut registry);
-        let (report, state) = (Report::of_nothing(Trigger::Change), State::new(Options::new("node")));
-        for (tally, complete) in syncs {
-            let (tally, complete) = (tally, *complete);
-            outcomes.synced(&Observation {
+        let (report, state) = (SyncReport::empty(Trigger::Change), State::new(Options::new("node")));
+        for (stats, complete) in syncs {
+            let (stats, complete) = (stats, *complete);
+            outcomes.on_sync(&SyncEvent {
                 report: &report,
-                tally,
+                stats,
                 complete,
                 state: &state,
                 triggered_at: &[],
@@ -177,21 +180,21 @@ mod tests {
     #[test]
     fn the_time_to_the_first_sync_is_that_of_the_first_complete_one() {
         let name = "kube_ipvs_time_to_first_sync_seconds";
-        assert!(page(&[(Tally::default(), false)]).contains(&format!("{name} 0.0\n")), "not yet");
-        let took = value(&page(&[(Tally::default(), false), (Tally::default(), true)]), name);
+        assert!(page(&[(SyncStats::default(), false)]).contains(&format!("{name} 0.0\n")), "not yet");
+        let took = value(&page(&[(SyncStats::default(), false), (SyncStats::default(), true)]), name);
         assert!((10.0..20.0).contains(&took), "{took}");
     }
 
     #[test]
     fn failures_and_repairs_add_up_by_their_kind() {
-        let refused = Tally {
-            failures: BTreeMap::from([((Seam::Ipvs, Failure::Refused), 2)]),
-            repairs: BTreeMap::from([(Repaired::VirtualServer, 3)]),
-            ..Tally::default()
+        let refused = SyncStats {
+            failures: BTreeMap::from([((Subsystem::Ipvs, FailureKind::Refused), 2)]),
+            repairs: BTreeMap::from([(RepairKind::VirtualServer, 3)]),
+            ..SyncStats::default()
         };
-        let unread = Tally {
-            failures: BTreeMap::from([((Seam::DummyInterface, Failure::Unread), 1)]),
-            ..Tally::default()
+        let unread = SyncStats {
+            failures: BTreeMap::from([((Subsystem::DummyInterface, FailureKind::Unread), 1)]),
+            ..SyncStats::default()
         };
         let page = page(&[(refused.clone(), true), (unread, false), (refused, true)]);
         for line in [
@@ -209,9 +212,9 @@ mod tests {
     #[test]
     fn drains_add_up_and_the_oldest_is_as_old_as_when_it_is_asked_for() {
         let since = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
-        let drains = |oldest| Tally {
-            drains: Drains { started: 3, ended: 2, cut_off: 5, pending: 1, oldest },
-            ..Tally::default()
+        let drains = |oldest| SyncStats {
+            drains: DrainStats { started: 3, ended: 2, cut_off: 5, pending: 1, oldest },
+            ..SyncStats::default()
         };
         let drain = page(&[(drains(None), true), (drains(Some(since)), true)]);
         assert_eq!(value(&drain, "kube_ipvs_drains_started_total").to_string(), "6");

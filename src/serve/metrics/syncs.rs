@@ -14,7 +14,7 @@ use prometheus_client::{
     metrics::{gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use reconciler::{News, Observation, Observer, Subject};
+use reconciler::{ChangeEvent, ObjectKind, Observer, SyncEvent};
 use service::{State, Traffic, WithoutLocalEndpoint};
 
 use super::{
@@ -106,11 +106,11 @@ impl Syncs {
 }
 
 impl Observer for Syncs {
-    fn heard(&mut self, News { subject, objects, waits, .. }: News) {
+    fn on_change_applied(&mut self, ChangeEvent { subject, objects, waits, .. }: ChangeEvent) {
         match subject {
-            Subject::Services => self.services.heard(objects, waits || !self.synced),
-            Subject::EndpointSlices => self.endpoints.heard(objects, waits || !self.synced),
-            Subject::Node => {}
+            ObjectKind::Services => self.services.heard(objects, waits || !self.synced),
+            ObjectKind::EndpointSlices => self.endpoints.heard(objects, waits || !self.synced),
+            ObjectKind::Node => {}
         }
         if waits {
             let now = seconds(SystemTime::now());
@@ -120,8 +120,8 @@ impl Observer for Syncs {
         }
     }
 
-    fn synced(&mut self, sync: &Observation<'_>) {
-        let Observation { report, complete, state, triggered_at, .. } = *sync;
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
+        let SyncEvent { report, complete, state, triggered_at, .. } = *sync;
         let now = SystemTime::now();
         for (_, metrics) in self.families.iter() {
             // The kernel tells of our own changes too. To look at those and do nothing is no pass over the rules,

@@ -137,7 +137,7 @@ impl<I: Ipvs> Reader<I> {
     fn text(&mut self) -> String {
         let begin = Instant::now();
         // Without the writer the daemon is about to end.
-        let Ok(holders) = self.handle.holders() else { return String::new() };
+        let Ok(holders) = self.handle.virtual_server_owners() else { return String::new() };
         match Reading::take(&mut self.kernel, holders, self.endpoints) {
             Ok(reading) => {
                 self.told.failed = false;

@@ -1,5 +1,7 @@
 //! Tables of packets: who asks, where, by what; who answers, and whose address it sees.
 //!
+//! As calls in Rust each row would be ten lines, and nobody could see which combination is missing.
+//!
 //! A table is a text file beside this one. `#` begins a comment. First come the Services, one a line:
 //!
 //! ```text

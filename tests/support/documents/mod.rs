@@ -1,5 +1,7 @@
 //! The documents, as their readers use them: what they link to, and the commands that they show.
 //!
+//! The commands are tried where they stand, because a copy in Rust would go its own way.
+//!
 //! A command stands in a block of the language `console` or `sh`. In `console` it follows a prompt, which says where it is
 //! typed: `$ ` on the node, `client$ ` and `pod-1$ ` on these hosts of the examples. What follows a command is what it
 //! prints ([`expectation`] says how the two are compared). Every line of `sh` is a command.
@@ -45,7 +47,7 @@ pub(crate) fn for_operators() -> Vec<Document> {
 /// Every document of the project.
 pub(crate) fn all() -> Vec<Document> {
     let mut found = for_operators();
-    let others = ["", "crates/ipvs", "tests/peer"];
+    let others = ["", "crates/ipvs", "tests", "tests/peer"];
     found.extend(others.iter().flat_map(|directory| in_directory(directory)));
     found.sort_by(|one, other| one.name.cmp(&other.name));
     found.dedup_by(|one, other| one.name == other.name);

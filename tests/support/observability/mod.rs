@@ -12,7 +12,7 @@ use kube_ipvs::{
     },
 };
 use kubernetes::api::Watches;
-use reconciler::{Outlets, Timing};
+use reconciler::{Callbacks, Timing};
 use serde_json::{Value, json};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
@@ -83,7 +83,7 @@ pub(crate) fn page() -> String {
         metrics.kernel_calls().counted(Kernel { ipvs, netfilter, dummy_interface }),
         Ownership { families: Family::BOTH.into(), exclude: Vec::new() },
         timing,
-        Outlets { observers: metrics.observers().into(), ..Outlets::closed() },
+        Callbacks { observers: metrics.observers().into(), ..Callbacks::none() },
     )
     .unwrap();
     let (service, slice) = web();

@@ -1,4 +1,6 @@
 //! A script: changes to a cluster, and where the two proxies may differ after each.
+//!
+//! People who know kube-proxy and no Rust can check and write one, which they could not do with calls in Rust.
 
 use std::{fs, net::IpAddr, path::Path};
 

@@ -2,7 +2,7 @@
 use std::collections::BTreeSet;
 
 use dummy_interface::{DummyInterface, Error, KernelDummyInterface, Observed, VipBinding};
-use netlink::{Errno, Socket, Transcript};
+use netlink::{Errno, OperationError, Socket, Transcript};
 
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
@@ -50,7 +50,13 @@ fn of_addresses_that_were_listed_while_they_changed_none_is_taken_for_the_nodes(
 fn addresses_that_never_stop_changing_are_not_known() {
     let error = observed(5).unwrap_err();
     assert!(
-        matches!(&error, Error::Netlink { source: netlink::Error::DumpInterrupted { attempts: 5 }, .. }),
+        matches!(
+            &error,
+            Error::Operation(OperationError::Failed {
+                source: netlink::Error::DumpInterrupted { attempts: 5 },
+                ..
+            })
+        ),
         "{error:?}"
     );
 }

@@ -13,8 +13,8 @@ use std::{
 
 use ::dummy_interface::{DummyInterface, KernelDummyInterface, Operation as DeviceOperation, VipBinding};
 use ::ipvs::{
-    Command as IpvsCommand, Family, Forwarding, Ipvs, KernelIpvs, Protocol, RealServer, RealServerAddress,
-    Scheduler, ServiceAddress, Tunnel, TunnelKind, VirtualServer, VirtualServerId,
+    Command as IpvsCommand, Family, Ipvs, KernelIpvs, Protocol, RealServer, RealServerAddress, Scheduler,
+    ServiceAddress, Tunnel, TunnelKind, VirtualServer, VirtualServerId,
 };
 use fuzz_targets::{conntrack, dummy_interface, host_firewall, ipvs, leftovers, nf_tables};
 use netfilter::{
@@ -75,15 +75,11 @@ fn virtual_servers() -> Vec<IpvsCommand> {
     let [v4, v6] = ["10.96.0.1", "fd00::1"].map(|ip| VirtualServerId::from(address(Protocol::Tcp, ip, 443)));
     let mark = VirtualServerId::Mark { family: Family::V4, mark: 42 };
     let server = |ip: &str, port| RealServer::masquerade(ip.parse().unwrap(), port);
-    let tunnelled = RealServer {
-        forwarding: Forwarding::Tunnel,
-        tunnel: Tunnel { kind: TunnelKind::Gue, port: 6080, flags: 1 },
-        ..server("192.168.7.10", 0)
-    };
+    let tunnelled = server("192.168.7.10", 0).tunnel(Tunnel::new(TunnelKind::Gue).port(6080).flags(1));
     vec![
         IpvsCommand::AddVirtualServer(VirtualServer::new(v4, Scheduler::RR).persistent(10_800)),
         IpvsCommand::AddRealServer(v4, server("10.1.0.4", 6443).weight(70_000)),
-        IpvsCommand::AddRealServer(v4, RealServer { upper_threshold: 9, ..server("10.1.0.5", 6443) }),
+        IpvsCommand::AddRealServer(v4, server("10.1.0.5", 6443).thresholds(9, 0)),
         IpvsCommand::AddVirtualServer(VirtualServer::new(v6, Scheduler::MH)),
         IpvsCommand::AddRealServer(v6, server("fd00:1::4", 6443)),
         IpvsCommand::AddVirtualServer(VirtualServer::new(mark, Scheduler::RR)),

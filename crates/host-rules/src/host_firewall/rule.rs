@@ -87,7 +87,7 @@ pub(super) fn decode(reply: &Reply<'_>, of: &HostChain) -> Result<Option<Rule>, 
         _ => None,
     });
     let comment = of_iptables.unwrap_or_else(|| comment.into());
-    Ok(Some(Rule { handle, comment, effect: Effect::of(&expressions) }))
+    Ok(Some(Rule { handle, comment, effect: Effect::from_expressions(&expressions) }))
 }
 
 fn decode_list(bytes: &[u8]) -> Result<Vec<Expression>, Error> {
@@ -102,7 +102,7 @@ fn decode_list(bytes: &[u8]) -> Result<Vec<Expression>, Error> {
 }
 
 impl Effect {
-    fn of(expressions: &[Expression]) -> Self {
+    fn from_expressions(expressions: &[Expression]) -> Self {
         use Expression::{Aside, Comment, Equal, LoadMark, MarkMatch, Mask, Reject, Verdict};
         let deciding: Vec<_> = expressions.iter().filter(|one| !matches!(one, Aside | Comment(_))).collect();
         match *deciding {

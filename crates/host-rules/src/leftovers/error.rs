@@ -1,26 +1,17 @@
 //! Why something of kube-proxy's stays.
 
-use netlink::Errno;
+use std::borrow::Cow;
+
+use netlink::OperationError;
 
 use crate::host_firewall;
 
 /// Why something stayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// CAP_NET_ADMIN is missing.
-    #[error("the kernel refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
-    NotPermitted {
-        /// What was asked.
-        operation: String,
-    },
-    /// Some other failure of the exchange with the kernel.
-    #[error("cannot {operation}")]
-    Netlink {
-        /// What was asked.
-        operation: String,
-        /// What went wrong.
-        source: netlink::Error,
-    },
+    /// The exchange with the kernel failed.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
     /// Somebody else's rules need it.
     #[error("{0} leads there")]
     Needed(Box<str>),
@@ -69,11 +60,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn new(operation: impl Into<String>, source: netlink::Error) -> Self {
-        let operation = operation.into();
-        match source.errno() {
-            Some(Errno::EPERM) => Self::NotPermitted { operation },
-            _ => Self::Netlink { operation, source },
-        }
+    pub(super) fn new(operation: impl Into<Cow<'static, str>>, source: netlink::Error) -> Self {
+        OperationError::new("the kernel", operation, source).into()
     }
 }

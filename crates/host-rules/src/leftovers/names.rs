@@ -64,7 +64,7 @@ pub(super) const NFTABLES_TABLE: &str = "kube-proxy";
 
 /// Whether a chain in a table of iptables is kube-proxy's.
 pub(super) fn is_chain(table: &str, chain: &str) -> bool {
-    let Chains { entered, inner } = of(table);
+    let Chains { entered, inner } = chains_of(table);
     entered.contains(&chain)
         || inner.contains(&chain)
         || PREFIXES.iter().any(|prefix| is_hashed(chain, prefix))
@@ -72,10 +72,10 @@ pub(super) fn is_chain(table: &str, chain: &str) -> bool {
 
 /// Whether kube-proxy's own rules jump to this chain of its from built-in chains.
 pub(super) fn is_entered(table: &str, chain: &str) -> bool {
-    of(table).entered.contains(&chain)
+    chains_of(table).entered.contains(&chain)
 }
 
-fn of(table: &str) -> &'static Chains {
+fn chains_of(table: &str) -> &'static Chains {
     match table {
         "nat" => &NAT,
         "filter" => &FILTER,

@@ -4,8 +4,9 @@ use netlink::{Errno, KernelError};
 
 use crate::{Command, VirtualServer};
 
-/// Why the kernel could not be asked.
+/// An exchange with the kernel that failed as a whole. A command that is refused is a [`FailedRequest`](crate::FailedRequest).
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The family IPVS does not exist: the module ip_vs is missing.
     #[error("the kernel has no IPVS: load the module ip_vs")]
@@ -16,13 +17,13 @@ pub enum Error {
         /// What was asked.
         operation: &'static str,
     },
-    /// Some other failure of the exchange.
+    /// Some other failure of the exchange. Commands may have been executed: read back and compare.
     #[error("cannot {operation}")]
     Netlink {
         /// What was asked.
         operation: &'static str,
-        /// What went wrong.
-        source: netlink::Error,
+        /// What went wrong, for a log.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
@@ -32,7 +33,7 @@ impl Error {
         move |source| match source {
             netlink::Error::NoSuchFamily(_) => Self::NoIpvs,
             refused if refused.errno() == Some(Errno::EPERM) => Self::NotPermitted { operation },
-            source => Self::Netlink { operation, source },
+            source => Self::Netlink { operation, source: source.into() },
         }
     }
 }

@@ -7,14 +7,14 @@ use std::{
     path::Path,
 };
 
-use netlink::{Batch, Errno, FailedRequest, Protocol, Reply, Socket};
+use netlink::{Batch, Errno, Protocol, Reply, Socket};
 use nix::{
     sys::time::TimeValLike as _,
     time::{ClockId, clock_getres},
 };
 
 use super::{
-    Error, Ipvs, decode,
+    Error, FailedRequest, Ipvs, decode,
     encode::{Requests, Verb},
     error::explained,
     idempotency,
@@ -36,10 +36,20 @@ const CHUNK: usize = 1024;
 /// fs/seq_file.c).
 const READ_AT_ONCE: usize = 64 << 10;
 
-/// The IPVS of the network namespace of the thread that opened it.
+/// The kernel's IPVS table, in the network namespace of the thread that opened it.
 ///
-/// Every method blocks until the kernel has answered. The kernel executes IPVS requests one at a time,
-/// so a second client speeds nothing up.
+/// Every method blocks until the kernel has answered. The kernel executes IPVS requests one at a time, so a second
+/// client speeds nothing up.
+///
+/// ```no_run
+/// use ipvs::{KernelIpvs, Timeouts};
+///
+/// let mut kernel = KernelIpvs::open()?;
+/// let (major, minor, patch) = kernel.info()?.version;
+/// println!("IPVS {major}.{minor}.{patch}, established TCP connections stay {} s", kernel.timeouts()?.tcp);
+/// kernel.set_timeouts(Timeouts::UNCHANGED.udp(60))?;
+/// # Ok::<(), ipvs::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct KernelIpvs {
     bulk: Socket,
@@ -54,11 +64,11 @@ pub struct KernelIpvs {
 }
 
 impl KernelIpvs {
-    /// Opens the IPVS of the calling thread's network namespace, which the client stays in even when
-    /// the thread leaves it.
+    /// Opens the IPVS of the calling thread's network namespace. The client stays in it even when the thread leaves
+    /// it.
     ///
-    /// The kernel loads the module ip_vs by itself if it can; [`Error::NoIpvs`] means that it can't.
-    /// Permission is asked for by the methods, not here.
+    /// The kernel loads the module ip_vs by itself if it can; [`Error::NoIpvs`] means that it can't. The other methods
+    /// need CAP_NET_ADMIN, this one does not.
     pub fn open() -> Result<Self, Error> {
         let cannot = Error::during("open IPVS");
         let bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
@@ -66,9 +76,8 @@ impl KernelIpvs {
         Self::over(bulk, short_dumps)
     }
 
-    /// Opens IPVS over two generic netlink sockets that are open already, in the calling thread's network
-    /// namespace. The second is for very many short dumps.
-    pub fn over(mut bulk: Socket, short_dumps: Socket) -> Result<Self, Error> {
+    /// Opens IPVS over two generic netlink sockets that are open already. The second is for very many short dumps.
+    pub(super) fn over(mut bulk: Socket, short_dumps: Socket) -> Result<Self, Error> {
         let family = bulk.generic_family(FAMILY).map_err(Error::during("open IPVS"))?;
         // Not before the module has been loaded, which the line before sees to.
         let summary = File::open(PROC_NET_IP_VS).ok();
@@ -76,13 +85,13 @@ impl KernelIpvs {
         Ok(Self { bulk, short_dumps, summary, hertz: hertz(), requests, batch: Batch::default() })
     }
 
-    /// The connection timeouts.
+    /// Reads the connection timeouts (`IPVS_CMD_GET_CONFIG`).
     pub fn timeouts(&mut self) -> Result<Timeouts, Error> {
         self.get("read the IPVS timeouts", command::GET_CONFIG, decode::timeouts)
     }
 
-    /// Sets the connection timeouts that are not 0 and leaves the others. Connections take a new
-    /// timeout with their next packet.
+    /// Sets the connection timeouts that are not 0 and leaves the others (`IPVS_CMD_SET_CONFIG`). Connections take a
+    /// new timeout with their next packet.
     ///
     /// The kernel refuses values above `i32::MAX` clock ticks (about 24 days at 1000 Hz) with EINVAL.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
@@ -91,13 +100,13 @@ impl KernelIpvs {
         self.execute("set the IPVS timeouts")
     }
 
-    /// The version and the size of the connection table.
+    /// Reads the version and the size of the connection table (`IPVS_CMD_GET_INFO`).
     pub fn info(&mut self) -> Result<Info, Error> {
         self.get("read the IPVS version", command::GET_INFO, decode::info)
     }
 
-    /// Sets the counters of a virtual server and its real servers to zero; of all without an `id`.
-    /// A virtual server that does not exist is an error (ESRCH).
+    /// Sets the counters of a virtual server and its real servers to zero; without an `id`, those of all
+    /// (`IPVS_CMD_ZERO`). A virtual server that does not exist is an error (ESRCH).
     pub fn zero(&mut self, id: Option<VirtualServerId>) -> Result<(), Error> {
         self.batch.clear();
         match id {
@@ -107,32 +116,18 @@ impl KernelIpvs {
         self.execute("zero counters")
     }
 
-    /// Removes every virtual server of the network namespace, whoever made it.
+    /// Removes every virtual server of the network namespace, also those of other programs (`IPVS_CMD_FLUSH`).
     pub fn flush(&mut self) -> Result<(), Error> {
         self.batch.clear();
         self.requests.about_all(&mut self.batch, command::FLUSH);
         self.execute("remove all virtual servers")
     }
 
-    /// Appends the requests that [`apply`](Ipvs::apply) sends first, one for each command, so that
-    /// they can be inspected, or sent without what it does besides.
-    pub fn encode(&self, commands: &[Command], batch: &mut Batch) {
-        Self::encode_for(self.requests.family, commands, batch);
-    }
-
-    /// Appends the same requests without a kernel: `family` is the number that it has given IPVS among the
-    /// families of generic netlink.
-    pub fn encode_for(family: u16, commands: &[Command], batch: &mut Batch) {
-        for command in commands {
-            Requests { family }.change(batch, command, Verb::first_for(command));
-        }
-    }
-
     /// Executes changes in order; returns those that were refused, by position.
     fn change<'a>(
         &mut self,
         changes: impl Iterator<Item = (&'a Command, Verb)>,
-    ) -> Result<Vec<FailedRequest>, Error> {
+    ) -> Result<Vec<netlink::FailedRequest>, Error> {
         const OPERATION: &str = "change virtual servers";
         self.batch.clear();
         for (command, verb) in changes {
@@ -214,11 +209,10 @@ impl Ipvs for KernelIpvs {
         for (number, chunk) in commands.chunks(CHUNK).enumerate() {
             let first = number * CHUNK;
             let failures = self.change(chunk.iter().map(|command| (command, Verb::first_for(command))))?;
-            refused.extend(
-                failures
-                    .into_iter()
-                    .map(|FailedRequest { index, error }| FailedRequest { index: first + index, error }),
-            );
+            refused.extend(failures.into_iter().map(|failure| netlink::FailedRequest {
+                index: first + failure.index,
+                error: failure.error,
+            }));
         }
         if refused.is_empty() {
             return Ok(Vec::new());
@@ -226,13 +220,13 @@ impl Ipvs for KernelIpvs {
         let (again, mut failed) = idempotency::sort(commands, refused);
         for chunk in again.chunks(CHUNK) {
             let failures = self.change(chunk.iter().map(|step| (step.command, step.verb)))?;
-            failed.extend(failures.into_iter().filter_map(|FailedRequest { index, error }| {
+            failed.extend(failures.into_iter().filter_map(|netlink::FailedRequest { index, error }| {
                 let step = chunk.get(index)?;
-                Some(FailedRequest { index: step.index, error: explained(step.command, error) })
+                Some(netlink::FailedRequest { index: step.index, error: explained(step.command, error) })
             }));
         }
         failed.sort_by_key(|failed| failed.index);
-        Ok(failed)
+        Ok(failed.into_iter().map(FailedRequest::from_netlink).collect())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The connections, as `/proc/net/ip_vs_conn` has them.
+//! The connections in `/proc/net/ip_vs_conn`.
 //!
 //! The format is that of `ip_vs_conn_seq_show` in net/netfilter/ipvs/ip_vs_conn.c. Where the file is not there the
 //! kernel was built without it:
@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::text::{Lines, decimal, hexadecimal, invalid, word};
 use crate::text::Endpoint;
 
-/// The two lines over connections, as `ipvsadm -Lnc` prints them.
+/// The two lines above connections, as `ipvsadm -Lnc` prints them.
 pub const CONNECTIONS_HEAD: &str = "IPVS connection entries\n\
     pro expire state       source             virtual            destination\n";
 
@@ -30,6 +30,7 @@ pub const CONNECTIONS_HEAD: &str = "IPVS connection entries\n\
 ///
 /// It prints as one line of `ipvsadm -Lnc`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Connection {
     /// Its protocol, by the kernel's name.
     pub protocol: Box<str>,
@@ -45,10 +46,25 @@ pub struct Connection {
     pub real_server: SocketAddr,
 }
 
-/// Reads a text like `/proc/net/ip_vs_conn`, and shows every connection in it. The order is the kernel's, which is
-/// none; while connections come and go, one may be missing or be shown twice.
+/// Reads a text like `/proc/net/ip_vs_conn`, and visits every connection in it. The order is the kernel's, which is
+/// none. While connections come and go, one may be missing or be visited twice.
 ///
 /// A line that is not understood is an error ([`io::ErrorKind::InvalidData`]).
+///
+/// ```
+/// let text = "\
+/// Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
+/// TCP 0A000001 80D4 0A600001 0050 0A010004 1F90 ESTABLISHED     896
+/// ";
+/// ipvs::proc_net::for_each_connection(text.as_bytes(), |connection| {
+///     assert_eq!(
+///         connection.to_string(),
+///         "TCP 14:56  ESTABLISHED 10.0.0.1:32980     10.96.0.1:80       10.1.0.4:8080"
+///     );
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn for_each_connection(
     text: impl BufRead,
     mut visit: impl FnMut(&Connection) -> io::Result<()>,

@@ -1,6 +1,6 @@
-//! The table in short, as `/proc/net/ip_vs` has it.
+//! The summary of the table in `/proc/net/ip_vs`.
 //!
-//! One file with everything, at a fraction of what netlink costs, which is asked for the real servers of each
+//! One file with everything, at a fraction of the cost of netlink, which has to be asked for the real servers of each
 //! virtual server separately. It is no replacement: it lacks a virtual server's scheduler flags and persistence
 //! engine, and a real server's thresholds and kind of tunnel. The format is that of `ip_vs_info_seq_show` in
 //! net/netfilter/ipvs/ip_vs_ctl.c, the same in all kernels since IPv6 came to IPVS:
@@ -24,13 +24,15 @@ use std::{
 
 use super::text::{Lines, decimal, hexadecimal, invalid, word};
 use crate::{
-    Forwarding, Protocol, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
+    Family, Forwarding, Protocol, RealServer, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags,
+    VirtualServer, VirtualServerId,
 };
 
-/// What `/proc/net/ip_vs` says of a virtual server that balances an address.
+/// A virtual server that balances an address, as far as `/proc/net/ip_vs` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct VirtualServerSummary {
-    /// What names it.
+    /// Its name.
     pub address: ServiceAddress,
     /// How it picks a real server.
     pub scheduler: Scheduler,
@@ -44,17 +46,20 @@ pub struct VirtualServerSummary {
 
 /// How long a client stays with its real server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Persistence {
     /// In seconds.
     pub timeout: u32,
-    /// The mask for a client's address; for IPv6 the prefix length, as if it had been in network order.
+    /// The mask for a client's address, in host order. For IPv6 the prefix length, with its bytes reversed on a
+    /// little-endian machine: the kernel prints it as if it were in network order.
     pub mask: u32,
 }
 
-/// What `/proc/net/ip_vs` says of a real server, but for its connections.
+/// A real server, as far as `/proc/net/ip_vs` shows it; its connections are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct RealServerSummary {
-    /// What names it.
+    /// Its name within its virtual server.
     pub address: RealServerAddress,
     /// How packets reach it. [`Forwarding::Bypass`] is shown as [`Forwarding::Masquerade`].
     pub forwarding: Forwarding,
@@ -63,35 +68,82 @@ pub struct RealServerSummary {
 }
 
 impl VirtualServerSummary {
-    /// Whether this can be said of a virtual server that is configured so.
+    /// The summary that the kernel shows of a virtual server with these real servers; `None` if it balances a firewall
+    /// mark.
+    pub fn new<'a>(
+        config: &VirtualServer,
+        real_servers: impl IntoIterator<Item = &'a RealServer>,
+    ) -> Option<Self> {
+        let VirtualServerId::Address(address) = config.id else { return None };
+        let mut real_servers: Vec<_> = real_servers.into_iter().map(RealServerSummary::new).collect();
+        real_servers.sort_unstable();
+        Some(Self {
+            address,
+            scheduler: config.scheduler,
+            one_packet: config.flags.contains(ServiceFlags::ONE_PACKET) && address.ip.is_ipv4(),
+            persistence: Persistence::new(config),
+            real_servers,
+        })
+    }
+
+    /// Whether the kernel shows this of a virtual server of that configuration, its real servers aside.
     pub fn matches(&self, config: &VirtualServer) -> bool {
         let one_packet = config.flags.contains(ServiceFlags::ONE_PACKET);
-        let persistent = config.flags.contains(ServiceFlags::PERSISTENT);
         config.id == self.address.into()
             && config.scheduler == self.scheduler
             && (one_packet == self.one_packet || self.address.ip.is_ipv6())
-            && match self.persistence {
-                Some(shown) => persistent && shown.matches(config, self.address.ip),
-                None => !persistent,
-            }
+            && Persistence::new(config) == self.persistence
     }
 }
 
 impl Persistence {
-    fn matches(self, config: &VirtualServer, vip: IpAddr) -> bool {
+    fn new(config: &VirtualServer) -> Option<Self> {
         let length = u32::from(config.prefix_length);
-        let mask = match vip {
-            IpAddr::V4(_) => u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or(0),
-            IpAddr::V6(_) => u32::from_be(length),
+        let mask = match config.id.family() {
+            Family::V4 => u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or(0),
+            Family::V6 => u32::from_be(length),
         };
-        self.mask == mask && self.timeout == config.timeout
+        let persistent = config.flags.contains(ServiceFlags::PERSISTENT);
+        persistent.then_some(Self { timeout: config.timeout, mask })
     }
 }
 
-/// Reads a text like `/proc/net/ip_vs`, and shows every virtual server in it that balances an address. Firewall marks
-/// and other protocols are left out. The kernel measures in ticks of its clock, of which a second has `hertz`.
+impl RealServerSummary {
+    /// The summary that the kernel shows of a real server.
+    pub fn new(config: &RealServer) -> Self {
+        // ip_vs_fwd_name in include/net/ip_vs.h has no word for it.
+        let forwarding = match config.forwarding {
+            Forwarding::Bypass => Forwarding::Masquerade,
+            other => other,
+        };
+        Self { address: config.address, forwarding, weight: config.weight }
+    }
+}
+
+/// Reads a text like `/proc/net/ip_vs`, and visits every virtual server in it that balances an address. Firewall marks
+/// and other protocols are left out.
 ///
-/// A line that is not understood is an error ([`io::ErrorKind::InvalidData`]): there could be anything.
+/// The kernel measures timeouts in ticks of its clock, of which a second has `hertz` (`CONFIG_HZ`). A line that is not
+/// understood is an error ([`io::ErrorKind::InvalidData`]): anything could be in it.
+///
+/// ```
+/// use std::num::NonZeroU32;
+///
+/// let text = "\
+/// IP Virtual Server version 1.2.1 (size=4096)
+/// Prot LocalAddress:Port Scheduler Flags
+///   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+/// TCP  0A600001:01BB rr  persistent 2700000 FFFFFFFF
+///   -> 0A010004:192B      Masq    1      0          0
+/// ";
+/// let hertz = NonZeroU32::new(250).ok_or(std::io::ErrorKind::InvalidInput)?;
+/// ipvs::proc_net::for_each_virtual_server(text.as_bytes(), hertz, |server| {
+///     assert_eq!(server.address.to_string(), "TCP 10.96.0.1:443");
+///     assert_eq!(server.persistence.map(|persistence| persistence.timeout), Some(10_800));
+///     assert_eq!(server.real_servers.len(), 1);
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn for_each_virtual_server(
     text: impl BufRead,
     hertz: NonZeroU32,

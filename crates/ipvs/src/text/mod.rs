@@ -14,22 +14,17 @@ use crate::{
 };
 use counters::CounterColumns;
 
-/// Virtual servers with their real servers, printed byte for byte as ipvsadm 1.31 prints them with
-/// `-Ln`, `-Ln --stats` or `-Ln --rate`: numeric, in its order, blanks at the ends of lines included. Scripts read that.
+/// Virtual servers with their real servers, printed byte for byte as ipvsadm 1.31 prints them with `-Ln`,
+/// `-Ln --stats` or `-Ln --rate`: numeric, in its order, blanks at the ends of lines included. Scripts read that.
 ///
 /// ```
-/// use ipvs::{Info, Protocol, Scheduler, ServiceAddress, VirtualServer, text::{Columns, Listing}};
+/// use ipvs::{Info, ObservedVirtualServer, Protocol, Scheduler, ServiceAddress, VirtualServer, text::Listing};
 ///
 /// let vip = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 443 };
 /// let config = VirtualServer::new(vip, Scheduler::RR).persistent(10_800);
-/// let server = ipvs::ObservedVirtualServer { config, stats: Default::default() };
-/// let listing = Listing {
-///     info: Info { version: (1, 2, 1), connection_table_size: 4096 },
-///     servers: &[(server, vec![])],
-///     columns: Columns::Configuration,
-/// };
+/// let servers = [(ObservedVirtualServer::new(config), vec![])];
 /// assert_eq!(
-///     listing.to_string(),
+///     Listing::new(Info::new((1, 2, 1), 4096), &servers).to_string(),
 ///     "IP Virtual Server version 1.2.1 (size=4096)\n\
 ///      Prot LocalAddress:Port Scheduler Flags\n\
 ///      \u{20}\u{20}-> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n\
@@ -37,6 +32,7 @@ use counters::CounterColumns;
 /// );
 /// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Listing<'a> {
     /// Version and size, for the first line.
     pub info: Info,
@@ -46,14 +42,29 @@ pub struct Listing<'a> {
     pub columns: Columns,
 }
 
+impl<'a> Listing<'a> {
+    /// The listing of `ipvsadm -Ln`.
+    pub fn new(info: Info, servers: &'a [(ObservedVirtualServer, Vec<ObservedRealServer>)]) -> Self {
+        Self { info, servers, columns: Columns::Configuration }
+    }
+
+    /// This listing with other columns.
+    #[must_use]
+    pub fn columns(mut self, columns: Columns) -> Self {
+        self.columns = columns;
+        self
+    }
+}
+
 /// What is shown of each server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Columns {
     /// Scheduler, flags, forwarding, weight and connections.
     Configuration,
-    /// What has been columns (`--stats`).
+    /// Counters (`--stats`).
     Counters,
-    /// What comes in a second (`--rate`).
+    /// Rates per second (`--rate`).
     Rates,
 }
 
@@ -82,22 +93,22 @@ impl fmt::Display for Listing<'_> {
 
 impl Listing<'_> {
     fn virtual_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedVirtualServer) -> fmt::Result {
-        let columns = match self.columns {
+        let counters = match self.columns {
             Columns::Configuration => return writeln!(f, "{}", VirtualServerLine(&server.config)),
             Columns::Counters => CounterColumns::totals(&server.stats),
             Columns::Rates => CounterColumns::rates(&server.stats),
         };
-        writeln!(f, "{:<33}{columns}", Name(server.config.id).to_string())
+        writeln!(f, "{:<33}{counters}", Name(server.config.id).to_string())
     }
 
     fn real_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedRealServer) -> fmt::Result {
-        let columns = match self.columns {
+        let counters = match self.columns {
             Columns::Configuration => return writeln!(f, "{}", RealServerLine(server)),
             Columns::Counters => CounterColumns::totals(&server.stats),
             Columns::Rates => CounterColumns::rates(&server.stats),
         };
         let endpoint = Endpoint(server.config.address.ip, server.config.address.port).to_string();
-        writeln!(f, "  -> {endpoint:<28}{columns}")
+        writeln!(f, "  -> {endpoint:<28}{counters}")
     }
 }
 

@@ -42,8 +42,9 @@ fn persistence_round_trips_with_every_prefix_length() {
     in_new_namespace(|kernel| {
         for (ip, lengths) in [("10.96.0.1", 1..=32), ("fd00::1", 1..=128)] {
             for prefix_length in lengths {
-                let mut server = tcp(ip, prefix_length.into()).persistent(10_800 + u32::from(prefix_length));
-                server.prefix_length = prefix_length;
+                let server = tcp(ip, prefix_length.into())
+                    .persistent(10_800 + u32::from(prefix_length))
+                    .prefix_length(prefix_length);
                 assert_eq!(added(kernel, &server).unwrap().config, server);
             }
         }
@@ -101,8 +102,7 @@ fn weights_and_thresholds_round_trip() {
     in_new_namespace(|kernel| {
         for (ip, pod_ip) in [("10.96.0.1", "10.1.0.4"), ("fd00::1", "fd01::4")] {
             for weight in [0, 1, 65_535, 65_536, 70_000, i32::MAX.unsigned_abs()] {
-                let mut real_server = pod(pod_ip, 8080).weight(weight);
-                (real_server.upper_threshold, real_server.lower_threshold) = (weight, weight / 2);
+                let real_server = pod(pod_ip, 8080).weight(weight).thresholds(weight, weight / 2);
                 assert_eq!(added_real_server(kernel, &tcp(ip, 80), real_server).config, real_server);
             }
         }
@@ -121,8 +121,7 @@ fn every_forwarding_method_round_trips() {
             Forwarding::Bypass,
         ];
         for forwarding in methods {
-            let mut real_server = pod("10.1.0.4", 80);
-            real_server.forwarding = forwarding;
+            let real_server = pod("10.1.0.4", 80).forwarding(forwarding);
             assert_eq!(added_real_server(kernel, &tcp("10.96.0.1", 80), real_server).config, real_server);
         }
     });
@@ -134,17 +133,16 @@ fn every_encapsulation_round_trips() {
     in_new_namespace(|kernel| {
         let tunnels = [
             Tunnel::default(),
-            Tunnel { kind: TunnelKind::Gue, port: 6080, flags: 0 },
-            Tunnel { kind: TunnelKind::Gue, port: 6080, flags: 1 },
-            Tunnel { kind: TunnelKind::Gue, port: 65_535, flags: 2 },
-            Tunnel { kind: TunnelKind::Gre, port: 0, flags: 0 },
-            Tunnel { kind: TunnelKind::Gre, port: 0, flags: 1 },
+            Tunnel::new(TunnelKind::Gue).port(6080),
+            Tunnel::new(TunnelKind::Gue).port(6080).flags(1),
+            Tunnel::new(TunnelKind::Gue).port(65_535).flags(2),
+            Tunnel::new(TunnelKind::Gre),
+            Tunnel::new(TunnelKind::Gre).flags(1),
         ];
         // The last is a tunnel into the other family.
         for (ip, pod_ip) in [("10.96.0.1", "10.1.0.4"), ("fd00::1", "fd01::4"), ("fd00::1", "10.1.0.4")] {
             for tunnel in tunnels {
-                let mut real_server = pod(pod_ip, 80);
-                (real_server.forwarding, real_server.tunnel) = (Forwarding::Tunnel, tunnel);
+                let real_server = pod(pod_ip, 80).tunnel(tunnel);
                 assert_eq!(added_real_server(kernel, &tcp(ip, 80), real_server).config, real_server);
             }
         }

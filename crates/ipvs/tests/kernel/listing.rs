@@ -38,13 +38,16 @@ fn assert_same_columns(kernel: &mut KernelIpvs, columns: Columns, flag: &[&str])
 
 fn shown(kernel: &mut KernelIpvs, columns: Columns) -> String {
     let (info, servers) = (kernel.info().unwrap(), table(kernel));
-    Listing { info, servers: &servers, columns }.to_string()
+    Listing::new(info, &servers).columns(columns).to_string()
 }
 
 /// Adds it if the kernel has its modules; what it lacks, another test says.
 fn add(kernel: &mut KernelIpvs, server: &VirtualServer) {
     let failed = kernel.apply(&[Command::AddVirtualServer(server.clone())]).unwrap();
-    assert!(failed.iter().all(|failed| failed.error.errno == Errno::ENOENT), "{server:?}: {failed:?}");
+    assert!(
+        failed.iter().all(|failed| failed.error.errno() == Errno::ENOENT as i32),
+        "{server:?}: {failed:?}"
+    );
 }
 
 #[test]
@@ -119,13 +122,9 @@ fn real_servers_are_listed_as_ipvsadm_lists_them() {
             return;
         }
         let tunnel = |kind, port, flags| {
-            move |server: RealServer| RealServer {
-                forwarding: Forwarding::Tunnel,
-                tunnel: Tunnel { kind, port, flags },
-                ..server
-            }
+            move |server: RealServer| server.tunnel(Tunnel::new(kind).port(port).flags(flags))
         };
-        let by = |forwarding| move |server: RealServer| RealServer { forwarding, ..server };
+        let by = |forwarding| move |server: RealServer| server.forwarding(forwarding);
         let v4 = [
             pod("10.1.0.4", 8080),
             pod("10.1.0.4", 9).weight(0),

@@ -97,11 +97,11 @@ fn a_missing_scheduler_names_its_module_and_stops_nothing_else() {
             Command::EditVirtualServer(fancy),
         ];
         let failed = kernel.apply(&commands).unwrap();
-        let refused: Vec<_> = failed.iter().map(|failure| (failure.index, failure.error.errno)).collect();
-        assert_eq!(refused, [(0, Errno::ENOENT), (1, Errno::ESRCH), (3, Errno::ENOENT)]);
-        let reason = failed[0].error.message.as_deref().unwrap();
+        let refused: Vec<_> = failed.iter().map(|failure| (failure.index, failure.error.errno())).collect();
+        assert_eq!(refused, [(0, Errno::ENOENT as i32), (1, Errno::ESRCH as i32), (3, Errno::ENOENT as i32)]);
+        let reason = failed[0].error.message().unwrap();
         assert!(reason.contains("ip_vs_fancy"), "{reason}");
-        assert_eq!(failed[1].error.message.as_deref(), Some("there is no virtual server TCP 10.96.0.1:80"));
+        assert_eq!(failed[1].error.message(), Some("there is no virtual server TCP 10.96.0.1:80"));
         assert_eq!(kernel.virtual_servers().unwrap().len(), 1);
     });
 }
@@ -111,10 +111,8 @@ fn a_missing_scheduler_names_its_module_and_stops_nothing_else() {
 fn what_the_kernel_refuses_is_told_by_errno() {
     in_new_namespace(|kernel| {
         apply(kernel, &[Command::AddVirtualServer(tcp(VIP, 80))]);
-        let mut lower_above_upper = pod("10.1.0.4", 80);
-        (lower_above_upper.upper_threshold, lower_above_upper.lower_threshold) = (1, 2);
-        let mut other_family = pod("fd01::4", 80);
-        other_family.forwarding = Forwarding::Route;
+        let lower_above_upper = pod("10.1.0.4", 80).thresholds(1, 2);
+        let other_family = pod("fd01::4", 80).forwarding(Forwarding::Route);
         for (real_server, errno) in [
             (pod("224.0.0.1", 80), Errno::EINVAL),
             (pod("0.0.0.0", 80), Errno::EINVAL),
@@ -123,8 +121,8 @@ fn what_the_kernel_refuses_is_told_by_errno() {
             (lower_above_upper, Errno::ERANGE),
         ] {
             let failed = kernel.apply(&[Command::AddRealServer(tcp_id(VIP, 80), real_server)]).unwrap();
-            assert_eq!(failed[0].error.errno, errno, "{real_server:?}");
-            assert!(failed[0].error.message.is_some());
+            assert_eq!(failed[0].error.errno(), errno as i32, "{real_server:?}");
+            assert!(failed[0].error.message().is_some());
         }
     });
 }
@@ -135,10 +133,8 @@ fn a_virtual_server_of_an_unknown_protocol_hides_no_other() {
     in_new_namespace(|kernel| {
         apply(kernel, &[Command::AddVirtualServer(tcp(VIP, 80))]);
         // The kernel takes any protocol.
-        let mut batch = netlink::Batch::default();
-        kernel.encode(&[Command::DeleteVirtualServer(tcp_id(VIP, 80))], &mut batch);
-        let family = u16::from_ne_bytes(*batch.as_bytes()[4..].first_chunk().unwrap());
         let mut socket = netlink::Socket::open(netlink::Protocol::Generic).unwrap();
+        let family = socket.generic_family("IPVS").unwrap();
         let mut esp = netlink::Batch::default();
         esp.generic(family, 1, 1, |e| {
             e.nest(1, |e| {
@@ -172,7 +168,7 @@ fn without_the_capability_nothing_is_permitted() {
     // Nobody has no capabilities. Threads share a user, so this test runs again as another program.
     let output = Process::new("/proc/self/exe")
         .args(["--include-ignored", "--exact"])
-        .arg("kernel_round_trip::outcomes::without_the_capability_nothing_is_permitted")
+        .arg("outcomes::without_the_capability_nothing_is_permitted")
         .env(AGAIN, "1")
         .uid(NOBODY)
         .output()

@@ -68,8 +68,8 @@ pub(super) fn add_all<'a>(
 pub(super) fn added(kernel: &mut KernelIpvs, server: &VirtualServer) -> Option<ObservedVirtualServer> {
     match kernel.apply(&[Command::AddVirtualServer(server.clone())]).unwrap().pop() {
         None => kernel.virtual_server(server.id).unwrap(),
-        Some(failed) if failed.error.errno == Errno::ENOENT => {
-            println!("ABSENT: {}", failed.error.message.unwrap_or_default());
+        Some(failed) if failed.error.errno() == Errno::ENOENT as i32 => {
+            println!("ABSENT: {}", failed.error.cause());
             None
         }
         Some(failed) => panic!("{server:?}: {failed}"),

@@ -55,7 +55,7 @@ fn every_failure_of_a_long_list_has_its_position() {
 fn what_was_read_can_be_written_again() {
     in_new_namespace(|kernel| {
         for (port, scheduler) in (1..).zip([Scheduler::RR, Scheduler::WRR, Scheduler::SH]) {
-            let server = VirtualServer { scheduler, ..tcp("fd00::1", port).persistent(60) };
+            let server = VirtualServer::new(tcp("fd00::1", port).id, scheduler).persistent(60);
             let commands = [
                 Command::AddVirtualServer(server.clone()),
                 Command::AddRealServer(server.id, pod("fd01::4", port)),
@@ -81,10 +81,10 @@ fn what_was_read_can_be_written_again() {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn timeouts_are_set_and_kept_where_0() {
     in_new_namespace(|kernel| {
-        kernel.set_timeouts(Timeouts { tcp: 901, tcp_fin: 121, udp: 301 }).unwrap();
-        kernel.set_timeouts(Timeouts { tcp: 0, tcp_fin: 33, udp: 0 }).unwrap();
-        assert_eq!(kernel.timeouts().unwrap(), Timeouts { tcp: 901, tcp_fin: 33, udp: 301 });
-        kernel.set_timeouts(Timeouts { tcp: u32::MAX, ..Timeouts::default() }).unwrap_err();
+        kernel.set_timeouts(Timeouts::UNCHANGED.tcp(901).tcp_fin(121).udp(301)).unwrap();
+        kernel.set_timeouts(Timeouts::UNCHANGED.tcp_fin(33)).unwrap();
+        assert_eq!(kernel.timeouts().unwrap(), Timeouts::UNCHANGED.tcp(901).tcp_fin(33).udp(301));
+        kernel.set_timeouts(Timeouts::UNCHANGED.tcp(u32::MAX)).unwrap_err();
         assert_eq!(kernel.timeouts().unwrap().tcp, 901);
     });
 }

@@ -35,7 +35,7 @@ impl Failure {
     /// Whether a request for a list by way of a watch should be repeated as a plain list.
     ///
     /// Servers without WatchList answer with a status (422: `sendInitialEvents` is forbidden, 400) or
-    /// with an error event; one whose storage cannot tell its progress never ends the list. A request that
+    /// with an error event; one whose storage cannot report its progress never ends the list. A request that
     /// was refused for another reason would be refused again.
     pub(super) fn refuses_watch_list(&self) -> bool {
         match self {

@@ -7,20 +7,20 @@ use service::{Change, ObjectName};
 
 use crate::objects::Kind;
 
-/// How many objects are passed on together: to wake up whoever takes them costs more than to take one.
+/// How many objects are sent together: waking the receiver costs more than one object.
 const AT_ONCE: usize = 100;
 
 /// The objects of a list that have been read so far.
 pub(super) enum Listing<T> {
-    /// The first list. Nothing is acted on before its end, so objects are passed on as they come: they need
-    /// not be kept, and what follows from them is computed by the time the last one is there.
+    /// The first list. Nothing is acted on before its end, so objects are sent as they arrive: they need not
+    /// be kept, and the desired state is computed by the time the last one is there.
     First {
         /// The names of all objects read.
         names: FxHashSet<ObjectName>,
-        /// The objects that have not been passed on yet.
+        /// The objects that have not been sent yet.
         objects: Vec<T>,
     },
-    /// A later list. It is passed on as a whole, so that what is gone goes before what has come in its place.
+    /// A later list. It is sent as a whole, so that objects that are gone leave before their successors come.
     Later(BTreeMap<ObjectName, T>),
 }
 
@@ -33,7 +33,7 @@ impl<T: Kind> Listing<T> {
         Self::Later(BTreeMap::new())
     }
 
-    /// Adds an object, and returns what is to be passed on now.
+    /// Adds an object, and returns the change to send now.
     pub(super) fn add(&mut self, name: ObjectName, object: T) -> Option<Change> {
         match self {
             Self::First { names, objects } => {
@@ -63,7 +63,7 @@ impl<T: Kind> Listing<T> {
         }
     }
 
-    /// Ends the list, and returns what is to be passed on.
+    /// Ends the list, and returns the changes to send.
     pub(super) fn finish(self) -> Vec<Change> {
         match self {
             Self::First { names, objects } if objects.is_empty() => T::init_done(names).into_iter().collect(),

@@ -1,8 +1,8 @@
 //! The API server as source: three watches, one for each kind of object.
 //!
-//! While the server is out of reach nothing is sent, so that the node keeps serving what it last knew. The
-//! objects of the first list are sent as they come, and its end says what is there; a later list is sent as
-//! one replacement.
+//! While the server is unreachable nothing is sent, so the node keeps serving what it last knew. The objects of
+//! the first list are sent as they arrive (InitApply), and its end carries the names of all of them (InitDone).
+//! A later list is sent as one replacement.
 
 mod failure;
 mod listing;
@@ -24,7 +24,7 @@ pub use self::watches::{PastFailure, Watch, WatchState, Watches};
 
 use self::reflector::{Reflector, Selectors};
 
-/// The label selector for Services: those of other proxies are none of ours, whatever the label's value.
+/// The label selector for Services: those with this label belong to other proxies, whatever its value.
 pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
 /// The field selector for Services: headless ones have nothing to serve.
 pub const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
@@ -32,16 +32,16 @@ pub const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
 pub const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
 
 /// How long Services wait for a Node with IPs, as with kube-proxy. Without the node's zone, zone hints
-/// mean nothing: a restart would add the endpoints of other zones, and take them away again a moment
-/// later. Without its IPs, `nodePortAddresses: [primary]` would take every NodePort away. So an answer
-/// without the Node, or with one that has no IPs yet, does not end the wait.
+/// mean nothing: a restart would add the endpoints of other zones and remove them a moment later. Without
+/// its IPs, `nodePortAddresses: [primary]` would remove every NodePort. So an answer without the Node, or
+/// with a Node that has no IPs yet, does not end the wait.
 const NODE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Watches Services, EndpointSlices and the Node of this name, and sends what they say, for ever.
+/// Watches Services, EndpointSlices and the Node of this name, and sends their changes for ever.
 ///
-/// `send` is called from one task, in the order of each kind's events; between the kinds there is no order,
-/// except that a Node with IPs comes first if the server tells of it within half a minute. `watches` says how
-/// each watch stands.
+/// `send` is called from one task, in the order of each kind's events. There is no order between the kinds,
+/// except that a Node with IPs comes first if the server sends it within half a minute. `watches` holds the
+/// state of each watch.
 pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: impl Fn(Change)) -> Infallible {
     let services = Selectors { labels: Some(SERVICE_LABELS.into()), fields: Some(SERVICE_FIELDS.into()) };
     let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: None };
@@ -65,7 +65,7 @@ pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: imp
     never
 }
 
-/// Watches the Node of this name alone, and sends what it says, for ever.
+/// Watches only the Node of this name, and sends its changes for ever.
 pub async fn watch_node(
     client: &Client,
     node_name: &str,

@@ -2,7 +2,7 @@
 //!
 //! Read everything (a WatchList where the server has it, pages of a list otherwise), then follow the changes
 //! from there. What a list leaves out is gone when the list is complete, and not before. While the server is
-//! out of reach nothing is passed on.
+//! out of reach nothing is sent.
 //!
 //! This is not `kube::runtime::watcher` because that one retries a watch refused with the HTTP status
 //! 410 at the same version for ever, takes a deletion during a WatchList for impossible (it happens:
@@ -104,7 +104,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
         }
     }
 
-    /// Passes on everything that exists, and returns where the watch goes on.
+    /// Sends everything that exists, and returns where the watch goes on.
     async fn list_all(&mut self) -> Result<(String, Option<Events<T>>), Failure> {
         let Listed { listing, version, events } = match self.watch_list().await {
             Err(failure) if failure.refuses_watch_list() => {
@@ -185,13 +185,13 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
         }
     }
 
-    /// Passes on changes until everything must be listed again, and returns why.
+    /// Sends changes until everything must be listed again, and returns why.
     async fn follow(&mut self, mut version: String, mut events: Option<Events<T>>) -> Failure {
         loop {
             let watched = match events.take() {
-                Some(events) => self.pass_on(events, &mut version).await,
+                Some(events) => self.send_events(events, &mut version).await,
                 None => match self.open(&version, false).await {
-                    Ok(events) => self.pass_on(events, &mut version).await,
+                    Ok(events) => self.send_events(events, &mut version).await,
                     Err(failure) => Err(failure),
                 },
             };
@@ -203,8 +203,8 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
         }
     }
 
-    /// Passes on the events of one watch until the server ends it. `version` is that of the last.
-    async fn pass_on(&mut self, mut events: Events<T>, version: &mut String) -> Result<(), Failure> {
+    /// Sends the events of one watch until the server ends it. `version` is that of the last.
+    async fn send_events(&mut self, mut events: Events<T>, version: &mut String) -> Result<(), Failure> {
         let mut stands = false;
         loop {
             let event = match timeout(if stands { QUIET } else { SHORTEST_WATCH }, events.next()).await {
@@ -262,7 +262,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
         }
     }
 
-    /// Passes on an object. One that has become useless counts as gone.
+    /// Sends an object. One that has become useless counts as gone.
     fn apply(&mut self, view: View<T>) {
         self.was_empty = false;
         let name = view.name();

@@ -29,10 +29,10 @@ impl Retry {
         let words = failure.to_string();
         self.watches.failed(resource, &words);
         match &mut self.failing {
-            Some((_, said)) if *said == words => debug!("still cannot watch {resource}: {words}"),
-            Some((_, said)) => {
+            Some((_, logged)) if *logged == words => debug!("still cannot watch {resource}: {words}"),
+            Some((_, logged)) => {
                 warn!("still cannot watch {resource}: {words}");
-                *said = words;
+                *logged = words;
             }
             None => {
                 warn!("cannot watch {resource}: {words}; trying again, what is programmed stays");
@@ -44,7 +44,7 @@ impl Retry {
         }
     }
 
-    /// Takes in that the server answered as it should.
+    /// Records that the server answered as it should.
     pub(super) fn succeeded(&mut self) {
         self.watches.watching(self.resource);
         if let Some((since, _)) = self.failing.take() {

@@ -24,11 +24,11 @@ use super::*;
 type Answer = (u16, String);
 
 /// The body of an answer on its way.
-type Told = BoxBody<Bytes, Infallible>;
+type AnswerBody = BoxBody<Bytes, Infallible>;
 
 /// The end of a body that does not end: after what is before it nothing comes.
 const OPEN: &str = "open";
-/// Instead of an answer: the server takes the request and says nothing.
+/// Instead of an answer: the server takes the request and never answers.
 const SILENT: &str = "silent";
 
 /// A server that answers the requests for each resource in turn, and none after the last.
@@ -59,7 +59,7 @@ impl Script {
         )
     }
 
-    async fn answer(self, request: Request<Body>) -> Result<Response<Told>, Infallible> {
+    async fn answer(self, request: Request<Body>) -> Result<Response<AnswerBody>, Infallible> {
         let resource = request.uri().path().rsplit('/').next().unwrap().to_owned();
         let answer = {
             let mut played = self.0.lock().unwrap();
@@ -94,7 +94,7 @@ impl Script {
         self.play_to(&Watches::default(), time).await
     }
 
-    /// The changes that are sent within this time; `watches` says how the watches stand then.
+    /// The changes that are sent within this time; `watches` holds the state of each watch then.
     async fn play_to(&self, watches: &Watches, time: Duration) -> Vec<Change> {
         let script = self.clone();
         let client = Client::new(tower::service_fn(move |request| script.clone().answer(request)), "default");
@@ -190,10 +190,10 @@ fn list<const N: usize>(version: u32, items: [Value; N]) -> Answer {
 
 /// The changes in short: `=a,b` for a whole list, `+a:80`, `-a`, `n1 in z1 at 192.0.2.1`.
 fn short(changes: &[Change]) -> Vec<String> {
-    let (mut said, mut listed) = (Vec::new(), BTreeSet::new());
+    let (mut texts, mut listed) = (Vec::new(), BTreeSet::new());
     let all = |names: BTreeSet<&str>| format!("={}", Vec::from_iter(names).join(","));
     for change in changes {
-        said.push(match change {
+        texts.push(match change {
             Change::InitApplyServices(services) => {
                 listed.extend(services.iter().map(|service| &service.name));
                 continue;
@@ -221,7 +221,7 @@ fn short(changes: &[Change]) -> Vec<String> {
             other => format!("{other:?}"),
         });
     }
-    said
+    texts
 }
 
 type MakeObject = fn(&str, u32) -> Value;
@@ -312,7 +312,7 @@ async fn a_watch_list_refused_by_status_becomes_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_list_refused_by_an_error_event_becomes_a_list() {
-    let refused = event("ERROR", &status(500, "the storage cannot tell its progress"));
+    let refused = event("ERROR", &status(500, "the storage cannot report its progress"));
     let script = Script::new("services", [events([added("x", 1), refused]), list(5, [service("a", 1)])]);
     assert_eq!(short(&script.play().await), ["=a"]);
 }
@@ -361,7 +361,7 @@ async fn an_object_deleted_while_it_is_listed_is_not_in_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_version_leads_to_a_new_list_that_tells_the_deletions() {
+async fn an_expired_version_leads_to_a_new_list_that_shows_the_deletions() {
     let first = || events([added("a", 1), added("b", 2), end_of_list(3)]);
     let second = || events([added("b", 2), end_of_list(9)]);
     let in_stream = events([event("ERROR", &status(410, "too old resource version"))]);
@@ -418,7 +418,7 @@ async fn a_watch_that_is_closed_at_once_again_and_again_is_not_reopened_without_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_opened_again_counts_as_one_before_anything_changes_unless_it_is_closed_at_once() {
+async fn a_reopened_watch_counts_as_open_without_an_event_unless_it_is_closed_at_once() {
     let open = || events_and_silence([]);
     let then = async |answers: [Answer; 3]| {
         let [first, second, third] = answers;
@@ -479,7 +479,7 @@ async fn a_watch_list_that_falls_silent_becomes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_not_answered_is_asked_for_again_and_meanwhile_the_watch_counts_as_failing() {
+async fn an_unanswered_list_is_requested_again_and_the_watch_fails_meanwhile() {
     let answers =
         || [refusal(400), silence(), refusal(400), list(5, [service("a", 1)]), events_and_silence([])];
     let script = Script::new("services", answers()).with_node();
@@ -540,8 +540,7 @@ async fn a_malformed_object_is_skipped_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_an_object_is_logged_once_as_long_as_it_is_there_and_again_when_it_has_been_away()
-{
+async fn a_problem_is_logged_once_while_its_object_exists_and_again_after_it_was_away() {
     let odd = |kind: &str, version: u32| {
         let mut odd = service("odd", version);
         odd["spec"] = json!("none");
@@ -549,7 +548,7 @@ async fn what_is_wrong_with_an_object_is_logged_once_as_long_as_it_is_there_and_
     };
     let first = || events([odd("ADDED", 1), added("a", 1), end_of_list(2)]);
     let again = || events([odd("ADDED", 9)]);
-    let refused = || events([odd("ADDED", 1), event("ERROR", &status(500, "the storage cannot tell"))]);
+    let refused = || events([odd("ADDED", 1), event("ERROR", &status(500, "the storage cannot report"))]);
     let in_pages = |code| {
         let mut odd = service("odd", 1);
         odd["spec"] = json!("none");
@@ -574,8 +573,8 @@ async fn what_is_wrong_with_an_object_is_logged_once_as_long_as_it_is_there_and_
         played.0.lock().unwrap().answers.insert("services", script.into());
         played.play().await;
         let lines = log.lines().unwrap();
-        let said = lines.iter().filter(|line| line.contains("Service shop/odd: in part: spec")).count();
-        assert_eq!(said, times, "{what}: {lines:#?}");
+        let logged = lines.iter().filter(|line| line.contains("Service shop/odd: in part: spec")).count();
+        assert_eq!(logged, times, "{what}: {lines:#?}");
     }
 }
 
@@ -609,7 +608,7 @@ async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_an_empty_list_is_repeated_the_watch_counts_as_failing_and_the_log_says_why() {
+async fn the_watch_fails_until_an_empty_list_is_repeated_and_the_log_says_why() {
     for (resource, object) in ALWAYS_SOME {
         let full = || events([event("ADDED", &object("a", 1)), end_of_list(3)]);
         let empty = || events([end_of_list(4)]);
@@ -628,8 +627,8 @@ async fn until_an_empty_list_is_repeated_the_watch_counts_as_failing_and_the_log
                 "{troubles:?}"
             );
             let lines = log.lines().unwrap();
-            let said = |line: &String| line.contains(resource) && line.contains("the list is empty");
-            assert!(lines.iter().any(said), "{lines:#?}");
+            let reported = |line: &String| line.contains(resource) && line.contains("the list is empty");
+            assert!(lines.iter().any(reported), "{lines:#?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The state of each watch, for whoever asks.
+//! The state of each watch, for `status` and metrics.
 
 use std::{
     collections::BTreeMap,
@@ -11,11 +11,11 @@ use service::seconds;
 
 /// The watches of the API server, by resource. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Watches(Arc<Mutex<Known>>);
+pub struct Watches(Arc<Mutex<States>>);
 
 #[derive(Debug, Default)]
-struct Known {
-    resources: BTreeMap<&'static str, Standing>,
+struct States {
+    resources: BTreeMap<&'static str, ResourceState>,
     last_heard: Option<SystemTime>,
 }
 
@@ -39,9 +39,9 @@ pub struct Watch {
 pub enum WatchState {
     /// The list was asked for, and is not complete yet.
     Listing,
-    /// The list is complete, and a watch is open that tells of changes.
+    /// The list is complete, and a watch is open.
     Watching,
-    /// The last attempt has failed, and another one follows. What was heard before holds.
+    /// The last attempt has failed, and another one follows. Earlier objects stay as they were.
     Failing,
 }
 
@@ -56,7 +56,7 @@ pub struct PastFailure {
 }
 
 #[derive(Debug)]
-struct Standing {
+struct ResourceState {
     state: WatchState,
     since: Instant,
     last_failure: Option<(Instant, String)>,
@@ -65,11 +65,11 @@ struct Standing {
 impl Watches {
     /// The state of each watch, sorted by resource. Empty before anything was asked for.
     pub fn all(&self) -> Vec<Watch> {
-        let shown = |(resource, standing): (&&str, &Standing)| Watch {
+        let shown = |(resource, resource_state): (&&str, &ResourceState)| Watch {
             resource: (*resource).to_owned(),
-            state: standing.state,
-            age: standing.since.elapsed(),
-            last_failure: standing
+            state: resource_state.state,
+            age: resource_state.since.elapsed(),
+            last_failure: resource_state
                 .last_failure
                 .as_ref()
                 .map(|(at, cause)| PastFailure { cause: cause.clone(), age: at.elapsed() }),
@@ -104,7 +104,7 @@ impl Watches {
         self.enter(resource, WatchState::Listing, None);
     }
 
-    /// Takes in that the server has answered as it should.
+    /// Records that the server has answered as it should.
     pub(super) fn watching(&self, resource: &'static str) {
         self.lock().last_heard = Some(SystemTime::now());
         self.enter(resource, WatchState::Watching, None);
@@ -116,18 +116,18 @@ impl Watches {
 
     /// Enters a state. Its age is counted from when it was first entered.
     fn enter(&self, resource: &'static str, state: WatchState, failure: Option<&str>) {
-        let (now, mut known) = (Instant::now(), self.lock());
-        let new = || Standing { state, since: now, last_failure: None };
-        let standing = known.resources.entry(resource).or_insert_with(new);
-        if standing.state != state {
-            (standing.state, standing.since) = (state, now);
+        let (now, mut states) = (Instant::now(), self.lock());
+        let new = || ResourceState { state, since: now, last_failure: None };
+        let resource_state = states.resources.entry(resource).or_insert_with(new);
+        if resource_state.state != state {
+            (resource_state.state, resource_state.since) = (state, now);
         }
         if let Some(cause) = failure {
-            standing.last_failure = Some((now, cause.to_owned()));
+            resource_state.last_failure = Some((now, cause.to_owned()));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, States> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_of_while_it_lasts_and_remembered_when_it_is_over() {
+    fn a_failure_is_reported_while_it_lasts_and_remembered_when_it_is_over() {
         let watches = Watches::default();
         assert!(watches.all().is_empty());
         watches.listing("services");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_watched_is_counted_until_the_server_is_heard() {
+    fn failing_watches_are_counted_until_the_server_answers() {
         let watches = Watches::default();
         assert_eq!((watches.failing(), watches.last_heard()), (0, None));
         watches.failed("services", "refused");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_lasts_from_its_begin_whatever_repeats_it() {
+    fn a_repeated_state_keeps_its_begin() {
         let watches = Watches::default();
         watches.watching("services");
         let begin = watches.lock().resources.get("services").unwrap().since;

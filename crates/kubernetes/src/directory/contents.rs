@@ -19,8 +19,8 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Returns everything, as after a first list. The Node comes before the lists: once these have been heard,
-    /// what is wanted counts, and zones and the NodePort address `primary` depend on the Node.
+    /// Returns everything, as after a first list. The Node comes before the lists: once these are
+    /// complete, the desired state is acted on, and zones and the NodePort address `primary` depend on the Node.
     pub(super) fn all(&self) -> Vec<Change> {
         let node = self.node.clone().map(Change::ApplyNode);
         let services = Change::ReplaceServices(self.services.values().cloned().collect());

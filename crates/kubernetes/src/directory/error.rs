@@ -33,7 +33,7 @@ pub enum Error {
         /// What is wrong there, in words.
         message: String,
     },
-    /// The system does not tell about changes in the directory.
+    /// The system does not notify of changes in the directory.
     #[error("cannot watch the directory {} for changes", path.display())]
     Watch {
         /// The directory.

@@ -86,8 +86,8 @@ fn without_position(message: &str) -> String {
 }
 
 impl Manifests {
-    /// Adds the object, or the objects of a list; `kind` and `version` are what a list says of the
-    /// elements that do not say it themselves.
+    /// Adds the object, or the objects of a list. `kind` and `version` are those of the list, for elements
+    /// without their own.
     fn add(&mut self, mut object: Value, kind: &str, version: &str, place: &str) {
         let text = |field, otherwise: &str| {
             object.get(field).and_then(Value::as_str).unwrap_or(otherwise).to_owned()

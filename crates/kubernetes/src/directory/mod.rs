@@ -44,8 +44,8 @@ use crate::problem_log::ProblemLog;
 const SETTLE: Duration = Duration::from_millis(50);
 /// After how long the directory is read although it is not quiet.
 const LONGEST_SETTLE: Duration = Duration::from_secs(1);
-/// How often the directory is read without having been told of a change: a link's target, or the
-/// directory behind a mount, can change unnoticed.
+/// How often the directory is read without a notification: a link's target, or the directory behind a mount,
+/// can change unnoticed.
 const REREAD: Duration = Duration::from_secs(10);
 
 /// Reads the directory once, as [`watch`] does at first.
@@ -60,7 +60,7 @@ pub fn read_text(name: &Path, text: &[u8], node_name: &str) -> Result<Vec<Change
     Ok(directory.contents().all())
 }
 
-/// Reads the directory and sends what it says; then sends each difference, for ever.
+/// Reads the directory and sends its objects; then sends each difference, for ever.
 ///
 /// A file that cannot be read or parsed at first is an error, before anything is sent. Later its
 /// last good objects stay, and the log says so. One bad object in a good file is skipped alone, and
@@ -87,7 +87,7 @@ pub async fn watch(directory: &Path, node_name: &str, send: impl Fn(Change)) -> 
     }
 }
 
-/// Watches the directory, and tells over a channel that holds one message that something changed.
+/// Watches the directory, and sends a message when something changed. The channel holds one message.
 fn notifications(directory: &Path) -> Result<(RecommendedWatcher, mpsc::Receiver<()>), Error> {
     let (changed, events) = mpsc::channel(1);
     let failed = |source| Error::Watch { path: directory.to_owned(), source };
@@ -97,7 +97,7 @@ fn notifications(directory: &Path) -> Result<(RecommendedWatcher, mpsc::Receiver
             matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
         };
         if !event.is_ok_and(|event| only_read(&event)) {
-            // Full: the message that is in it says as much.
+            // Full: the message in it means the same.
             _ = changed.try_send(());
         }
     })
@@ -125,7 +125,7 @@ struct Directory {
     files: BTreeMap<PathBuf, File>,
     problem_log: ProblemLog,
     /// The errors of the last reading, so that each is logged once.
-    said: Vec<String>,
+    logged_errors: Vec<String>,
     duplicates: BTreeSet<(&'static str, ObjectName)>,
 }
 
@@ -144,7 +144,7 @@ impl Directory {
             node_name: node_name.to_owned(),
             files: BTreeMap::new(),
             problem_log: ProblemLog::default(),
-            said: Vec::new(),
+            logged_errors: Vec::new(),
             duplicates: BTreeSet::new(),
         }
     }
@@ -161,10 +161,10 @@ impl Directory {
     /// Reads everything again. Whatever cannot be read stays as it was.
     fn refresh(&mut self) {
         let errors = self.read().into_iter().map(|error| one_line(&error)).collect::<Vec<_>>();
-        for error in errors.iter().filter(|error| !self.said.contains(error)) {
+        for error in errors.iter().filter(|error| !self.logged_errors.contains(error)) {
             warn!("{error}; its last good objects stay");
         }
-        self.said = errors;
+        self.logged_errors = errors;
     }
 
     /// Reads the files that have changed, and returns the errors.

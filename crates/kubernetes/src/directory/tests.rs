@@ -253,8 +253,8 @@ fn what_is_wrong_with_an_object_is_logged_again_when_its_file_has_been_away() {
         source.refresh();
         source.contents();
         let lines = log.lines().unwrap();
-        let said = lines.iter().filter(|line| line.contains("Service default/web: in part: spec")).count();
-        assert_eq!(said, times, "{lines:#?}");
+        let logged = lines.iter().filter(|line| line.contains("Service default/web: in part: spec")).count();
+        assert_eq!(logged, times, "{lines:#?}");
     }
 }
 
@@ -311,7 +311,7 @@ fn rewriting_the_same_content_sends_nothing() {
 }
 
 #[test]
-fn of_a_node_only_the_zone_and_the_addresses_are_news() {
+fn only_the_zone_and_the_addresses_of_a_node_are_a_change() {
     let watched = Watched::new(directory(&[("node.yaml", NODE)]));
     fs::write(watched.path("node.yaml"), NODE.replace("Pending", "Running")).unwrap();
     watched.nothing_more();

@@ -55,7 +55,7 @@ impl<T: Shape> Field<T> {
 }
 
 impl<T: Shape> List<T> {
-    /// Reads each element with `read`, which is told its path, and returns those that can be used.
+    /// Reads each element with `read`, which gets its path, and returns those that can be used.
     pub(crate) fn read_each<U>(
         self,
         of: impl Display,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_problems_the_first_are_told_and_the_others_counted() {
+    fn the_first_of_many_problems_are_in_words_and_the_others_counted() {
         let mut problems = Problems::default();
         (0..100_000).for_each(|number| problems.add(number, "wrong"));
         let problems = problems.into_vec();

@@ -141,8 +141,8 @@ pub(crate) struct Problems {
     more: usize,
 }
 
-/// How many problems of an object are told in words. Each goes into the log and an Event, and there is room
-/// in an annotation for a hundred thousand.
+/// How many problems of an object are reported in words. Each goes into the log and an Event, and an annotation
+/// has room for a hundred thousand.
 const MOST_PROBLEMS: usize = 16;
 
 impl Problems {

@@ -122,8 +122,7 @@ fn no_node() -> Change {
     Change::DeleteNode
 }
 
-/// The taint by which the cluster autoscaler says that it will delete a node. Load balancers are to be told
-/// before.
+/// The taint of a node that the cluster autoscaler will delete. Load balancers must learn of it before.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
@@ -196,7 +195,7 @@ mod tests {
 
     #[test]
     fn only_the_zone_the_node_ips_and_the_pod_cidrs_are_kept() {
-        let heard = |at: &str, ready: &str| {
+        let decoded_at = |at: &str, ready: &str| {
             node(json!({
                 "metadata": {
                     "name": "n1", "resourceVersion": at,
@@ -218,8 +217,8 @@ mod tests {
             leaving: false,
             problems: vec![],
         };
-        assert_eq!(heard("2026-01-02T03:04:05Z", "True"), kept);
-        assert_eq!(heard("2026-01-02T03:09:05Z", "False"), kept, "a heartbeat makes no other Node");
+        assert_eq!(decoded_at("2026-01-02T03:04:05Z", "True"), kept);
+        assert_eq!(decoded_at("2026-01-02T03:09:05Z", "False"), kept, "a heartbeat makes no other Node");
     }
 
     #[test]

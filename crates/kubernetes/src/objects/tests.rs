@@ -89,7 +89,7 @@ fn anything() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn whatever_stands_in_an_object_it_is_decoded_and_asks_for_nothing_that_breaks_the_node(
+    fn any_object_decodes_and_asks_for_nothing_that_breaks_the_node(
         changes in vec((any::<Index>(), anything()), 1..8),
     ) {
         let mut object = object();

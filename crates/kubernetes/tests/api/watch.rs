@@ -25,15 +25,15 @@ use serde_json::{Value, json};
 use service::{Change, ObjectName};
 use testkit::control_plane::{ControlPlane, Options};
 
-/// The news of a watcher that runs in a thread of its own until the tests end.
+/// The changes from a watch that runs in a thread of its own until the tests end.
 ///
 /// Tests may share a server: each has a namespace of its own, and a Node of the same name.
-struct News {
+struct Watching {
     changes: Receiver<Change>,
     namespace: &'static str,
 }
 
-impl News {
+impl Watching {
     fn start(kubeconfig: PathBuf, namespace: &'static str) -> anyhow::Result<Self> {
         Self::start_through(kubeconfig, namespace, |_| Ok(()))
     }
@@ -209,12 +209,12 @@ fn populate(server: &ControlPlane, namespace: &str) -> anyhow::Result<()> {
 
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
-fn what_the_administrator_changes_is_told() {
+fn what_the_administrator_changes_is_sent() {
     const NAMESPACE: &str = "watch-changes";
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     populate(&server, NAMESPACE).unwrap();
-    let news = News::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
-    let lists = news.expect_lists().unwrap();
+    let watching = Watching::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
+    let lists = watching.expect_lists().unwrap();
     assert_eq!(lists, (vec!["web".to_owned()], vec!["web-1".to_owned()], "z1".to_owned()));
 
     let owner = json!({"kubernetes.io/service-name": "web"});
@@ -223,7 +223,7 @@ fn what_the_administrator_changes_is_told() {
         Change::ApplySlice(slice) if *slice.name.name == *"web-1" => Some(slice),
         _ => None,
     };
-    let changed = news.expect("the changed slice", applied).unwrap();
+    let changed = watching.expect("the changed slice", applied).unwrap();
     assert_eq!(changed.endpoints.len(), 1);
     assert_eq!(changed.endpoints[0].address.to_string(), "10.244.0.6");
     assert_eq!((&*changed.ports[0].name, changed.ports[0].port), ("", 8080));
@@ -234,13 +234,13 @@ fn what_the_administrator_changes_is_told() {
     let other_proxy = json!({"service.kubernetes.io/service-proxy-name": ""});
     server.apply(&service(NAMESPACE, "web", None, &other_proxy)).unwrap();
     let gone = |change| (change == Change::DeleteService(web.clone())).then_some(());
-    news.expect("the Service given to another proxy", gone).unwrap();
+    watching.expect("the Service given to another proxy", gone).unwrap();
     server.apply(&service(NAMESPACE, "web", None, &json!({}))).unwrap();
     let back = |change| match change {
         Change::ApplyService(service) if service.name == web => Some(service),
         _ => None,
     };
-    let back = news.expect("the Service given back", back).unwrap();
+    let back = watching.expect("the Service given back", back).unwrap();
     assert_eq!(back.cluster_ips.len(), 1);
     assert_eq!((&*back.ports[0].name, back.ports[0].protocol, back.ports[0].port), ("", Protocol::Tcp, 80));
     assert!(back.created.is_some());
@@ -251,15 +251,15 @@ fn what_the_administrator_changes_is_told() {
         Change::ApplyNode(node) => (node.zone.as_deref() == Some("z9")).then_some(()),
         _ => None,
     };
-    news.expect("the Node's new zone", moved).unwrap();
+    watching.expect("the Node's new zone", moved).unwrap();
 
     server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
     let name = ObjectName::new(NAMESPACE, "web-1");
     let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
-    news.expect("the deleted slice", gone).unwrap();
+    watching.expect("the deleted slice", gone).unwrap();
     server.delete::<Service>(NAMESPACE, "web").unwrap();
     let gone = |change| (change == Change::DeleteService(web.clone())).then_some(());
-    news.expect("the deleted Service", gone).unwrap();
+    watching.expect("the deleted Service", gone).unwrap();
 }
 
 #[test]
@@ -274,36 +274,36 @@ fn a_server_without_watch_list_is_asked_for_a_list() {
     options.extra_args.push("--feature-gates=WatchList=false".to_owned());
     let server = ControlPlane::start(&options).unwrap();
     populate(&server, NAMESPACE).unwrap();
-    let news = News::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
-    let lists = news.expect_lists().unwrap();
+    let watching = Watching::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
+    let lists = watching.expect_lists().unwrap();
     assert_eq!(lists, (vec!["web".to_owned()], vec!["web-1".to_owned()], "z1".to_owned()));
 
     server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
     let name = ObjectName::new(NAMESPACE, "web-1");
     let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
-    news.expect("the deleted slice", gone).unwrap();
+    watching.expect("the deleted slice", gone).unwrap();
 }
 
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
-fn what_changes_while_the_server_is_out_of_reach_is_told_afterwards() {
+fn changes_while_the_server_is_unreachable_are_sent_afterwards() {
     const NAMESPACE: &str = "watch-outage";
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     populate(&server, NAMESPACE).unwrap();
     let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
-    let news =
-        News::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap();
-    news.expect_lists().unwrap();
+    let watching =
+        Watching::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap();
+    watching.expect_lists().unwrap();
 
     relay.set(None);
     server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
-    let meanwhile = news.changes.recv_timeout(Duration::from_secs(2));
+    let meanwhile = watching.changes.recv_timeout(Duration::from_secs(2));
     assert!(meanwhile.is_err(), "{meanwhile:?}");
 
     relay.set(Some(Vec::new()));
     let name = ObjectName::new(NAMESPACE, "web-1");
     let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
-    news.expect("the slice deleted meanwhile", gone).unwrap();
+    watching.expect("the slice deleted meanwhile", gone).unwrap();
 }
 
 /// How often one watch may ask within this time: at once when it has ended, and then after the pauses of client-go,
@@ -319,7 +319,7 @@ fn most_attempts(time: Duration) -> usize {
 
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
-fn thirty_watchers_do_not_press_their_only_server_while_it_starts_anew_and_all_hear_what_changes_then() {
+fn thirty_watchers_spare_a_restarting_server_and_all_get_the_next_change() {
     const NAMESPACE: &str = "watch-crowd";
     const WATCHERS: usize = 30;
     /// Services, EndpointSlices and the Node.
@@ -335,11 +335,12 @@ fn thirty_watchers_do_not_press_their_only_server_while_it_starts_anew_and_all_h
     let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
     let crowd: Vec<_> = (0..WATCHERS)
         .map(|_| {
-            News::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap()
+            Watching::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config))
+                .unwrap()
         })
         .collect();
-    for news in &crowd {
-        news.expect_lists().unwrap();
+    for watching in &crowd {
+        watching.expect_lists().unwrap();
     }
 
     let (begin, before) = (Instant::now(), relay.asked.load(Ordering::Relaxed));
@@ -356,8 +357,8 @@ fn thirty_watchers_do_not_press_their_only_server_while_it_starts_anew_and_all_h
         Change::ReplaceSlices(slices) => slices.iter().any(is_changed).then_some(()),
         _ => None,
     };
-    for news in &crowd {
-        news.expect_within(PATIENCE, "the change after the server was back", changed).unwrap();
+    for watching in &crowd {
+        watching.expect_within(PATIENCE, "the change after the server was back", changed).unwrap();
     }
     let asked = relay.asked.load(Ordering::Relaxed) - before;
     let most = WATCHERS * WATCHES * most_attempts(begin.elapsed());

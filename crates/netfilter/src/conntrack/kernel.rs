@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipvs::Family;
-use netlink::{Batch, Errno, FailedRequest, KernelError, Protocol, Socket};
+use netlink::{Batch, Errno, FailedRequest, KernelError, OperationError, Protocol, Socket};
 
 use super::{
     Conntrack, Deleted, StaleFlows,
@@ -13,12 +13,9 @@ use super::{
 /// Why entries could not be deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// CAP_NET_ADMIN is missing.
-    #[error("conntrack refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
-    NotPermitted {
-        /// What was asked.
-        operation: &'static str,
-    },
+    /// The exchange with the kernel failed.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
     /// The kernel does not know the request: the module is missing.
     #[error("the kernel cannot list conntrack's entries: the module nf_conntrack_netlink is missing")]
     NotSupported,
@@ -32,22 +29,11 @@ pub enum Error {
         /// What the kernel said of the first.
         source: KernelError,
     },
-    /// Some other failure of the exchange.
-    #[error("cannot {operation}")]
-    Netlink {
-        /// What was asked.
-        operation: &'static str,
-        /// What went wrong.
-        source: netlink::Error,
-    },
 }
 
 impl Error {
     fn new(operation: &'static str, source: netlink::Error) -> Self {
-        match source.errno() {
-            Some(Errno::EPERM) => Self::NotPermitted { operation },
-            _ => Self::Netlink { operation, source },
-        }
+        OperationError::new("conntrack", operation, source).into()
     }
 }
 

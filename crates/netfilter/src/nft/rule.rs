@@ -42,7 +42,7 @@ impl Rule {
 
     /// Whether it keeps flows from the destination NAT of others.
     pub(crate) fn keeps_destination(&self) -> bool {
-        self.statements.contains(&Statement::KeepDestination)
+        self.statements.contains(&Statement::DnatToDaddr)
     }
 
     /// The comment that it is installed with: its purpose, and a fingerprint of its instructions.

@@ -1,87 +1,22 @@
 //! The kernel client.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashSet},
-};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use ipvs::Family;
-use netlink::{Batch, Errno, KernelError, Protocol, Socket};
+use netlink::{Batch, Errno, KernelError, OperationError, Protocol, Socket};
 
 use super::{
+    installation::{Stages, Task, known_elements, look},
     intervals,
-    observed::{self, Elements, ObservedTable},
+    netfilter::{Error, Netfilter, Observed},
+    observed::ObservedTable,
     probe,
     transaction::Transaction,
 };
-use crate::{
-    Element, Feature, Operation, Policy, Ruleset,
-    nft::{kernel, set::Set},
-};
+use crate::{Element, Feature, Operation, Policy, Ruleset, nft::kernel};
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
-
-/// Why a read or a transaction failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// CAP_NET_ADMIN is missing.
-    #[error("nf_tables refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
-    NotPermitted {
-        /// What was asked.
-        operation: &'static str,
-    },
-    /// The transaction was rolled back because of this object; nothing of it took effect.
-    #[error("nf_tables transaction rolled back: cannot {operation}")]
-    RolledBack {
-        /// What the failed request should have done, in nft's words.
-        operation: String,
-        /// The kernel's answer.
-        source: netlink::Error,
-    },
-    /// Some other failure of the exchange.
-    #[error("cannot {operation}")]
-    Netlink {
-        /// What was asked.
-        operation: &'static str,
-        /// What went wrong.
-        source: netlink::Error,
-    },
-}
-
-impl Error {
-    pub(crate) fn new(operation: &'static str, source: netlink::Error) -> Self {
-        match source.errno() {
-            Some(Errno::EPERM) => Self::NotPermitted { operation },
-            _ => Self::Netlink { operation, source },
-        }
-    }
-}
-
-/// Our tables as the kernel shows them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
-    /// The families whose table exists with exactly our sets, chains and rules.
-    pub installed: BTreeSet<Family>,
-    /// The families whose table only lacks the rules that take new flows from the destination NAT of others.
-    pub prepared: BTreeSet<Family>,
-    /// The elements in our sets.
-    pub elements: HashSet<Element>,
-}
-
-/// The seam to our nf_tables tables in one network namespace. No other table is read or written.
-pub trait Netfilter {
-    /// Reads our tables.
-    fn observe(&mut self) -> Result<Observed, Error>;
-
-    /// Applies the changes in one atomic transaction; on `Err` nothing took effect, unless the answer
-    /// was lost ([`netlink::Error::StateUnknown`], [`netlink::Error::TimedOut`]).
-    ///
-    /// Tables are installed first, then elements change in the order given, except that all intervals are
-    /// deleted before others are added. Deleting an element that does not exist, or adding one that does, is
-    /// not an error; changing an element of a table that does not exist is.
-    fn apply(&mut self, operations: &[Operation]) -> Result<(), Error>;
-}
 
 /// The real kernel, in the network namespace of the thread that opened it.
 ///
@@ -93,13 +28,6 @@ pub struct KernelNetfilter {
     socket: Socket,
     rulesets: BTreeMap<Family, Stages>,
     missing: BTreeMap<Family, Vec<Feature>>,
-}
-
-/// Our table of one family before it takes flows from the destination NAT of others, and from then on.
-#[derive(Debug)]
-struct Stages {
-    prepared: Ruleset,
-    installed: Ruleset,
 }
 
 impl KernelNetfilter {
@@ -171,7 +99,8 @@ impl KernelNetfilter {
     /// changed nf_tables since the tables were read.
     fn write(&mut self, operations: &[Operation], whatever_others_do: bool) -> Result<(), Error> {
         refuse_unsupported(operations, &self.missing)?;
-        let tasks: Vec<_> = self.rulesets.keys().filter_map(|family| Task::of(operations, *family)).collect();
+        let tasks: Vec<_> =
+            self.rulesets.keys().filter_map(|family| Task::for_family(operations, *family)).collect();
         let generation = if tasks.is_empty() || whatever_others_do {
             None
         } else {
@@ -193,64 +122,6 @@ impl KernelNetfilter {
         change_elements(&mut transaction, &operations);
         commit(&mut self.socket, &transaction, generation)
     }
-}
-
-impl Stages {
-    /// Adds what makes the table.
-    fn install<'a>(&'a self, table: Table, transaction: &mut Transaction<'a>, there: &There) {
-        let only_prepares = table == Table::Prepared && (there.table.is_none() || there.is_prepared);
-        let wanted = if only_prepares { &self.prepared } else { &self.installed };
-        wanted.install(transaction, there.table.as_ref(), &there.elements);
-    }
-}
-
-/// What must be done for one family that depends on what its table holds.
-struct Task {
-    family: Family,
-    /// How to make the table, if it is to be made.
-    table: Option<Table>,
-    deletes_intervals: bool,
-}
-
-/// How a table is to be made.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Table {
-    /// A new one without the rules that take flows from others; one that has them keeps them.
-    Prepared,
-    Installed,
-}
-
-impl Task {
-    fn of(operations: &[Operation], family: Family) -> Option<Self> {
-        let table = if operations.contains(&Operation::InstallTable(family)) {
-            Some(Table::Installed)
-        } else {
-            operations.contains(&Operation::PrepareTable(family)).then_some(Table::Prepared)
-        };
-        let deletes_intervals = intervals::are_deleted(operations, family);
-        (table.is_some() || deletes_intervals).then_some(Self { family, table, deletes_intervals })
-    }
-}
-
-/// What the table of one family holds now, as far as a task depends on it.
-struct There {
-    table: Option<ObservedTable>,
-    is_prepared: bool,
-    elements: Elements,
-}
-
-fn look(socket: &mut Socket, stages: &Stages, task: &Task) -> Result<There, netlink::Error> {
-    let table = ObservedTable::read(socket, task.family, stages.installed.chain_names())?;
-    let is_prepared = table.as_ref().is_some_and(|table| stages.prepared.is_in(table));
-    let elements = match &table {
-        // Its sets stay as they are.
-        Some(_) if is_prepared && !task.deletes_intervals => Elements::default(),
-        Some(table) => {
-            known_elements(socket, task.family, table, |set| task.table.is_some() || set.intervals)?
-        }
-        None => Elements::default(),
-    };
-    Ok(There { table, is_prepared, elements })
 }
 
 fn not_read(source: netlink::Error) -> Error {
@@ -319,26 +190,11 @@ fn refuse_unsupported(
 fn is_stale(error: &Error) -> bool {
     match error {
         Error::RolledBack { source, .. } => source.errno() == Some(Errno::ERESTART),
-        Error::Netlink { source: netlink::Error::DumpInterrupted { .. }, .. } => true,
-        Error::Netlink { source, .. } => source.errno() == Some(Errno::ENOENT),
-        Error::NotPermitted { .. } => false,
+        Error::Operation(OperationError::Failed {
+            source: netlink::Error::DumpInterrupted { .. }, ..
+        }) => true,
+        Error::Operation(error) => error.errno() == Some(Errno::ENOENT),
     }
-}
-
-/// The elements of interest, set by set, in the sets that have our names and types.
-fn known_elements(
-    socket: &mut Socket,
-    family: Family,
-    table: &ObservedTable,
-    of_interest: impl Fn(&Set) -> bool,
-) -> Result<Elements, netlink::Error> {
-    let mut elements = Elements::default();
-    for set in Ruleset::known_sets().iter().filter(|set| of_interest(set)) {
-        if table.sets.iter().any(|observed| set.is(family, observed)) {
-            observed::read_elements(socket, family, set.name, &mut elements)?;
-        }
-    }
-    Ok(elements)
 }
 
 /// Combines neighbouring changes of the same kind to the same set into one request.

@@ -12,7 +12,7 @@ use crate::{
         chain::{Chain, Hook, Kind, Point},
         kernel,
         rule::Rule,
-        statement::{Connection, Statement},
+        statement::{CtState, Statement},
     },
 };
 
@@ -76,8 +76,8 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
     let [plain, nat] =
         [("probe", None), ("probe-nat", Some(nat))].map(|(name, hook)| Chain { name, hook, rules: vec![] });
     let rules = [
-        (Feature::Conntrack, Statement::Is(Connection::New)),
-        (Feature::DestinationNat, Statement::KeepDestination),
+        (Feature::Conntrack, Statement::CtState(CtState::New)),
+        (Feature::DestinationNat, Statement::DnatToDaddr),
         (Feature::Masquerade, Statement::Masquerade { fully_random: true }),
         (Feature::Reject, Statement::Reject),
     ]

@@ -5,10 +5,7 @@ use std::fmt;
 use ipvs::Family;
 use netlink::Batch;
 
-use super::{
-    intervals,
-    key::{self, Key},
-};
+use super::{intervals, key};
 use crate::{
     Element,
     nft::{
@@ -17,6 +14,7 @@ use crate::{
         chain,
         chain::Chain,
         family_name,
+        key::Key,
         message::{self, CREATE, Message},
         rule,
         rule::Rule,

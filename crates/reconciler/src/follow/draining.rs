@@ -9,7 +9,7 @@ use std::{
 
 use ipvs::{RealServerAddress, ServiceAddress};
 
-use crate::Drains;
+use crate::DrainStats;
 
 /// After how long a real server is first looked at again. Most connections are short, and a rollout waits for
 /// them.
@@ -28,9 +28,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(crate) struct Draining {
     timeout: Option<Duration>,
     servers: BTreeMap<ServiceAddress, BTreeMap<RealServerAddress, Drain>>,
-    /// How many have begun to drain since the last [`Self::tally`].
+    /// How many have begun to drain since the last [`Self::stats`].
     started: usize,
-    /// How many have ceased to drain since the last [`Self::tally`].
+    /// How many have ceased to drain since the last [`Self::stats`].
     ended: usize,
 }
 
@@ -116,8 +116,8 @@ impl Draining {
     }
 
     /// Counts what has happened since this was last called, and what drains now.
-    pub(crate) fn tally(&mut self, cut_off: u64) -> Drains {
-        Drains {
+    pub(crate) fn stats(&mut self, cut_off: u64) -> DrainStats {
+        DrainStats {
             started: mem::take(&mut self.started),
             ended: mem::take(&mut self.ended),
             cut_off,
@@ -218,15 +218,15 @@ mod tests {
         let mut draining = Draining::new(None);
         draining.seen(virtual_server(80), [real_server(1), real_server(2)].into_iter(), begin);
         draining.seen(virtual_server(81), [real_server(1)].into_iter(), begin + seconds(1));
-        let pending = Drains { pending: 3, oldest: Some(begin), ..Drains::default() };
-        assert_eq!(draining.tally(0), Drains { started: 3, ..pending });
-        assert_eq!(draining.tally(0), pending);
+        let pending = DrainStats { pending: 3, oldest: Some(begin), ..DrainStats::default() };
+        assert_eq!(draining.stats(0), DrainStats { started: 3, ..pending });
+        assert_eq!(draining.stats(0), pending);
         // One goes, another comes, and one stays.
         draining.seen(virtual_server(80), [real_server(2), real_server(3)].into_iter(), begin + seconds(2));
-        assert_eq!(draining.tally(7), Drains { started: 1, ended: 1, cut_off: 7, ..pending });
+        assert_eq!(draining.stats(7), DrainStats { started: 1, ended: 1, cut_off: 7, ..pending });
         draining.seen(virtual_server(80), [].into_iter(), begin + seconds(3));
-        let one = Drains { pending: 1, oldest: Some(begin + seconds(1)), ..Drains::default() };
-        assert_eq!(draining.tally(0), Drains { ended: 2, ..one });
+        let one = DrainStats { pending: 1, oldest: Some(begin + seconds(1)), ..DrainStats::default() };
+        assert_eq!(draining.stats(0), DrainStats { ended: 2, ..one });
     }
 
     #[test]

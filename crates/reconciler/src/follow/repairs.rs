@@ -9,14 +9,14 @@ use std::{
 use service::Touched;
 use watcher::{Operation, Plan};
 
-use crate::{Repaired, Report, sync::Key};
+use crate::{RepairKind, SyncReport, sync::DiffKey};
 
 /// The repairs of one sync.
 #[derive(Debug, Default)]
-pub(crate) struct Repairs {
+pub(crate) struct RepairSummary {
     /// The first repairs, in words.
     pub(crate) first: Vec<String>,
-    pub(crate) counts: BTreeMap<Repaired, usize>,
+    pub(crate) counts: BTreeMap<RepairKind, usize>,
 }
 
 /// What could not be repaired yet, and our own failed work, which must not be counted as a repair.
@@ -51,16 +51,16 @@ impl Unrepaired {
         plan: &Plan,
         touched: &Touched,
         failures: &[(Operation, String)],
-    ) -> Repairs {
+    ) -> RepairSummary {
         let failed: HashSet<_> = failures.iter().map(|(operation, _)| operation).collect();
         let (foreign, foundations) = (mem::take(&mut self.foreign), mem::take(&mut self.foundations));
-        let mut repairs = Repairs::default();
+        let mut repairs = RepairSummary::default();
         // At the start there is nothing to repair, and the plan is the largest of all.
         if !self.adopted && foreign.is_empty() && failures.is_empty() {
             return repairs;
         }
         for operation in plan.operations() {
-            let is_touched = Key::of(&operation).is_some_and(|key| key.is_in(touched));
+            let is_touched = DiffKey::of(&operation).is_some_and(|key| key.is_in(touched));
             let unexpected = self.adopted && !is_touched && !foundations.contains(&operation);
             let is_repair = unexpected || foreign.contains(&operation);
             match (is_repair, failed.contains(&operation)) {
@@ -74,10 +74,10 @@ impl Unrepaired {
     }
 }
 
-impl Repairs {
+impl RepairSummary {
     fn add(&mut self, operation: &Operation) {
-        *self.counts.entry(Repaired::by(operation)).or_default() += 1;
-        if self.first.len() < Report::MOST_REPAIRS {
+        *self.counts.entry(RepairKind::by(operation)).or_default() += 1;
+        if self.first.len() < SyncReport::MOST_REPAIRS {
             self.first.push(operation.to_string());
         }
     }

@@ -16,21 +16,21 @@ pub(crate) const AT_ONCE: usize = 32;
 
 /// The schedulers that Services ask for themselves, as far as they were tried.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct SchedulerProbes {
     there: BTreeSet<Scheduler>,
     missing: BTreeMap<Scheduler, Absence>,
 }
 
 /// The result of looking for schedulers.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Look {
+pub(crate) struct ProbeResult {
     /// Whether one of them cannot be used and that was not known before.
     pub(crate) news: bool,
     /// Whether an attempt went wrong, so that its virtual server may still be there.
     pub(crate) doubtful: bool,
 }
 
-impl Known {
+impl SchedulerProbes {
     /// The change that tells the desired state which schedulers cannot be used.
     pub(crate) fn news(&self) -> Change {
         Change::MissingSchedulers(self.missing.clone())
@@ -44,9 +44,9 @@ impl Known {
         image: &Observed,
         usual: Scheduler,
         kernel: &mut dyn Ipvs,
-    ) -> Look {
+    ) -> ProbeResult {
         let asked: BTreeSet<_> = plan.commands().filter_map(scheduler).filter(|it| *it != usual).collect();
-        let mut look = Look::default();
+        let mut look = ProbeResult::default();
         for scheduler in asked {
             // Somebody may have unloaded what must not be loaded on demand.
             let may_load = kernel.may_load(scheduler);
@@ -64,7 +64,7 @@ impl Known {
         scheduler: Scheduler,
         found: Result<SchedulerSupport, ipvs::Error>,
         usual: Scheduler,
-        look: &mut Look,
+        look: &mut ProbeResult,
     ) {
         match found {
             Ok(SchedulerSupport::Supported) => {
@@ -82,7 +82,7 @@ impl Known {
                     "{scheduler} is not tried before it is used: {PROBE_ADDRESS}, where that is done, is taken"
                 );
             }
-            Ok(SchedulerSupport::Refused(refusal)) if refusal.errno == Errno::ENOENT => {
+            Ok(SchedulerSupport::Refused(refusal)) if refusal.errno() == Errno::ENOENT as i32 => {
                 warn!(
                     "{}: Services that ask for {scheduler} get {usual}; kube-ipvs resync tries again",
                     refusal.cause()

@@ -2,53 +2,53 @@
 
 use std::time::Instant;
 
-use super::sync_state::{Course, Standing};
-use crate::{LastSync, Report, Status, Tally};
+use super::sync_state::{SyncState, SyncStateTracker};
+use crate::{LastSync, SyncReport, SyncStats, SyncStatus};
 
 /// The syncs that `status` tells of, and how it stands since.
 #[derive(Debug)]
 pub(crate) struct History {
     /// The last one that was about something.
-    last: Option<Ended>,
-    last_change: Option<Ended>,
-    last_repair: Option<Ended>,
-    last_full: Option<Ended>,
+    last: Option<PastSync>,
+    last_change: Option<PastSync>,
+    last_repair: Option<PastSync>,
+    last_full: Option<PastSync>,
     /// How many operations have repaired something.
     repaired: usize,
-    course: Course,
+    sync_state: SyncStateTracker,
 }
 
 /// A sync, and when it ended.
 #[derive(Clone, Debug)]
-struct Ended {
-    report: Report,
+struct PastSync {
+    report: SyncReport,
     at: Instant,
 }
 
 impl History {
     /// Begins before anything is known.
-    pub(crate) fn begin(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             last: None,
             last_change: None,
             last_repair: None,
             last_full: None,
             repaired: 0,
-            course: Course::begin(now),
+            sync_state: SyncStateTracker::new(now),
         }
     }
 
     /// Takes in whether anything waits for the next sync.
-    pub(crate) fn waits(&mut self, anything: bool, now: Instant) {
-        self.course.waits(anything, now);
+    pub(crate) fn set_behind(&mut self, anything: bool, now: Instant) {
+        self.sync_state.set_behind(anything, now);
     }
 
     /// Takes in that a sync has ended.
-    pub(crate) fn note(&mut self, report: Report, tally: &Tally, now: Instant) {
+    pub(crate) fn add(&mut self, report: SyncReport, stats: &SyncStats, now: Instant) {
         let repairs = report.first_repair().is_some();
-        self.course.synced(report.failed == 0, repairs, now);
-        self.repaired += tally.repairs.values().sum::<usize>();
-        let ended = Ended { report, at: now };
+        self.sync_state.sync_ended(report.failed == 0, repairs, now);
+        self.repaired += stats.repairs.values().sum::<usize>();
+        let ended = PastSync { report, at: now };
         if ended.report.done > 0 {
             self.last_change = Some(ended.clone());
         }
@@ -65,32 +65,32 @@ impl History {
     }
 
     /// Whether any sync has ended.
-    pub(crate) fn has_begun(&self) -> bool {
+    pub(crate) fn has_synced(&self) -> bool {
         self.last.is_some()
     }
 
     /// Whether the whole kernel was looked at.
-    pub(crate) fn has_seen_all(&self) -> bool {
+    pub(crate) fn has_full_sync(&self) -> bool {
         self.last_full.is_some()
     }
 
     /// What is remembered, in a status that says nothing else.
-    pub(crate) fn status(&self, now: Instant) -> Status {
-        let (standing, standing_for) = self.course.standing(now);
-        let told = |Ended { report, at }: &Ended| LastSync {
+    pub(crate) fn status(&self, now: Instant) -> SyncStatus {
+        let (sync_state, sync_state_age) = self.sync_state.current(now);
+        let last_sync = |PastSync { report, at }: &PastSync| LastSync {
             report: report.clone(),
             age: now.saturating_duration_since(*at),
         };
-        Status {
-            synced: standing == Standing::Synced,
-            standing,
-            standing_for,
-            last_sync: self.last.as_ref().map(told),
-            last_change: self.last_change.as_ref().map(told),
-            last_repair: self.last_repair.as_ref().map(told),
+        SyncStatus {
+            synced: sync_state == SyncState::Synced,
+            sync_state,
+            sync_state_age,
+            last_sync: self.last.as_ref().map(last_sync),
+            last_change: self.last_change.as_ref().map(last_sync),
+            last_repair: self.last_repair.as_ref().map(last_sync),
             repaired: self.repaired,
-            last_full_sync: self.last_full.as_ref().map(told),
-            ..Status::default()
+            last_full_sync: self.last_full.as_ref().map(last_sync),
+            ..SyncStatus::default()
         }
     }
 }

@@ -7,16 +7,16 @@ use service::{AddressKind, State};
 
 /// What Services use of the node itself, so that the node must be fit for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InUse {
+pub struct NodeUsage {
     /// The NodePorts that are served.
     pub node_ports: BTreeSet<u16>,
     /// The addresses of this node's pods that are real servers.
     pub local_endpoints: BTreeSet<IpAddr>,
 }
 
-impl InUse {
+impl NodeUsage {
     /// Gathers what is used in the desired state.
-    pub(crate) fn of(state: &State) -> Self {
+    pub(crate) fn from_state(state: &State) -> Self {
         let at_node_ports = state.virtual_servers().filter(|server| server.kind == AddressKind::NodePort);
         // There is a hairpin element for each pod of this node that is a real server: it can be its own
         // client.

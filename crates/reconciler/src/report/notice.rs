@@ -25,4 +25,4 @@ pub enum Reason {
 }
 
 /// Takes notices. The writer thread calls it in the middle of its work: it must not block.
-pub type Notices = Box<dyn Fn(Notice) + Send>;
+pub type NoticeCallback = Box<dyn Fn(Notice) + Send>;

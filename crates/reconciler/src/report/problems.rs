@@ -5,7 +5,7 @@ use service::{Conflict, State};
 use watcher::Ownership;
 
 use super::sync_log::NO_NODE_PORTS;
-use crate::Status;
+use crate::SyncStatus;
 
 /// How many of the Services that wait for an address are named: all of a namespace may want the same.
 const NAMED_WAITING: usize = 3;
@@ -39,6 +39,6 @@ pub(crate) fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<Strin
         .chain(refused)
         .chain(conflicts)
         .chain(in_objects)
-        .take(Status::MOST_PROBLEMS)
+        .take(SyncStatus::MOST_PROBLEMS)
         .collect()
 }

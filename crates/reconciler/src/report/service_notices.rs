@@ -6,34 +6,34 @@ use ipvs::ServiceAddress;
 use service::{ObjectName, RefusedAddress, State};
 use tracing::warn;
 
-use super::dedup::Told;
-use crate::{Notice, Notices, Reason};
+use super::dedup::Dedup;
+use crate::{Notice, NoticeCallback, Reason};
 
 /// How many notices are logged at once: one Service can want the addresses of ten thousand.
 const MOST_LOGGED: usize = 20;
 
 /// Remembers what the owners of Services were told.
-pub(crate) struct Owners {
-    conflicts: Told<(ObjectName, Loss)>,
-    refusals: Told<(ObjectName, RefusedAddress)>,
+pub(crate) struct ServiceNotices {
+    conflicts: Dedup<(ObjectName, Unserved)>,
+    refusals: Dedup<(ObjectName, RefusedAddress)>,
     /// Fields and annotations that are not used as they are written, in words.
-    unused_fields: Told<(ObjectName, String)>,
-    notices: Notices,
+    unused_fields: Dedup<(ObjectName, String)>,
+    notices: NoticeCallback,
 }
 
 /// What a Service is told that it does not get.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Loss {
+enum Unserved {
     /// An address and port, and who has it.
-    One(ServiceAddress, ObjectName),
+    Named(ServiceAddress, ObjectName),
     /// So many more.
     More(usize),
 }
 
-impl Owners {
-    pub(crate) fn new(notices: Notices) -> Self {
-        let (conflicts, refusals) = (Told::default(), Told::default());
-        Self { conflicts, refusals, unused_fields: Told::default(), notices }
+impl ServiceNotices {
+    pub(crate) fn new(notices: NoticeCallback) -> Self {
+        let (conflicts, refusals) = (Dedup::default(), Dedup::default());
+        Self { conflicts, refusals, unused_fields: Dedup::default(), notices }
     }
 
     /// Tells them what they have not been told yet.
@@ -65,10 +65,10 @@ impl Owners {
     }
 }
 
-fn conflicts(state: &State) -> BTreeSet<(ObjectName, Loss)> {
+fn conflicts(state: &State) -> BTreeSet<(ObjectName, Unserved)> {
     let all = state.conflict_losses().flat_map(|(service, lost)| {
-        let named = lost.named.into_iter().map(|(address, holder)| Loss::One(address, holder.clone()));
-        let more = (lost.more > 0).then_some(Loss::More(lost.more));
+        let named = lost.named.into_iter().map(|(address, holder)| Unserved::Named(address, holder.clone()));
+        let more = (lost.more > 0).then_some(Unserved::More(lost.more));
         named.chain(more).map(move |loss| (service.clone(), loss))
     });
     all.collect()
@@ -81,12 +81,12 @@ fn each<'a, T: Ord + Clone + 'a>(
     lists.flat_map(|(service, list)| list.iter().map(|it| (service.clone(), it.clone()))).collect()
 }
 
-fn notice((service, loss): (ObjectName, Loss)) -> Notice {
+fn notice((service, loss): (ObjectName, Unserved)) -> Notice {
     let text = match loss {
-        Loss::One(address, holder) => format!(
+        Unserved::Named(address, holder) => format!(
             "{address} belongs to {holder}, whose claim comes first; it is not served for this Service"
         ),
-        Loss::More(more) => format!(
+        Unserved::More(more) => format!(
             "addresses and ports that belong to others, whose claims come first, and that are not named: {more}"
         ),
     };

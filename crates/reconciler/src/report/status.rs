@@ -6,19 +6,20 @@ use ipvs::{RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
 use service::{ObjectName, seconds};
 
-use crate::{Report, Standing};
+use crate::{SyncReport, SyncState};
 
 /// How things stand. The default is the status before anything is wanted or known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// Whether [`Status::standing`] is [`Standing::Synced`].
+pub struct SyncStatus {
+    /// Whether [`SyncStatus::sync_state`] is [`SyncState::Synced`].
     pub synced: bool,
     /// Whether what is wanted is programmed, and if not, why.
-    pub standing: Standing,
-    /// For how long the standing has been the same, as far as the kernel has been looked at; in JSON,
+    #[serde(rename = "standing")]
+    pub sync_state: SyncState,
+    /// How long the sync state has been the same, as far as the kernel has been looked at; in JSON,
     /// seconds. A change that is served at once does not begin that time anew, and a repair does.
-    #[serde(with = "seconds")]
-    pub standing_for: Duration,
+    #[serde(rename = "standing_for", with = "seconds")]
+    pub sync_state_age: Duration,
     /// How many virtual servers are wanted.
     pub virtual_servers: usize,
     /// How many real servers are wanted.
@@ -31,12 +32,12 @@ pub struct Status {
     /// any; in JSON, seconds.
     #[serde(with = "seconds")]
     pub longest_drain: Duration,
-    /// The real servers that have been draining longest, longest first; at most [`Status::MOST_DRAINS`] of
+    /// The real servers that have been draining longest, longest first; at most [`SyncStatus::MOST_DRAINS`] of
     /// them.
     pub drains: Vec<Drain>,
     /// How many virtual servers keep their scheduler for now: each sync changes a few.
     pub scheduler_changes: usize,
-    /// The problems of Services and EndpointSlices, one line each; at most [`Status::MOST_PROBLEMS`] of them.
+    /// The problems of Services and EndpointSlices, one line each; at most [`SyncStatus::MOST_PROBLEMS`] of them.
     /// The rest of these objects is served all the same.
     pub problems: Vec<String>,
     /// The last sync, if there was one.
@@ -51,7 +52,7 @@ pub struct Status {
     pub last_full_sync: Option<LastSync>,
 }
 
-impl Status {
+impl SyncStatus {
     /// How many draining real servers are listed.
     pub const MOST_DRAINS: usize = 20;
 
@@ -63,7 +64,7 @@ impl Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastSync {
     /// What the sync did.
-    pub report: Report,
+    pub report: SyncReport,
     /// How long ago it ended; in JSON, seconds.
     #[serde(with = "seconds")]
     pub age: Duration,

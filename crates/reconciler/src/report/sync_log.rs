@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tracing::{debug, info, warn};
 use watcher::Operation;
 
-use crate::{Report, Trigger, sync::Outcome};
+use crate::{SyncReport, Trigger, sync::PlanOutcome};
 
 /// The problem that no NodePort is served. Its cause is in the addresses of this node,
 /// `--nodeport-addresses`, `--bind-address` or the Node.
@@ -14,19 +14,19 @@ pub(crate) const NO_NODE_PORTS: &str =
 
 /// Remembers which failures were logged, so that one that stays is logged once and not at every retry.
 #[derive(Debug, Default)]
-pub(crate) struct Journal {
+pub(crate) struct SyncLog {
     told: HashSet<Operation>,
     no_node_ports: bool,
 }
 
-impl Journal {
+impl SyncLog {
     /// Logs a sync.
-    pub(crate) fn record(&mut self, report: &Report, outcome: &Outcome) {
+    pub(crate) fn record(&mut self, report: &SyncReport, outcome: &PlanOutcome) {
         self.failures(outcome);
         for (operation, connections) in &outcome.cut_off {
             info!("the time to drain is over, connections cut off: {connections}: {operation}");
         }
-        let Report { trigger, full, done, failed, took, .. } = report;
+        let SyncReport { trigger, full, done, failed, took, .. } = report;
         if let Some(first) = report.first_repair() {
             warn!(?trigger, done, failed, ?took, "repaired what something else had changed; first: {first}");
         } else if *failed > 0 && matches!(trigger, Trigger::Start | Trigger::Forced) {
@@ -48,7 +48,7 @@ impl Journal {
         self.no_node_ports = nowhere;
     }
 
-    fn failures(&mut self, outcome: &Outcome) {
+    fn failures(&mut self, outcome: &PlanOutcome) {
         if let Some(cause) = &outcome.unread {
             warn!("{cause}; trying again soon");
         }
@@ -56,7 +56,7 @@ impl Journal {
         for (operation, cause) in &outcome.failures {
             if self.told.contains(operation) {
                 debug!("still cannot {operation}: {cause}");
-            } else if still.len() < Report::MOST_FAILURES {
+            } else if still.len() < SyncReport::MOST_FAILURES {
                 warn!("cannot {operation}: {cause}");
             } else {
                 unlisted += 1;

@@ -7,18 +7,18 @@ use watcher::{Operation, ReadError};
 
 /// What one sync did. A kind of which there was nothing is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct SyncStats {
     /// The failures of readings and operations. One that is tried again and fails again counts again.
-    pub failures: BTreeMap<(Seam, Failure), usize>,
+    pub failures: BTreeMap<(Subsystem, FailureKind), usize>,
     /// The repairs: what something else had changed is as it should be again.
-    pub repairs: BTreeMap<Repaired, usize>,
+    pub repairs: BTreeMap<RepairKind, usize>,
     /// Graceful termination.
-    pub drains: Drains,
+    pub drains: DrainStats,
 }
 
 /// A part of the kernel that has its own way of being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Seam {
+pub enum Subsystem {
     /// Virtual and real servers.
     Ipvs,
     /// Our tables.
@@ -29,7 +29,7 @@ pub enum Seam {
 
 /// How something failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Failure {
+pub enum FailureKind {
     /// A part of the kernel could not be read: nothing was compared, and nothing done.
     Unread,
     /// The kernel refused an operation.
@@ -42,7 +42,7 @@ pub enum Failure {
 
 /// What was repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Repaired {
+pub enum RepairKind {
     /// kube-ipvs0 itself.
     Device,
     /// A VIP on it, or its route.
@@ -59,7 +59,7 @@ pub enum Repaired {
 
 /// TCP real servers that are no longer wanted and had connections when they were last looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drains {
+pub struct DrainStats {
     /// How many began to drain.
     pub started: usize,
     /// How many ceased to drain: their connections have ended, their time was over, they are wanted again, or
@@ -73,7 +73,7 @@ pub struct Drains {
     pub oldest: Option<Instant>,
 }
 
-impl Seam {
+impl Subsystem {
     /// All variants.
     pub const ALL: [Self; 3] = [Self::Ipvs, Self::NfTables, Self::DummyInterface];
 
@@ -105,7 +105,7 @@ impl Seam {
     }
 }
 
-impl Failure {
+impl FailureKind {
     /// All variants.
     pub const ALL: [Self; 4] = [Self::Unread, Self::Refused, Self::InDoubt, Self::PutOff];
 
@@ -120,7 +120,7 @@ impl Failure {
     }
 }
 
-impl Repaired {
+impl RepairKind {
     /// All variants.
     pub const ALL: [Self; 6] =
         [Self::Device, Self::Vip, Self::Table, Self::Element, Self::VirtualServer, Self::RealServer];

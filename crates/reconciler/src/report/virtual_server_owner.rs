@@ -6,7 +6,7 @@ use service::{ObjectName, State};
 
 /// A virtual server, and the Service that has its address. Others may want the address too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct VirtualServerOwner {
     /// The virtual server's address.
     pub address: ServiceAddress,
     /// The Service that has it.
@@ -15,7 +15,7 @@ pub struct Holder {
     pub real_servers: usize,
 }
 
-impl Holder {
+impl VirtualServerOwner {
     /// Lists every virtual server that is wanted.
     pub(crate) fn all(state: &State) -> Vec<Self> {
         let holders = state.virtual_servers().filter_map(|server| {

@@ -9,17 +9,22 @@ use service::one_line;
 use tracing::debug_span;
 use watcher::{Batch, Kernel, Observed, Operation, Plan};
 
-use super::{bisect::halves, blocked::Closed, outcome::Outcome};
-use crate::{Failure, Report, Seam, follow::schedulers::scheduler};
+use super::{bisect::halves, blocked::Blocked, outcome::PlanOutcome};
+use crate::{FailureKind, Subsystem, SyncReport, follow::schedulers::scheduler};
 
 /// Carries out the operations in order, in as few exchanges with the kernel as possible, and keeps
 /// `observed` in step.
 ///
-/// A failed operation does not stop the others, except those that would be wrong without it ([`Closed`]): a
+/// A failed operation does not stop the others, except those that would be wrong without it ([`Blocked`]): a
 /// virtual server whose elements in our tables are not as they should be, its real servers, a VIP with
 /// nothing behind it, and the elements of what could not be removed.
-pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed, closed: Closed) -> Outcome {
-    let mut run = Run { kernel, observed, outcome: Outcome::default(), closed };
+pub(crate) fn apply(
+    plan: &Plan,
+    kernel: &mut Kernel,
+    observed: &mut Observed,
+    blocked: Blocked,
+) -> PlanOutcome {
+    let mut run = Executor { kernel, observed, outcome: PlanOutcome::default(), blocked };
     for batch in &plan.batches {
         match batch {
             Batch::Ipvs(commands) => {
@@ -36,24 +41,25 @@ pub(crate) fn apply(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed, c
     run.outcome
 }
 
-struct Run<'a> {
+struct Executor<'a> {
     kernel: &'a mut Kernel,
     observed: &'a mut Observed,
-    outcome: Outcome,
-    closed: Closed,
+    outcome: PlanOutcome,
+    blocked: Blocked,
 }
 
-impl Run<'_> {
+impl Executor<'_> {
     fn ipvs(&mut self, commands: &[Command]) {
         let commands = self.permitted(commands);
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
                 // The image has the virtual server, and somebody else has removed it.
-                self.outcome.doubtful |= failed.iter().any(|failure| failure.error.errno == Errno::ESRCH);
-                let lacking = failed.iter().filter(|failure| failure.error.errno == Errno::ENOENT);
+                self.outcome.doubtful |=
+                    failed.iter().any(|failure| failure.error.errno() == Errno::ESRCH as i32);
+                let lacking = failed.iter().filter(|failure| failure.error.errno() == Errno::ENOENT as i32);
                 let lacking = lacking.filter_map(|failure| scheduler(commands.get(failure.index)?));
                 self.outcome.lacking.extend(lacking);
-                self.settle(&commands, failed);
+                self.settle(&commands, failed.into_iter().map(|it| (it.index, it.error.to_string())));
             }
             Err(error) => self.give_up(&commands, &error),
         }
@@ -64,7 +70,7 @@ impl Run<'_> {
         match self.kernel.dummy_interface.apply(&changes) {
             Ok(failed) => {
                 self.outcome.doubtful |= failed.iter().any(|failure| failure.error.errno == Errno::ENODEV);
-                self.settle(&changes, failed);
+                self.settle(&changes, failed.into_iter().map(|it| (it.index, it.error.to_string())));
             }
             Err(error) => self.give_up(&changes, &error),
         }
@@ -78,7 +84,7 @@ impl Run<'_> {
             return;
         }
         match self.kernel.netfilter.apply(&changes) {
-            Ok(()) => self.settle(&changes, Vec::new()),
+            Ok(()) => self.settle(&changes, []),
             Err(error @ netfilter::Error::RolledBack { .. }) if errno(&error) != Some(Errno::ENOENT) => {
                 if let Some([left, right]) = halves(&changes) {
                     self.netfilter(&left);
@@ -93,7 +99,7 @@ impl Run<'_> {
                 let (refused, still) =
                     if rest.is_empty() { (restrictions, rest) } else { (rest, restrictions) };
                 for change in refused {
-                    self.fail(&change.into(), Failure::Refused, cause.clone());
+                    self.fail(&change.into(), FailureKind::Refused, cause.clone());
                 }
                 // Even if the kernel refuses the clients that an address lets in, the address must be restricted.
                 self.netfilter(&still);
@@ -107,36 +113,40 @@ impl Run<'_> {
     /// Returns the operations of a batch that may be carried out: nearly always all of them. The rest is put
     /// off.
     fn permitted<'b, T: Clone + Into<Operation>>(&mut self, batch: &'b [T]) -> Cow<'b, [T]> {
-        if self.closed.is_empty() {
+        if self.blocked.is_empty() {
             return Cow::Borrowed(batch);
         }
-        let objection = |run: &Self, one: &T| run.closed.objection(&one.clone().into(), run.observed);
-        let Some(first) = batch.iter().position(|one| objection(self, one).is_some()) else {
+        let blocked_by = |run: &Self, one: &T| run.blocked.blocked_by(&one.clone().into(), run.observed);
+        let Some(first) = batch.iter().position(|one| blocked_by(self, one).is_some()) else {
             return Cow::Borrowed(batch);
         };
         let (permitted, rest) = batch.split_at(first);
         let mut permitted = permitted.to_vec();
         for one in rest {
-            match objection(self, one) {
-                Some(cause) => self.fail(&one.clone().into(), Failure::PutOff, cause.to_owned()),
+            match blocked_by(self, one) {
+                Some(cause) => self.fail(&one.clone().into(), FailureKind::PutOff, cause.to_owned()),
                 None => permitted.push(one.clone()),
             }
         }
         Cow::Owned(permitted)
     }
 
-    /// Records a batch of which some operations failed, by position.
-    fn settle<T: Clone + Into<Operation>>(&mut self, batch: &[T], failed: Vec<netlink::FailedRequest>) {
+    /// Records a batch of which some operations failed: positions in order, with the cause.
+    fn settle<T: Clone + Into<Operation>>(
+        &mut self,
+        batch: &[T],
+        failed: impl IntoIterator<Item = (usize, String)>,
+    ) {
         let mut failed = failed.into_iter().peekable();
         for (index, operation) in batch.iter().cloned().map(Into::into).enumerate() {
-            match failed.next_if(|failed| failed.index == index) {
-                Some(failed) => self.fail(&operation, Failure::Refused, failed.error.to_string()),
+            match failed.next_if(|(failed, _)| *failed == index) {
+                Some((_, cause)) => self.fail(&operation, FailureKind::Refused, cause),
                 None => {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
                     self.outcome.rerouted.take(&operation);
                     self.observed.carried_out(&operation);
                     *self.outcome.done.entry(operation.kind()).or_default() += 1;
-                    if self.outcome.first_done.len() < Report::MOST_DONE {
+                    if self.outcome.first_done.len() < SyncReport::MOST_DONE {
                         self.outcome.first_done.push(operation.to_string());
                     }
                 }
@@ -155,15 +165,15 @@ impl Run<'_> {
         for operation in batch.iter().cloned().map(Into::into) {
             // The operation may have been done, and the next full reading would not show that it was.
             self.outcome.rerouted.take(&operation);
-            self.fail(&operation, Failure::InDoubt, cause.clone());
+            self.fail(&operation, FailureKind::InDoubt, cause.clone());
         }
     }
 
-    fn fail(&mut self, operation: &Operation, how: Failure, cause: String) {
+    fn fail(&mut self, operation: &Operation, how: FailureKind, cause: String) {
         // No key stands for a device or a table: only a look at everything finds it missing.
         self.outcome.doubtful |= operation.is_foundation();
-        self.closed.without(operation, self.observed);
-        *self.outcome.failure_counts.entry((Seam::of(operation), how)).or_default() += 1;
+        self.blocked.without(operation, self.observed);
+        *self.outcome.failure_counts.entry((Subsystem::of(operation), how)).or_default() += 1;
         self.outcome.failures.push((operation.clone(), cause));
     }
 }
@@ -196,7 +206,7 @@ mod tests {
     use super::*;
 
     /// Removes a real server with three connections.
-    fn removal(protocol: Protocol) -> Outcome {
+    fn removal(protocol: Protocol) -> PlanOutcome {
         let of = ServiceAddress { protocol, ip: [10, 96, 0, 1].into(), port: 80 };
         let config = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
         let server = RealServerImage { config, connections: 3, expired: true };
@@ -208,7 +218,7 @@ mod tests {
             Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
         let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
         let plan = [Command::DeleteRealServer(of.into(), config.address).into()].into_iter().collect();
-        apply(&plan, &mut Kernel { ipvs, netfilter, dummy_interface }, &mut observed, Closed::new(true))
+        apply(&plan, &mut Kernel { ipvs, netfilter, dummy_interface }, &mut observed, Blocked::new(true))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use watcher::{Observed, Operation};
 
 /// Remembers what failed of a plan, and objects to the operations that would be wrong without it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Closed {
+pub(crate) struct Blocked {
     /// Families whose table is missing.
     families: HashSet<Family>,
     /// Virtual servers of which an element is not as wanted: they would let in whom they should not, or leave
@@ -32,7 +32,7 @@ pub(crate) struct Closed {
     unserved: Option<HashSet<Family>>,
 }
 
-impl Closed {
+impl Blocked {
     /// Begins a plan, of which nothing has failed. With `patience` a new table takes no flows from the rules
     /// of others as long as not all of its family can be served.
     pub(crate) fn new(patience: bool) -> Self {
@@ -80,7 +80,7 @@ impl Closed {
     }
 
     /// Why an operation must be put off, if it must.
-    pub(crate) fn objection(&self, operation: &Operation, observed: &Observed) -> Option<&'static str> {
+    pub(crate) fn blocked_by(&self, operation: &Operation, observed: &Observed) -> Option<&'static str> {
         match operation {
             Operation::Netfilter(change) if self.families.contains(&change.family()) => {
                 Some("put off: its table is missing")
@@ -91,7 +91,7 @@ impl Closed {
                 Some("put off: not all is there yet that serves what it takes from the rules of others")
             }
             Operation::Netfilter(DeleteElement(element)) => self.still_needed(element),
-            Operation::Ipvs(command) => self.objection_to_command(command),
+            Operation::Ipvs(command) => self.command_blocked_by(command),
             Operation::DummyInterface(Bind(vip)) if self.leads_nowhere(vip, observed) => {
                 Some("put off: none of its virtual servers is there")
             }
@@ -102,7 +102,7 @@ impl Closed {
         }
     }
 
-    fn objection_to_command(&self, command: &Command) -> Option<&'static str> {
+    fn command_blocked_by(&self, command: &Command) -> Option<&'static str> {
         let of = command.address()?;
         match command {
             Command::AddVirtualServer(_)

@@ -11,29 +11,29 @@ use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, d
 use super::{
     PATIENCE, Reconciler,
     apply::apply,
-    blocked::Closed,
-    diff_key::{Key, in_doubt},
-    outcome::Outcome,
-    reading::Reading,
+    blocked::Blocked,
+    diff_key::{DiffKey, in_doubt},
+    outcome::PlanOutcome,
+    reading::Snapshot,
     rotation::rotate,
 };
 use crate::{
-    Tally, Trigger,
-    follow::schedulers::{self, Look},
+    SyncStats, Trigger,
+    follow::schedulers::{self, ProbeResult},
 };
 
 /// A sync that has ended.
 #[derive(Debug, Default)]
-pub(crate) struct Synced {
+pub(crate) struct SyncResult {
     /// Whether all of the kernel was looked at.
     pub(crate) full: bool,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: PlanOutcome,
     /// UDP flows that conntrack is to forget.
     pub(crate) stale_flows: StaleFlows,
     /// The first operations on keys that are not known to have changed: somebody else changed the kernel. In
     /// words.
     pub(crate) repairs: Vec<String>,
-    pub(crate) tally: Tally,
+    pub(crate) stats: SyncStats,
     /// Whether something was put off that would succeed now, or the kernel is to be read anew.
     pub(crate) unfinished: bool,
 }
@@ -44,16 +44,21 @@ struct Planned {
     /// Virtual servers that keep their scheduler for now.
     postponed: BTreeSet<ServiceAddress>,
     /// What came of the attempts at schedulers.
-    look: Look,
+    look: ProbeResult,
 }
 
 impl Reconciler {
     /// Compares with a fresh image, and makes the kernel as desired.
-    pub(super) fn converge(&mut self, reading: Reading, trigger: Trigger, touched: &mut Touched) -> Synced {
+    pub(super) fn converge(
+        &mut self,
+        reading: Snapshot,
+        trigger: Trigger,
+        touched: &mut Touched,
+    ) -> SyncResult {
         let Planned { plan, postponed, look } = self.plan(&reading, touched);
         debug!(?trigger, operations = plan.len(), "plan");
         let compared = reading.compared(touched);
-        let Reading { image, full, everything, .. } = reading;
+        let Snapshot { image, full, everything, .. } = reading;
 
         let mut outcome = self.carry_out(image, &plan);
         if look.doubtful {
@@ -73,13 +78,13 @@ impl Reconciler {
         self.note_draining(everything, &compared.virtual_servers);
         self.rerouted.extend(mem::take(&mut outcome.rerouted));
         let stale_flows = self.rerouted.stale_flows(self.image.as_ref());
-        let tally = Tally { repairs: repairs.counts, ..Tally::default() };
-        Synced { full, outcome, stale_flows, repairs: repairs.first, tally, unfinished }
+        let stats = SyncStats { repairs: repairs.counts, ..SyncStats::default() };
+        SyncResult { full, outcome, stale_flows, repairs: repairs.first, stats, unfinished }
     }
 
     /// Plans this sync. If a scheduler turns out to be missing, the desired state changes, and the keys that
     /// change are added to `touched`.
-    fn plan(&mut self, reading: &Reading, touched: &mut Touched) -> Planned {
+    fn plan(&mut self, reading: &Snapshot, touched: &mut Touched) -> Planned {
         let mut plan = self.differences(reading, touched);
         let usual = self.state.options().scheduler;
         let look = self.schedulers.look_for_those_of(&plan, &reading.image, usual, &mut *self.kernel.ipvs);
@@ -92,7 +97,7 @@ impl Reconciler {
         Planned { plan, postponed, look }
     }
 
-    fn differences(&self, reading: &Reading, touched: &Touched) -> Plan {
+    fn differences(&self, reading: &Snapshot, touched: &Touched) -> Plan {
         let compared = reading.compared(touched);
         let scope =
             if reading.everything { Scope::All } else { Scope::Touched(&compared, reading.drift.whole) };
@@ -101,28 +106,28 @@ impl Reconciler {
 
     /// Carries out a plan. The keys of operations that failed are touched, so that the next sync compares
     /// them again.
-    fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> Outcome {
+    fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> PlanOutcome {
         if enabled!(Level::DEBUG) {
             plan.operations().for_each(|operation| debug!("plan: {operation}"));
         }
-        let outcome = apply(plan, &mut self.kernel, &mut image, Closed::new(self.patience > 0));
+        let outcome = apply(plan, &mut self.kernel, &mut image, Blocked::new(self.patience > 0));
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful).then_some(image);
-        let failed = outcome.failures.iter().filter_map(|(operation, _)| Key::of(operation));
+        let failed = outcome.failures.iter().filter_map(|(operation, _)| DiffKey::of(operation));
         failed.for_each(|key| key.touch(&mut self.touched));
         outcome
     }
 
     /// Reads these virtual servers' real servers and compares once more.
-    fn look_again(&mut self, at: &BTreeSet<ServiceAddress>) -> Outcome {
+    fn look_again(&mut self, at: &BTreeSet<ServiceAddress>) -> PlanOutcome {
         if at.is_empty() {
-            return Outcome::default();
+            return PlanOutcome::default();
         }
-        let Some(mut image) = self.image.take() else { return Outcome::default() };
+        let Some(mut image) = self.image.take() else { return PlanOutcome::default() };
         let _span = debug_span!("look-again", virtual_servers = at.len()).entered();
         for address in at {
             if let Err(error) = image.refresh_real_servers(&mut self.kernel, *address) {
-                return Outcome::unread(&error);
+                return PlanOutcome::unread(&error);
             }
         }
         let touched = Touched { virtual_servers: at.clone(), ..Touched::default() };
@@ -134,7 +139,7 @@ impl Reconciler {
 
     /// Remembers which schedulers the kernel refused, and for how much longer new tables wait for their
     /// rules.
-    fn learn_from(&mut self, outcome: &Outcome) {
+    fn learn_from(&mut self, outcome: &PlanOutcome) {
         if self.schedulers.refused(&outcome.lacking, self.state.options().scheduler) {
             // What failed is tried again, with the usual scheduler then.
             self.touched.merge(self.state.apply(self.schedulers.news()));
@@ -146,7 +151,7 @@ impl Reconciler {
 
     /// Whether a sync that follows soon could change the schedulers of those that were postponed. Where one
     /// change was refused the others would be too, and without an image everything is in doubt.
-    fn can_go_on(&self, postponed: &BTreeSet<ServiceAddress>, outcome: &Outcome) -> bool {
+    fn can_go_on(&self, postponed: &BTreeSet<ServiceAddress>, outcome: &PlanOutcome) -> bool {
         let Some(image) = &self.image else { return false };
         let refused = |operation: &Operation| match operation {
             Operation::Ipvs(command) => schedulers::change(command, image).is_some(),

@@ -12,18 +12,18 @@ use rustc_hash::FxBuildHasher;
 /// scheduling for IPv6, and a real server that is bypassed and not masqueraded: nobody changes these but on
 /// purpose. Some of it is not seen of real servers at the start either, and is then told as a repair. The
 /// turns cost a small part of what the look costs anyway, while all at once would hold up the writer.
-const TURNS: u64 = 120;
+const PARTS: u64 = 120;
 
 /// The virtual servers whose turn it is. None of them is remembered, so that they come and go as they like.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sample {
+pub(crate) struct DeepVerify {
     turn: u64,
 }
 
-impl Sample {
+impl DeepVerify {
     /// Goes on to the next turn.
     pub(crate) fn next(&mut self) -> Self {
-        self.turn = (self.turn + 1) % TURNS;
+        self.turn = (self.turn + 1) % PARTS;
         *self
     }
 
@@ -34,7 +34,7 @@ impl Sample {
 
     /// Whether it is this virtual server's turn.
     pub(crate) fn contains(self, of: &ServiceAddress) -> bool {
-        FxBuildHasher.hash_one(of) % TURNS == self.turn
+        FxBuildHasher.hash_one(of) % PARTS == self.turn
     }
 }
 
@@ -52,9 +52,9 @@ mod tests {
                 ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, high, low].into(), port: 80 }
             })
             .collect();
-        let mut sample = Sample::default();
+        let mut sample = DeepVerify::default();
         let mut had: Vec<&ServiceAddress> = Vec::new();
-        for _ in 0..TURNS {
+        for _ in 0..PARTS {
             let turn = sample.next();
             let its = servers.iter().filter(|server| turn.contains(server));
             let before = had.len();

@@ -13,7 +13,7 @@ use watcher::{Operation, Plan};
 
 /// The smallest part of the kernel's state that is compared by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum DiffKey {
     /// A virtual server with its real servers.
     VirtualServer(ServiceAddress),
     /// An element of our nf_tables sets.
@@ -22,7 +22,7 @@ pub(crate) enum Key {
     Vip(IpAddr),
 }
 
-impl Key {
+impl DiffKey {
     /// The key of an operation. The device and the tables have none: only a look at everything finds them
     /// missing. Nor have virtual servers that balance a firewall mark, which are nobody's Service.
     pub(crate) fn of(operation: &Operation) -> Option<Self> {

@@ -6,11 +6,11 @@ use ipvs::Scheduler;
 use service::one_line;
 use watcher::{Operation, OperationKind, ReadError};
 
-use crate::{Failure, Report, Seam, follow::stale_flows::Rerouted};
+use crate::{FailureKind, Subsystem, SyncReport, follow::stale_flows::Rerouted};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct PlanOutcome {
     /// How many operations were carried out, by kind.
     pub(crate) done: BTreeMap<OperationKind, usize>,
     /// The first operations that were carried out, in words.
@@ -18,7 +18,7 @@ pub(crate) struct Outcome {
     /// The operations that failed or were put off, each with its cause in words.
     pub(crate) failures: Vec<(Operation, String)>,
     /// How many operations failed, by kind, and how many readings.
-    pub(crate) failure_counts: BTreeMap<(Seam, Failure), usize>,
+    pub(crate) failure_counts: BTreeMap<(Subsystem, FailureKind), usize>,
     /// The removals of TCP real servers that had connections, and how many they had.
     pub(crate) cut_off: Vec<(Operation, u64)>,
     /// What makes UDP flows stale.
@@ -32,13 +32,13 @@ pub(crate) struct Outcome {
     pub(crate) doubtful: bool,
 }
 
-impl Outcome {
+impl PlanOutcome {
     /// Adds what came of a second plan.
     pub(crate) fn extend(&mut self, other: Self) {
         for (kind, count) in other.done {
             *self.done.entry(kind).or_default() += count;
         }
-        let room = Report::MOST_DONE.saturating_sub(self.first_done.len());
+        let room = SyncReport::MOST_DONE.saturating_sub(self.first_done.len());
         self.first_done.extend(other.first_done.into_iter().take(room));
         self.failures.extend(other.failures);
         for (kind, count) in other.failure_counts {
@@ -58,7 +58,7 @@ impl Outcome {
 
     /// The outcome where the kernel could not be read, so that nothing was done.
     pub(crate) fn unread(error: &ReadError) -> Self {
-        let failure_counts = BTreeMap::from([((Seam::of_reading(error), Failure::Unread), 1)]);
+        let failure_counts = BTreeMap::from([((Subsystem::of_reading(error), FailureKind::Unread), 1)]);
         Self { unread: Some(one_line(error)), doubtful: true, failure_counts, ..Self::default() }
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Reread {
 }
 
 /// The kernel as read for a sync.
-pub(super) struct Reading {
+pub(super) struct Snapshot {
     pub(super) image: Observed,
     /// Whether all of the kernel was looked at, by reading it or by comparing it with the image.
     pub(super) full: bool,
@@ -31,7 +31,7 @@ pub(super) struct Reading {
     pub(super) drift: Drift,
 }
 
-impl Reading {
+impl Snapshot {
     /// Returns the keys that are to be compared: the touched ones, and those that have drifted.
     pub(super) fn compared<'a>(&self, touched: &'a Touched) -> Cow<'a, Touched> {
         let mut compared = Cow::Borrowed(touched);
@@ -52,7 +52,7 @@ impl Reconciler {
         trigger: Trigger,
         reread: Reread,
         touched: &mut Touched,
-    ) -> Result<Reading, ReadError> {
+    ) -> Result<Snapshot, ReadError> {
         let Some(mut image) = image else { return self.read_everything(trigger, touched) };
         let full = trigger == Trigger::Period;
         let drift = if full {
@@ -83,10 +83,10 @@ impl Reconciler {
         self.count_connections(&mut image, touched.virtual_servers.iter().copied())?;
         // After a verification a comparison of everything can find nothing but a fault in what is kept here,
         // which would stay for ever otherwise.
-        Ok(Reading { image, full, everything: full && self.sample.begins_anew(), drift })
+        Ok(Snapshot { image, full, everything: full && self.sample.begins_anew(), drift })
     }
 
-    fn read_everything(&mut self, trigger: Trigger, touched: &mut Touched) -> Result<Reading, ReadError> {
+    fn read_everything(&mut self, trigger: Trigger, touched: &mut Touched) -> Result<Snapshot, ReadError> {
         let adopted = if trigger == Trigger::Start { self.adopt()? } else { None };
         let in_short = adopted.is_some();
         let mut image = adopted.map_or_else(|| Observed::read(&mut self.kernel), Ok)?;
@@ -98,7 +98,7 @@ impl Reconciler {
             self.count_connections(&mut image, all.iter().copied())?;
             self.read_thresholds(&mut image, all)?;
         }
-        Ok(Reading { image, full: true, everything: true, drift: Drift::default() })
+        Ok(Snapshot { image, full: true, everything: true, drift: Drift::default() })
     }
 
     /// Reads the kernel for the first time, in short; `None` if that is not possible.

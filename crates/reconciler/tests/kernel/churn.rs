@@ -16,7 +16,7 @@ use crate::common::{service, slice};
 use dummy_interface::{KernelDummyInterface, VipBinding};
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Policy};
-use reconciler::{Handle, News, Observation, Observer, Outlets, Timing, start};
+use reconciler::{Callbacks, ChangeEvent, Handle, Observer, SyncEvent, Timing, start};
 use service::{Change, EndpointSlice, Options, Service, State};
 use testkit::{
     lab::{Host, Lab},
@@ -41,9 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Syncs(Arc<AtomicUsize>);
 
 impl Observer for Syncs {
-    fn heard(&mut self, _: News) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn synced(&mut self, _: &Observation<'_>) {
+    fn on_sync(&mut self, _: &SyncEvent<'_>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -100,12 +100,12 @@ fn on(node: &Host, syncs: Syncs) -> Handle {
             min_sync_period: Duration::ZERO,
             drain_timeout: None,
         };
-        let outlets = Outlets {
+        let callbacks = Callbacks {
             notices: Box::new(drop),
             stale_flows: Box::new(drop),
             observers: vec![Box::new(syncs)],
         };
-        start(State::new(Options::new("node")), kernel, ours, timing, outlets).unwrap().0
+        start(State::new(Options::new("node")), kernel, ours, timing, callbacks).unwrap().0
     })
     .unwrap()
 }

@@ -5,7 +5,7 @@ use dummy_interface::Changed;
 use ipvs::{Family, Protocol::Tcp};
 use netfilter::Element;
 use netlink::Errno;
-use reconciler::{Report, Trigger};
+use reconciler::{SyncReport, Trigger};
 use testkit::FakeKernel;
 
 const VIP: &str = "10.96.0.10";
@@ -18,7 +18,7 @@ fn web() -> Running {
 }
 
 /// The report of the last sync that was about something.
-fn last(running: &Running) -> Report {
+fn last(running: &Running) -> SyncReport {
     running.handle.status().unwrap().last_sync.unwrap().report
 }
 

@@ -10,7 +10,7 @@ use ipvs::{
 };
 use netfilter::conntrack::StaleFlows;
 use netlink::Errno;
-use reconciler::{Standing, Trigger};
+use reconciler::{SyncState, Trigger};
 use service::{Change, ObjectName, Service, ServiceKind};
 use testkit::{FakeKernel, fake_kernel::State};
 
@@ -94,13 +94,13 @@ fn node_ports_come_with_the_nodes_addresses_at_once_and_are_there_from_the_first
 fn an_address_that_a_comparison_finds_first_is_told_of_as_what_waits_for_the_next_sync() {
     let kernel = FakeKernel::new();
     let running = node_port_at(&kernel, &[]);
-    assert_eq!(running.handle.status().unwrap().standing, Standing::Synced);
+    assert_eq!(running.handle.status().unwrap().sync_state, SyncState::Synced);
     kernel.heal();
     kernel.state().dummy_interface.node_addresses = ips(&["192.0.2.1"]);
     assert!(!running.handle.compare().unwrap().is_empty());
-    assert_eq!(running.handle.status().unwrap().standing, Standing::Behind);
+    assert_eq!(running.handle.status().unwrap().sync_state, SyncState::Behind);
     move_to(&running, &["192.0.2.1"]);
-    running.status_where(|status| status.standing == Standing::Synced);
+    running.status_where(|status| status.sync_state == SyncState::Synced);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn for_an_address_that_comes_back_nothing_waits() {
     for addresses in [&[][..], &["192.0.2.1"]] {
         kernel.state().dummy_interface.node_addresses = ips(addresses);
         assert!(running.handle.compare().unwrap().is_empty());
-        assert_eq!(running.handle.status().unwrap().standing, Standing::Synced, "{addresses:?}");
+        assert_eq!(running.handle.status().unwrap().sync_state, SyncState::Synced, "{addresses:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, num::NonZero, sync::mpsc::channel, thread, time
 
 use crate::common::{Running, endpoint, service, slice};
 use ipvs::Protocol::Tcp;
-use reconciler::InUse;
+use reconciler::NodeUsage;
 use service::{Change, Endpoint, EndpointSlice, Service, ServicePort};
 use testkit::FakeKernel;
 
@@ -17,8 +17,8 @@ fn exposed() -> (Service, EndpointSlice) {
     (web, EndpointSlice { endpoints, ..slice("web", Tcp, &[]) })
 }
 
-fn expected() -> InUse {
-    InUse {
+fn expected() -> NodeUsage {
+    NodeUsage {
         node_ports: BTreeSet::from([30_080]),
         local_endpoints: BTreeSet::from(["10.244.1.2".parse().unwrap()]),
     }
@@ -31,9 +31,9 @@ fn the_node_ports_that_are_served_and_the_real_servers_on_this_node_are_in_use()
     let running = Running::on(&kernel);
     let (web, slice) = exposed();
     running.lists(vec![web.clone()], vec![slice]);
-    assert_eq!(running.handle.in_use(), Ok(expected()));
+    assert_eq!(running.handle.node_usage(), Ok(expected()));
     running.tell(Change::DeleteService(web.name));
-    assert_eq!(running.handle.in_use(), Ok(InUse::default()));
+    assert_eq!(running.handle.node_usage(), Ok(NodeUsage::default()));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn who_asks_before_the_first_sync_is_answered_after_it() {
     let running = Running::on(&kernel);
     let (answer, answered) = channel();
     let handle = running.handle.clone();
-    let asking = thread::spawn(move || answer.send(handle.in_use()).unwrap());
+    let asking = thread::spawn(move || answer.send(handle.node_usage()).unwrap());
     assert!(answered.recv_timeout(Duration::from_millis(100)).is_err(), "nothing is known yet");
     let (web, slice) = exposed();
     running.lists(vec![web], vec![slice]);
@@ -55,7 +55,7 @@ fn who_asks_before_the_first_sync_is_answered_after_it() {
 fn who_waits_for_the_first_sync_is_let_go_when_the_writer_stops() {
     let running = Running::on(&FakeKernel::new());
     let handle = running.handle.clone();
-    let asking = thread::spawn(move || handle.in_use());
+    let asking = thread::spawn(move || handle.node_usage());
     drop(running);
     assert!(asking.join().unwrap().is_err());
 }

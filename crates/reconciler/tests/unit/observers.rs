@@ -8,7 +8,7 @@ use std::{
 
 use ipvs::Protocol::Tcp;
 use netlink::Errno;
-use reconciler::{News, Observation, Observer, Subject, Trigger};
+use reconciler::{ChangeEvent, ObjectKind, Observer, SyncEvent, Trigger};
 use service::{Change, EndpointSlice, Service, ServiceKind, TrafficPolicy};
 use testkit::FakeKernel;
 
@@ -16,7 +16,7 @@ use crate::common::{Running, Setup, service, slice};
 
 /// An observer that passes on what it is told.
 struct Listener {
-    news: Sender<News>,
+    news: Sender<ChangeEvent>,
     syncs: Sender<Heard>,
 }
 
@@ -33,11 +33,11 @@ struct Heard {
 }
 
 impl Observer for Listener {
-    fn heard(&mut self, news: News) {
+    fn on_change_applied(&mut self, news: ChangeEvent) {
         self.news.send(news).unwrap();
     }
 
-    fn synced(&mut self, sync: &Observation<'_>) {
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let heard = Heard {
             trigger: sync.report.trigger,
             complete: sync.complete,
@@ -50,7 +50,7 @@ impl Observer for Listener {
     }
 }
 
-fn observed(kernel: &FakeKernel) -> (Running, Receiver<News>, Receiver<Heard>) {
+fn observed(kernel: &FakeKernel) -> (Running, Receiver<ChangeEvent>, Receiver<Heard>) {
     let (news, told) = channel();
     let (syncs, ended) = channel();
     let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener { news, syncs })];
@@ -72,15 +72,15 @@ fn news_is_counted_and_waits_once_both_lists_are_here() {
     running.tell(Change::ApplySlice(slice_of(1, &["10.244.0.1"])));
     running.tell(Change::ApplyService(web));
     running.settled();
-    let heard = |subject, objects, waits| News { subject, objects, pieces: 1, waits };
+    let heard = |subject, objects, waits| ChangeEvent { subject, objects, pieces: 1, waits };
     assert_eq!(
         news.try_iter().collect::<Vec<_>>(),
         [
-            heard(Subject::Services, 2, false),
+            heard(ObjectKind::Services, 2, false),
             // Now that both lists are here, there is something to do.
-            heard(Subject::EndpointSlices, 0, true),
-            heard(Subject::EndpointSlices, 1, true),
-            heard(Subject::Services, 1, false),
+            heard(ObjectKind::EndpointSlices, 0, true),
+            heard(ObjectKind::EndpointSlices, 1, true),
+            heard(ObjectKind::Services, 1, false),
         ]
     );
 }

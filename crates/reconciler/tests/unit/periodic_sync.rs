@@ -10,9 +10,9 @@ use crate::common::{AT_ONCE, Running, active_connections, at, real, service, sli
 use ipvs::{
     Forwarding, ObservedRealServer,
     Protocol::{Tcp, Udp},
-    RealServer, Scheduler, ServiceFlags, Stats, VirtualServer, VirtualServerId,
+    RealServer, Scheduler, ServiceFlags, VirtualServer, VirtualServerId,
 };
-use reconciler::{Report, Standing, Timing, Trigger};
+use reconciler::{SyncReport, SyncState, Timing, Trigger};
 use service::Change;
 use testkit::{FakeKernel, fake_kernel::State};
 
@@ -43,9 +43,9 @@ fn served_on(kernel: &FakeKernel) -> Running {
 }
 
 /// The next periodic sync that did anything.
-fn repaired(running: &Running) -> Report {
+fn repaired(running: &Running) -> SyncReport {
     // The last change, and not the last sync: another period may be over before anybody looks.
-    let done = |report: &Report| report.trigger == Trigger::Period;
+    let done = |report: &SyncReport| report.trigger == Trigger::Period;
     let status =
         running.status_where(|status| status.last_change.as_ref().is_some_and(|sync| done(&sync.report)));
     status.last_change.unwrap().report
@@ -142,13 +142,7 @@ fn a_missing_real_server_comes_back() {
 #[test]
 fn a_foreign_real_server_goes_by_way_of_weight_0() {
     let config = RealServer::masquerade([10, 244, 9, 9].into(), 8080);
-    let foreign = ObservedRealServer {
-        config,
-        active_connections: 0,
-        inactive_connections: 0,
-        persistent_connections: 0,
-        stats: Stats::default(),
-    };
+    let foreign = ObservedRealServer::new(config);
     expect(
         |state| _ = real_servers(state).insert(config.address, foreign),
         &["edit real server TCP 10.96.0.10:80 -> 10.244.9.9:8080 weight 0"],
@@ -258,8 +252,8 @@ fn what_is_repaired_was_not_as_wanted_until_then_and_the_status_says_so() {
     running.kernel.state().dummy_interface.bound.remove(&"10.96.0.10".parse().unwrap());
     repaired(&running);
     let status = running.handle.status().unwrap();
-    assert_eq!(status.standing, Standing::Synced);
-    assert!(status.standing_for < broken.elapsed(), "{status:?}");
+    assert_eq!(status.sync_state, SyncState::Synced);
+    assert!(status.sync_state_age < broken.elapsed(), "{status:?}");
 }
 
 #[test]

@@ -51,8 +51,7 @@ fn whether_the_kernel_has_a_scheduler_is_found_out_again_each_time_and_leaves_no
     let running = Running::on(&FakeKernel::new());
     let find = |scheduler| running.handle.probe_scheduler(scheduler);
     running.kernel.state().missing_schedulers.insert(Scheduler::SED);
-    let refused =
-        |found| matches!(found, Ok(SchedulerSupport::Refused(refusal)) if refusal.errno == Errno::ENOENT);
+    let refused = |found| matches!(found, Ok(SchedulerSupport::Refused(refusal)) if refusal.errno() == Errno::ENOENT as i32);
     assert!(refused(find(Scheduler::SED)), "before the lists too");
     running.lists(vec![service("web", "10.96.0.10", Tcp)], Vec::new());
     assert!(refused(find(Scheduler::SED)));

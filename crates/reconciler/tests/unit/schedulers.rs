@@ -256,14 +256,14 @@ fn what_annotations_asked_for_is_adopted_without_a_write_and_put_right_where_it_
         running.lists(services, slices);
     };
     start(&kernel);
-    let server = RealServer { upper_threshold: 9, ..RealServer::masquerade([10, 244, 0, 1].into(), 8080) };
+    let server = RealServer::masquerade([10, 244, 0, 1].into(), 8080).thresholds(9, 0);
     assert_eq!(kernel.real_servers(vip).unwrap()[0].config, server);
 
     kernel.heal();
     start(&kernel);
     assert_eq!(kernel.writes(), "");
 
-    let other = RealServer { upper_threshold: 5, ..server };
+    let other = server.thresholds(5, 0);
     Ipvs::apply(&mut kernel, &[Command::EditRealServer(vip, other)]).unwrap();
     start(&kernel);
     assert_eq!(kernel.real_servers(vip).unwrap()[0].config, server);

@@ -8,24 +8,24 @@ use std::{
 use ipvs::{Protocol::Tcp, VirtualServerId};
 use netfilter::Element;
 use netlink::Errno;
-use reconciler::{Failure, News, Observation, Observer, Repaired, Seam, Tally};
+use reconciler::{ChangeEvent, FailureKind, Observer, RepairKind, Subsystem, SyncEvent, SyncStats};
 use service::Change;
 use testkit::{FakeKernel, fake_kernel::Fault};
 
 use crate::common::{Running, Setup, active_connections, at, real, service, slice};
 
-struct Listener(Sender<Tally>);
+struct Listener(Sender<SyncStats>);
 
 impl Observer for Listener {
-    fn heard(&mut self, _: News) {}
+    fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn synced(&mut self, sync: &Observation<'_>) {
-        self.0.send(sync.tally.clone()).unwrap();
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
+        self.0.send(sync.stats.clone()).unwrap();
     }
 }
 
 /// A Service with two endpoints that is in the kernel, and the tallies from then on.
-fn served(kernel: &FakeKernel) -> (Running, Receiver<Tally>) {
+fn served(kernel: &FakeKernel) -> (Running, Receiver<SyncStats>) {
     let (tallies, told) = channel();
     let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener(tallies))];
     let running = Running::with(kernel, Setup { observers, ..Setup::default() });
@@ -43,12 +43,12 @@ fn served(kernel: &FakeKernel) -> (Running, Receiver<Tally>) {
 }
 
 /// The sum of the tallies since the last time.
-fn sum(told: &Receiver<Tally>) -> Tally {
-    told.try_iter().fold(Tally::default(), |mut sum, tally| {
-        tally.failures.into_iter().for_each(|(kind, count)| *sum.failures.entry(kind).or_default() += count);
-        tally.repairs.into_iter().for_each(|(kind, count)| *sum.repairs.entry(kind).or_default() += count);
-        sum.drains.started += tally.drains.started;
-        sum.drains.ended += tally.drains.ended;
+fn sum(told: &Receiver<SyncStats>) -> SyncStats {
+    told.try_iter().fold(SyncStats::default(), |mut sum, stats| {
+        stats.failures.into_iter().for_each(|(kind, count)| *sum.failures.entry(kind).or_default() += count);
+        stats.repairs.into_iter().for_each(|(kind, count)| *sum.repairs.entry(kind).or_default() += count);
+        sum.drains.started += stats.drains.started;
+        sum.drains.ended += stats.drains.ended;
         sum
     })
 }
@@ -62,23 +62,23 @@ fn each_kind_of_foreign_change_is_counted_when_it_is_repaired() {
     let repaired = |change: &dyn Fn(&mut testkit::fake_kernel::State)| {
         change(&mut kernel.state());
         running.handle.resync().unwrap();
-        let Tally { failures, repairs, .. } = sum(&told);
+        let SyncStats { failures, repairs, .. } = sum(&told);
         assert_eq!(failures, BTreeMap::new());
         repairs
     };
     let one = |kind| BTreeMap::from([(kind, 1)]);
     assert_eq!(repaired(&|_| {}), BTreeMap::new());
-    assert_eq!(repaired(&|kernel| _ = kernel.dummy_interface.bound.remove(&vip)), one(Repaired::Vip));
-    assert_eq!(repaired(&|kernel| kernel.dummy_interface.device = false), one(Repaired::Device));
-    assert_eq!(repaired(&|kernel| _ = kernel.elements.remove(&Element::Vip(vip))), one(Repaired::Element));
-    assert_eq!(repaired(&|kernel| _ = kernel.tables.pop_first()).keys().next(), Some(&Repaired::Table));
+    assert_eq!(repaired(&|kernel| _ = kernel.dummy_interface.bound.remove(&vip)), one(RepairKind::Vip));
+    assert_eq!(repaired(&|kernel| kernel.dummy_interface.device = false), one(RepairKind::Device));
+    assert_eq!(repaired(&|kernel| _ = kernel.elements.remove(&Element::Vip(vip))), one(RepairKind::Element));
+    assert_eq!(repaired(&|kernel| _ = kernel.tables.pop_first()).keys().next(), Some(&RepairKind::Table));
     let weight = |kernel: &mut testkit::fake_kernel::State| {
         let servers = &mut kernel.virtual_servers.get_mut(&web).unwrap().1;
         servers.get_mut(&real("10.244.0.1")).unwrap().config.weight = 7;
     };
-    assert_eq!(repaired(&weight), one(Repaired::RealServer));
+    assert_eq!(repaired(&weight), one(RepairKind::RealServer));
     let cleared = repaired(&|kernel| kernel.virtual_servers.clear());
-    assert_eq!(cleared, BTreeMap::from([(Repaired::VirtualServer, 1), (Repaired::RealServer, 2)]));
+    assert_eq!(cleared, BTreeMap::from([(RepairKind::VirtualServer, 1), (RepairKind::RealServer, 2)]));
 }
 
 #[test]
@@ -90,8 +90,8 @@ fn what_could_not_be_repaired_is_a_failure_at_first_and_a_repair_once_it_is_done
     kernel.state().refused_elements.insert(Element::Vip(vip));
     let report = running.handle.resync().unwrap();
     assert_eq!((report.repairs.len(), report.failed), (0, 1));
-    let Tally { failures, repairs, .. } = sum(&told);
-    assert_eq!(failures, BTreeMap::from([((Seam::NfTables, Failure::Refused), 1)]));
+    let SyncStats { failures, repairs, .. } = sum(&told);
+    assert_eq!(failures, BTreeMap::from([((Subsystem::NfTables, FailureKind::Refused), 1)]));
     assert_eq!(repairs, BTreeMap::new());
     // Once more in vain, and then it can be done.
     running.handle.resync().unwrap();
@@ -99,7 +99,7 @@ fn what_could_not_be_repaired_is_a_failure_at_first_and_a_repair_once_it_is_done
     kernel.state().refused_elements.clear();
     let report = running.handle.resync().unwrap();
     assert_eq!((report.repairs.len(), report.failed), (1, 0));
-    let one = BTreeMap::from([(Repaired::Element, 1)]);
+    let one = BTreeMap::from([(RepairKind::Element, 1)]);
     assert_eq!(sum(&told).repairs, one);
     running.handle.resync().unwrap();
     assert_eq!(sum(&told).repairs, BTreeMap::new(), "once");
@@ -115,12 +115,12 @@ fn what_rests_on_a_failed_repair_is_repaired_with_it() {
     kernel.state().elements.remove(&vip);
     kernel.state().refused_elements.insert(vip);
     running.handle.resync().unwrap();
-    let Tally { failures, repairs, .. } = sum(&told);
-    assert!(failures.contains_key(&(Seam::DummyInterface, Failure::PutOff)), "{failures:?}");
-    assert_eq!(repairs, BTreeMap::from([(Repaired::Device, 1)]));
+    let SyncStats { failures, repairs, .. } = sum(&told);
+    assert!(failures.contains_key(&(Subsystem::DummyInterface, FailureKind::PutOff)), "{failures:?}");
+    assert_eq!(repairs, BTreeMap::from([(RepairKind::Device, 1)]));
     kernel.state().refused_elements.clear();
     running.handle.resync().unwrap();
-    let repaired = [(Repaired::Element, 1), (Repaired::Vip, 1)];
+    let repaired = [(RepairKind::Element, 1), (RepairKind::Vip, 1)];
     assert_eq!(sum(&told).repairs, BTreeMap::from(repaired));
 }
 
@@ -133,8 +133,8 @@ fn what_a_change_asked_for_and_failed_at_first_is_no_repair() {
     running.handle.resync().unwrap();
     kernel.state().refused_elements.clear();
     running.handle.resync().unwrap();
-    let Tally { failures, repairs, .. } = sum(&told);
-    assert!(failures.contains_key(&(Seam::NfTables, Failure::Refused)), "{failures:?}");
+    let SyncStats { failures, repairs, .. } = sum(&told);
+    assert!(failures.contains_key(&(Subsystem::NfTables, FailureKind::Refused)), "{failures:?}");
     assert_eq!(repairs, BTreeMap::new());
 }
 
@@ -142,8 +142,8 @@ fn what_a_change_asked_for_and_failed_at_first_is_no_repair() {
 fn failures_are_counted_by_where_and_how() {
     for (fault, expected) in [
         // The first call of a full look is the reading of the virtual servers.
-        (Fault::Refused(Errno::ENOMEM), (Seam::Ipvs, Failure::Unread)),
-        (Fault::BrokenOff, (Seam::Ipvs, Failure::Unread)),
+        (Fault::Refused(Errno::ENOMEM), (Subsystem::Ipvs, FailureKind::Unread)),
+        (Fault::BrokenOff, (Subsystem::Ipvs, FailureKind::Unread)),
     ] {
         let kernel = FakeKernel::new();
         let (running, told) = served(&kernel);
@@ -158,8 +158,11 @@ fn failures_are_counted_by_where_and_how() {
     running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
     running.settled();
     let failures = sum(&told).failures;
-    assert!(failures.contains_key(&(Seam::NfTables, Failure::InDoubt)), "{failures:?}");
-    assert!(failures.keys().any(|(_, how)| *how == Failure::PutOff), "{failures:?}: what rests on it waits");
+    assert!(failures.contains_key(&(Subsystem::NfTables, FailureKind::InDoubt)), "{failures:?}");
+    assert!(
+        failures.keys().any(|(_, how)| *how == FailureKind::PutOff),
+        "{failures:?}: what rests on it waits"
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use ipvs::{
 };
 use netfilter::Element;
 use netlink::Errno;
-use reconciler::{Report, Timing};
+use reconciler::{SyncReport, Timing};
 use rustc_hash::FxHashSet;
 use service::{Change, EndpointSlice, ObjectName, Service, TrafficPolicy};
 use testkit::FakeKernel;
@@ -38,7 +38,7 @@ fn a_new_table_takes_no_flows_while_something_is_refused_but_does_not_wait_for_e
     running.tell(Change::ReplaceServices(services.map(|(name, ip)| service(name, ip, Tcp)).into()));
     running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
     let syncs = [(); 3].map(|()| running.handle.resync().unwrap());
-    let waits = |report: &Report| {
+    let waits = |report: &SyncReport| {
         report.failures.iter().any(|failure| failure.starts_with("install table IPv4: put off"))
     };
     let [.., last] = &syncs;

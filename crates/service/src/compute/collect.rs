@@ -6,8 +6,8 @@ use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
 
 use super::{
-    Decisions, DesiredService, DesiredVirtualServer, EndpointSelection, HealthCheck, PortEndpoint, PortGroup,
-    WithoutLocalEndpoint,
+    Decisions, DesiredService, DesiredVirtualServer, EffectiveBalancing, EndpointSelection, HealthCheck,
+    PortEndpoint, PortGroup, WithoutLocalEndpoint,
 };
 use crate::input::{Service, ServicePort, TrafficPolicy, Traits};
 
@@ -97,12 +97,10 @@ impl Decisions<'_> {
 
     /// The real server of an endpoint.
     fn real_server(&self, endpoint: &PortEndpoint) -> RealServer {
-        RealServer {
-            weight: endpoint.weight.get().into(),
-            upper_threshold: self.balancing.upper_threshold,
-            lower_threshold: self.balancing.lower_threshold,
-            ..RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
-        }
+        let EffectiveBalancing { upper_threshold, lower_threshold, .. } = self.balancing;
+        RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
+            .weight(endpoint.weight.get().into())
+            .thresholds(upper_threshold, lower_threshold)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ipvs::{Protocol, ServiceAddress};
 use nix::{
     errno::Errno,
@@ -85,6 +85,7 @@ impl Host {
             Protocol::Tcp => self.open(SockProtocol::Tcp, manner, address)?.reset(),
             Protocol::Udp => self.flow_in(manner, address)?.ask(),
             Protocol::Sctp => self.associate_in(manner, address)?.reset(),
+            other => bail!("no client speaks {other}"),
         }
     }
 

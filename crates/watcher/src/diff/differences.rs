@@ -12,7 +12,7 @@ use service::Urgency;
 
 use crate::{Batch, Plan};
 
-/// Differences by the phase in which they are settled.
+/// Differences by the phase of the plan.
 #[derive(Default)]
 pub(super) struct Differences {
     pub(super) device: Vec<dummy_interface::Operation>,
@@ -26,10 +26,10 @@ pub(super) struct Differences {
     pub(super) obsolete_elements: Vec<Element>,
 }
 
-/// The differences that make VIPs work, in the order in which they are settled.
+/// The differences that make VIPs work, in the order of the plan.
 #[derive(Default)]
 pub(super) struct Opening {
-    /// Elements that go in one transaction with those that take their place.
+    /// Elements that are deleted in one transaction with their replacements.
     pub(super) replaced_elements: Vec<Element>,
     pub(super) elements: Vec<Element>,
     pub(super) servers: Vec<Command>,
@@ -37,7 +37,7 @@ pub(super) struct Opening {
 }
 
 impl Differences {
-    /// What opens VIPs of this urgency.
+    /// The differences that make VIPs of this urgency work.
     pub(super) fn opening(&mut self, urgency: Urgency) -> &mut Opening {
         match urgency {
             Urgency::First => &mut self.first,

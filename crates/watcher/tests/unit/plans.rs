@@ -39,7 +39,7 @@ type Servers = BTreeMap<VirtualServerId, (VirtualServer, BTreeSet<RealServer>)>;
 fn servers(fake: &FakeKernel) -> Servers {
     // A masqueraded real server on this node may be reported as local: that is the kernel's business.
     let as_asked = |config: RealServer| match config.forwarding {
-        Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..config },
+        Forwarding::Local => config.forwarding(Forwarding::Masquerade),
         _ => config,
     };
     let state = fake.state();
@@ -75,7 +75,7 @@ fn draining(wanted: &service::DesiredVirtualServer, before: &FakeKernel) -> Vec<
         })
         .filter(|real| wanted.real_servers.iter().all(|other| other.address != real.config.address))
         .map(|real| match real.config.forwarding {
-            Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..real.config.weight(0) },
+            Forwarding::Local => real.config.weight(0).forwarding(Forwarding::Masquerade),
             _ => real.config.weight(0),
         })
         .collect()
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn what_tells_of_changes_is_repaired_without_a_look_at_anything_else(
+    fn notified_parts_are_repaired_without_comparing_anything_else(
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
         change in any_change(), disturbance in any_disturbance(), whole in any_whole()
     ) {
@@ -664,7 +664,7 @@ fn a_real_server_that_comes_back_while_it_drains_has_its_own_weight_again() {
 }
 
 #[test]
-fn an_endpoint_that_leaves_one_slice_before_it_comes_in_another_is_nothing_unless_a_sync_falls_in_between() {
+fn an_endpoint_moving_between_slices_changes_nothing_if_one_sync_sees_both() {
     let (fake, ours) = (FakeKernel::new(), both_families());
     let [old, new] = ["old", "new"].map(|name| {
         move |endpoints: &[&str]| {

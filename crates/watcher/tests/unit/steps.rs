@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_let_in_who_was_kept_out_and_shall_be_nor_kept_out_who_was_let_in_and_shall_be(
+    fn clients_allowed_before_and_after_stay_allowed_and_the_others_stay_out(
         from in any_inputs(), to in any_inputs(), kernel in any_kernel()
     ) {
         let (from, to) = (state(&from), state(&to));
@@ -140,16 +140,16 @@ proptest! {
             carry_out(&step, &kernel);
             for at in virtual_servers(&kernel, &to) {
                 let kernel = kernel.state();
-                let says = [Element::ClusterIp(at), Element::External(at), Element::ExternalLocal(at)];
+                let kinds = [Element::ClusterIp(at), Element::External(at), Element::ExternalLocal(at)];
                 let there = kernel.virtual_servers.contains_key(&VirtualServerId::from(at));
-                let said = says.iter().any(|element| kernel.elements.contains(element));
-                prop_assert!(!there || said, "{}: {:?} in\n{}", at, step, plan);
+                let known = kinds.iter().any(|element| kernel.elements.contains(element));
+                prop_assert!(!there || known, "{}: {:?} in\n{}", at, step, plan);
             }
         }
     }
 
     #[test]
-    fn a_new_table_takes_nothing_from_others_before_all_is_there_to_serve_it_even_if_a_plan_is_cut_short(
+    fn a_new_table_takes_nothing_from_others_before_all_is_there_to_serve_it(
         to in any_inputs(), kernel in any_kernel(), done in 0..40_usize
     ) {
         let to = state(&to);

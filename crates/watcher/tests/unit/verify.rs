@@ -15,11 +15,11 @@ fn verify(image: &mut Observed, fake: &FakeKernel) -> Drift {
     image.verify(&mut kernel(fake), |_| false).unwrap()
 }
 
-/// The part of a virtual server that a reading in short shows: no connections, no scheduler flags, a
+/// The part of a virtual server that a summary shows: no connections, no scheduler flags, a
 /// prefix length only where it matters; and what the kernel calls local is masqueraded.
 fn in_short(image: &VirtualServerImage) -> (VirtualServer, Vec<RealServer>) {
     let real = |config: RealServer| match config.forwarding {
-        Forwarding::Local => RealServer { forwarding: Forwarding::Masquerade, ..config },
+        Forwarding::Local => config.forwarding(Forwarding::Masquerade),
         _ => config,
     };
     let mut config = image.config.clone();
@@ -30,7 +30,7 @@ fn in_short(image: &VirtualServerImage) -> (VirtualServer, Vec<RealServer>) {
     (config, image.real_servers.iter().map(|server| real(server.config)).collect())
 }
 
-/// The addresses of the virtual servers that look different in short.
+/// The addresses of the virtual servers whose summaries differ.
 fn differences(one: &Observed, other: &Observed) -> BTreeSet<ServiceAddress> {
     let at = |image: &Observed, address| image.virtual_servers.get(address).map(in_short);
     let either = one.virtual_servers.keys().chain(other.virtual_servers.keys());
@@ -118,7 +118,7 @@ fn without_the_look_in_short_nothing_is_said() {
 fn a_reading_that_fails_is_a_failure_of_the_whole() {
     let fake = one_virtual_server();
     let mut image = read(&fake);
-    // The look in short comes first, then what is different in it.
+    // The summaries come first, then the virtual servers that differ.
     fake.state().virtual_servers.values_mut().for_each(|(server, _)| server.scheduler = Scheduler::WLC);
     fake.lose_answer(1);
     let error = image.verify(&mut kernel(&fake), |_| false).unwrap_err();

@@ -12,10 +12,13 @@ use anyhow::{Context as _, Result};
 use super::nextest::{self, Built, Selection};
 use super::summary::Report;
 use guest::workspace;
-use guest::{Guest, Kernel, TIMED_OUT, quoted};
+use guest::{Guest, Kernel, TIMED_OUT, api_server, quoted};
 
 /// How long a tier may take: emulated, on a machine that has other work too.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// A guest's memory in MiB. The files of its etcd are in it, too.
+const MEMORY: u32 = 4096;
 
 /// What the tests find in a guest beside their programs.
 #[derive(Clone, Debug, Default)]
@@ -24,8 +27,19 @@ pub(super) struct Equipment {
     pub(super) files: Vec<PathBuf>,
     /// Environment variables that name them.
     pub(super) env: Vec<(OsString, OsString)>,
-    /// A command that runs the rest of its command line in a prepared environment.
-    pub(super) around: Vec<OsString>,
+    /// The API servers that the tests use.
+    pub(super) api_servers: ApiServers,
+}
+
+/// API servers for the tests in a guest. The program `lab` starts them.
+#[derive(Clone, Debug, Default)]
+pub(super) enum ApiServers {
+    #[default]
+    None,
+    /// One in each guest for all its tests.
+    Shared(PathBuf),
+    /// Each test starts one, and may stop it; an emulated guest still has only one, outside.
+    Own(PathBuf),
 }
 
 impl Equipment {
@@ -70,8 +84,27 @@ fn share(
     fs::write(&binaries, &built.binaries).context("writing the list of test programs")?;
     fs::write(&metadata, &built.metadata).context("writing the workspace's metadata")?;
 
-    let mut command = equipment.around.clone();
-    command.extend([nextest.clone().into(), "nextest".into(), "run".into()]);
+    let root = workspace::root();
+    let share = Some(job.path().to_owned());
+    let mut guest = Guest { timeout: TIMEOUT, memory: MEMORY, lane, share, ..Guest::new(kernel.clone()) };
+    guest.env.clone_from(&equipment.env);
+    guest.files = files(&root, built, nextest.clone());
+    guest.files.extend(equipment.files.iter().cloned());
+
+    let mut command: Vec<OsString> = Vec::new();
+    let api_server = match &equipment.api_servers {
+        ApiServers::None => None,
+        ApiServers::Own(lab) => api_server::equip(&mut guest, lab)?,
+        ApiServers::Shared(lab) => {
+            let outside = api_server::equip(&mut guest, lab)?;
+            if outside.is_none() {
+                guest.files.push(lab.clone());
+                command.extend([lab.into(), "control-plane".into(), "--".into()]);
+            }
+            outside
+        }
+    };
+    command.extend([nextest.into(), "nextest".into(), "run".into(), "--profile=guest".into()]);
     command.extend([
         "--binaries-metadata".into(),
         binaries.into(),
@@ -82,13 +115,8 @@ fn share(
     command.push(format!("slice:{}/{lanes}", lane + 1).into());
     command.extend(selection.arguments());
 
-    let root = workspace::root();
-    let mut guest =
-        Guest { timeout: TIMEOUT, lane, share: Some(job.path().to_owned()), ..Guest::new(kernel.clone()) };
-    guest.env = equipment.env.clone();
-    guest.files = files(&root, built, nextest);
-    guest.files.extend(equipment.files.iter().cloned());
     let code = guest.run(&["sh".into(), "-c".into(), script(&root, &command, job.path())])?;
+    drop(api_server);
     if code == TIMED_OUT {
         return Ok(Report::failure(format!("the tests took more than {} s", TIMEOUT.as_secs())));
     }
@@ -104,7 +132,7 @@ fn script(root: &Path, command: &[OsString], job: &Path) -> OsString {
     let mut script = OsString::from("cd ");
     script.push(quoted(root.as_os_str()));
     script.push(" || exit\nrm -f ");
-    let report = quoted(nextest::report_path(root).as_os_str());
+    let report = quoted(nextest::report_path(root, "guest").as_os_str());
     script.push(&report);
     script.push("\n");
     for word in command {

@@ -55,14 +55,14 @@ impl Selection {
     }
 }
 
-/// The report of the run that has just ended at this root of the workspace.
-pub(super) fn report_path(root: &Path) -> PathBuf {
-    root.join("target/nextest/default/junit.xml")
+/// The report of the last run with this profile at this root of the workspace.
+pub(super) fn report_path(root: &Path, profile: &str) -> PathBuf {
+    root.join("target/nextest").join(profile).join("junit.xml")
 }
 
 /// Runs tests on this machine: `equip` adds to the environment. Builds what it needs.
 pub(super) fn here(selection: &Selection, build: Build, equip: impl FnOnce(&mut Command)) -> Result<Report> {
-    let report = report_path(&workspace::root());
+    let report = report_path(&workspace::root(), "default");
     if report.exists() {
         fs::remove_file(&report).context("removing the last report")?;
     }

@@ -1,11 +1,10 @@
 //! The tiers: which tests each one is, where they run, and what they need there.
 
-use std::path::PathBuf;
 use std::thread;
 
 use anyhow::Result;
 
-use super::guests::{self, Equipment};
+use super::guests::{self, ApiServers, Equipment};
 use super::nextest::{self, Build, Built, Selection};
 use super::summary::Report;
 use guest::Kernel;
@@ -33,7 +32,11 @@ pub(super) fn api(kernel: &Kernel, names: &[String]) -> Report {
     }
     thread::scope(|scope| {
         let here = scope.spawn(|| api_here(names));
-        let mut report = in_guests(kernel, &tests, with_api_server);
+        let mut report = in_guests(kernel, &tests, |built, equipment| {
+            control_plane::ensure()?;
+            equipment.api_servers = ApiServers::Shared(built.program("lab")?);
+            Ok(())
+        });
         report.extend(here.join().unwrap_or_else(|_| Report::failure("a thread that ran tests panicked")));
         report
     })
@@ -61,13 +64,15 @@ pub(super) fn peer(kernel: &Kernel, names: &[String]) -> Report {
     in_guests(kernel, &tests, |built, equipment| {
         equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
         equipment.program("PROM2JSON_BIN", prometheus::prom2json()?);
-        with_api_server(built, equipment)
+        equipment.api_servers = ApiServers::Shared(built.program("lab")?);
+        Ok(())
     })
 }
 
 /// The program named `bench`: measurements in guests, and instruction counts here.
 pub(super) fn bench(kernel: &Kernel, names: &[String]) -> Report {
-    let tests = GuestTests { filter: "binary(bench) - test(/^instructions::/)", build: &["bench"], names };
+    let tests =
+        GuestTests { filter: "binary(bench) - test(/^instructions::/)", build: &["bench", "kernel"], names };
     let mut report = in_guests(kernel, &tests, |_, equipment| {
         equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
         Ok(())
@@ -81,11 +86,10 @@ pub(super) fn bench(kernel: &Kernel, names: &[String]) -> Report {
 
 /// The program named `faults`.
 pub(super) fn faults(kernel: &Kernel, names: &[String]) -> Report {
-    let tests = GuestTests { filter: "binary(faults)", build: &["faults"], names };
-    in_guests(kernel, &tests, |_, equipment| {
+    let tests = GuestTests { filter: "binary(faults)", build: &["faults", "kernel"], names };
+    in_guests(kernel, &tests, |built, equipment| {
         equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
-        let servers = control_plane::ensure()?;
-        equipment.env.push(("KUBEBUILDER_ASSETS".into(), servers.into()));
+        equipment.api_servers = ApiServers::Own(built.program("lab")?);
         Ok(())
     })
 }
@@ -93,7 +97,7 @@ pub(super) fn faults(kernel: &Kernel, names: &[String]) -> Report {
 /// Tests that run in guests.
 struct GuestTests<'a> {
     filter: &'static str,
-    /// The integration tests to build.
+    /// The integration tests to build, those of the packages whose programs are needed among them.
     build: &'static [&'static str],
     names: &'a [String],
 }
@@ -122,14 +126,4 @@ fn in_guests(
     }
     let selection = Selection { filter: tests.filter, ignored: true, names: tests.names.to_vec() };
     guests::run(kernel, &built, &selection, &equipment)
-}
-
-/// One control plane in each guest, for all its tests.
-fn with_api_server(built: &Built, equipment: &mut Equipment) -> Result<()> {
-    let servers: PathBuf = control_plane::ensure()?;
-    equipment.env.push(("KUBEBUILDER_ASSETS".into(), servers.into()));
-    let lab = built.program("lab")?;
-    equipment.around = vec![lab.clone().into(), "control-plane".into(), "--".into()];
-    equipment.files.push(lab);
-    Ok(())
 }

@@ -41,7 +41,7 @@ note:            IPVS forgets idle connections; remedy: keepalives
 ";
     assert_eq!(text(&status), expected);
 
-    status.programmed = reconciler::Status::default();
+    status.programmed = reconciler::SyncStatus::default();
     status.advice.clear();
     status.daemon.source = Source::Manifests { directory: "/etc/services".into() };
     status.daemon.kernel = None;
@@ -59,17 +59,20 @@ manifests:       /etc/services
 #[test]
 fn synced_has_the_answer_as_its_first_word() {
     let daemon = sample::status().daemon;
-    let said = |standing| {
-        let standing_for = Duration::from_secs(7_500);
-        synced(&reconciler::Status { standing, standing_for, ..reconciler::Status::default() }, &daemon)
+    let said = |sync_state| {
+        let sync_state_age = Duration::from_secs(7_500);
+        synced(
+            &reconciler::SyncStatus { sync_state, sync_state_age, ..reconciler::SyncStatus::default() },
+            &daemon,
+        )
     };
-    assert_eq!(said(Standing::Synced), "yes, for 2 h 5 min as of the last full look");
-    assert_eq!(said(Standing::Behind), "no, a change waits for 2 h 5 min");
-    let step = reconciler::Status {
-        standing: Standing::Behind,
-        standing_for: Duration::from_secs(3),
+    assert_eq!(said(SyncState::Synced), "yes, for 2 h 5 min as of the last full look");
+    assert_eq!(said(SyncState::Behind), "no, a change waits for 2 h 5 min");
+    let step = reconciler::SyncStatus {
+        sync_state: SyncState::Behind,
+        sync_state_age: Duration::from_secs(3),
         scheduler_changes: 240,
-        ..reconciler::Status::default()
+        ..reconciler::SyncStatus::default()
     };
     assert_eq!(synced(&step, &daemon), "no, schedulers are being changed for 3.0 s");
 }
@@ -79,8 +82,10 @@ fn before_services_are_asked_for_it_is_the_node_that_is_waited_for() {
     let mut daemon = sample::status().daemon;
     let Source::ApiServer { watches, .. } = &mut daemon.source else { panic!("{:?}", daemon.source) };
     watches.retain(|watch| watch.resource == "nodes");
-    let status =
-        reconciler::Status { standing_for: Duration::from_secs(12), ..reconciler::Status::default() };
+    let status = reconciler::SyncStatus {
+        sync_state_age: Duration::from_secs(12),
+        ..reconciler::SyncStatus::default()
+    };
     assert_eq!(synced(&status, &daemon), "no, waiting for the Node node-1 and its IPs for 12 s");
     let daemon = sample::status().daemon;
     assert_eq!(synced(&status, &daemon), "no, Services and EndpointSlices are not listed yet, for 12 s");

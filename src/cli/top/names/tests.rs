@@ -16,8 +16,8 @@ fn sample() -> Sample {
     Sample { at: Instant::now(), servers: vec![server(vip(10, 80), 0, &[])] }
 }
 
-fn web() -> Holder {
-    Holder { address: vip(10, 80), service: "default/web".parse().unwrap(), real_servers: 1 }
+fn web() -> VirtualServerOwner {
+    VirtualServerOwner { address: vip(10, 80), service: "default/web".parse().unwrap(), real_servers: 1 }
 }
 
 /// Hears one question, and answers it.

@@ -1,7 +1,7 @@
 #![allow(clippy::float_cmp, reason = "a page has each number as it was counted")]
 
 use ipvs::Protocol;
-use reconciler::{Report, Tally, Trigger};
+use reconciler::{SyncReport, SyncStats, Trigger};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, TrafficPolicy,
 };
@@ -25,14 +25,14 @@ impl Told {
         Self { registry, syncs, started, state: State::new(Options::new("node")) }
     }
 
-    fn heard(&mut self, subject: Subject, objects: usize, waits: bool) {
-        self.syncs.heard(News { subject, objects, pieces: 1, waits });
+    fn heard(&mut self, subject: ObjectKind, objects: usize, waits: bool) {
+        self.syncs.on_change_applied(ChangeEvent { subject, objects, pieces: 1, waits });
     }
 
-    fn synced(&mut self, report: &Report, complete: bool, triggered_at: &[SystemTime]) {
-        self.syncs.synced(&Observation {
+    fn synced(&mut self, report: &SyncReport, complete: bool, triggered_at: &[SystemTime]) {
+        self.syncs.on_sync(&SyncEvent {
             report,
-            tally: &Tally::default(),
+            stats: &SyncStats::default(),
             complete,
             state: &self.state,
             triggered_at,
@@ -54,8 +54,8 @@ impl Told {
     }
 }
 
-fn report(trigger: Trigger, milliseconds: u64) -> Report {
-    Report { done: 1, took: Duration::from_millis(milliseconds), ..Report::of_nothing(trigger) }
+fn report(trigger: Trigger, milliseconds: u64) -> SyncReport {
+    SyncReport { done: 1, took: Duration::from_millis(milliseconds), ..SyncReport::empty(trigger) }
 }
 
 fn now() -> f64 {
@@ -85,11 +85,11 @@ fn a_sync_is_counted_for_each_family_that_is_served() {
 #[test]
 fn a_look_at_what_the_kernel_told_of_counts_only_if_something_was_done() {
     let mut told = Told::nothing(&[Family::V4]);
-    told.synced(&Report { done: 0, ..report(Trigger::KernelEvent, 1) }, true, &[]);
+    told.synced(&SyncReport { done: 0, ..report(Trigger::KernelEvent, 1) }, true, &[]);
     let count = "sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"}";
     assert_eq!(told.value(count), 0.0);
     told.synced(&report(Trigger::KernelEvent, 1), true, &[]);
-    told.synced(&Report { done: 0, ..report(Trigger::Period, 1) }, true, &[]);
+    told.synced(&SyncReport { done: 0, ..report(Trigger::Period, 1) }, true, &[]);
     assert_eq!(told.value(count), 2.0);
 }
 
@@ -98,17 +98,17 @@ fn changes_wait_until_a_sync_is_complete() {
     let mut told = Told::nothing(&[Family::V4]);
     let pending = ["sync_proxy_rules_service_changes_pending", "sync_proxy_rules_endpoint_changes_pending"];
     // Before the first sync all that was heard waits for it.
-    told.heard(Subject::Services, 3, false);
-    told.heard(Subject::EndpointSlices, 5, true);
-    told.heard(Subject::Node, 1, true);
+    told.heard(ObjectKind::Services, 3, false);
+    told.heard(ObjectKind::EndpointSlices, 5, true);
+    told.heard(ObjectKind::Node, 1, true);
     assert_eq!(told.values(pending), [3.0, 5.0]);
     told.synced(&report(Trigger::Start, 1), false, &[]);
     assert_eq!(told.values(pending), [3.0, 5.0], "the kernel could not be read");
-    told.synced(&Report { failed: 1, ..report(Trigger::Start, 1) }, true, &[]);
+    told.synced(&SyncReport { failed: 1, ..report(Trigger::Start, 1) }, true, &[]);
     assert_eq!(told.values(pending), [0.0, 0.0]);
     // Then only what changes something.
-    told.heard(Subject::Services, 1, false);
-    told.heard(Subject::EndpointSlices, 1, true);
+    told.heard(ObjectKind::Services, 1, false);
+    told.heard(ObjectKind::EndpointSlices, 1, true);
     assert_eq!(told.values(pending), [0.0, 1.0]);
     let totals = ["sync_proxy_rules_service_changes_total", "sync_proxy_rules_endpoint_changes_total"];
     assert_eq!(told.values(totals), [4.0, 6.0]);
@@ -120,11 +120,11 @@ fn the_moments_are_those_of_the_last_change_to_sync_and_of_the_last_complete_syn
     let queued = "sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"}";
     let ended = "sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"}";
     assert_eq!(told.values([queued, ended]), [seconds(told.started), 0.0]);
-    told.heard(Subject::Services, 1, false);
+    told.heard(ObjectKind::Services, 1, false);
     told.synced(&report(Trigger::Period, 1), false, &[]);
     assert_eq!(told.values([queued, ended]), [seconds(told.started), 0.0]);
     let before = now();
-    told.heard(Subject::Node, 1, true);
+    told.heard(ObjectKind::Node, 1, true);
     told.synced(&report(Trigger::Change, 1), true, &[]);
     let [queued, ended] = told.values([queued, ended]);
     assert!(before <= queued && queued <= ended && ended <= now(), "{before} {queued} {ended}");
@@ -159,7 +159,7 @@ fn the_buckets_of_the_latency_are_those_of_kube_proxy() {
 fn a_sync_of_which_the_kernel_refused_something_is_a_failure() {
     let mut told = Told::nothing(&[Family::V6]);
     told.synced(&report(Trigger::Change, 1), true, &[]);
-    told.synced(&Report { failed: 7, ..report(Trigger::Change, 1) }, true, &[]);
+    told.synced(&SyncReport { failed: 7, ..report(Trigger::Change, 1) }, true, &[]);
     assert_eq!(told.value("sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv6\"}"), 1.0);
 }
 

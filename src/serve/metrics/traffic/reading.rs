@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ipvs::{Ipvs, ObservedRealServer, Stats, VirtualServerId};
-use reconciler::Holder;
+use reconciler::VirtualServerOwner;
 
 use super::series;
 
@@ -23,7 +23,7 @@ pub(super) struct Reading {
 /// A virtual server of a Service.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    pub(super) holder: Holder,
+    pub(super) holder: VirtualServerOwner,
     pub(super) stats: Stats,
     /// Its real servers, if they are asked for and there is room for them.
     pub(super) real_servers: Vec<ObservedRealServer>,
@@ -34,7 +34,7 @@ impl Reading {
     /// and those that balance a mark, are nobody's Service.
     pub(super) fn take(
         kernel: &mut impl Ipvs,
-        holders: Vec<Holder>,
+        holders: Vec<VirtualServerOwner>,
         endpoints: bool,
     ) -> Result<Self, ipvs::Error> {
         let mut holders: HashMap<_, _> = holders.into_iter().map(|holder| (holder.address, holder)).collect();

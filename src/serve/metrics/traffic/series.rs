@@ -9,7 +9,7 @@ use std::{
 };
 
 use ipvs::{ObservedRealServer, Stats};
-use reconciler::Holder;
+use reconciler::VirtualServerOwner;
 
 use super::reading::{Counted, Reading};
 
@@ -119,7 +119,7 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
     writeln!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}")
 }
 
-fn labels(Counted { holder: Holder { service, address, .. }, .. }: &Counted) -> String {
+fn labels(Counted { holder: VirtualServerOwner { service, address, .. }, .. }: &Counted) -> String {
     let protocol = address.protocol.to_string().to_ascii_lowercase();
     format!(
         "svc_namespace=\"{}\",service_name=\"{}\",service_vip=\"{}\",protocol=\"{protocol}\",port=\"{}\"",

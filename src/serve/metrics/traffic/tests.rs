@@ -2,7 +2,7 @@ use ipvs::{
     Command, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats, VirtualServer,
 };
 use netlink::Errno;
-use reconciler::{Holder, Outlets, Timing};
+use reconciler::{Callbacks, Timing, VirtualServerOwner};
 use service::{Change, ObjectName, Options, Service, ServicePort, State};
 use testkit::FakeKernel;
 use watcher::{Kernel, Ownership};
@@ -18,7 +18,7 @@ fn address(number: u16, port: u16) -> ServiceAddress {
 }
 
 /// So many virtual servers with a real server each, and who owns them: the last one nobody.
-fn table(count: u16) -> (FakeKernel, Vec<Holder>) {
+fn table(count: u16) -> (FakeKernel, Vec<VirtualServerOwner>) {
     let kernel = FakeKernel::new();
     let addresses: Vec<_> = (0..count).map(|number| address(number, 80)).collect();
     let commands: Vec<_> = addresses
@@ -33,34 +33,27 @@ fn table(count: u16) -> (FakeKernel, Vec<Holder>) {
     let holders = addresses.iter().take(usize::from(count) - 1).enumerate();
     let holders = holders.map(|(number, &address)| {
         let service = ObjectName::new("shop", format!("web-{number:05}"));
-        Holder { address, service, real_servers: 1 }
+        VirtualServerOwner { address, service, real_servers: 1 }
     });
     (kernel, holders.collect())
 }
 
 #[test]
 fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
-    let stats = Stats {
-        connections: 1,
-        packets_in: 2,
-        packets_out: 3,
-        bytes_in: 4,
-        bytes_out: 5,
-        connections_per_second: 6,
-        packets_in_per_second: 7,
-        packets_out_per_second: 8,
-        bytes_in_per_second: 9,
-        bytes_out_per_second: 10,
-    };
-    let real_server = ObservedRealServer {
-        config: RealServer::masquerade([10, 244, 0, 1].into(), 8080),
-        active_connections: 11,
-        inactive_connections: 12,
-        persistent_connections: 0,
-        stats,
-    };
+    let mut stats = Stats::default();
+    stats.connections = 1;
+    (stats.packets_in, stats.packets_out, stats.bytes_in, stats.bytes_out) = (2, 3, 4, 5);
+    stats.connections_per_second = 6;
+    (stats.packets_in_per_second, stats.packets_out_per_second) = (7, 8);
+    (stats.bytes_in_per_second, stats.bytes_out_per_second) = (9, 10);
+    let real_server = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
+    let real_server = ObservedRealServer::new(real_server).connections(11, 12).stats(stats);
     let counted = Counted {
-        holder: Holder { address: address(1, 80), service: ObjectName::new("shop", "web"), real_servers: 1 },
+        holder: VirtualServerOwner {
+            address: address(1, 80),
+            service: ObjectName::new("shop", "web"),
+            real_servers: 1,
+        },
         stats,
         real_servers: vec![real_server],
     };
@@ -106,8 +99,11 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
 
 #[test]
 fn a_service_may_have_any_name_that_a_file_gives_it() {
-    let holder =
-        Holder { address: address(1, 80), service: ObjectName::new("a\nb", r#"c"d\e"#), real_servers: 0 };
+    let holder = VirtualServerOwner {
+        address: address(1, 80),
+        service: ObjectName::new("a\nb", r#"c"d\e"#),
+        real_servers: 0,
+    };
     let counted = Counted { holder, stats: Stats::default(), real_servers: Vec::new() };
     let text = series::text(&Reading { virtual_servers: vec![counted], dropped: 0 }, Duration::ZERO);
     let labels = r#"{svc_namespace="a\nb",service_name="c\"d\\e",service_vip="10.96.0.1","#;
@@ -152,7 +148,7 @@ fn writer(kernel: &FakeKernel) -> Handle {
     };
     let state = State::new(Options::new("node"));
     let kernel = Kernel { ipvs, netfilter, dummy_interface };
-    let (handle, _) = reconciler::start(state, kernel, ours, timing, Outlets::closed()).unwrap();
+    let (handle, _) = reconciler::start(state, kernel, ours, timing, Callbacks::none()).unwrap();
     let web = Service {
         cluster_ips: vec!["10.96.0.1".parse().unwrap()],
         ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],

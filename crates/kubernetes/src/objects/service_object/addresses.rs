@@ -119,7 +119,7 @@ fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Prob
     address::read(&text, format_args!("{at}.ip"), problems)
 }
 
-/// Sorts the addresses, and keeps each once. Their order means nothing, so another order is no news.
+/// Sorts the addresses, and keeps each once. Their order means nothing, so another order is no change.
 fn sorted_once(ips: Vec<IpAddr>) -> Vec<IpAddr> {
     BTreeSet::from_iter(ips).into_iter().collect()
 }

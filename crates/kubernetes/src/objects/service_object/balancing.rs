@@ -64,8 +64,8 @@ fn first_usable<T>(
     })
 }
 
-/// A scheduler of the mainline kernel. Only these are accepted, so that a typing error is told of before a
-/// kernel is asked.
+/// A scheduler of the mainline kernel. Only these are accepted, so that a typing error is reported
+/// before a kernel is asked.
 fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<Scheduler> {
     let found = Scheduler::ALL.into_iter().find(|known| known.as_str() == text.trim());
     if found.is_none() {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_of_faults_alone_is_told_of_in_a_few_lines() {
+    fn an_annotation_of_nothing_but_faults_is_reported_in_a_few_lines() {
         let service = with(&json!({"kube-ipvs.io/weights-by-node": "x\u{1b},".repeat(80_000)}));
         assert_eq!(service.problems.len(), 17);
         assert!(service.problems.iter().map(String::len).sum::<usize>() < 2000, "{:?}", service.problems);

@@ -12,7 +12,7 @@ use crate::objects::{
 const AT: &str = "spec.loadBalancerSourceRanges";
 
 /// The ranges in `spec.loadBalancerSourceRanges`; `None` lets every client in. Where something is given and
-/// nothing of it can be used, no client is let in: whoever wrote it wanted to keep somebody out. (Upstream
+/// nothing of it can be used, no client is let in: its author wanted to keep somebody out. (Upstream
 /// lets everybody in then.)
 ///
 /// The annotation `service.beta.kubernetes.io/load-balancer-source-ranges`, older than the field, means
@@ -27,7 +27,7 @@ pub(super) fn source_ranges(list: List<Box<str>>, problems: &mut Problems) -> Op
     if ranges.is_empty() {
         problems.add(AT, "none can be used; no client is let in");
     }
-    // Sorted, and each range once: their order means nothing, so another order is no news.
+    // Sorted, and each range once: their order means nothing, so another order is no change.
     Some(BTreeSet::from_iter(ranges).into_iter().collect())
 }
 

@@ -23,10 +23,10 @@ use crate::{
         },
         rule::Rule,
         statement::{
-            Connection, Field, Interface, Statement,
+            CtState, Field, Interface, Statement,
             Statement::{
-                CameInThrough, ClearMark, EchoRequest, HasMark, Is, Jump, KeepDestination, Masquerade,
-                NotFrom, Reject, Return, SetMark,
+                ClearMark, DnatToDaddr, EchoRequest, HasMark, IifName, Jump, Masquerade, Reject, Return,
+                SaddrNot, SetMark,
             },
         },
     },
@@ -45,6 +45,13 @@ pub const ACCEPT_MARK_PRIORITIES: Range<i32> = MARK_SET + 1..MARK_CLEARED;
 const SERVICES: &str = "services";
 const SOURCE_RANGES: &str = "source-ranges";
 const VIP_PORTS: &str = "vip-ports";
+
+/// The chains that set the mark for the host's firewall.
+const SET_MARK_INPUT: &str = "accept-input";
+const SET_MARK_FORWARD: &str = "accept-forward";
+/// The chains that clear it.
+const CLEAR_MARK_INPUT: &str = "accepted-input";
+const CLEAR_MARK_FORWARD: &str = "accepted-forward";
 
 /// All chains. Their number depends on the policy, never on the Services.
 pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
@@ -91,24 +98,24 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
         let mark = policy.accept_mark();
         chains.extend([
             Chain {
-                name: "accept-input",
+                name: SET_MARK_INPUT,
                 hook: Some(Hook { kind: Filter, point: Input, priority: MARK_SET }),
-                rules: accept_in_input(mark),
+                rules: set_mark_in_input(mark),
             },
             Chain {
-                name: "accepted-input",
+                name: CLEAR_MARK_INPUT,
                 hook: Some(Hook { kind: Filter, point: Input, priority: MARK_CLEARED }),
-                rules: accepted_in_input(mark),
+                rules: clear_mark_in_input(mark),
             },
             Chain {
-                name: "accept-forward",
+                name: SET_MARK_FORWARD,
                 hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_SET }),
-                rules: accept_in_forward(mark),
+                rules: set_mark_in_forward(mark),
             },
             Chain {
-                name: "accepted-forward",
+                name: CLEAR_MARK_FORWARD,
                 hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_CLEARED }),
-                rules: accepted_in_forward(mark),
+                rules: clear_mark_in_forward(mark),
             },
         ]);
     }
@@ -126,7 +133,7 @@ fn new_connections() -> Vec<Rule> {
 fn services(policy: &Policy, family: Family) -> Vec<Rule> {
     let mark = SetMark(policy.mark);
     let mut rules = vec![
-        Rule::new("loopback is never masqueraded", [Statement::From(loopback(family)), Return]),
+        Rule::new("loopback is never masqueraded", [Statement::Saddr(loopback(family)), Return]),
         Rule::new("all flows to an external address", [to(Element::EXTERNAL), mark.clone()]),
     ];
     if policy.masquerade_all {
@@ -142,7 +149,7 @@ fn services(policy: &Policy, family: Family) -> Vec<Rule> {
         }
         None => {
             // The node's own connections, whose source is the VIP, one of the node's addresses.
-            let fields = &[Field::SourceAddress, Field::L4Protocol, Field::DestinationPort];
+            let fields = &[Field::Saddr, Field::L4Proto, Field::ThDport];
             let from_cluster_ip = Statement::InSet { fields, set: Element::CLUSTER_IPS };
             rules.push(Rule::new("flows from a ClusterIP", [from_cluster_ip, mark]));
         }
@@ -153,7 +160,7 @@ fn services(policy: &Policy, family: Family) -> Vec<Rule> {
 /// The external policy Local keeps the client's address. The node's own connections are masqueraded: their
 /// source is the VIP, which no other node could answer.
 fn from_this_node(mark: u32, family: Family) -> Vec<Rule> {
-    let statements = [NotFrom(loopback(family)), to(Element::EXTERNAL_LOCAL), SetMark(mark)];
+    let statements = [SaddrNot(loopback(family)), to(Element::EXTERNAL_LOCAL), SetMark(mark)];
     vec![Rule::new("this node's own flows to an external address with the policy Local", statements)]
 }
 
@@ -161,13 +168,12 @@ fn from_this_node(mark: u32, family: Family) -> Vec<Rule> {
 /// any local address and so to VIPs. An `accept` here would not stop that table.
 fn kept_destinations() -> Vec<Rule> {
     [to_vip(), to(Element::EXTERNAL), to(Element::EXTERNAL_LOCAL)]
-        .map(|ours| Rule::new("no hostPort of another table takes this", [ours, KeepDestination]))
+        .map(|ours| Rule::new("no hostPort of another table takes this", [ours, DnatToDaddr]))
         .into()
 }
 
 fn masqueraded(mark: u32) -> Vec<Rule> {
-    let fields =
-        &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort, Field::SourceAddress];
+    let fields = &[Field::Daddr, Field::L4Proto, Field::ThDport, Field::Saddr];
     let hairpin = Statement::InSet { fields, set: Element::HAIRPIN };
     let masquerade = |fully_random| Masquerade { fully_random };
     vec![
@@ -179,7 +185,7 @@ fn masqueraded(mark: u32) -> Vec<Rule> {
 /// Drops packets whose source is a VIP. The node's own flows have such a source, but are let in by output and
 /// never come this way, so any other is forged: in IPv6 the kernel does not check sources.
 fn no_vip_as_source() -> Vec<Rule> {
-    let fields = &[Field::SourceAddress];
+    let fields = &[Field::Saddr];
     let from_vip = Statement::InSet { fields, set: Element::VIPS };
     vec![Rule::new("nobody comes from a VIP", [to(Element::RESTRICTED), from_vip, Statement::Drop])]
 }
@@ -190,8 +196,7 @@ fn restricted() -> Vec<Rule> {
 }
 
 fn source_ranges() -> Vec<Rule> {
-    let fields =
-        &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort, Field::SourceAddress];
+    let fields = &[Field::Daddr, Field::L4Proto, Field::ThDport, Field::Saddr];
     let allowed = Statement::InSet { fields, set: Element::ALLOWED_SOURCES };
     vec![Rule::new("these may", [allowed, Return]), Rule::new("others may not", [Statement::Drop])]
 }
@@ -199,7 +204,7 @@ fn source_ranges() -> Vec<Rule> {
 /// Rejects new flows to ports of a VIP that no Service has: a VIP is an address of this node, so they would
 /// reach the node's own programs. Other flows may be answers to connections of the node from the VIP.
 fn unserved() -> Vec<Rule> {
-    vec![Rule::new("new flows to a VIP", [Is(Connection::New), to_vip(), Jump(VIP_PORTS)])]
+    vec![Rule::new("new flows to a VIP", [Statement::CtState(CtState::New), to_vip(), Jump(VIP_PORTS)])]
 }
 
 fn vip_ports() -> Vec<Rule> {
@@ -224,53 +229,51 @@ fn served() -> [(&'static str, Statement); 4] {
 }
 
 /// What the host is to accept in forward. IPVS sends requests through output; only answers are forwarded.
-const ANSWERS: (&str, Statement) = ("what comes back", Is(Connection::Known));
+const ANSWERS: (&str, Statement) = ("what comes back", Statement::CtState(CtState::EstablishedOrRelated));
 
-fn accept_in_input(mark: u32) -> Vec<Rule> {
+fn set_mark_in_input(mark: u32) -> Vec<Rule> {
     served().map(|(what, matches)| Rule::new(what, [matches, SetMark(mark)])).into()
 }
 
 /// Clears the mark where it was set. Elsewhere somebody else has set that bit for a purpose of their own.
-fn accepted_in_input(mark: u32) -> Vec<Rule> {
+fn clear_mark_in_input(mark: u32) -> Vec<Rule> {
     served().map(|(what, matches)| Rule::new(what, [HasMark(mark), matches, ClearMark(mark)])).into()
 }
 
-fn accept_in_forward(mark: u32) -> Vec<Rule> {
+fn set_mark_in_forward(mark: u32) -> Vec<Rule> {
     let (what, matches) = ANSWERS;
     vec![Rule::new(what, [matches, SetMark(mark)])]
 }
 
-fn accepted_in_forward(mark: u32) -> Vec<Rule> {
+fn clear_mark_in_forward(mark: u32) -> Vec<Rule> {
     let (what, matches) = ANSWERS;
     vec![Rule::new(what, [HasMark(mark), matches, ClearMark(mark)])]
 }
 
 /// Matches what goes to a VIP, at any port.
 fn to_vip() -> Statement {
-    let fields = &[Field::DestinationAddress];
+    let fields = &[Field::Daddr];
     Statement::InSet { fields, set: Element::VIPS }
 }
 
 /// Matches what goes to an address, protocol and port in a set.
 fn to(set: &'static str) -> Statement {
-    let fields = &[Field::DestinationAddress, Field::L4Protocol, Field::DestinationPort];
+    let fields = &[Field::Daddr, Field::L4Proto, Field::ThDport];
     Statement::InSet { fields, set }
 }
 
 fn to_health_check() -> Statement {
-    let fields = &[Field::L4Protocol, Field::DestinationPort];
+    let fields = &[Field::L4Proto, Field::ThDport];
     Statement::InSet { fields, set: Element::HEALTH_CHECK_PORTS }
 }
 
 /// What matches flows from pods of this node; `None` if that is not known in this family.
 fn local_traffic(local: &LocalTraffic, family: Family) -> Option<Statement> {
     match (local, family) {
-        (LocalTraffic::Source { ipv4, .. }, Family::V4) => ipv4.map(|net| Statement::From(net.into())),
-        (LocalTraffic::Source { ipv6, .. }, Family::V6) => ipv6.map(|net| Statement::From(net.into())),
-        (LocalTraffic::Bridge(name), _) => Some(CameInThrough(Interface::Named(name.clone()))),
-        (LocalTraffic::InterfacePrefix(prefix), _) => {
-            Some(CameInThrough(Interface::StartingWith(prefix.clone())))
-        }
+        (LocalTraffic::Source { ipv4, .. }, Family::V4) => ipv4.map(|net| Statement::Saddr(net.into())),
+        (LocalTraffic::Source { ipv6, .. }, Family::V6) => ipv6.map(|net| Statement::Saddr(net.into())),
+        (LocalTraffic::Bridge(name), _) => Some(IifName(Interface::Name(name.clone()))),
+        (LocalTraffic::InterfacePrefix(prefix), _) => Some(IifName(Interface::Prefix(prefix.clone()))),
     }
 }
 

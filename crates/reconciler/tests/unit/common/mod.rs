@@ -10,7 +10,7 @@ use std::{
 
 use ipvs::Family;
 use netfilter::conntrack::StaleFlows;
-use reconciler::{Handle, Notice, Observer, Outlets, Status, Timing, start};
+use reconciler::{Callbacks, Handle, Notice, Observer, SyncStatus, Timing, start};
 use service::{Change, EndpointSlice, Options, Service, State};
 use testkit::{FakeKernel, fake_kernel::State as KernelState};
 use watcher::{Kernel, Ownership};
@@ -71,7 +71,7 @@ impl Running {
         };
         let (notice, notices) = channel();
         let (flows, stale_flows) = channel();
-        let outlets = Outlets {
+        let callbacks = Callbacks {
             notices: Box::new(move |told| notice.send(told).unwrap()),
             stale_flows: Box::new(move |told| flows.send(told).unwrap()),
             observers: setup.observers,
@@ -81,7 +81,7 @@ impl Running {
             Kernel { ipvs, netfilter, dummy_interface },
             ours,
             setup.timing,
-            outlets,
+            callbacks,
         )
         .unwrap();
         Self { kernel: kernel.clone(), handle, notices, stale_flows, thread: Some(thread) }
@@ -116,7 +116,7 @@ impl Running {
     }
 
     /// Waits until the status is as wanted, and returns it.
-    pub(crate) fn status_where(&self, mut wanted: impl FnMut(&Status) -> bool) -> Status {
+    pub(crate) fn status_where(&self, mut wanted: impl FnMut(&SyncStatus) -> bool) -> SyncStatus {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let status = self.handle.status().unwrap();

@@ -171,7 +171,7 @@ impl Story {
             let always =
                 |server: &&RealServerAddress| between.contains_key(server) && after.contains_key(server);
             for server in servers.keys().filter(always) {
-                let quiet = RealServer { weight: 0, ..RealServer::masquerade(server.ip, server.port) };
+                let quiet = RealServer::masquerade(server.ip, server.port).weight(0);
                 let commands =
                     [DeleteRealServer(*id, *server), EditRealServer(*id, quiet), AddRealServer(*id, quiet)];
                 forbidden.extend(commands.map(|command| command.to_string()));

@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use ipvs::{
     Family, Forwarding, ObservedRealServer, Protocol, RealServer, RealServerAddress, Scheduler,
-    ServiceAddress, ServiceFlags, Stats, VirtualServer, VirtualServerId,
+    ServiceAddress, ServiceFlags, VirtualServer, VirtualServerId,
 };
 use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
@@ -70,7 +70,7 @@ pub(crate) fn kernel(fake: &FakeKernel) -> Kernel {
     Kernel { ipvs, netfilter, dummy_interface }
 }
 
-/// A state that has been told these changes, and that both lists are complete.
+/// A state with both lists complete and these changes applied.
 pub(crate) fn state(changes: &[Change]) -> State {
     let mut state = State::new(Options::new(NODE));
     let lists = [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())];
@@ -243,7 +243,7 @@ pub(crate) fn any_node_addresses() -> impl Strategy<Value = BTreeSet<IpAddr>> {
     subsequence(&NODE_IPS[..], 0..=NODE_IPS.len()).prop_map(|own| own.into_iter().map(ip).collect())
 }
 
-fn any_news_of_addresses() -> impl Strategy<Value = Change> {
+fn any_change_of_node_addresses() -> impl Strategy<Value = Change> {
     any_node_addresses().prop_map(|here| Change::NodeAddresses { here, lost: BTreeSet::new() })
 }
 
@@ -283,7 +283,7 @@ fn any_slice() -> impl Strategy<Value = EndpointSlice> {
     )
 }
 
-/// One piece of news.
+/// One change.
 pub(crate) fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         1 => vec(any_service(), 0..7).prop_map(Change::ReplaceServices),
@@ -292,7 +292,7 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
         1 => vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices),
         4 => any_slice().prop_map(Change::ApplySlice),
         1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
-        2 => any_news_of_addresses(),
+        2 => any_change_of_node_addresses(),
         1 => any::<bool>().prop_map(|mh| Change::MissingSchedulers(mh.then_some((Scheduler::MH, Absence::Lacking)).into_iter().collect())),
         1 => any_node(),
     ]
@@ -302,8 +302,9 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
 pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
     let services = vec(any_service(), 0..7).prop_map(Change::ReplaceServices);
     let slices = vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices);
-    let addresses = any_news_of_addresses();
-    (services, slices, any_node(), addresses).prop_map(|told| vec![told.0, told.1, told.2, told.3])
+    let addresses = any_change_of_node_addresses();
+    (services, slices, any_node(), addresses)
+        .prop_map(|(services, slices, node, addresses)| vec![services, slices, node, addresses])
 }
 
 // Observed.
@@ -343,17 +344,9 @@ fn any_real_server(family: Family) -> impl Strategy<Value = ObservedRealServer> 
         select(&[0, 0, 0, 2][..]),
     )
         .prop_map(|(pod, port, forwarding, weight, (active_connections, inactive_connections), most)| {
-            ObservedRealServer {
-                config: RealServer {
-                    forwarding,
-                    upper_threshold: most,
-                    ..RealServer::masquerade(ip(pod), port).weight(weight)
-                },
-                active_connections,
-                inactive_connections,
-                persistent_connections: 0,
-                stats: Stats::default(),
-            }
+            let config = RealServer::masquerade(ip(pod), port).forwarding(forwarding).weight(weight);
+            ObservedRealServer::new(config.thresholds(most, 0))
+                .connections(active_connections, inactive_connections)
         })
 }
 
