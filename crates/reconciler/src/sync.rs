@@ -19,7 +19,7 @@ use std::{
 
 use dummy_interface::Changed;
 use ipvs::{Scheduler, SchedulerSupport, probe_scheduler};
-use service::{Change, Explanation, ObjectName, State, Touched};
+use service::{Change, State, Touched};
 use tracing::debug_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
 
@@ -172,11 +172,6 @@ impl Reconciler {
     pub(crate) fn probe_scheduler(&mut self, scheduler: Scheduler) -> Result<SchedulerSupport, ipvs::Error> {
         let in_use = self.image.iter().flat_map(schedulers::all_in_use);
         probe_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
-    }
-
-    /// Why a Service is served as it is. A family that is switched off on this node is not served.
-    pub(crate) fn explain(&self, service: &ObjectName) -> Explanation {
-        self.ours.explain(&self.state, service)
     }
 
     /// Reads what must be read, compares, and carries out the plan.
