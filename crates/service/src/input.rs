@@ -1,4 +1,7 @@
-//! What the API server, or a directory of manifests, tells, and what this node keeps of it.
+//! What the API server or a directory of manifests says, and what this node keeps of it.
+//!
+//! The objects are plain values, already decoded, with what the data plane needs and nothing else. Elements that could
+//! not be decoded are left out of them, and reported in their `problems`.
 
 mod balancing;
 mod change;

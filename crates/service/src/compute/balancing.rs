@@ -4,7 +4,7 @@ use ipvs::{Scheduler, ServiceFlags};
 
 use crate::input::{Absence, Balancing, CompactSlice, Options, ServiceInputs};
 
-/// The [`Balancing`] of a Service as this node can do it.
+/// The [`Balancing`] of a Service, as far as this node supports it.
 #[derive(Debug)]
 pub(crate) struct EffectiveBalancing {
     pub(crate) scheduler: Scheduler,
@@ -13,7 +13,7 @@ pub(crate) struct EffectiveBalancing {
     pub(crate) upper_threshold: u32,
     /// 0: as the kernel has it.
     pub(crate) lower_threshold: u32,
-    /// What cannot be done, or means nothing, in words.
+    /// What is not supported or has no effect, in words.
     pub(crate) problems: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl EffectiveBalancing {
         };
         let Some(asked) = &service.balancing else { return balancing };
         if let Some(scheduler) = asked.scheduler {
-            // The one of every Service is there, or the daemon would not be.
+            // The default scheduler exists, or the daemon would not have started.
             match node.lacks(scheduler).filter(|_| scheduler != options.scheduler) {
                 Some(why) => balancing.problems.push(without(scheduler, why, options)),
                 None => {

@@ -1,4 +1,4 @@
-//! What a [`EndpointSelection`] means for one endpoint, and for its hints.
+//! What an [`EndpointSelection`] means for one endpoint, and for its hints.
 
 use std::fmt;
 

@@ -70,8 +70,8 @@ impl Service {
         }
     }
 
-    /// Those of `ips` whose family the Service has a ClusterIP of.
-    pub(crate) fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> + Clone {
+    /// The `ips` in the families of the Service's ClusterIPs.
+    pub(crate) fn in_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> + Clone {
         ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::from(*ip)))
     }
 

@@ -65,7 +65,7 @@ impl Inputs {
             }
             Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
         };
-        changed.extend(self.cluster_ips.concerned());
+        changed.extend(self.cluster_ips.affected());
         changed
     }
 
