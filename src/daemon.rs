@@ -1,8 +1,8 @@
 //! The daemon: what is around the writer thread.
 
-mod about;
 mod control_socket;
 mod exit;
+mod identity;
 mod kernel;
 mod node_checks;
 mod observers;
@@ -44,9 +44,9 @@ use crate::{
         leftovers::{self, NodeRules},
     },
 };
-use about::About;
 use control_socket::ControlHandler;
 use exit::{config_file::UnusableFile, credentials::Credentials, signals::TerminationSignals};
+use identity::Identity;
 use kernel::OpenedKernel;
 use observers::Observers;
 use pod_cidrs::PodCidrGuard;
@@ -91,19 +91,20 @@ async fn take_turn(
     });
     // One proxy to a node: a second one does not even probe.
     let control = select! {
-        bound = control::Server::bind_in_turn(&settings.control_socket) => bound?,
+        bound = control::ControlServer::bind_in_turn(&settings.control_socket) => bound?,
         end = &mut end => return end,
     };
     if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
         outbox.post_about_node(Cause::NO_CONTROL_SOCKET, one_line(refused));
     }
     let watches = Watches::default();
-    let about = About::new(&settings.node_name, Instant::now(), &source, &watches);
+    let identity = Identity::new(&settings.node_name, Instant::now(), &source, &watches);
     let node = KnownNode::new(&settings.node_name, source.unknown_node());
     let problems = Problems { watches, node, unbound: UnboundEndpoints::default() };
     let (source, outbox, unusable) = (&source, outbox.as_ref(), &unusable);
     let writer = &writer;
-    let daemon = Daemon { settings, source, outbox, unusable, problems, about, control, log_level, writer };
+    let daemon =
+        Daemon { settings, source, outbox, unusable, problems, identity, control, log_level, writer };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
@@ -117,8 +118,8 @@ struct Daemon<'a> {
     outbox: Option<&'a Outbox>,
     unusable: &'a UnusableFile,
     problems: Problems,
-    about: About,
-    control: control::Server,
+    identity: Identity,
+    control: control::ControlServer,
     log_level: LogLevelHandle,
     /// The way to the writer thread, once it has started.
     writer: &'a OnceLock<Handle>,
@@ -184,7 +185,7 @@ impl Daemon<'_> {
         health: &Health,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, unusable, problems, about, control, log_level, .. } = self;
+        let Self { settings, source, outbox, unusable, problems, identity, control, log_level, .. } = self;
         let OpenedKernel { kernel, nf_tables_port, binding, families, policy, found } = opened;
         let Observers {
             observers,
@@ -213,7 +214,7 @@ impl Daemon<'_> {
         let leftovers =
             leftovers::remove(rules_in_place, accept_rule_applied, node, settings.sync_period, another_proxy);
         let handler = ControlHandler {
-            about: about.clone().with(found),
+            identity: identity.clone().with(found),
             handle: handle.clone(),
             problems: problems.clone(),
             advice,

@@ -3,7 +3,7 @@
 use reconciler::{Handle, SyncStatus};
 use service::one_line;
 
-use super::{about::About, exit::config_file::UnusableFile, problems::Problems};
+use super::{exit::config_file::UnusableFile, identity::Identity, problems::Problems};
 use crate::{
     logging::{Level, LogLevelHandle},
     node::advice::CurrentAdvice,
@@ -12,7 +12,7 @@ use crate::{
 
 /// RequestHandler the control socket.
 pub(super) struct ControlHandler {
-    pub(super) about: About,
+    pub(super) identity: Identity,
     pub(super) handle: Handle,
     pub(super) problems: Problems,
     pub(super) advice: CurrentAdvice,
@@ -40,7 +40,11 @@ impl RequestHandler for ControlHandler {
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
                 put_first(self.problems.all(), &mut programmed.problems);
                 let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
-                Response::Status(Box::new(control::Status { daemon: self.about.now(), programmed, advice }))
+                Response::Status(Box::new(control::DaemonStatus {
+                    daemon: self.identity.now(),
+                    programmed,
+                    advice,
+                }))
             }),
         };
         answer.unwrap_or_else(|unanswered| Response::Error(one_line(&unanswered)))

@@ -30,7 +30,7 @@ pub(super) struct OpenedKernel {
     pub(super) families: BTreeSet<Family>,
     pub(super) policy: Policy,
     /// A description of the kernel, for `kube-ipvs status`.
-    pub(super) found: control::Kernel,
+    pub(super) found: control::KernelInfo,
 }
 
 /// Sets the kernel's parameters and makes kube-ipvs0. No Service is touched yet.
@@ -57,13 +57,13 @@ fn found(
     info: Info,
     families: &BTreeSet<Family>,
     lacks: &BTreeMap<Family, Vec<Feature>>,
-) -> control::Kernel {
+) -> control::KernelInfo {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let (major, minor, patch) = info.version;
     let of_family = |(family, features): (&Family, &Vec<Feature>)| {
         features.iter().map(|it| format!("{it}, {family}")).collect()
     };
-    control::Kernel {
+    control::KernelInfo {
         release: release.trim().to_owned(),
         ipvs: format!("{major}.{minor}.{patch}"),
         families: families.clone(),

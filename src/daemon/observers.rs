@@ -15,8 +15,8 @@ use crate::{
     events::{Outbox, RepairEvents},
     serve::{
         health::Health,
-        health_check_node_ports::HealthPorts,
-        metrics::{KernelCalls, Metrics, MetricsPages, Traffic},
+        health_check_node_ports::HealthCheckPorts,
+        metrics::{KernelCalls, Metrics, MetricsPages, TrafficMetrics},
     },
     takeover::leftovers::RulesInPlace,
 };
@@ -25,11 +25,11 @@ use crate::{
 pub(super) struct Observers {
     /// The observers that the writer thread tells of its syncs.
     pub(super) observers: Vec<Box<dyn Observer>>,
-    pub(super) health_ports: HealthPorts,
+    pub(super) health_ports: HealthCheckPorts,
     /// Counts the calls of the kernel that the writer thread has.
     pub(super) kernel_calls: KernelCalls,
     /// What Services carry, once somebody reads it.
-    pub(super) traffic: Traffic,
+    pub(super) traffic: TrafficMetrics,
     /// Counts what the conntrack thread does.
     pub(super) conntrack_cleanup: CleanupMetrics,
     /// Is told when everything is in place.
@@ -47,7 +47,7 @@ impl Observers {
         outbox: Option<&Outbox>,
         api_server: Option<Watches>,
     ) -> anyhow::Result<(Self, MetricsPages)> {
-        let (health_ports, ports) = HealthPorts::new(
+        let (health_ports, ports) = HealthCheckPorts::new(
             &settings.node_name,
             families.clone(),
             &settings.node_port_addresses,
@@ -65,7 +65,7 @@ impl Observers {
             observers.push(Box::new(RepairEvents(outbox.clone())));
         }
         let (kernel_calls, traffic, conntrack_cleanup) =
-            (metrics.kernel_calls(), Traffic::default(), metrics.conntrack_cleanup());
+            (metrics.kernel_calls(), TrafficMetrics::default(), metrics.conntrack_cleanup());
         let pages = MetricsPages::new(metrics, traffic.clone(), &settings.effective);
         let listeners = Self {
             observers,

@@ -13,14 +13,14 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    Daemon, Source, about::About, control_socket::log_level, exit::config_file::UnusableFile,
+    Daemon, Source, control_socket::log_level, exit::config_file::UnusableFile, identity::Identity,
     kernel::kube_ipvs0, problems::Problems,
 };
 use crate::{
     config::LocalMode,
     events::{Cause, Outbox},
     logging::LogLevelHandle,
-    serve::control::{Request, RequestHandler, Response, Status},
+    serve::control::{DaemonStatus, Request, RequestHandler, Response},
 };
 
 /// A Node mostly has its pod CIDRs before any pod runs on it: no word of a wait that is shorter.
@@ -78,14 +78,14 @@ impl fmt::Display for PodCidrs {
 /// How pods of this node are recognised, and what watches over it. Waits for the Node's pod CIDRs if it goes by
 /// them, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
-    Daemon { settings, source, outbox, unusable, problems, about, control, log_level, .. }: &Daemon<'_>,
+    Daemon { settings, source, outbox, unusable, problems, identity, control, log_level, .. }: &Daemon<'_>,
 ) -> anyhow::Result<(LocalTraffic, PodCidrGuard)> {
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), PodCidrGuard::new(None))),
         LocalMode::NodeCidr => {
             kube_ipvs0::make_device()?;
             let waiting = WaitingHandler {
-                about: about.clone(),
+                identity: identity.clone(),
                 node_name: settings.node_name.clone(),
                 problems: problems.clone(),
                 unusable: UnusableFile::clone(unusable),
@@ -143,7 +143,7 @@ async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
 
 /// RequestHandler the control socket as long as there is nothing else to say.
 struct WaitingHandler {
-    about: About,
+    identity: Identity,
     node_name: String,
     problems: Problems,
     unusable: UnusableFile,
@@ -169,12 +169,12 @@ impl RequestHandler for WaitingHandler {
                 Response::Error(problems.join("; "))
             }
             Request::Status => {
-                let daemon = self.about.now();
+                let daemon = self.identity.now();
                 let sync_state_age = daemon.uptime;
                 let programmed =
                     reconciler::SyncStatus { sync_state_age, problems, ..reconciler::SyncStatus::default() };
                 let advice = self.unusable.advice().into_iter().collect();
-                Response::Status(Box::new(Status { daemon, programmed, advice }))
+                Response::Status(Box::new(DaemonStatus { daemon, programmed, advice }))
             }
         }
     }

@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-pub use crate::takeover::another_proxy::AnotherProxy;
 pub use check_loop::{CheckLoop, Recheck};
 pub use checker::{NodeChecker, WantedParameters};
 

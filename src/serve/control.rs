@@ -14,10 +14,9 @@ use watcher::Plan;
 
 use crate::logging::Level;
 
-pub use crate::takeover::instance_lock::{InstanceLock, InstanceLockError};
 pub use client::{AskError, ask, ask_aloud};
-pub use server::{NoSocket, RequestHandler, Server};
-pub use status::{About, Kernel, Source, Status};
+pub use server::{ControlServer, NoSocket, RequestHandler};
+pub use status::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo};
 
 /// Where the socket is unless the command line says otherwise.
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
@@ -93,7 +92,7 @@ pub enum Response {
     /// To [`Request::Resync`]: what was done.
     Resynced(Resynced),
     /// To [`Request::Status`]: how things stand.
-    Status(Box<Status>),
+    Status(Box<DaemonStatus>),
     /// The request was not understood or could not be carried out.
     Error(String),
 }

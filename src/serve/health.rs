@@ -29,15 +29,15 @@ use super::{
     http::{Page, Pages, not_found, page},
     metrics::HealthAnswers,
 };
-use answer::{Answer, FamilyStatus, GoTime, Question};
+use answer::{FamilyStatus, GoTime, HealthAnswer, HealthPage};
 use progress::Progress;
 
 /// How the proxy is. Clones are about the same one.
 #[derive(Clone, Debug)]
-pub struct Health(Arc<Shared>);
+pub struct Health(Arc<HealthState>);
 
 #[derive(Debug)]
-struct Shared {
+struct HealthState {
     families: BTreeSet<Family>,
     /// How long something may wait.
     patience: Duration,
@@ -58,7 +58,7 @@ pub enum UnknownNode {
 impl Health {
     /// A proxy that starts.
     pub fn new(families: BTreeSet<Family>, sync_period: Duration, node: UnknownNode) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(HealthState {
             families,
             patience: sync_period.saturating_mul(2),
             progress: Mutex::default(),
@@ -99,16 +99,16 @@ impl Health {
         self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, question: Question) -> Page {
+    fn answer(&self, question: HealthPage) -> Page {
         let now = GoTime(Some(Timestamp::now()));
-        let ready = question != Question::Readyz || self.progress().has_completed();
+        let ready = question != HealthPage::Readyz || self.progress().has_completed();
         let healthy = ready && self.is_healthy();
         let updated = self.progress().updated();
         let node_eligible =
-            (question == Question::Healthz).then(|| self.0.node_eligible.load(Ordering::Relaxed));
+            (question == HealthPage::Healthz).then(|| self.0.node_eligible.load(Ordering::Relaxed));
         let ok = healthy && node_eligible != Some(false);
         let status = updated.map(|last_updated| FamilyStatus { last_updated, healthy });
-        let answer = Answer {
+        let answer = HealthAnswer {
             // A proxy that works is up to date, however long nothing has changed.
             last_updated: if ok { now } else { updated.unwrap_or(GoTime(None)) },
             current_time: now,
@@ -117,10 +117,10 @@ impl Health {
             status: self.0.families.iter().filter_map(|family| Some((*family, status?))).collect(),
         };
         match question {
-            Question::Healthz => self.0.answers.healthz.count(ok),
-            Question::Livez => self.0.answers.livez.count(ok),
+            HealthPage::Healthz => self.0.answers.healthz.count(ok),
+            HealthPage::Livez => self.0.answers.livez.count(ok),
             // kube-proxy's metrics have no name for it.
-            Question::Readyz => {}
+            HealthPage::Readyz => {}
         }
         let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         page(status, "application/json", serde_json::to_string(&answer).unwrap_or_default())
@@ -129,7 +129,7 @@ impl Health {
 
 impl Observer for Health {
     fn on_change_applied(&mut self, news: ChangeEvent) {
-        self.progress().heard(news.pieces, news.waits, Instant::now());
+        self.progress().taken_in(news.pieces, news.waits, Instant::now());
     }
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
@@ -141,9 +141,9 @@ impl Pages for Health {
     /// Whatever the method, as kube-proxy does it.
     fn page(&self, _: &Method, path: &str) -> Page {
         match path {
-            "/healthz" => self.answer(Question::Healthz),
-            "/livez" => self.answer(Question::Livez),
-            "/readyz" => self.answer(Question::Readyz),
+            "/healthz" => self.answer(HealthPage::Healthz),
+            "/livez" => self.answer(HealthPage::Livez),
+            "/readyz" => self.answer(HealthPage::Readyz),
             _ => not_found(),
         }
     }

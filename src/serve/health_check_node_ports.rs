@@ -28,32 +28,32 @@ use super::{
     http::{RETRY, listen_in_family, serve},
 };
 use crate::events::{Cause, Outbox};
-use answer::Answer;
-use wanted::{Listener, Wanted};
+use answer::PortAnswer;
+use wanted::{AnswerObserver, WantedAnswers};
 
 /// Which Service is asked about, at which of this node's addresses.
 type Key = (ObjectName, SocketAddr);
 
 /// Keeps the servers as they are wanted.
 #[derive(Debug)]
-pub struct HealthPorts {
+pub struct HealthCheckPorts {
     node_name: String,
     health: Health,
     outbox: Option<Outbox>,
-    wanted: watch::Receiver<Wanted>,
-    servers: BTreeMap<Key, Server>,
+    wanted: watch::Receiver<WantedAnswers>,
+    servers: BTreeMap<Key, PortServer>,
     /// What somebody else has, most likely.
     failing: BTreeSet<Key>,
 }
 
 /// RequestHandler at one address.
 #[derive(Debug)]
-struct Server {
+struct PortServer {
     ready: Arc<AtomicUsize>,
     task: JoinHandle<Infallible>,
 }
 
-impl HealthPorts {
+impl HealthCheckPorts {
     /// No server yet, and what listens to the writer thread for them.
     pub fn new(
         node_name: &str,
@@ -62,7 +62,7 @@ impl HealthPorts {
         health: Health,
         outbox: Option<Outbox>,
     ) -> (Self, Box<dyn Observer>) {
-        let (sender, wanted) = watch::channel(Wanted::default());
+        let (sender, wanted) = watch::channel(WantedAnswers::default());
         let ports = Self {
             node_name: node_name.to_owned(),
             health,
@@ -71,7 +71,7 @@ impl HealthPorts {
             servers: BTreeMap::new(),
             failing: BTreeSet::new(),
         };
-        (ports, Box::new(Listener::new(families, addresses, sender)))
+        (ports, Box::new(AnswerObserver::new(families, addresses, sender)))
     }
 
     /// Serves until the future is dropped.
@@ -92,7 +92,7 @@ impl HealthPorts {
         }
     }
 
-    async fn serve(&mut self, wanted: &Wanted) {
+    async fn serve(&mut self, wanted: &WantedAnswers) {
         let wanted: BTreeMap<Key, usize> = wanted.answers().collect();
         self.failing.retain(|key| wanted.contains_key(key));
         // All of them before the first is opened: a port may go from one Service to another.
@@ -121,13 +121,13 @@ impl HealthPorts {
                     false => debug!(%service, %address, "health check port opened"),
                 }
                 let ready = Arc::new(AtomicUsize::new(ready));
-                let answer = Answer {
+                let answer = PortAnswer {
                     service: service.clone(),
                     ready: Arc::clone(&ready),
                     health: self.health.clone(),
                 };
                 let task = tokio::spawn(serve(listener, Arc::new(answer)));
-                self.servers.insert(key, Server { ready, task });
+                self.servers.insert(key, PortServer { ready, task });
             }
             Err(error) if self.failing.contains(&key) => {
                 debug!(%service, %address, %error, "no health check port");
@@ -149,7 +149,7 @@ impl HealthPorts {
     }
 }
 
-impl Server {
+impl PortServer {
     /// Closes the port, with its connections; afterwards it is free.
     async fn close(mut self) {
         self.task.abort();
@@ -158,7 +158,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PortServer {
     fn drop(&mut self) {
         self.task.abort();
     }

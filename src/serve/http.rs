@@ -115,7 +115,7 @@ pub async fn serve(listener: TcpListener, pages: Arc<impl Pages>) -> Infallible 
     loop {
         select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => connections.admit(|received| attend(stream, Arc::clone(&pages), received)),
+                Ok((stream, _)) => connections.admit(|received| serve_connection(stream, Arc::clone(&pages), received)),
                 Err(error) => {
                     // Out of file descriptors, most likely.
                     debug!(%error, "cannot accept");
@@ -128,7 +128,7 @@ pub async fn serve(listener: TcpListener, pages: Arc<impl Pages>) -> Infallible 
 }
 
 /// Serves one connection. Says by `asked` that the request is here.
-async fn attend(stream: TcpStream, pages: Arc<impl Pages>, received: RequestReceived) {
+async fn serve_connection(stream: TcpStream, pages: Arc<impl Pages>, received: RequestReceived) {
     let answer = service_fn(move |request: Request<Incoming>| {
         received.set();
         let pages = Arc::clone(&pages);

@@ -34,22 +34,22 @@ use crate::{
     conntrack::{CleanupMetrics, ConntrackTable},
     serve::health::Health,
 };
-use api_server::ApiServer;
-use health::Healthy;
-pub use health::{Answered, HealthAnswers};
+use api_server::ApiServerMetrics;
+use health::HealthyGauge;
+pub use health::{HealthAnswers, StatusCounts};
 pub use kernel_calls::KernelCalls;
-use outcomes::Outcomes;
+use outcomes::OutcomeMetrics;
 pub use pages::MetricsPages;
-use process::Process;
-use syncs::Syncs;
-pub use traffic::Traffic;
+use process::ProcessMetrics;
+use syncs::SyncMetrics;
+pub use traffic::TrafficMetrics;
 
 /// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    syncs: Syncs,
-    outcomes: Outcomes,
+    syncs: SyncMetrics,
+    outcomes: OutcomeMetrics,
     calls: KernelCalls,
     conntrack_cleanup: CleanupMetrics,
 }
@@ -68,18 +68,18 @@ impl Metrics {
         root: &Path,
     ) -> Self {
         let mut registry = Registry::default();
-        let syncs = Syncs::register(families, started, &mut registry);
-        let outcomes = Outcomes::register(Instant::now(), &mut registry);
+        let syncs = SyncMetrics::register(families, started, &mut registry);
+        let outcomes = OutcomeMetrics::register(Instant::now(), &mut registry);
         let calls = KernelCalls::register(&mut registry);
         let conntrack_cleanup = CleanupMetrics::register(families, &mut registry);
         health.answers().register(&mut registry);
-        registry.register_collector(Box::new(Healthy(health.clone())));
+        registry.register_collector(Box::new(HealthyGauge(health.clone())));
         build::register(gates, &mut registry);
         if let Some(watches) = api_server {
-            registry.register_collector(Box::new(ApiServer(watches)));
+            registry.register_collector(Box::new(ApiServerMetrics(watches)));
         }
         registry.register_collector(Box::new(ConntrackTable::at(root)));
-        registry.register_collector(Box::new(Process));
+        registry.register_collector(Box::new(ProcessMetrics));
         Self { registry, syncs, outcomes, calls, conntrack_cleanup }
     }
 

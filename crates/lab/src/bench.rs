@@ -54,8 +54,7 @@ const MEMORY: u32 = 4096;
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
-    /// Measure everything in a tiny size, with debug builds, to see that it works; docs/performance.md is not
-    /// changed
+    /// Measure everything in a tiny size, with debug builds, to see that it works; the tables stay as they are
     #[arg(long)]
     small: bool,
     /// Instead of measuring, count the instructions of kube-ipvs's own computation, and fail if they have

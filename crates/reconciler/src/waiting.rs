@@ -83,7 +83,7 @@ impl Waiting {
 
 impl Piece {
     fn of(change: Change) -> Self {
-        let (subject, objects) = ObjectKind::of(&change);
+        let (subject, objects) = ObjectKind::from_change(&change);
         Self { change, subject, objects, pieces: 1 }
     }
 

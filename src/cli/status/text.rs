@@ -10,7 +10,7 @@ use super::super::{ago::Time, resync::summary};
 use crate::{
     config::VipBinding,
     node::advice::{Advice, Severity},
-    serve::control::{About, Kernel, Source, Status},
+    serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
 /// The most operations that are printed of the last sync that did or repaired something: the first one of all does ten
@@ -19,8 +19,8 @@ const FIRST_OPERATIONS: usize = 5;
 /// The most draining real servers that are printed: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
-pub(super) fn text(status: &Status) -> String {
-    let Status { daemon, programmed, advice } = status;
+pub(super) fn text(status: &DaemonStatus) -> String {
+    let DaemonStatus { daemon, programmed, advice } = status;
     let mut lines = Lines::default();
     lines.daemon(daemon);
     lines.programmed(programmed, daemon);
@@ -42,11 +42,11 @@ impl Lines {
         let _ = writeln!(self.0, "{about:<16} {words}");
     }
 
-    fn daemon(&mut self, About { version, node, uptime, .. }: &About) {
+    fn daemon(&mut self, DaemonInfo { version, node, uptime, .. }: &DaemonInfo) {
         self.line("kube-ipvs", &format!("{version} on {node} for {}", Time(*uptime)));
     }
 
-    fn programmed(&mut self, status: &reconciler::SyncStatus, daemon: &About) {
+    fn programmed(&mut self, status: &reconciler::SyncStatus, daemon: &DaemonInfo) {
         self.line("synced", &synced(status, daemon));
         self.wanted(status);
         let last_sync = status.last_sync.as_ref();
@@ -130,10 +130,10 @@ impl Lines {
         }
     }
 
-    fn source(&mut self, source: &Source) {
+    fn source(&mut self, source: &SourceInfo) {
         match source {
-            Source::Manifests { directory } => self.line("manifests", &directory.display().to_string()),
-            Source::ApiServer { address, watches } => {
+            SourceInfo::Manifests { directory } => self.line("manifests", &directory.display().to_string()),
+            SourceInfo::ApiServer { address, watches } => {
                 self.line("API server", address);
                 for watch in watches {
                     self.watch(watch);
@@ -155,8 +155,8 @@ impl Lines {
         self.line("", &words);
     }
 
-    fn kernel(&mut self, kernel: &Kernel) {
-        let Kernel { release, ipvs, families, vip_binding, scheduler, lacks } = kernel;
+    fn kernel(&mut self, kernel: &KernelInfo) {
+        let KernelInfo { release, ipvs, families, vip_binding, scheduler, lacks } = kernel;
         let families: Vec<_> = families.iter().map(ToString::to_string).collect();
         let binding = match vip_binding {
             VipBinding::Address => "addresses",
@@ -193,7 +193,7 @@ impl Lines {
 }
 
 /// Whether, since when, and if not, why not.
-fn synced(status: &reconciler::SyncStatus, daemon: &About) -> String {
+fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
     let time = Time(status.sync_state_age);
     match status.sync_state {
         // Of IPVS nobody is told: what something else has changed since is found by the next look.
@@ -211,10 +211,10 @@ fn synced(status: &reconciler::SyncStatus, daemon: &About) -> String {
 }
 
 /// Services are not asked for before the Node is known, or has not been for half a minute.
-fn waits_for_node(source: &Source) -> bool {
+fn waits_for_node(source: &SourceInfo) -> bool {
     match source {
-        Source::ApiServer { watches, .. } => !watches.iter().any(|watch| watch.resource == "services"),
-        Source::Manifests { .. } => false,
+        SourceInfo::ApiServer { watches, .. } => !watches.iter().any(|watch| watch.resource == "services"),
+        SourceInfo::Manifests { .. } => false,
     }
 }
 

@@ -76,15 +76,15 @@ pub enum NoSocket {
 /// The socket itself may be missing, on a disk that is full or read-only: it is for operators, and traffic is to be
 /// forwarded without it. It is made as soon as that is possible.
 #[derive(Debug)]
-pub struct Server {
+pub struct ControlServer {
     listener: OnceCell<UnixListener>,
     path: PathBuf,
     refused: Option<NoSocket>,
     _instance_lock: InstanceLock,
 }
 
-impl Server {
-    /// Binds as [`Server::bind`] does, but waits until no other daemon works on the node: a node's next proxy
+impl ControlServer {
+    /// Binds as [`ControlServer::bind`] does, but waits until no other daemon works on the node: a node's next proxy
     /// may be started before its last one has ended.
     pub async fn bind_in_turn(path: &Path) -> Result<Self, InstanceLockError> {
         let mut waits = false;
@@ -102,7 +102,7 @@ impl Server {
         }
     }
 
-    /// Opens the socket, if that is possible ([`Server::refused`]), in place of one that a dead process has
+    /// Opens the socket, if that is possible ([`ControlServer::refused`]), in place of one that a dead process has
     /// left. Must be called within a tokio runtime.
     pub fn bind(path: &Path) -> Result<Self, InstanceLockError> {
         let instance_lock = InstanceLock::acquire(path)?;
@@ -136,11 +136,11 @@ impl Server {
     /// RequestHandler clients until the future is dropped. The lock stays as long as the server.
     pub async fn serve(&self, handler: impl RequestHandler) {
         let handler = Arc::new(handler);
-        let places = Arc::new(Semaphore::new(CLIENTS));
+        let clients = Arc::new(Semaphore::new(CLIENTS));
         let threads = Arc::new(Semaphore::new(ANSWERS));
         let listener = self.listener().await;
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            let Ok(client) = Arc::clone(&clients).acquire_owned().await else {
                 return future::pending().await;
             };
             let stream = match listener.accept().await {
@@ -157,13 +157,13 @@ impl Server {
                 if let Err(error) = converse(stream, handler, threads).await {
                     debug!(%error, "a client of the control socket went away");
                 }
-                drop(place);
+                drop(client);
             });
         }
     }
 }
 
-impl Drop for Server {
+impl Drop for ControlServer {
     fn drop(&mut self) {
         // The next daemon removes it otherwise. What is no socket of ours stays.
         if self.listener.initialized() {

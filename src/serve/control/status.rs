@@ -11,9 +11,9 @@ use crate::{config::VipBinding, node::advice::Advice};
 
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
+pub struct DaemonStatus {
     /// How the daemon itself stands.
-    pub daemon: About,
+    pub daemon: DaemonInfo,
     /// How what is programmed stands.
     #[serde(flatten)]
     pub programmed: reconciler::SyncStatus,
@@ -23,7 +23,7 @@ pub struct Status {
 
 /// The daemon: who it is, whom it listens to, and the kernel it writes to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct DaemonInfo {
     /// Its version.
     pub version: String,
     /// The name of its node.
@@ -32,15 +32,15 @@ pub struct About {
     #[serde(with = "seconds")]
     pub uptime: Duration,
     /// Where Services come from.
-    pub source: Source,
+    pub source: SourceInfo,
     /// The kernel, once it has been prepared.
-    pub kernel: Option<Kernel>,
+    pub kernel: Option<KernelInfo>,
 }
 
 /// Where Services come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Source {
+pub enum SourceInfo {
     /// An API server.
     ApiServer {
         /// Its host and port.
@@ -57,7 +57,7 @@ pub enum Source {
 
 /// The kernel, as it was found at the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kernel {
+pub struct KernelInfo {
     /// Its release, as `uname -r` has it.
     pub release: String,
     /// The version of IPVS, as `ipvsadm -Ln` has it.

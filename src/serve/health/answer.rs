@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 /// The page that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum HealthPage {
     /// Shall load balancers send traffic here?
     Healthz,
     /// Does the proxy work?
@@ -20,7 +20,7 @@ pub(super) enum Question {
 /// The answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
+pub(super) struct HealthAnswer {
     pub(super) last_updated: GoTime,
     pub(super) current_time: GoTime,
     #[serde(skip_serializing_if = "Option::is_none")]

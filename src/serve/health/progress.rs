@@ -16,29 +16,29 @@ pub(super) struct Progress {
     started: bool,
     updated: Option<Timestamp>,
     /// The oldest news that the thread has taken in and not acted on, or the sync that it could not carry out.
-    unsynced: Option<Instant>,
+    unsynced_since: Option<Instant>,
     /// How much news is on its way to the thread.
-    underway: usize,
+    in_transit: usize,
     /// Since when the thread takes nothing of it in. It does not while it syncs: one that hangs in a call into the
     /// kernel is noticed by this.
-    deaf: Option<Instant>,
+    stalled_since: Option<Instant>,
 }
 
 impl Progress {
     /// News was sent to the thread.
     pub(super) fn sent(&mut self, now: Instant) {
-        if self.underway == 0 {
-            self.deaf = Some(now);
+        if self.in_transit == 0 {
+            self.stalled_since = Some(now);
         }
-        self.underway += 1;
+        self.in_transit += 1;
     }
 
     /// So many pieces of news have arrived there. Whether the next sync has to act on them.
-    pub(super) fn heard(&mut self, pieces: usize, waits: bool, now: Instant) {
-        self.underway = self.underway.saturating_sub(pieces);
-        self.listens(now);
+    pub(super) fn taken_in(&mut self, pieces: usize, waits: bool, now: Instant) {
+        self.in_transit = self.in_transit.saturating_sub(pieces);
+        self.restart_stall_clock(now);
         if waits {
-            self.unsynced.get_or_insert(now);
+            self.unsynced_since.get_or_insert(now);
         }
     }
 
@@ -46,25 +46,25 @@ impl Progress {
     pub(super) fn synced(&mut self, complete: bool, now: Instant, time: Timestamp) {
         // News that came before the first sync was part of it.
         if !self.started {
-            self.unsynced = None;
+            self.unsynced_since = None;
         }
         self.started = true;
-        self.listens(now);
+        self.restart_stall_clock(now);
         if complete {
             self.updated = Some(time);
-            self.unsynced = None;
+            self.unsynced_since = None;
         } else {
-            self.unsynced.get_or_insert(now);
+            self.unsynced_since.get_or_insert(now);
         }
     }
 
-    fn listens(&mut self, now: Instant) {
-        self.deaf = (self.underway > 0).then_some(now);
+    fn restart_stall_clock(&mut self, now: Instant) {
+        self.stalled_since = (self.in_transit > 0).then_some(now);
     }
 
     /// Since when something waits.
     pub(super) fn waits_since(&self) -> Option<Instant> {
-        [self.unsynced, self.deaf].into_iter().flatten().min().filter(|_| self.started)
+        [self.unsynced_since, self.stalled_since].into_iter().flatten().min().filter(|_| self.started)
     }
 
     /// Whether a sync could once be compared and carried out.

@@ -19,7 +19,7 @@ use crate::serve::{
 const WEIGHT: &str = "x-load-balancing-endpoint-weight";
 
 /// RequestHandler for one Service in one family, whatever the path and the method, as kube-proxy does it.
-pub(super) struct Answer {
+pub(super) struct PortAnswer {
     pub(super) service: ObjectName,
     pub(super) ready: Arc<AtomicUsize>,
     pub(super) health: Health,
@@ -39,7 +39,7 @@ struct Name<'a> {
     name: &'a str,
 }
 
-impl Pages for Answer {
+impl Pages for PortAnswer {
     /// The answer at a Service's port. That the node is about to go does not count here: `/healthz` says
     /// that.
     fn page(&self, _: &Method, _: &str) -> Page {

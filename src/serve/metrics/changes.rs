@@ -7,12 +7,12 @@ use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use super::text::Total;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct ChangeMetrics {
     total: Total,
     pending: Gauge<u64, AtomicU64>,
 }
 
-impl Changes {
+impl ChangeMetrics {
     /// Registers the metrics of changes of a kind; `kind` and `title` are its words in names and help, as
     /// `service` and `Service`.
     pub(super) fn register(kind: &str, title: &str, registry: &mut Registry) -> Self {
@@ -26,7 +26,7 @@ impl Changes {
     }
 
     /// There is news of so many objects.
-    pub(super) fn heard(&self, objects: usize, waits: bool) {
+    pub(super) fn changed(&self, objects: usize, waits: bool) {
         self.total.add(objects);
         if waits {
             self.pending.inc_by(objects.try_into().unwrap_or(u64::MAX));

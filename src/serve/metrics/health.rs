@@ -11,9 +11,9 @@ use crate::serve::health::Health;
 
 /// What `/livez` would answer now: where no probe asks it, as in kubeadm's DaemonSet, its answers are never counted.
 #[derive(Debug)]
-pub(super) struct Healthy(pub(super) Health);
+pub(super) struct HealthyGauge(pub(super) Health);
 
-impl Collector for Healthy {
+impl Collector for HealthyGauge {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let name = ("kube_ipvs_healthy", "Whether /livez answers 200 now (1) or 503 (0)");
         write(&mut encoder, name, MetricType::Gauge, &u64::from(self.0.is_healthy()))
@@ -24,14 +24,14 @@ impl Collector for Healthy {
 #[derive(Clone, Debug, Default)]
 pub struct HealthAnswers {
     /// RequestHandler by `/healthz`.
-    pub healthz: Answered,
+    pub healthz: StatusCounts,
     /// RequestHandler by `/livez`.
-    pub livez: Answered,
+    pub livez: StatusCounts,
 }
 
 /// The answers of one page, by status.
 #[derive(Clone, Debug, Default)]
-pub struct Answered {
+pub struct StatusCounts {
     ok: Total,
     unavailable: Total,
 }
@@ -47,7 +47,7 @@ impl HealthAnswers {
     }
 }
 
-impl Answered {
+impl StatusCounts {
     /// Counts an answer: 200, or 503.
     pub fn count(&self, ok: bool) {
         if ok { &self.ok } else { &self.unavailable }.add(1);

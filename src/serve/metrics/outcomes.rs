@@ -20,7 +20,7 @@ use super::text::{Labelled, Total, write};
 
 /// Listens to the writer thread. Clones count in the same metrics.
 #[derive(Clone, Debug)]
-pub(super) struct Outcomes {
+pub(super) struct OutcomeMetrics {
     /// The wall clock may be set meanwhile.
     started: Instant,
     first_sync: Gauge<f64, AtomicU64>,
@@ -33,7 +33,7 @@ pub(super) struct Outcomes {
     oldest: OldestDrain,
 }
 
-impl Outcomes {
+impl OutcomeMetrics {
     /// Registers the metrics of a daemon that started then.
     pub(super) fn register(started: Instant, registry: &mut Registry) -> Self {
         let kinds =
@@ -106,7 +106,7 @@ impl Outcomes {
     }
 }
 
-impl Observer for Outcomes {
+impl Observer for OutcomeMetrics {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
@@ -158,7 +158,7 @@ mod tests {
     fn page(syncs: &[(SyncStats, bool)]) -> String {
         let mut registry = Registry::default();
         let started = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
-        let mut outcomes = Outcomes::register(started, &mut registry);
+        let mut outcomes = OutcomeMetrics::register(started, &mut registry);
         let (report, state) = (SyncReport::empty(Trigger::Change), State::new(Options::new("node")));
         for (stats, complete) in syncs {
             let (stats, complete) = (stats, *complete);

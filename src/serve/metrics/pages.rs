@@ -13,7 +13,7 @@ use prometheus_client::{metrics::gauge::ConstGauge, registry::Registry};
 use serde::Serialize;
 
 use super::{
-    Metrics, Traffic,
+    Metrics, TrafficMetrics,
     text::{self, Labelled, Total},
 };
 use crate::serve::http::{Page, Pages, not_found, page};
@@ -24,7 +24,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 #[derive(Debug)]
 pub struct MetricsPages {
     metrics: Arc<Metrics>,
-    traffic: Traffic,
+    traffic: TrafficMetrics,
     /// The configuration in use, as JSON.
     configuration: String,
     healthz: Healthz,
@@ -34,7 +34,7 @@ impl MetricsPages {
     /// Makes the pages, with the configuration in use, which `/configz` shows.
     pub fn new(
         metrics: Arc<Metrics>,
-        traffic: Traffic,
+        traffic: TrafficMetrics,
         configuration: &impl Serialize,
     ) -> Result<Self, serde_json::Error> {
         let configuration = serde_json::to_value(configuration)?;
@@ -111,7 +111,7 @@ mod tests {
         let health = Health::new(BTreeSet::new(), Duration::ZERO, UnknownNode::Eligible);
         let metrics = Metrics::new(&BTreeSet::new(), SystemTime::now(), &health, [], None, Path::new("/"));
         let configuration = json!({ "kind": "KubeProxyConfiguration", "mode": "ipvs" });
-        MetricsPages::new(Arc::new(metrics), Traffic::default(), &configuration).unwrap()
+        MetricsPages::new(Arc::new(metrics), TrafficMetrics::default(), &configuration).unwrap()
     }
 
     /// Status, content type and body.

@@ -27,7 +27,7 @@ use tokio::{sync::watch, time::timeout};
 use tracing::warn;
 
 use crate::config::ServiceMetrics;
-use reading::Reading;
+use reading::TrafficReading;
 
 /// How long a reading is shown again to whoever asks. IPVS itself adds its counters up every two seconds.
 const FRESH: Duration = Duration::from_secs(5);
@@ -39,45 +39,49 @@ const STALE: Duration = Duration::from_secs(30);
 
 /// The text that is shown. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Traffic(Arc<Shared>);
+pub struct TrafficMetrics(Arc<TrafficPage>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct TrafficPage {
     /// The way to the thread, once it runs. There is room for one who asks, since one reading serves all.
-    asks: OnceLock<SyncSender<()>>,
-    shown: watch::Sender<Shown>,
+    requests: OnceLock<SyncSender<()>>,
+    rendered: watch::Sender<RenderedTraffic>,
 }
 
 #[derive(Debug, Default)]
-struct Shown {
+struct RenderedTraffic {
     text: Bytes,
     /// When it was read.
     at: Option<Instant>,
 }
 
-impl Traffic {
+impl TrafficMetrics {
     /// Opens the kernel and starts the thread, if that is asked for. Without it nothing is shown.
     pub fn start<I: Ipvs + Send + 'static>(
         &self,
-        of: ServiceMetrics,
+        detail: ServiceMetrics,
         open: impl FnOnce() -> Result<I, ipvs::Error>,
         handle: Handle,
     ) -> anyhow::Result<()> {
-        if of == ServiceMetrics::Off {
+        if detail == ServiceMetrics::Off {
             return Ok(());
         }
         let kernel = open()?;
-        let (asks, asked) = sync_channel(1);
+        let (requests, asked) = sync_channel(1);
         // Whoever starts it a second time has a thread that nobody asks, which ends at once.
-        _ = self.0.asks.set(asks);
-        let reader =
-            Reader { kernel, handle, endpoints: of == ServiceMetrics::Endpoint, told: Told::default() };
+        _ = self.0.requests.set(requests);
+        let reader = TrafficReader {
+            kernel,
+            handle,
+            endpoints: detail == ServiceMetrics::Endpoint,
+            logged: Logged::default(),
+        };
         // Weak, so that the thread ends with the page.
-        let shared = Arc::downgrade(&self.0);
+        let page = Arc::downgrade(&self.0);
         let run = move || {
-            reader.run(&asked, |shown| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.shown.send_replace(shown);
+            reader.run(&asked, |rendered| {
+                if let Some(page) = page.upgrade() {
+                    page.rendered.send_replace(rendered);
                 }
             });
         };
@@ -87,49 +91,49 @@ impl Traffic {
 
     /// The series in Prometheus' text format, as fresh as they can be had without waiting for long.
     pub(super) async fn text(&self) -> Bytes {
-        let mut shown = self.0.shown.subscribe();
-        if !shown.borrow().is_younger_than(FRESH) && self.ask() {
-            _ = timeout(PATIENCE, shown.changed()).await;
+        let mut rendered = self.0.rendered.subscribe();
+        if !rendered.borrow().is_younger_than(FRESH) && self.request_reading() {
+            _ = timeout(PATIENCE, rendered.changed()).await;
         }
-        let shown = shown.borrow();
-        if shown.is_younger_than(STALE) { shown.text.clone() } else { Bytes::new() }
+        let rendered = rendered.borrow();
+        if rendered.is_younger_than(STALE) { rendered.text.clone() } else { Bytes::new() }
     }
 
     /// Asks for a reading, if nobody has yet. Whether there will be one.
-    fn ask(&self) -> bool {
-        let asked = self.0.asks.get().map(|asks| asks.try_send(()));
+    fn request_reading(&self) -> bool {
+        let asked = self.0.requests.get().map(|requests| requests.try_send(()));
         matches!(asked, Some(Ok(()) | Err(TrySendError::Full(()))))
     }
 }
 
-impl Shown {
+impl RenderedTraffic {
     fn is_younger_than(&self, age: Duration) -> bool {
         self.at.is_some_and(|at| at.elapsed() < age)
     }
 }
 
 /// Reads the counters when it is asked to.
-struct Reader<I> {
+struct TrafficReader<I> {
     kernel: I,
     handle: Handle,
     endpoints: bool,
-    told: Told,
+    logged: Logged,
 }
 
 /// What the log has, which says the same thing once.
 #[derive(Default)]
-struct Told {
+struct Logged {
     dropped: bool,
     failed: bool,
 }
 
-impl<I: Ipvs> Reader<I> {
-    fn run(mut self, asked: &Receiver<()>, show: impl Fn(Shown)) {
+impl<I: Ipvs> TrafficReader<I> {
+    fn run(mut self, asked: &Receiver<()>, show: impl Fn(RenderedTraffic)) {
         while asked.recv().is_ok() {
             let text = self.text().into();
             // Whoever has asked meanwhile is served by this.
             _ = asked.try_recv();
-            show(Shown { text, at: Some(Instant::now()) });
+            show(RenderedTraffic { text, at: Some(Instant::now()) });
         }
     }
 
@@ -138,14 +142,14 @@ impl<I: Ipvs> Reader<I> {
         let begin = Instant::now();
         // Without the writer the daemon is about to end.
         let Ok(holders) = self.handle.virtual_server_owners() else { return String::new() };
-        match Reading::take(&mut self.kernel, holders, self.endpoints) {
+        match TrafficReading::take(&mut self.kernel, holders, self.endpoints) {
             Ok(reading) => {
-                self.told.failed = false;
-                self.tell_of_dropped(reading.dropped);
+                self.logged.failed = false;
+                self.log_dropped(reading.dropped);
                 series::text(&reading, begin.elapsed())
             }
             Err(error) => {
-                if !mem::replace(&mut self.told.failed, true) {
+                if !mem::replace(&mut self.logged.failed, true) {
                     warn!("no traffic of Services is shown: {}", one_line(&error));
                 }
                 String::new()
@@ -153,14 +157,14 @@ impl<I: Ipvs> Reader<I> {
         }
     }
 
-    fn tell_of_dropped(&mut self, dropped: usize) {
-        if dropped > 0 && !mem::replace(&mut self.told.dropped, true) {
+    fn log_dropped(&mut self, dropped: usize) {
+        if dropped > 0 && !mem::replace(&mut self.logged.dropped, true) {
             warn!(
                 "more traffic of Services than is shown: {dropped} series are left out, {} are there",
                 reading::MOST_SERIES
             );
         }
-        self.told.dropped = dropped > 0;
+        self.logged.dropped = dropped > 0;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is written down: target/bench/report.json, and the tables in docs/performance.md.
+//! What is written down: target/bench/report.json, and the tables in docs/performance/tables.txt.
 
 use std::fs;
 use std::path::Path;
@@ -84,7 +84,7 @@ impl Report {
             .with_context(|| path.display().to_string())?;
         eprintln!("xtask: {}", path.display());
         if into_document {
-            self.put_tables_into(&workspace::root().join("docs/performance.md"))?;
+            self.put_tables_into(&workspace::root().join("docs/performance/tables.txt"))?;
         }
         Ok(())
     }

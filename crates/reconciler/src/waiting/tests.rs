@@ -97,7 +97,7 @@ proptest! {
 
     #[test]
     fn every_object_and_piece_that_was_told_is_accounted_for(changes in vec(any_change(), 0..40)) {
-        let objects = changes.iter().map(|change| ObjectKind::of(change).1).sum::<usize>();
+        let objects = changes.iter().map(|change| ObjectKind::from_change(change).1).sum::<usize>();
         let pieces = changes.len();
         let taken = waiting(changes).take();
         prop_assert_eq!(taken.iter().map(|piece| piece.objects).sum::<usize>(), objects);

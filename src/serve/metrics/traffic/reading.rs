@@ -13,23 +13,23 @@ pub(super) const MOST_SERIES: usize = 100_000;
 
 /// What was read at one time.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(super) struct TrafficReading {
     /// By Service, so that what is dropped is the same each time.
-    pub(super) virtual_servers: Vec<Counted>,
+    pub(super) virtual_servers: Vec<ServiceCounters>,
     /// How many series there would be beside those.
     pub(super) dropped: usize,
 }
 
 /// A virtual server of a Service.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct ServiceCounters {
     pub(super) holder: VirtualServerOwner,
     pub(super) stats: Stats,
     /// Its real servers, if they are asked for and there is room for them.
     pub(super) real_servers: Vec<ObservedRealServer>,
 }
 
-impl Reading {
+impl TrafficReading {
     /// Reads the virtual servers that have an owner, and with `endpoints` their real servers. Virtual servers of others,
     /// and those that balance a mark, are nobody's Service.
     pub(super) fn take(
@@ -44,12 +44,14 @@ impl Reading {
             .filter_map(|server| {
                 let VirtualServerId::Address(address) = server.config.id else { return None };
                 let holder = holders.remove(&address)?;
-                Some(Counted { holder, stats: server.stats, real_servers: Vec::new() })
+                Some(ServiceCounters { holder, stats: server.stats, real_servers: Vec::new() })
             })
             .collect();
-        virtual_servers.sort_unstable_by(|Counted { holder: a, .. }, Counted { holder: b, .. }| {
-            (&a.service, a.address).cmp(&(&b.service, b.address))
-        });
+        virtual_servers.sort_unstable_by(
+            |ServiceCounters { holder: a, .. }, ServiceCounters { holder: b, .. }| {
+                (&a.service, a.address).cmp(&(&b.service, b.address))
+            },
+        );
         let room = MOST_SERIES / series::OF_VIRTUAL_SERVER;
         let beyond = virtual_servers.len().saturating_sub(room);
         virtual_servers.truncate(room);
