@@ -7,7 +7,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use service::{Change, Explanation, ObjectName, State, one_line};
+use service::{Change, State, one_line};
 use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan};
 
@@ -132,7 +132,11 @@ impl Writer {
             Input::Resync(answer) => drop(answer.send(SyncReport::not_ready())),
             Input::Status(answer) => drop(answer.send(self.status())),
             Input::Compare(answer) => self.awaiting_difference.push(answer),
-            Input::Explain(service, answer) => drop(answer.send(self.explain(&service))),
+            Input::Explain(service, answer) if self.is_listed() => {
+                let explanation = self.reconciler.ownership().explain(self.reconciler.state(), &service);
+                drop(answer.send(Ok(explanation)));
+            }
+            Input::Explain(_, answer) => drop(answer.send(Err(Unanswered::NotListed))),
             Input::NodeUsage(answer) if self.history.has_synced() => {
                 drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
             }
@@ -229,10 +233,6 @@ impl Writer {
         for waiting in self.awaiting_difference.drain(..) {
             drop(waiting.send(answer.clone()));
         }
-    }
-
-    fn explain(&self, service: &ObjectName) -> Result<Explanation, Unanswered> {
-        if self.is_listed() { Ok(self.reconciler.explain(service)) } else { Err(Unanswered::NotListed) }
     }
 
     fn status(&mut self) -> SyncStatus {
