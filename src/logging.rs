@@ -1,8 +1,8 @@
 //! The log: one line per event on standard error, and at `-v 4` one for each sync and its phases, with how long they
 //! took.
 
-#[cfg(feature = "otlp")]
 mod level;
+#[cfg(feature = "otlp")]
 mod otlp;
 
 use std::io::{self, IsTerminal};
@@ -34,7 +34,7 @@ impl Format {
     }
 }
 
-/// What is logged, and how.
+/// The level and the form of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The form of a line.
@@ -81,7 +81,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts the log, on the node of this name. A second one logs nothing, and its level moves nothing.
+    /// Starts the log, on the node of this name. A second one logs nothing, and its handle changes nothing.
     pub fn start(
         options: Options,
         #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "lines do not name the node"))]

@@ -1,18 +1,18 @@
-//! What the control socket is answered.
+//! Handles the requests of the control socket.
 
 use reconciler::{Handle, SyncStatus};
 use service::one_line;
 
-use super::{about::About, exit::config_file::UnusableFile, problems::Problems};
+use super::{exit::config_file::UnusableFile, identity::Identity, problems::Problems};
 use crate::{
     logging::{Level, LogLevelHandle},
     node::advice::CurrentAdvice,
     serve::control::{self, Difference, Request, RequestHandler, Response, Resynced},
 };
 
-/// RequestHandler the control socket.
+/// Handles requests while the writer thread runs.
 pub(super) struct ControlHandler {
-    pub(super) about: About,
+    pub(super) identity: Identity,
     pub(super) handle: Handle,
     pub(super) problems: Problems,
     pub(super) advice: CurrentAdvice,
@@ -40,20 +40,24 @@ impl RequestHandler for ControlHandler {
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
                 put_first(self.problems.all(), &mut programmed.problems);
                 let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
-                Response::Status(Box::new(control::Status { daemon: self.about.now(), programmed, advice }))
+                Response::Status(Box::new(control::DaemonStatus {
+                    daemon: self.identity.now(),
+                    programmed,
+                    advice,
+                }))
             }),
         };
         answer.unwrap_or_else(|unanswered| Response::Error(one_line(&unanswered)))
     }
 }
 
-/// Puts problems on the way to the objects before the objects' own problems, and leaves out what is too much.
+/// Puts problems of the source before the objects' own, and truncates the list.
 pub(super) fn put_first(first: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
     problems.splice(0..0, first);
     problems.truncate(SyncStatus::MOST_PROBLEMS);
 }
 
-/// Changes the level of the log, if there is one to set, and returns the level in use.
+/// Sets the level of the log if one is given, and returns the level in use.
 pub(super) fn log_level(log_level: &LogLevelHandle, set: Option<&Level>) -> Response {
     let level = set.map_or(Ok(()), |level| log_level.set(level)).and_then(|()| log_level.directives());
     level.map_or_else(|error| Response::Error(one_line(&error)), Response::LogLevel)

@@ -1,4 +1,4 @@
-//! The kernel, opened and prepared.
+//! Opens and prepares the kernel, and follows what others change in it.
 
 pub(super) mod first_sync;
 pub(super) mod kube_ipvs0;
@@ -21,16 +21,16 @@ use crate::{
     serve::control,
 };
 
-/// The kernel as the writer thread needs it, and what others need to know of it.
+/// The kernel's connections for the writer thread, and what others need to know about it.
 pub(super) struct OpenedKernel {
     pub(super) kernel: Kernel,
-    /// The netlink port by which our own changes to nf_tables are told from those of others.
+    /// The netlink port that identifies our own changes to nf_tables.
     pub(super) nf_tables_port: u32,
     pub(super) binding: VipBinding,
     pub(super) families: BTreeSet<Family>,
     pub(super) policy: Policy,
     /// A description of the kernel, for `kube-ipvs status`.
-    pub(super) found: control::Kernel,
+    pub(super) found: control::KernelInfo,
 }
 
 /// Sets the kernel's parameters and makes kube-ipvs0. No Service is touched yet.
@@ -57,13 +57,13 @@ fn found(
     info: Info,
     families: &BTreeSet<Family>,
     lacks: &BTreeMap<Family, Vec<Feature>>,
-) -> control::Kernel {
+) -> control::KernelInfo {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let (major, minor, patch) = info.version;
     let of_family = |(family, features): (&Family, &Vec<Feature>)| {
         features.iter().map(|it| format!("{it}, {family}")).collect()
     };
-    control::Kernel {
+    control::KernelInfo {
         release: release.trim().to_owned(),
         ipvs: format!("{major}.{minor}.{patch}"),
         families: families.clone(),

@@ -1,4 +1,4 @@
-//! The observers of syncs: health, metrics, Events.
+//! Creates the observers of the writer thread: health, metrics, Events.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::SystemTime};
 
@@ -15,31 +15,31 @@ use crate::{
     events::{Outbox, RepairEvents},
     serve::{
         health::Health,
-        health_check_node_ports::HealthPorts,
-        metrics::{KernelCalls, Metrics, MetricsPages, Traffic},
+        health_check_node_ports::HealthCheckPorts,
+        metrics::{KernelCalls, Metrics, MetricsPages, TrafficMetrics},
     },
     takeover::leftovers::RulesInPlace,
 };
 
-/// Whoever listens to the writer thread: health, metrics, Events.
+/// The observers, and the other ends of what they report.
 pub(super) struct Observers {
-    /// The observers that the writer thread tells of its syncs.
+    /// What the writer thread reports its syncs to.
     pub(super) observers: Vec<Box<dyn Observer>>,
-    pub(super) health_ports: HealthPorts,
-    /// Counts the calls of the kernel that the writer thread has.
+    pub(super) health_ports: HealthCheckPorts,
+    /// Counts the writer thread's calls of the kernel.
     pub(super) kernel_calls: KernelCalls,
-    /// What Services carry, once somebody reads it.
-    pub(super) traffic: Traffic,
-    /// Counts what the conntrack thread does.
+    /// Serves the traffic of Services, once started.
+    pub(super) traffic: TrafficMetrics,
+    /// Metrics of the conntrack thread.
     pub(super) conntrack_cleanup: CleanupMetrics,
-    /// Is told when everything is in place.
+    /// Receives when our rules are in place.
     pub(super) rules_in_place: oneshot::Receiver<()>,
-    /// Tells when to subscribe to changes to nf_tables.
+    /// Receives when the first sync has ended: then changes to nf_tables are subscribed to.
     pub(super) first_sync_ended: oneshot::Receiver<()>,
 }
 
 impl Observers {
-    /// Makes the listeners, and the pages of the metrics.
+    /// Creates the observers, and the pages of the metrics.
     pub(super) fn new(
         settings: &Settings,
         families: &BTreeSet<Family>,
@@ -47,7 +47,7 @@ impl Observers {
         outbox: Option<&Outbox>,
         api_server: Option<Watches>,
     ) -> anyhow::Result<(Self, MetricsPages)> {
-        let (health_ports, ports) = HealthPorts::new(
+        let (health_ports, ports) = HealthCheckPorts::new(
             &settings.node_name,
             families.clone(),
             &settings.node_port_addresses,
@@ -65,7 +65,7 @@ impl Observers {
             observers.push(Box::new(RepairEvents(outbox.clone())));
         }
         let (kernel_calls, traffic, conntrack_cleanup) =
-            (metrics.kernel_calls(), Traffic::default(), metrics.conntrack_cleanup());
+            (metrics.kernel_calls(), TrafficMetrics::default(), metrics.conntrack_cleanup());
         let pages = MetricsPages::new(metrics, traffic.clone(), &settings.effective);
         let listeners = Self {
             observers,

@@ -1,7 +1,7 @@
-//! The `healthCheckNodePort` of each Service: where a load balancer asks whether this node has endpoints of it, and
-//! how many.
+//! Serves the `healthCheckNodePort` of each Service: load balancers ask there whether this node has endpoints of it,
+//! and how many.
 //!
-//! The writer thread leaves what is to be answered, and goes on. A task of the runtime opens and closes the servers.
+//! The writer thread leaves the wanted answers and goes on. A task of the runtime opens and closes the servers.
 
 mod answer;
 mod wanted;
@@ -28,33 +28,33 @@ use super::{
     http::{RETRY, listen_in_family, serve},
 };
 use crate::events::{Cause, Outbox};
-use answer::Answer;
-use wanted::{Listener, Wanted};
+use answer::PortAnswer;
+use wanted::{AnswerObserver, WantedAnswers};
 
-/// Which Service is asked about, at which of this node's addresses.
+/// A Service, and one of this node's addresses.
 type Key = (ObjectName, SocketAddr);
 
-/// Keeps the servers as they are wanted.
+/// Keeps a server for each wanted port.
 #[derive(Debug)]
-pub struct HealthPorts {
+pub struct HealthCheckPorts {
     node_name: String,
     health: Health,
     outbox: Option<Outbox>,
-    wanted: watch::Receiver<Wanted>,
-    servers: BTreeMap<Key, Server>,
-    /// What somebody else has, most likely.
+    wanted: watch::Receiver<WantedAnswers>,
+    servers: BTreeMap<Key, PortServer>,
+    /// The ports that cannot be opened, most likely taken by another program.
     failing: BTreeSet<Key>,
 }
 
-/// RequestHandler at one address.
+/// A server at one address.
 #[derive(Debug)]
-struct Server {
+struct PortServer {
     ready: Arc<AtomicUsize>,
     task: JoinHandle<Infallible>,
 }
 
-impl HealthPorts {
-    /// No server yet, and what listens to the writer thread for them.
+impl HealthCheckPorts {
+    /// Starts without servers. Also returns the observer of the writer thread.
     pub fn new(
         node_name: &str,
         families: BTreeSet<Family>,
@@ -62,7 +62,7 @@ impl HealthPorts {
         health: Health,
         outbox: Option<Outbox>,
     ) -> (Self, Box<dyn Observer>) {
-        let (sender, wanted) = watch::channel(Wanted::default());
+        let (sender, wanted) = watch::channel(WantedAnswers::default());
         let ports = Self {
             node_name: node_name.to_owned(),
             health,
@@ -71,13 +71,13 @@ impl HealthPorts {
             servers: BTreeMap::new(),
             failing: BTreeSet::new(),
         };
-        (ports, Box::new(Listener::new(families, addresses, sender)))
+        (ports, Box::new(AnswerObserver::new(families, addresses, sender)))
     }
 
     /// Serves until the future is dropped.
     ///
-    /// A port that cannot be had is tried again by the clock, and when something changes. Upstream tries with each
-    /// sync; but a sync that changes nothing is not heard of here, and whoever has the port leaves without a word.
+    /// A port that cannot be opened is tried again periodically and after each change. Upstream tries with each sync,
+    /// but a sync without changes is not reported here, and the program that has the port leaves without notice.
     pub async fn run(mut self) -> Infallible {
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
@@ -92,10 +92,10 @@ impl HealthPorts {
         }
     }
 
-    async fn serve(&mut self, wanted: &Wanted) {
+    async fn serve(&mut self, wanted: &WantedAnswers) {
         let wanted: BTreeMap<Key, usize> = wanted.answers().collect();
         self.failing.retain(|key| wanted.contains_key(key));
-        // All of them before the first is opened: a port may go from one Service to another.
+        // All before the first is opened: a port may move from one Service to another.
         let gone: Vec<_> = self.servers.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
         for key in gone {
             let Some(server) = self.servers.remove(&key) else { continue };
@@ -110,8 +110,8 @@ impl HealthPorts {
         }
     }
 
-    /// Opens one. Where it fails, the Service's other addresses are served all the same: upstream closes them, and
-    /// with one address that another program uses the node is lost to the load balancer.
+    /// Opens a port. If that fails, the Service's other addresses are served all the same. Upstream closes them, and
+    /// one address used by another program makes the load balancer lose the node.
     fn open(&mut self, key: Key, ready: usize) {
         let (service, address) = &key;
         match listen_in_family(*address) {
@@ -121,13 +121,13 @@ impl HealthPorts {
                     false => debug!(%service, %address, "health check port opened"),
                 }
                 let ready = Arc::new(AtomicUsize::new(ready));
-                let answer = Answer {
+                let answer = PortAnswer {
                     service: service.clone(),
                     ready: Arc::clone(&ready),
                     health: self.health.clone(),
                 };
                 let task = tokio::spawn(serve(listener, Arc::new(answer)));
-                self.servers.insert(key, Server { ready, task });
+                self.servers.insert(key, PortServer { ready, task });
             }
             Err(error) if self.failing.contains(&key) => {
                 debug!(%service, %address, %error, "no health check port");
@@ -149,16 +149,16 @@ impl HealthPorts {
     }
 }
 
-impl Server {
-    /// Closes the port, with its connections; afterwards it is free.
+impl PortServer {
+    /// Closes the port and its connections.
     async fn close(mut self) {
         self.task.abort();
-        // What it ended with is that it was ended.
+        // The result is the cancellation.
         drop((&mut self.task).await);
     }
 }
 
-impl Drop for Server {
+impl Drop for PortServer {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -27,7 +27,7 @@ pub struct KernelDummyInterface {
 /// What the last observation found that is not as this binding would make it.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The VIPs bound another way, which is to be undone when they are bound or unbound.
+    /// The VIPs with a binding that is to be undone when they are bound or unbound.
     stale_bindings: BTreeSet<IpAddr>,
     /// Addresses on kube-ipvs0 that are not /32 or /128: somebody else's. Deleting takes the prefix.
     prefixes: BTreeMap<IpAddr, u8>,
@@ -36,14 +36,9 @@ struct Seen {
 impl KernelDummyInterface {
     /// Opens a socket in the calling thread's network namespace; changes nothing.
     pub fn open(binding: VipBinding) -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
-        Ok(Self::over(socket, binding))
-    }
-
-    /// Over a route socket that is open already.
-    pub fn over(mut socket: Socket, binding: VipBinding) -> Self {
+        let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
         socket.filter_dumps();
-        Self { socket, binding, index: None, seen: Seen::default() }
+        Ok(Self { socket, binding, index: None, seen: Seen::default() })
     }
 
     /// An address on kube-ipvs0.
@@ -80,7 +75,7 @@ impl KernelDummyInterface {
         requests.unbind_address(operation, vip, prefix, device);
     }
 
-    /// Undoes the other way, once the configured way is in place.
+    /// Removes the stale binding of a VIP, once the configured one is in place.
     fn unbind_stale(&self, requests: &mut Requests, operation: usize, vip: IpAddr, device: Option<u32>) {
         match self.binding {
             VipBinding::Address => requests.unbind_route(operation, vip),

@@ -4,7 +4,7 @@ use ipvs::{
     Command, Forwarding, Info, Ipvs, KernelIpvs, ObservedRealServer, ObservedVirtualServer, Protocol,
     RealServer, Scheduler, ServiceAddress, Timeouts, Tunnel, VirtualServer, VirtualServerId, wire,
 };
-use netlink::{Batch, Socket, Transcript};
+use netlink::{Batch, Transcript};
 
 /// Of so many virtual servers the real servers are asked for.
 const ASKED: usize = 8;
@@ -34,8 +34,7 @@ pub struct Heard {
 ///
 /// A virtual or real server that was read, written, and read again is the same.
 pub fn fuzz(input: &[u8]) {
-    let transcript = Transcript::decode(input);
-    let Some(heard) = converse(Socket::replay(&transcript), Socket::replay(&transcript)) else { return };
+    let Some(heard) = Transcript::decode(input).replay(converse) else { return };
     for (server, real_servers) in &heard.table {
         assert_eq!(read_back(&server.config), server.config);
         for real_server in real_servers {
@@ -45,9 +44,9 @@ pub fn fuzz(input: &[u8]) {
     }
 }
 
-/// The conversation, over two sockets of generic netlink.
-pub fn converse(bulk: Socket, short_dumps: Socket) -> Option<Heard> {
-    let mut kernel = wire::open(bulk, short_dumps).ok()?;
+/// The conversation.
+pub fn converse() -> Option<Heard> {
+    let mut kernel = KernelIpvs::open().ok()?;
     let info = kernel.info().ok();
     let timeouts = kernel.timeouts().ok();
     let mut table = Vec::new();
@@ -112,8 +111,7 @@ fn reader_of(command: &Command, sequence: u32) -> KernelIpvs {
     let transcript = Transcript::default();
     transcript.push(&answer(&family, 1));
     transcript.push(&answer(&entry, sequence));
-    let [bulk, short_dumps] = [&transcript; 2].map(Socket::replay);
-    match wire::open(bulk, short_dumps) {
+    match transcript.replay(KernelIpvs::open) {
         Ok(kernel) => kernel,
         Err(error) => unreachable!("{error:?}"),
     }

@@ -1,4 +1,4 @@
-//! A status in which everything has something to say.
+//! A status in which every field has a value.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,19 +10,19 @@ use watcher::OperationKind;
 use crate::{
     config::VipBinding,
     node::advice::{Advice, Cause, Severity},
-    serve::control::{About, Kernel, Source, Status},
+    serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// All that can be.
-pub(in crate::cli) fn status() -> Status {
-    Status { daemon: daemon(), programmed: programmed(), advice: advice() }
+/// Every field with a value.
+pub(in crate::cli) fn status() -> DaemonStatus {
+    DaemonStatus { daemon: daemon(), programmed: programmed(), advice: advice() }
 }
 
-fn daemon() -> About {
+fn daemon() -> DaemonInfo {
     let watch = |resource: &str, state, age, last_failure| Watch {
         resource: resource.to_owned(),
         state,
@@ -33,11 +33,11 @@ fn daemon() -> About {
         let cause = "the server answered 503 Service Unavailable".to_owned();
         Some(PastFailure { cause, age: seconds(age) })
     };
-    About {
+    DaemonInfo {
         version: "0.1.0".to_owned(),
         node: "node-1".to_owned(),
         uptime: seconds(11_520.0),
-        source: Source::ApiServer {
+        source: SourceInfo::ApiServer {
             address: "10.0.0.1:6443".to_owned(),
             watches: vec![
                 watch("endpointslices", WatchState::Failing, 42.5, failure(3.25)),
@@ -45,7 +45,7 @@ fn daemon() -> About {
                 watch("services", WatchState::Watching, 600.0, failure(601.5)),
             ],
         },
-        kernel: Some(Kernel {
+        kernel: Some(KernelInfo {
             release: "5.4.0-216-generic".to_owned(),
             ipvs: "1.2.1".to_owned(),
             families: Family::BOTH.into(),

@@ -1,5 +1,5 @@
-//! How the daemon stands, in the order in which one asks at night: is all well, since when, what was done last, and
-//! what is wrong with which remedy.
+//! Prints the status as text, in the order of an operator's questions: is all well, since when, what was done last,
+//! what is wrong, and how to remedy it.
 
 use std::fmt::Write;
 
@@ -10,17 +10,17 @@ use super::super::{ago::Time, resync::summary};
 use crate::{
     config::VipBinding,
     node::advice::{Advice, Severity},
-    serve::control::{About, Kernel, Source, Status},
+    serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
-/// The most operations that are printed of the last sync that did or repaired something: the first one of all does ten
+/// The limit of printed operations of the last sync that did or repaired something: the first sync does ten
 /// thousands.
 const FIRST_OPERATIONS: usize = 5;
-/// The most draining real servers that are printed: a rollout can have hundreds.
+/// The limit of printed draining real servers: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
-pub(super) fn text(status: &Status) -> String {
-    let Status { daemon, programmed, advice } = status;
+pub(super) fn text(status: &DaemonStatus) -> String {
+    let DaemonStatus { daemon, programmed, advice } = status;
     let mut lines = Lines::default();
     lines.daemon(daemon);
     lines.programmed(programmed, daemon);
@@ -32,7 +32,7 @@ pub(super) fn text(status: &Status) -> String {
     lines.0
 }
 
-/// Each with what it is about before it, if that is not what the line before was about.
+/// Prints each line with its subject before it, unless the line before had the same subject.
 #[derive(Default)]
 struct Lines(String);
 
@@ -42,11 +42,11 @@ impl Lines {
         let _ = writeln!(self.0, "{about:<16} {words}");
     }
 
-    fn daemon(&mut self, About { version, node, uptime, .. }: &About) {
+    fn daemon(&mut self, DaemonInfo { version, node, uptime, .. }: &DaemonInfo) {
         self.line("kube-ipvs", &format!("{version} on {node} for {}", Time(*uptime)));
     }
 
-    fn programmed(&mut self, status: &reconciler::SyncStatus, daemon: &About) {
+    fn programmed(&mut self, status: &reconciler::SyncStatus, daemon: &DaemonInfo) {
         self.line("synced", &synced(status, daemon));
         self.wanted(status);
         let last_sync = status.last_sync.as_ref();
@@ -66,7 +66,7 @@ impl Lines {
         }
     }
 
-    /// How much there is to be. Zeros would be taken for what the kernel has.
+    /// The desired numbers. Before they are known, zeros would be taken for what the kernel has.
     fn wanted(&mut self, status: &reconciler::SyncStatus) {
         if status.sync_state == SyncState::NotListed {
             let words = "not known yet; what was programmed before stays: `kube-ipvs list` shows it";
@@ -92,7 +92,7 @@ impl Lines {
         self.and_more(status.draining, listed.len());
     }
 
-    /// What the last sync that did something did.
+    /// The operations of the last sync that changed something.
     fn change(&mut self, LastSync { report, age }: &LastSync) {
         let kinds: Vec<_> =
             report.done_by_kind.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
@@ -105,7 +105,7 @@ impl Lines {
         self.and_more(report.done, listed.len());
     }
 
-    /// What the last sync that repaired something repaired, and how much there was since the start.
+    /// The repairs of the last sync that had any, and the number of repairs since the start.
     fn repair(&mut self, LastSync { report, age }: &LastSync, all: usize) {
         let noun = if all == 1 { "operation" } else { "operations" };
         let when = format!("{} ago, {}", Time(*age), cause(report.trigger));
@@ -122,7 +122,7 @@ impl Lines {
         }
     }
 
-    /// How many there are beside those that were printed.
+    /// The number of entries that were not printed.
     fn and_more(&mut self, all: usize, printed: usize) {
         match all.saturating_sub(printed) {
             0 => {}
@@ -130,10 +130,10 @@ impl Lines {
         }
     }
 
-    fn source(&mut self, source: &Source) {
+    fn source(&mut self, source: &SourceInfo) {
         match source {
-            Source::Manifests { directory } => self.line("manifests", &directory.display().to_string()),
-            Source::ApiServer { address, watches } => {
+            SourceInfo::Manifests { directory } => self.line("manifests", &directory.display().to_string()),
+            SourceInfo::ApiServer { address, watches } => {
                 self.line("API server", address);
                 for watch in watches {
                     self.watch(watch);
@@ -155,8 +155,8 @@ impl Lines {
         self.line("", &words);
     }
 
-    fn kernel(&mut self, kernel: &Kernel) {
-        let Kernel { release, ipvs, families, vip_binding, scheduler, lacks } = kernel;
+    fn kernel(&mut self, kernel: &KernelInfo) {
+        let KernelInfo { release, ipvs, families, vip_binding, scheduler, lacks } = kernel;
         let families: Vec<_> = families.iter().map(ToString::to_string).collect();
         let binding = match vip_binding {
             VipBinding::Address => "addresses",
@@ -192,11 +192,11 @@ impl Lines {
     }
 }
 
-/// Whether, since when, and if not, why not.
-fn synced(status: &reconciler::SyncStatus, daemon: &About) -> String {
+/// Whether all is synced, since when, and if not, why.
+fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
     let time = Time(status.sync_state_age);
     match status.sync_state {
-        // Of IPVS nobody is told: what something else has changed since is found by the next look.
+        // The kernel sends no notifications about IPVS: only the next sync finds what something else has changed.
         SyncState::Synced => format!("yes, for {time} as of the last full look"),
         SyncState::Behind if status.scheduler_changes > 0 => {
             format!("no, schedulers are being changed for {time}")
@@ -210,11 +210,11 @@ fn synced(status: &reconciler::SyncStatus, daemon: &About) -> String {
     }
 }
 
-/// Services are not asked for before the Node is known, or has not been for half a minute.
-fn waits_for_node(source: &Source) -> bool {
+/// Services are listed once the Node is known, or half a minute has passed.
+fn waits_for_node(source: &SourceInfo) -> bool {
     match source {
-        Source::ApiServer { watches, .. } => !watches.iter().any(|watch| watch.resource == "services"),
-        Source::Manifests { .. } => false,
+        SourceInfo::ApiServer { watches, .. } => !watches.iter().any(|watch| watch.resource == "services"),
+        SourceInfo::Manifests { .. } => false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `status` is answered with.
+//! The answer to `status`.
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
@@ -9,21 +9,21 @@ use service::seconds;
 
 use crate::{config::VipBinding, node::advice::Advice};
 
-/// How things stand.
+/// The status of the daemon, of what is programmed, and of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// How the daemon itself stands.
-    pub daemon: About,
-    /// How what is programmed stands.
+pub struct DaemonStatus {
+    /// The daemon itself.
+    pub daemon: DaemonInfo,
+    /// What is programmed.
     #[serde(flatten)]
     pub programmed: reconciler::SyncStatus,
-    /// How the node stands: what hurts traffic to Services. It does not keep anything from being programmed.
+    /// What hurts traffic on this node. It keeps nothing from being programmed.
     pub advice: Vec<Advice>,
 }
 
-/// The daemon: who it is, whom it listens to, and the kernel it writes to.
+/// The daemon: its version, its source and its kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct DaemonInfo {
     /// Its version.
     pub version: String,
     /// The name of its node.
@@ -32,15 +32,15 @@ pub struct About {
     #[serde(with = "seconds")]
     pub uptime: Duration,
     /// Where Services come from.
-    pub source: Source,
+    pub source: SourceInfo,
     /// The kernel, once it has been prepared.
-    pub kernel: Option<Kernel>,
+    pub kernel: Option<KernelInfo>,
 }
 
 /// Where Services come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Source {
+pub enum SourceInfo {
     /// An API server.
     ApiServer {
         /// Its host and port.
@@ -57,7 +57,7 @@ pub enum Source {
 
 /// The kernel, as it was found at the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kernel {
+pub struct KernelInfo {
     /// Its release, as `uname -r` has it.
     pub release: String,
     /// The version of IPVS, as `ipvsadm -Ln` has it.
@@ -66,8 +66,8 @@ pub struct Kernel {
     pub families: BTreeSet<Family>,
     /// How VIPs are made local.
     pub vip_binding: VipBinding,
-    /// The scheduler that the daemon was told, which the kernel takes.
+    /// The configured scheduler, which the kernel has.
     pub scheduler: Scheduler,
-    /// What our nf_tables tables could use and the kernel has not, in words.
+    /// The optional nf_tables features that the kernel lacks, in words.
     pub lacks: Vec<String>,
 }

@@ -26,10 +26,10 @@ use watcher::Plan;
 use super::*;
 use crate::node::advice::{Advice, Cause, Severity};
 
-/// RequestHandler without a daemon behind it.
+/// Answers without a daemon behind it.
 struct Fixed;
 
-fn status() -> Status {
+fn status() -> DaemonStatus {
     let programmed = reconciler::SyncStatus {
         synced: true,
         virtual_servers: 2,
@@ -44,14 +44,14 @@ fn status() -> Status {
         what: "it is off".to_owned(),
         remedy: "switch it on".to_owned(),
     };
-    let about = About {
+    let about = DaemonInfo {
         version: "0.1.0".to_owned(),
         node: "node".to_owned(),
         uptime: Duration::from_secs(60),
-        source: Source::Manifests { directory: "/etc/services".into() },
+        source: SourceInfo::Manifests { directory: "/etc/services".into() },
         kernel: None,
     };
-    Status { daemon: about, programmed, advice: vec![advice] }
+    DaemonStatus { daemon: about, programmed, advice: vec![advice] }
 }
 
 fn resynced() -> Resynced {
@@ -94,7 +94,7 @@ fn daemon() -> Daemon {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run/control.sock");
     let runtime = Runtime::new().unwrap();
-    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    let server = runtime.block_on(async { ControlServer::bind(&path) }).unwrap();
     runtime.spawn(async move { server.serve(Fixed).await });
     Daemon { _runtime: runtime, path, _directory: directory }
 }
@@ -164,7 +164,7 @@ impl RequestHandler for Talkative {
 async fn a_full_house(first_words: &[u8]) -> (Vec<AsyncStream>, Duration) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
-    let server = Server::bind(&path).unwrap();
+    let server = ControlServer::bind(&path).unwrap();
     tokio::spawn(async move { server.serve(Talkative).await });
     let mut others = Vec::new();
     for _ in 0..server::CLIENTS {
@@ -223,7 +223,7 @@ fn the_log_level_can_be_set_beside_a_hanging_writer_and_lost_clients_free_slots(
     let path = directory.path().join("control.sock");
     let runtime = Runtime::new().unwrap();
     let (writer, hangs) = channel();
-    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    let server = runtime.block_on(async { ControlServer::bind(&path) }).unwrap();
     runtime.spawn(async move { server.serve(Hanging(hangs.into())).await });
     let asks_for_status = || {
         let mut client = UnixStream::connect(&path).unwrap();
@@ -279,7 +279,7 @@ fn however_many_ask_no_more_than_eight_answers_wait_for_the_writer() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let runtime = Runtime::new().unwrap();
-    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    let server = runtime.block_on(async { ControlServer::bind(&path) }).unwrap();
     let counting = Counting::default();
     let serves = counting.clone();
     runtime.spawn(async move { server.serve(serves).await });
@@ -365,7 +365,7 @@ fn nobody_but_the_owner_can_reach_the_socket() {
 #[test]
 fn a_second_daemon_is_refused_and_the_first_one_keeps_its_socket() {
     let daemon = daemon();
-    let second = Runtime::new().unwrap().block_on(async { Server::bind(&daemon.path) }).unwrap_err();
+    let second = Runtime::new().unwrap().block_on(async { ControlServer::bind(&daemon.path) }).unwrap_err();
     assert!(second.to_string().starts_with("another kube-ipvs runs on this node"), "{second}");
     ask(&daemon.path, &Request::Status).unwrap();
 }
@@ -374,8 +374,8 @@ fn a_second_daemon_is_refused_and_the_first_one_keeps_its_socket() {
 async fn a_daemon_that_waits_for_its_turn_has_the_socket_as_soon_as_the_other_one_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
-    let first = Server::bind(&path).unwrap();
-    let mut second = pin!(Server::bind_in_turn(&path));
+    let first = ControlServer::bind(&path).unwrap();
+    let mut second = pin!(ControlServer::bind_in_turn(&path));
     let waited = timeout(Duration::from_secs(3600), &mut second).await;
     assert!(waited.is_err(), "it has not waited: {waited:?}");
     tokio::time::resume();
@@ -399,7 +399,7 @@ fn the_socket_of_a_dead_daemon_is_replaced() {
     assert!(path.exists(), "a dead process leaves its socket");
 
     let runtime = Runtime::new().unwrap();
-    let server = runtime.block_on(async { Server::bind(&path) }).unwrap();
+    let server = runtime.block_on(async { ControlServer::bind(&path) }).unwrap();
     runtime.spawn(async move { server.serve(Fixed).await });
     ask(&path, &Request::Status).unwrap();
 }
@@ -409,7 +409,7 @@ async fn a_socket_that_cannot_be_made_ends_nothing_and_is_there_as_soon_as_it_ca
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     fs::write(&path, "precious").unwrap();
-    let server = Server::bind(&path).unwrap();
+    let server = ControlServer::bind(&path).unwrap();
     assert!(matches!(server.refused(), Some(NoSocket::InTheWay { .. })), "{:?}", server.refused());
     let mut serves = pin!(server.serve(Fixed));
     assert!(timeout(Duration::from_secs(3600), &mut serves).await.is_err());
@@ -432,7 +432,7 @@ async fn a_daemon_that_never_had_the_socket_leaves_what_is_in_its_place() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     fs::write(&path, "precious").unwrap();
-    drop(Server::bind(&path).unwrap());
+    drop(ControlServer::bind(&path).unwrap());
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 }
 

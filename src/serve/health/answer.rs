@@ -1,4 +1,4 @@
-//! What is answered, in the fields and the order of `ProxyHealth` in kube-proxy's pkg/proxy/healthcheck.
+//! The response, in the fields and the order of `ProxyHealth` in kube-proxy's pkg/proxy/healthcheck.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use ipvs::Family;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-/// The page that is asked for.
+/// The requested page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Question {
-    /// Shall load balancers send traffic here?
+pub(super) enum HealthPage {
+    /// Should load balancers send traffic here?
     Healthz,
     /// Does the proxy work?
     Livez,
-    /// Does it, and has it come so far that it can replace another one?
+    /// Does it work, and has it programmed enough to replace another proxy?
     Readyz,
 }
 
-/// The answer.
+/// The response.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
+pub(super) struct HealthAnswer {
     pub(super) last_updated: GoTime,
     pub(super) current_time: GoTime,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,7 +30,7 @@ pub(super) struct Answer {
     pub(super) status: BTreeMap<Family, FamilyStatus>,
 }
 
-/// Of one family. One sync is for all of them, so they do not differ.
+/// The status of a family. One sync serves all families, so they do not differ.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FamilyStatus {

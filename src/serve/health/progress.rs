@@ -1,78 +1,78 @@
-//! How far the writer thread has come.
+//! Tracks the progress of the writer thread.
 
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::answer::GoTime;
 
-/// What has been done, and since when something waits to be done.
+/// The last sync, and since when a change waits.
 ///
 /// Before the first sync has ended nothing counts as waiting, however long the API server takes for its lists and the
-/// kernel for ten thousand Services: a proxy that is killed for being slow begins again, and is slow again. From then
-/// on a sync that could not even read the kernel is something that waits, the first one too.
+/// kernel for ten thousand Services: a proxy killed for being slow begins again, and is slow again. From then on a
+/// sync that could not even read the kernel counts as waiting, the first one too.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Whether a sync has ended, in whatever way.
+    /// Whether a sync has ended, with any result.
     started: bool,
     updated: Option<Timestamp>,
-    /// The oldest news that the thread has taken in and not acted on, or the sync that it could not carry out.
-    unsynced: Option<Instant>,
-    /// How much news is on its way to the thread.
-    underway: usize,
-    /// Since when the thread takes nothing of it in. It does not while it syncs: one that hangs in a call into the
-    /// kernel is noticed by this.
-    deaf: Option<Instant>,
+    /// The oldest change taken in and not synced, or the sync that could not be carried out.
+    unsynced_since: Option<Instant>,
+    /// The changes sent to the thread and not taken in.
+    in_transit: usize,
+    /// Since when the thread takes nothing in. It does not while it syncs: this notices a sync that hangs in the
+    /// kernel.
+    stalled_since: Option<Instant>,
 }
 
 impl Progress {
-    /// News was sent to the thread.
+    /// A change was sent to the thread.
     pub(super) fn sent(&mut self, now: Instant) {
-        if self.underway == 0 {
-            self.deaf = Some(now);
+        if self.in_transit == 0 {
+            self.stalled_since = Some(now);
         }
-        self.underway += 1;
+        self.in_transit += 1;
     }
 
-    /// So many pieces of news have arrived there. Whether the next sync has to act on them.
-    pub(super) fn heard(&mut self, pieces: usize, waits: bool, now: Instant) {
-        self.underway = self.underway.saturating_sub(pieces);
-        self.listens(now);
+    /// The thread took in so many changes. `waits` says whether the next sync has to act on them.
+    pub(super) fn taken_in(&mut self, pieces: usize, waits: bool, now: Instant) {
+        self.in_transit = self.in_transit.saturating_sub(pieces);
+        self.restart_stall_clock(now);
         if waits {
-            self.unsynced.get_or_insert(now);
+            self.unsynced_since.get_or_insert(now);
         }
     }
 
     /// A sync has ended.
     pub(super) fn synced(&mut self, complete: bool, now: Instant, time: Timestamp) {
-        // News that came before the first sync was part of it.
+        // Changes before the first sync were part of it.
         if !self.started {
-            self.unsynced = None;
+            self.unsynced_since = None;
         }
         self.started = true;
-        self.listens(now);
+        self.restart_stall_clock(now);
         if complete {
             self.updated = Some(time);
-            self.unsynced = None;
+            self.unsynced_since = None;
         } else {
-            self.unsynced.get_or_insert(now);
+            self.unsynced_since.get_or_insert(now);
         }
     }
 
-    fn listens(&mut self, now: Instant) {
-        self.deaf = (self.underway > 0).then_some(now);
+    fn restart_stall_clock(&mut self, now: Instant) {
+        self.stalled_since = (self.in_transit > 0).then_some(now);
     }
 
-    /// Since when something waits.
+    /// Since when a change waits.
     pub(super) fn waits_since(&self) -> Option<Instant> {
-        [self.unsynced, self.deaf].into_iter().flatten().min().filter(|_| self.started)
+        [self.unsynced_since, self.stalled_since].into_iter().flatten().min().filter(|_| self.started)
     }
 
-    /// Whether a sync could once be compared and carried out.
+    /// Whether any sync was complete.
     pub(super) fn has_completed(&self) -> bool {
         self.updated.is_some()
     }
 
-    /// When a sync last could be compared, if any has ended at all.
+    /// The end of the last complete sync, once any sync has ended.
     pub(super) fn updated(&self) -> Option<GoTime> {
         self.started.then_some(GoTime(self.updated))
     }

@@ -36,7 +36,7 @@ struct Node {
     state: State,
     health: Health,
     listener: Box<dyn Observer>,
-    wanted: watch::Receiver<Wanted>,
+    wanted: watch::Receiver<WantedAnswers>,
     servers: JoinHandle<Infallible>,
 }
 
@@ -45,7 +45,7 @@ impl Node {
         let families = Family::BOTH.into();
         let health =
             Health::new(BTreeSet::from(Family::BOTH), Duration::from_secs(30), UnknownNode::Eligible);
-        let (ports, listener) = HealthPorts::new("node", families, &addresses, health.clone(), outbox);
+        let (ports, listener) = HealthCheckPorts::new("node", families, &addresses, health.clone(), outbox);
         let wanted = ports.wanted.clone();
         let servers = tokio::spawn(ports.run());
         let mut options = Options::new("node");

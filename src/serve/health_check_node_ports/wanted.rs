@@ -1,4 +1,4 @@
-//! The answers that are wanted, and the addresses to give them at.
+//! The wanted answers, and the addresses that give them.
 
 use std::{
     collections::BTreeSet,
@@ -14,21 +14,21 @@ use tokio::sync::watch;
 
 /// All answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
-    checks: Vec<Check>,
+pub(super) struct WantedAnswers {
+    checks: Vec<ServiceCheck>,
     addresses: Vec<IpAddr>,
 }
 
 /// The answer for a Service in one of its families.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Check {
+struct ServiceCheck {
     service: ObjectName,
     family: Family,
     port: NonZero<u16>,
     ready: usize,
 }
 
-impl Wanted {
+impl WantedAnswers {
     /// How many endpoints are ready, by Service and address.
     pub(super) fn answers(&self) -> impl Iterator<Item = ((ObjectName, SocketAddr), usize)> {
         self.checks.iter().flat_map(|check| {
@@ -38,32 +38,32 @@ impl Wanted {
     }
 }
 
-/// Listens to the writer thread, and passes on what is wanted if it is something else than before.
-pub(super) struct Listener {
+/// Observes the writer thread, and passes on the wanted answers when they change.
+pub(super) struct AnswerObserver {
     families: BTreeSet<Family>,
-    /// Of these families one socket is for all of the node's addresses: one that comes has it at once.
+    /// The families with one socket for all of the node's addresses: a new address has it at once.
     everywhere: BTreeSet<Family>,
-    wanted: watch::Sender<Wanted>,
+    wanted: watch::Sender<WantedAnswers>,
 }
 
-impl Listener {
+impl AnswerObserver {
     pub(super) fn new(
         families: BTreeSet<Family>,
         addresses: &NodePortAddresses,
-        wanted: watch::Sender<Wanted>,
+        wanted: watch::Sender<WantedAnswers>,
     ) -> Self {
         let everywhere = families.iter().copied().filter(|family| addresses.is_everywhere(*family)).collect();
         Self { families, everywhere, wanted }
     }
 
-    /// Reads the answers that are wanted. Costs what the Services with health checks cost, which are few.
-    fn read(&self, state: &State) -> Wanted {
+    /// Reads the wanted answers. The cost depends on the Services with health checks, which are few.
+    fn read(&self, state: &State) -> WantedAnswers {
         let checks = state.health_checks().flat_map(|(service, check)| {
             let ready = |family| match family {
                 Family::V4 => check.ready_v4,
                 Family::V6 => check.ready_v6,
             };
-            let of = move |family| Check {
+            let of = move |family| ServiceCheck {
                 service: service.clone(),
                 family,
                 port: check.port,
@@ -81,21 +81,20 @@ impl Listener {
         });
         let named = state.node_port_addresses().iter().copied();
         let named = named.filter(|ip| !self.everywhere.contains(&Family::from(*ip)));
-        Wanted { checks: checks.collect(), addresses: unspecified.chain(named).collect() }
+        WantedAnswers { checks: checks.collect(), addresses: unspecified.chain(named).collect() }
     }
 }
 
-/// Whether a Service has a ClusterIP of this family, and so is served in it: then the check's port is open at
-/// its VIPs.
+/// Whether a Service is served in this family, by a ClusterIP: then the check's port is open at its VIPs.
 fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>) -> bool {
     let port = Element::HealthCheckPort(HealthCheckPort { family, port: port.get() });
     state.desired(service).is_some_and(|desired| desired.shared_elements.binary_search(&port).is_ok())
 }
 
-impl Observer for Listener {
+impl Observer for AnswerObserver {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    /// A sync that could not be compared says nothing: no more clients are to come before they can be served.
+    /// An incomplete sync is ignored: clients must not come before they can be served.
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if !sync.complete {
             return;

@@ -1,4 +1,4 @@
-//! Whether the API server is heard.
+//! Metrics of the contact with the API server.
 
 use std::{
     fmt,
@@ -10,11 +10,11 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metri
 
 use super::text::write;
 
-/// A collector that asks the watches whenever the metrics are read.
+/// Reads the watches for each page.
 #[derive(Debug)]
-pub(super) struct ApiServer(pub(super) Watches);
+pub(super) struct ApiServerMetrics(pub(super) Watches);
 
-impl Collector for ApiServer {
+impl Collector for ApiServerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let since_1970 = |moment: SystemTime| moment.duration_since(SystemTime::UNIX_EPOCH).ok();
         let heard = self.0.last_heard().and_then(since_1970).unwrap_or(Duration::ZERO).as_secs_f64();

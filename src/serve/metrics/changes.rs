@@ -1,4 +1,4 @@
-//! News of one kind of object: how much there was, and how much of it waits.
+//! Metrics of the changes of one kind of object: their number, and how many are pending.
 
 use std::sync::atomic::AtomicU64;
 
@@ -7,14 +7,13 @@ use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use super::text::Total;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct ChangeMetrics {
     total: Total,
     pending: Gauge<u64, AtomicU64>,
 }
 
-impl Changes {
-    /// Registers the metrics of changes of a kind; `kind` and `title` are its words in names and help, as
-    /// `service` and `Service`.
+impl ChangeMetrics {
+    /// Registers the metrics. `kind` and `title` are the kind's words in names and help, as `service` and `Service`.
     pub(super) fn register(kind: &str, title: &str, registry: &mut Registry) -> Self {
         let changes = Self::default();
         let name = |suffix| format!("kubeproxy_sync_proxy_rules_{kind}_changes_{suffix}");
@@ -25,15 +24,15 @@ impl Changes {
         changes
     }
 
-    /// There is news of so many objects.
-    pub(super) fn heard(&self, objects: usize, waits: bool) {
+    /// Counts changes of so many objects; `waits` if they are pending.
+    pub(super) fn changed(&self, objects: usize, waits: bool) {
         self.total.add(objects);
         if waits {
             self.pending.inc_by(objects.try_into().unwrap_or(u64::MAX));
         }
     }
 
-    /// Notes that no change waits any more.
+    /// Resets the pending changes.
     pub(super) fn synced(&self) {
         self.pending.set(0);
     }

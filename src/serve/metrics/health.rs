@@ -1,4 +1,4 @@
-//! What `/healthz` and `/livez` have answered, and whether the proxy works, whoever asks.
+//! Metrics of the responses of `/healthz` and `/livez`, and of whether the proxy works.
 
 use std::fmt;
 
@@ -9,29 +9,29 @@ use prometheus_client::{
 use super::text::{Labelled, Total, write};
 use crate::serve::health::Health;
 
-/// What `/livez` would answer now: where no probe asks it, as in kubeadm's DaemonSet, its answers are never counted.
+/// What `/livez` would answer now. Where no probe asks it, as in kubeadm's DaemonSet, no responses are counted.
 #[derive(Debug)]
-pub(super) struct Healthy(pub(super) Health);
+pub(super) struct HealthyGauge(pub(super) Health);
 
-impl Collector for Healthy {
+impl Collector for HealthyGauge {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let name = ("kube_ipvs_healthy", "Whether /livez answers 200 now (1) or 503 (0)");
         write(&mut encoder, name, MetricType::Gauge, &u64::from(self.0.is_healthy()))
     }
 }
 
-/// How many answers were given. Clones count in the same metrics.
+/// The counts of responses. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct HealthAnswers {
-    /// RequestHandler by `/healthz`.
-    pub healthz: Answered,
-    /// RequestHandler by `/livez`.
-    pub livez: Answered,
+    /// Responses of `/healthz`.
+    pub healthz: StatusCounts,
+    /// Responses of `/livez`.
+    pub livez: StatusCounts,
 }
 
-/// The answers of one page, by status.
+/// The counts of one page, by status.
 #[derive(Clone, Debug, Default)]
-pub struct Answered {
+pub struct StatusCounts {
     ok: Total,
     unavailable: Total,
 }
@@ -47,8 +47,8 @@ impl HealthAnswers {
     }
 }
 
-impl Answered {
-    /// Counts an answer: 200, or 503.
+impl StatusCounts {
+    /// Counts a response: 200, or 503.
     pub fn count(&self, ok: bool) {
         if ok { &self.ok } else { &self.unavailable }.add(1);
     }

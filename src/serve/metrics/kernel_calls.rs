@@ -1,4 +1,4 @@
-//! What is asked of the kernel, counted where it is asked.
+//! Metrics of calls of the kernel, counted by wrappers around its traits.
 
 use std::io;
 
@@ -27,7 +27,7 @@ struct Calls {
     /// Readings: of all virtual servers, of one, of its real servers, of everything in short; of our tables;
     /// of kube-ipvs0.
     reads: Total,
-    /// Operations that were sent, whether or not they were refused.
+    /// Operations sent, including refused ones.
     writes: Total,
 }
 
@@ -53,18 +53,21 @@ impl KernelCalls {
         calls
     }
 
-    /// The same kernel, with its calls counted.
+    /// Wraps a kernel, so that its calls are counted.
     pub fn counted(&self, Kernel { ipvs, netfilter, dummy_interface }: Kernel) -> Kernel {
         Kernel {
-            ipvs: Box::new(Counted { seam: ipvs, calls: self.ipvs.clone() }),
-            netfilter: Box::new(Counted { seam: netfilter, calls: self.nf_tables.clone() }),
-            dummy_interface: Box::new(Counted { seam: dummy_interface, calls: self.dummy_interface.clone() }),
+            ipvs: Box::new(CountedCalls { seam: ipvs, calls: self.ipvs.clone() }),
+            netfilter: Box::new(CountedCalls { seam: netfilter, calls: self.nf_tables.clone() }),
+            dummy_interface: Box::new(CountedCalls {
+                seam: dummy_interface,
+                calls: self.dummy_interface.clone(),
+            }),
         }
     }
 
-    /// Another way to the same IPVS, counted.
+    /// Wraps another connection to IPVS, so that its calls are counted.
     pub fn counted_ipvs(&self, ipvs: impl Ipvs + Send + 'static) -> impl Ipvs + Send + 'static {
-        Counted::<dyn Ipvs + Send> { seam: Box::new(ipvs), calls: self.ipvs.clone() }
+        CountedCalls::<dyn Ipvs + Send> { seam: Box::new(ipvs), calls: self.ipvs.clone() }
     }
 
     fn at(&self, seam: Subsystem) -> &Calls {
@@ -77,12 +80,12 @@ impl KernelCalls {
 }
 
 /// A seam, and what goes through it.
-struct Counted<T: ?Sized> {
+struct CountedCalls<T: ?Sized> {
     calls: Calls,
     seam: Box<T>,
 }
 
-impl Ipvs for Counted<dyn Ipvs + Send> {
+impl Ipvs for CountedCalls<dyn Ipvs + Send> {
     fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, ipvs::Error> {
         self.calls.reads.add(1);
         self.seam.virtual_servers()
@@ -113,7 +116,7 @@ impl Ipvs for Counted<dyn Ipvs + Send> {
     }
 }
 
-impl Netfilter for Counted<dyn Netfilter + Send> {
+impl Netfilter for CountedCalls<dyn Netfilter + Send> {
     fn observe(&mut self) -> Result<netfilter::Observed, netfilter::Error> {
         self.calls.reads.add(1);
         self.seam.observe()
@@ -125,7 +128,7 @@ impl Netfilter for Counted<dyn Netfilter + Send> {
     }
 }
 
-impl DummyInterface for Counted<dyn DummyInterface + Send> {
+impl DummyInterface for CountedCalls<dyn DummyInterface + Send> {
     fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
         self.calls.reads.add(1);
         self.seam.observe()

@@ -1,4 +1,4 @@
-//! What came of syncs: when the first one was through, what failed, what was repaired, what drains.
+//! Metrics of the results of syncs: the time to the first one, failures, repairs, drains.
 
 use std::{
     fmt,
@@ -18,10 +18,10 @@ use reconciler::{
 
 use super::text::{Labelled, Total, write};
 
-/// Listens to the writer thread. Clones count in the same metrics.
+/// Observes the writer thread. Clones share the metrics.
 #[derive(Clone, Debug)]
-pub(super) struct Outcomes {
-    /// The wall clock may be set meanwhile.
+pub(super) struct OutcomeMetrics {
+    /// Monotonic, since the wall clock may be set meanwhile.
     started: Instant,
     first_sync: Gauge<f64, AtomicU64>,
     failures: Vec<((Subsystem, FailureKind), Total)>,
@@ -33,8 +33,8 @@ pub(super) struct Outcomes {
     oldest: OldestDrain,
 }
 
-impl Outcomes {
-    /// Registers the metrics of a daemon that started then.
+impl OutcomeMetrics {
+    /// Registers the metrics of a daemon started at this time.
     pub(super) fn register(started: Instant, registry: &mut Registry) -> Self {
         let kinds =
             Subsystem::ALL.into_iter().flat_map(|seam| FailureKind::ALL.map(|failure| (seam, failure)));
@@ -106,7 +106,7 @@ impl Outcomes {
     }
 }
 
-impl Observer for Outcomes {
+impl Observer for OutcomeMetrics {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
@@ -124,13 +124,13 @@ impl Observer for Outcomes {
     }
 }
 
-/// Since when the first of those that drain does. Its age is told as it is when somebody asks.
+/// When the oldest drain began. Its age is computed for each page.
 #[derive(Clone, Debug, Default)]
 struct OldestDrain(Arc<Mutex<Option<Instant>>>);
 
 impl OldestDrain {
     fn set(&self, since: Option<Instant>) {
-        // Nothing that holds the lock can panic.
+        // No holder of the lock can panic.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     fn page(syncs: &[(SyncStats, bool)]) -> String {
         let mut registry = Registry::default();
         let started = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
-        let mut outcomes = Outcomes::register(started, &mut registry);
+        let mut outcomes = OutcomeMetrics::register(started, &mut registry);
         let (report, state) = (SyncReport::empty(Trigger::Change), State::new(Options::new("node")));
         for (stats, complete) in syncs {
             let (stats, complete) = (stats, *complete);

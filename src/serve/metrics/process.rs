@@ -1,4 +1,4 @@
-//! The memory, time and descriptors that this process takes, as Prometheus' client for Go tells it.
+//! Metrics of this process's memory, CPU time and descriptors, as Prometheus' client for Go names them.
 
 use std::{fmt, fs, str::FromStr};
 
@@ -6,18 +6,18 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metri
 
 use super::text::write;
 
-/// The parts of a second in which the kernel tells times, on every architecture that Kubernetes runs on
-/// (`USER_HZ` in include/asm-generic/param.h of Linux).
+/// The unit of the kernel's times, on every architecture that Kubernetes runs on (`USER_HZ` in
+/// include/asm-generic/param.h of Linux).
 const TICKS: f64 = 100.0;
 
-/// Read anew for each page. What cannot be read is left out.
+/// Reads the values for each page. A value that cannot be read is left out.
 #[derive(Debug)]
-pub(super) struct Process;
+pub(super) struct ProcessMetrics;
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Taken { cpu_seconds, started, resident, virtual_size, most_virtual, files, most_files } =
-            Taken::read();
+        let ProcessUsage { cpu_seconds, started, resident, virtual_size, most_virtual, files, most_files } =
+            ProcessUsage::read();
         let gauges = [
             (
                 ("process_start_time_seconds", "Start time of the process since unix epoch in seconds"),
@@ -45,9 +45,9 @@ impl Collector for Process {
     }
 }
 
-/// What a process takes.
+/// The resources of a process.
 #[derive(Debug)]
-struct Taken {
+struct ProcessUsage {
     cpu_seconds: Option<f64>,
     started: Option<f64>,
     resident: Option<f64>,
@@ -57,7 +57,7 @@ struct Taken {
     most_files: Option<f64>,
 }
 
-impl Taken {
+impl ProcessUsage {
     fn read() -> Self {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let (stat, status, limits) =
@@ -112,10 +112,14 @@ mod tests {
     #[test]
     fn every_metric_of_the_process_is_shown() {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Process));
+        registry.register_collector(Box::new(ProcessMetrics));
         let begin = Instant::now();
-        while Taken::read().cpu_seconds < Some(1.0 / TICKS) {
-            assert!(begin.elapsed() < Duration::from_secs(20), "work takes no time: {:?}", Taken::read());
+        while ProcessUsage::read().cpu_seconds < Some(1.0 / TICKS) {
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "work takes no time: {:?}",
+                ProcessUsage::read()
+            );
         }
         let page = text::encode(&registry);
         let value = |name: &str| -> f64 { after(&page, &format!("{name} ")).unwrap() };

@@ -1,7 +1,7 @@
-//! Syncs, and the news that ask for them.
+//! Metrics of syncs, and of the changes that cause them.
 //!
-//! kube-proxy is two proxies, one for each family, with syncs of their own. Here one sync serves both: it is
-//! counted for each family that is served.
+//! kube-proxy is two proxies, one for each family, with syncs of their own. Here one sync serves both: it is counted
+//! for each served family.
 
 use std::{
     collections::BTreeSet,
@@ -19,23 +19,23 @@ use service::{State, Traffic, WithoutLocalEndpoint};
 
 use super::{
     by_family::{ByFamily, label},
-    changes::Changes,
+    changes::ChangeMetrics,
     text::{Labelled, Total, work_duration},
 };
 
 /// Seconds since 1970.
-type Moment = Gauge<f64, AtomicU64>;
-type Count = Gauge<u64, AtomicU64>;
+type TimestampGauge = Gauge<f64, AtomicU64>;
+type CountGauge = Gauge<u64, AtomicU64>;
 
-/// Listens to the writer thread. Clones count in the same metrics.
+/// Observes the writer thread. Clones share the metrics.
 #[derive(Clone, Debug)]
-pub(super) struct Syncs {
+pub(super) struct SyncMetrics {
     families: ByFamily<FamilySyncMetrics>,
-    services: Changes,
-    endpoints: Changes,
-    refused: Count,
+    services: ChangeMetrics,
+    endpoints: ChangeMetrics,
+    refused: CountGauge,
     started: SystemTime,
-    /// Whether there was a complete sync: until then everything waits.
+    /// Whether there was a complete sync: until then every change is pending.
     synced: bool,
 }
 
@@ -43,30 +43,30 @@ pub(super) struct Syncs {
 #[derive(Clone, Debug)]
 struct FamilySyncMetrics {
     took: Histogram,
-    last_ended: Moment,
-    last_asked_for: Moment,
+    last_ended: TimestampGauge,
+    last_requested: TimestampGauge,
     latency: Histogram,
     failures: Total,
-    without_internal: Count,
-    without_external: Count,
+    without_internal: CountGauge,
+    without_external: CountGauge,
 }
 
 impl FamilySyncMetrics {
     fn new(started: SystemTime) -> Self {
-        let last_asked_for = Moment::default();
-        last_asked_for.set(seconds(started));
+        let last_requested = TimestampGauge::default();
+        last_requested.set(seconds(started));
         Self {
             took: work_duration(),
-            last_ended: Moment::default(),
-            last_asked_for,
+            last_ended: TimestampGauge::default(),
+            last_requested,
             latency: Histogram::new(latency_bounds()),
             failures: Total::default(),
-            without_internal: Count::default(),
-            without_external: Count::default(),
+            without_internal: CountGauge::default(),
+            without_external: CountGauge::default(),
         }
     }
 
-    fn without_local_endpoint(&self, traffic: Traffic) -> &Count {
+    fn without_local_endpoint(&self, traffic: Traffic) -> &CountGauge {
         match traffic {
             Traffic::Internal => &self.without_internal,
             Traffic::External => &self.without_external,
@@ -74,7 +74,7 @@ impl FamilySyncMetrics {
     }
 }
 
-impl Syncs {
+impl SyncMetrics {
     pub(super) fn register(
         families: &BTreeSet<Family>,
         started: SystemTime,
@@ -82,10 +82,10 @@ impl Syncs {
     ) -> Self {
         let families = ByFamily::new(families, || FamilySyncMetrics::new(started));
         register_syncs(&families, registry);
-        let endpoints = Changes::register("endpoint", "Endpoint", registry);
-        let services = Changes::register("service", "Service", registry);
+        let endpoints = ChangeMetrics::register("endpoint", "Endpoint", registry);
+        let services = ChangeMetrics::register("service", "Service", registry);
         register_outcomes(&families, registry);
-        let refused = Count::default();
+        let refused = CountGauge::default();
         registry.register(
             "kube_ipvs_refused_addresses",
             "External addresses that Services ask for and that are not served to any",
@@ -105,17 +105,17 @@ impl Syncs {
     }
 }
 
-impl Observer for Syncs {
+impl Observer for SyncMetrics {
     fn on_change_applied(&mut self, ChangeEvent { subject, objects, waits, .. }: ChangeEvent) {
         match subject {
-            ObjectKind::Services => self.services.heard(objects, waits || !self.synced),
-            ObjectKind::EndpointSlices => self.endpoints.heard(objects, waits || !self.synced),
+            ObjectKind::Services => self.services.changed(objects, waits || !self.synced),
+            ObjectKind::EndpointSlices => self.endpoints.changed(objects, waits || !self.synced),
             ObjectKind::Node => {}
         }
         if waits {
             let now = seconds(SystemTime::now());
             for (_, metrics) in self.families.iter() {
-                metrics.last_asked_for.set(now);
+                metrics.last_requested.set(now);
             }
         }
     }
@@ -124,18 +124,18 @@ impl Observer for Syncs {
         let SyncEvent { report, complete, state, triggered_at, .. } = *sync;
         let now = SystemTime::now();
         for (_, metrics) in self.families.iter() {
-            // The kernel tells of our own changes too. To look at those and do nothing is no pass over the rules,
-            // and there are as many of them as of passes.
-            if !report.is_no_news() {
+            // The kernel notifies of our own changes too. To read those and do nothing is no pass over the rules, and
+            // there are as many as passes.
+            if !report.is_echo() {
                 metrics.took.observe(report.took.as_secs_f64());
             }
             metrics.failures.add(usize::from(report.failed > 0));
             if complete {
                 metrics.last_ended.set(seconds(now));
             }
-            // Of what was asked for before we started, most of the time is not ours.
+            // Most of the latency of earlier changes is not ours.
             for triggered_at in triggered_at.iter().filter(|triggered_at| **triggered_at > self.started) {
-                // The clock that it is from may be ahead of ours.
+                // The other clock may be ahead of ours.
                 let latency = now.duration_since(*triggered_at).unwrap_or(Duration::ZERO);
                 metrics.latency.observe(latency.as_secs_f64());
             }
@@ -168,7 +168,7 @@ fn register_syncs(families: &ByFamily<FamilySyncMetrics>, registry: &mut Registr
         registry,
         "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
         "The last time a sync of proxy rules was queued",
-        |of| &of.last_asked_for,
+        |of| &of.last_requested,
     );
     families.register(
         registry,

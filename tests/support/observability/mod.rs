@@ -1,5 +1,11 @@
 //! manifests/monitoring, and a page of metrics with everything that kube-ipvs can show.
-use std::{fs, path::PathBuf, sync::Arc, time::Duration, time::SystemTime};
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use ::http::Method;
 use ipvs::{Family, Protocol};
@@ -8,7 +14,7 @@ use kube_ipvs::{
     serve::{
         health::{Health, UnknownNode},
         http::Pages as _,
-        metrics::{Metrics, MetricsPages, Traffic},
+        metrics::{Metrics, MetricsPages, TrafficMetrics},
     },
 };
 use kubernetes::api::Watches;
@@ -58,7 +64,7 @@ pub(crate) fn expressions(panel: &Value) -> Vec<String> {
 pub(crate) fn page() -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let kernel = FakeKernel::new();
-    let traffic = Traffic::default();
+    let traffic = TrafficMetrics::default();
     let root = tempfile::tempdir().unwrap();
     let conntrack = root.path().join("proc/sys/net/netfilter");
     fs::create_dir_all(&conntrack).unwrap();

@@ -4,10 +4,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Figures, Phases, Program};
+use super::case::{Binding, Program};
 use super::endpoint_change::{AT_ONCE, changes};
+use super::figures::{Figures, Phases};
 use super::memory::{self, REST};
 use super::node::{Node, between};
 
@@ -21,7 +22,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let synced = node.synced(&running)?;
     let lists = node.api.lists()?;
     thread::sleep(REST);
-    let memory = memory::of(running.id())?;
+    let memory = memory::read(running.id())?;
 
     let daemon = running.kube_ipvs()?;
     let begun = Instant::now();

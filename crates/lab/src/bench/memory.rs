@@ -5,9 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
-use super::case::{Figures, Program};
+use super::case::Program;
+use super::figures::Figures;
 use super::node::Node;
 
 /// The time in which memory that only the sync needed is given back, if ever.
@@ -18,7 +19,7 @@ pub(super) fn measure(size: Size, program: Program) -> Result<Figures> {
     let running = node.start(program, &[])?;
     node.synced(&running)?;
     thread::sleep(REST);
-    let Memory { steady, peak } = of(running.id())?;
+    let Memory { steady, peak } = read(running.id())?;
     Ok(Figures::Memory { steady, peak })
 }
 
@@ -29,7 +30,8 @@ pub(super) struct Memory {
     pub(super) peak: u64,
 }
 
-pub(super) fn of(process: u32) -> Result<Memory> {
+/// Reads it from /proc.
+pub(super) fn read(process: u32) -> Result<Memory> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

@@ -43,7 +43,7 @@ note:            IPVS forgets idle connections; remedy: keepalives
 
     status.programmed = reconciler::SyncStatus::default();
     status.advice.clear();
-    status.daemon.source = Source::Manifests { directory: "/etc/services".into() };
+    status.daemon.source = SourceInfo::Manifests { directory: "/etc/services".into() };
     status.daemon.kernel = None;
     let expected = "\
 kube-ipvs:       0.1.0 on node-1 for 3 h 12 min
@@ -80,7 +80,7 @@ fn synced_has_the_answer_as_its_first_word() {
 #[test]
 fn before_services_are_asked_for_it_is_the_node_that_is_waited_for() {
     let mut daemon = sample::status().daemon;
-    let Source::ApiServer { watches, .. } = &mut daemon.source else { panic!("{:?}", daemon.source) };
+    let SourceInfo::ApiServer { watches, .. } = &mut daemon.source else { panic!("{:?}", daemon.source) };
     watches.retain(|watch| watch.resource == "nodes");
     let status = reconciler::SyncStatus {
         sync_state_age: Duration::from_secs(12),

@@ -9,19 +9,19 @@ use service::{
 use super::{super::text, *};
 
 /// What the writer thread would tell of, and the page that comes of it.
-struct Told {
+struct SyncEvents {
     registry: Registry,
-    syncs: Syncs,
+    syncs: SyncMetrics,
     started: SystemTime,
     state: State,
 }
 
-impl Told {
+impl SyncEvents {
     /// A daemon that started ten minutes ago.
     fn nothing(families: &[Family]) -> Self {
         let started = SystemTime::now() - Duration::from_secs(600);
         let mut registry = Registry::default();
-        let syncs = Syncs::register(&families.iter().copied().collect(), started, &mut registry);
+        let syncs = SyncMetrics::register(&families.iter().copied().collect(), started, &mut registry);
         Self { registry, syncs, started, state: State::new(Options::new("node")) }
     }
 
@@ -64,7 +64,7 @@ fn now() -> f64 {
 
 #[test]
 fn a_sync_is_counted_for_each_family_that_is_served() {
-    let mut told = Told::nothing(&Family::BOTH);
+    let mut told = SyncEvents::nothing(&Family::BOTH);
     told.synced(&report(Trigger::Change, 3), true, &[]);
     told.synced(&report(Trigger::Change, 5), false, &[]);
     for family in ["IPv4", "IPv6"] {
@@ -77,14 +77,14 @@ fn a_sync_is_counted_for_each_family_that_is_served() {
             assert_eq!(told.value(&bucket), count, "{bucket}");
         }
     }
-    let mut told = Told::nothing(&[Family::V4]);
+    let mut told = SyncEvents::nothing(&[Family::V4]);
     told.synced(&report(Trigger::Change, 3), true, &[]);
     assert!(!text::encode(&told.registry).contains("IPv6"));
 }
 
 #[test]
 fn a_look_at_what_the_kernel_told_of_counts_only_if_something_was_done() {
-    let mut told = Told::nothing(&[Family::V4]);
+    let mut told = SyncEvents::nothing(&[Family::V4]);
     told.synced(&SyncReport { done: 0, ..report(Trigger::KernelEvent, 1) }, true, &[]);
     let count = "sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"}";
     assert_eq!(told.value(count), 0.0);
@@ -95,7 +95,7 @@ fn a_look_at_what_the_kernel_told_of_counts_only_if_something_was_done() {
 
 #[test]
 fn changes_wait_until_a_sync_is_complete() {
-    let mut told = Told::nothing(&[Family::V4]);
+    let mut told = SyncEvents::nothing(&[Family::V4]);
     let pending = ["sync_proxy_rules_service_changes_pending", "sync_proxy_rules_endpoint_changes_pending"];
     // Before the first sync all that was heard waits for it.
     told.heard(ObjectKind::Services, 3, false);
@@ -116,7 +116,7 @@ fn changes_wait_until_a_sync_is_complete() {
 
 #[test]
 fn the_moments_are_those_of_the_last_change_to_sync_and_of_the_last_complete_sync() {
-    let mut told = Told::nothing(&[Family::V4]);
+    let mut told = SyncEvents::nothing(&[Family::V4]);
     let queued = "sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"}";
     let ended = "sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"}";
     assert_eq!(told.values([queued, ended]), [seconds(told.started), 0.0]);
@@ -132,7 +132,7 @@ fn the_moments_are_those_of_the_last_change_to_sync_and_of_the_last_complete_syn
 
 #[test]
 fn the_latency_of_what_was_asked_for_before_the_start_is_not_ours() {
-    let mut told = Told::nothing(&[Family::V4]);
+    let mut told = SyncEvents::nothing(&[Family::V4]);
     let name = |suffix: &str| format!("network_programming_duration_seconds_{suffix}ip_family=\"IPv4\"}}");
     let before = told.started - Duration::from_secs(1);
     let ahead = SystemTime::now() + Duration::from_secs(3600);
@@ -157,7 +157,7 @@ fn the_buckets_of_the_latency_are_those_of_kube_proxy() {
 
 #[test]
 fn a_sync_of_which_the_kernel_refused_something_is_a_failure() {
-    let mut told = Told::nothing(&[Family::V6]);
+    let mut told = SyncEvents::nothing(&[Family::V6]);
     told.synced(&report(Trigger::Change, 1), true, &[]);
     told.synced(&SyncReport { failed: 7, ..report(Trigger::Change, 1) }, true, &[]);
     assert_eq!(told.value("sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv6\"}"), 1.0);
@@ -165,7 +165,7 @@ fn a_sync_of_which_the_kernel_refused_something_is_a_failure() {
 
 #[test]
 fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
-    let mut told = Told::nothing(&Family::BOTH);
+    let mut told = SyncEvents::nothing(&Family::BOTH);
     let name = ObjectName::new("default", "web");
     let web = Service {
         cluster_ips: vec!["10.96.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
@@ -197,7 +197,7 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
 
 #[test]
 fn addresses_that_are_refused_are_counted_until_nobody_asks_for_them() {
-    let mut told = Told::nothing(&Family::BOTH);
+    let mut told = SyncEvents::nothing(&Family::BOTH);
     let web = Service {
         cluster_ips: vec!["10.96.0.1".parse().unwrap()],
         external_ips: ["127.0.0.1", "203.0.113.7", "224.0.0.1"].map(|ip| ip.parse().unwrap()).to_vec(),

@@ -1,4 +1,4 @@
-//! The counters, and whose they are.
+//! Reads the counters, and the Services that own them.
 
 use std::collections::HashMap;
 
@@ -7,29 +7,29 @@ use reconciler::VirtualServerOwner;
 
 use super::series;
 
-/// The most series that are shown: as many as ten thousand virtual servers have. What is beyond costs Prometheus more
-/// than it tells anybody.
+/// The limit of series, as many as ten thousand virtual servers have. More would cost Prometheus more than it is
+/// worth.
 pub(super) const MOST_SERIES: usize = 100_000;
 
-/// What was read at one time.
+/// The result of one reading.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Reading {
-    /// By Service, so that what is dropped is the same each time.
-    pub(super) virtual_servers: Vec<Counted>,
-    /// How many series there would be beside those.
+pub(super) struct TrafficReading {
+    /// Sorted by Service, so that the same series are dropped each time.
+    pub(super) virtual_servers: Vec<ServiceCounters>,
+    /// The number of dropped series.
     pub(super) dropped: usize,
 }
 
-/// A virtual server of a Service.
+/// The counters of a virtual server that a Service owns.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct ServiceCounters {
     pub(super) holder: VirtualServerOwner,
     pub(super) stats: Stats,
-    /// Its real servers, if they are asked for and there is room for them.
+    /// Its real servers, if wanted and if there is room.
     pub(super) real_servers: Vec<ObservedRealServer>,
 }
 
-impl Reading {
+impl TrafficReading {
     /// Reads the virtual servers that have an owner, and with `endpoints` their real servers. Virtual servers of others,
     /// and those that balance a mark, are nobody's Service.
     pub(super) fn take(
@@ -44,12 +44,14 @@ impl Reading {
             .filter_map(|server| {
                 let VirtualServerId::Address(address) = server.config.id else { return None };
                 let holder = holders.remove(&address)?;
-                Some(Counted { holder, stats: server.stats, real_servers: Vec::new() })
+                Some(ServiceCounters { holder, stats: server.stats, real_servers: Vec::new() })
             })
             .collect();
-        virtual_servers.sort_unstable_by(|Counted { holder: a, .. }, Counted { holder: b, .. }| {
-            (&a.service, a.address).cmp(&(&b.service, b.address))
-        });
+        virtual_servers.sort_unstable_by(
+            |ServiceCounters { holder: a, .. }, ServiceCounters { holder: b, .. }| {
+                (&a.service, a.address).cmp(&(&b.service, b.address))
+            },
+        );
         let room = MOST_SERIES / series::OF_VIRTUAL_SERVER;
         let beyond = virtual_servers.len().saturating_sub(room);
         virtual_servers.truncate(room);

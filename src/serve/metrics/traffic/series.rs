@@ -11,7 +11,7 @@ use std::{
 use ipvs::{ObservedRealServer, Stats};
 use reconciler::VirtualServerOwner;
 
-use super::reading::{Counted, Reading};
+use super::reading::{ServiceCounters, TrafficReading};
 
 /// How many there are of a virtual server.
 pub(super) const OF_VIRTUAL_SERVER: usize = 10;
@@ -64,7 +64,7 @@ const REAL_SERVER: [Series<ObservedRealServer>; OF_REAL_SERVER] = [
 ];
 
 /// All series of a reading, and what it took.
-pub(super) fn text(reading: &Reading, took: Duration) -> String {
+pub(super) fn text(reading: &TrafficReading, took: Duration) -> String {
     let servers: Vec<_> = reading.virtual_servers.iter().map(|server| (labels(server), server)).collect();
     // A line has about so many bytes.
     let mut text = String::with_capacity(servers.len() * OF_VIRTUAL_SERVER * 160);
@@ -73,7 +73,7 @@ pub(super) fn text(reading: &Reading, took: Duration) -> String {
     text
 }
 
-fn write(text: &mut String, servers: &[(String, &Counted)]) -> fmt::Result {
+fn write(text: &mut String, servers: &[(String, &ServiceCounters)]) -> fmt::Result {
     for (name, kind, help, value) in VIRTUAL_SERVER {
         head(text, name, kind, help)?;
         for (labels, server) in servers {
@@ -119,7 +119,9 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
     writeln!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}")
 }
 
-fn labels(Counted { holder: VirtualServerOwner { service, address, .. }, .. }: &Counted) -> String {
+fn labels(
+    ServiceCounters { holder: VirtualServerOwner { service, address, .. }, .. }: &ServiceCounters,
+) -> String {
     let protocol = address.protocol.to_string().to_ascii_lowercase();
     format!(
         "svc_namespace=\"{}\",service_name=\"{}\",service_vip=\"{}\",protocol=\"{protocol}\",port=\"{}\"",

@@ -8,7 +8,7 @@ use testkit::FakeKernel;
 use watcher::{Kernel, Ownership};
 
 use super::{
-    reading::{Counted, MOST_SERIES, Reading},
+    reading::{MOST_SERIES, ServiceCounters, TrafficReading},
     *,
 };
 
@@ -48,7 +48,7 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
     (stats.bytes_in_per_second, stats.bytes_out_per_second) = (9, 10);
     let real_server = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
     let real_server = ObservedRealServer::new(real_server).connections(11, 12).stats(stats);
-    let counted = Counted {
+    let counted = ServiceCounters {
         holder: VirtualServerOwner {
             address: address(1, 80),
             service: ObjectName::new("shop", "web"),
@@ -57,9 +57,9 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
         stats,
         real_servers: vec![real_server],
     };
-    let reading = Reading { virtual_servers: vec![counted], dropped: 0 };
+    let reading = TrafficReading { virtual_servers: vec![counted], dropped: 0 };
     let text = series::text(&reading, Duration::from_millis(2));
-    let shown: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let rendered: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let labels =
         r#"svc_namespace="shop",service_name="web",service_vip="10.96.0.1",protocol="tcp",port="80""#;
     let router = [
@@ -90,7 +90,7 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
         "kube_ipvs_service_metrics_dropped_series 0".to_owned(),
         "kube_ipvs_service_metrics_read_seconds 0.002".to_owned(),
     ];
-    assert_eq!(shown, [&of_service[..], &of_endpoint, &about].concat());
+    assert_eq!(rendered, [&of_service[..], &of_endpoint, &about].concat());
     assert!(
         text.starts_with("# HELP kube_router_service_total_connections Connections scheduled.\n"),
         "{text}"
@@ -104,8 +104,8 @@ fn a_service_may_have_any_name_that_a_file_gives_it() {
         service: ObjectName::new("a\nb", r#"c"d\e"#),
         real_servers: 0,
     };
-    let counted = Counted { holder, stats: Stats::default(), real_servers: Vec::new() };
-    let text = series::text(&Reading { virtual_servers: vec![counted], dropped: 0 }, Duration::ZERO);
+    let counted = ServiceCounters { holder, stats: Stats::default(), real_servers: Vec::new() };
+    let text = series::text(&TrafficReading { virtual_servers: vec![counted], dropped: 0 }, Duration::ZERO);
     let labels = r#"{svc_namespace="a\nb",service_name="c\"d\\e",service_vip="10.96.0.1","#;
     assert!(text.contains(labels), "{text}");
 }
@@ -113,13 +113,13 @@ fn a_service_may_have_any_name_that_a_file_gives_it() {
 #[test]
 fn what_is_nobodys_service_is_not_shown_and_real_servers_only_when_asked_for() {
     let (mut kernel, holders) = table(3);
-    let reading = Reading::take(&mut kernel, holders.clone(), false).unwrap();
-    let shown: Vec<_> =
+    let reading = TrafficReading::take(&mut kernel, holders.clone(), false).unwrap();
+    let rendered: Vec<_> =
         reading.virtual_servers.iter().map(|it| (&*it.holder.service.name, it.holder.address)).collect();
-    assert_eq!(shown, [("web-00000", address(0, 80)), ("web-00001", address(1, 80))]);
+    assert_eq!(rendered, [("web-00000", address(0, 80)), ("web-00001", address(1, 80))]);
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()), "{reading:?}");
     assert_eq!(kernel.state().real_server_reads, 0, "they cost a request for each virtual server");
-    let reading = Reading::take(&mut kernel, holders, true).unwrap();
+    let reading = TrafficReading::take(&mut kernel, holders, true).unwrap();
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.len() == 1), "{reading:?}");
 }
 
@@ -127,11 +127,11 @@ fn what_is_nobodys_service_is_not_shown_and_real_servers_only_when_asked_for() {
 fn what_is_more_than_the_most_is_dropped_and_counted_the_last_services_first() {
     let most = u16::try_from(MOST_SERIES / series::OF_VIRTUAL_SERVER).unwrap();
     let (mut kernel, holders) = table(most + 4);
-    let reading = Reading::take(&mut kernel, holders.clone(), false).unwrap();
+    let reading = TrafficReading::take(&mut kernel, holders.clone(), false).unwrap();
     assert_eq!((reading.virtual_servers.len(), reading.dropped), (most.into(), 3 * 10));
     assert_eq!(&*reading.virtual_servers.last().unwrap().holder.service.name, "web-09999");
     // No room for any endpoint.
-    let reading = Reading::take(&mut kernel, holders, true).unwrap();
+    let reading = TrafficReading::take(&mut kernel, holders, true).unwrap();
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()));
     assert_eq!(reading.dropped, 3 * 10 + usize::from(most) * 6);
     assert_eq!(kernel.state().real_server_reads, 0, "what is not shown is not read");
@@ -163,7 +163,7 @@ fn writer(kernel: &FakeKernel) -> Handle {
 #[tokio::test]
 async fn a_page_has_what_was_read_for_it_and_one_reading_is_good_for_some_seconds() {
     let kernel = FakeKernel::new();
-    let traffic = Traffic::default();
+    let traffic = TrafficMetrics::default();
     assert_eq!(traffic.text().await, "", "nobody reads yet");
     traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), writer(&kernel)).unwrap();
     kernel.heal();
@@ -178,7 +178,7 @@ async fn a_page_has_what_was_read_for_it_and_one_reading_is_good_for_some_second
 async fn what_cannot_be_read_is_not_shown_and_off_reads_nothing() {
     let kernel = FakeKernel::new();
     let handle = writer(&kernel);
-    let traffic = Traffic::default();
+    let traffic = TrafficMetrics::default();
     traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), handle.clone()).unwrap();
     assert_ne!(traffic.text().await, "");
     kernel.heal();
@@ -186,21 +186,21 @@ async fn what_cannot_be_read_is_not_shown_and_off_reads_nothing() {
     grow_older(&traffic, FRESH);
     assert_eq!(traffic.text().await, "", "nor what was read before");
     kernel.heal();
-    let off = Traffic::default();
+    let off = TrafficMetrics::default();
     let open = || -> Result<FakeKernel, _> { panic!("the kernel is opened for nobody") };
     off.start(ServiceMetrics::Off, open, handle).unwrap();
     assert_eq!(off.text().await, "");
 }
 
 /// As if what is shown had been read that much earlier.
-fn grow_older(traffic: &Traffic, by: Duration) {
-    traffic.0.shown.send_modify(|shown| shown.at = shown.at.unwrap().checked_sub(by));
+fn grow_older(traffic: &TrafficMetrics, by: Duration) {
+    traffic.0.rendered.send_modify(|rendered| rendered.at = rendered.at.unwrap().checked_sub(by));
 }
 
 #[test]
 fn a_hanging_kernel_shows_the_last_reading_for_half_a_minute_and_is_asked_once() {
     let kernel = FakeKernel::new();
-    let traffic = Traffic::default();
+    let traffic = TrafficMetrics::default();
     traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), writer(&kernel)).unwrap();
     kernel.heal();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,18 +1,19 @@
 //! What the kernel itself needs, with no program in between.
 
 use anyhow::Result;
-use testkit::floor::{Size, read, write};
+use testkit::kernel_baseline::{Size, read, write};
 use testkit::lab::Lab;
 
-use super::case::{Binding, Figures};
+use super::case::Binding;
+use super::figures::Figures;
 
 pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
-    let lab = Lab::new(0, testkit::floor::TARGET_PORT)?;
+    let lab = Lab::new(0, testkit::kernel_baseline::TARGET_PORT)?;
     let (written, reading) = lab.node.inside(move || {
         let written = write(size, binding.into())?;
         anyhow::Ok((written, read(binding.into())?))
     })??;
-    Ok(Figures::Floor {
+    Ok(Figures::KernelBaseline {
         write: written.as_secs_f64(),
         read_ipvs_by_netlink: reading.ipvs_by_netlink.as_secs_f64(),
         read_ipvs_as_text: reading.ipvs_as_text.as_secs_f64(),

@@ -1,4 +1,4 @@
-//! What the daemon says of itself, whoever it answers.
+//! The daemon's description of itself, for `kube-ipvs status`.
 
 use std::{path::PathBuf, time::Instant};
 
@@ -6,13 +6,13 @@ use kubernetes::api::Watches;
 
 use crate::{serve::control, source::Source};
 
-/// What it knows of itself.
+/// What is known about the daemon.
 #[derive(Clone)]
-pub(super) struct About {
+pub(super) struct Identity {
     node_name: String,
     begin: Instant,
     source: Kind,
-    kernel: Option<control::Kernel>,
+    kernel: Option<control::KernelInfo>,
 }
 
 #[derive(Clone)]
@@ -21,9 +21,8 @@ enum Kind {
     Directory(PathBuf),
 }
 
-impl About {
-    /// Describes a daemon that is the node's proxy since `begin`; what it hears from its source is in
-    /// `watches`.
+impl Identity {
+    /// Describes a daemon that has been the node's proxy since `begin`. The state of its source is in `watches`.
     pub(super) fn new(node_name: &str, begin: Instant, source: &Source, watches: &Watches) -> Self {
         let source = match source {
             Source::Api(server) => Kind::Api { address: server.address.clone(), watches: watches.clone() },
@@ -33,19 +32,19 @@ impl About {
     }
 
     /// This description with the kernel that the daemon writes to.
-    pub(super) fn with(self, kernel: control::Kernel) -> Self {
+    pub(super) fn with(self, kernel: control::KernelInfo) -> Self {
         Self { kernel: Some(kernel), ..self }
     }
 
     /// The description as of now.
-    pub(super) fn now(&self) -> control::About {
+    pub(super) fn now(&self) -> control::DaemonInfo {
         let source = match &self.source {
             Kind::Api { address, watches } => {
-                control::Source::ApiServer { address: address.clone(), watches: watches.all() }
+                control::SourceInfo::ApiServer { address: address.clone(), watches: watches.all() }
             }
-            Kind::Directory(path) => control::Source::Manifests { directory: path.clone() },
+            Kind::Directory(path) => control::SourceInfo::Manifests { directory: path.clone() },
         };
-        control::About {
+        control::DaemonInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             node: self.node_name.clone(),
             uptime: self.begin.elapsed(),
