@@ -142,7 +142,7 @@ impl Writer {
             }
             Input::NodeUsage(answer) => self.awaiting_node_usage.push(answer),
             Input::VirtualServerOwners(answer) => {
-                drop(answer.send(VirtualServerOwner::list(self.reconciler.state())))
+                drop(answer.send(VirtualServerOwner::list(self.reconciler.state())));
             }
             Input::ProbeScheduler(scheduler, answer) => {
                 let found = self.reconciler.probe_scheduler(scheduler);
