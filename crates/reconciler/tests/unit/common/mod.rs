@@ -138,7 +138,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.handle.stop();
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("the writer thread panicked");
+            thread.join().unwrap();
         }
     }
 }
