@@ -18,7 +18,6 @@ pub mod control;
 pub mod dummy_interface;
 pub mod flags;
 pub mod host_firewall;
-pub mod ip_vs_text;
 pub mod iptables_save;
 pub mod ipvs;
 pub mod leftovers;
@@ -26,6 +25,7 @@ pub mod manifests;
 pub mod netlink;
 pub mod nf_tables;
 pub mod notifications;
+pub mod proc_net;
 pub mod watch;
 
 /// One thing that is fuzzed.
@@ -45,7 +45,6 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "dummy_interface", run: dummy_interface::fuzz },
     Target { name: "flags", run: flags::fuzz },
     Target { name: "host_firewall", run: host_firewall::fuzz },
-    Target { name: "ip_vs_text", run: ip_vs_text::fuzz },
     Target { name: "iptables_save", run: iptables_save::fuzz },
     Target { name: "ipvs", run: ipvs::fuzz },
     Target { name: "leftovers", run: leftovers::fuzz },
@@ -53,5 +52,6 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "netlink", run: netlink::fuzz },
     Target { name: "nf_tables", run: nf_tables::fuzz },
     Target { name: "notifications", run: notifications::fuzz },
+    Target { name: "proc_net", run: proc_net::fuzz },
     Target { name: "watch", run: watch::fuzz },
 ];
