@@ -3,12 +3,12 @@
 use dummy_interface::{DummyInterface, KernelDummyInterface, Observed, Operation, RouteLookup, VipBinding};
 use netlink::{Socket, Transcript};
 
-/// What a kernel has said.
+/// The decoded answers of a kernel.
 #[derive(Debug, PartialEq)]
-pub struct Heard {
-    /// What is there where VIPs are addresses.
+pub struct Answers {
+    /// The state where VIPs are addresses.
     pub as_addresses: Option<Observed>,
-    /// And where they are routes.
+    /// The state where VIPs are routes.
     pub as_routes: Option<Observed>,
     /// The interface by which loopback is reached.
     pub loopback: Option<u32>,
@@ -19,14 +19,14 @@ pub struct Heard {
 /// An address of loopback is never one of the node.
 pub fn fuzz(input: &[u8]) {
     let transcript = Transcript::decode(input);
-    let heard = converse(|| Socket::replay(&transcript));
-    for observed in [heard.as_addresses, heard.as_routes].into_iter().flatten() {
+    let answers = converse(|| Socket::replay(&transcript));
+    for observed in [answers.as_addresses, answers.as_routes].into_iter().flatten() {
         assert!(observed.node_addresses.iter().all(|address| !address.is_loopback()), "{observed:?}");
     }
 }
 
 /// The conversation, over one socket of rtnetlink after the other.
-pub fn converse(mut open: impl FnMut() -> Socket) -> Heard {
+pub fn converse(mut open: impl FnMut() -> Socket) -> Answers {
     let routes = VipBinding::Route { source_v4: Some([192, 0, 2, 1].into()), source_v6: None };
     let [as_addresses, as_routes] = [VipBinding::Address, routes].map(|binding| {
         let mut dummy_interface = KernelDummyInterface::over(open(), binding);
@@ -38,5 +38,5 @@ pub fn converse(mut open: impl FnMut() -> Socket) -> Heard {
         observed
     });
     let loopback = RouteLookup::over(open()).interface_to([127, 0, 0, 1].into()).ok().flatten();
-    Heard { as_addresses, as_routes, loopback }
+    Answers { as_addresses, as_routes, loopback }
 }
