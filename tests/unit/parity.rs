@@ -1,8 +1,10 @@
-//! Each row of docs/parity.md and docs/faults.md has its proofs in tests/proofs, and every test that they name exists.
-use crate::support::documents;
-use std::fs;
+//! Each row of tests/proofs has tests, every one of them exists, and docs/parity.md and docs/faults.md say the same.
 
-/// A page whose rows are numbered, and the file that says what proves each of them.
+use std::{collections::BTreeMap, fs};
+
+use crate::support::documents;
+
+/// A page with the rows that people need, by their number, and the file that has all of them with their proofs.
 struct Page {
     name: &'static str,
     proofs: &'static str,
@@ -18,6 +20,8 @@ const PAGES: [Page; 2] = [
 struct Proofs {
     file: &'static str,
     row: u32,
+    /// What kube-proxy does, or what goes wrong.
+    statement: String,
     /// `FILE: TEST`, or why there is none.
     lines: Vec<String>,
 }
@@ -26,13 +30,31 @@ fn read(file: &str) -> String {
     fs::read_to_string(documents::root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The numbers of the rows of a page, in its order.
-fn numbers(page: &Page) -> Vec<u32> {
-    let text = read(page.name);
-    text.lines().filter_map(|line| line.split_once(". ")?.0.parse().ok()).collect()
+/// The number that a line begins with, and what follows it.
+fn numbered(line: &str) -> Option<(u32, &str)> {
+    let (number, rest) = line.split_once(". ")?;
+    Some((number.parse().ok()?, rest))
 }
 
-/// The blocks of a file of proofs: the row's number, then its lines.
+/// The numbered items of a page, each in one line.
+fn items(page: &Page) -> BTreeMap<u32, String> {
+    let mut items: BTreeMap<u32, String> = BTreeMap::new();
+    let mut last = None;
+    for line in read(page.name).lines() {
+        if let Some((number, text)) = numbered(line) {
+            let former = items.insert(number, text.to_owned());
+            assert!(former.is_none(), "{}: {number} is there twice", page.name);
+            last = Some(number);
+        } else if let (Some(item), true) = (last.and_then(|it| items.get_mut(&it)), line.starts_with(' ')) {
+            item.extend([" ", line.trim()]);
+        } else {
+            last = None;
+        }
+    }
+    items
+}
+
+/// The blocks of a file of proofs: the row's number and statement, then its lines.
 fn proofs(page: &Page) -> Vec<Proofs> {
     let file = page.proofs;
     let text = read(file);
@@ -40,9 +62,9 @@ fn proofs(page: &Page) -> Vec<Proofs> {
     blocks
         .map(|block| {
             let mut lines = block.lines();
-            let number = lines.next().unwrap_or_default();
-            let row = number.parse().unwrap_or_else(|_| panic!("{file}: {number:?} is no row's number"));
-            Proofs { file, row, lines: lines.map(str::to_owned).collect() }
+            let first = lines.next().unwrap_or_default();
+            let (row, statement) = numbered(first).unwrap_or_else(|| panic!("{file}: {first:?} is no row"));
+            Proofs { file, row, statement: statement.to_owned(), lines: lines.map(str::to_owned).collect() }
         })
         .collect()
 }
@@ -80,7 +102,7 @@ fn says_why(line: &str) -> bool {
 #[test]
 fn every_test_that_proves_a_row_exists() {
     let mut missing = Vec::new();
-    for Proofs { file, row, lines } in PAGES.iter().flat_map(proofs) {
+    for Proofs { file, row, lines, .. } in PAGES.iter().flat_map(proofs) {
         for line in lines.iter().filter(|line| !says_why(line)) {
             let exists = line.split_once(": ").is_some_and(|(file, test)| has_test(file, test));
             if !exists {
@@ -93,7 +115,7 @@ fn every_test_that_proves_a_row_exists() {
 
 #[test]
 fn every_row_names_tests_or_says_why_there_are_none() {
-    for Proofs { file, row, lines } in PAGES.iter().flat_map(proofs) {
+    for Proofs { file, row, lines, .. } in PAGES.iter().flat_map(proofs) {
         assert!(!lines.is_empty(), "{file}: row {row} has no proof");
         let why = lines.iter().filter(|line| says_why(line)).count();
         assert!(why == 0 || lines.len() == 1, "{file}: row {row} has proofs and a reason to have none");
@@ -104,19 +126,33 @@ fn every_row_names_tests_or_says_why_there_are_none() {
 }
 
 #[test]
-fn rows_are_numbered_without_gap_and_each_has_its_proofs() {
+fn rows_are_numbered_without_gap() {
     for page in &PAGES {
         let complete: Vec<u32> = (1..=page.rows).collect();
-        assert_eq!(numbers(page), complete, "{}", page.name);
         let proven: Vec<u32> = proofs(page).iter().map(|proofs| proofs.row).collect();
         assert_eq!(proven, complete, "{}", page.proofs);
     }
 }
 
 #[test]
+fn pages_have_the_rows_that_are_proven_in_the_same_words() {
+    for page in &PAGES {
+        let items = items(page);
+        assert!(items.len() > 40, "{}: {} rows", page.name, items.len());
+        let rows = proofs(page);
+        for (number, text) in &items {
+            let row = rows.iter().find(|row| row.row == *number);
+            let row = row.unwrap_or_else(|| panic!("{}: no row {number} in {}", page.name, page.proofs));
+            let statement = text.trim_start_matches("**");
+            assert!(statement.starts_with(&format!("{}.", row.statement)), "{}: {number}: {text}", page.name);
+        }
+    }
+}
+
+#[test]
 fn a_name_without_a_test_is_found_out() {
     assert!(has_test("tests/unit/parity.rs", "a_name_without_a_test_is_found_out"));
-    assert!(!has_test("tests/unit/parity.rs", "numbers"), "a function that is no test");
+    assert!(!has_test("tests/unit/parity.rs", "items"), "a function that is no test");
     assert!(!has_test("tests/unit/parity.rs", "a_name"), "the beginning of a name");
     assert!(has_test("cargo xtask chaos", "ipvsadm -C") && !has_test("cargo xtask chaos", "ipvsadm"));
     assert!(!has_test("tests/nowhere.rs", "a_name_without_a_test_is_found_out"));

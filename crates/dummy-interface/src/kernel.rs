@@ -36,14 +36,9 @@ struct Seen {
 impl KernelDummyInterface {
     /// Opens a socket in the calling thread's network namespace; changes nothing.
     pub fn open(binding: VipBinding) -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
-        Ok(Self::over(socket, binding))
-    }
-
-    /// Over a route socket that is open already.
-    pub fn over(mut socket: Socket, binding: VipBinding) -> Self {
+        let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
         socket.filter_dumps();
-        Self { socket, binding, index: None, seen: Seen::default() }
+        Ok(Self { socket, binding, index: None, seen: Seen::default() })
     }
 
     /// An address on kube-ipvs0.

@@ -165,7 +165,7 @@ pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
 
 #[cfg(test)]
 mod tests {
-    use netlink::Transcript;
+    use netlink::{Protocol, Transcript};
 
     use super::*;
 
@@ -241,7 +241,8 @@ mod tests {
         transcript.push(&answer);
         let mut requests = Requests::default();
         requests.bind_route(7, "10.96.0.1".parse().unwrap(), Some("203.0.113.5".parse().unwrap()));
-        let refused = requests.send(&mut Socket::replay(&transcript)).unwrap();
+        let refused =
+            requests.send(&mut transcript.replay(|| Socket::open(Protocol::Route)).unwrap()).unwrap();
         let told: Vec<_> = refused.iter().map(|(operation, error)| (*operation, error.to_string())).collect();
         assert_eq!(told, [(7, "EINVAL (Invalid argument): Invalid prefsrc address".to_owned())]);
     }

@@ -24,12 +24,7 @@ impl RouteLookup {
     /// Opens a socket in the calling thread's network namespace.
     pub fn open() -> Result<Self, Error> {
         let socket = Socket::open_for_short_dumps(Protocol::Route).map_err(Error::during("open a socket"))?;
-        Ok(Self::over(socket))
-    }
-
-    /// Over a route socket that is open already.
-    pub fn over(socket: Socket) -> Self {
-        Self { socket }
+        Ok(Self { socket })
     }
 
     /// The index of the interface by which a packet of this node to an address leaves, as

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 
 use ipvs::{Protocol, RealServerAddress, ServiceAddress};
 use netfilter::conntrack::{Conntrack, Deleted, KernelConntrack, StaleFlows};
-use netlink::{Socket, Transcript};
+use netlink::Transcript;
 
 /// Looks for stale flows, and deletes them.
 pub fn fuzz(input: &[u8]) {
     let entries = input.len() / 16;
-    if let Some(deleted) = converse(Socket::replay(&Transcript::decode(input))) {
+    if let Some(deleted) = Transcript::decode(input).replay(converse) {
         assert!(deleted.total() <= entries, "more were deleted than there can be");
     }
 }
 
-/// The conversation, over a socket of netfilter.
-pub fn converse(socket: Socket) -> Option<Deleted> {
+/// The conversation.
+pub fn converse() -> Option<Deleted> {
     let others = RealServerAddress { ip: [10, 1, 0, 7].into(), port: 5353 };
     let flows: StaleFlows = stale().map(|(to, _)| (to, BTreeSet::from([others]))).into_iter().collect();
-    KernelConntrack::over(socket).delete(&flows).ok()
+    KernelConntrack::open().ok()?.delete(&flows).ok()
 }
 
 /// Two flows of the recorded kernel, and one that it does not have: their destination, and the pod that answers.

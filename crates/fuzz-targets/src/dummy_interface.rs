@@ -1,7 +1,7 @@
 //! kube-ipvs0, addresses and routes, by rtnetlink.
 
 use dummy_interface::{DummyInterface, KernelDummyInterface, Observed, Operation, RouteLookup, VipBinding};
-use netlink::{Socket, Transcript};
+use netlink::Transcript;
 
 /// The decoded answers of a kernel.
 #[derive(Debug, PartialEq)]
@@ -18,18 +18,17 @@ pub struct Answers {
 ///
 /// An address of loopback is never one of the node.
 pub fn fuzz(input: &[u8]) {
-    let transcript = Transcript::decode(input);
-    let answers = converse(|| Socket::replay(&transcript));
+    let answers = Transcript::decode(input).replay(converse);
     for observed in [answers.as_addresses, answers.as_routes].into_iter().flatten() {
         assert!(observed.node_addresses.iter().all(|address| !address.is_loopback()), "{observed:?}");
     }
 }
 
-/// The conversation, over one socket of rtnetlink after the other.
-pub fn converse(mut open: impl FnMut() -> Socket) -> Answers {
+/// The conversation, over one socket after the other.
+pub fn converse() -> Answers {
     let routes = VipBinding::Route { source_v4: Some([192, 0, 2, 1].into()), source_v6: None };
     let [as_addresses, as_routes] = [VipBinding::Address, routes].map(|binding| {
-        let mut dummy_interface = KernelDummyInterface::over(open(), binding);
+        let mut dummy_interface = KernelDummyInterface::open(binding).ok()?;
         let observed = dummy_interface.observe().ok();
         let bound = observed.iter().flat_map(|observed| &observed.bound);
         let changes: Vec<_> =
@@ -37,6 +36,8 @@ pub fn converse(mut open: impl FnMut() -> Socket) -> Answers {
         drop(dummy_interface.apply(&changes));
         observed
     });
-    let loopback = RouteLookup::over(open()).interface_to([127, 0, 0, 1].into()).ok().flatten();
+    let loopback = RouteLookup::open()
+        .ok()
+        .and_then(|mut routes| routes.interface_to([127, 0, 0, 1].into()).ok().flatten());
     Answers { as_addresses, as_routes, loopback }
 }

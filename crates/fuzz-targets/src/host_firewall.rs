@@ -1,7 +1,7 @@
 //! The chains of the host's own firewall.
 
 use host_rules::host_firewall::{ClosedChain, HostChain, HostChains};
-use netlink::{Socket, Transcript};
+use netlink::Transcript;
 
 use crate::nf_tables::policy;
 
@@ -16,16 +16,16 @@ pub struct Answers {
 
 /// Judges the chains, and opens and closes those that were found.
 pub fn fuzz(input: &[u8]) {
-    let Some(answers) = converse(Socket::replay(&Transcript::decode(input))) else { return };
+    let Some(answers) = Transcript::decode(input).replay(converse) else { return };
     for chain in answers.closed {
         assert!(!chain.chain.to_string().is_empty());
     }
 }
 
-/// The conversation, over a socket of netfilter.
-pub fn converse(socket: Socket) -> Option<Answers> {
+/// The conversation.
+pub fn converse() -> Option<Answers> {
     let mark = policy().accept_mark();
-    let mut chains = HostChains::over(socket);
+    let mut chains = HostChains::open().ok()?;
     let closed = chains.closed_chains(mark).ok()?;
     let ours = chains.chains_with_our_rule().unwrap_or_default();
     for chain in &closed {

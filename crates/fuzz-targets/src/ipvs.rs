@@ -4,7 +4,7 @@ use ipvs::{
     Command, Forwarding, Info, Ipvs, KernelIpvs, ObservedRealServer, ObservedVirtualServer, Protocol,
     RealServer, Scheduler, ServiceAddress, Timeouts, Tunnel, VirtualServer, VirtualServerId, wire,
 };
-use netlink::{Batch, Socket, Transcript};
+use netlink::{Batch, Transcript};
 
 /// The real servers of at most so many virtual servers are read.
 const MOST_ASKED: usize = 8;
@@ -34,8 +34,7 @@ pub struct Answers {
 ///
 /// A virtual or real server that was read, written, and read again is the same.
 pub fn fuzz(input: &[u8]) {
-    let transcript = Transcript::decode(input);
-    let Some(answers) = converse(Socket::replay(&transcript), Socket::replay(&transcript)) else { return };
+    let Some(answers) = Transcript::decode(input).replay(converse) else { return };
     for (server, real_servers) in &answers.table {
         assert_eq!(read_back(&server.config), server.config);
         for real_server in real_servers {
@@ -45,9 +44,9 @@ pub fn fuzz(input: &[u8]) {
     }
 }
 
-/// The conversation, over two sockets of generic netlink.
-pub fn converse(bulk: Socket, short_dumps: Socket) -> Option<Answers> {
-    let mut kernel = wire::open(bulk, short_dumps).ok()?;
+/// The conversation.
+pub fn converse() -> Option<Answers> {
+    let mut kernel = KernelIpvs::open().ok()?;
     let info = kernel.info().ok();
     let timeouts = kernel.timeouts().ok();
     let mut table = Vec::new();
@@ -112,8 +111,7 @@ fn client_that_reads(command: &Command, sequence: u32) -> KernelIpvs {
     let transcript = Transcript::default();
     transcript.push(&answer(&family, 1));
     transcript.push(&answer(&entry, sequence));
-    let [bulk, short_dumps] = [&transcript; 2].map(Socket::replay);
-    match wire::open(bulk, short_dumps) {
+    match transcript.replay(KernelIpvs::open) {
         Ok(kernel) => kernel,
         Err(error) => unreachable!("{error:?}"),
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use ipvs::Family;
 use netfilter::{
-    Element, Feature, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Operation, Policy,
+    Element, Feature, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Operation, Policy, wire,
 };
-use netlink::{Socket, Transcript};
+use netlink::Transcript;
 
 /// The decoded answers of a kernel.
 #[derive(Debug, PartialEq)]
@@ -21,15 +21,15 @@ pub struct Answers {
 
 /// Finds out what the kernel is capable of, reads our tables, and changes one of them.
 pub fn fuzz(input: &[u8]) {
-    let Some(answers) = converse(Socket::replay(&Transcript::decode(input))) else { return };
+    let Some(answers) = Transcript::decode(input).replay(converse) else { return };
     let changes: Vec<_> = answers.elements.iter().copied().map(Operation::AddElement).collect();
-    let encoded = KernelNetfilter::encode(&changes);
+    let encoded = wire::encode(&changes);
     assert!(changes.is_empty() || encoded.len() > 2, "elements that are not written");
 }
 
-/// The conversation, over a socket of netfilter.
-pub fn converse(socket: Socket) -> Option<Answers> {
-    let mut kernel = KernelNetfilter::over(socket, &policy()).ok()?;
+/// The conversation.
+pub fn converse() -> Option<Answers> {
+    let mut kernel = KernelNetfilter::open(&policy()).ok()?;
     let missing = Family::BOTH.map(|family| kernel.missing_features(family).to_vec()).into();
     let observed = kernel.observe().ok()?;
     let elements: BTreeSet<_> = observed.elements.into_iter().collect();

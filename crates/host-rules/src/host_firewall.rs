@@ -103,12 +103,7 @@ impl HostChains {
     pub fn open() -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to nf_tables".to_owned(), source))?;
-        Ok(Self::over(socket))
-    }
-
-    /// Over a netfilter socket that is open already.
-    pub fn over(socket: Socket) -> Self {
-        Self { socket }
+        Ok(Self { socket })
     }
 
     /// Returns the chains that drop what none of their rules accepts, and whether they accept `mark`

@@ -61,12 +61,7 @@ impl Leftovers {
     pub fn open(scope: Scope) -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to netfilter", source))?;
-        Ok(Self::over(socket, scope))
-    }
-
-    /// Over a netfilter socket that is open already.
-    pub fn over(socket: Socket, scope: Scope) -> Self {
-        Self { socket, scope }
+        Ok(Self { socket, scope })
     }
 
     /// Finds everything of kube-proxy's. Writes nothing.

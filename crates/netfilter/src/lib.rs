@@ -67,6 +67,9 @@ pub mod conntrack;
 pub mod nft;
 mod table;
 
+#[cfg(feature = "wire")]
+#[doc(hidden)]
+pub use table::wire;
 #[cfg(feature = "client")]
 pub use table::{
     ACCEPT_MARK_PRIORITIES, Changed, Error, Feature, KernelNetfilter, Monitor, Netfilter, Observed, Ruleset,

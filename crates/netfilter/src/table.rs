@@ -31,6 +31,8 @@ mod ruleset;
 mod transaction;
 #[cfg(feature = "client")]
 mod uninstall;
+#[cfg(feature = "wire")]
+pub mod wire;
 
 #[cfg(feature = "client")]
 pub use client::KernelNetfilter;

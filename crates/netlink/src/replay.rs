@@ -1,6 +1,7 @@
 //! What a kernel has said, to be said again.
 
 use std::{
+    cell::RefCell,
     collections::VecDeque,
     io::{self, Read},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,7 +19,48 @@ pub struct Transcript(Arc<Mutex<Datagrams>>);
 /// What a receiver gets, one after the other.
 type Datagrams = VecDeque<Result<Box<[u8]>, Errno>>;
 
+/// What takes the kernel's place in the sockets that a thread opens, or listens to it.
+#[derive(Clone, Debug)]
+pub(crate) enum Tape {
+    Record(Transcript),
+    Replay(Transcript),
+}
+
+thread_local! {
+    static TAPE: RefCell<Option<Tape>> = const { RefCell::new(None) };
+}
+
+impl Tape {
+    pub(crate) fn of_this_thread() -> Option<Self> {
+        TAPE.with_borrow(Clone::clone)
+    }
+
+    /// Calls `work` with this tape; afterwards, also when it panics, what was there before is there again.
+    fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        struct Before(Option<Tape>);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                TAPE.set(self.0.take());
+            }
+        }
+        let _before = Before(TAPE.replace(Some(self)));
+        work()
+    }
+}
+
 impl Transcript {
+    /// Calls `work`. What the kernel says to the sockets that it opens in this thread is added to the transcript.
+    pub fn record<T>(&self, work: impl FnOnce() -> T) -> T {
+        Tape::Record(self.clone()).run(work)
+    }
+
+    /// Calls `work`. The sockets that it opens in this thread have no kernel: whatever is sent, what comes back is
+    /// what is left of the transcript. Several of them can take part in one conversation. Where the transcript has
+    /// ended the kernel says nothing ([`Error::TimedOut`](crate::Error::TimedOut), at once).
+    pub fn replay<T>(&self, work: impl FnOnce() -> T) -> T {
+        Tape::Replay(self.clone()).run(work)
+    }
+
     /// Reads one.
     pub fn decode(mut bytes: &[u8]) -> Self {
         let mut datagrams = VecDeque::new();
@@ -95,7 +137,7 @@ mod tests {
 
     fn dumped(transcript: &Transcript) -> Result<Vec<u8>, Error> {
         let first = |reply: &crate::Reply<'_>| Ok(reply.payload.first().copied().unwrap_or_default());
-        Socket::replay(transcript).dump(&mut request(), first)
+        Socket::replay(transcript.clone()).dump(&mut request(), first)
     }
 
     #[test]
@@ -105,21 +147,21 @@ mod tests {
             transcript.fail(Errno::EINTR);
         }
         transcript.push(&acknowledgement(1, 0));
-        Socket::replay(&transcript).execute(&mut request()).unwrap();
+        Socket::replay(transcript.clone()).execute(&mut request()).unwrap();
     }
 
     #[test]
     fn where_answers_were_lost_the_state_is_unknown() {
         let transcript = Transcript::default();
         transcript.fail(Errno::ENOBUFS);
-        let lost = Socket::replay(&transcript).execute(&mut request());
+        let lost = Socket::replay(transcript.clone()).execute(&mut request());
         assert!(matches!(lost, Err(Error::StateUnknown)), "{lost:?}");
     }
 
     #[test]
     fn an_answer_that_comes_late_is_not_taken_for_the_next_one() {
         let transcript = Transcript::default();
-        let mut socket = Socket::replay(&transcript);
+        let mut socket = Socket::replay(transcript.clone());
         assert!(matches!(socket.execute(&mut request()), Err(Error::TimedOut { .. })));
         transcript.push(&acknowledgement(1, -(Errno::EPERM as i32)));
         transcript.push(&acknowledgement(2, 0));
@@ -139,7 +181,7 @@ mod tests {
         transcript.push(&acknowledgement(u32::MAX, -(Errno::EPERM as i32)));
         transcript.push(&acknowledgement(77, -(Errno::EPERM as i32)));
         transcript.push(&acknowledgement(1, 0));
-        Socket::replay(&transcript).execute(&mut request()).unwrap();
+        Socket::replay(transcript.clone()).execute(&mut request()).unwrap();
     }
 
     #[test]
@@ -168,7 +210,7 @@ mod tests {
             Some(7) => Ok(()),
             strange => Err(Error::Malformed { what: format!("{strange:?}") }),
         };
-        let error = Socket::replay(&transcript).dump(&mut request(), decode).unwrap_err();
+        let error = Socket::replay(transcript.clone()).dump(&mut request(), decode).unwrap_err();
         assert_eq!(error.to_string(), "malformed netlink message: Some(0)", "the first of them");
         assert!(
             transcript.encode().is_empty(),
@@ -181,7 +223,7 @@ mod tests {
         let transcript = Transcript::default();
         transcript.push(&acknowledgement(1, 0));
         transcript.push(&acknowledgement(2, -1));
-        let mut socket = Socket::replay(&transcript);
+        let mut socket = Socket::replay(transcript.clone());
         let mut execute = || {
             let mut batch = Batch::default();
             batch.add(1, 0, |_| {});
@@ -190,6 +232,16 @@ mod tests {
         execute().unwrap();
         assert_eq!(execute().unwrap_err().errno(), Some(Errno::EPERM));
         assert!(matches!(execute(), Err(Error::TimedOut { .. })));
+    }
+
+    #[test]
+    fn only_sockets_opened_within_a_replay_replay() {
+        let transcript = Transcript::default();
+        transcript.push(&acknowledgement(1, 0));
+        let mut socket = transcript.replay(|| Socket::open(crate::Protocol::Route)).unwrap();
+        assert!(Tape::of_this_thread().is_none());
+        socket.execute(&mut request()).unwrap();
+        assert!(matches!(socket.execute(&mut request()), Err(Error::TimedOut { .. })));
     }
 
     #[test]

@@ -19,6 +19,9 @@ use crate::{
     wire::Wire,
 };
 
+#[cfg(feature = "replay")]
+use crate::{Transcript, replay::Tape};
+
 /// How long the kernel may take to answer. It answers within the send call, except when another
 /// holder of the family's lock is slow; upstream's client waits three seconds for a reply.
 const TIMEOUT_SECONDS: u64 = 10;
@@ -85,6 +88,18 @@ impl Socket {
     }
 
     fn open_with(protocol: Protocol, receive_size: usize) -> Result<Self, Error> {
+        #[cfg(feature = "replay")]
+        match Tape::of_this_thread() {
+            Some(Tape::Replay(transcript)) => return Ok(Self::replay(transcript)),
+            Some(Tape::Record(transcript)) => {
+                return Ok(Self::open_kernel(protocol, receive_size)?.recorded(transcript));
+            }
+            None => {}
+        }
+        Self::open_kernel(protocol, receive_size)
+    }
+
+    fn open_kernel(protocol: Protocol, receive_size: usize) -> Result<Self, Error> {
         let cannot =
             |operation| move |source: io::Error| Error::Open { operation, protocol: protocol.name(), source };
         let mut inner = netlink_sys::Socket::new(protocol.number()).map_err(cannot("open"))?;
@@ -108,24 +123,21 @@ impl Socket {
         })
     }
 
-    /// This socket, which from now on adds what it receives to the transcript. What its kernel has said
-    /// before is not in it.
+    /// This socket, which from now on adds what it receives to the transcript.
     #[cfg(feature = "replay")]
-    #[must_use]
-    pub fn recorded(self, transcript: &crate::Transcript) -> Self {
+    fn recorded(self, transcript: Transcript) -> Self {
         match self.wire {
-            Wire::Kernel(kernel) => Self { wire: Wire::Recorded(kernel, transcript.clone()), ..self },
+            Wire::Kernel(kernel) => Self { wire: Wire::Recorded(kernel, transcript), ..self },
             _ => self,
         }
     }
 
-    /// A socket without a kernel: whatever is sent, what comes back is what is left of the transcript. Its clones
-    /// share it, so several sockets can take part in one conversation. Sequence numbers begin with 1, as in every
-    /// socket. Where the transcript has ended the kernel says nothing ([`Error::TimedOut`], at once).
+    /// A socket without a kernel: whatever is sent, what comes back is what is left of the transcript. Sequence
+    /// numbers begin with 1, as in every socket.
     #[cfg(feature = "replay")]
-    pub fn replay(transcript: &crate::Transcript) -> Self {
+    pub(crate) fn replay(transcript: Transcript) -> Self {
         Self {
-            wire: Wire::Replay(transcript.clone()),
+            wire: Wire::Replay(transcript),
             port: 0,
             sequence: 0,
             buffer: vec![0; 64 << 10],

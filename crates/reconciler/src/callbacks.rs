@@ -1,4 +1,4 @@
-//! Where the writer thread leaves what is for others.
+//! What the writer thread calls.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use netfilter::conntrack::StaleFlows;
 
 use crate::{NoticeCallback, Observer};
 
-/// Takes the UDP flows that are to be deleted from conntrack after a sync. The writer thread calls it: it
-/// must not block.
+/// Receives the UDP flows that must be deleted from conntrack after a sync. The writer thread calls it: it must not
+/// block.
 pub type StaleFlowCallback = Box<dyn Fn(StaleFlows) + Send>;
 
-/// The receivers of what the writer thread leaves for others.
+/// The functions and observers that the writer thread calls. None of them may block.
 pub struct Callbacks {
-    /// Takes the notices for the owners of Services.
+    /// Receives the notices for the owners of Services.
     pub notices: NoticeCallback,
-    /// Takes the flows that conntrack is to forget.
+    /// Receives the flows that must be deleted from conntrack.
     pub stale_flows: StaleFlowCallback,
     /// The observers, such as health checks and metrics, in the order in which they are called.
     pub observers: Vec<Box<dyn Observer>>,
 }
 
 impl Callbacks {
-    /// Callbacks to which nobody listens.
+    /// Callbacks that do nothing.
     pub fn none() -> Self {
         Self { notices: Box::new(drop), stale_flows: Box::new(drop), observers: Vec::new() }
     }

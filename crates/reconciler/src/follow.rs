@@ -1,4 +1,4 @@
-//! What is followed over more than one sync.
+//! What takes more than one sync.
 
 pub(crate) mod draining;
 pub(crate) mod lost_addresses;

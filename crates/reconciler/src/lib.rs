@@ -1,32 +1,32 @@
 //! The reconciler decides when to sync, in what order and with which retry.
 //!
-//! One thread writes to the kernel. It takes in news through a [`Handle`], keeps the desired state
-//! and an image of the kernel, and whenever the schedule says so compares the two and carries out
-//! the plan. A small change compares only what it touched; at the start, every sync period, when an
-//! operator asks and after any doubt about what the kernel did, the kernel is read anew and
-//! everything is compared. The node's own addresses are read from the kernel too, and are part of what the
-//! desired state is made of.
+//! One thread writes to the kernel (`writer`). It receives changes through a [`Handle`] and keeps the desired state
+//! and an image of the kernel. When the schedule says so (`schedule`) it compares the two and carries out the plan
+//! (`sync`). A small change compares only what it touched. At the start, when an operator asks and after any doubt
+//! about what the kernel did, the kernel is read anew and everything is compared. Every sync period the image is
+//! compared with the kernel. The node's own addresses are read from the kernel too, and are an input of the desired
+//! state.
 //!
-//! Two things take more than one sync: real servers that drain are looked at, each at its own time, until
-//! their last connection has ended; and schedulers are changed a few at a time.
+//! Some things take more than one sync (`follow`): each draining real server is checked, at its own times, until its
+//! last connection has ended; schedulers are changed a few at a time; the virtual servers of NodePorts stay for a
+//! while at an address that the node has lost.
 //!
-//! The writer leaves work for others in [`Callbacks`]: notices for the owners of Services, and UDP flows that
-//! conntrack is to forget. [`Observer`]s hear of each sync.
+//! What a sync did is logged, counted and remembered for the status (`report`). [`Observer`]s are called after each
+//! sync. Other [`Callbacks`] receive the notices for the owners of Services, and the UDP flows that must be deleted
+//! from conntrack.
 
 mod callbacks;
 mod follow;
-mod handle;
-mod mailbox;
+mod inbox;
 mod observer;
 mod report;
 mod schedule;
 mod sync;
 mod trigger;
-mod waiting;
 mod writer;
 
 pub use callbacks::{Callbacks, StaleFlowCallback};
-pub use handle::{Handle, Stopped, Unanswered};
+pub use inbox::{Handle, Stopped, Unanswered};
 pub use observer::{ChangeEvent, ObjectKind, Observer, SyncEvent};
 pub use report::{
     SyncReport,

@@ -1,4 +1,4 @@
-//! Observers hear what the writer thread does: health checks and metrics are made of it.
+//! Observers are called after each change and each sync: health checks, metrics and Events are such observers.
 
 use std::{fmt, time::SystemTime};
 
@@ -6,32 +6,31 @@ use service::{Change, State};
 
 use crate::{SyncReport, SyncStats};
 
-/// Hears what the writer thread does. The thread calls it in the middle of its work: it must not block.
+/// Is called after each change and each sync. The writer thread calls it: it must not block.
 pub trait Observer: Send {
-    /// Called when news from the API server or the directory was taken in.
+    /// Called when a change from the API server or the directory was applied to the desired state.
     fn on_change_applied(&mut self, news: ChangeEvent);
 
     /// Called when a sync has ended.
     fn on_sync(&mut self, sync: &SyncEvent<'_>);
 }
 
-/// News that was taken in, without the objects themselves.
+/// A change that was applied to the desired state, without the objects themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeEvent {
-    /// The kind of objects that the news is of.
+    /// The kind of objects that changed.
     pub subject: ObjectKind,
-    /// The number of objects. A list is one piece of news; but the first list comes in parts, and its end has
-    /// no objects.
+    /// The number of objects. A list is one change. The first list comes in parts, and its end has no objects.
     pub objects: usize,
-    /// How many pieces the source told, of which only the last counts: several of one object that wait are
-    /// put together.
+    /// How many changes of the source this one stands for: changes of the same object that wait are merged into
+    /// the last one.
     pub pieces: usize,
-    /// Whether the next sync has to act on it: both lists are here, and the news changes what is wanted or
+    /// Whether the next sync has to act on it: both lists are here, and the change affects the desired state or
     /// completes the lists.
     pub waits: bool,
 }
 
-/// The kind of objects that news is of.
+/// The kind of objects that a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
     /// Services.
@@ -43,8 +42,8 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// The kind of objects in a change, and their number.
-    pub(crate) fn of(change: &Change) -> (Self, usize) {
+    /// Returns the kind of objects in a change, and their number.
+    pub(crate) fn from_change(change: &Change) -> (Self, usize) {
         match change {
             Change::ReplaceServices(services) | Change::InitApplyServices(services) => {
                 (Self::Services, services.len())
@@ -64,15 +63,15 @@ impl ObjectKind {
     }
 }
 
-/// A sync that has ended, for observers.
+/// A sync that has ended.
 #[derive(Clone, Copy)]
 pub struct SyncEvent<'a> {
-    /// What it did.
+    /// What it did, in words.
     pub report: &'a SyncReport,
-    /// The same in numbers.
+    /// What it did, in numbers.
     pub stats: &'a SyncStats,
-    /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing was done, or
-    /// nothing that is of use. Even of a complete sync, single operations may have been refused.
+    /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing useful was done. In a
+    /// complete sync, single operations may still have been refused.
     pub complete: bool,
     /// The desired state.
     pub state: &'a State,

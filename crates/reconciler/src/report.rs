@@ -25,8 +25,7 @@ use crate::{Trigger, sync::PlanOutcome};
 pub struct SyncReport {
     /// Why it ran.
     pub trigger: Trigger,
-    /// Whether it looked at the whole kernel, by reading it or by making sure that it is as it was known to
-    /// be.
+    /// Whether it checked the whole kernel, by reading it or by comparing it with the image.
     pub full: bool,
     /// How many operations the kernel carried out.
     pub done: usize,
@@ -34,7 +33,7 @@ pub struct SyncReport {
     pub done_by_kind: BTreeMap<OperationKind, usize>,
     /// The first operations that were carried out, one line each; at most [`SyncReport::MOST_DONE`] of them.
     pub first_done: Vec<String>,
-    /// The first operations that repaired what something else had changed, one line each; at most
+    /// The first operations that repaired what another program had changed, one line each; at most
     /// [`SyncReport::MOST_REPAIRS`] of them.
     pub repairs: Vec<String>,
     /// The operations that failed or were put off, each with its cause, one line each; at most
@@ -48,7 +47,7 @@ pub struct SyncReport {
 }
 
 impl SyncReport {
-    /// Reports a sync.
+    /// Creates the report of a sync.
     pub(crate) fn new(
         trigger: Trigger,
         full: bool,
@@ -70,12 +69,12 @@ impl SyncReport {
         }
     }
 
-    /// Whether the kernel told of something that was as wanted: an echo of our own work, or a renewed lease.
-    pub fn is_no_news(&self) -> bool {
-        self.trigger.is_told_by_kernel() && !self.full && self.done == 0 && self.failed == 0
+    /// Whether the kernel reported something that was as desired: an echo of our own work, or a renewed lease.
+    pub fn is_echo(&self) -> bool {
+        self.trigger.is_from_kernel() && !self.full && self.done == 0 && self.failed == 0
     }
 
-    /// The report of a sync that read, did and repaired nothing.
+    /// The report of a sync that did nothing.
     pub fn empty(trigger: Trigger) -> Self {
         Self {
             trigger,

@@ -1,4 +1,4 @@
-//! When to sync. Nothing here reads a clock: every method is told the time.
+//! When to sync. Nothing here reads a clock: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
@@ -7,29 +7,29 @@ use crate::Trigger;
 /// The first wait after a failed sync; it doubles up to the sync period.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// How long a repair waits after the last sync, whatever `minSyncPeriod` says. No longer, since what somebody
-/// else took away is missed at once; and no less, since two programs that undo each other's work must not do
-/// so in a tight loop.
+/// The pause between the last sync and a repair, whatever `minSyncPeriod` says. It is short because what another
+/// program removed is missed at once. It is not zero because two programs that undo each other's work must not
+/// run in a tight loop.
 const REPAIR_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause between two syncs that change schedulers. Meanwhile packets that found no scheduler come again,
-/// and other news is served.
-const PAUSE_TO_CONTINUE: Duration = Duration::from_millis(100);
+/// The pause between two syncs that change schedulers. Meanwhile packets that found no scheduler are sent again,
+/// and other changes are served.
+const CONTINUE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The times that decide when to sync, and how long a real server may drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How often the kernel is looked at and repaired without any other cause (`syncPeriod`).
+    /// The interval at which the kernel is checked and repaired without any other cause (`syncPeriod`).
     pub sync_period: Duration,
     /// The least time between the end of one sync and the start of the next (`minSyncPeriod`). The first
     /// change after a quiet time is not delayed.
     pub min_sync_period: Duration,
-    /// How long a TCP real server that is no longer wanted may keep its connections; then it is removed and
-    /// they are cut off. `None`: until the last connection has ended, however long that takes.
+    /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and its
+    /// connections are cut off. `None`: it stays until the last connection has ended.
     pub drain_timeout: Option<Duration>,
 }
 
-/// How much of the kernel a sync looked at.
+/// How much of the kernel a sync checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadScope {
     /// Everything.
@@ -43,20 +43,20 @@ pub(crate) enum ReadScope {
 /// How a sync ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SyncEnd {
-    /// How much of the kernel it looked at.
+    /// How much of the kernel it checked.
     pub(crate) read: ReadScope,
-    /// Whether it left something undone.
+    /// Whether an operation or a reading failed.
     pub(crate) failed: bool,
-    /// Whether it put something off that is to be done soon.
+    /// Whether it deferred work that can be done soon.
     pub(crate) unfinished: bool,
-    /// When something is to be looked at again, and why.
-    pub(crate) look: Option<(Instant, Trigger)>,
+    /// When draining real servers or lost addresses must be checked, and for which of the two.
+    pub(crate) next_check: Option<(Instant, Trigger)>,
 }
 
 /// Collects reasons to sync and says when the next sync is due.
 ///
-/// Reasons that come while another one waits are served by the same sync. A forced sync does not wait at all,
-/// and a repair hardly.
+/// Reasons that arrive while another one waits share one sync. A forced sync does not wait at all, and a repair
+/// waits for [`REPAIR_PAUSE`] only.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     timing: Timing,
@@ -66,7 +66,7 @@ pub(crate) struct Schedule {
     failures: u32,
     unread: bool,
     unfinished: bool,
-    look: Option<(Instant, Trigger)>,
+    next_check: Option<(Instant, Trigger)>,
 }
 
 impl Schedule {
@@ -79,20 +79,20 @@ impl Schedule {
             failures: 0,
             unread: false,
             unfinished: false,
-            look: None,
+            next_check: None,
         }
     }
 
-    /// Asks for a sync as soon as the pause after the last one allows. The most thorough reason is kept.
-    pub(crate) fn want(&mut self, trigger: Trigger) {
+    /// Requests a sync as soon as the pause after the last one allows. The most thorough reason is kept.
+    pub(crate) fn request(&mut self, trigger: Trigger) {
         self.wanted = Some(match self.wanted {
             Some(earlier) if earlier.thoroughness() >= trigger.thoroughness() => earlier,
             _ => trigger,
         });
     }
 
-    /// Takes in that a sync has ended.
-    pub(crate) fn ended(&mut self, now: Instant, sync: SyncEnd) {
+    /// Records the end of a sync.
+    pub(crate) fn sync_ended(&mut self, now: Instant, sync: SyncEnd) {
         self.wanted = None;
         self.last_end = Some(now);
         if sync.read == ReadScope::Everything {
@@ -101,19 +101,19 @@ impl Schedule {
         self.failures = if sync.failed { self.failures.saturating_add(1) } else { 0 };
         self.unread = sync.read == ReadScope::Nothing;
         self.unfinished = sync.unfinished;
-        self.look = sync.look;
+        self.next_check = sync.next_check;
     }
 
-    /// Returns when the next sync is due, and why; a time that has passed means now. Before the first sync,
-    /// whatever is asked for is due at once.
-    pub(crate) fn next(&self, now: Instant) -> Option<(Instant, Trigger)> {
+    /// Returns when the next sync is due, and why. A time in the past means now. Before the first sync, every
+    /// request is due at once.
+    pub(crate) fn next_sync(&self, now: Instant) -> Option<(Instant, Trigger)> {
         let Some(last_end) = self.last_end else {
             return self.wanted.map(|trigger| (now, trigger));
         };
         let asked = self.wanted.map(|trigger| {
             let pause = match trigger {
                 Trigger::Forced => Duration::ZERO,
-                _ if trigger.is_told_by_kernel() => REPAIR_PAUSE,
+                _ if trigger.is_from_kernel() => REPAIR_PAUSE,
                 _ => self.timing.min_sync_period,
             };
             (last_end + pause, trigger)
@@ -121,19 +121,19 @@ impl Schedule {
         let retry = (self.failures > 0).then(|| (last_end + self.retry_delay(), Trigger::Retry));
         let proceed = self
             .unfinished
-            .then(|| (last_end + PAUSE_TO_CONTINUE.max(self.timing.min_sync_period), Trigger::Continue));
-        let look = self.look.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
+            .then(|| (last_end + CONTINUE_PAUSE.max(self.timing.min_sync_period), Trigger::Continue));
+        let check = self.next_check.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
         // Syncs that read only a part must not put off the one that reads everything.
         let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;
-        // But a kernel that could not be read is not read again and again without a pause.
+        // After a failed reading the period waits for the retry, so that the kernel is not read without a pause.
         let period = retry.filter(|_| self.unread).map_or(period, |(due, _)| period.max(due));
-        let soonest = [asked, retry, proceed, look].into_iter().flatten().min_by_key(|(due, _)| *due);
+        let soonest = [asked, retry, proceed, check].into_iter().flatten().min_by_key(|(due, _)| *due);
         let by_itself = period.max(last_end + self.timing.min_sync_period);
         match soonest {
             Some((due, trigger)) if trigger == Trigger::Forced || due.max(now) < period => {
                 Some((due, trigger))
             }
-            // The period does that work too. A repair does not wait for it.
+            // A periodic sync does that work too. A repair does not wait for it.
             Some((due, _)) => Some((due.min(by_itself), Trigger::Period)),
             None => Some((by_itself, Trigger::Period)),
         }
@@ -158,7 +158,7 @@ mod tests {
     };
 
     const FULL: SyncEnd =
-        SyncEnd { read: ReadScope::Everything, failed: false, unfinished: false, look: None };
+        SyncEnd { read: ReadScope::Everything, failed: false, unfinished: false, next_check: None };
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -168,18 +168,18 @@ mod tests {
     fn the_first_change_is_synced_at_once() {
         let now = Instant::now();
         let mut schedule = Schedule::new(TIMING);
-        assert_eq!(schedule.next(now), None, "nothing is asked for");
-        schedule.want(Trigger::Start);
-        assert_eq!(schedule.next(now), Some((now, Trigger::Start)));
+        assert_eq!(schedule.next_sync(now), None, "nothing is asked for");
+        schedule.request(Trigger::Start);
+        assert_eq!(schedule.next_sync(now), Some((now, Trigger::Start)));
     }
 
     #[test]
     fn a_change_after_a_quiet_time_is_synced_at_once() {
         let end = Instant::now();
         let mut schedule = Schedule::new(TIMING);
-        schedule.ended(end, FULL);
-        schedule.want(Trigger::Change);
-        let (due, _) = schedule.next(end + seconds(10)).unwrap();
+        schedule.sync_ended(end, FULL);
+        schedule.request(Trigger::Change);
+        let (due, _) = schedule.next_sync(end + seconds(10)).unwrap();
         assert!(due <= end + seconds(10));
     }
 
@@ -187,23 +187,23 @@ mod tests {
     fn min_sync_period_counts_from_the_end_of_the_last_sync_and_a_burst_is_one_sync() {
         let end = Instant::now();
         let mut schedule = Schedule::new(TIMING);
-        schedule.ended(end, FULL);
-        schedule.want(Trigger::Change);
-        schedule.want(Trigger::Change);
-        assert_eq!(schedule.next(end), Some((end + seconds(2), Trigger::Change)));
+        schedule.sync_ended(end, FULL);
+        schedule.request(Trigger::Change);
+        schedule.request(Trigger::Change);
+        assert_eq!(schedule.next_sync(end), Some((end + seconds(2), Trigger::Change)));
         let end = end + seconds(5);
-        schedule.ended(end, FULL);
-        assert_eq!(schedule.next(end), Some((end + seconds(30), Trigger::Period)), "nothing is left");
+        schedule.sync_ended(end, FULL);
+        assert_eq!(schedule.next_sync(end), Some((end + seconds(30), Trigger::Period)), "nothing is left");
     }
 
     #[test]
     fn a_forced_sync_does_not_wait() {
         let end = Instant::now();
         let mut schedule = Schedule::new(TIMING);
-        schedule.ended(end, FULL);
-        schedule.want(Trigger::Change);
-        schedule.want(Trigger::Forced);
-        assert_eq!(schedule.next(end), Some((end, Trigger::Forced)));
+        schedule.sync_ended(end, FULL);
+        schedule.request(Trigger::Change);
+        schedule.request(Trigger::Forced);
+        assert_eq!(schedule.next_sync(end), Some((end, Trigger::Forced)));
     }
 
     #[test]
@@ -211,9 +211,9 @@ mod tests {
         let end = Instant::now();
         for min_sync_period in [Duration::ZERO, seconds(2)] {
             let mut schedule = Schedule::new(Timing { min_sync_period, ..TIMING });
-            schedule.ended(end, FULL);
-            schedule.want(Trigger::TablesChanged);
-            assert_eq!(schedule.next(end), Some((end + REPAIR_PAUSE, Trigger::TablesChanged)));
+            schedule.sync_ended(end, FULL);
+            schedule.request(Trigger::TablesChanged);
+            assert_eq!(schedule.next_sync(end), Some((end + REPAIR_PAUSE, Trigger::TablesChanged)));
         }
     }
 
@@ -221,14 +221,14 @@ mod tests {
     fn nor_does_a_repair_wait_longer_where_the_period_ends_meanwhile() {
         let begin = Instant::now();
         let mut schedule = Schedule::new(TIMING);
-        schedule.ended(begin, FULL);
+        schedule.sync_ended(begin, FULL);
         let end = begin + Duration::from_millis(29_900);
-        schedule.ended(end, SyncEnd { read: ReadScope::Part, ..FULL });
-        schedule.want(Trigger::KernelEvent);
+        schedule.sync_ended(end, SyncEnd { read: ReadScope::Part, ..FULL });
+        schedule.request(Trigger::KernelEvent);
         let now = end + Duration::from_millis(50);
-        assert_eq!(schedule.next(now), Some((end + REPAIR_PAUSE, Trigger::Period)));
-        schedule.want(Trigger::Forced);
-        assert_eq!(schedule.next(now), Some((end, Trigger::Forced)));
+        assert_eq!(schedule.next_sync(now), Some((end + REPAIR_PAUSE, Trigger::Period)));
+        schedule.request(Trigger::Forced);
+        assert_eq!(schedule.next_sync(now), Some((end, Trigger::Forced)));
     }
 
     #[test]
@@ -237,62 +237,65 @@ mod tests {
         let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
         let mut waits = Vec::new();
         for _ in 0..7 {
-            schedule.ended(end, SyncEnd { failed: true, ..FULL });
-            let (due, trigger) = schedule.next(end).unwrap();
+            schedule.sync_ended(end, SyncEnd { failed: true, ..FULL });
+            let (due, trigger) = schedule.next_sync(end).unwrap();
             waits.push(((due - end).as_secs(), trigger));
             end = due;
         }
         let expected = [1, 2, 4, 8, 16].map(|wait| (wait, Trigger::Retry));
         assert_eq!(waits.get(..5).unwrap(), expected);
         assert_eq!(*waits.last().unwrap(), (30, Trigger::Period), "never more slowly than the period");
-        schedule.ended(end, FULL);
-        assert_eq!(schedule.next(end), Some((end + seconds(30), Trigger::Period)));
+        schedule.sync_ended(end, FULL);
+        assert_eq!(schedule.next_sync(end), Some((end + seconds(30), Trigger::Period)));
     }
 
     #[test]
     fn changes_failures_and_draining_do_not_put_off_the_period() {
         let begin = Instant::now();
         let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
-        schedule.ended(begin, FULL);
+        schedule.sync_ended(begin, FULL);
         for second in 1..30 {
             let now = begin + seconds(second);
-            schedule.want(Trigger::Change);
-            assert_eq!(schedule.next(now).unwrap().1, Trigger::Change, "second {second}");
-            let look = Some((now + seconds(1), Trigger::Drain));
-            schedule.ended(now, SyncEnd { read: ReadScope::Part, failed: true, unfinished: true, look });
+            schedule.request(Trigger::Change);
+            assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Change, "second {second}");
+            let next_check = Some((now + seconds(1), Trigger::Drain));
+            schedule.sync_ended(
+                now,
+                SyncEnd { read: ReadScope::Part, failed: true, unfinished: true, next_check },
+            );
         }
-        schedule.want(Trigger::Change);
-        assert_eq!(schedule.next(begin + seconds(30)).unwrap().1, Trigger::Period);
+        schedule.request(Trigger::Change);
+        assert_eq!(schedule.next_sync(begin + seconds(30)).unwrap().1, Trigger::Period);
     }
 
     #[test]
     fn a_kernel_that_cannot_be_read_is_not_read_without_a_pause() {
         let mut now = Instant::now();
         let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
-        schedule.ended(now, FULL);
+        schedule.sync_ended(now, FULL);
         now += seconds(40);
-        schedule.ended(now, SyncEnd { read: ReadScope::Nothing, failed: true, ..FULL });
-        assert!(schedule.next(now).unwrap().0 >= now + seconds(1), "{:?}", schedule.next(now));
+        schedule.sync_ended(now, SyncEnd { read: ReadScope::Nothing, failed: true, ..FULL });
+        assert!(schedule.next_sync(now).unwrap().0 >= now + seconds(1), "{:?}", schedule.next_sync(now));
     }
 
     #[test]
     fn draining_real_servers_are_looked_at_when_it_is_time() {
         let end = Instant::now();
         let mut schedule = Schedule::new(TIMING);
-        schedule.ended(end, SyncEnd { look: Some((end + seconds(5), Trigger::Drain)), ..FULL });
-        assert_eq!(schedule.next(end), Some((end + seconds(5), Trigger::Drain)));
-        schedule.ended(end, SyncEnd { look: Some((end + seconds(1), Trigger::Drain)), ..FULL });
-        assert_eq!(schedule.next(end), Some((end + seconds(2), Trigger::Drain)), "the pause is kept");
+        schedule.sync_ended(end, SyncEnd { next_check: Some((end + seconds(5), Trigger::Drain)), ..FULL });
+        assert_eq!(schedule.next_sync(end), Some((end + seconds(5), Trigger::Drain)));
+        schedule.sync_ended(end, SyncEnd { next_check: Some((end + seconds(1), Trigger::Drain)), ..FULL });
+        assert_eq!(schedule.next_sync(end), Some((end + seconds(2), Trigger::Drain)), "the pause is kept");
     }
 
     #[test]
     fn what_was_put_off_follows_soon_and_other_news_comes_in_between() {
         let end = Instant::now();
         let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
-        schedule.ended(end, SyncEnd { unfinished: true, ..FULL });
-        assert_eq!(schedule.next(end), Some((end + PAUSE_TO_CONTINUE, Trigger::Continue)));
-        schedule.want(Trigger::Change);
-        assert_eq!(schedule.next(end), Some((end, Trigger::Change)));
+        schedule.sync_ended(end, SyncEnd { unfinished: true, ..FULL });
+        assert_eq!(schedule.next_sync(end), Some((end + CONTINUE_PAUSE, Trigger::Continue)));
+        schedule.request(Trigger::Change);
+        assert_eq!(schedule.next_sync(end), Some((end, Trigger::Change)));
     }
 
     fn any_time(most: u64) -> impl Strategy<Value = Duration> {
@@ -322,7 +325,7 @@ mod tests {
     fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
         let read = select(vec![ReadScope::Everything, ReadScope::Part, ReadScope::Nothing]);
         (any_time(90_000), read, any::<(bool, bool)>(), option::of(any_time(120_000))).prop_map(
-            move |(at, read, (failed, unfinished), look)| {
+            move |(at, read, (failed, unfinished), check)| {
                 let failed = failed || read == ReadScope::Nothing;
                 (
                     begin + at,
@@ -330,7 +333,7 @@ mod tests {
                         read,
                         failed,
                         unfinished,
-                        look: look.map(|look| (begin + look, Trigger::Drain)),
+                        next_check: check.map(|check| (begin + check, Trigger::Drain)),
                     },
                 )
             },
@@ -350,14 +353,14 @@ mod tests {
             ends.sort_by_key(|(at, _)| *at);
             let mut schedule = Schedule::new(timing);
             for (at, end) in &ends {
-                schedule.ended(*at, *end);
+                schedule.sync_ended(*at, *end);
             }
             for trigger in &wanted {
-                schedule.want(*trigger);
+                schedule.request(*trigger);
             }
 
             let (last_end, last) = *ends.last().unwrap();
-            let (due, trigger) = schedule.next(last_end + later).unwrap();
+            let (due, trigger) = schedule.next_sync(last_end + later).unwrap();
             let full = ends.iter().rev().find(|(_, end)| end.read == ReadScope::Everything);
             // A kernel that could not be read is read again after a pause.
             let begin = full.filter(|_| last.read != ReadScope::Nothing).map_or(last_end, |(at, _)| *at);
@@ -365,7 +368,7 @@ mod tests {
             let latest = soonest.max(begin + timing.sync_period);
             prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);
             // Of these the period may do the work.
-            if trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_told_by_kernel) {
+            if trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
                 prop_assert!(due >= soonest, "{:?} too soon, {trigger:?}", soonest - due);
             }
         }

@@ -19,7 +19,7 @@ use std::{
 
 use dummy_interface::Changed;
 use ipvs::{Scheduler, SchedulerSupport, probe_scheduler};
-use service::{Change, Explanation, ObjectName, State, Touched};
+use service::{Change, State, Touched};
 use tracing::debug_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
 
@@ -34,61 +34,61 @@ use crate::{
     },
 };
 
-/// The desired state, an image of the kernel, and what is known of the difference.
+/// The desired state, an image of the kernel, and what is known about the difference.
 pub(crate) struct Reconciler {
     state: State,
     kernel: Kernel,
-    ours: Ownership,
+    ownership: Ownership,
     /// The kernel as last seen; `None` before the first read and after a doubt.
     image: Option<Observed>,
-    /// Which virtual servers the next look at everything reads to the last detail.
-    sample: DeepVerify,
-    /// The keys that changed since the last sync, and those that it left undone.
+    /// Which virtual servers the next periodic sync verifies in every detail.
+    deep_verify: DeepVerify,
+    /// The keys that changed since the last sync, and those whose operations failed in it.
     touched: Touched,
     /// Where the image may be wrong since the last sync.
     reread: Reread,
     draining: Draining,
     lost_addresses: LostAddresses,
     schedulers: schedulers::SchedulerProbes,
-    /// How many virtual servers keep their scheduler for now.
-    postponed: usize,
-    /// Changes of others that are not undone yet.
+    /// How many virtual servers wait for their new scheduler.
+    deferred: usize,
+    /// Changes of other programs that are not repaired yet.
     unrepaired: Unrepaired,
-    /// What makes UDP flows stale that conntrack was not told of yet.
+    /// Changes whose stale UDP flows are not handed on yet.
     rerouted: Rerouted,
-    /// For how many more failed syncs a new table goes without its rules, until all is there that serves what
-    /// it takes from others. It begins anew when no table goes without.
-    patience: u32,
+    /// For how many more failed syncs the rules of a new table are deferred, because what serves the flows that they
+    /// take from other programs is not complete. Reset when no table waits.
+    deferrals_left: u32,
 }
 
-/// After this many failed syncs, stop holding back a new table's rules: waiting does not help, and the rest
-/// of the family must not go without them.
-const PATIENCE: u32 = 2;
+/// How many failed syncs defer the rules of a new table. After that, waiting does not help, and the rest of the family
+/// needs them.
+const MAX_DEFERRALS: u32 = 2;
 
 /// How long the virtual servers of NodePorts stay at an address that the node has lost. Without its virtual server
 /// a connection is reset, but TCP bears a gap: when a network manager sets an interface up anew, or a lease is lost
 /// and regained, the address is back within seconds. Meanwhile nothing from outside is led to them; but what this node
 /// itself sends there meets them, also where another node has the address by now (`ip_vs_in_hook` in
 /// net/netfilter/ipvs/ip_vs_core.c asks in output for the destination only).
-const GRACE: Duration = Duration::from_secs(30);
+const LOST_ADDRESS_GRACE: Duration = Duration::from_secs(30);
 
 impl Reconciler {
-    pub(crate) fn new(state: State, kernel: Kernel, ours: Ownership, draining: Draining) -> Self {
+    pub(crate) fn new(state: State, kernel: Kernel, ownership: Ownership, draining: Draining) -> Self {
         Self {
             state,
             kernel,
-            ours,
+            ownership,
             image: None,
-            sample: DeepVerify::default(),
+            deep_verify: DeepVerify::default(),
             touched: Touched::default(),
             reread: Reread::default(),
             draining,
-            lost_addresses: LostAddresses::new(GRACE),
+            lost_addresses: LostAddresses::new(LOST_ADDRESS_GRACE),
             schedulers: schedulers::SchedulerProbes::default(),
-            postponed: 0,
+            deferred: 0,
             unrepaired: Unrepaired::default(),
             rerouted: Rerouted::default(),
-            patience: PATIENCE,
+            deferrals_left: MAX_DEFERRALS,
         }
     }
 
@@ -96,24 +96,24 @@ impl Reconciler {
         &self.state
     }
 
-    pub(crate) fn ours(&self) -> &Ownership {
-        &self.ours
+    pub(crate) fn ownership(&self) -> &Ownership {
+        &self.ownership
     }
 
     pub(crate) fn draining(&self) -> &Draining {
         &self.draining
     }
 
-    /// What is to be looked at again by itself, and when.
-    pub(crate) fn next_look(&self) -> Option<(Instant, Trigger)> {
-        let drain = self.draining.next().map(|due| (due, Trigger::Drain));
-        let lost_address = self.lost_addresses.next().map(|due| (due, Trigger::NodeAddresses));
+    /// When draining real servers or lost addresses must be checked, and for which of the two.
+    pub(crate) fn next_check(&self) -> Option<(Instant, Trigger)> {
+        let drain = self.draining.next_check().map(|due| (due, Trigger::Drain));
+        let lost_address = self.lost_addresses.next_expiry().map(|due| (due, Trigger::NodeAddresses));
         drain.into_iter().chain(lost_address).min_by_key(|(due, _)| *due)
     }
 
     /// How many virtual servers wait for their new scheduler.
     pub(crate) fn scheduler_changes(&self) -> usize {
-        self.postponed
+        self.deferred
     }
 
     /// Whether something waits for the next sync; before the first one, everything does.
@@ -121,8 +121,8 @@ impl Reconciler {
         self.state.synced() && !self.unrepaired.has_adopted() || !self.touched.is_empty()
     }
 
-    /// Takes in news, and says whether something may have to be different now.
-    pub(crate) fn take(&mut self, change: Change) -> bool {
+    /// Applies a change to the desired state, and returns whether it affects anything.
+    pub(crate) fn apply_change(&mut self, change: Change) -> bool {
         let touched = self.state.apply(change);
         let any = !touched.is_empty();
         // Before the lists are complete there is no sync, and the first one compares everything.
@@ -132,10 +132,10 @@ impl Reconciler {
         any
     }
 
-    /// Takes in what the kernel tells of links and addresses, and returns the reason to sync, if there is
-    /// one: something that differs from the image, since the kernel tells of our own changes too. Without an
-    /// image everything is about to be read anyway.
-    pub(crate) fn hear(&mut self, changed: &Changed) -> Option<Trigger> {
+    /// Handles a notification of the kernel about links and addresses, and returns the reason to sync, if there is
+    /// one. The kernel reports our own changes too: only what differs from the image is a reason. Without an image
+    /// everything will be read anyway.
+    pub(crate) fn on_link_event(&mut self, changed: &Changed) -> Option<Trigger> {
         let image = self.image.as_ref()?;
         let differs = |(vip, bound): (&IpAddr, &bool)| image.dummy_interface.bound.contains(vip) != *bound;
         self.reread.node_addresses |= changed.node_addresses;
@@ -147,36 +147,30 @@ impl Reconciler {
         }
     }
 
-    /// Takes in that somebody else has changed our tables, which is a reason to sync.
-    pub(crate) fn hear_of_tables(&mut self) -> Option<Trigger> {
+    /// Handles a notification that another program has changed our tables, and returns the reason to sync.
+    pub(crate) fn on_table_event(&mut self) -> Option<Trigger> {
         self.image.as_ref()?;
         self.reread.whole.tables = true;
         Some(Trigger::TablesChanged)
     }
 
-    /// Reads everything and returns what differs, without changing anything in the kernel. A sync may undo the
-    /// differences in several steps: a few schedulers at a time, a real server that drains first.
+    /// Reads everything and returns what differs, without changing the kernel. A sync may need several steps to remove
+    /// the differences: a few schedulers at a time, a real server that drains first.
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
         let mut observed = Observed::read(&mut self.kernel)?;
-        // The kernel tells of changed addresses as well, and a sync follows.
-        let touched = self.hear_node_addresses(&observed);
+        // The kernel reports changed addresses as well, and a sync follows.
+        let touched = self.update_node_addresses(&observed);
         self.touched.merge(touched);
         for (of, server) in self.draining.expired(Instant::now()) {
             observed.expire(&of, &server);
         }
-        Ok(diff(&self.state, &observed, Scope::All, &self.ours))
+        Ok(diff(&self.state, &observed, Scope::All, &self.ownership))
     }
 
-    /// Finds out whether the kernel has a scheduler. What an attempt that goes wrong leaves behind, the next period
-    /// removes.
+    /// Finds out whether the kernel has a scheduler. What a failed probe leaves behind, the next periodic sync removes.
     pub(crate) fn probe_scheduler(&mut self, scheduler: Scheduler) -> Result<SchedulerSupport, ipvs::Error> {
-        let in_use = self.image.iter().flat_map(schedulers::all_in_use);
+        let in_use = self.image.iter().flat_map(schedulers::used_schedulers);
         probe_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
-    }
-
-    /// Why a Service is served as it is. A family that is switched off on this node is not served.
-    pub(crate) fn explain(&self, service: &ObjectName) -> Explanation {
-        self.ours.explain(&self.state, service)
     }
 
     /// Reads what must be read, compares, and carries out the plan.
@@ -185,20 +179,20 @@ impl Reconciler {
         let mut touched = std::mem::take(&mut self.touched);
         let reread = std::mem::take(&mut self.reread);
         if trigger == Trigger::Forced {
-            // Whoever asks may have loaded a module.
+            // The operator may have loaded a module.
             self.schedulers = schedulers::SchedulerProbes::default();
-            touched.merge(self.state.apply(self.schedulers.news()));
+            touched.merge(self.state.apply(self.schedulers.to_change()));
         }
         if self.lost_addresses.expire(begin) {
-            touched.merge(self.state.apply(self.lost_addresses.news()));
+            touched.merge(self.state.apply(self.lost_addresses.to_change()));
         }
-        // Whatever goes wrong from here on, without an image the next sync reads everything.
+        // The image is put back at the end: if anything fails before, the next sync reads everything.
         let image = self.image.take().filter(|_| !trigger.reads_everything());
-        let looked_at: Vec<_> = match &image {
+        let checked: Vec<_> = match &image {
             Some(_) if trigger != Trigger::Period => self.draining.due(begin).collect(),
             _ => self.draining.virtual_servers().collect(),
         };
-        touched.virtual_servers.extend(looked_at);
+        touched.virtual_servers.extend(checked);
         let read = debug_span!("read").in_scope(|| self.read(image, trigger, reread, &mut touched));
         let mut synced = match read {
             Ok(mut reading) => {
@@ -208,14 +202,14 @@ impl Reconciler {
                 self.converge(reading, trigger, &mut touched)
             }
             Err(error) => {
-                self.draining.unseen(Instant::now());
+                self.draining.postpone_due(Instant::now());
                 SyncResult { outcome: PlanOutcome::unread(&error), ..SyncResult::default() }
             }
         };
         let cut_off = synced.outcome.cut_off.iter().map(|(_, connections)| connections).sum();
         synced.stats.failures = std::mem::take(&mut synced.outcome.failure_counts);
-        synced.stats.drains = self.draining.stats(cut_off);
-        // The keys that could not be compared are still to be compared.
+        synced.stats.drains = self.draining.take_stats(cut_off);
+        // The keys were not compared: the next sync compares them.
         if synced.outcome.unread.is_some() {
             self.touched.merge(touched);
         }

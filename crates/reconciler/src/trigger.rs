@@ -6,41 +6,41 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {
-    /// Both lists had arrived: the first sync.
+    /// Both lists have arrived: the first sync.
     Start,
-    /// The API server or the directory told of a change.
+    /// The API server or the directory reported a change.
     Change,
     /// The sync period was over.
     Period,
-    /// The kernel told that kube-ipvs0, its addresses or our routes changed.
+    /// The kernel reported a change of kube-ipvs0, its addresses or our routes.
     KernelEvent,
-    /// The kernel told that somebody else changed our nf_tables tables.
+    /// The kernel reported that another program changed our nf_tables tables.
     TablesChanged,
-    /// The kernel told that an address of the node itself came or went, or one that went did not come again in time.
+    /// The kernel reported that the node got or lost an address, or the grace period of a lost one has ended.
     NodeAddresses,
-    /// An earlier sync had failed in part.
+    /// An earlier sync failed in part.
     Retry,
-    /// An operator asked for it.
+    /// An operator requested it.
     Forced,
-    /// Real servers are draining and it was time to look at them.
+    /// Draining real servers were due for a check.
     Drain,
-    /// The sync before put off changes of schedulers.
+    /// The previous sync deferred changes of schedulers.
     Continue,
 }
 
 impl Trigger {
-    /// Whether the kernel's whole state is read anew for it. For the period the image is compared with the
-    /// kernel; the other reasons trust the image.
+    /// Whether the sync reads the kernel's whole state anew. A periodic sync compares the image with the kernel;
+    /// the other syncs trust the image.
     pub(crate) fn reads_everything(self) -> bool {
         matches!(self, Self::Start | Self::Forced)
     }
 
-    /// Whether the kernel told of a change by itself.
-    pub(crate) fn is_told_by_kernel(self) -> bool {
+    /// Whether a notification of the kernel is the reason.
+    pub(crate) fn is_from_kernel(self) -> bool {
         matches!(self, Self::KernelEvent | Self::TablesChanged | Self::NodeAddresses)
     }
 
-    /// How much a sync for this reason does: all that one for a less thorough reason would.
+    /// Ranks the reasons: a sync does everything that a sync of a lower rank would do.
     pub(crate) fn thoroughness(self) -> u8 {
         match self {
             Self::Drain | Self::Continue => 0,

@@ -7,7 +7,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use service::{Change, Explanation, ObjectName, State, one_line};
+use service::{Change, State, one_line};
 use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan};
 
@@ -15,33 +15,31 @@ use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
     SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
     follow::draining::Draining,
-    handle::Input,
-    mailbox::{Mail, Mailbox},
+    inbox::{Inbox, Input, Pending, PendingChange},
     report::{history::History, problems::problems, service_notices::ServiceNotices, sync_log::SyncLog},
     schedule::{ReadScope, Schedule, SyncEnd},
     sync::{Reconciler, SyncResult},
-    waiting::Piece,
 };
 
-/// How many inputs are taken in before the schedule is looked at again.
-const AT_ONCE: usize = 1_000;
+/// How many inputs are handled before the schedule is asked again.
+const MAX_INPUTS: usize = 1_000;
 
-/// How many EndpointSlices are measured in one sync at most, should the kernel not be readable for long.
-const MOST_TRIGGERS: usize = 10_000;
+/// How many trigger times are kept for the next complete sync at most, should the kernel be unreadable for long.
+const MAX_TRIGGER_TIMES: usize = 10_000;
 
-/// Starts the writer thread. It ends when told to, or when every handle is gone; the kernel's state
-/// then stays as it is, so that traffic goes on.
+/// Starts the writer thread. It ends on [`Handle::stop`], or when every handle is dropped. The kernel's state then
+/// stays as it is, so that traffic goes on.
 pub fn start(
     state: State,
     kernel: Kernel,
-    ours: Ownership,
+    ownership: Ownership,
     timing: Timing,
     callbacks: Callbacks,
 ) -> io::Result<(Handle, JoinHandle<()>)> {
-    let (handle, inputs, mailbox) = Handle::new();
+    let (handle, inputs, inbox) = Handle::new();
     let writer = Writer {
-        mailbox,
-        reconciler: Reconciler::new(state, kernel, ours, Draining::new(timing.drain_timeout)),
+        inbox,
+        reconciler: Reconciler::new(state, kernel, ownership, Draining::new(timing.drain_timeout)),
         schedule: Schedule::new(timing),
         awaiting_report: Vec::new(),
         awaiting_difference: Vec::new(),
@@ -58,36 +56,36 @@ pub fn start(
 }
 
 struct Writer {
-    mailbox: Mailbox,
+    inbox: Inbox,
     reconciler: Reconciler,
     schedule: Schedule,
-    /// Those who asked for a forced sync and wait for its report.
+    /// Callers that wait for the report of a forced sync.
     awaiting_report: Vec<Sender<SyncReport>>,
-    /// Those who asked what differs and wait for one look at everything.
+    /// Callers that wait for a comparison of everything.
     awaiting_difference: Vec<Sender<Result<Plan, Unanswered>>>,
-    /// Those who asked what is in use and wait for the first sync.
+    /// Callers that asked for the node usage and wait for the first sync.
     awaiting_node_usage: Vec<Sender<NodeUsage>>,
     history: History,
     sync_log: SyncLog,
     service_notices: ServiceNotices,
     stale_flows: StaleFlowCallback,
     observers: Vec<Box<dyn Observer>>,
-    /// The trigger times of the EndpointSlices that the next sync acts on.
+    /// The trigger times of the EndpointSlices that changed something since the last complete sync.
     triggered_at: Vec<SystemTime>,
 }
 
 impl Writer {
     fn run(mut self, inputs: &Receiver<Input>) {
         loop {
-            // Who holds an address can change although nothing is to be written.
+            // The owner of an address can change although nothing must be written.
             if self.is_listed() {
-                self.service_notices.tell(self.reconciler.state());
+                self.service_notices.send_new(self.reconciler.state());
             }
             let now = Instant::now();
             self.history.set_behind(self.reconciler.is_behind(), now);
-            let next = self.schedule.next(now).filter(|_| self.is_listed());
+            let next = self.schedule.next_sync(now).filter(|_| self.is_listed());
             let received = match next {
-                // No more inputs first: those that never end must not put the sync off for ever.
+                // A due sync comes before further inputs, which may never end.
                 Some((due, trigger)) if due <= now => {
                     self.sync(trigger);
                     continue;
@@ -96,21 +94,21 @@ impl Writer {
                 None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match received {
-                // Whatever else has arrived meanwhile is served by the same sync.
+                // Everything that has arrived meanwhile shares one sync.
                 Ok(first) => {
-                    for input in iter::once(first).chain(inputs.try_iter().take(AT_ONCE)) {
+                    for input in iter::once(first).chain(inputs.try_iter().take(MAX_INPUTS)) {
                         if matches!(input, Input::Stop) {
                             return;
                         }
-                        let is_mail = matches!(input, Input::Mail);
-                        self.take(input);
-                        // That was all that has been told. Where more is told than can be taken in, another one
-                        // waits already.
-                        if is_mail {
+                        let is_inbox = matches!(input, Input::Pending);
+                        self.handle_input(input);
+                        // The inbox is empty now. Where changes come faster than they can be applied, another
+                        // such input waits already.
+                        if is_inbox {
                             break;
                         }
                     }
-                    self.compare();
+                    self.answer_comparisons();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -118,29 +116,33 @@ impl Writer {
         }
     }
 
-    /// Whether both lists have arrived: nothing is written before.
+    /// Whether both lists have arrived. Nothing is written before.
     fn is_listed(&self) -> bool {
         self.reconciler.state().synced()
     }
 
-    fn take(&mut self, input: Input) {
+    fn handle_input(&mut self, input: Input) {
         match input {
-            Input::Mail => self.read(self.mailbox.take()),
+            Input::Pending => self.apply_pending(self.inbox.take()),
             Input::Resync(answer) if self.is_listed() => {
                 self.awaiting_report.push(answer);
-                self.schedule.want(Trigger::Forced);
+                self.schedule.request(Trigger::Forced);
             }
-            // Whoever asked may have gone; that is no failure of ours.
+            // The caller may have gone.
             Input::Resync(answer) => drop(answer.send(SyncReport::not_ready())),
             Input::Status(answer) => drop(answer.send(self.status())),
             Input::Compare(answer) => self.awaiting_difference.push(answer),
-            Input::Explain(service, answer) => drop(answer.send(self.explain(&service))),
+            Input::Explain(service, answer) if self.is_listed() => {
+                let explanation = self.reconciler.ownership().explain(self.reconciler.state(), &service);
+                drop(answer.send(Ok(explanation)));
+            }
+            Input::Explain(_, answer) => drop(answer.send(Err(Unanswered::NotListed))),
             Input::NodeUsage(answer) if self.history.has_synced() => {
                 drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
             }
             Input::NodeUsage(answer) => self.awaiting_node_usage.push(answer),
             Input::VirtualServerOwners(answer) => {
-                drop(answer.send(VirtualServerOwner::all(self.reconciler.state())))
+                drop(answer.send(VirtualServerOwner::list(self.reconciler.state())))
             }
             Input::ProbeScheduler(scheduler, answer) => {
                 let found = self.reconciler.probe_scheduler(scheduler);
@@ -150,27 +152,31 @@ impl Writer {
         }
     }
 
-    fn read(&mut self, Mail { mut news, dummy_interface, tables }: Mail) {
-        news.take().into_iter().for_each(|piece| self.change(piece));
-        let of_dummy_interface = self.reconciler.hear(&dummy_interface);
-        let of_tables = tables.then(|| self.reconciler.hear_of_tables()).flatten();
-        of_dummy_interface.into_iter().chain(of_tables).for_each(|trigger| self.schedule.want(trigger));
+    fn apply_pending(&mut self, Pending { mut changes, dummy_interface, tables }: Pending) {
+        changes.take().into_iter().for_each(|pending| self.apply_change(pending));
+        let of_dummy_interface = self.reconciler.on_link_event(&dummy_interface);
+        let of_tables = tables.then(|| self.reconciler.on_table_event()).flatten();
+        of_dummy_interface.into_iter().chain(of_tables).for_each(|trigger| self.schedule.request(trigger));
     }
 
-    fn change(&mut self, Piece { change, subject, objects, pieces }: Piece) {
+    fn apply_change(&mut self, PendingChange { change, kind, objects, changes }: PendingChange) {
         let was_listed = self.is_listed();
         let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
-        let touches = self.reconciler.take(change);
-        if touches && self.triggered_at.len() < MOST_TRIGGERS {
+        let touches = self.reconciler.apply_change(change);
+        if touches && self.triggered_at.len() < MAX_TRIGGER_TIMES {
             self.triggered_at.extend(triggered_at);
         }
-        let news =
-            ChangeEvent { subject, objects, pieces, waits: self.is_listed() && (touches || !was_listed) };
+        let news = ChangeEvent {
+            subject: kind,
+            objects,
+            pieces: changes,
+            waits: self.is_listed() && (touches || !was_listed),
+        };
         self.observers.iter_mut().for_each(|observer| observer.on_change_applied(news));
         if !was_listed && self.is_listed() {
-            self.schedule.want(Trigger::Start);
+            self.schedule.request(Trigger::Start);
         } else if touches {
-            self.schedule.want(Trigger::Change);
+            self.schedule.request(Trigger::Change);
         }
     }
 
@@ -190,13 +196,14 @@ impl Writer {
         let full = read == ReadScope::Everything;
         let report = SyncReport::new(trigger, full, &outcome, repairs, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
-        self.sync_log.record(&report, &outcome);
-        self.observe(&report, &stats, read != ReadScope::Nothing && !outcome.lacks_foundation());
+        self.sync_log.log_sync(&report, &outcome);
+        self.notify_observers(&report, &stats, read != ReadScope::Nothing && !outcome.lacks_foundation());
         if read != ReadScope::Nothing {
-            self.sync_log.node_ports(self.reconciler.state().node_ports_are_nowhere());
+            self.sync_log.log_node_ports(self.reconciler.state().node_ports_are_nowhere());
         }
-        let look = self.reconciler.next_look();
-        self.schedule.ended(Instant::now(), SyncEnd { read, failed: report.failed > 0, unfinished, look });
+        let next_check = self.reconciler.next_check();
+        self.schedule
+            .sync_ended(Instant::now(), SyncEnd { read, failed: report.failed > 0, unfinished, next_check });
         for answer in self.awaiting_report.drain(..) {
             drop(answer.send(report.clone()));
         }
@@ -206,15 +213,15 @@ impl Writer {
         self.history.add(report, &stats, Instant::now());
     }
 
-    fn observe(&mut self, report: &SyncReport, stats: &SyncStats, complete: bool) {
+    fn notify_observers(&mut self, report: &SyncReport, stats: &SyncStats, complete: bool) {
         let triggered_at = if complete { std::mem::take(&mut self.triggered_at) } else { Vec::new() };
         let state = self.reconciler.state();
         let observation = SyncEvent { report, stats, complete, state, triggered_at: &triggered_at };
         self.observers.iter_mut().for_each(|observer| observer.on_sync(&observation));
     }
 
-    /// Compares once, and answers all who wait for it.
-    fn compare(&mut self) {
+    /// Compares once, and answers all callers that wait for it.
+    fn answer_comparisons(&mut self) {
         if self.awaiting_difference.is_empty() {
             return;
         }
@@ -228,13 +235,9 @@ impl Writer {
         }
     }
 
-    fn explain(&self, service: &ObjectName) -> Result<Explanation, Unanswered> {
-        if self.is_listed() { Ok(self.reconciler.explain(service)) } else { Err(Unanswered::NotListed) }
-    }
-
     fn status(&mut self) -> SyncStatus {
         let now = Instant::now();
-        // News that came together with the question waits as well.
+        // Changes that came together with the request wait as well.
         self.history.set_behind(self.reconciler.is_behind(), now);
         let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
         let drains = draining.oldest(SyncStatus::MOST_DRAINS, now);
@@ -253,7 +256,7 @@ impl Writer {
                 })
                 .collect(),
             scheduler_changes: self.reconciler.scheduler_changes(),
-            problems: problems(state, self.reconciler.ours(), self.history.has_full_sync()),
+            problems: problems(state, self.reconciler.ownership(), self.history.has_full_sync()),
             ..self.history.status(now)
         }
     }

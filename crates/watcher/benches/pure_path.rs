@@ -27,10 +27,10 @@ use hyper::body::{Bytes, Frame};
 use ipvs::Family;
 use kube::{Client, client::Body};
 use kubernetes::api;
-use netfilter::KernelNetfilter;
+
 use service::{Change, Options, State};
 use testkit::{
-    floor::Size,
+    kernel_baseline::Size,
     objects::{self, added, end_of_list, event},
     pure_path::Phase,
 };
@@ -120,7 +120,7 @@ fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
             Batch::DummyInterface(_) => {}
         }
     }
-    (servers, KernelNetfilter::encode(&changes))
+    (servers, netfilter::wire::encode(&changes))
 }
 
 /// The watches of an API server that has all answers in memory.

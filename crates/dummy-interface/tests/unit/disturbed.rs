@@ -2,7 +2,7 @@
 use std::collections::BTreeSet;
 
 use dummy_interface::{DummyInterface, Error, KernelDummyInterface, Observed, VipBinding};
-use netlink::{Errno, OperationError, Socket, Transcript};
+use netlink::{Errno, OperationError, Transcript};
 
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
@@ -35,7 +35,7 @@ fn observed(disturbed: u8) -> Result<Observed, Error> {
     for sequence in 0..3 {
         transcript.push(&message(DONE, 0, 3 + u32::from(disturbed) + sequence, &[0; 4]));
     }
-    KernelDummyInterface::over(Socket::replay(&transcript), VipBinding::Address).observe()
+    transcript.replay(|| KernelDummyInterface::open(VipBinding::Address))?.observe()
 }
 
 #[test]

@@ -20,22 +20,21 @@ use fuzz_targets::{conntrack, dummy_interface, host_firewall, ipvs, leftovers, n
 use netfilter::{
     AllowedSource, Element, HairpinFlow, HealthCheckPort, KernelNetfilter, Netfilter, Operation,
 };
-use netlink::{Protocol as Netlink, Socket, Transcript};
+use netlink::Transcript;
 use nix::sched::{CloneFlags, unshare};
 
 /// Has the conversation with the kernel of a fresh network namespace, and then with what that has said.
 fn compare<T: Debug + PartialEq + Send>(
     name: &str,
-    protocol: Netlink,
     prepare: impl FnOnce() + Send,
-    converse: impl Fn(&dyn Fn() -> Socket) -> T + Sync,
+    converse: impl Fn() -> T + Sync,
 ) -> T {
     let transcript = Transcript::default();
     let recorded = thread::scope(|scope| {
         let thread = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             prepare();
-            converse(&|| Socket::open(protocol).unwrap().recorded(&transcript))
+            transcript.record(&converse)
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
@@ -46,7 +45,7 @@ fn compare<T: Debug + PartialEq + Send>(
         fs::write(directory.join("recorded"), &bytes).unwrap();
     }
     let transcript = Transcript::decode(&bytes);
-    assert_eq!(converse(&|| Socket::replay(&transcript)), recorded);
+    assert_eq!(transcript.replay(converse), recorded);
     recorded
 }
 
@@ -94,7 +93,7 @@ fn virtual_servers_are_read_as_before() {
         run("ip", &["-batch", "-"], NODE);
         assert_eq!(KernelIpvs::open().unwrap().apply(&virtual_servers()).unwrap(), []);
     };
-    let answers = compare("ipvs", Netlink::Generic, prepare, |open| ipvs::converse(open(), open())).unwrap();
+    let answers = compare("ipvs", prepare, ipvs::converse).unwrap();
     let counts: Vec<_> = answers.table.iter().map(|(_, real_servers)| real_servers.len()).collect();
     assert_eq!(counts.iter().sum::<usize>(), 4, "{counts:?}");
     assert_eq!(answers.refused, Some(1), "a real server of a virtual server that is not there");
@@ -128,8 +127,7 @@ fn our_tables_are_read_as_before() {
         let mut kernel = KernelNetfilter::open(&nf_tables::policy()).unwrap();
         kernel.apply(&[&Family::BOTH.map(Operation::InstallTable)[..], &elements()].concat()).unwrap();
     };
-    let answers =
-        compare("nf_tables", Netlink::Netfilter, prepare, |open| nf_tables::converse(open())).unwrap();
+    let answers = compare("nf_tables", prepare, nf_tables::converse).unwrap();
     assert_eq!(answers.installed, Family::BOTH.into());
     assert_eq!(answers.elements.len(), elements().len());
 }
@@ -160,9 +158,7 @@ fn the_hosts_chains_are_read_as_before() {
              -A INPUT -m comment --comment why -j REJECT\nCOMMIT\n";
         run("iptables-nft-restore", &[], iptables);
     };
-    let answers =
-        compare("host_firewall", Netlink::Netfilter, prepare, |open| host_firewall::converse(open()))
-            .unwrap();
+    let answers = compare("host_firewall", prepare, host_firewall::converse).unwrap();
     assert_eq!(answers.closed.len(), 4, "{answers:?}");
 }
 
@@ -182,7 +178,7 @@ fn what_kube_proxy_left_is_found_as_before() {
         run("ipset", &["restore"], "create KUBE-CLUSTER-IP hash:ip,port\ncreate mine hash:ip\n");
         run("nft", &["-f", "-"], "table ip6 kube-proxy { }");
     };
-    let found = compare("leftovers", Netlink::Netfilter, prepare, |open| leftovers::converse(open()));
+    let found = compare("leftovers", prepare, leftovers::converse);
     assert_eq!(found.len(), 4, "{found:?}");
 }
 
@@ -207,8 +203,7 @@ fn stale_flows_are_found_as_before() {
         let entries: String = flows.chain([others.to_owned()]).collect();
         run("conntrack", &["-R", "/proc/self/fd/0"], &entries);
     };
-    let deleted =
-        compare("conntrack", Netlink::Netfilter, prepare, |open| conntrack::converse(open())).unwrap();
+    let deleted = compare("conntrack", prepare, conntrack::converse).unwrap();
     assert_eq!(deleted.total(), 3);
 }
 
@@ -227,7 +222,7 @@ fn kube_ipvs0_and_its_routes_are_read_as_before() {
             assert_eq!(failed, []);
         }
     };
-    let answers = compare("dummy_interface", Netlink::Route, prepare, |open| dummy_interface::converse(open));
+    let answers = compare("dummy_interface", prepare, dummy_interface::converse);
     let as_addresses = answers.as_addresses.unwrap();
     assert_eq!(as_addresses.bound.len() + as_addresses.stale_bindings.len(), 4, "{as_addresses:?}");
     assert_eq!(answers.loopback, Some(1));

@@ -122,8 +122,7 @@ mod tests {
         let header = [&36u32.to_ne_bytes()[..], &2u16.to_ne_bytes(), &[0; 2], &1u32.to_ne_bytes(), &[0; 4]];
         let answer = [&header.concat()[..], &(-(Errno::ENOENT as i32)).to_ne_bytes(), &[0; 16]].concat();
         transcript.push(&answer);
-        let socket = || netlink::Socket::replay(&transcript);
-        let refused = crate::KernelIpvs::over(socket(), socket()).unwrap_err();
+        let refused = transcript.replay(crate::KernelIpvs::open).unwrap_err();
         assert_eq!(refused.to_string(), "the kernel has no IPVS: load the module ip_vs");
     }
 

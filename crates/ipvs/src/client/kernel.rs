@@ -71,14 +71,9 @@ impl KernelIpvs {
     /// need CAP_NET_ADMIN, this one does not.
     pub fn open() -> Result<Self, Error> {
         let cannot = Error::during("open IPVS");
-        let bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
-        let short_dumps = Socket::open_for_short_dumps(Protocol::Generic).map_err(cannot)?;
-        Self::over(bulk, short_dumps)
-    }
-
-    /// Opens IPVS over two generic netlink sockets that are open already. The second is for very many short dumps.
-    pub(super) fn over(mut bulk: Socket, short_dumps: Socket) -> Result<Self, Error> {
-        let family = bulk.generic_family(FAMILY).map_err(Error::during("open IPVS"))?;
+        let mut bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
+        let short_dumps = Socket::open_for_short_dumps(Protocol::Generic).map_err(&cannot)?;
+        let family = bulk.generic_family(FAMILY).map_err(cannot)?;
         // Not before the module has been loaded, which the line before sees to.
         let summary = File::open(PROC_NET_IP_VS).ok();
         let requests = Requests { family };

@@ -1,16 +1,10 @@
 //! The client's end of the wire. No part of the public API: it is for the tests, benches and fuzzers of the workspace
 //! that this crate comes from, and changes without notice.
 
-use netlink::{Batch, Socket};
+use netlink::Batch;
 
 use super::encode::{Requests, Verb};
-use crate::{Command, Error, KernelIpvs};
-
-/// Opens IPVS over two generic netlink sockets that are open already, in the calling thread's network namespace. The
-/// second is for very many short dumps.
-pub fn open(bulk: Socket, short_dumps: Socket) -> Result<KernelIpvs, Error> {
-    KernelIpvs::over(bulk, short_dumps)
-}
+use crate::Command;
 
 /// Appends the requests that [`apply`](crate::Ipvs::apply) sends first, one for each command. `family` is the number
 /// that the kernel has given IPVS among the families of generic netlink.

@@ -1,4 +1,4 @@
-//! What is written down: target/bench/report.json, and the tables in docs/performance.md.
+//! What is written down: target/bench/report.json, and the tables in docs/performance/tables.txt.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use super::case::{Case, Figures, Measured};
+use super::case::Case;
+use super::figures::{Figures, Measured};
 use super::tables;
 use guest::Kernel;
 use guest::workspace;
@@ -84,7 +85,7 @@ impl Report {
             .with_context(|| path.display().to_string())?;
         eprintln!("xtask: {}", path.display());
         if into_document {
-            self.put_tables_into(&workspace::root().join("docs/performance.md"))?;
+            self.put_tables_into(&workspace::root().join("docs/performance/tables.txt"))?;
         }
         Ok(())
     }

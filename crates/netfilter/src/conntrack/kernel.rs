@@ -51,12 +51,7 @@ impl KernelConntrack {
     pub fn open() -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to conntrack", source))?;
-        Ok(Self::over(socket))
-    }
-
-    /// Over a netfilter socket that is open already.
-    pub fn over(socket: Socket) -> Self {
-        Self { socket }
+        Ok(Self { socket })
     }
 
     /// Requests to delete each entry of these flows, and the family of each.
@@ -149,7 +144,7 @@ mod tests {
         kernel.push(&message(DONE, MULTI | DISTURBED, 1, &[0; 4]));
         // That the second request, to delete it, is carried out.
         kernel.push(&message(VERDICT, 0, 2, &[0; 20]));
-        let mut conntrack = KernelConntrack::over(Socket::replay(&kernel));
+        let mut conntrack = kernel.replay(KernelConntrack::open).unwrap();
         let all = StaleFlows::from_iter([(flow.to, BTreeSet::new())]);
         assert_eq!(conntrack.delete(&all).unwrap(), Deleted { ipv4: 1, ipv6: 0 });
         assert!(kernel.encode().is_empty());

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use ipvs::Family;
-use netlink::{Batch, Errno, KernelError, OperationError, Protocol, Socket};
+use netlink::{Errno, KernelError, OperationError, Protocol, Socket};
 
 use super::{
     installation::{Stages, Task, known_elements, look},
@@ -33,13 +33,8 @@ pub struct KernelNetfilter {
 impl KernelNetfilter {
     /// Opens a netlink socket and probes what the kernel supports. Nothing is changed.
     pub fn open(policy: &Policy) -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Netfilter)
+        let mut socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to nf_tables", source))?;
-        Self::over(socket, policy)
-    }
-
-    /// Probes the kernel over an open netfilter socket.
-    pub fn over(mut socket: Socket, policy: &Policy) -> Result<Self, Error> {
         let (mut rulesets, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for family in Family::BOTH {
             let lacks = probe::missing_features(&mut socket, family)
@@ -65,15 +60,6 @@ impl KernelNetfilter {
     /// The port of the socket, by which a [`Monitor`](crate::Monitor) recognises our own changes.
     pub fn port(&self) -> u32 {
         self.socket.port()
-    }
-
-    /// Encodes the transaction that [`apply`](Netfilter::apply) sends for changes of elements, to be
-    /// inspected, or sent without the other work of `apply`. Intervals that are deleted must exist. Needs no
-    /// kernel.
-    pub fn encode(operations: &[Operation]) -> Batch {
-        let mut transaction = Transaction::default();
-        change_elements(&mut transaction, operations);
-        transaction.encode(None)
     }
 
     /// One attempt at the whole.
@@ -198,7 +184,7 @@ fn is_stale(error: &Error) -> bool {
 }
 
 /// Combines neighbouring changes of the same kind to the same set into one request.
-fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
+pub(super) fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
     let kind = |operation: &Operation| match operation {
         Operation::PrepareTable(_) | Operation::InstallTable(_) => None,
         Operation::AddElement(element) => Some((true, element.family(), element.set())),

@@ -1,5 +1,5 @@
-//! Graceful termination: which real servers drain, since when, and when to look at them again. Nothing here
-//! reads a clock: every method is told the time.
+//! Graceful termination: which real servers drain, since when, and when to check them. Nothing here reads a clock:
+//! the caller passes the time.
 
 use std::{
     collections::BTreeMap,
@@ -11,89 +11,95 @@ use ipvs::{RealServerAddress, ServiceAddress};
 
 use crate::DrainStats;
 
-/// After how long a real server is first looked at again. Most connections are short, and a rollout waits for
+/// The time until a draining real server is first checked. Most connections are short, and a rollout waits for
 /// them.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+const FIRST_CHECK: Duration = Duration::from_secs(1);
 
-/// The longest pause between two looks. IPVS keeps a connection for two minutes after its end
-/// (`IP_VS_TCP_S_TIME_WAIT` in net/netfilter/ipvs/ip_vs_proto_tcp.c), so more haste gains little; and ten
+/// The longest pause between two checks. IPVS keeps a connection for two minutes after its end
+/// (`IP_VS_TCP_S_TIME_WAIT` in net/netfilter/ipvs/ip_vs_proto_tcp.c), so shorter pauses gain little; and ten
 /// thousand draining real servers cost a thousand short reads in a second.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// The real servers that get no new connections and wait for their last one to end.
+/// The real servers that get no new connections and stay until their last connection ends.
 ///
-/// Each has a time of its own at which it is looked at again: after as long again as it has been draining,
-/// but not before [`FIRST_LOOK`] and not after [`LONGEST_PAUSE`], and just when it must go.
+/// Each has its own next check: after as long again as it has been draining,
+/// but not before [`FIRST_CHECK`] and not after [`MAX_PAUSE`], and exactly at its timeout.
 #[derive(Debug)]
 pub(crate) struct Draining {
     timeout: Option<Duration>,
-    servers: BTreeMap<ServiceAddress, BTreeMap<RealServerAddress, Drain>>,
-    /// How many have begun to drain since the last [`Self::stats`].
+    servers: BTreeMap<ServiceAddress, BTreeMap<RealServerAddress, DrainTimes>>,
+    /// How many began to drain since the last [`Self::take_stats`].
     started: usize,
-    /// How many have ceased to drain since the last [`Self::stats`].
+    /// How many ceased to drain since the last [`Self::take_stats`].
     ended: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Drain {
+struct DrainTimes {
     since: Instant,
-    next_look: Instant,
+    next_check: Instant,
 }
 
 impl Draining {
-    /// Begins without any. No real server may drain for longer than `timeout`.
+    /// Starts without any. No real server may drain for longer than `timeout`.
     pub(crate) fn new(timeout: Option<Duration>) -> Self {
         Self { timeout, servers: BTreeMap::new(), started: 0, ended: 0 }
     }
 
-    /// Takes in that a virtual server was looked at, and that these of its real servers drain now.
-    pub(crate) fn seen(
+    /// Records that a virtual server was checked, and which of its real servers drain now.
+    pub(crate) fn update(
         &mut self,
-        of: ServiceAddress,
+        virtual_server: ServiceAddress,
         draining: impl Iterator<Item = RealServerAddress>,
         now: Instant,
     ) {
-        let before = self.servers.remove(&of).unwrap_or_default();
+        let before = self.servers.remove(&virtual_server).unwrap_or_default();
         let still: BTreeMap<_, _> = draining
             .map(|server| {
                 let since = before.get(&server).map_or(now, |drain| drain.since);
-                (server, Drain { since, next_look: next_look(since, self.timeout, now) })
+                (server, DrainTimes { since, next_check: next_check(since, self.timeout, now) })
             })
             .collect();
         let stayed = still.keys().filter(|server| before.contains_key(server)).count();
         self.started += still.len() - stayed;
         self.ended += before.len() - stayed;
         if !still.is_empty() {
-            self.servers.insert(of, still);
+            self.servers.insert(virtual_server, still);
         }
     }
 
-    /// Takes in that nothing could be looked at: what was due is looked at later.
-    pub(crate) fn unseen(&mut self, now: Instant) {
+    /// Records that nothing could be checked: what is due gets a later check.
+    pub(crate) fn postpone_due(&mut self, now: Instant) {
         let drains = self.servers.values_mut().flat_map(BTreeMap::values_mut);
-        for drain in drains.filter(|drain| drain.next_look <= now) {
-            drain.next_look = next_look(drain.since, self.timeout, now);
+        for drain in drains.filter(|drain| drain.next_check <= now) {
+            drain.next_check = next_check(drain.since, self.timeout, now);
         }
     }
 
-    /// When to look again, if any drain. After [`Self::seen`] and [`Self::unseen`] that is in the future.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        self.drains().map(|(_, _, drain)| drain.next_look).min()
+    /// When the next check is due, if any drain. After [`Self::update`] and [`Self::postpone_due`] that is in the future.
+    pub(crate) fn next_check(&self) -> Option<Instant> {
+        self.drains().map(|(_, _, drain)| drain.next_check).min()
     }
 
-    /// The virtual servers that must be looked at now.
+    /// The virtual servers whose check is due.
     pub(crate) fn due(&self, now: Instant) -> impl Iterator<Item = ServiceAddress> {
-        let due = move |servers: &BTreeMap<_, Drain>| servers.values().any(|drain| drain.next_look <= now);
-        self.servers.iter().filter(move |(_, servers)| due(servers)).map(|(of, _)| *of)
+        let due =
+            move |servers: &BTreeMap<_, DrainTimes>| servers.values().any(|drain| drain.next_check <= now);
+        self.servers
+            .iter()
+            .filter(move |(_, servers)| due(servers))
+            .map(|(virtual_server, _)| *virtual_server)
     }
 
-    /// The real servers that have been draining for as long as they may.
+    /// The real servers whose drain timeout has passed.
     pub(crate) fn expired(&self, now: Instant) -> impl Iterator<Item = (ServiceAddress, RealServerAddress)> {
-        let over = move |drain: &Drain| end(drain.since, self.timeout).is_some_and(|end| end <= now);
-        self.drains().filter(move |(.., drain)| over(drain)).map(|(of, server, _)| (of, server))
+        let over = move |drain: &DrainTimes| end(drain.since, self.timeout).is_some_and(|end| end <= now);
+        self.drains()
+            .filter(move |(.., drain)| over(drain))
+            .map(|(virtual_server, server, _)| (virtual_server, server))
     }
 
-    /// Every virtual server with real servers that drain.
+    /// Every virtual server with draining real servers.
     pub(crate) fn virtual_servers(&self) -> impl Iterator<Item = ServiceAddress> {
         self.servers.keys().copied()
     }
@@ -103,20 +109,25 @@ impl Draining {
         self.drains().count()
     }
 
-    /// The real servers that have been draining longest, longest first, at most `most`, and for how long.
+    /// At most `most` real servers that have been draining longest, longest first, and for how long.
     pub(crate) fn oldest(
         &self,
         most: usize,
         now: Instant,
     ) -> impl Iterator<Item = (ServiceAddress, RealServerAddress, Duration)> {
-        let mut all: Vec<_> = self.drains().map(|(of, server, drain)| (drain.since, of, server)).collect();
+        let mut all: Vec<_> = self
+            .drains()
+            .map(|(virtual_server, server, drain)| (drain.since, virtual_server, server))
+            .collect();
         all.sort_unstable();
-        let aged = move |(since, of, server)| (of, server, now.saturating_duration_since(since));
+        let aged = move |(since, virtual_server, server)| {
+            (virtual_server, server, now.saturating_duration_since(since))
+        };
         all.into_iter().take(most).map(aged)
     }
 
-    /// Counts what has happened since this was last called, and what drains now.
-    pub(crate) fn stats(&mut self, cut_off: u64) -> DrainStats {
+    /// Returns what has happened since the last call, and what drains now.
+    pub(crate) fn take_stats(&mut self, cut_off: u64) -> DrainStats {
         DrainStats {
             started: mem::take(&mut self.started),
             ended: mem::take(&mut self.ended),
@@ -126,7 +137,7 @@ impl Draining {
         }
     }
 
-    /// How long the first real server has been draining; 0 without any.
+    /// How long the oldest drain has lasted; 0 without any.
     pub(crate) fn longest(&self, now: Instant) -> Duration {
         self.drains()
             .map(|(_, _, drain)| now.saturating_duration_since(drain.since))
@@ -134,19 +145,19 @@ impl Draining {
             .unwrap_or_default()
     }
 
-    fn drains(&self) -> impl Iterator<Item = (ServiceAddress, RealServerAddress, &Drain)> {
-        self.servers
-            .iter()
-            .flat_map(|(of, servers)| servers.iter().map(|(server, drain)| (*of, *server, drain)))
+    fn drains(&self) -> impl Iterator<Item = (ServiceAddress, RealServerAddress, &DrainTimes)> {
+        self.servers.iter().flat_map(|(virtual_server, servers)| {
+            servers.iter().map(|(server, drain)| (*virtual_server, *server, drain))
+        })
     }
 }
 
-fn next_look(since: Instant, timeout: Option<Duration>, now: Instant) -> Instant {
-    let look = now + now.saturating_duration_since(since).clamp(FIRST_LOOK, LONGEST_PAUSE);
-    end(since, timeout).filter(|end| *end > now).map_or(look, |end| end.min(look))
+fn next_check(since: Instant, timeout: Option<Duration>, now: Instant) -> Instant {
+    let check = now + now.saturating_duration_since(since).clamp(FIRST_CHECK, MAX_PAUSE);
+    end(since, timeout).filter(|end| *end > now).map_or(check, |end| end.min(check))
 }
 
-/// When a real server must go, if there is a timeout.
+/// When the drain timeout of a real server passes, if there is one.
 fn end(since: Instant, timeout: Option<Duration>) -> Option<Instant> {
     since.checked_add(timeout?)
 }
@@ -173,13 +184,13 @@ mod tests {
     fn a_real_server_is_looked_at_after_a_second_and_then_ever_more_rarely() {
         let begin = Instant::now();
         let mut draining = Draining::new(None);
-        let (mut now, mut looks) = (begin, Vec::new());
+        let (mut now, mut checks) = (begin, Vec::new());
         for _ in 0..8 {
-            draining.seen(virtual_server(80), [real_server(1)].into_iter(), now);
-            now = draining.next().unwrap();
-            looks.push((now - begin).as_secs());
+            draining.update(virtual_server(80), [real_server(1)].into_iter(), now);
+            now = draining.next_check().unwrap();
+            checks.push((now - begin).as_secs());
         }
-        assert_eq!(looks, [1, 2, 4, 8, 16, 26, 36, 46]);
+        assert_eq!(checks, [1, 2, 4, 8, 16, 26, 36, 46]);
         assert_eq!(draining.longest(now), seconds(46));
         assert_eq!(draining.expired(now + seconds(1_000_000)).count(), 0, "it may drain for ever");
     }
@@ -188,19 +199,23 @@ mod tests {
     fn each_has_its_own_time_and_only_its_virtual_server_is_due() {
         let begin = Instant::now();
         let mut draining = Draining::new(None);
-        draining.seen(virtual_server(80), [real_server(1)].into_iter(), begin);
-        draining.seen(virtual_server(81), [real_server(1)].into_iter(), begin + seconds(20));
-        assert_eq!(draining.next(), Some(begin + seconds(1)));
+        draining.update(virtual_server(80), [real_server(1)].into_iter(), begin);
+        draining.update(virtual_server(81), [real_server(1)].into_iter(), begin + seconds(20));
+        assert_eq!(draining.next_check(), Some(begin + seconds(1)));
         let due = |draining: &Draining, after| draining.due(begin + seconds(after)).collect::<Vec<_>>();
         assert_eq!(due(&draining, 0), []);
         assert_eq!(due(&draining, 20), [virtual_server(80)]);
         // The second real server of a virtual server keeps its own time too.
-        draining.seen(virtual_server(80), [real_server(1), real_server(2)].into_iter(), begin + seconds(20));
+        draining.update(
+            virtual_server(80),
+            [real_server(1), real_server(2)].into_iter(),
+            begin + seconds(20),
+        );
         assert_eq!(due(&draining, 21), [virtual_server(80), virtual_server(81)]);
         let both = [real_server(1), real_server(2)].into_iter();
-        draining.seen(virtual_server(80), both, begin + seconds(21));
+        draining.update(virtual_server(80), both, begin + seconds(21));
         assert_eq!(draining.longest(begin + seconds(21)), seconds(21));
-        assert_eq!(draining.next(), Some(begin + seconds(21)), "that of the other virtual server");
+        assert_eq!(draining.next_check(), Some(begin + seconds(21)), "that of the other virtual server");
         assert_eq!(draining.count(), 3);
         let oldest: Vec<_> = draining.oldest(2, begin + seconds(21)).collect();
         assert_eq!(
@@ -216,28 +231,28 @@ mod tests {
     fn what_begins_and_ends_is_told_once_and_what_goes_on_is_told_with_its_age() {
         let begin = Instant::now();
         let mut draining = Draining::new(None);
-        draining.seen(virtual_server(80), [real_server(1), real_server(2)].into_iter(), begin);
-        draining.seen(virtual_server(81), [real_server(1)].into_iter(), begin + seconds(1));
+        draining.update(virtual_server(80), [real_server(1), real_server(2)].into_iter(), begin);
+        draining.update(virtual_server(81), [real_server(1)].into_iter(), begin + seconds(1));
         let pending = DrainStats { pending: 3, oldest: Some(begin), ..DrainStats::default() };
-        assert_eq!(draining.stats(0), DrainStats { started: 3, ..pending });
-        assert_eq!(draining.stats(0), pending);
+        assert_eq!(draining.take_stats(0), DrainStats { started: 3, ..pending });
+        assert_eq!(draining.take_stats(0), pending);
         // One goes, another comes, and one stays.
-        draining.seen(virtual_server(80), [real_server(2), real_server(3)].into_iter(), begin + seconds(2));
-        assert_eq!(draining.stats(7), DrainStats { started: 1, ended: 1, cut_off: 7, ..pending });
-        draining.seen(virtual_server(80), [].into_iter(), begin + seconds(3));
+        draining.update(virtual_server(80), [real_server(2), real_server(3)].into_iter(), begin + seconds(2));
+        assert_eq!(draining.take_stats(7), DrainStats { started: 1, ended: 1, cut_off: 7, ..pending });
+        draining.update(virtual_server(80), [].into_iter(), begin + seconds(3));
         let one = DrainStats { pending: 1, oldest: Some(begin + seconds(1)), ..DrainStats::default() };
-        assert_eq!(draining.stats(0), DrainStats { ended: 2, ..one });
+        assert_eq!(draining.take_stats(0), DrainStats { ended: 2, ..one });
     }
 
     #[test]
     fn one_that_is_gone_is_forgotten_and_its_time_begins_anew_when_it_drains_again() {
         let begin = Instant::now();
         let mut draining = Draining::new(None);
-        draining.seen(virtual_server(80), [real_server(1)].into_iter(), begin);
-        draining.seen(virtual_server(80), [].into_iter(), begin + seconds(1));
-        assert_eq!((draining.count(), draining.next()), (0, None));
+        draining.update(virtual_server(80), [real_server(1)].into_iter(), begin);
+        draining.update(virtual_server(80), [].into_iter(), begin + seconds(1));
+        assert_eq!((draining.count(), draining.next_check()), (0, None));
         assert_eq!(draining.virtual_servers().count(), 0);
-        draining.seen(virtual_server(80), [real_server(1)].into_iter(), begin + seconds(5));
+        draining.update(virtual_server(80), [real_server(1)].into_iter(), begin + seconds(5));
         assert_eq!(draining.longest(begin + seconds(7)), seconds(2));
     }
 
@@ -246,23 +261,23 @@ mod tests {
         let begin = Instant::now();
         let mut draining = Draining::new(Some(seconds(5)));
         let mut now = begin;
-        let mut looks = Vec::new();
+        let mut checks = Vec::new();
         for _ in 0..6 {
-            draining.seen(virtual_server(80), [real_server(1)].into_iter(), now);
-            now = draining.next().unwrap();
-            looks.push(((now - begin).as_secs(), draining.expired(now).count()));
+            draining.update(virtual_server(80), [real_server(1)].into_iter(), now);
+            now = draining.next_check().unwrap();
+            checks.push(((now - begin).as_secs(), draining.expired(now).count()));
         }
-        assert_eq!(looks, [(1, 0), (2, 0), (4, 0), (5, 1), (10, 1), (20, 1)]);
+        assert_eq!(checks, [(1, 0), (2, 0), (4, 0), (5, 1), (10, 1), (20, 1)]);
     }
 
     #[test]
     fn nothing_is_due_after_a_sync_that_saw_nothing() {
         let begin = Instant::now();
         let mut draining = Draining::new(Some(seconds(1)));
-        draining.seen(virtual_server(80), [real_server(1)].into_iter(), begin);
+        draining.update(virtual_server(80), [real_server(1)].into_iter(), begin);
         let now = begin + seconds(3);
-        draining.unseen(now);
-        assert_eq!(draining.next(), Some(begin + seconds(6)));
+        draining.postpone_due(now);
+        assert_eq!(draining.next_check(), Some(begin + seconds(6)));
         assert_eq!(draining.expired(now).next(), Some((virtual_server(80), real_server(1))));
         assert_eq!(draining.longest(now), seconds(3), "it drains on");
     }

@@ -1,5 +1,4 @@
-//! Repairs: operations on keys that are not known to have changed, so that something else must have changed
-//! them.
+//! Repairs: operations on keys without a known change, which another program must have changed.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -19,23 +18,21 @@ pub(crate) struct RepairSummary {
     pub(crate) counts: BTreeMap<RepairKind, usize>,
 }
 
-/// What could not be repaired yet, and our own failed work, which must not be counted as a repair.
+/// Repairs that failed, and our own failed work, which must not be counted as a repair.
 #[derive(Debug, Default)]
 pub(crate) struct Unrepaired {
-    /// Whether the kernel was read before: the first reading finds what an earlier daemon left, which is no
-    /// repair.
+    /// Whether the kernel was read before. The first reading finds what an earlier daemon left, which is no repair.
     adopted: bool,
-    /// Repairs that failed. By the time they succeed, their keys are known to have changed: whatever fails is
-    /// compared again.
+    /// Repairs that failed. When they succeed, their keys are touched ones, because the key of each failed operation
+    /// is compared again.
     foreign: HashSet<Operation>,
-    /// Tables and kube-ipvs0 that we could not make. No key stands for them by which they would be known to
-    /// be missing.
+    /// Our failed creations of tables and kube-ipvs0. These have no key by which they would be known to be missing.
     foundations: HashSet<Operation>,
 }
 
 impl Unrepaired {
-    /// Takes in that the kernel was read: what is found from now on was changed since.
-    pub(crate) fn adopted(&mut self) {
+    /// Records that the kernel was read: later differences are changes since then.
+    pub(crate) fn mark_adopted(&mut self) {
         self.adopted = true;
     }
 
@@ -44,9 +41,8 @@ impl Unrepaired {
         self.adopted
     }
 
-    /// Splits the plan's operations into repairs, which are returned, and repairs that failed, which are
-    /// remembered.
-    pub(crate) fn settle(
+    /// Returns the plan's operations that repaired something, and remembers the repairs that failed.
+    pub(crate) fn split_repairs(
         &mut self,
         plan: &Plan,
         touched: &Touched,
@@ -60,7 +56,7 @@ impl Unrepaired {
             return repairs;
         }
         for operation in plan.operations() {
-            let is_touched = DiffKey::of(&operation).is_some_and(|key| key.is_in(touched));
+            let is_touched = DiffKey::from_operation(&operation).is_some_and(|key| key.is_touched(touched));
             let unexpected = self.adopted && !is_touched && !foundations.contains(&operation);
             let is_repair = unexpected || foreign.contains(&operation);
             match (is_repair, failed.contains(&operation)) {
@@ -76,7 +72,7 @@ impl Unrepaired {
 
 impl RepairSummary {
     fn add(&mut self, operation: &Operation) {
-        *self.counts.entry(RepairKind::by(operation)).or_default() += 1;
+        *self.counts.entry(RepairKind::from_operation(operation)).or_default() += 1;
         if self.first.len() < SyncReport::MOST_REPAIRS {
             self.first.push(operation.to_string());
         }

@@ -1,4 +1,4 @@
-//! Schedulers are tried before they are used, and changed a few at a time.
+//! Schedulers: probed before they are used, and changed a few at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,74 +8,75 @@ use service::{Absence, Change, one_line};
 use tracing::warn;
 use watcher::{Observed, Plan};
 
-/// How many schedulers one sync changes at most, so that other news waits for less than a second. For each,
+/// How many schedulers one sync changes at most, so that other changes wait for less than a second. For each,
 /// the kernel waits until no packet can be using the old one (`synchronize_rcu` in `ip_vs_edit_service`,
 /// net/netfilter/ipvs/ip_vs_ctl.c): 22 ms on Linux 6.1 with two CPUs. Meanwhile this thread waits, and the
 /// virtual server takes no new connections.
-pub(crate) const AT_ONCE: usize = 32;
+pub(crate) const MAX_CHANGES_PER_SYNC: usize = 32;
 
-/// The schedulers that Services ask for themselves, as far as they were tried.
+/// The schedulers that Services ask for by annotation, as far as they were probed.
 #[derive(Default)]
 pub(crate) struct SchedulerProbes {
-    there: BTreeSet<Scheduler>,
+    available: BTreeSet<Scheduler>,
     missing: BTreeMap<Scheduler, Absence>,
 }
 
-/// The result of looking for schedulers.
+/// The result of probing schedulers.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ProbeResult {
-    /// Whether one of them cannot be used and that was not known before.
-    pub(crate) news: bool,
-    /// Whether an attempt went wrong, so that its virtual server may still be there.
+    /// Whether a scheduler turned out to be unusable.
+    pub(crate) changed: bool,
+    /// Whether a probe failed, so that its virtual server may still be there.
     pub(crate) doubtful: bool,
 }
 
 impl SchedulerProbes {
-    /// The change that tells the desired state which schedulers cannot be used.
-    pub(crate) fn news(&self) -> Change {
+    /// The input of the desired state that says which schedulers are unusable.
+    pub(crate) fn to_change(&self) -> Change {
         Change::MissingSchedulers(self.missing.clone())
     }
 
-    /// Tries the schedulers that a plan asks for and of which nothing is known, each once: a Service must not
-    /// be without virtual servers because of a scheduler. The `usual` one was tried at the start.
-    pub(crate) fn look_for_those_of(
+    /// Probes the schedulers that a plan asks for and that were not probed before: a Service must not be without
+    /// virtual servers because of a scheduler. The `default` one was probed at the start.
+    pub(crate) fn probe_new(
         &mut self,
         plan: &Plan,
         image: &Observed,
-        usual: Scheduler,
+        default: Scheduler,
         kernel: &mut dyn Ipvs,
     ) -> ProbeResult {
-        let asked: BTreeSet<_> = plan.commands().filter_map(scheduler).filter(|it| *it != usual).collect();
-        let mut look = ProbeResult::default();
+        let asked: BTreeSet<_> =
+            plan.commands().filter_map(assigned_scheduler).filter(|it| *it != default).collect();
+        let mut result = ProbeResult::default();
         for scheduler in asked {
-            // Somebody may have unloaded what must not be loaded on demand.
+            // A module that must not be loaded on demand may have been unloaded.
             let may_load = kernel.may_load(scheduler);
-            if self.missing.contains_key(&scheduler) || may_load && self.there.contains(&scheduler) {
+            if self.missing.contains_key(&scheduler) || may_load && self.available.contains(&scheduler) {
                 continue;
             }
-            let found = probe_scheduler(kernel, scheduler, all_in_use(image));
-            self.take(scheduler, found, usual, &mut look);
+            let found = probe_scheduler(kernel, scheduler, used_schedulers(image));
+            self.record(scheduler, found, default, &mut result);
         }
-        look
+        result
     }
 
-    fn take(
+    fn record(
         &mut self,
         scheduler: Scheduler,
         found: Result<SchedulerSupport, ipvs::Error>,
-        usual: Scheduler,
-        look: &mut ProbeResult,
+        default: Scheduler,
+        result: &mut ProbeResult,
     ) {
         match found {
             Ok(SchedulerSupport::Supported) => {
-                self.there.insert(scheduler);
+                self.available.insert(scheduler);
             }
             Ok(SchedulerSupport::NotLoaded) => {
                 warn!(
                     "{scheduler} is not loaded, and to load it on demand can hang IPVS: Services that ask for it get \
-                     {usual}. Load the module ip_vs_{scheduler} at boot; where it is loaded, kube-ipvs resync tries again"
+                     {default}. Load the module ip_vs_{scheduler} at boot; where it is loaded, kube-ipvs resync tries again"
                 );
-                look.news |= self.cannot_be_used(scheduler, Absence::NotLoaded);
+                result.changed |= self.mark_unusable(scheduler, Absence::NotLoaded);
             }
             Ok(SchedulerSupport::NotProbed) => {
                 warn!(
@@ -84,84 +85,84 @@ impl SchedulerProbes {
             }
             Ok(SchedulerSupport::Refused(refusal)) if refusal.errno() == Errno::ENOENT as i32 => {
                 warn!(
-                    "{}: Services that ask for {scheduler} get {usual}; kube-ipvs resync tries again",
+                    "{}: Services that ask for {scheduler} get {default}; kube-ipvs resync tries again",
                     refusal.cause()
                 );
-                look.news |= self.cannot_be_used(scheduler, Absence::Lacking);
+                result.changed |= self.mark_unusable(scheduler, Absence::Lacking);
             }
-            // Whatever the cause is, the virtual servers themselves will show it.
+            // If the cause lasts, the virtual servers themselves fail too.
             Ok(SchedulerSupport::Refused(refusal)) => {
                 warn!("{scheduler} could not be tried: {}", refusal.cause());
-                look.doubtful = true;
+                result.doubtful = true;
             }
             Err(error) => {
                 warn!("{scheduler} could not be tried: {}", one_line(&error));
-                look.doubtful = true;
+                result.doubtful = true;
             }
         }
     }
 
-    /// Takes in which schedulers the kernel refused in a plan, and says whether that is news. It had them
-    /// once, or they could not be tried.
-    pub(crate) fn refused(&mut self, refused: &BTreeSet<Scheduler>, usual: Scheduler) -> bool {
-        let others = refused.iter().filter(|it| **it != usual);
-        others.fold(false, |news, it| news | self.cannot_be_used(*it, Absence::Lacking))
+    /// Records which schedulers the kernel refused in a plan, and returns whether any of them was thought usable. It
+    /// had them before, or they could not be probed.
+    pub(crate) fn record_refused(&mut self, refused: &BTreeSet<Scheduler>, default: Scheduler) -> bool {
+        let others = refused.iter().filter(|it| **it != default);
+        others.fold(false, |changed, it| changed | self.mark_unusable(*it, Absence::Lacking))
     }
 
-    /// Notes that a scheduler cannot be used, and says whether that is news.
-    fn cannot_be_used(&mut self, scheduler: Scheduler, why: Absence) -> bool {
-        self.there.remove(&scheduler);
+    /// Marks a scheduler as unusable, and returns whether it was not marked before.
+    fn mark_unusable(&mut self, scheduler: Scheduler, why: Absence) -> bool {
+        self.available.remove(&scheduler);
         self.missing.insert(scheduler, why).is_none()
     }
 }
 
 /// The scheduler that a command gives to a virtual server.
-pub(crate) fn scheduler(command: &Command) -> Option<Scheduler> {
+pub(crate) fn assigned_scheduler(command: &Command) -> Option<Scheduler> {
     match command {
         Command::AddVirtualServer(server) | Command::EditVirtualServer(server) => Some(server.scheduler),
         _ => None,
     }
 }
 
-/// Leaves at most `most` changes of schedulers in the plan, and returns the virtual servers whose change has
-/// to wait: they keep their scheduler for now. Nothing else is held back.
+/// Leaves at most `most` changes of schedulers in the plan, and returns the virtual servers whose change is deferred:
+/// they keep their scheduler for now. Nothing else is deferred.
 ///
-/// A scheduler that no virtual server has yet is given to one of them first. The kernel may lack the module,
-/// and would ask for it again at every attempt.
-pub(crate) fn put_off(plan: &mut Plan, image: &Observed, most: usize) -> BTreeSet<ServiceAddress> {
-    let mut waiting = BTreeSet::new();
+/// A scheduler that no virtual server has yet is given to a single one first. The kernel may lack the module, and
+/// would request it again for each virtual server.
+pub(crate) fn defer_changes(plan: &mut Plan, image: &Observed, most: usize) -> BTreeSet<ServiceAddress> {
+    let mut deferred = BTreeSet::new();
     let mut left = most;
-    let mut left_of = BTreeMap::new();
+    let mut left_by_scheduler = BTreeMap::new();
     plan.retain_commands(|command| {
-        let Some((of, scheduler)) = change(command, image) else { return true };
-        let proven = || if in_use(scheduler, image) { most } else { 1 };
-        let left_of_it = left_of.entry(scheduler).or_insert_with(proven);
+        let Some((address, scheduler)) = scheduler_change(command, image) else { return true };
+        let proven = || if is_used(scheduler, image) { most } else { 1 };
+        let left_of_it = left_by_scheduler.entry(scheduler).or_insert_with(proven);
         let goes = left > 0 && *left_of_it > 0;
         if goes {
             left -= 1;
             *left_of_it -= 1;
         } else {
-            waiting.insert(of);
+            deferred.insert(address);
         }
         goes
     });
-    waiting
+    deferred
 }
 
 /// The virtual server whose scheduler a command changes, and the new scheduler.
-pub(crate) fn change(command: &Command, image: &Observed) -> Option<(ServiceAddress, Scheduler)> {
+pub(crate) fn scheduler_change(command: &Command, image: &Observed) -> Option<(ServiceAddress, Scheduler)> {
     let Command::EditVirtualServer(wanted) = command else { return None };
     let of = command.address()?;
     let now = image.virtual_servers.get(&of)?.config.scheduler;
     (now != wanted.scheduler).then_some((of, wanted.scheduler))
 }
 
-fn in_use(scheduler: Scheduler, image: &Observed) -> bool {
-    all_in_use(image).any(|used| used == scheduler)
+fn is_used(scheduler: Scheduler, image: &Observed) -> bool {
+    used_schedulers(image).any(|used| used == scheduler)
 }
 
 /// The scheduler of each virtual server.
-pub(crate) fn all_in_use(image: &Observed) -> impl Iterator<Item = Scheduler> {
+pub(crate) fn used_schedulers(image: &Observed) -> impl Iterator<Item = Scheduler> {
     image.virtual_servers.values().map(|server| server.config.scheduler)
 }
 
@@ -213,15 +214,15 @@ mod tests {
             let (now, wanted): (Vec<_>, Vec<_>) = now_and_wanted.into_iter().unzip();
             let (image, whole) = (image(&now), edits(&wanted));
             let mut plan = whole.clone();
-            let waiting = put_off(&mut plan, &image, most);
+            let waiting = defer_changes(&mut plan, &image, most);
 
-            let changed: Vec<_> = plan.commands().filter_map(|command| change(command, &image)).collect();
+            let changed: Vec<_> = plan.commands().filter_map(|command| scheduler_change(command, &image)).collect();
             prop_assert!(changed.len() <= most);
             for new in changed.iter().map(|(_, to)| *to).filter(|to| !now.contains(to)) {
                 prop_assert_eq!(changed.iter().filter(|(_, to)| *to == new).count(), 1);
             }
             let is_held_back = |command: &Command| {
-                change(command, &image).is_some_and(|(of, _)| waiting.contains(&of))
+                scheduler_change(command, &image).is_some_and(|(of, _)| waiting.contains(&of))
             };
             let rest: Vec<_> = whole.commands().filter(|command| !is_held_back(command)).collect();
             prop_assert_eq!(plan.commands().collect::<Vec<_>>(), rest);

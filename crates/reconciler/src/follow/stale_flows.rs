@@ -1,8 +1,7 @@
-//! Which UDP flows conntrack may still send where the kernel has just been told not to send them.
+//! Stale UDP flows: conntrack would go on sending them to where a sync has just stopped sending them.
 //!
-//! They follow from the operations that were carried out, so that a change which concerns no UDP asks
-//! conntrack for nothing. Whether such flows exist is not known here: to delete them costs a reading of
-//! conntrack's table. A flow that is still right is left alone: its next packet would make a new entry, to the same
+//! They follow from the operations that were carried out: a change without UDP costs nothing. Whether such flows
+//! exist is not known here: deleting them means reading conntrack's table. A flow that is still right is left alone: its next packet would make a new entry, to the same
 //! real server, but where it is masqueraded an answer that is under way would not find its way back.
 
 use std::{collections::BTreeSet, mem, net::IpAddr};
@@ -12,7 +11,7 @@ use ipvs::{Command, Family, Protocol, ServiceAddress};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use watcher::{Observed, Operation};
 
-/// What was changed that makes flows stale, gathered while plans are carried out.
+/// The changes that make flows stale, collected while plans are carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Rerouted {
     /// Virtual servers that are new or gone, or lost a real server.
@@ -27,10 +26,10 @@ pub(crate) struct Rerouted {
 }
 
 impl Rerouted {
-    /// Takes in an operation that was carried out, or may have been.
-    pub(crate) fn take(&mut self, operation: &Operation) {
+    /// Records an operation that was carried out, or may have been.
+    pub(crate) fn record(&mut self, operation: &Operation) {
         match operation {
-            Operation::Ipvs(command) => self.take_command(command),
+            Operation::Ipvs(command) => self.record_command(command),
             Operation::DummyInterface(Bind(vip)) => {
                 self.local_again.insert(*vip);
             }
@@ -41,7 +40,7 @@ impl Rerouted {
         }
     }
 
-    fn take_command(&mut self, command: &Command) {
+    fn record_command(&mut self, command: &Command) {
         match command {
             Command::AddVirtualServer(_)
             | Command::DeleteRealServer(..)
@@ -52,21 +51,21 @@ impl Rerouted {
         }
     }
 
-    /// Takes in addresses that became this node's without an operation of ours.
-    pub(crate) fn came(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+    /// Records addresses that became local without an operation of ours.
+    pub(crate) fn record_local_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
         self.local_again.extend(addresses);
     }
 
-    /// Adds what came of another plan.
+    /// Adds the changes of another plan.
     pub(crate) fn extend(&mut self, other: Self) {
         self.addresses.extend(other.addresses);
         self.local_again.extend(other.local_again);
         self.installed.extend(other.installed);
     }
 
-    /// Takes out the flows to all this that none of the real servers answers which the kernel has now. Without
-    /// knowledge of the kernel everything waits for the next sync.
-    pub(crate) fn stale_flows(&mut self, now: Option<&Observed>) -> StaleFlows {
+    /// Takes the flows to the recorded addresses, except those to real servers that the kernel has now. Without an
+    /// image of the kernel they wait for the next sync.
+    pub(crate) fn take_stale_flows(&mut self, now: Option<&Observed>) -> StaleFlows {
         let Some(now) = now else { return StaleFlows::default() };
         let Self { mut addresses, local_again, installed } = mem::take(self);
         let udp = || now.virtual_servers.keys().filter(|to| to.protocol == Protocol::Udp);

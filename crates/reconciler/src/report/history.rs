@@ -1,14 +1,14 @@
-//! What `status` remembers of the syncs. Nothing here reads a clock: every method is told the time.
+//! The past syncs that `status` shows. Nothing here reads a clock: the caller passes the time.
 
 use std::time::Instant;
 
 use super::sync_state::{SyncState, SyncStateTracker};
 use crate::{LastSync, SyncReport, SyncStats, SyncStatus};
 
-/// The syncs that `status` tells of, and how it stands since.
+/// The past syncs that `status` shows, and the sync state.
 #[derive(Debug)]
 pub(crate) struct History {
-    /// The last one that was about something.
+    /// The last one that was not an echo.
     last: Option<PastSync>,
     last_change: Option<PastSync>,
     last_repair: Option<PastSync>,
@@ -26,7 +26,7 @@ struct PastSync {
 }
 
 impl History {
-    /// Begins before anything is known.
+    /// Starts before the first sync.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             last: None,
@@ -38,12 +38,12 @@ impl History {
         }
     }
 
-    /// Takes in whether anything waits for the next sync.
+    /// Records whether anything waits for the next sync.
     pub(crate) fn set_behind(&mut self, anything: bool, now: Instant) {
         self.sync_state.set_behind(anything, now);
     }
 
-    /// Takes in that a sync has ended.
+    /// Adds a sync that has ended.
     pub(crate) fn add(&mut self, report: SyncReport, stats: &SyncStats, now: Instant) {
         let repairs = report.first_repair().is_some();
         self.sync_state.sync_ended(report.failed == 0, repairs, now);
@@ -58,8 +58,8 @@ impl History {
         if ended.report.full {
             self.last_full = Some(ended.clone());
         }
-        // The status is to show a last sync that did something; but that a failure is over is news.
-        if !ended.report.is_no_news() || self.last.as_ref().is_none_or(|last| last.report.failed > 0) {
+        // An echo must not hide a sync that did something, but it must replace one that failed.
+        if !ended.report.is_echo() || self.last.as_ref().is_none_or(|last| last.report.failed > 0) {
             self.last = Some(ended);
         }
     }
@@ -69,12 +69,12 @@ impl History {
         self.last.is_some()
     }
 
-    /// Whether the whole kernel was looked at.
+    /// Whether a sync has checked the whole kernel.
     pub(crate) fn has_full_sync(&self) -> bool {
         self.last_full.is_some()
     }
 
-    /// What is remembered, in a status that says nothing else.
+    /// Returns a status with what is remembered, and defaults for everything else.
     pub(crate) fn status(&self, now: Instant) -> SyncStatus {
         let (sync_state, sync_state_age) = self.sync_state.current(now);
         let last_sync = |PastSync { report, at }: &PastSync| LastSync {

@@ -1,19 +1,19 @@
-//! Notices: what the owner of a Service should hear of.
+//! Notices to the owner of a Service.
 
 use service::ObjectName;
 
-/// Something about one Service that its owner can do something about.
+/// A problem of one Service that its owner can solve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The Service that it is about.
     pub service: ObjectName,
-    /// The kind of thing that happened.
+    /// The kind of problem.
     pub reason: Reason,
     /// One sentence for a person.
     pub text: String,
 }
 
-/// The kind of thing that a notice is about.
+/// The kind of problem that a notice is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// An address and port of the Service belongs to another one, which is served there instead.
@@ -24,5 +24,5 @@ pub enum Reason {
     FieldNotUsed,
 }
 
-/// Takes notices. The writer thread calls it in the middle of its work: it must not block.
+/// Receives notices. The writer thread calls it: it must not block.
 pub type NoticeCallback = Box<dyn Fn(Notice) + Send>;

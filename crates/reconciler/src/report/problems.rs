@@ -10,8 +10,8 @@ use crate::SyncStatus;
 /// How many of the Services that wait for an address are named: all of a namespace may want the same.
 const NAMED_WAITING: usize = 3;
 
-/// Lists what is wrong with the inputs, or with the node for these inputs. Its addresses are judged only
-/// after they were `read`.
+/// Lists what is wrong with the inputs, or with the node for these inputs. `read` says whether the node's addresses
+/// are known.
 pub(crate) fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
     let without = Family::BOTH.into_iter().filter(|family| !ours.families.contains(family));
     let unserved = without.filter_map(|family| {

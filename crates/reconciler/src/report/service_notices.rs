@@ -1,4 +1,4 @@
-//! The owners of Services are told what of them is not served as they ask for it.
+//! Notices to the owners of Services about what is not served as they ask for it.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{Notice, NoticeCallback, Reason};
 /// How many notices are logged at once: one Service can want the addresses of ten thousand.
 const MOST_LOGGED: usize = 20;
 
-/// Remembers what the owners of Services were told.
+/// Sends each notice once, as long as its cause lasts.
 pub(crate) struct ServiceNotices {
     conflicts: Dedup<(ObjectName, Unserved)>,
     refusals: Dedup<(ObjectName, RefusedAddress)>,
@@ -21,12 +21,12 @@ pub(crate) struct ServiceNotices {
     notices: NoticeCallback,
 }
 
-/// What a Service is told that it does not get.
+/// What a Service asks for and does not get, because its claim comes later.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Unserved {
-    /// An address and port, and who has it.
+    /// An address and port, and the Service that has it.
     Named(ServiceAddress, ObjectName),
-    /// So many more.
+    /// This many more.
     More(usize),
 }
 
@@ -36,32 +36,34 @@ impl ServiceNotices {
         Self { conflicts, refusals, unused_fields: Dedup::default(), notices }
     }
 
-    /// Tells them what they have not been told yet.
-    pub(crate) fn tell(&mut self, state: &State) {
-        let conflicts = self.conflicts.news(state.conflicts_revision(), || conflicts(state));
-        let refusals = self.refusals.news(state.refused_revision(), || each(state.refused()));
+    /// Logs and sends the notices that were not sent before.
+    pub(crate) fn send_new(&mut self, state: &State) {
+        let conflicts = self.conflicts.new_entries(state.conflicts_revision(), || conflicts(state));
+        let refusals = self.refusals.new_entries(state.refused_revision(), || each(state.refused()));
         let refusals = refusals.into_iter().map(|(service, refused)| Notice {
             service,
             reason: Reason::AddressRefused,
             text: refused.to_string(),
         });
-        let news: Vec<_> = conflicts.into_iter().map(notice).chain(refusals).collect();
-        news.iter().take(MOST_LOGGED).for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
-        if let Some(more @ 1..) = news.len().checked_sub(MOST_LOGGED) {
+        let losses: Vec<_> = conflicts.into_iter().map(conflict_notice).chain(refusals).collect();
+        losses.iter().take(MOST_LOGGED).for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
+        if let Some(more @ 1..) = losses.len().checked_sub(MOST_LOGGED) {
             warn!("and {more} more addresses that Services ask for and do not get");
         }
-        // Whoever read the objects has logged what is wrong with them.
-        let unused = self.unused_fields.news(state.problems_revision(), || each(state.problems_by_service()));
-        let unused = unused.into_iter();
-        let unused = unused.map(|(service, text)| Notice { service, reason: Reason::FieldNotUsed, text });
-        let unused: Vec<_> = unused.collect();
-        // What cannot be done here nobody has logged yet.
-        let is_of_state = |Notice { service, text, .. }: &&Notice| {
+        // What is wrong with a field was logged when the object was decoded.
+        let unused =
+            self.unused_fields.new_entries(state.problems_revision(), || each(state.problems_by_service()));
+        let unused: Vec<_> = unused
+            .into_iter()
+            .map(|(service, text)| Notice { service, reason: Reason::FieldNotUsed, text })
+            .collect();
+        // What this node cannot do was not logged yet.
+        let is_from_state = |Notice { service, text, .. }: &&Notice| {
             state.desired(service).is_some_and(|desired| desired.problems.contains(text))
         };
-        let unlogged = unused.iter().filter(is_of_state).take(MOST_LOGGED);
+        let unlogged = unused.iter().filter(is_from_state).take(MOST_LOGGED);
         unlogged.for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
-        news.into_iter().chain(unused).for_each(&self.notices);
+        losses.into_iter().chain(unused).for_each(&self.notices);
     }
 }
 
@@ -74,14 +76,14 @@ fn conflicts(state: &State) -> BTreeSet<(ObjectName, Unserved)> {
     all.collect()
 }
 
-/// Pairs each Service with each thing of its list.
+/// Pairs each Service with each entry of its list.
 fn each<'a, T: Ord + Clone + 'a>(
     lists: impl Iterator<Item = (&'a ObjectName, &'a [T])>,
 ) -> BTreeSet<(ObjectName, T)> {
     lists.flat_map(|(service, list)| list.iter().map(|it| (service.clone(), it.clone()))).collect()
 }
 
-fn notice((service, loss): (ObjectName, Unserved)) -> Notice {
+fn conflict_notice((service, loss): (ObjectName, Unserved)) -> Notice {
     let text = match loss {
         Unserved::Named(address, holder) => format!(
             "{address} belongs to {holder}, whose claim comes first; it is not served for this Service"

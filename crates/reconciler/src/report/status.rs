@@ -1,4 +1,4 @@
-//! How things stand.
+//! The status of the reconciler.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use service::{ObjectName, seconds};
 
 use crate::{SyncReport, SyncState};
 
-/// How things stand. The default is the status before anything is wanted or known.
+/// The status of the reconciler. The default is the status before anything is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncStatus {
     /// Whether [`SyncStatus::sync_state`] is [`SyncState::Synced`].
     pub synced: bool,
-    /// Whether what is wanted is programmed, and if not, why.
+    /// Whether the desired state is programmed, and if not, why.
     #[serde(rename = "standing")]
     pub sync_state: SyncState,
-    /// How long the sync state has been the same, as far as the kernel has been looked at; in JSON,
+    /// How long the sync state has been the same, as far as the kernel has been checked; in JSON,
     /// seconds. A change that is served at once does not begin that time anew, and a repair does.
     #[serde(rename = "standing_for", with = "seconds")]
     pub sync_state_age: Duration,

@@ -1,4 +1,4 @@
-//! The lines of the log about syncs.
+//! What is logged about syncs.
 
 use std::collections::HashSet;
 
@@ -12,17 +12,17 @@ use crate::{SyncReport, Trigger, sync::PlanOutcome};
 pub(crate) const NO_NODE_PORTS: &str =
     "no NodePort is served: this node has no address, or none that --nodeport-addresses selects";
 
-/// Remembers which failures were logged, so that one that stays is logged once and not at every retry.
+/// Logs syncs. A failure that lasts is logged once and not at every retry.
 #[derive(Debug, Default)]
 pub(crate) struct SyncLog {
-    told: HashSet<Operation>,
+    logged: HashSet<Operation>,
     no_node_ports: bool,
 }
 
 impl SyncLog {
     /// Logs a sync.
-    pub(crate) fn record(&mut self, report: &SyncReport, outcome: &PlanOutcome) {
-        self.failures(outcome);
+    pub(crate) fn log_sync(&mut self, report: &SyncReport, outcome: &PlanOutcome) {
+        self.log_failures(outcome);
         for (operation, connections) in &outcome.cut_off {
             info!("the time to drain is over, connections cut off: {connections}: {operation}");
         }
@@ -39,7 +39,7 @@ impl SyncLog {
     }
 
     /// Logs when no NodePort is served any more, and when some are served again.
-    pub(crate) fn node_ports(&mut self, nowhere: bool) {
+    pub(crate) fn log_node_ports(&mut self, nowhere: bool) {
         match (self.no_node_ports, nowhere) {
             (false, true) => warn!("{NO_NODE_PORTS}"),
             (true, false) => info!("NodePorts are served, or wanted by nobody any more"),
@@ -48,13 +48,13 @@ impl SyncLog {
         self.no_node_ports = nowhere;
     }
 
-    fn failures(&mut self, outcome: &PlanOutcome) {
+    fn log_failures(&mut self, outcome: &PlanOutcome) {
         if let Some(cause) = &outcome.unread {
             warn!("{cause}; trying again soon");
         }
         let (mut still, mut unlisted) = (HashSet::new(), 0usize);
         for (operation, cause) in &outcome.failures {
-            if self.told.contains(operation) {
+            if self.logged.contains(operation) {
                 debug!("still cannot {operation}: {cause}");
             } else if still.len() < SyncReport::MOST_FAILURES {
                 warn!("cannot {operation}: {cause}");
@@ -66,6 +66,6 @@ impl SyncLog {
         if unlisted > 0 {
             warn!("and {unlisted} more operations failed");
         }
-        self.told = still;
+        self.logged = still;
     }
 }

@@ -1,33 +1,31 @@
-//! Whether what is wanted is programmed, and since when. Nothing here reads a clock: every method is told the
-//! time.
+//! Whether the desired state is programmed, and since when. Nothing here reads a clock: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Whether what is wanted is programmed.
+/// Whether the desired state is programmed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SyncState {
     /// The lists of Services and EndpointSlices have not arrived: nothing is written before.
     #[default]
     NotListed,
-    /// Something waits for the next sync.
+    /// A change waits for the next sync.
     Behind,
-    /// The last sync left something undone; it is tried again.
+    /// An operation or a reading of the last sync failed; it is tried again.
     Failing,
-    /// The last sync left nothing undone, and nothing waits for the next.
+    /// Nothing failed in the last sync, and nothing waits for the next.
     Synced,
 }
 
-/// Follows the [`SyncState`] and its age.
+/// Tracks the [`SyncState`] and its age.
 ///
-/// A change that waits for its sync does not end the time in which every sync has succeeded: where Services
-/// change all the time, that time is what somebody wants to know. A repair ends it: until then something was
-/// not as wanted, for nobody knows how long.
+/// A change that waits for its sync does not restart the age of [`SyncState::Synced`], because Services may change
+/// all the time. A repair restarts it: until then the kernel was not as desired, for an unknown time.
 #[derive(Debug)]
 pub(crate) struct SyncStateTracker {
-    /// Whether the last sync left nothing undone; `None` before the first.
+    /// Whether the last sync succeeded; `None` before the first.
     succeeded: Option<bool>,
     /// When `succeeded` became what it is.
     since: Instant,
@@ -36,24 +34,24 @@ pub(crate) struct SyncStateTracker {
 }
 
 impl SyncStateTracker {
-    /// Begins before anything is known.
+    /// Starts before the first sync.
     pub(crate) fn new(now: Instant) -> Self {
         Self { succeeded: None, since: now, behind: None }
     }
 
-    /// Takes in whether anything waits for the next sync.
+    /// Records whether anything waits for the next sync.
     pub(crate) fn set_behind(&mut self, anything: bool, now: Instant) {
         self.behind = anything.then(|| self.behind.unwrap_or(now));
     }
 
-    /// Takes in that a sync has ended, whether it left nothing undone, and whether it repaired something.
+    /// Records the end of a sync, whether it succeeded, and whether it repaired something.
     pub(crate) fn sync_ended(&mut self, succeeded: bool, repaired: bool, now: Instant) {
         if self.succeeded != Some(succeeded) || succeeded && repaired {
             (self.succeeded, self.since) = (Some(succeeded), now);
         }
     }
 
-    /// Returns how it stands, and for how long.
+    /// Returns the state, and for how long it has lasted.
     pub(crate) fn current(&self, now: Instant) -> (SyncState, Duration) {
         let (state, since) = match (self.succeeded, self.behind) {
             (Some(false), _) => (SyncState::Failing, self.since),

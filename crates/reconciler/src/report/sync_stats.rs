@@ -1,22 +1,22 @@
-//! What a sync did, in numbers of a few kinds: alerts go by these. The log has the details.
+//! What a sync did, in numbers: metrics and alerts are made of these. The log has the details.
 
 use std::{collections::BTreeMap, time::Instant};
 
 use ipvs::Command;
 use watcher::{Operation, ReadError};
 
-/// What one sync did. A kind of which there was nothing is left out.
+/// What one sync did, in numbers. Kinds with a count of 0 are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncStats {
-    /// The failures of readings and operations. One that is tried again and fails again counts again.
+    /// Failed readings and operations. A retry that fails counts again.
     pub failures: BTreeMap<(Subsystem, FailureKind), usize>,
-    /// The repairs: what something else had changed is as it should be again.
+    /// Repairs of what another program had changed.
     pub repairs: BTreeMap<RepairKind, usize>,
     /// Graceful termination.
     pub drains: DrainStats,
 }
 
-/// A part of the kernel that has its own way of being asked.
+/// A part of the kernel with its own interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subsystem {
     /// Virtual and real servers.
@@ -36,7 +36,7 @@ pub enum FailureKind {
     Refused,
     /// A whole exchange failed, and which of its operations were done is not known: everything is read anew.
     InDoubt,
-    /// An operation was not tried, since something that it rests on had failed.
+    /// An operation was not tried because an operation on which it depends had failed.
     PutOff,
 }
 
@@ -57,19 +57,19 @@ pub enum RepairKind {
     RealServer,
 }
 
-/// TCP real servers that are no longer wanted and had connections when they were last looked at.
+/// Draining: TCP real servers that are no longer wanted and had connections when they were last checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrainStats {
     /// How many began to drain.
     pub started: usize,
-    /// How many ceased to drain: their connections have ended, their time was over, they are wanted again, or
-    /// somebody else has removed them.
+    /// How many ceased to drain: their connections have ended, their timeout has passed, they are wanted again, or
+    /// another program has removed them.
     pub ended: usize,
-    /// How many connections were cut off, since the time to drain was over.
+    /// How many connections were cut off by the drain timeout.
     pub cut_off: u64,
     /// How many drain now.
     pub pending: usize,
-    /// When the first of those began that drain now, as far as is known: a restart forgets it.
+    /// When the oldest of these began to drain, as far as is known: a restart forgets it.
     pub oldest: Option<Instant>,
 }
 
@@ -86,8 +86,8 @@ impl Subsystem {
         }
     }
 
-    /// The seam that carries out an operation.
-    pub(crate) fn of(operation: &Operation) -> Self {
+    /// The subsystem that carries out an operation.
+    pub(crate) fn from_operation(operation: &Operation) -> Self {
         match operation {
             Operation::Ipvs(_) => Self::Ipvs,
             Operation::Netfilter(_) => Self::NfTables,
@@ -95,8 +95,8 @@ impl Subsystem {
         }
     }
 
-    /// The seam that could not be read.
-    pub(crate) fn of_reading(error: &ReadError) -> Self {
+    /// The subsystem that could not be read.
+    pub(crate) fn from_read_error(error: &ReadError) -> Self {
         match error {
             ReadError::Ipvs(_) => Self::Ipvs,
             ReadError::Netfilter(_) => Self::NfTables,
@@ -137,8 +137,8 @@ impl RepairKind {
         }
     }
 
-    /// The kind of thing that an operation repairs.
-    pub(crate) fn by(operation: &Operation) -> Self {
+    /// The kind of object that an operation repairs.
+    pub(crate) fn from_operation(operation: &Operation) -> Self {
         use dummy_interface::Operation::{Bind, EnsureDevice, Unbind};
         use netfilter::Operation::{AddElement, DeleteElement, InstallTable, PrepareTable};
         match operation {

@@ -9,36 +9,37 @@ use service::one_line;
 use tracing::debug_span;
 use watcher::{Batch, Kernel, Observed, Operation, Plan};
 
-use super::{bisect::halves, blocked::Blocked, outcome::PlanOutcome};
-use crate::{FailureKind, Subsystem, SyncReport, follow::schedulers::scheduler};
+use super::{bisect::bisect, blocked::Blocked, outcome::PlanOutcome};
+use crate::{FailureKind, Subsystem, SyncReport, follow::schedulers::assigned_scheduler};
 
 /// Carries out the operations in order, in as few exchanges with the kernel as possible, and keeps
 /// `observed` in step.
 ///
-/// A failed operation does not stop the others, except those that would be wrong without it ([`Blocked`]): a
-/// virtual server whose elements in our tables are not as they should be, its real servers, a VIP with
-/// nothing behind it, and the elements of what could not be removed.
+/// A failed operation does not stop the others, except those that depend on it ([`Blocked`]): a virtual server whose
+/// elements in our tables are wrong, its real servers, a VIP without any virtual server, and the removal of elements
+/// that something still in place needs.
 pub(crate) fn apply(
     plan: &Plan,
     kernel: &mut Kernel,
     observed: &mut Observed,
     blocked: Blocked,
 ) -> PlanOutcome {
-    let mut run = Executor { kernel, observed, outcome: PlanOutcome::default(), blocked };
+    let mut executor = Executor { kernel, observed, outcome: PlanOutcome::default(), blocked };
     for batch in &plan.batches {
         match batch {
             Batch::Ipvs(commands) => {
-                debug_span!("ipvs", operations = commands.len()).in_scope(|| run.ipvs(commands));
+                debug_span!("ipvs", operations = commands.len()).in_scope(|| executor.ipvs(commands));
             }
             Batch::Netfilter(changes) => {
-                debug_span!("nf_tables", operations = changes.len()).in_scope(|| run.netfilter(changes));
+                debug_span!("nf_tables", operations = changes.len()).in_scope(|| executor.netfilter(changes));
             }
             Batch::DummyInterface(changes) => {
-                debug_span!("links", operations = changes.len()).in_scope(|| run.dummy_interface(changes));
+                debug_span!("links", operations = changes.len())
+                    .in_scope(|| executor.dummy_interface(changes));
             }
         }
     }
-    run.outcome
+    executor.outcome
 }
 
 struct Executor<'a> {
@@ -53,11 +54,11 @@ impl Executor<'_> {
         let commands = self.permitted(commands);
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
-                // The image has the virtual server, and somebody else has removed it.
+                // The image has the virtual server, and another program has removed it.
                 self.outcome.doubtful |=
                     failed.iter().any(|failure| failure.error.errno() == Errno::ESRCH as i32);
                 let lacking = failed.iter().filter(|failure| failure.error.errno() == Errno::ENOENT as i32);
-                let lacking = lacking.filter_map(|failure| scheduler(commands.get(failure.index)?));
+                let lacking = lacking.filter_map(|failure| assigned_scheduler(commands.get(failure.index)?));
                 self.outcome.lacking.extend(lacking);
                 self.settle(&commands, failed.into_iter().map(|it| (it.index, it.error.to_string())));
             }
@@ -76,8 +77,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Carries out one transaction. If it is refused, its halves are tried, so that one bad element costs
-    /// little but itself.
+    /// Carries out one transaction. If it is refused its halves are tried, so that one bad element hardly affects the
+    /// others.
     fn netfilter(&mut self, changes: &[netfilter::Operation]) {
         let changes = self.permitted(changes);
         if changes.is_empty() {
@@ -86,7 +87,7 @@ impl Executor<'_> {
         match self.kernel.netfilter.apply(&changes) {
             Ok(()) => self.settle(&changes, []),
             Err(error @ netfilter::Error::RolledBack { .. }) if errno(&error) != Some(Errno::ENOENT) => {
-                if let Some([left, right]) = halves(&changes) {
+                if let Some([left, right]) = bisect(&changes) {
                     self.netfilter(&left);
                     self.netfilter(&right);
                     return;
@@ -104,19 +105,19 @@ impl Executor<'_> {
                 // Even if the kernel refuses the clients that an address lets in, the address must be restricted.
                 self.netfilter(&still);
             }
-            // For example, the table on which all of it rests is missing (ENOENT): then the image is wrong,
-            // and to try the halves does not help.
+            // For example, the table is missing (ENOENT): then the image is wrong, and trying the halves does not
+            // help.
             Err(error) => self.give_up(&changes, &error),
         }
     }
 
-    /// Returns the operations of a batch that may be carried out: nearly always all of them. The rest is put
-    /// off.
+    /// Returns the operations of a batch that may be carried out: nearly always all of them. The rest is put off.
     fn permitted<'b, T: Clone + Into<Operation>>(&mut self, batch: &'b [T]) -> Cow<'b, [T]> {
         if self.blocked.is_empty() {
             return Cow::Borrowed(batch);
         }
-        let blocked_by = |run: &Self, one: &T| run.blocked.blocked_by(&one.clone().into(), run.observed);
+        let blocked_by =
+            |executor: &Self, one: &T| executor.blocked.blocked_by(&one.clone().into(), executor.observed);
         let Some(first) = batch.iter().position(|one| blocked_by(self, one).is_some()) else {
             return Cow::Borrowed(batch);
         };
@@ -143,7 +144,7 @@ impl Executor<'_> {
                 Some((_, cause)) => self.fail(&operation, FailureKind::Refused, cause),
                 None => {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
-                    self.outcome.rerouted.take(&operation);
+                    self.outcome.rerouted.record(&operation);
                     self.observed.carried_out(&operation);
                     *self.outcome.done.entry(operation.kind()).or_default() += 1;
                     if self.outcome.first_done.len() < SyncReport::MOST_DONE {
@@ -164,16 +165,16 @@ impl Executor<'_> {
         let cause = one_line(error);
         for operation in batch.iter().cloned().map(Into::into) {
             // The operation may have been done, and the next full reading would not show that it was.
-            self.outcome.rerouted.take(&operation);
+            self.outcome.rerouted.record(&operation);
             self.fail(&operation, FailureKind::InDoubt, cause.clone());
         }
     }
 
     fn fail(&mut self, operation: &Operation, how: FailureKind, cause: String) {
-        // No key stands for a device or a table: only a look at everything finds it missing.
+        // Devices and tables have no key: only a comparison of everything finds them missing.
         self.outcome.doubtful |= operation.is_foundation();
-        self.blocked.without(operation, self.observed);
-        *self.outcome.failure_counts.entry((Subsystem::of(operation), how)).or_default() += 1;
+        self.blocked.record_failure(operation, self.observed);
+        *self.outcome.failure_counts.entry((Subsystem::from_operation(operation), how)).or_default() += 1;
         self.outcome.failures.push((operation.clone(), cause));
     }
 }
@@ -222,10 +223,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_cut_off_is_counted() {
+    fn connections_that_are_cut_off_are_counted() {
         let outcome = removal(Protocol::Tcp);
-        let told: Vec<_> = outcome.cut_off.iter().map(|(what, count)| (what.to_string(), *count)).collect();
-        assert_eq!(told, [("delete real server TCP 10.96.0.1:80 -> 10.244.0.1:8080".to_owned(), 3)]);
+        let cut_off: Vec<_> =
+            outcome.cut_off.iter().map(|(what, count)| (what.to_string(), *count)).collect();
+        assert_eq!(cut_off, [("delete real server TCP 10.96.0.1:80 -> 10.244.0.1:8080".to_owned(), 3)]);
         assert_eq!(removal(Protocol::Udp).cut_off, [], "UDP has nothing to be cut off");
     }
 }

@@ -1,4 +1,4 @@
-//! A transaction that is refused is tried in halves.
+//! Bisection: a refused transaction is tried in halves.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ enum Unit {
 }
 
 impl Unit {
-    fn of(change: &Operation) -> Self {
+    fn containing(change: &Operation) -> Self {
         let of = match change {
             AddElement(element) | DeleteElement(element) => element.virtual_server(),
             PrepareTable(_) | InstallTable(_) => None,
@@ -27,11 +27,11 @@ impl Unit {
 
 /// Splits a transaction into two, each in the order of the whole; `None` if it is a single unit. The first
 /// half has the units that come first.
-pub(crate) fn halves(changes: &[Operation]) -> Option<[Vec<Operation>; 2]> {
+pub(crate) fn bisect(changes: &[Operation]) -> Option<[Vec<Operation>; 2]> {
     let mut units = HashMap::new();
     let mut number = |change: &Operation| {
         let next = units.len();
-        *units.entry(Unit::of(change)).or_insert(next)
+        *units.entry(Unit::containing(change)).or_insert(next)
     };
     let numbered: Vec<_> = changes.iter().map(|change| (number(change), *change)).collect();
     let middle = units.len() / 2;
@@ -79,8 +79,8 @@ mod tests {
         fn halves_are_smaller_keep_the_order_and_split_no_virtual_server(
             changes in vec(any_change(), 0..20),
         ) {
-            let units = |changes: &[Operation]| changes.iter().map(Unit::of).collect::<HashSet<_>>();
-            let Some([left, right]) = halves(&changes) else {
+            let units = |changes: &[Operation]| changes.iter().map(Unit::containing).collect::<HashSet<_>>();
+            let Some([left, right]) = bisect(&changes) else {
                 prop_assert!(units(&changes).len() < 2, "more than one unit can be split");
                 return Ok(());
             };

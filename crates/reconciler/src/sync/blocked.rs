@@ -1,4 +1,4 @@
-//! Which operations must not be done because something that they rest on was not.
+//! Which operations must be put off because an operation on which they depend has failed.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -10,13 +10,13 @@ use netfilter::{
 };
 use watcher::{Observed, Operation};
 
-/// Remembers what failed of a plan, and objects to the operations that would be wrong without it.
+/// Remembers which operations of a plan failed, and which others they block.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Blocked {
     /// Families whose table is missing.
     families: HashSet<Family>,
-    /// Virtual servers of which an element is not as wanted: they would let in whom they should not, or leave
-    /// their flows without masquerade.
+    /// Virtual servers with a wrong element: they would let in clients that must stay out, or leave flows without
+    /// masquerade.
     unguarded: HashSet<ServiceAddress>,
     /// Addresses that would lead to an unguarded virtual server, or to this node's own programs.
     unguarded_vips: HashSet<IpAddr>,
@@ -28,26 +28,26 @@ pub(crate) struct Blocked {
     lingering: HashSet<ServiceAddress>,
     /// Addresses that should be unbound, and may still be bound.
     lingering_vips: HashSet<IpAddr>,
-    /// Families of which something that shall be served is not. `None`: a new table does not wait for them.
-    unserved: Option<HashSet<Family>>,
+    /// Families with a failed add. `None`: a new table does not wait for them.
+    families_with_failed_add: Option<HashSet<Family>>,
 }
 
 impl Blocked {
-    /// Begins a plan, of which nothing has failed. With `patience` a new table takes no flows from the rules
-    /// of others as long as not all of its family can be served.
-    pub(crate) fn new(patience: bool) -> Self {
-        Self { unserved: patience.then(HashSet::new), ..Self::default() }
+    /// Starts a plan. With `defers_install` a new table takes no flows from the rules of other programs while an add
+    /// of its family fails.
+    pub(crate) fn new(defers_install: bool) -> Self {
+        Self { families_with_failed_add: defers_install.then(HashSet::new), ..Self::default() }
     }
 
-    /// Whether there can be no objection: nothing has failed yet.
+    /// Whether nothing is blocked: no operation has failed yet.
     pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::new(self.unserved.is_some())
+        *self == Self::new(self.families_with_failed_add.is_some())
     }
 
-    /// Notes that an operation was not carried out, as far as is known. `observed` is what was there before.
-    pub(crate) fn without(&mut self, operation: &Operation, observed: &Observed) {
-        if let (Some(unserved), Some(family)) = (&mut self.unserved, opens(operation)) {
-            unserved.insert(family);
+    /// Records that an operation was not carried out, as far as is known. `observed` is the image before it.
+    pub(crate) fn record_failure(&mut self, operation: &Operation, observed: &Observed) {
+        if let (Some(families), Some(family)) = (&mut self.families_with_failed_add, adds_to(operation)) {
+            families.insert(family);
         }
         match operation {
             Operation::Netfilter(PrepareTable(family)) => {
@@ -74,7 +74,7 @@ impl Blocked {
             Operation::DummyInterface(Unbind(vip)) => {
                 self.lingering_vips.insert(*vip);
             }
-            // Without these, what is already there goes on serving, or the rules of somebody else do.
+            // Without these, what is already there goes on serving, or the rules of another program do.
             Operation::Netfilter(InstallTable(_)) | Operation::Ipvs(_) | Operation::DummyInterface(_) => {}
         }
     }
@@ -86,7 +86,10 @@ impl Blocked {
                 Some("put off: its table is missing")
             }
             Operation::Netfilter(InstallTable(family))
-                if self.unserved.as_ref().is_some_and(|unserved| unserved.contains(family)) =>
+                if self
+                    .families_with_failed_add
+                    .as_ref()
+                    .is_some_and(|families| families.contains(family)) =>
             {
                 Some("put off: not all is there yet that serves what it takes from the rules of others")
             }
@@ -145,8 +148,8 @@ impl Blocked {
     }
 }
 
-/// The family in which something is not served without this operation; `None` if all is.
-fn opens(operation: &Operation) -> Option<Family> {
+/// The family of an operation that adds something; `None` for others.
+fn adds_to(operation: &Operation) -> Option<Family> {
     match operation {
         Operation::Netfilter(AddElement(element)) => Some(element.family()),
         Operation::Ipvs(command @ Command::AddVirtualServer(_)) => {

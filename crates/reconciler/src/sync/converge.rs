@@ -1,4 +1,4 @@
-//! The second half of a sync: comparing, and making the kernel as desired.
+//! The second half of a sync: compare, and carry out the plan.
 
 use std::{collections::BTreeSet, mem, time::Instant};
 
@@ -9,10 +9,10 @@ use tracing::{Level, debug, debug_span, enabled};
 use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
 
 use super::{
-    PATIENCE, Reconciler,
+    MAX_DEFERRALS, Reconciler,
     apply::apply,
     blocked::Blocked,
-    diff_key::{DiffKey, in_doubt},
+    diff_key::{DiffKey, needs_recheck},
     outcome::PlanOutcome,
     reading::Snapshot,
     rotation::rotate,
@@ -25,59 +25,58 @@ use crate::{
 /// A sync that has ended.
 #[derive(Debug, Default)]
 pub(crate) struct SyncResult {
-    /// Whether all of the kernel was looked at.
+    /// Whether the whole kernel was checked.
     pub(crate) full: bool,
     pub(crate) outcome: PlanOutcome,
-    /// UDP flows that conntrack is to forget.
+    /// UDP flows that must be deleted from conntrack.
     pub(crate) stale_flows: StaleFlows,
-    /// The first operations on keys that are not known to have changed: somebody else changed the kernel. In
-    /// words.
+    /// The first operations that repaired what another program had changed, in words.
     pub(crate) repairs: Vec<String>,
     pub(crate) stats: SyncStats,
-    /// Whether something was put off that would succeed now, or the kernel is to be read anew.
+    /// Whether deferred work can be done now, or the kernel must be read anew.
     pub(crate) unfinished: bool,
 }
 
-/// What a sync is about to do.
+/// What a sync will do.
 struct Planned {
     plan: Plan,
-    /// Virtual servers that keep their scheduler for now.
-    postponed: BTreeSet<ServiceAddress>,
-    /// What came of the attempts at schedulers.
-    look: ProbeResult,
+    /// Virtual servers whose change of scheduler is deferred.
+    deferred: BTreeSet<ServiceAddress>,
+    /// The result of probing schedulers.
+    probe: ProbeResult,
 }
 
 impl Reconciler {
-    /// Compares with a fresh image, and makes the kernel as desired.
+    /// Compares the desired state with a fresh image, and carries out the plan.
     pub(super) fn converge(
         &mut self,
         reading: Snapshot,
         trigger: Trigger,
         touched: &mut Touched,
     ) -> SyncResult {
-        let Planned { plan, postponed, look } = self.plan(&reading, touched);
+        let Planned { plan, deferred, probe } = self.plan(&reading, touched);
         debug!(?trigger, operations = plan.len(), "plan");
         let compared = reading.compared(touched);
-        let Snapshot { image, full, everything, .. } = reading;
+        let Snapshot { image, full, compare_all, .. } = reading;
 
         let mut outcome = self.carry_out(image, &plan);
-        if look.doubtful {
+        if probe.doubtful {
             self.image = None;
         }
-        let repairs = self.unrepaired.settle(&plan, touched, &outcome.failures);
+        let repairs = self.unrepaired.split_repairs(&plan, touched, &outcome.failures);
         if full {
-            self.unrepaired.adopted();
+            self.unrepaired.mark_adopted();
         }
-        // Not where something was put off: it must not be done before what it waits for.
-        outcome.extend(self.look_again(&(&in_doubt(&plan, full) - &self.touched.virtual_servers)));
+        // Keys with failed operations are left out: what was put off must wait for what it depends on.
+        outcome.extend(self.recheck(&(&needs_recheck(&plan, full) - &self.touched.virtual_servers)));
         self.learn_from(&outcome);
-        // After a failure the next sync comes by itself, though later.
-        let unfinished = self.can_go_on(&postponed, &outcome) || look.doubtful && outcome.failures.is_empty();
-        self.postponed = postponed.len();
-        self.touched.virtual_servers.extend(postponed);
-        self.note_draining(everything, &compared.virtual_servers);
+        // After a failure the retry comes anyway, though later.
+        let unfinished = self.can_go_on(&deferred, &outcome) || probe.doubtful && outcome.failures.is_empty();
+        self.deferred = deferred.len();
+        self.touched.virtual_servers.extend(deferred);
+        self.note_draining(compare_all, &compared.virtual_servers);
         self.rerouted.extend(mem::take(&mut outcome.rerouted));
-        let stale_flows = self.rerouted.stale_flows(self.image.as_ref());
+        let stale_flows = self.rerouted.take_stale_flows(self.image.as_ref());
         let stats = SyncStats { repairs: repairs.counts, ..SyncStats::default() };
         SyncResult { full, outcome, stale_flows, repairs: repairs.first, stats, unfinished }
     }
@@ -86,22 +85,23 @@ impl Reconciler {
     /// change are added to `touched`.
     fn plan(&mut self, reading: &Snapshot, touched: &mut Touched) -> Planned {
         let mut plan = self.differences(reading, touched);
-        let usual = self.state.options().scheduler;
-        let look = self.schedulers.look_for_those_of(&plan, &reading.image, usual, &mut *self.kernel.ipvs);
-        if look.news {
-            touched.merge(self.state.apply(self.schedulers.news()));
+        let default_scheduler = self.state.options().scheduler;
+        let probe =
+            self.schedulers.probe_new(&plan, &reading.image, default_scheduler, &mut *self.kernel.ipvs);
+        if probe.changed {
+            touched.merge(self.state.apply(self.schedulers.to_change()));
             plan = self.differences(reading, touched);
         }
-        let postponed = schedulers::put_off(&mut plan, &reading.image, schedulers::AT_ONCE);
+        let deferred = schedulers::defer_changes(&mut plan, &reading.image, schedulers::MAX_CHANGES_PER_SYNC);
         rotate(&mut plan, &self.state.options().node_name);
-        Planned { plan, postponed, look }
+        Planned { plan, deferred, probe }
     }
 
     fn differences(&self, reading: &Snapshot, touched: &Touched) -> Plan {
         let compared = reading.compared(touched);
         let scope =
-            if reading.everything { Scope::All } else { Scope::Touched(&compared, reading.drift.whole) };
-        debug_span!("compare").in_scope(|| diff(&self.state, &reading.image, scope, &self.ours))
+            if reading.compare_all { Scope::All } else { Scope::Touched(&compared, reading.drift.whole) };
+        debug_span!("compare").in_scope(|| diff(&self.state, &reading.image, scope, &self.ownership))
     }
 
     /// Carries out a plan. The keys of operations that failed are touched, so that the next sync compares
@@ -110,16 +110,16 @@ impl Reconciler {
         if enabled!(Level::DEBUG) {
             plan.operations().for_each(|operation| debug!("plan: {operation}"));
         }
-        let outcome = apply(plan, &mut self.kernel, &mut image, Blocked::new(self.patience > 0));
+        let outcome = apply(plan, &mut self.kernel, &mut image, Blocked::new(self.deferrals_left > 0));
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful).then_some(image);
-        let failed = outcome.failures.iter().filter_map(|(operation, _)| DiffKey::of(operation));
-        failed.for_each(|key| key.touch(&mut self.touched));
+        let failed = outcome.failures.iter().filter_map(|(operation, _)| DiffKey::from_operation(operation));
+        failed.for_each(|key| key.add_to(&mut self.touched));
         outcome
     }
 
-    /// Reads these virtual servers' real servers and compares once more.
-    fn look_again(&mut self, at: &BTreeSet<ServiceAddress>) -> PlanOutcome {
+    /// Reads the real servers of these virtual servers, and compares again.
+    fn recheck(&mut self, at: &BTreeSet<ServiceAddress>) -> PlanOutcome {
         if at.is_empty() {
             return PlanOutcome::default();
         }
@@ -131,47 +131,45 @@ impl Reconciler {
             }
         }
         let touched = Touched { virtual_servers: at.clone(), ..Touched::default() };
-        let mut plan = diff(&self.state, &image, Scope::Touched(&touched, Whole::NONE), &self.ours);
+        let mut plan = diff(&self.state, &image, Scope::Touched(&touched, Whole::NONE), &self.ownership);
         // The changes of schedulers that belong to this sync have been made, or refused.
-        schedulers::put_off(&mut plan, &image, 0);
+        schedulers::defer_changes(&mut plan, &image, 0);
         self.carry_out(image, &plan)
     }
 
-    /// Remembers which schedulers the kernel refused, and for how much longer new tables wait for their
-    /// rules.
+    /// Records which schedulers the kernel refused, and for how many more syncs new tables wait for their rules.
     fn learn_from(&mut self, outcome: &PlanOutcome) {
-        if self.schedulers.refused(&outcome.lacking, self.state.options().scheduler) {
-            // What failed is tried again, with the usual scheduler then.
-            self.touched.merge(self.state.apply(self.schedulers.news()));
+        if self.schedulers.record_refused(&outcome.lacking, self.state.options().scheduler) {
+            // What failed is tried again, then with the default scheduler.
+            self.touched.merge(self.state.apply(self.schedulers.to_change()));
         }
         let lacks_rules = |failed: &Operation| matches!(failed, Operation::Netfilter(InstallTable(_)));
         let waits = outcome.failures.iter().any(|(failed, _)| lacks_rules(failed));
-        self.patience = if waits { self.patience.saturating_sub(1) } else { PATIENCE };
+        self.deferrals_left = if waits { self.deferrals_left.saturating_sub(1) } else { MAX_DEFERRALS };
     }
 
-    /// Whether a sync that follows soon could change the schedulers of those that were postponed. Where one
+    /// Whether a sync that follows soon could change the schedulers of those that were deferred. Where one
     /// change was refused the others would be too, and without an image everything is in doubt.
-    fn can_go_on(&self, postponed: &BTreeSet<ServiceAddress>, outcome: &PlanOutcome) -> bool {
+    fn can_go_on(&self, deferred: &BTreeSet<ServiceAddress>, outcome: &PlanOutcome) -> bool {
         let Some(image) = &self.image else { return false };
         let refused = |operation: &Operation| match operation {
-            Operation::Ipvs(command) => schedulers::change(command, image).is_some(),
+            Operation::Ipvs(command) => schedulers::scheduler_change(command, image).is_some(),
             Operation::Netfilter(_) | Operation::DummyInterface(_) => false,
         };
-        !postponed.is_empty() && !outcome.failures.iter().any(|(operation, _)| refused(operation))
+        !deferred.is_empty() && !outcome.failures.iter().any(|(operation, _)| refused(operation))
     }
 
-    /// Remembers which real servers drain: of all virtual servers if everything was compared, else of those
-    /// that were.
-    fn note_draining(&mut self, everything: bool, compared: &BTreeSet<ServiceAddress>) {
+    /// Records which real servers drain: of all virtual servers if everything was compared, else of the compared ones.
+    fn note_draining(&mut self, compare_all: bool, compared: &BTreeSet<ServiceAddress>) {
         let now = Instant::now();
-        let Some(image) = &self.image else { return self.draining.unseen(now) };
+        let Some(image) = &self.image else { return self.draining.postpone_due(now) };
         let every = || image.virtual_servers.keys().copied().chain(self.draining.virtual_servers());
-        let seen: Vec<_> = if everything { every().collect() } else { compared.iter().copied().collect() };
+        let seen: Vec<_> = if compare_all { every().collect() } else { compared.iter().copied().collect() };
         for of in seen {
-            // One that still has its weight could not be given weight 0, which is a failure.
+            // One that still has its weight could not be given weight 0: that is a failure, and no drain.
             let draining = departing_real_servers(&self.state, image, &of)
                 .filter(|server| of.protocol == Protocol::Tcp && server.config.weight == 0);
-            self.draining.seen(of, draining.map(|server| server.config.address), now);
+            self.draining.update(of, draining.map(|server| server.config.address), now);
         }
     }
 }
@@ -245,8 +243,11 @@ mod tests {
         let mut reconciler = reconciler(&fake, Draining::new(None));
         let mut node_port = web();
         node_port.ports.iter_mut().for_each(|port| port.node_port = 30080.try_into().ok());
-        reconciler.take(Change::ReplaceServices(vec![Service { kind: ServiceKind::NodePort, ..node_port }]));
-        reconciler.take(Change::ReplaceSlices(vec![slice(&[1])]));
+        reconciler.apply_change(Change::ReplaceServices(vec![Service {
+            kind: ServiceKind::NodePort,
+            ..node_port
+        }]));
+        reconciler.apply_change(Change::ReplaceSlices(vec![slice(&[1])]));
         let address: IpAddr = [192, 0, 2, 1].into();
         fake.state().dummy_interface.node_addresses.insert(address);
         reconciler.sync(Trigger::Start);
@@ -254,7 +255,7 @@ mod tests {
 
         let change = Changed { node_addresses: true, ..Changed::default() };
         let hear = |reconciler: &mut Reconciler| {
-            reconciler.hear(&change);
+            reconciler.on_link_event(&change);
             reconciler.sync(Trigger::NodeAddresses);
             assert!(reconciler.compare().unwrap().is_empty(), "and nobody wants anything else");
             fake.writes()
@@ -263,14 +264,14 @@ mod tests {
         assert_eq!(hear(&mut reconciler), "");
         fake.state().dummy_interface.node_addresses.insert(address);
         assert_eq!(hear(&mut reconciler), "");
-        assert_eq!(reconciler.next_look(), None);
+        assert_eq!(reconciler.next_check(), None);
 
         // The time is over as soon as it has begun.
         reconciler.lost_addresses = LostAddresses::new(Duration::ZERO);
         assert_eq!(hear(&mut reconciler), "");
         fake.state().dummy_interface.node_addresses.clear();
         assert_eq!(hear(&mut reconciler), "");
-        let (due, trigger) = reconciler.next_look().unwrap();
+        let (due, trigger) = reconciler.next_check().unwrap();
         assert!(due <= Instant::now());
         reconciler.sync(trigger);
         assert_eq!(
@@ -278,15 +279,15 @@ mod tests {
             "delete virtual server TCP 192.0.2.1:30080\n\
              delete element external TCP 192.0.2.1:30080\n"
         );
-        assert_eq!(reconciler.next_look(), None);
+        assert_eq!(reconciler.next_check(), None);
     }
 
     #[test]
     fn what_only_the_rare_comparison_of_everything_finds_to_drain_is_looked_at_until_it_is_gone() {
         let fake = FakeKernel::new();
         let mut reconciler = reconciler(&fake, Draining::new(Some(Duration::ZERO)));
-        reconciler.take(Change::ReplaceServices(vec![web()]));
-        reconciler.take(Change::ReplaceSlices(vec![slice(&[1, 2])]));
+        reconciler.apply_change(Change::ReplaceServices(vec![web()]));
+        reconciler.apply_change(Change::ReplaceSlices(vec![slice(&[1, 2])]));
         assert!(reconciler.sync(Trigger::Start).outcome.failures.is_empty());
         let id = VIP.into();
         let real_servers = |count: u32| {
@@ -300,11 +301,11 @@ mod tests {
         assert_eq!(real_servers(3), 2);
 
         // A fault in what is kept: nobody knows that a real server is not wanted any more.
-        reconciler.take(Change::ApplySlice(slice(&[1])));
+        reconciler.apply_change(Change::ApplySlice(slice(&[1])));
         reconciler.touched = Touched::default();
-        let mut next = reconciler.sample;
-        while !next.next().begins_anew() {
-            reconciler.sample = next;
+        let mut next = reconciler.deep_verify;
+        while !next.next_part().is_first() {
+            reconciler.deep_verify = next;
         }
         assert!(!next.contains(&VIP), "it is found although it is not its turn");
         reconciler.sync(Trigger::Period);
@@ -313,7 +314,7 @@ mod tests {
             Some("edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 0")
         );
         assert_eq!(reconciler.draining().virtual_servers().collect::<Vec<_>>(), [VIP]);
-        // The timeout is over at once, so the next look at what drains removes it.
+        // The timeout is over at once, so the next check of what drains removes it.
         reconciler.sync(Trigger::Period);
         assert_eq!(real_servers(3), 1);
         assert_eq!(reconciler.draining().count(), 0);

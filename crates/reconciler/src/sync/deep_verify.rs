@@ -1,40 +1,40 @@
-//! Which virtual servers are read to the last detail.
+//! Which virtual servers a periodic sync verifies in every detail.
 
 use std::hash::BuildHasher as _;
 
 use ipvs::ServiceAddress;
 use rustc_hash::FxBuildHasher;
 
-/// How many looks at everything it takes until each virtual server has had its turn: an hour, with the
-/// default period of 30 seconds.
+/// How many periodic syncs it takes until each virtual server was verified in every detail: an hour, with the default
+/// period of 30 seconds.
 ///
-/// Only a turn finds changed scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet
-/// scheduling for IPv6, and a real server that is bypassed and not masqueraded: nobody changes these but on
-/// purpose. Some of it is not seen of real servers at the start either, and is then told as a repair. The
-/// turns cost a small part of what the look costs anyway, while all at once would hold up the writer.
+/// Only this finds changed scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet scheduling
+/// for IPv6, and a real server that is bypassed and not masqueraded: nobody changes these but on purpose. For real
+/// servers the first reading misses some of it too, and it is then reported as a repair. One part costs little beside
+/// the rest of the sync; all at once would block the writer.
 const PARTS: u64 = 120;
 
-/// The virtual servers whose turn it is. None of them is remembered, so that they come and go as they like.
+/// Selects one part of the virtual servers for each periodic sync, by a hash of their addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeepVerify {
-    turn: u64,
+    part: u64,
 }
 
 impl DeepVerify {
-    /// Goes on to the next turn.
-    pub(crate) fn next(&mut self) -> Self {
-        self.turn = (self.turn + 1) % PARTS;
+    /// Goes on to the next part, and returns it.
+    pub(crate) fn next_part(&mut self) -> Self {
+        self.part = (self.part + 1) % PARTS;
         *self
     }
 
-    /// Whether all have had their turn, and the turns begin again.
-    pub(crate) fn begins_anew(self) -> bool {
-        self.turn == 0
+    /// Whether this is the first part of a new round.
+    pub(crate) fn is_first(self) -> bool {
+        self.part == 0
     }
 
-    /// Whether it is this virtual server's turn.
-    pub(crate) fn contains(self, of: &ServiceAddress) -> bool {
-        FxBuildHasher.hash_one(of) % PARTS == self.turn
+    /// Whether a virtual server is in this part.
+    pub(crate) fn contains(self, address: &ServiceAddress) -> bool {
+        FxBuildHasher.hash_one(address) % PARTS == self.part
     }
 }
 
@@ -52,11 +52,11 @@ mod tests {
                 ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, high, low].into(), port: 80 }
             })
             .collect();
-        let mut sample = DeepVerify::default();
+        let mut deep_verify = DeepVerify::default();
         let mut had: Vec<&ServiceAddress> = Vec::new();
         for _ in 0..PARTS {
-            let turn = sample.next();
-            let its = servers.iter().filter(|server| turn.contains(server));
+            let part = deep_verify.next_part();
+            let its = servers.iter().filter(|server| part.contains(server));
             let before = had.len();
             had.extend(its);
             assert!(had.len() - before < 60, "{} at once, 20 are the mean", had.len() - before);

@@ -1,4 +1,4 @@
-//! Which key an operation belongs to: what is compared at a time.
+//! The key of an operation: the part of the kernel's state that it changes.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -23,9 +23,9 @@ pub(crate) enum DiffKey {
 }
 
 impl DiffKey {
-    /// The key of an operation. The device and the tables have none: only a look at everything finds them
-    /// missing. Nor have virtual servers that balance a firewall mark, which are nobody's Service.
-    pub(crate) fn of(operation: &Operation) -> Option<Self> {
+    /// The key of an operation. The device and the tables have none: only a comparison of everything finds them
+    /// missing. Virtual servers of firewall marks have none either: they belong to no Service.
+    pub(crate) fn from_operation(operation: &Operation) -> Option<Self> {
         match operation {
             Operation::Ipvs(command) => command.address().map(Self::VirtualServer),
             Operation::Netfilter(AddElement(element) | DeleteElement(element)) => {
@@ -38,7 +38,7 @@ impl DiffKey {
     }
 
     /// Whether this key is among the touched ones.
-    pub(crate) fn is_in(&self, touched: &Touched) -> bool {
+    pub(crate) fn is_touched(&self, touched: &Touched) -> bool {
         match self {
             Self::VirtualServer(address) => touched.virtual_servers.contains(address),
             Self::Element(element) => touched.elements.contains(element),
@@ -47,7 +47,7 @@ impl DiffKey {
     }
 
     /// Adds this key to the touched ones, so that the next sync compares it.
-    pub(crate) fn touch(self, touched: &mut Touched) {
+    pub(crate) fn add_to(self, touched: &mut Touched) {
         match self {
             Self::VirtualServer(address) => _ = touched.virtual_servers.insert(address),
             Self::Element(element) => _ = touched.elements.insert(element),
@@ -56,10 +56,10 @@ impl DiffKey {
     }
 }
 
-/// The virtual servers that must be looked at once more after the plan: those with real servers that have
-/// just got weight 0 and may turn out to have no connection; and, unless everything was read just before,
-/// those that were edited, since an edit creates what is missing, without its real servers.
-pub(crate) fn in_doubt(plan: &Plan, all_read: bool) -> BTreeSet<ServiceAddress> {
+/// Returns the virtual servers that must be compared again after the plan. Real servers that just got weight 0 may
+/// have no connections. And unless everything was read just before, an edited virtual server may have been missing:
+/// then the edit has created it without its real servers.
+pub(crate) fn needs_recheck(plan: &Plan, all_read: bool) -> BTreeSet<ServiceAddress> {
     let is_in_doubt = |command: &&Command| match command {
         Command::EditRealServer(_, server) => server.weight == 0,
         Command::EditVirtualServer(_) => !all_read,

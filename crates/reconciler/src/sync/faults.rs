@@ -1,4 +1,4 @@
-//! Whatever call to the kernel fails in a sync that trusts the image, and in whatever way: the retry makes everything as
+//! Whichever call to the kernel fails in a sync that trusts the image, and in whatever way: the retry makes everything as
 //! desired, and the image is right again. `tests/unit/faults.rs` has the same for syncs that read everything.
 
 use std::collections::BTreeSet;
@@ -39,8 +39,8 @@ fn serving(inputs: &Inputs) -> (FakeKernel, Reconciler) {
 }
 
 fn tell(reconciler: &mut Reconciler, inputs: &Inputs) {
-    reconciler.take(Change::ReplaceServices(inputs.services.clone()));
-    reconciler.take(Change::ReplaceSlices(inputs.slices.clone()));
+    reconciler.apply_change(Change::ReplaceServices(inputs.services.clone()));
+    reconciler.apply_change(Change::ReplaceSlices(inputs.slices.clone()));
 }
 
 /// Syncs, and after a failure once more, as the schedule would. That must leave nothing undone.
@@ -64,8 +64,8 @@ fn ruin_what_is_told_of(kernel: &FakeKernel, reconciler: &mut Reconciler) {
     state.tables.remove(&Family::V6);
     state.elements.retain(|element| element.family() == Family::V4);
     drop(state);
-    reconciler.hear(&Changed::everything());
-    reconciler.hear_of_tables();
+    reconciler.on_link_event(&Changed::everything());
+    reconciler.on_table_event();
 }
 
 /// Changes IPVS as another program would, of which the kernel tells nobody.

@@ -1,4 +1,4 @@
-//! What came of a plan.
+//! The outcome of a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use watcher::{Operation, OperationKind, ReadError};
 
 use crate::{FailureKind, Subsystem, SyncReport, follow::stale_flows::Rerouted};
 
-/// What came of a plan.
+/// The outcome of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct PlanOutcome {
     /// How many operations were carried out, by kind.
@@ -17,23 +17,22 @@ pub(crate) struct PlanOutcome {
     pub(crate) first_done: Vec<String>,
     /// The operations that failed or were put off, each with its cause in words.
     pub(crate) failures: Vec<(Operation, String)>,
-    /// How many operations failed, by kind, and how many readings.
+    /// How many operations and readings failed, by kind.
     pub(crate) failure_counts: BTreeMap<(Subsystem, FailureKind), usize>,
     /// The removals of TCP real servers that had connections, and how many they had.
     pub(crate) cut_off: Vec<(Operation, u64)>,
     /// What makes UDP flows stale.
     pub(crate) rerouted: Rerouted,
-    /// Schedulers that virtual servers were to get and the kernel does not have.
+    /// Schedulers that operations asked for and the kernel does not have.
     pub(crate) lacking: BTreeSet<Scheduler>,
-    /// Why the kernel could not be read, if that is what happened.
+    /// Why the kernel could not be read, if it could not.
     pub(crate) unread: Option<String>,
-    /// Whether an answer of the kernel was lost, or contradicts the image of it: then everything must be read
-    /// anew.
+    /// Whether an answer of the kernel was lost, or contradicts the image: then everything must be read anew.
     pub(crate) doubtful: bool,
 }
 
 impl PlanOutcome {
-    /// Adds what came of a second plan.
+    /// Adds the outcome of a second plan.
     pub(crate) fn extend(&mut self, other: Self) {
         for (kind, count) in other.done {
             *self.done.entry(kind).or_default() += count;
@@ -51,14 +50,14 @@ impl PlanOutcome {
         self.doubtful |= other.doubtful;
     }
 
-    /// Whether an operation failed on which all the others rest.
+    /// Whether an operation failed on which all others depend.
     pub(crate) fn lacks_foundation(&self) -> bool {
         self.failures.iter().any(|(operation, _)| operation.is_foundation())
     }
 
     /// The outcome where the kernel could not be read, so that nothing was done.
     pub(crate) fn unread(error: &ReadError) -> Self {
-        let failure_counts = BTreeMap::from([((Subsystem::of_reading(error), FailureKind::Unread), 1)]);
+        let failure_counts = BTreeMap::from([((Subsystem::from_read_error(error), FailureKind::Unread), 1)]);
         Self { unread: Some(one_line(error)), doubtful: true, failure_counts, ..Self::default() }
     }
 }

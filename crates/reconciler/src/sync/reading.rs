@@ -1,4 +1,4 @@
-//! The first half of a sync: reading what must be read.
+//! The first half of a sync: read what must be read.
 
 use std::{borrow::Cow, time::Instant};
 
@@ -10,7 +10,7 @@ use watcher::{AdoptError, Drift, Observed, ReadError, VerifyError, Whole, depart
 use super::Reconciler;
 use crate::Trigger;
 
-/// The parts of the kernel that the kernel has told of, so that they are to be read again.
+/// The parts of the kernel that must be read again because the kernel reported a change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reread {
     /// The parts that are compared as a whole then.
@@ -19,20 +19,19 @@ pub(super) struct Reread {
     pub(super) node_addresses: bool,
 }
 
-/// The kernel as read for a sync.
+/// The image of the kernel that a sync works with, and how it was read.
 pub(super) struct Snapshot {
     pub(super) image: Observed,
-    /// Whether all of the kernel was looked at, by reading it or by comparing it with the image.
+    /// Whether the whole kernel was checked, by reading it or by comparing it with the image.
     pub(super) full: bool,
-    /// Whether everything is to be compared with the desired state. Otherwise it is what is touched, and the
-    /// drift.
-    pub(super) everything: bool,
-    /// Where the kernel was not as in the image.
+    /// Whether everything is compared with the desired state. Otherwise only the touched keys and the drift are.
+    pub(super) compare_all: bool,
+    /// Where the kernel differed from the image.
     pub(super) drift: Drift,
 }
 
 impl Snapshot {
-    /// Returns the keys that are to be compared: the touched ones, and those that have drifted.
+    /// Returns the keys to compare: the touched ones, and those that have drifted.
     pub(super) fn compared<'a>(&self, touched: &'a Touched) -> Cow<'a, Touched> {
         let mut compared = Cow::Borrowed(touched);
         if !self.drift.virtual_servers.is_empty() {
@@ -43,9 +42,9 @@ impl Snapshot {
 }
 
 impl Reconciler {
-    /// Reads everything, compares everything with the image, or brings the image up to date where the kernel
-    /// has told of something. The node's addresses are news to the desired state; the keys that they touch
-    /// are added to `touched`.
+    /// Reads everything, compares everything with the image, or updates the image where the kernel reported a
+    /// change. The node's addresses are an input of the desired state; the keys that they touch are added to
+    /// `touched`.
     pub(super) fn read(
         &mut self,
         image: Option<Observed>,
@@ -56,8 +55,8 @@ impl Reconciler {
         let Some(mut image) = image else { return self.read_everything(trigger, touched) };
         let full = trigger == Trigger::Period;
         let drift = if full {
-            let sample = self.sample.next();
-            match image.verify(&mut self.kernel, |of| sample.contains(of)) {
+            let deep_verify = self.deep_verify.next_part();
+            match image.verify(&mut self.kernel, |of| deep_verify.contains(of)) {
                 Ok(drift) => drift,
                 Err(VerifyError::Unread(error)) => return Err(error),
                 Err(error) => {
@@ -77,31 +76,31 @@ impl Reconciler {
             Drift { whole: reread.whole, ..Drift::default() }
         };
         if full || reread.whole.dummy_interface || reread.node_addresses {
-            // Mostly a lease was renewed, and nothing has changed at all.
-            touched.merge(self.hear_node_addresses(&image));
+            // Mostly a lease was renewed, and no address has changed.
+            touched.merge(self.update_node_addresses(&image));
         }
         self.count_connections(&mut image, touched.virtual_servers.iter().copied())?;
-        // After a verification a comparison of everything can find nothing but a fault in what is kept here,
-        // which would stay for ever otherwise.
-        Ok(Snapshot { image, full, everything: full && self.sample.begins_anew(), drift })
+        // After a verification a comparison of everything can find only a fault in what is kept here, which would
+        // last for ever otherwise.
+        Ok(Snapshot { image, full, compare_all: full && self.deep_verify.is_first(), drift })
     }
 
     fn read_everything(&mut self, trigger: Trigger, touched: &mut Touched) -> Result<Snapshot, ReadError> {
         let adopted = if trigger == Trigger::Start { self.adopt()? } else { None };
-        let in_short = adopted.is_some();
+        let is_summary = adopted.is_some();
         let mut image = adopted.map_or_else(|| Observed::read(&mut self.kernel), Ok)?;
-        // What NodePorts want is known only with the node's addresses, and so is which of their real servers
-        // leave.
-        touched.merge(self.hear_node_addresses(&image));
-        if in_short {
+        // The virtual servers of NodePorts, and which of their real servers leave, are known only with the node's
+        // addresses.
+        touched.merge(self.update_node_addresses(&image));
+        if is_summary {
             let all: Vec<_> = image.virtual_servers.keys().copied().collect();
             self.count_connections(&mut image, all.iter().copied())?;
             self.read_thresholds(&mut image, all)?;
         }
-        Ok(Snapshot { image, full: true, everything: true, drift: Drift::default() })
+        Ok(Snapshot { image, full: true, compare_all: true, drift: Drift::default() })
     }
 
-    /// Reads the kernel for the first time, in short; `None` if that is not possible.
+    /// Reads a summary of the kernel for the first time; `None` if that is not possible.
     fn adopt(&mut self) -> Result<Option<Observed>, ReadError> {
         match Observed::adopt(&mut self.kernel) {
             Ok(image) => Ok(Some(image)),
@@ -113,8 +112,8 @@ impl Reconciler {
         }
     }
 
-    /// Reads the real servers of these virtual servers again, where one leaves: only the kernel knows whether
-    /// that has connections.
+    /// Reads the real servers of those virtual servers again of which one leaves: only the kernel knows whether it has
+    /// connections.
     fn count_connections(
         &mut self,
         image: &mut Observed,
@@ -128,8 +127,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Reads the real servers of these virtual servers again, where thresholds are wanted: a reading in short
-    /// does not show them.
+    /// Reads the real servers of those virtual servers again that want thresholds: a summary does not show them.
     fn read_thresholds(
         &mut self,
         image: &mut Observed,
@@ -144,11 +142,11 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Tells the desired state which addresses the node has, and which it had a moment ago. The same addresses as
-    /// before touch nothing.
-    pub(super) fn hear_node_addresses(&mut self, image: &Observed) -> Touched {
-        let came = self.lost_addresses.seen(&image.dummy_interface.node_addresses, Instant::now());
-        self.rerouted.came(came);
-        self.state.apply(self.lost_addresses.news())
+    /// Updates which addresses the node has, and which it lost a moment ago, in the desired state. The same addresses
+    /// as before touch nothing.
+    pub(super) fn update_node_addresses(&mut self, image: &Observed) -> Touched {
+        let new = self.lost_addresses.update(&image.dummy_interface.node_addresses, Instant::now());
+        self.rerouted.record_local_addresses(new);
+        self.state.apply(self.lost_addresses.to_change())
     }
 }

@@ -1,4 +1,4 @@
-//! The order of real servers differs from node to node, so that not every node begins with the same one.
+//! Rotation: each node adds real servers in its own order, so that not every node begins with the same one.
 
 use std::fmt::{self, Write};
 

@@ -598,8 +598,7 @@ fn this_kernel_lacks_nothing_and_finding_that_out_changes_nothing() {
 fn other_tables_are_neither_read_nor_touched() {
     in_fresh_namespace(|| {
         let transcript = Transcript::default();
-        let socket = Socket::open(netlink::Protocol::Netfilter).unwrap().recorded(&transcript);
-        let mut netfilter = KernelNetfilter::over(socket, &by_source()).unwrap();
+        let mut netfilter = transcript.record(|| KernelNetfilter::open(&by_source())).unwrap();
         netfilter.apply(&[&INSTALL[..], &add(&some_elements())].concat()).unwrap();
         let foreign = "table inet somebody-else {
             set cluster-ips { type ipv4_addr . inet_proto . inet_service; elements = { 1.2.3.4 . tcp . 5 }; }

@@ -85,7 +85,7 @@ pub fn write(size: Size, binding: VipBinding) -> Result<Duration> {
 
     let mut tables = KernelNetfilter::open(&policy())?;
     tables.apply(&[Operation::InstallTable(Family::V4)])?;
-    let mut elements = KernelNetfilter::encode(&elements(size));
+    let mut elements = netfilter::wire::encode(&elements(size));
     let mut netfilter = Socket::open(netlink::Protocol::Netfilter)?;
 
     let mut dummy_interface = KernelDummyInterface::open(binding)?;
