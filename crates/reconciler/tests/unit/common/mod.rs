@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipvs::Family;
+use ipvs::{Family, Protocol};
 use netfilter::conntrack::StaleFlows;
 use reconciler::{Callbacks, Handle, Notice, Observer, SyncStatus, Timing, start};
 use service::{Change, EndpointSlice, Options, Service, State};
@@ -54,6 +54,16 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Starts a reconciler that serves the Service `web` with two TCP endpoints.
+    pub(crate) fn serving_web() -> Self {
+        let running = Self::on(&FakeKernel::new());
+        running.lists(
+            vec![service("web", "10.96.0.10", Protocol::Tcp)],
+            vec![slice("web", Protocol::Tcp, &["10.244.0.1", "10.244.0.2"])],
+        );
+        running
+    }
+
     /// Starts a reconciler with the default setup.
     pub(crate) fn on(kernel: &FakeKernel) -> Self {
         Self::with(kernel, Setup::default())
