@@ -63,7 +63,7 @@ fn a_udp_endpoint_leaves_at_once_even_with_connections() {
 }
 
 #[test]
-fn an_endpoint_that_drains_over_a_restart_still_leaves_when_its_last_connection_ends() {
+fn endpoint_draining_over_a_restart_leaves_when_its_last_connection_ends() {
     let first = Running::serving_web();
     let kernel = first.kernel.clone();
     drop(first);

@@ -11,7 +11,7 @@ use service::{Change, ObjectName, Service, TrafficPolicy};
 use testkit::FakeKernel;
 
 #[test]
-fn a_new_table_takes_no_flows_while_something_is_refused_but_does_not_wait_for_ever() {
+fn new_table_takes_no_flows_while_something_is_refused_but_not_for_ever() {
     let kernel = FakeKernel::new();
     let vip = "10.96.0.11".parse().unwrap();
     kernel.state().refused_elements.insert(Element::Vip(vip));
@@ -60,7 +60,7 @@ fn a_table_that_somebody_deletes_later_waits_as_long_as_the_first_one() {
 }
 
 #[test]
-fn a_first_sync_makes_the_masquerade_rule_before_the_virtual_server_before_the_vip_and_takes_flows_then() {
+fn first_sync_adds_the_masquerade_rule_then_the_virtual_server_then_the_vip() {
     let running = Running::serving_web();
     // Of two real servers, a node of this name begins with the second.
     assert_eq!(
@@ -126,7 +126,7 @@ fn an_urgent_vip_opens_after_the_hairpin_rule_of_its_pods() {
 }
 
 #[test]
-fn a_virtual_server_without_its_masquerade_rule_is_put_off_and_the_vips_other_port_goes_on() {
+fn virtual_server_without_its_masquerade_rule_waits_and_the_vips_other_port_serves() {
     let running = Running::serving_web();
     let kernel = &running.kernel;
     kernel.heal();

@@ -10,7 +10,7 @@ use service::Change;
 use testkit::FakeKernel;
 
 #[test]
-fn what_a_family_that_the_node_lacks_is_wanted_for_is_told_and_the_other_one_is_served() {
+fn missing_family_is_reported_and_the_other_one_is_served() {
     let kernel = FakeKernel::new();
     let running =
         Running::with(&kernel, Setup { families: BTreeSet::from([Family::V4]), ..Setup::default() });
@@ -39,7 +39,7 @@ fn one_refused_real_server_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_vip_that_the_kernel_refuses_is_told_with_the_kernels_own_words() {
+fn refused_vip_is_reported_with_the_kernels_own_words() {
     let kernel = FakeKernel::new();
     kernel.state().refused_vips.insert("10.96.0.10".parse().unwrap());
     let running = Running::on(&kernel);

@@ -82,7 +82,7 @@ fn each_kind_of_foreign_change_is_counted_when_it_is_repaired() {
 }
 
 #[test]
-fn what_could_not_be_repaired_is_a_failure_at_first_and_a_repair_once_it_is_done() {
+fn failed_repair_counts_as_a_failure_first_and_as_a_repair_once_done() {
     let kernel = FakeKernel::new();
     let (running, told) = served(&kernel);
     let vip = "10.96.0.1".parse().unwrap();
@@ -166,7 +166,7 @@ fn failures_are_counted_by_where_and_how() {
 }
 
 #[test]
-fn a_real_server_that_drains_is_told_of_when_it_begins_and_when_it_ends() {
+fn drain_is_counted_when_it_begins_and_when_it_ends() {
     let kernel = FakeKernel::new();
     let (running, told) = served(&kernel);
     active_connections(&kernel, at("10.96.0.1", Tcp).into(), "10.244.0.2", 3);

@@ -194,7 +194,7 @@ fn a_change_of_a_virtual_server_that_somebody_removed_restores_it() {
 }
 
 #[test]
-fn an_edit_of_a_virtual_server_that_somebody_removed_brings_its_real_servers_back_too() {
+fn edit_of_a_removed_virtual_server_restores_its_real_servers_too() {
     let running = Running::serving_web();
     running.kernel.state().virtual_servers.clear();
     let mut sticky = service("web", "10.96.0.10", Tcp);
@@ -206,7 +206,7 @@ fn an_edit_of_a_virtual_server_that_somebody_removed_brings_its_real_servers_bac
 }
 
 #[test]
-fn what_the_kernel_tells_of_our_own_changes_costs_nothing_and_of_others_a_repair() {
+fn notification_of_our_own_change_costs_nothing_and_of_a_foreign_one_a_repair() {
     let running = Running::serving_web();
     running.kernel.heal();
     let vip: std::net::IpAddr = "10.96.0.10".parse().unwrap();
