@@ -104,8 +104,8 @@ impl Writer {
                         }
                         let is_mail = matches!(input, Input::Mail);
                         self.handle_input(input);
-                        // That was all that has been told. Where more is told than can be taken in, another one
-                        // waits already.
+                        // The mailbox is empty now. Where changes come faster than they are handled, the next message
+                        // waits already: the schedule comes first.
                         if is_mail {
                             break;
                         }
@@ -140,7 +140,7 @@ impl Writer {
             }
             Input::NodeUsage(answer) => self.awaiting_node_usage.push(answer),
             Input::VirtualServerOwners(answer) => {
-                drop(answer.send(VirtualServerOwner::list(self.reconciler.state())))
+                drop(answer.send(VirtualServerOwner::list(self.reconciler.state())));
             }
             Input::ProbeScheduler(scheduler, answer) => {
                 let found = self.reconciler.probe_scheduler(scheduler);
@@ -164,9 +164,9 @@ impl Writer {
         if touches && self.triggered_at.len() < MAX_TRIGGER_TIMES {
             self.triggered_at.extend(triggered_at);
         }
-        let news =
+        let event =
             ChangeEvent { subject, objects, pieces, waits: self.is_listed() && (touches || !was_listed) };
-        self.observers.iter_mut().for_each(|observer| observer.on_change_applied(news));
+        self.observers.iter_mut().for_each(|observer| observer.on_change_applied(event));
         if !was_listed && self.is_listed() {
             self.schedule.request(Trigger::Start);
         } else if touches {

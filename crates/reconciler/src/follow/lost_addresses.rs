@@ -1,4 +1,5 @@
-//! Addresses that this node lost a moment ago and may get back. Nothing here reads a clock: every method is told the time.
+//! Addresses that this node lost a moment ago and may get back. Nothing here reads a clock: the caller
+//! passes the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -27,7 +27,7 @@ use watcher::{Kernel, Ownership};
 const SERVICES: u16 = 5_000;
 /// How often each of them changes, once a second.
 const ROUNDS: u32 = 10;
-/// How long they change after that, as fast as this can be told.
+/// How long they change after that, as fast as they can be sent.
 const FLOOD: Duration = Duration::from_secs(5);
 /// One in so many gets another endpoint each time; each gets another timeout.
 const MOVES: u16 = 20;

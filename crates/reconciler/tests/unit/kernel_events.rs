@@ -1,4 +1,4 @@
-//! Changes that the kernel tells of are looked at at once, and nothing else is.
+//! Changes that the kernel reports are checked at once, and nothing else is.
 
 use crate::common::{Running, at, service, slice};
 use dummy_interface::Changed;

@@ -1,4 +1,4 @@
-//! The periodic look at everything: whatever somebody else has changed is put right and told of. Where
+//! The periodic check of everything: what another program has changed is repaired and reported. Where
 //! nothing has changed, it costs no more than a look in short.
 
 use std::{

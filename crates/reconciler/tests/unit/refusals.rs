@@ -46,8 +46,8 @@ fn refused_vip_is_reported_with_the_kernels_own_words() {
     running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
     running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
     let report = running.handle.resync().unwrap();
-    let told = "bind 10.96.0.10: EINVAL (Invalid argument): Invalid prefsrc address";
-    assert!(report.failures.iter().any(|failure| failure == told), "{report:?}");
+    let expected = "bind 10.96.0.10: EINVAL (Invalid argument): Invalid prefsrc address";
+    assert!(report.failures.iter().any(|failure| failure == expected), "{report:?}");
 }
 
 #[test]

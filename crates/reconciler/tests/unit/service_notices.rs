@@ -104,7 +104,7 @@ fn refused_address_is_one_notice_and_stays_in_the_status_while_it_lasts() {
 
     running.tell(Change::ApplyService(service("kubernetes", "10.96.0.1", Tcp)));
     let taken = || refused("10.96.0.1", "another Service's ClusterIP");
-    assert_eq!(running.notices(), [taken()], "the other one was told of");
+    assert_eq!(running.notices(), [taken()], "the other one was sent before");
     assert_eq!(problems().len(), 2);
 
     running.tell(Change::ApplyService(asking(&["203.0.113.7"])));

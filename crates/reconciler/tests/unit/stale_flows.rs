@@ -1,4 +1,4 @@
-//! Which UDP flows conntrack is told to forget after a sync. `tests/kernel/udp.rs` shows what conntrack
+//! Which UDP flows are deleted from conntrack after a sync. `tests/kernel/udp.rs` shows what conntrack
 //! does then.
 
 use std::{collections::BTreeSet, net::SocketAddr};
@@ -33,7 +33,7 @@ fn handed_over(running: &Running, stale: &[(&str, &[&str])]) {
     assert_eq!(running.stale_flows(), expected);
 }
 
-/// A Service of this protocol with these endpoints, seen by a reconciler that was told of nothing else.
+/// A Service of this protocol with these endpoints, seen by a reconciler that knows of nothing else.
 fn serving(kernel: &FakeKernel, protocol: Protocol, endpoints: &[&str]) -> Running {
     let running = Running::on(kernel);
     running.lists(vec![service("dns", "10.96.0.53", protocol)], vec![slice("dns", protocol, endpoints)]);

@@ -59,7 +59,10 @@ add real server TCP 10.96.0.10:80 -> 10.244.0.3:8080 weight 1
     );
     let kernel = running.kernel.state();
     assert_eq!(kernel.full_reads, 0);
-    assert_eq!(kernel.link_calls, 0, "whoever holds the lock of rtnetlink for long must not hold this up");
+    assert_eq!(
+        kernel.link_calls, 0,
+        "a program that holds the lock of rtnetlink for long must not delay this"
+    );
 }
 
 /// The slice `number` of a Service, with a hundred endpoints of its own.
@@ -210,12 +213,12 @@ fn notification_of_our_own_change_costs_nothing_and_of_a_foreign_one_a_repair() 
     let running = Running::serving_web();
     running.kernel.heal();
     let vip: std::net::IpAddr = "10.96.0.10".parse().unwrap();
-    let told = |bound| Changed { vips: BTreeMap::from([(vip, bound)]), ..Changed::default() };
-    running.handle.kernel_changed(told(true)).unwrap();
+    let changed = |bound| Changed { vips: BTreeMap::from([(vip, bound)]), ..Changed::default() };
+    running.handle.kernel_changed(changed(true)).unwrap();
     running.settled();
     assert_eq!(running.kernel.state().calls, 0);
     running.kernel.state().dummy_interface.bound.clear();
-    running.handle.kernel_changed(told(false)).unwrap();
+    running.handle.kernel_changed(changed(false)).unwrap();
     running.kernel_where(|state| state.is_bound(vip));
 }
 

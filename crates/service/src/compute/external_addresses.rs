@@ -75,7 +75,7 @@ impl ExternalAddresses {
             match everywhere(ip).or_else(|| refused_as_external_ip(ip, node, options)) {
                 None => addresses.external_ips.push(ip),
                 Some(why) => {
-                    addresses.refused.push(RefusedAddress { ip, kind: AddressKind::ExternalIp, why })
+                    addresses.refused.push(RefusedAddress { ip, kind: AddressKind::ExternalIp, why });
                 }
             }
         }
@@ -84,7 +84,7 @@ impl ExternalAddresses {
             match everywhere(ip) {
                 None => addresses.load_balancer_ips.push(ip),
                 Some(why) => {
-                    addresses.refused.push(RefusedAddress { ip, kind: AddressKind::LoadBalancer, why })
+                    addresses.refused.push(RefusedAddress { ip, kind: AddressKind::LoadBalancer, why });
                 }
             }
         }
