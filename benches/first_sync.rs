@@ -27,7 +27,7 @@ use netfilter::{KernelNetfilter, Operation};
 use nix::sched::{CloneFlags, unshare};
 use reconciler::{Callbacks, Handle, Timing, Trigger};
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
-use testkit::floor::{self, PORT, Size, TARGET_PORT, pod, policy, vip};
+use testkit::kernel_baseline::{self, PORT, Size, TARGET_PORT, pod, policy, vip};
 use watcher::{Kernel, Observed, Ownership, Scope, diff};
 
 const SIZES: [Size; 2] = [Size { services: 1_000, endpoints: 5 }, Size { services: 10_000, endpoints: 5 }];
@@ -39,7 +39,7 @@ fn main() {
     println!("|---|---|---|---|---|---|");
     for size in SIZES {
         for (name, binding) in bindings() {
-            let floor = fresh(move || floor::write(size, binding).unwrap());
+            let floor = fresh(move || kernel_baseline::write(size, binding).unwrap());
             let sync = fresh(move || sync(size, binding));
             let parts = fresh(move || parts(size, binding));
             let Size { services, endpoints } = size;
@@ -96,7 +96,7 @@ fn period(size: Size, binding: VipBinding) -> [Duration; 6] {
         }
         ended = now;
         assert_eq!((report.done, report.failed), (0, 0), "{report:?}");
-        let read = floor::read(binding).unwrap();
+        let read = kernel_baseline::read(binding).unwrap();
         let anew = handle.resync().unwrap();
         let figures = [
             read.ipvs_by_netlink,

@@ -22,7 +22,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use service::{ObjectName, one_line};
 
-pub use flags::{Flags, IdleFlags, KernelFlags, ListenFlags};
+pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
 
 use crate::{config, logging::Level, serve::control};
 use output::Format;

@@ -1,7 +1,7 @@
-//! What the daemon is told to be: the flags and the configuration file, checked, as one value.
+//! The configuration of the daemon: flags and configuration file, checked, as one value.
 //!
-//! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file
-//! alone counts, but for the few flags that go before it.
+//! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file alone counts,
+//! except for the few flags that override it.
 
 mod excluded;
 mod feature_gates;
@@ -40,7 +40,7 @@ pub(crate) use values::{switch::switch, vmodule::VModules};
 
 use crate::logging;
 
-/// Everything the daemon needs to know. Every value has been checked.
+/// All settings of the daemon. Every value has been checked.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct Settings {
@@ -98,7 +98,7 @@ pub struct Settings {
     pub config_file: Option<PathBuf>,
     /// What a configuration file would have to say for all this to come of it.
     pub effective: KubeProxyConfiguration,
-    /// What the operator should hear once logging has started, one line each.
+    /// Warnings to log once logging has started, one line each.
     pub warnings: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The daemon: what is around the writer thread.
+//! The daemon: connects the source, the writer thread, what it serves and the checks of the node.
 
 mod control_socket;
 mod exit;
@@ -54,27 +54,27 @@ use problems::Problems;
 pub use without_daemon::WithoutDaemon;
 use writer::WriterThread;
 
-/// Runs until it is told to stop, or `reread` finds another configuration than `settings`. What was programmed
-/// stays in the kernel: traffic goes on without us.
+/// Runs until a signal ends it, or `reread` finds another configuration than `settings`. What was programmed stays in
+/// the kernel: traffic goes on without the daemon.
 pub fn run(
     settings: &Settings,
     log_level: LogLevelHandle,
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
-    // The work is done by the writer thread; here are only timers, watches and sockets.
+    // The writer thread does the work. This runtime has only timers, watches and sockets.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
     runtime.block_on(take_turn(settings, log_level, reread))
 }
 
-/// Waits until no other daemon runs on this node, then is the one that does.
+/// Waits until no other daemon runs on this node, then runs.
 async fn take_turn(
     settings: &Settings,
     log_level: LogLevelHandle,
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
     let mut signals = TerminationSignals::new()?;
-    // First whatever can be wrong without the kernel having been changed.
+    // First all that can fail without changing the kernel.
     let credentials = Credentials::for_settings(settings);
     let source = Source::open(settings).await?;
     let ipvs = preflight::open_ipvs()?;
@@ -89,7 +89,7 @@ async fn take_turn(
             () = signals.received() => Ok(()),
         }
     });
-    // One proxy to a node: a second one does not even probe.
+    // One proxy per node: a second one does not even probe the kernel.
     let control = select! {
         bound = control::ControlServer::bind_in_turn(&settings.control_socket) => bound?,
         end = &mut end => return end,
@@ -111,7 +111,7 @@ async fn take_turn(
     end
 }
 
-/// The one proxy of this node.
+/// The only proxy of this node.
 struct Daemon<'a> {
     settings: &'a Settings,
     source: &'a Source,
@@ -121,12 +121,12 @@ struct Daemon<'a> {
     identity: Identity,
     control: control::ControlServer,
     log_level: LogLevelHandle,
-    /// The way to the writer thread, once it has started.
+    /// The handle of the writer thread, once it has started.
     writer: &'a OnceLock<Handle>,
 }
 
 impl Daemon<'_> {
-    /// Prepares everything and works until `end`, or until something makes that impossible.
+    /// Prepares everything and works until `end` or an error.
     async fn serve(
         &self,
         mut ipvs: KernelIpvs,
@@ -139,7 +139,7 @@ impl Daemon<'_> {
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
         let api_server = self.source.api_server(&self.problems.watches);
         let (listeners, metrics) = Observers::new(settings, &families, &health, self.outbox, api_server)?;
-        // Whoever asks how the daemon is gets an answer also while it waits.
+        // Health checks and metrics are answered even while the daemon waits for its pod CIDRs.
         let mut end = pin!(async {
             select! {
                 end = end => end,
@@ -155,7 +155,7 @@ impl Daemon<'_> {
         let opened = kernel::open(settings, ipvs, settings.policy(local_traffic), families)?;
         oom::adjust(settings.oom_score_adj);
         self.announce(&opened);
-        // Boxed: it is large, and moved into place once.
+        // Boxed because it is large, so that it is moved once.
         Box::pin(self.work(opened, listeners, guard, &health, end)).await
     }
 
@@ -176,7 +176,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Starts the writer thread and whatever is around it, and passes on what they have for each other.
+    /// Starts the writer thread and everything connected to it, and follows the source and the kernel.
     async fn work(
         &self,
         opened: OpenedKernel,
@@ -221,7 +221,7 @@ impl Daemon<'_> {
             unusable: UnusableFile::clone(unusable),
             log_level: log_level.clone(),
         };
-        // When the writer thread is gone the daemon ends; until then there is nobody to tell.
+        // Without the writer thread the daemon ends, so a failed send needs no handling.
         let news = |change| {
             guard.on_change(&change);
             health.on_change(&change);

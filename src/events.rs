@@ -1,10 +1,10 @@
-//! Events: what is wrong with a Service, or with this node, said where its owner looks, `kubectl describe
-//! service` and `kubectl describe node`; and that the proxy starts.
+//! Kubernetes Events: problems of a Service or of this node, shown where its owner looks, in `kubectl describe
+//! service` and `kubectl describe node`; and the start of the proxy.
 //!
-//! Every node sees the same of a Service, and one Event is enough: its name comes from what it says, so the
-//! API server refuses all but the first. So it does when a proxy starts again and again, for as long as it keeps the
-//! first one, an hour by default. (`kube::runtime::events::Recorder` names Events by the time, one for
-//! each node, and keeps the first text of those that it takes for repetitions.)
+//! Every node sees the same of a Service, and one Event is enough: its name is a digest of its text, so the API
+//! server refuses all but the first. This also holds for a proxy that starts again and again, as long as the API
+//! server keeps the first one, an hour by default. (`kube::runtime::events::Recorder` names Events by the time, one
+//! for each node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
 mod rate_limit;
@@ -41,50 +41,49 @@ pub use self::{event::Cause, repairs::RepairEvents};
 use crate::node::advice::Advice;
 use rate_limit::RateLimit;
 
-/// How many notices may wait while Events are sent.
+/// The texts that may wait while Events are sent.
 const QUEUE: usize = 10_000;
-/// Notices that come within this time of each other are sent together: one Event for all that a sync
-/// found out about a Service.
+/// Texts within this time are sent together: one Event for all that a sync found out about a Service.
 const GATHER: Duration = Duration::from_secs(1);
-/// All nodes find out the same at the same time. Each waits for its part of this time, in milliseconds,
-/// so that one creates the Event, and not all of them ask at once.
+/// All nodes find the same problem at the same time. Each waits for its part of this time, in milliseconds, so that
+/// one creates the Event, and not all of them ask at once.
 const SPREAD: u64 = 30_000;
-/// How long nothing more is said of a Service, or of the node, for the same reason. What comes meanwhile is
-/// said then.
+/// The shortest time between two Events for the same reason about a Service or the node. Texts meanwhile are sent
+/// then.
 const QUIET: Duration = Duration::from_secs(600);
-/// How often is said again of the node what lasts: an Event does not stay for ever.
+/// How often a lasting problem of the node is repeated: an Event does not stay for ever.
 pub(crate) const REMINDER: Duration = Duration::from_secs(30 * 60);
 /// How long the API server may take for one Event.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the API server is left alone when one could not be sent.
 const PAUSE: Duration = Duration::from_secs(60);
-/// How long a daemon that ends waits for its last Events.
+/// How long an ending daemon waits for its last Events.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// What an Event can be topic.
+/// The object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Regarding {
     Service(ObjectName),
-    /// The one that we run on.
+    /// This node.
     Node,
 }
 
-/// One sentence for an Event, about what and why.
+/// One sentence of an Event, with its topic.
 #[derive(Debug)]
 struct EventText {
     topic: Topic,
     text: String,
 }
 
-/// What lies in the queue.
+/// A message in the queue.
 #[derive(Debug)]
 enum Message {
     EventText(EventText),
-    /// All before it is to be said now; then whoever waits is told.
+    /// Everything before it is sent at once; then the sender is notified.
     Hurry(oneshot::Sender<()>),
 }
 
-/// A queue of notices: where they are left, and who makes Events of them.
+/// A queue of texts: its sending end, and the publisher at its other end.
 pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
     let (sender, messages) = mpsc::channel(QUEUE);
     let outbox = Outbox { messages: sender, dropped: Arc::default() };
@@ -102,7 +101,7 @@ pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
     (outbox, publisher)
 }
 
-/// Where notices are left.
+/// Takes texts for Events.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     messages: mpsc::Sender<Message>,
@@ -110,22 +109,22 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Leaves a notice and never waits: with too many at once it is dropped. The log has it anyway.
+    /// Queues a notice. Never waits: a full queue drops it. The log has it anyway.
     pub fn post(&self, Notice { service, reason, text }: Notice) {
         self.post_about_service(service, Cause::for_notice(reason), text);
     }
 
-    /// Leaves what is wrong with this node, with the remedy.
+    /// Queues advice about this node.
     pub fn post_advice(&self, advice: &Advice) {
         self.post_about_node(advice.cause.into(), advice.to_string());
     }
 
-    /// Leaves a sentence about this node, or about the proxy itself, which is said of its node.
+    /// Queues a sentence about this node, or about the proxy, whose Events belong to its node.
     pub fn post_about_node(&self, cause: Cause, text: String) {
         self.send((Regarding::Node, cause), text);
     }
 
-    /// Leaves a sentence about this node, now and then again for as long as this is polled.
+    /// Queues a sentence about this node, again and again for as long as this is polled.
     pub async fn remind(&self, cause: Cause, text: &str) -> Infallible {
         loop {
             self.post_about_node(cause, text.to_owned());
@@ -133,7 +132,7 @@ impl Outbox {
         }
     }
 
-    /// Leaves a sentence about a Service.
+    /// Queues a sentence about a Service.
     pub fn post_about_service(&self, service: ObjectName, cause: Cause, text: String) {
         self.send((Regarding::Service(service), cause), text);
     }
@@ -144,7 +143,7 @@ impl Outbox {
         }
     }
 
-    /// Waits until all is said that was left here, for some seconds at most: for a daemon that is about to end.
+    /// Waits some seconds at most until the queue is sent: for a daemon that is about to end.
     pub async fn empty(&self) {
         let (done, said) = oneshot::channel();
         let hurry = async {
@@ -158,7 +157,7 @@ impl Outbox {
     }
 }
 
-/// Makes Events of notices.
+/// Publishes the texts as Events.
 pub struct Publisher {
     client: Client,
     node_name: String,
@@ -168,12 +167,12 @@ pub struct Publisher {
     rate_limit: RateLimit,
     /// When the API server may be asked again.
     resume: Instant,
-    /// How long this node waits, so that not all ask at once.
+    /// This node's wait, so that not all nodes ask at once.
     spread: Duration,
 }
 
 impl Publisher {
-    /// Publishes until nobody is left to leave a notice.
+    /// Publishes until the last outbox is dropped.
     pub async fn run(mut self) {
         loop {
             let next_due = self.topics.next_due(self.rate_limit.next());
@@ -183,7 +182,7 @@ impl Publisher {
                 message = self.messages.recv() => match message {
                     Some(Message::EventText(text)) => self.keep(text),
                     Some(Message::Hurry(done)) => {
-                        // What has just come is still being gathered.
+                        // Includes texts that are still being gathered.
                         self.round(Instant::now() + GATHER).await;
                         _ = done.send(());
                     }
@@ -203,8 +202,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes what is due at `then` and may be sent, until the API server does not listen: the rest would
-    /// hardly fare better.
+    /// Publishes what is due at `then` and within the rate limit, until the API server fails: the rest would hardly
+    /// fare better.
     async fn round(&mut self, then: Instant) {
         while let Some((topic, texts)) = self.topics.due(then, self.rate_limit.allows_one()) {
             let delivery = self.say(&topic, texts).await;
@@ -226,7 +225,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes one Event, unless it is there already: ours, or another node's.
+    /// Publishes one Event, unless it exists: ours, or another node's.
     async fn say(&self, topic: &Topic, texts: &BTreeSet<String>) -> Delivery {
         match timeout(PATIENCE, self.publish(topic, texts)).await {
             Ok(Ok(())) => Delivery::Done,
@@ -252,7 +251,7 @@ impl Publisher {
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match events.create(&PostParams::default(), &event).await {
-            // Another node, or this one before a restart, has said it.
+            // Another node has created it, or this one before a restart.
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
             result => result.map(drop),
         }
@@ -268,13 +267,13 @@ impl Publisher {
     }
 }
 
-/// What came of saying something.
+/// The result of publishing an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
-    /// It is said now, by whomever; or it is refused, and would be again: as long as a namespace is being deleted, or
-    /// its quota is used up, it takes no Event. That must not keep others from having theirs.
+    /// The Event exists; or it is refused, and would be again: while a namespace is being deleted, or its quota is
+    /// used up, it takes no Event. That must not delay the Events of others.
     Done,
-    /// Nothing is said now: the API server is away, too busy, or does not know who asks.
+    /// To be tried again: the API server is away, too busy, or does not know this client.
     Later,
 }
 

@@ -34,7 +34,7 @@ impl Format {
     }
 }
 
-/// What is logged, and how.
+/// The level and the form of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The form of a line.
@@ -81,7 +81,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts the log, on the node of this name. A second one logs nothing, and its level moves nothing.
+    /// Starts the log, on the node of this name. A second one logs nothing, and its handle changes nothing.
     pub fn start(
         options: Options,
         #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "lines do not name the node"))]

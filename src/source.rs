@@ -1,4 +1,4 @@
-//! Where Services come from, opened.
+//! The source of Services: an API server, or a directory of manifests.
 
 pub mod api_server;
 pub(crate) mod known_node;
@@ -15,16 +15,16 @@ use crate::{
     serve::health::UnknownNode,
 };
 
-/// A source that is known to be usable.
+/// A source that was found usable.
 pub(crate) enum Source {
-    /// An API server, not asked yet.
+    /// An API server; nothing was sent to it yet.
     Api(Box<api_server::Server>),
     /// A directory whose manifests parse.
     Directory(PathBuf),
 }
 
 impl Source {
-    /// Finds out whether the configured source can be used. Nothing is sent to an API server yet.
+    /// Opens the configured source. Sends nothing to an API server yet.
     pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Self> {
         match &settings.source {
             config::Source::Api { kubeconfig, master } => {
@@ -39,7 +39,7 @@ impl Source {
         }
     }
 
-    /// The outbox for Events. Without an API server there is nobody to tell; the log has them.
+    /// The outbox for Events. `None` without an API server; the log has everything.
     pub(crate) fn outbox(&self, node_name: &str) -> Option<events::Outbox> {
         match self {
             Self::Api(server) => {
@@ -51,7 +51,7 @@ impl Source {
         }
     }
 
-    /// What the metrics tell of the API server, if the source is one.
+    /// The watches that the metrics report, if the source is an API server.
     pub(crate) fn api_server(&self, watches: &Watches) -> Option<Watches> {
         match self {
             Self::Api(_) => Some(watches.clone()),
@@ -59,7 +59,7 @@ impl Source {
         }
     }
 
-    /// What to assume of the Node before this source has told of it.
+    /// What to assume about the Node before this source has sent it.
     pub(crate) fn unknown_node(&self) -> UnknownNode {
         match self {
             Self::Api(_) => UnknownNode::NotEligible,
@@ -67,7 +67,7 @@ impl Source {
         }
     }
 
-    /// Passes on what the source says, for ever; returns only with what makes it useless.
+    /// Passes on all changes of the source. Returns only if the source becomes unusable.
     pub(crate) async fn follow(
         &self,
         node_name: &str,
@@ -82,7 +82,7 @@ impl Source {
         }
     }
 
-    /// Passes on what the source says of the Node at least, for ever; returns only with what makes it useless.
+    /// Passes on at least the changes of the Node. Returns only if the source becomes unusable.
     pub(crate) async fn follow_node(
         &self,
         node_name: &str,

@@ -1,8 +1,8 @@
-//! Times as a person says them.
+//! Prints durations for people.
 
 use std::{fmt, time::Duration};
 
-/// A time, in its two largest units at most: `3.2 s`, `62 s`, `5 min 10 s`, `3 h 12 min`, `4 d 3 h`.
+/// A duration, in its two largest units at most: `3.2 s`, `62 s`, `5 min 10 s`, `3 h 12 min`, `4 d 3 h`.
 pub(super) struct Time(pub(super) Duration);
 
 impl fmt::Display for Time {

@@ -48,7 +48,7 @@ pub(super) struct Cleanup {
     control_socket: PathBuf,
 }
 
-/// Removes what proxies have left on this node, unless a daemon or kube-proxy runs here.
+/// Removes what proxies left on this node, unless a daemon or kube-proxy runs here.
 pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
     let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, output, control_socket } =
         asked;
@@ -62,7 +62,7 @@ pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// The same by kube-proxy's `--cleanup`.
+/// Does the same for kube-proxy's flag `--cleanup`.
 pub(super) fn by_flag(flags: &Flags) -> anyhow::Result<ExitCode> {
     let excluded = Excluded::read(flags.config.as_deref(), &flags.ipvs_exclude_cidrs)?;
     clean_up(&excluded, CleanupScope::default(), false, &flags.control_socket, Format::Text)

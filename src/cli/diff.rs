@@ -4,7 +4,7 @@ mod json;
 
 use std::process::ExitCode;
 
-use json::Shape;
+use json::DiffJson;
 use watcher::Plan;
 
 use super::{
@@ -21,7 +21,7 @@ use crate::{
 const DIFFERENT: u8 = 1;
 const TROUBLE: u8 = 2;
 
-/// Prints what differs, as what would be done about it, one operation a line; nothing of it is done.
+/// Prints the operations that would remove the differences, one a line. Carries none out.
 pub(super) fn diff(question: &Question) -> ExitCode {
     match compare(question) {
         Ok(plan) if plan.is_empty() => ExitCode::SUCCESS,
@@ -42,7 +42,7 @@ fn compare(question: &Question) -> anyhow::Result<Plan> {
     doubt(&troubles);
     match question.ask.output.format {
         Format::Text => print(&plan.to_string())?,
-        Format::Json => print_json(&Shape::of(&plan, &troubles))?,
+        Format::Json => print_json(&DiffJson::new(&plan, &troubles))?,
     }
     Ok(plan)
 }

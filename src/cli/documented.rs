@@ -41,7 +41,7 @@ pub(super) fn assert_documented(command: &str, printed: &str) {
     assert!(unexplained.is_empty(), "docs/json.md does not explain {unexplained:?} of `kube-ipvs {command}`");
 }
 
-/// What stands below a heading.
+/// The text below a heading.
 fn below(heading: &str) -> &'static str {
     let text = DOCUMENT.split_once(&format!("\n## {heading}\n")).map_or("", |(_, text)| text);
     text.split_once("\n## ").map_or(text, |(section, _)| section)
@@ -52,7 +52,7 @@ pub(super) fn pretty(value: &impl Serialize) -> String {
     format!("{}\n", serde_json::to_string_pretty(value).unwrap())
 }
 
-/// Every field of it, however deep.
+/// All fields, at any depth.
 fn names(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| {
@@ -64,7 +64,7 @@ fn names(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The words that a field can have, as serde lists them to who has another one.
+/// The values of a field, as serde lists them when another one is given.
 fn words<T: DeserializeOwned>(as_field: impl Fn(&str) -> Value) -> Vec<String> {
     let complaint = serde_json::from_value::<T>(as_field("?")).err().unwrap().to_string();
     // unknown variant `?`, expected one of `a`, `b`

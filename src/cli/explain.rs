@@ -16,7 +16,7 @@ use super::{
 };
 use crate::serve::control::{Request, Response};
 
-/// The answer: what is wanted, with the reasons, and what the kernel has.
+/// The answer: the desired state with its reasons, and what the kernel has.
 #[derive(Serialize)]
 struct Answer {
     #[serde(flatten)]
@@ -25,7 +25,7 @@ struct Answer {
     kernel: Option<Vec<VirtualServer>>,
 }
 
-/// Prints where a Service is served, and of each endpoint why it is used or not. One that is not known is a failure.
+/// Prints where a Service is served, and why each endpoint is used or not. An unknown Service is a failure.
 pub(super) fn explain(service: &ObjectName, question: &Question) -> anyhow::Result<ExitCode> {
     let request = Request::Explain { service: service.clone() };
     let expected = |response| if let Response::Explanation(it) = response { Some(*it) } else { None };

@@ -18,7 +18,7 @@ use crate::{
     logging::Format,
     serve::control,
 };
-pub use ignored::IdleFlags;
+pub use ignored::IgnoredFlags;
 pub use kernel::KernelFlags;
 pub use listen::ListenFlags;
 
@@ -161,7 +161,7 @@ pub struct Flags {
 
     /// Flags of kube-proxy that do nothing here.
     #[command(flatten)]
-    pub idle: IdleFlags,
+    pub idle: IgnoredFlags,
 }
 
 /// The flag's words.

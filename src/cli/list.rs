@@ -47,7 +47,7 @@ pub(super) struct List {
     what: What,
 }
 
-/// Prints what IPVS has in this network namespace, whoever made it.
+/// Prints all of IPVS in this network namespace, including virtual servers of others.
 pub(super) fn list(List { output, what }: List) -> anyhow::Result<ExitCode> {
     if what.connections {
         list_connections(output.format)?;
@@ -77,9 +77,9 @@ fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// There can be a million: each is printed as it is read.
+/// Prints each connection as it is read, since there can be a million.
 fn list_connections(format: Format) -> anyhow::Result<()> {
-    // Which makes the kernel load its module.
+    // Opening makes the kernel load its module.
     preflight::open_ipvs()?;
     let text = File::open(CONNECTIONS).with_context(|| format!("cannot read {CONNECTIONS}"))?;
     let text = BufReader::new(text);

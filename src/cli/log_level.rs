@@ -22,7 +22,7 @@ struct Logged {
     level: String,
 }
 
-/// Has the daemon log this, if it is given, and prints what it logs then.
+/// Sets the daemon's level if one is given, and prints the level in use.
 pub(super) fn log_level(socket: &Path, set: Option<Level>, format: Format) -> anyhow::Result<ExitCode> {
     let Response::LogLevel(level) = ask(socket, &Request::LogLevel { set })? else {
         bail!("the daemon answered another question");

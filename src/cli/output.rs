@@ -1,4 +1,4 @@
-//! How a command prints.
+//! Prints the output of commands.
 
 use std::io::{self, Write};
 
@@ -19,21 +19,21 @@ pub(super) enum Format {
     Json,
 }
 
-/// Who reads what is printed.
+/// The readers of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readers {
-    /// Somebody, as far as is known.
+    /// There is a reader, as far as is known.
     There,
-    /// Nobody any more (`| head`).
+    /// There is no reader any more (`| head`).
     Gone,
 }
 
-/// Prints text. That nobody reads it to its end is no error.
+/// Prints text. A reader that goes away is no error.
 pub(super) fn print(text: &str) -> io::Result<()> {
     print_to_readers(text).map(drop)
 }
 
-/// Prints a part of an output, and says whether anybody still reads.
+/// Prints a part of the output. Returns whether there is still a reader.
 pub(super) fn print_to_readers(text: &str) -> io::Result<Readers> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -42,7 +42,7 @@ pub(super) fn print_to_readers(text: &str) -> io::Result<Readers> {
     }
 }
 
-/// Says why what is wanted may be out of date, or wrong.
+/// Prints why the desired state may be out of date or wrong.
 pub(super) fn doubt(troubles: &[String]) {
     for trouble in troubles {
         eprintln!("kube-ipvs: what is wanted may be out of date: {trouble}");

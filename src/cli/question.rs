@@ -1,4 +1,4 @@
-//! A question that the daemon answers, or the node itself where none runs.
+//! Asks the daemon; with its flags after `--`, answers from the API server and the kernel instead.
 
 use std::{ffi::OsString, iter, path::Path};
 
@@ -24,7 +24,7 @@ pub(super) struct Question {
 
 const WITHOUT: &str = "To do without it, give its own flags after --";
 
-/// Asks the daemon, and says so where that takes long: one that hangs looks like one that is busy.
+/// Asks the daemon, and tells the user if that takes long: a hanging daemon looks like a busy one.
 pub(super) fn ask(socket: &Path, request: &Request) -> Result<Response, AskError> {
     control::ask_aloud(socket, request, |patience| {
         eprintln!("kube-ipvs: the daemon is busy, or hangs: waiting for it up to {} s", patience.as_secs());
@@ -32,7 +32,7 @@ pub(super) fn ask(socket: &Path, request: &Request) -> Result<Response, AskError
 }
 
 impl Question {
-    /// The daemon's answer, or what `look` finds without one.
+    /// Returns the daemon's answer, or that of `look` without a daemon.
     pub(super) fn answer<T>(
         &self,
         request: &Request,
@@ -49,7 +49,7 @@ impl Question {
         }
         match ask(&self.ask.control_socket, request) {
             Ok(response) => expected(response).context("the daemon answered another question"),
-            // This one ends as a question does.
+            // This error ends with a question mark.
             Err(error @ AskError::NoDaemon { .. }) => bail!("{error} {WITHOUT}"),
             Err(error @ AskError::TimedOut { .. }) => bail!("{error}. {WITHOUT}"),
             Err(error) => Err(error.into()),

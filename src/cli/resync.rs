@@ -12,7 +12,7 @@ use super::{
 };
 use crate::serve::control::{Request, Response};
 
-/// Has the daemon compare and repair everything. What failed makes the exit code 1.
+/// Has the daemon compare and repair everything. A failed operation makes the exit code 1.
 pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
     let Response::Resynced(resynced) = ask(socket, &Request::Resync)? else {
         bail!("the daemon answered another question");
@@ -42,7 +42,7 @@ fn text(report: &SyncReport) -> String {
     text
 }
 
-/// `12 operations in 0.034 s`, and how many failed if any did.
+/// `12 operations in 0.034 s`, and the number of failures if any.
 pub(super) fn summary(report: &SyncReport) -> String {
     let noun = if report.done == 1 { "operation" } else { "operations" };
     let failed = if report.failed == 0 { String::new() } else { format!(", {} failed", report.failed) };

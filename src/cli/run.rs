@@ -12,7 +12,7 @@ use crate::{
     node::{init, limits},
 };
 
-/// Runs the daemon until it is told to stop, or does what is asked for in place of that.
+/// Runs the daemon until a signal ends it, or does what another flag asks for instead.
 pub(super) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     if flags.cleanup && flags.write_config_to.is_empty() {
         return cleanup::by_flag(flags);

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::serve::control::{Request, Response};
 
-/// Prints how the daemon stands.
+/// Prints the status of the daemon.
 pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
     let Response::Status(status) = ask(socket, &Request::Status)? else {
         bail!("the daemon answered another question");

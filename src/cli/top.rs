@@ -77,7 +77,7 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     let looks = iterations.map_or(usize::MAX, NonZero::get);
     let mut look =
         Look { kernel: preflight::open_ipvs()?, names: Names::from(control_socket), meter: Meter::default() };
-    // What was on the whole terminal is gone at the end: so many looks are to stay.
+    // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
     match cfg!(feature = "tui") && !is_printed {
         #[cfg(feature = "tui")]
@@ -91,7 +91,7 @@ fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Looks at the kernel again and again.
+/// Reads the kernel again and again.
 struct Look {
     kernel: KernelIpvs,
     names: Names,

@@ -1,4 +1,4 @@
-//! Whose virtual servers a cleanup leaves alone.
+//! The virtual servers that a cleanup leaves alone.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use super::{
     },
     values::listen,
 };
-use crate::cli::{Flags, IdleFlags, KernelFlags, ListenFlags};
+use crate::cli::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
 
 /// The configuration without a file.
 ///
@@ -69,7 +69,7 @@ fn logging(logging: &mut Logging, flags: &Flags) {
         }
     }
     let size = |given: &Option<String>| given.clone().map(Quantity);
-    let IdleFlags { log_flush_frequency, vmodule, .. } = &flags.idle;
+    let IgnoredFlags { log_flush_frequency, vmodule, .. } = &flags.idle;
     put(&mut logging.format, flags.logging_format.map(|format| format.name().to_owned()));
     put(&mut logging.verbosity, flags.v);
     put(&mut logging.vmodule, vmodule.clone().map(|modules| modules.0));

@@ -1,4 +1,4 @@
-//! From flags and file to settings: where each value comes from, and what is said when it cannot be.
+//! Resolves flags and file to settings: where each value comes from, and the error if it cannot be used.
 
 use std::{
     fs,
@@ -80,7 +80,7 @@ impl Settings {
         Ok(Self { config_file: Some(path.to_owned()), ..settings })
     }
 
-    /// `usual` is the configuration of somebody who has said nothing.
+    /// `usual` is the configuration without any setting.
     fn checked(
         flags: &Flags,
         mut configuration: KubeProxyConfiguration,

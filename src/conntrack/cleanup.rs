@@ -1,4 +1,4 @@
-//! Conntrack is tidied up beside the writer thread: reading its table takes as long as the table is large.
+//! Removes stale UDP flows on a thread of its own: reading conntrack's table takes as long as the table is large.
 
 use std::{
     io,
@@ -14,15 +14,15 @@ use tracing::{debug, warn};
 
 use super::cleanup_metrics::CleanupMetrics;
 
-/// After a reading the thread rests for so many times as long: a million entries take a second, and Services
-/// whose endpoints come and go must not keep a processor busy. What comes meanwhile is one reading.
+/// The pause after a reading, as a multiple of its duration: a million entries take a second, and Services whose
+/// endpoints come and go must not keep a processor busy. Flows that arrive during the pause share one reading.
 const REST: u32 = 9;
 
-/// How long until the first new attempt after a failure; each further time twice as long.
+/// The pause before the first retry; each further one is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// After so many failures in a row, that is two minutes, the flows are given up: by then conntrack has forgotten
-/// by itself those that nobody goes on sending (`nf_conntrack_udp_timeout_stream`).
+/// The failures in a row, two minutes' worth, after which the flows are given up: by then conntrack has forgotten
+/// flows that nobody continues (`nf_conntrack_udp_timeout_stream`).
 const ATTEMPTS: u32 = 8;
 
 /// Starts the thread, which counts in `metrics` what it does. To drop the queue is to wait until what was left
@@ -39,7 +39,7 @@ pub(crate) fn start(
     Ok(Box::new(move |flows| queue.push(flows)))
 }
 
-/// The way to the thread.
+/// Sends flows to the thread.
 struct Queue {
     sender: Option<Sender<StaleFlows>>,
     thread: Option<JoinHandle<()>>,
@@ -48,7 +48,7 @@ struct Queue {
 impl Queue {
     fn push(&self, flows: StaleFlows) {
         if let Some(sender) = &self.sender {
-            // Without the thread there is nothing that the writer could do about it.
+            // The writer can do nothing about a missing thread.
             drop(sender.send(flows));
         }
     }
@@ -66,11 +66,11 @@ impl Drop for Queue {
 struct CleanupThread<C> {
     conntrack: C,
     metrics: CleanupMetrics,
-    /// What is to be deleted yet.
+    /// The flows to delete.
     flows: StaleFlows,
-    /// How often in a row that has failed.
+    /// The failures in a row.
     failures: u32,
-    /// Whether the failure was told. It is told again after it has once gone well.
+    /// Whether the failure was reported. Reset by a success.
     reported: bool,
 }
 
@@ -91,13 +91,13 @@ impl<C: Conntrack> CleanupThread<C> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // The next daemon would not know of them.
+        // The next daemon would not know these flows.
         if !self.flows.is_empty() {
             self.attempt();
         }
     }
 
-    /// Deletes the flows; returns how long to leave conntrack alone then.
+    /// Deletes the flows. Returns the pause until the next attempt.
     fn attempt(&mut self) -> Duration {
         let begin = Instant::now();
         match self.conntrack.delete(&self.flows) {
@@ -152,7 +152,7 @@ mod tests {
         metrics::Metrics,
     };
 
-    /// Says what it was asked for, and answers as it is told to.
+    /// Passes on what it was asked for, and gives the prepared answers.
     struct FakeConntrack {
         asked: Sender<StaleFlows>,
         answers: Receiver<Result<usize, Errno>>,

@@ -1,4 +1,4 @@
-//! The work of the conntrack thread.
+//! Metrics of the conntrack thread.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::serve::metrics::{
     text::{Total, work_duration},
 };
 
-/// Metrics of the flows that conntrack forgets at our request.
+/// Metrics of the flows that the thread deletes.
 #[derive(Clone, Debug)]
 pub struct CleanupMetrics(ByFamily<FamilyCleanupMetrics>);
 
@@ -42,8 +42,8 @@ impl CleanupMetrics {
         Self(families)
     }
 
-    /// These flows were looked for, and the entries that there were are deleted. One reading of the table serves
-    /// both families: it counts for each in which there was something to look for.
+    /// Counts one reading and the entries it deleted. One reading serves both families: it counts for each family
+    /// that had a flow to delete.
     pub fn record(&self, flows: &StaleFlows, deleted: Deleted, took: Duration) {
         for (family, of) in self.0.iter() {
             if flows.addresses().any(|to| Family::from(to.ip) == *family) {

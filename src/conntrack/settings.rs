@@ -1,4 +1,4 @@
-//! How many connections conntrack may hold, and for how long.
+//! The size of conntrack's table, and its timeouts.
 
 use tracing::warn;
 
@@ -22,7 +22,7 @@ const ENTRIES_PER_BUCKET: u32 = 4;
 /// How many entries conntrack's table is to hold after a start, and what decides that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableSize {
-    /// Whoever else sets it decides: `maxPerCore` is 0, and `min` does not count.
+    /// Not set by us: `maxPerCore` is 0, and `min` is ignored.
     Host,
     /// `maxPerCore` times the processors is more than a million, which it is then; `min` does not count.
     Capped,
@@ -31,7 +31,7 @@ pub enum TableSize {
 }
 
 impl TableSize {
-    /// What these settings make of it on a machine with so many processors, as with kube-proxy.
+    /// The size for a machine with so many processors, computed as kube-proxy does.
     pub fn new(settings: &ConntrackSettings, processors: u32) -> Self {
         match settings.max_per_core.saturating_mul(processors) {
             0 => Self::Host,
@@ -66,15 +66,15 @@ impl TableSize {
 }
 
 impl Sysctl {
-    /// What these settings make of conntrack's table on this machine.
+    /// The size of conntrack's table on this machine.
     pub fn table_size(&self, settings: &ConntrackSettings) -> TableSize {
         TableSize::new(settings, self.processors())
     }
 
-    /// Brings conntrack's parameters to their values, and tells of those that it may not write: traffic goes on
-    /// without. Stops at the first that cannot be read. Conntrack has to be loaded.
+    /// Sets conntrack's parameters. Logs those that may not be written, since traffic goes on without them. Stops at
+    /// the first that cannot be read. Conntrack has to be loaded.
     ///
-    /// What has its value already is not written. The size of the table belongs to the machine: the kernel lets
+    /// A parameter that has its value is not written. The size of the table belongs to the machine: the kernel lets
     /// nobody write it in another network namespace than the first (`nf_conntrack_standalone_init_sysctl`).
     pub fn set_conntrack(&self, settings: &ConntrackSettings) -> Result<(), Error> {
         self.set_size(self.table_size(settings))?;
@@ -97,7 +97,7 @@ impl Sysctl {
         let Some(entries) = size.entries() else { return Ok(()) };
         let found = self.read(MAX)?;
         self.set_if_allowed(MAX, &entries.to_string())?;
-        // As upstream does it. Whoever has raised it by hand, for want of room perhaps, is to know.
+        // Lowered as upstream does it. An administrator who raised it, perhaps for want of room, must learn of it.
         let larger = found.parse().ok().filter(|found| *found > entries);
         if let Some([fields, _]) = larger.and_then(|larger| size.settings_for(larger))
             && self.read(MAX)? != found

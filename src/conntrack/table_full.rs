@@ -1,18 +1,18 @@
-//! A table of conntrack that is full: the kernel drops whatever would need another entry, and says so in its own log
-//! alone (`nf_conntrack: table full, dropping packet`).
+//! Notices a full table of conntrack. The kernel drops every packet that would need another entry, and says so only
+//! in its own log (`nf_conntrack: table full, dropping packet`).
 
 use super::settings::TableSize;
 use crate::node::advice::{Advice, Cause, Severity};
 
-/// How many entries there are in this network namespace, and may be.
+/// The parameters with the current and the maximum number of entries in this network namespace.
 pub(crate) const COUNT: &str = "net.netfilter.nf_conntrack_count";
 pub(crate) const MOST: &str = "net.netfilter.nf_conntrack_max";
 
-/// The percentage of entries in use from which the table counts as full: who looks now and then seldom sees
-/// the last entry taken.
+/// The percentage from which the table counts as full: a periodic check seldom sees the last entry taken.
 const NEARLY_FULL: u64 = 95;
 
-/// Judges the two numbers; `most` is 0 where there is no limit. `size` is what decides that limit at a start.
+/// Compares the two numbers. `most` is 0 where there is no limit. `size` says which setting decides the limit at a
+/// start.
 pub(crate) fn check(count: u32, most: u32, size: TableSize) -> Option<Advice> {
     let full = most > 0 && u64::from(count) * 100 >= u64::from(most) * NEARLY_FULL;
     full.then(|| Advice {
@@ -25,11 +25,11 @@ pub(crate) fn check(count: u32, most: u32, size: TableSize) -> Option<Advice> {
     })
 }
 
-/// How the table gets so many entries, now and after the next start.
+/// How to give the table so many entries, now and after the next start.
 fn remedy(entries: u32, size: TableSize) -> String {
     let at_once = format!("sysctl -w {MOST}={entries} on the node");
     match size.settings_for(entries) {
-        // With a file of configuration the flag has no effect. A daemon that starts first would lower it again.
+        // With a configuration file the flag has no effect. A daemon that starts first would lower the limit again.
         Some([fields, flags]) => format!(
             "first {fields} in the KubeProxyConfiguration, or {flags} where there is no file; at once also {at_once}; \
              then, where an init container sets it, delete the pod"

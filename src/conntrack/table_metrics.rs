@@ -1,4 +1,4 @@
-//! How full the table of conntrack is. One that is full drops new connections, whoever proxies them.
+//! Metrics of how full conntrack's table is. A full table drops new connections, whatever the proxy.
 
 use std::{
     fmt, fs,
@@ -9,17 +9,17 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metri
 
 use crate::serve::metrics::text::write;
 
-/// Read anew for each page: two numbers that the kernel keeps for this network namespace.
+/// Reads two numbers of this network namespace for each page.
 #[derive(Debug)]
 pub(crate) struct ConntrackTable(PathBuf);
 
 impl ConntrackTable {
-    /// Below a directory: `/` for the real ones.
+    /// Reads the files below a directory, `/` on a node.
     pub(crate) fn at(root: &Path) -> Self {
         Self(root.join("proc/sys/net/netfilter"))
     }
 
-    /// Reads a number; there is none without conntrack, or if the file cannot be read.
+    /// Reads a number. `None` without conntrack, or if the file cannot be read.
     fn read(&self, file: &str) -> Option<u64> {
         fs::read_to_string(self.0.join(file)).ok()?.trim().parse().ok()
     }

@@ -1,4 +1,4 @@
-//! What the control socket is answered.
+//! Handles the requests of the control socket.
 
 use reconciler::{Handle, SyncStatus};
 use service::one_line;
@@ -10,7 +10,7 @@ use crate::{
     serve::control::{self, Difference, Request, RequestHandler, Response, Resynced},
 };
 
-/// RequestHandler the control socket.
+/// Handles requests while the writer thread runs.
 pub(super) struct ControlHandler {
     pub(super) identity: Identity,
     pub(super) handle: Handle,
@@ -51,13 +51,13 @@ impl RequestHandler for ControlHandler {
     }
 }
 
-/// Puts problems on the way to the objects before the objects' own problems, and leaves out what is too much.
+/// Puts problems of the source before the objects' own, and truncates the list.
 pub(super) fn put_first(first: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
     problems.splice(0..0, first);
     problems.truncate(SyncStatus::MOST_PROBLEMS);
 }
 
-/// Changes the level of the log, if there is one to set, and returns the level in use.
+/// Sets the level of the log if one is given, and returns the level in use.
 pub(super) fn log_level(log_level: &LogLevelHandle, set: Option<&Level>) -> Response {
     let level = set.map_or(Ok(()), |level| log_level.set(level)).and_then(|()| log_level.directives());
     level.map_or_else(|error| Response::Error(one_line(&error)), Response::LogLevel)

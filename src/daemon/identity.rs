@@ -1,4 +1,4 @@
-//! What the daemon says of itself, whoever it answers.
+//! The daemon's description of itself, for `kube-ipvs status`.
 
 use std::{path::PathBuf, time::Instant};
 
@@ -6,7 +6,7 @@ use kubernetes::api::Watches;
 
 use crate::{serve::control, source::Source};
 
-/// What it knows of itself.
+/// What is known about the daemon.
 #[derive(Clone)]
 pub(super) struct Identity {
     node_name: String,
@@ -22,8 +22,7 @@ enum Kind {
 }
 
 impl Identity {
-    /// Describes a daemon that is the node's proxy since `begin`; what it hears from its source is in
-    /// `watches`.
+    /// Describes a daemon that has been the node's proxy since `begin`. The state of its source is in `watches`.
     pub(super) fn new(node_name: &str, begin: Instant, source: &Source, watches: &Watches) -> Self {
         let source = match source {
             Source::Api(server) => Kind::Api { address: server.address.clone(), watches: watches.clone() },

@@ -1,4 +1,4 @@
-//! The kernel, opened and prepared.
+//! Opens and prepares the kernel, and follows what others change in it.
 
 pub(super) mod first_sync;
 pub(super) mod kube_ipvs0;
@@ -21,10 +21,10 @@ use crate::{
     serve::control,
 };
 
-/// The kernel as the writer thread needs it, and what others need to know of it.
+/// The kernel's connections for the writer thread, and what others need to know about it.
 pub(super) struct OpenedKernel {
     pub(super) kernel: Kernel,
-    /// The netlink port by which our own changes to nf_tables are told from those of others.
+    /// The netlink port that identifies our own changes to nf_tables.
     pub(super) nf_tables_port: u32,
     pub(super) binding: VipBinding,
     pub(super) families: BTreeSet<Family>,

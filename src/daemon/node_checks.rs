@@ -1,4 +1,4 @@
-//! Who looks at the node while the daemon runs.
+//! Starts the checks of the node, and our rule in the host's firewall.
 
 use netfilter::Policy;
 use reconciler::Handle;
@@ -13,8 +13,8 @@ use crate::{
     takeover::another_proxy::AnotherProxy,
 };
 
-/// Looks at the node, and tends the host's firewall, from the first sync on. Returns what is found, the bell to ring
-/// when that firewall has changed, and what ends when it was accept_rule_applied once.
+/// Checks the node, and applies our rule in the host's firewall, from the first sync on. Returns the current advice,
+/// the handle that requests another check, and a future that ends when the rule was applied once.
 pub(super) fn start(
     settings: &Settings,
     policy: Policy,
@@ -37,7 +37,7 @@ pub(super) fn start(
     let accept_rule_applied = accept_rule.done();
     tokio::spawn(check_loop.run(move || {
         let (in_use, status) = (handle.node_usage()?, handle.status()?);
-        // First, for where our rule is there is nothing to advise.
+        // First: a chain with our rule needs no advice.
         let firewall = accept_rule.apply();
         checker.check(&in_use, &status, firewall);
         Ok(())

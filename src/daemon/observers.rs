@@ -1,4 +1,4 @@
-//! The observers of syncs: health, metrics, Events.
+//! Creates the observers of the writer thread: health, metrics, Events.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::SystemTime};
 
@@ -21,25 +21,25 @@ use crate::{
     takeover::leftovers::RulesInPlace,
 };
 
-/// Whoever listens to the writer thread: health, metrics, Events.
+/// The observers, and the other ends of what they report.
 pub(super) struct Observers {
-    /// The observers that the writer thread tells of its syncs.
+    /// What the writer thread reports its syncs to.
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) health_ports: HealthCheckPorts,
-    /// Counts the calls of the kernel that the writer thread has.
+    /// Counts the writer thread's calls of the kernel.
     pub(super) kernel_calls: KernelCalls,
-    /// What Services carry, once somebody reads it.
+    /// Serves the traffic of Services, once started.
     pub(super) traffic: TrafficMetrics,
-    /// Counts what the conntrack thread does.
+    /// Metrics of the conntrack thread.
     pub(super) conntrack_cleanup: CleanupMetrics,
-    /// Is told when everything is in place.
+    /// Receives when our rules are in place.
     pub(super) rules_in_place: oneshot::Receiver<()>,
-    /// Tells when to subscribe to changes to nf_tables.
+    /// Receives when the first sync has ended: then changes to nf_tables are subscribed to.
     pub(super) first_sync_ended: oneshot::Receiver<()>,
 }
 
 impl Observers {
-    /// Makes the listeners, and the pages of the metrics.
+    /// Creates the observers, and the pages of the metrics.
     pub(super) fn new(
         settings: &Settings,
         families: &BTreeSet<Family>,

@@ -1,4 +1,4 @@
-//! How pods of this node are recognised: as configured, or by the Node's pod CIDRs (`detectLocalMode: NodeCIDR`).
+//! Recognises the pods of this node: as configured, or by the Node's pod CIDRs (`detectLocalMode: NodeCIDR`).
 
 use std::{convert::Infallible, fmt, future, time::Duration};
 
@@ -23,17 +23,16 @@ use crate::{
     serve::control::{DaemonStatus, Request, RequestHandler, Response},
 };
 
-/// A Node mostly has its pod CIDRs before any pod runs on it: no word of a wait that is shorter.
+/// A shorter wait is not logged: a Node mostly has its pod CIDRs before any pod runs on it.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How often the log says that the wait goes on.
+/// How often the log repeats that the wait goes on.
 const REMINDER: Duration = Duration::from_secs(30);
 
-/// How long it may last before an Event says so.
+/// The wait after which an Event says so.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where the pods of this node are: at most one range of each family. In a family without one nothing is known of
-/// them.
+/// The ranges of this node's pods, at most one per family. In a family without a range pods are not recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PodCidrs {
     ipv4: Option<Ipv4Net>,
@@ -41,7 +40,7 @@ pub(super) struct PodCidrs {
 }
 
 impl PodCidrs {
-    /// What a Node says. One without any is not finished yet, or not whole: it says nothing.
+    /// The ranges in a Node. `None` without any: such a Node is incomplete.
     fn from_node(node: &Node) -> Option<Self> {
         let mut found = Self { ipv4: None, ipv6: None };
         for range in &node.pod_cidrs {
@@ -75,8 +74,8 @@ impl fmt::Display for PodCidrs {
     }
 }
 
-/// How pods of this node are recognised, and what watches over it. Waits for the Node's pod CIDRs if it goes by
-/// them, and answers the control socket meanwhile.
+/// Returns how pods of this node are recognised, and a guard for later changes. Waits for the Node's pod CIDRs if
+/// needed, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
     Daemon { settings, source, outbox, unusable, problems, identity, control, log_level, .. }: &Daemon<'_>,
 ) -> anyhow::Result<(LocalTraffic, PodCidrGuard)> {
@@ -103,13 +102,13 @@ pub(super) async fn local_traffic(
     }
 }
 
-/// The first pod CIDRs that the source tells of.
+/// Waits for the first pod CIDRs from the source.
 async fn first(source: &Source, node_name: &str, problems: &Problems) -> anyhow::Result<PodCidrs> {
     let (found, mut cidrs) = mpsc::channel(1);
     let send = |change| {
         problems.node.on_change(&change);
         if let Some(cidrs) = PodCidrs::from_change(&change) {
-            // Full: there are some already.
+            // A full channel has some already.
             _ = found.try_send(cidrs);
         }
     };
@@ -119,7 +118,7 @@ async fn first(source: &Source, node_name: &str, problems: &Problems) -> anyhow:
     }
 }
 
-/// Says the reason of the wait again and again.
+/// Reports the reason of the wait again and again.
 async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
     sleep(SILENCE).await;
     let log = async {
@@ -141,7 +140,7 @@ async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
     }
 }
 
-/// RequestHandler the control socket as long as there is nothing else to say.
+/// Handles requests of the control socket during the wait.
 struct WaitingHandler {
     identity: Identity,
     node_name: String,
@@ -191,7 +190,7 @@ impl PodCidrGuard {
         Self { in_use, others: watch::Sender::new(None) }
     }
 
-    /// Hears news of the source.
+    /// Compares a change from the source with the ranges in use.
     pub(super) fn on_change(&self, change: &Change) {
         let now = PodCidrs::from_change(change);
         if self.in_use.is_some() && now.is_some() && now != self.in_use {
@@ -199,7 +198,7 @@ impl PodCidrGuard {
         }
     }
 
-    /// Returns when there are others, with what to do about it.
+    /// Returns when the Node has other ranges, with the reason to exit.
     pub(super) async fn broken(&self) -> anyhow::Error {
         let mut others = self.others.subscribe();
         match (self.in_use, others.wait_for(Option::is_some).await.map(|now| *now)) {
@@ -229,7 +228,7 @@ mod tests {
         PodCidrs::from_change(&node(cidrs)).map(|cidrs| cidrs.to_string())
     }
 
-    /// What becomes of a daemon that goes by the first of these and hears the others.
+    /// The result for a daemon that uses the first of these and receives the others.
     async fn end(cidrs: &[&[&str]]) -> Option<String> {
         let (in_use, news) = cidrs.split_first().unwrap();
         let guard = PodCidrGuard::new(PodCidrs::from_change(&node(in_use)));

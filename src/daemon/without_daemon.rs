@@ -1,4 +1,4 @@
-//! The node as a daemon would see it, for questions while none runs. Nothing is changed.
+//! Answers `diff` and `explain` without a daemon, from the source and the kernel. Changes nothing.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
     source::{Source, known_node::no_node},
 };
 
-/// How long the lists may take: a daemon waits half of it for its Node, and then lists without.
+/// The timeout of the lists: a daemon waits half of it for its Node, and then lists without.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a daemon with these settings would know.
+/// The state of a daemon with these settings.
 pub struct WithoutDaemon<'a> {
     settings: &'a Settings,
     source_state: SourceState,
@@ -34,7 +34,7 @@ pub struct WithoutDaemon<'a> {
 }
 
 impl<'a> WithoutDaemon<'a> {
-    /// Lists once what the source has, and looks which addresses the node has.
+    /// Lists the source once, and reads the node's addresses.
     pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let mut source_state =
@@ -44,13 +44,13 @@ impl<'a> WithoutDaemon<'a> {
         Ok(Self { settings, source_state, ours: settings.ownership(families::families()) })
     }
 
-    /// Reads the kernel, and returns what differs, as what a daemon would do about it.
+    /// Reads the kernel, and returns the plan of a daemon.
     pub fn compare(&self) -> anyhow::Result<Plan> {
         let observed = Observed::read(&mut self.kernel()?)?;
         Ok(diff(&self.source_state.state, &observed, Scope::All, &self.ours))
     }
 
-    /// Why a Service would be served as it would be.
+    /// Explains how a Service would be served.
     pub fn explain(&self, service: &ObjectName) -> Explanation {
         let mut explanation = self.ours.explain(&self.source_state.state, service);
         let untried = self.untried(&explanation);
@@ -58,7 +58,8 @@ impl<'a> WithoutDaemon<'a> {
         explanation
     }
 
-    /// Only a daemon tries whether the kernel has a scheduler that a Service asks for. One in use it has.
+    /// Warns of a scheduler that was not tried: only a daemon tries whether the kernel has it. A scheduler in use
+    /// exists.
     fn untried(&self, explanation: &Explanation) -> Option<String> {
         let scheduler = explanation.balancing.as_ref()?.scheduler;
         let usual = self.source_state.state.options().scheduler;
@@ -73,7 +74,7 @@ impl<'a> WithoutDaemon<'a> {
         })
     }
 
-    /// What may be wrong with all that is seen so.
+    /// Why the answer may be wrong.
     pub fn doubts(&self) -> Option<String> {
         // Manifests need no Node.
         let has_none = !self.source_state.node && matches!(self.settings.source, config::Source::Api { .. });
@@ -98,7 +99,7 @@ impl<'a> WithoutDaemon<'a> {
     }
 }
 
-/// What the source has source_state.
+/// What the source has sent.
 struct SourceState {
     state: State,
     /// Whether there is a Node of this name.
@@ -107,7 +108,7 @@ struct SourceState {
 }
 
 impl SourceState {
-    /// Hears the source until both lists have come to their end.
+    /// Follows the source until both lists are complete.
     async fn all(settings: &Settings) -> anyhow::Result<Self> {
         let source = Source::open(settings).await?;
         let watches = Watches::default();

@@ -1,4 +1,4 @@
-//! The writer thread, started with what it needs.
+//! Starts the writer thread and the conntrack thread.
 
 use std::collections::BTreeSet;
 
@@ -16,11 +16,11 @@ use crate::{
     events::Outbox,
 };
 
-/// The thread, to wait for.
+/// The running writer thread.
 pub(super) struct WriterThread(JoinHandle<()>);
 
 impl WriterThread {
-    /// Starts the writer thread, and the conntrack thread to which it leaves stale flows.
+    /// Starts the writer thread, and the conntrack thread that removes stale flows for it.
     pub(super) fn start(
         settings: &Settings,
         kernel: Kernel,
@@ -45,11 +45,11 @@ impl WriterThread {
 
     /// Waits until it has ended.
     pub(super) async fn ended(&mut self) {
-        // Whether it panicked or not.
+        // A panic ends it too.
         drop((&mut self.0).await);
     }
 
-    /// Ends the writer thread, once the sync that is running has ended.
+    /// Stops the writer thread after the running sync.
     pub(super) async fn stop(mut self, handle: &Handle) {
         // If the thread is gone there is nothing left to stop.
         if handle.stop().is_ok() {

@@ -1,4 +1,4 @@
-//! What an Event says.
+//! The content of an Event.
 
 use std::{
     collections::BTreeSet,
@@ -23,11 +23,11 @@ const LONGEST_INSTANCE: usize = 128;
 /// How much of an object's name goes into an Event's name; a dot and the digest follow.
 const LONGEST_NAME: usize = 253 - 17;
 
-/// Why there is an Event, in Kubernetes' spelling.
+/// The cause of an Event, in Kubernetes' spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cause {
     reason: &'static str,
-    /// What was being done.
+    /// The action that failed.
     action: &'static str,
     kind: &'static str,
 }
@@ -70,8 +70,8 @@ impl From<advice::Cause> for Cause {
     }
 }
 
-/// The Event that says these texts of the Service with this uid. Its name depends on what it says alone,
-/// not on the node or the time.
+/// The Event with these texts about the Service with this uid. Its name depends on its content only, not on the node
+/// or the time.
 pub(super) fn about_service(
     service: &ObjectName,
     uid: &str,
@@ -90,8 +90,8 @@ pub(super) fn about_service(
     event(regarding, cause, texts, node_name)
 }
 
-/// The Event that says these texts of the node. As kubelet has it, its uid is its name, by which `kubectl
-/// describe node` selects; an object without a namespace has its Events in `default`.
+/// The Event with these texts about the node. As in the kubelet, its uid is its name, by which `kubectl describe
+/// node` selects; an object without a namespace has its Events in `default`.
 pub(super) fn about_node(cause: Cause, texts: &BTreeSet<String>, node_name: &str) -> Event {
     let regarding = ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -124,7 +124,7 @@ fn event(regarding: ObjectReference, cause: Cause, texts: &BTreeSet<String>, nod
     }
 }
 
-/// The beginning of a name that is still a name: what stands before a dot ends with a message or a digit.
+/// The beginning of a name that is still a name: what stands before a dot ends with a letter or a digit.
 fn shortened(name: &str) -> &str {
     beginning(name, LONGEST_NAME).trim_end_matches(['-', '.'])
 }

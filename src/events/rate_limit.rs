@@ -1,7 +1,7 @@
-//! How many Events about Services this node may send: whoever may write Services could have every node send
+//! Limits this node's Events about Services: otherwise anyone who may write Services could have every node send
 //! thousands.
 //!
-//! Other nodes send others first, so that all of them together soon have said everything ([`super::topics`]).
+//! Nodes send in different orders, so that together they soon have sent all ([`super::topics`]).
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -12,12 +12,12 @@ pub(super) const MOST: usize = 10;
 /// ... within this time.
 pub(super) const WITHIN: Duration = Duration::from_secs(300);
 
-/// When the last ones were sent.
+/// The times of the last Events.
 #[derive(Debug, Default)]
 pub(super) struct RateLimit(VecDeque<Instant>);
 
 impl RateLimit {
-    /// Notes that one is sent now.
+    /// Records that one is sent now.
     pub(super) fn record(&mut self) {
         if self.0.len() == MOST {
             self.0.pop_front();
@@ -25,7 +25,7 @@ impl RateLimit {
         self.0.push_back(Instant::now());
     }
 
-    /// When the next one may be sent; `None` if it may be at any time.
+    /// When the next one may be sent; `None` means now.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.front().filter(|_| self.0.len() == MOST).map(|sent| *sent + WITHIN)
     }

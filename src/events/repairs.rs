@@ -1,10 +1,10 @@
-//! What something else had changed and a sync has repaired.
+//! Events about repairs of what something else had changed.
 
 use reconciler::{ChangeEvent, Observer, SyncEvent};
 
 use super::{Cause, Outbox};
 
-/// An observer that makes an Event of the node of each repair: whoever made it necessary may look there.
+/// Creates an Event of the node for each repair: the owner of the other program may look there.
 pub struct RepairEvents(pub Outbox);
 
 impl Observer for RepairEvents {
@@ -13,7 +13,7 @@ impl Observer for RepairEvents {
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let Some(first) = sync.report.first_repair() else { return };
         let others = if sync.report.repairs.len() > 1 { " and more" } else { "" };
-        // Without a number: of what happens in the same way again and again one Event is enough.
+        // Without a number, so that repetitions are one Event.
         let text = format!(
             "something else has changed what kube-ipvs programmed; repaired: {first}{others}. ipvsadm --clear, nft \
              flush ruleset and other proxies do that"

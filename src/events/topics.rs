@@ -1,4 +1,4 @@
-//! Texts that wait to be published as Events, by what they are topic, and when each is due.
+//! The texts to publish as Events, by topic, and when each is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,39 +10,39 @@ use super::{Cause, EventText, GATHER, PAUSE, QUIET, Regarding, event::digest};
 pub(super) const TOPICS: usize = 1_000;
 const TEXTS: usize = 100;
 
-/// What one Event is topic.
+/// The object and the cause of an Event.
 pub(super) type Topic = (Regarding, Cause);
 
-/// Everything that is still to be said, and what was said within [`QUIET`].
+/// All texts to send, and the topics sent within [`QUIET`].
 pub(super) struct Topics {
     node_name: String,
     topics: BTreeMap<Topic, Pending>,
 }
 
 struct Pending {
-    /// Of those that are due and have failed as often, the least is next. Each node has an order of its own, so
-    /// that not all of them say the same first.
+    /// Orders due topics that have failed equally often. Each node has an order of its own, so that not all send the
+    /// same first.
     turn: u64,
-    /// How often it could not be said.
+    /// The failed attempts.
     failed: u32,
-    /// Empty if it is only kept quiet.
+    /// Empty after it was sent, while it is kept quiet.
     unsaid: BTreeSet<String>,
-    /// Nothing is said before.
+    /// When it may be sent.
     due: Instant,
 }
 
 impl Topics {
-    /// Of a node with this name.
+    /// The topics of the node with this name.
     pub(super) fn new(node_name: &str) -> Self {
         Self { node_name: node_name.to_owned(), topics: BTreeMap::new() }
     }
 
-    /// Keeps a text until it is said. Not if that is one too many: then the answer is false.
+    /// Keeps a text until it is sent. Returns false if there are too many.
     pub(super) fn keep(&mut self, EventText { topic, text }: EventText) -> bool {
         let now = Instant::now();
         if !self.topics.contains_key(&topic) {
             self.topics.retain(|_, topic| !topic.unsaid.is_empty() || topic.due > now);
-            // Of the node there are few causes.
+            // The node has few causes.
             if topic.0 != Regarding::Node && self.topics.len() >= TOPICS {
                 return false;
             }
@@ -64,7 +64,7 @@ impl Topics {
         has_room
     }
 
-    /// When there is something to say, if nothing is said of Services before `services_from`.
+    /// When the next topic is due, if Services must wait until `services_from`.
     pub(super) fn next_due(&self, services_from: Option<Instant>) -> Option<Instant> {
         let due = |(topic, pending): (&Topic, &Pending)| match topic.0 {
             Regarding::Service(_) => services_from.map_or(pending.due, |from| from.max(pending.due)),
@@ -73,7 +73,7 @@ impl Topics {
         self.unsaid().map(due).min()
     }
 
-    /// The next topic of those that were due at `then`; of the node, unless Services may be spoken of too.
+    /// The next topic that was due at `then`; only about the node unless `services_too`.
     pub(super) fn due(&self, then: Instant, services_too: bool) -> Option<(Topic, &BTreeSet<String>)> {
         let due = self.unsaid().filter(|(_, topic)| topic.due <= then);
         let allowed = due.filter(|(topic, _)| services_too || topic.0 == Regarding::Node);
@@ -81,7 +81,7 @@ impl Topics {
         Some((topic.clone(), &pending.unsaid))
     }
 
-    /// Notes that all of a topic was said: what comes now waits for [`QUIET`].
+    /// Records that a topic was sent: later texts wait for [`QUIET`].
     pub(super) fn said(&mut self, topic: &Topic) {
         if let Some(topic) = self.topics.get_mut(topic) {
             topic.failed = 0;
@@ -90,7 +90,7 @@ impl Topics {
         }
     }
 
-    /// Notes that a topic could not be said: others that are due by the next try go first.
+    /// Records that a topic could not be sent: others due by the next attempt go first.
     pub(super) fn failed(&mut self, topic: &Topic) {
         if let Some(topic) = self.topics.get_mut(topic) {
             topic.failed += 1;

@@ -1,4 +1,4 @@
-//! The level of the log, changed while the daemon runs: a fault that is there now may be gone after a restart.
+//! Changes the level of the log while the daemon runs: a fault may be gone after a restart.
 
 use std::str::FromStr;
 
@@ -12,19 +12,19 @@ use tracing_subscriber::{
 
 use super::{Format, Options};
 
-/// Changes the level. Clones change the same.
+/// Changes the level of the log. Clones change the same log.
 #[derive(Clone, Debug)]
 pub struct LogLevelHandle {
     filter: reload::Handle<EnvFilter, Registry>,
-    /// As it was at the start.
+    /// The directives at the start.
     at_start: String,
 }
 
-/// What to log.
+/// A level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// What was logged at the start.
+    /// The level at the start.
     Start,
     /// As `-v` with this number.
     Verbosity(i32),
@@ -33,15 +33,15 @@ pub enum Level {
     Directives(String),
 }
 
-/// The level is as before.
+/// Why the level is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum LevelError {
-    /// A part of the text says nothing of how much. `RUST_LOG` would take it for a name, and log nothing else.
+    /// A part of the text has no level. `RUST_LOG` would take it for a name, and log nothing else.
     #[error(
         "{0:?} is no level: it is a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
     )]
     Unknown(String),
-    /// The text is none of `RUST_LOG`'s.
+    /// The text is not in `RUST_LOG`'s notation.
     #[error("{directives:?} cannot be read")]
     Malformed {
         /// The text.
@@ -49,7 +49,7 @@ pub enum LevelError {
         /// What is wrong with it.
         source: ParseError,
     },
-    /// The log is another's.
+    /// The log belongs to another subscriber.
     #[error("the log cannot be changed")]
     Fixed(#[from] reload::Error),
 }
@@ -65,8 +65,8 @@ impl LogLevelHandle {
         Ok(self.filter.with_current(ToString::to_string)?)
     }
 
-    /// Logs at this level from now on, until the daemon ends. Where the old level shows warnings or the new
-    /// one does, the log says so.
+    /// Sets the level until the daemon ends. Logs the change before and after, so that the old or the new level shows
+    /// it.
     pub fn set(&self, level: &Level) -> Result<(), LevelError> {
         let directives = level.directives(&self.at_start)?;
         let filter = read(&directives)?;
@@ -108,13 +108,13 @@ impl FromStr for Level {
     }
 }
 
-/// Whether these have a level for what they do not name.
+/// Whether these directives have a level for parts they do not name.
 fn are_about_everything(directives: &str) -> Result<bool, LevelError> {
     let mut everything = false;
     for directive in directives.split(',') {
         let (name, level) =
             directive.rsplit_once('=').map_or((None, directive), |(name, level)| (Some(name), level));
-        // Nothing at all would pass for `error`.
+        // An empty level would be read as `error`.
         if level.is_empty() || level.parse::<LevelFilter>().is_err() {
             return Err(LevelError::Unknown(directive.to_owned()));
         }

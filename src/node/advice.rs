@@ -1,9 +1,9 @@
-//! What of this node hurts traffic to Services: looked at now and then, and told once, with the remedy.
+//! Finds settings of this node that hurt traffic to Services, and reports each once with its remedy.
 //!
-//! Each check is a function of plain values and has a file of its own. They are told in the log, in
-//! `kube-ipvs status` as long as they hold, and those that are warnings in an Event of the Node. Nothing here
-//! keeps the daemon from its work, and nothing here changes the node: what `--host-firewall=accept` asks for is done
-//! before the check of the chains (`host_firewall`).
+//! Each check is a function of plain values and has a file of its own. Advice is in the log, in `kube-ipvs status` as
+//! long as it holds, and, if it is a warning, in an Event of the Node. A check never keeps the daemon from its work
+//! and never changes the node. What `--host-firewall=accept` asks for is done before the check of the chains
+//! (`host_firewall`).
 
 mod bridges;
 mod check_loop;
@@ -24,16 +24,16 @@ use tracing::{info, warn};
 pub use check_loop::{CheckLoop, Recheck};
 pub use checker::{NodeChecker, WantedParameters};
 
-/// Something of this node that hurts traffic to Services, or may, and what can be done about it.
+/// A setting or program of this node that hurts traffic to Services, or may, with the remedy.
 ///
-/// Its `Display` has what and remedy in one line.
+/// `Display` prints problem and remedy on one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advice {
     /// How bad it is.
     pub severity: Severity,
     /// What kind of thing it is.
     pub cause: Cause,
-    /// What it is about: a chain, a bridge, a kernel parameter.
+    /// The chain, bridge or kernel parameter concerned.
     pub subject: String,
     /// One sentence for a person, without a full stop.
     pub what: String,
@@ -42,7 +42,7 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Says in the log that it holds from now on.
+    /// Logs that it holds from now on.
     pub(crate) fn log_begin(&self) {
         match self.severity {
             Severity::Warning => warn!(remedy = self.remedy, "{}", self.what),
@@ -50,7 +50,7 @@ impl Advice {
         }
     }
 
-    /// Says in the log that it does not hold any more.
+    /// Logs that it no longer holds.
     pub(crate) fn log_end(&self) {
         info!("no longer so: {}", self.what);
     }
@@ -60,9 +60,9 @@ impl Advice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Some traffic does not work, or will not some day.
+    /// Some traffic fails, or will.
     Warning,
-    /// It is worth knowing, and most nodes are like this.
+    /// Worth knowing; most nodes are like this.
     Note,
 }
 
@@ -70,11 +70,11 @@ pub enum Severity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// A chain of the host's own firewall drops what it does not know.
+    /// A chain of the host's own firewall drops packets of Services.
     HostFirewall,
-    /// Netfilter does not see what goes over a bridge of pods.
+    /// Netfilter does not see the packets on a bridge of pods.
     Bridge,
-    /// The kernel may give a NodePort to a connection of the node itself.
+    /// The kernel may use a NodePort for a connection of the node itself.
     NodePorts,
     /// IPVS forgets connections that conntrack keeps.
     Timeouts,
@@ -82,9 +82,9 @@ pub enum Cause {
     Parameter,
     /// Conntrack has no room for new connections.
     ConntrackFull,
-    /// The configuration file cannot be used: it could not be, if the daemon were started now.
+    /// The configuration file has become unusable: the daemon could not start with it.
     ConfigurationFile,
-    /// A kube-proxy is at work beside us, or was.
+    /// A kube-proxy runs beside us, or has.
     AnotherProxy,
     /// Something changes what is programmed again and again.
     Contested,
@@ -113,12 +113,12 @@ impl fmt::Display for Advice {
     }
 }
 
-/// What holds now, for whoever asks how things stand; nothing is known before the first look. Clones share it.
+/// The advice that holds now, for `kube-ipvs status`. Empty before the first check. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct CurrentAdvice(watch::Sender<Vec<Advice>>);
 
 impl CurrentAdvice {
-    /// All advice, as of the last look at the node.
+    /// All advice, as of the last check.
     pub fn advice(&self) -> Vec<Advice> {
         self.0.borrow().clone()
     }

@@ -1,4 +1,4 @@
-//! What this node can do, and how it is seen from outside.
+//! The IP families of this node, and the addresses by which it is reached.
 
 use std::{
     collections::BTreeSet,
@@ -32,8 +32,8 @@ pub(crate) fn serves(families: &BTreeSet<Family>, bind_address: &str) -> anyhow:
     Ok(())
 }
 
-/// Refuses settings with which a daemon could not start on this node. What the kernel takes is for the writer to try,
-/// so that nothing is written beside it; while there is none, that shows at the start.
+/// Refuses settings with which a daemon could not start on this node. A running writer thread tries whether the
+/// kernel has the scheduler, so that only one thread writes; without a writer the start will show it.
 pub(crate) async fn suits(settings: &Settings, writer: Option<&Handle>) -> anyhow::Result<()> {
     serves(&families(), settings.effective.bind_address())?;
     let Some(writer) = writer.cloned() else { return Ok(()) };

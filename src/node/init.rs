@@ -1,4 +1,4 @@
-//! The kernel's parameters: the only part that takes more rights than CAP_NET_ADMIN.
+//! Sets the kernel's parameters, the only part that needs more than CAP_NET_ADMIN.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,21 +13,20 @@ use crate::config::Settings;
 /// comes to this; nothing of what it says is needed.
 pub fn kernel_parameters(settings: &Settings) -> anyhow::Result<()> {
     let mut ipvs = preflight::open_ipvs()?;
-    // Whoever is masqueraded in the end, the same modules are needed.
+    // Any policy needs the same kernel modules.
     let policy = settings.policy(LocalTraffic::Source { ipv4: None, ipv6: None });
     prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4])).map(drop)
 }
 
-/// nf_tables, opened, and what it lacks.
+/// An open connection to nf_tables, and the features it lacks.
 pub struct Prepared {
-    /// The way to it.
+    /// The connection.
     pub netfilter: KernelNetfilter,
-    /// What our table of a family can do without, and has to.
+    /// The optional features missing for a family's table.
     pub lacks: BTreeMap<Family, Vec<Feature>>,
 }
 
-/// Sets the kernel parameters, and finds out whether nf_tables can do what these families need. What has its
-/// value already is not written.
+/// Sets the kernel parameters that differ, and checks that nf_tables has the features these families need.
 pub fn prepare(
     settings: &Settings,
     ipvs: &mut KernelIpvs,
@@ -43,7 +42,7 @@ pub fn prepare(
         preflight::nf_tables(family, missing)?;
         lacks.insert(family, missing.to_vec());
     }
-    // Looking for that has made the kernel load conntrack: its parameters exist from then on.
+    // That check has made the kernel load conntrack, so its parameters exist now.
     sysctl.set_conntrack(&settings.conntrack)?;
     preflight::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
     Ok(Prepared { netfilter, lacks })

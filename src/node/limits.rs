@@ -3,8 +3,8 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Takes as many file descriptors as the process may: a socket for each health check port, and one for each client.
-/// Programs in Go, kube-proxy among them, do so by themselves.
+/// Raises the limit to its maximum: each health check port and each client takes a socket. Programs in Go, kube-proxy
+/// among them, do so by themselves.
 pub fn raise_open_files() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));

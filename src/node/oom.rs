@@ -6,8 +6,8 @@ use tracing::info;
 
 const FILE: &str = "/proc/self/oom_score_adj";
 
-/// Asks the kernel to end this process sooner or later than others. That it may not is no reason to stop: less than
-/// the score it was started with takes CAP_SYS_RESOURCE, and in a pod the kubelet has set one.
+/// Sets how soon the kernel kills this process when memory is short. A failure is only logged: lowering the score
+/// needs CAP_SYS_RESOURCE, and in a pod the kubelet has set one.
 pub(crate) fn adjust(score: i32) {
     let wanted = score.to_string();
     let adjust = || -> io::Result<()> {

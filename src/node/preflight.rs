@@ -1,4 +1,4 @@
-//! What has to be there before anything is written.
+//! Checks what the kernel and the process must have before anything is programmed.
 
 use std::{fs, io};
 
@@ -9,7 +9,7 @@ use ipvs::{
 use netfilter::Feature;
 use tracing::{info, warn};
 
-/// Why this machine, or this container, cannot be a node's proxy.
+/// Why this machine or container cannot run the proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The process lacks the right to change the network.
@@ -40,7 +40,7 @@ pub enum Error {
         /// The kernel's answer.
         refusal: KernelError,
     },
-    /// The scheduler is one that must be there before it is used.
+    /// The scheduler's module must be loaded before it is used.
     #[error("{0} is not loaded, and to load it on demand can hang IPVS: load the module ip_vs_{0} at boot")]
     SchedulerNotLoaded(Scheduler),
 }

@@ -134,10 +134,9 @@ impl Sysctl {
         Self { parameters: root.join("proc/sys"), processors: root.join("sys/devices/system/cpu") }
     }
 
-    /// Brings every parameter that IPVS mode needs to its value and stops at the first that cannot be.
+    /// Sets every parameter that IPVS mode needs, and stops at the first that cannot be set.
     ///
-    /// What has its value already is not written, so a read-only /proc/sys that somebody else has set
-    /// right is enough.
+    /// A parameter that has its value is not written, so a read-only /proc/sys with the right values is enough.
     pub fn prepare(&self, strict_arp: bool) -> Result<(), Error> {
         let kernel = self.kernel();
         if let Err(release) = &kernel {
@@ -169,9 +168,8 @@ impl Sysctl {
         if found == wanted { Ok(()) } else { self.write(key, found, wanted) }
     }
 
-    /// Sets a parameter that a node can do without: where nobody may write it that is told, and its value
-    /// stays. A container without rights is started again and again without its init container, which would
-    /// have set it.
+    /// Sets a parameter that a node can do without: if nobody may write it, that is logged and its value stays. A
+    /// container without rights is restarted without its init container, which would have set it.
     pub(crate) fn set_if_allowed(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
         match self.set(key, wanted) {
             Err(Error::Denied { key, found, wanted, source }) => {
@@ -201,7 +199,7 @@ impl Sysctl {
         self.parameters.join(key.replace('.', "/"))
     }
 
-    /// The kernel's version, major and minor, or the release that does not tell it.
+    /// The kernel's major and minor version, or the release that has none.
     fn kernel(&self) -> Result<(u32, u32), String> {
         let release = fs::read_to_string(self.file("kernel.osrelease")).unwrap_or_default();
         parse_release(&release).ok_or_else(|| release.trim().to_owned())

@@ -1,6 +1,6 @@
-//! How an operator talks to the running daemon: a unix socket, one line of JSON each way.
+//! The control socket of the running daemon: a unix socket, one line of JSON each way.
 //!
-//! Only root, or whoever the daemon runs as, gets an answer.
+//! Only root, or the user that the daemon runs as, gets an answer.
 
 mod client;
 mod server;
@@ -21,28 +21,28 @@ pub use status::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo};
 /// Where the socket is unless the command line says otherwise.
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
 
-/// What the daemon is asked.
+/// A request to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Request {
-    /// Read everything, and say what differs.
+    /// Read everything, and return what differs.
     Diff,
-    /// Say why a Service is served as it is.
+    /// Explain how a Service is served.
     Explain {
         /// The Service.
         service: ObjectName,
     },
-    /// Change what is logged, or leave it, and say what it is.
+    /// Return the level of the log, after changing it if a new one is given.
     LogLevel {
-        /// What to log from now on.
+        /// The new level.
         #[serde(default)]
         set: Option<Level>,
     },
-    /// Say whose each virtual server is.
+    /// Return the owner of each virtual server.
     Holders,
-    /// Read everything, repair everything, and say what was done.
+    /// Read everything, repair everything, and return what was done.
     Resync,
-    /// Say how things stand.
+    /// Return the status.
     Status,
 }
 
@@ -52,32 +52,32 @@ impl Request {
         serde_json::from_slice(line)
     }
 
-    /// Whether the answer has to wait for the writer thread.
+    /// Whether the writer thread has to answer.
     pub(crate) fn needs_writer(&self) -> bool {
         !matches!(self, Self::LogLevel { .. })
     }
 }
 
-/// What differs between the kernel and what is wanted.
+/// The difference between the kernel and the desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// What would be done about it.
+    /// The plan that would remove it.
     pub plan: Plan,
-    /// Why what is wanted may be out of date: what cannot be watched.
+    /// Why the desired state may be out of date: what cannot be watched.
     pub troubles: Vec<String>,
 }
 
-/// What a sync on request has done.
+/// The result of a requested sync.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resynced {
-    /// What it did.
+    /// What the sync did.
     #[serde(flatten)]
     pub report: SyncReport,
-    /// Why what was wanted may have been out of date: what cannot be watched.
+    /// Why the desired state may have been out of date: what cannot be watched.
     pub troubles: Vec<String>,
 }
 
-/// What it answers.
+/// A response of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Response {
@@ -89,9 +89,9 @@ pub enum Response {
     LogLevel(String),
     /// To [`Request::Holders`], in no particular order.
     Holders(Vec<VirtualServerOwner>),
-    /// To [`Request::Resync`]: what was done.
+    /// To [`Request::Resync`].
     Resynced(Resynced),
-    /// To [`Request::Status`]: how things stand.
+    /// To [`Request::Status`].
     Status(Box<DaemonStatus>),
     /// The request was not understood or could not be carried out.
     Error(String),

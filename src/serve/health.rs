@@ -1,10 +1,9 @@
-//! `/healthz`, `/livez` and `/readyz`: whether traffic should come to this node, whether the proxy works, and whether
-//! it works and has programmed all that is wanted at least once. kube-proxy has the first two.
+//! Serves `/healthz` (should traffic come to this node), `/livez` (does the proxy work) and `/readyz` (does it work,
+//! and has it programmed everything at least once). kube-proxy has the first two.
 //!
-//! The proxy works unless something has been waiting for it for twice the sync period. What a sync could do is all
-//! that counts, not what became of it: where the kernel refuses one operation, of one Service perhaps, the node would
-//! leave every load balancer and the pod be killed for it, and be no better afterwards. Such operations are tried
-//! again and are in `kube-ipvs status`, the log and the metrics.
+//! The proxy works unless a change has been waiting for twice the sync period. A refused operation does not count:
+//! for one operation of one Service the node would leave every load balancer and the pod be killed, and be no better
+//! afterwards. Refused operations are retried, and are in `kube-ipvs status`, the log and the metrics.
 
 mod answer;
 mod progress;
@@ -32,31 +31,31 @@ use super::{
 use answer::{FamilyStatus, GoTime, HealthAnswer, HealthPage};
 use progress::Progress;
 
-/// How the proxy is. Clones are about the same one.
+/// The health of the proxy. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Health(Arc<HealthState>);
 
 #[derive(Debug)]
 struct HealthState {
     families: BTreeSet<Family>,
-    /// How long something may wait.
+    /// How long a change may wait.
     patience: Duration,
     progress: Mutex<Progress>,
     node_eligible: AtomicBool,
     answers: HealthAnswers,
 }
 
-/// What to assume of the Node before its source has told of it.
+/// What to assume about the Node before its source has sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownNode {
-    /// It may have been deleted: nobody should send traffic here.
+    /// It may be deleted: load balancers should not send traffic here.
     NotEligible,
     /// Manifests need not have a Node, and no autoscaler takes it away.
     Eligible,
 }
 
 impl Health {
-    /// A proxy that starts.
+    /// The health of a starting proxy.
     pub fn new(families: BTreeSet<Family>, sync_period: Duration, node: UnknownNode) -> Self {
         Self(Arc::new(HealthState {
             families,
@@ -67,7 +66,7 @@ impl Health {
         }))
     }
 
-    /// Hears news of the source. To be called before it is sent to the writer thread.
+    /// Takes note of a change. Call it before the change goes to the writer thread.
     pub fn on_change(&self, change: &Change) {
         self.progress().sent(Instant::now());
         match change {
@@ -77,7 +76,7 @@ impl Health {
         }
     }
 
-    /// Listens to the writer thread.
+    /// The observer of the writer thread.
     pub fn observer(&self) -> Box<dyn Observer> {
         Box::new(self.clone())
     }
@@ -88,13 +87,13 @@ impl Health {
         waits_since.is_none_or(|since| since.elapsed() < self.0.patience)
     }
 
-    /// The counts of answers given so far.
+    /// The counts of responses so far.
     pub fn answers(&self) -> &HealthAnswers {
         &self.0.answers
     }
 
-    /// Locks the progress. A poisoned lock is as good: nothing that holds it can panic, and each value is
-    /// whole at any moment.
+    /// Locks the progress. A poisoned lock is still valid: no holder can panic, and each value is complete at any
+    /// moment.
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,7 +108,7 @@ impl Health {
         let ok = healthy && node_eligible != Some(false);
         let status = updated.map(|last_updated| FamilyStatus { last_updated, healthy });
         let answer = HealthAnswer {
-            // A proxy that works is up to date, however long nothing has changed.
+            // A working proxy is up to date, however long ago the last change was.
             last_updated: if ok { now } else { updated.unwrap_or(GoTime(None)) },
             current_time: now,
             node_eligible,
@@ -138,7 +137,7 @@ impl Observer for Health {
 }
 
 impl Pages for Health {
-    /// Whatever the method, as kube-proxy does it.
+    /// Any method is answered, as in kube-proxy.
     fn page(&self, _: &Method, path: &str) -> Page {
         match path {
             "/healthz" => self.answer(HealthPage::Healthz),

@@ -1,7 +1,7 @@
-//! The `healthCheckNodePort` of each Service: where a load balancer asks whether this node has endpoints of it, and
-//! how many.
+//! Serves the `healthCheckNodePort` of each Service: load balancers ask there whether this node has endpoints of it,
+//! and how many.
 //!
-//! The writer thread leaves what is to be answered, and goes on. A task of the runtime opens and closes the servers.
+//! The writer thread leaves the wanted answers and goes on. A task of the runtime opens and closes the servers.
 
 mod answer;
 mod wanted;
@@ -31,10 +31,10 @@ use crate::events::{Cause, Outbox};
 use answer::PortAnswer;
 use wanted::{AnswerObserver, WantedAnswers};
 
-/// Which Service is asked about, at which of this node's addresses.
+/// A Service, and one of this node's addresses.
 type Key = (ObjectName, SocketAddr);
 
-/// Keeps the servers as they are wanted.
+/// Keeps a server for each wanted port.
 #[derive(Debug)]
 pub struct HealthCheckPorts {
     node_name: String,
@@ -42,11 +42,11 @@ pub struct HealthCheckPorts {
     outbox: Option<Outbox>,
     wanted: watch::Receiver<WantedAnswers>,
     servers: BTreeMap<Key, PortServer>,
-    /// What somebody else has, most likely.
+    /// The ports that cannot be opened, most likely taken by another program.
     failing: BTreeSet<Key>,
 }
 
-/// RequestHandler at one address.
+/// A server at one address.
 #[derive(Debug)]
 struct PortServer {
     ready: Arc<AtomicUsize>,
@@ -54,7 +54,7 @@ struct PortServer {
 }
 
 impl HealthCheckPorts {
-    /// No server yet, and what listens to the writer thread for them.
+    /// Starts without servers. Also returns the observer of the writer thread.
     pub fn new(
         node_name: &str,
         families: BTreeSet<Family>,
@@ -76,8 +76,8 @@ impl HealthCheckPorts {
 
     /// Serves until the future is dropped.
     ///
-    /// A port that cannot be had is tried again by the clock, and when something changes. Upstream tries with each
-    /// sync; but a sync that changes nothing is not heard of here, and whoever has the port leaves without a word.
+    /// A port that cannot be opened is tried again periodically and after each change. Upstream tries with each sync,
+    /// but a sync without changes is not reported here, and the program that has the port leaves without notice.
     pub async fn run(mut self) -> Infallible {
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
@@ -95,7 +95,7 @@ impl HealthCheckPorts {
     async fn serve(&mut self, wanted: &WantedAnswers) {
         let wanted: BTreeMap<Key, usize> = wanted.answers().collect();
         self.failing.retain(|key| wanted.contains_key(key));
-        // All of them before the first is opened: a port may go from one Service to another.
+        // All before the first is opened: a port may move from one Service to another.
         let gone: Vec<_> = self.servers.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
         for key in gone {
             let Some(server) = self.servers.remove(&key) else { continue };
@@ -110,8 +110,8 @@ impl HealthCheckPorts {
         }
     }
 
-    /// Opens one. Where it fails, the Service's other addresses are served all the same: upstream closes them, and
-    /// with one address that another program uses the node is lost to the load balancer.
+    /// Opens a port. If that fails, the Service's other addresses are served all the same. Upstream closes them, and
+    /// one address used by another program makes the load balancer lose the node.
     fn open(&mut self, key: Key, ready: usize) {
         let (service, address) = &key;
         match listen_in_family(*address) {
@@ -150,10 +150,10 @@ impl HealthCheckPorts {
 }
 
 impl PortServer {
-    /// Closes the port, with its connections; afterwards it is free.
+    /// Closes the port and its connections.
     async fn close(mut self) {
         self.task.abort();
-        // What it ended with is that it was ended.
+        // The result is the cancellation.
         drop((&mut self.task).await);
     }
 }

@@ -1,8 +1,7 @@
-//! The pages that the daemon shows: small answers to small questions, without TLS, as kube-proxy does it.
+//! Serves pages by HTTP: small answers without TLS, as kube-proxy does it.
 //!
-//! Whoever reaches the node can ask, so a client can neither stay long nor bring much: the request's body is not
-//! read, its head must come soon, and only so many are served at a time. Who says nothing, or does not
-//! take the answer, gives way to who comes.
+//! Anyone who reaches the node can ask, so a client can neither stay long nor send much: the request's body is not
+//! read, its head must come soon, and the number of connections is limited. An idle client gives way to a new one.
 
 mod bind;
 mod connection_limit;
@@ -37,29 +36,29 @@ pub(crate) use bind::RETRY;
 pub use bind::{CannotListen, keep_listening};
 use connection_limit::{Connections, RequestReceived};
 
-/// How long a client may take to ask.
+/// The time limit for a request's head.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take to ask and to take the answer. A connection is good for one question.
+/// The time limit of a connection, which serves one request.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(15);
 /// The most bytes of a request's head.
 const LONGEST_HEAD: usize = 16 * 1024;
 
-/// An answer.
+/// A response.
 pub type Page = Response<String>;
 
-/// What answers.
+/// Answers requests.
 pub trait Pages: Send + Sync + 'static {
-    /// What follows the page for this path, if that is to be waited for, or is large: all who ask share it, however long
-    /// they take to read it.
+    /// The end of the page for this path: what takes time or is large. All clients share it, however long they take
+    /// to read it.
     fn appendix(&self, _path: &str) -> impl Future<Output = Bytes> + Send {
         async { Bytes::new() }
     }
 
-    /// The answer to a request for this path. It must not block.
+    /// The response to a request for this path. Must not block.
     fn page(&self, method: &Method, path: &str) -> Page;
 }
 
-/// A page that browsers do not take for anything else than it says.
+/// A page whose content type browsers must not guess.
 pub fn page(status: StatusCode, content_type: &'static str, body: String) -> Page {
     let mut page = Response::new(body);
     *page.status_mut() = status;
@@ -69,13 +68,13 @@ pub fn page(status: StatusCode, content_type: &'static str, body: String) -> Pag
     page
 }
 
-/// There is no such page, in Go's words.
+/// The response of Go's `http.NotFound`.
 pub fn not_found() -> Page {
     page(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n".to_owned())
 }
 
-/// Listens at an address. At 0.0.0.0 it listens at every address of both families, as programs in Go do: a load
-/// balancer may ask by IPv6. Must be called within a tokio runtime.
+/// Listens at an address. 0.0.0.0 means every address of both families, as in Go: a load balancer may ask by IPv6.
+/// Must be called within a tokio runtime.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {
@@ -92,14 +91,14 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Listens at an address, and at 0.0.0.0 or :: at every address of that family alone.
+/// Listens at an address. 0.0.0.0 and :: mean every address of that family only.
 pub fn listen_in_family(address: SocketAddr) -> io::Result<TcpListener> {
     open(address, true)
 }
 
 fn open(address: SocketAddr, alone: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    // A port whose last connections are still being buried can be used again at once.
+    // Connections in TIME_WAIT must not keep the port.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(alone)?;
@@ -109,7 +108,7 @@ fn open(address: SocketAddr, alone: bool) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Shows pages to whoever connects, until the future is dropped; with it the connections end.
+/// Serves pages until the future is dropped, which also ends the connections.
 pub async fn serve(listener: TcpListener, pages: Arc<impl Pages>) -> Infallible {
     let mut connections = Connections::default();
     loop {
@@ -127,7 +126,7 @@ pub async fn serve(listener: TcpListener, pages: Arc<impl Pages>) -> Infallible 
     }
 }
 
-/// Serves one connection. Says by `asked` that the request is here.
+/// Serves one connection. Sets `received` when the request is here.
 async fn serve_connection(stream: TcpStream, pages: Arc<impl Pages>, received: RequestReceived) {
     let answer = service_fn(move |request: Request<Incoming>| {
         received.set();
@@ -145,7 +144,7 @@ async fn serve_connection(stream: TcpStream, pages: Arc<impl Pages>, received: R
         .keep_alive(false)
         .max_buf_size(LONGEST_HEAD)
         .serve_connection(TokioIo::new(stream), answer);
-    // How a client leaves is its own affair.
+    // A client's error does not matter.
     drop(timeout(LONGEST_CONNECTION, connection).await);
 }
 

@@ -1,10 +1,10 @@
-//! What kube-ipvs tells of itself in numbers: kube-proxy's metrics, under kube-proxy's names, and more of its own.
+//! The metrics: kube-proxy's, under kube-proxy's names, and more of our own.
 //!
-//! Dashboards, alerts and scale tests go by these names, labels and buckets, so they are kept even where one is not
-//! what we would have called it. `docs/metrics.md` says what each means here and how that differs.
+//! Dashboards, alerts and scale tests depend on these names, labels and buckets, so they are kept even where we would
+//! have chosen another. `docs/metrics.md` says what each means here and how that differs.
 //!
-//! Metrics are written by the threads that do the work and read by whoever asks for the page. The page is put
-//! together in memory: a client that reads slowly holds nothing up.
+//! Metrics are written by the threads that do the work, and read when the page is requested. The page is put together
+//! in memory: a slow client holds nothing up.
 
 mod api_server;
 mod build;
@@ -55,10 +55,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers all metrics; nothing has happened yet. `started` is when the daemon did: what was asked for
-    /// before that tells nothing of how long we take. `health` is what health checks ask, and counts what they
-    /// were answered, `gates` are the feature gates that were given, `api_server` is what is known of the API
-    /// server, if there is one. What the kernel says in `proc` is looked for below `root`: `/` on a node.
+    /// Registers all metrics. `started` is the start of the daemon: changes from before say nothing about our
+    /// latency. `health` serves the health checks and counts their responses, `gates` are the given feature gates,
+    /// `api_server` has the watches if there is an API server. The kernel's files are read below `root`, `/` on a
+    /// node.
     pub fn new<'a>(
         families: &BTreeSet<Family>,
         started: SystemTime,
@@ -83,22 +83,22 @@ impl Metrics {
         Self { registry, syncs, outcomes, calls, conntrack_cleanup }
     }
 
-    /// What the writer thread tells of its work.
+    /// The observers of the writer thread.
     pub fn observers(&self) -> [Box<dyn Observer>; 2] {
         [Box::new(self.syncs.clone()), Box::new(self.outcomes.clone())]
     }
 
-    /// What the writer thread asks of the kernel.
+    /// The metrics of the writer thread's calls of the kernel.
     pub fn kernel_calls(&self) -> KernelCalls {
         self.calls.clone()
     }
 
-    /// What the conntrack thread tells of its work.
+    /// The metrics of the conntrack thread.
     pub fn conntrack_cleanup(&self) -> CleanupMetrics {
         self.conntrack_cleanup.clone()
     }
 
-    /// The page: all metrics, in Prometheus' text format.
+    /// All metrics, in Prometheus' text format.
     pub fn text(&self) -> String {
         text::encode(&self.registry)
     }

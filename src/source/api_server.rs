@@ -1,4 +1,4 @@
-//! The way to the API server.
+//! The client of the API server.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Whether the API server has a Node of our name: with a wrong name everything looks well, and load balancers are told
-//! to leave this node.
+//! Notices that the API server has no Node of our name: with a wrong name everything looks well, and load balancers
+//! are told to leave this node.
 
 use std::{convert::Infallible, future, time::Duration};
 
@@ -11,17 +11,16 @@ use crate::{
     serve::health::UnknownNode,
 };
 
-/// How long there may be none before an Event says so: where the proxy is no pod it may start before the kubelet has
-/// made the Node.
+/// How long the Node may be missing before an Event says so: the proxy may start before the kubelet has created it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the source has told of the Node, for whoever asks how things stand. Clones share it.
+/// Whether the source has the Node, for `kube-ipvs status`. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownNode {
     name: String,
-    /// What a source that has told of none means by it.
+    /// What a missing Node means for this source.
     unknown: UnknownNode,
-    /// Whether there is one; `None` before the source has told.
+    /// Whether the Node exists; `None` before the source has sent anything.
     there: watch::Sender<Option<bool>>,
 }
 
@@ -30,7 +29,7 @@ impl KnownNode {
         Self { name: name.to_owned(), unknown, there: watch::Sender::new(None) }
     }
 
-    /// Hears news of the source.
+    /// Takes note of a change from the source.
     pub(crate) fn on_change(&self, change: &Change) {
         match change {
             Change::ApplyNode(_) => self.set(true),
@@ -44,17 +43,17 @@ impl KnownNode {
         self.there.send_replace(Some(there));
     }
 
-    /// What to say if there is none.
+    /// The problem if the Node is missing.
     pub(crate) fn trouble(&self) -> Option<String> {
         (*self.there.borrow() == Some(false)).then(|| no_node(&self.name))
     }
 
-    /// Says it in Events as long as it is so, but for a short time.
+    /// Repeats the problem in Events while the Node is missing, except for a short time.
     pub(crate) async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
         let Some(outbox) = outbox else { return future::pending().await };
         let mut there = self.there.subscribe();
         loop {
-            // It can only fail without a sender, which is ours.
+            // Fails only without a sender, which is ours.
             _ = there.wait_for(|there| *there == Some(false)).await;
             let say = async {
                 sleep(PATIENCE).await;
@@ -68,7 +67,7 @@ impl KnownNode {
     }
 }
 
-/// That there is no Node of this name, and what comes of it.
+/// The text for a missing Node of this name.
 pub(crate) fn no_node(name: &str) -> String {
     format!(
         "there is no Node {name}: is --hostname-override right? Without it load balancers are told to leave this \

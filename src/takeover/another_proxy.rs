@@ -1,7 +1,7 @@
-//! A kube-proxy that runs beside us, or has since our own rules were in place.
+//! Notices a kube-proxy that runs beside us, or has since our own rules were in place.
 //!
-//! Each of the two removes virtual servers that only the other one wants, and its rules may decide before ours do.
-//! What it has written is not removed while we run, only told of: it would write it again.
+//! Each of the two removes virtual servers that only the other one wants, and its rules may decide before ours. While
+//! we run, its rules are reported and not removed: it would write them again.
 
 use std::sync::{
     Arc,
@@ -10,17 +10,17 @@ use std::sync::{
 
 use crate::node::advice::{Advice, Cause, Severity};
 
-/// Whether kube-proxy's rules were there when somebody looked last. Clones share it.
+/// Whether the last check found kube-proxy's rules. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct AnotherProxy(Arc<AtomicBool>);
 
 impl AnotherProxy {
-    /// Somebody has looked.
+    /// Records the result of a check.
     pub fn set_seen(&self, there: bool) {
         self.0.store(there, Ordering::Relaxed);
     }
 
-    /// Whether the rules were there.
+    /// Whether the last check found rules.
     pub fn is_seen(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

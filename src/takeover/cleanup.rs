@@ -11,7 +11,7 @@ use service::one_line;
 
 use crate::config::Excluded;
 
-/// What is to stay, and what is to go beside the usual.
+/// What to keep, and what to remove beyond the usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupScope {
     /// Virtual servers, kube-ipvs0 and kube-proxy's rules stay: a kube-proxy in ipvs mode has taken them over.
@@ -23,16 +23,16 @@ pub struct CleanupScope {
 /// The report on a cleanup, one line for each thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CleanupReport {
-    /// What is gone.
+    /// What was removed.
     pub removed: Vec<String>,
-    /// What could not be removed, each with the cause.
+    /// What could not be removed, each with its cause.
     pub stayed: Vec<String>,
-    /// Where something may be left that cannot be seen from here.
+    /// Places that could not be inspected.
     pub unknown: Vec<String>,
 }
 
-/// Removes everything: the VIPs first, for without them no client reaches what is still there; kube-proxy's
-/// rules last. What cannot be removed does not stop the rest.
+/// Removes everything: the VIPs first, since without them no client reaches the rest; kube-proxy's rules last. A
+/// failure does not stop the rest.
 pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
     let mut cleaned = CleanupReport::default();
     if !extent.keep_ipvs {
@@ -72,7 +72,7 @@ fn counted(count: usize, one: &str, many: &str) -> Option<String> {
 }
 
 impl CleanupReport {
-    /// Whether nothing is known to be left.
+    /// Whether everything that was found is removed.
     pub fn is_complete(&self) -> bool {
         self.stayed.is_empty()
     }

@@ -1,4 +1,4 @@
-//! One proxy to a node.
+//! Keeps a second kube-ipvs off the node.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -23,16 +23,16 @@ const OF_HOST: &str = "/run/xtables.lock";
 const WRITE_LOCK: libc::c_short = 1;
 const FROM_THE_START: libc::c_short = 0;
 
-/// Why this is not known to be the one proxy of the node.
+/// Why this process may not be the node's proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceLockError {
-    /// One node has one proxy: two would undo each other's work.
+    /// Another one runs: two would undo each other's work.
     #[error("another kube-ipvs runs on this node: it holds {lock}", lock = lock.display())]
     AnotherRuns {
         /// The file that it has locked.
         lock: PathBuf,
     },
-    /// There is no lock to hold, so that nothing would keep a second one out.
+    /// There is no lock to hold, so nothing would keep a second one out.
     #[error("cannot {operation} {path}, to keep a second kube-ipvs out", path = path.display())]
     NoLock {
         /// The file, or its directory.
@@ -44,7 +44,7 @@ pub enum InstanceLockError {
     },
 }
 
-/// Nobody else works on this node as long as this lives. Its locks go when the process does, however it ends; the
+/// The right to be this node's proxy, as long as this lives. The locks end with the process, however it ends; the
 /// socket's file would stay.
 #[derive(Debug)]
 pub struct InstanceLock {
@@ -53,12 +53,14 @@ pub struct InstanceLock {
 }
 
 impl InstanceLock {
-    /// Takes the lock that processes with another /run see too, but not for a socket that is not the usual one, which
-    /// is asked for by those who know of the other proxy; and the one beside the control socket, which can be done
-    /// without if there is the first: where nothing can be written, traffic is to be forwarded all the same.
+    /// Takes two locks: the host's file, which processes with another /run see too, and a file beside the control
+    /// socket.
+    ///
+    /// A socket elsewhere than usual skips the first: whoever configures it knows of the other proxy. The second is
+    /// optional if the first is held: where nothing can be written, traffic has to be forwarded all the same.
     pub fn acquire(socket: &Path) -> Result<Self, InstanceLockError> {
         let beside_socket = beside(socket);
-        // Asked again and again: nothing is said of the other lock meanwhile.
+        // Called again and again while another proxy runs: the other lock is not mentioned meanwhile.
         if let Err(another @ InstanceLockError::AnotherRuns { .. }) = beside_socket {
             return Err(another);
         }

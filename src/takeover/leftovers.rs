@@ -1,5 +1,5 @@
-//! What kube-proxy has left behind goes as soon as our own rules are in source, and not before. What a kube-proxy writes
-//! later is noticed, and stays.
+//! Removes what kube-proxy left behind, as soon as our own rules are in place and not before. Rules that a kube-proxy
+//! writes later are reported and stay.
 
 use std::{
     convert::Infallible,
@@ -21,28 +21,27 @@ use tracing::{debug, info, warn};
 use super::another_proxy::AnotherProxy;
 use crate::node::advice::CheckLoop;
 
-/// How many sync periods pass between two looks for what has come since. A kube-proxy that runs puts its rules back
-/// after its own period, which is ours if both have the same configuration.
+/// The sync periods between two checks for later rules. A running kube-proxy restores its rules after its own period,
+/// which is ours if both have the same configuration.
 const PERIODS: u32 = 3;
 
-/// What a full sync could not do, and the next one, and the one after, will not be done by waiting:
-/// kube-proxy's rules would stay for one address that the kernel refuses, and reject what is new at the
-/// others.
+/// After so many full syncs, rules are removed even if some operations failed: more waiting would not help. Otherwise
+/// kube-proxy's rules would stay for one address that the kernel refuses, and reject what is new at the others.
 const SYNCS: u32 = 3;
 
-/// Says once that everything is in source, or all that can be.
+/// Signals once that everything is in place, or all that can be.
 #[derive(Debug)]
 pub struct RulesInPlace {
-    word: Option<oneshot::Sender<()>>,
+    sender: Option<oneshot::Sender<()>>,
     /// Full syncs so far in which the tables and kube-ipvs0 were there.
     syncs: u32,
 }
 
 impl RulesInPlace {
-    /// An observer, and who waits for its word.
+    /// The observer, and the receiver of its signal.
     pub fn new() -> (Self, oneshot::Receiver<()>) {
-        let (said, word) = oneshot::channel();
-        (Self { word: Some(said), syncs: 0 }, word)
+        let (sender, receiver) = oneshot::channel();
+        (Self { sender: Some(sender), syncs: 0 }, receiver)
     }
 }
 
@@ -55,26 +54,27 @@ impl Observer for RulesInPlace {
         }
         self.syncs += 1;
         if (sync.report.failed == 0 || self.syncs >= SYNCS)
-            && let Some(said) = self.word.take()
+            && let Some(sender) = self.sender.take()
         {
-            // Nobody waits any more while the daemon ends.
-            _ = said.send(());
+            // Nobody receives it while the daemon ends.
+            _ = sender.send(());
         }
     }
 }
 
-/// The source where leftovers may be. Both methods block.
+/// Finds and removes kube-proxy's rules. Both methods block.
 pub trait RuleSource: Send + 'static {
-    /// Finds what is there, and writes nothing.
+    /// Finds rules, and writes nothing.
     fn find(&mut self) -> Result<Outcome, Error>;
-    /// Removes what is there.
+    /// Removes rules.
     fn remove(&mut self) -> Result<Outcome, Error>;
 }
 
-/// Removes what kube-proxy has left, once, when [`RulesInPlace`] says that our own rules are in source. From then on it
-/// only looks now and then, and notes what it sees.
+/// Removes kube-proxy's rules once, when [`RulesInPlace`] has signalled. From then on only checks periodically for
+/// later ones.
 ///
-/// `accept_rule_applied` ends when our own rule is in the host's firewall, if it is wanted: with it KUBE-FORWARD can go.
+/// Waits for `accept_rule_applied`, the end of the attempt to put our own rule into the host's firewall if wanted:
+/// with it KUBE-FORWARD can go.
 pub async fn remove(
     synced: oneshot::Receiver<()>,
     accept_rule_applied: impl Future<Output = ()>,
@@ -87,21 +87,21 @@ pub async fn remove(
     }
     accept_rule_applied.await;
     let removed = spawn_blocking(move || {
-        remove_and_tell(&mut source);
+        remove_and_log(&mut source);
         source
     });
     if let Ok(mut source) = removed.await {
         let (check_loop, _recheck) = CheckLoop::new(sync_period.saturating_mul(PERIODS));
-        let look = move || {
-            look(&mut source, &another_proxy);
+        let check_once = move || {
+            check(&mut source, &another_proxy);
             Ok(())
         };
-        check_loop.run(look).await;
+        check_loop.run(check_once).await;
     }
     future::pending().await
 }
 
-fn remove_and_tell(source: &mut impl RuleSource) {
+fn remove_and_log(source: &mut impl RuleSource) {
     let outcome = match source.remove() {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -127,21 +127,21 @@ fn remove_and_tell(source: &mut impl RuleSource) {
     }
 }
 
-fn look(source: &mut impl RuleSource, another_proxy: &AnotherProxy) {
+fn check(source: &mut impl RuleSource, another_proxy: &AnotherProxy) {
     match source.find() {
         Ok(outcome) => another_proxy.set_seen(outcome.shows_a_proxy()),
         Err(error) => debug!("not known whether another proxy has written rules: {}", one_line(&error)),
     }
 }
 
-/// This node, in the network namespace of the process.
+/// The rules of this node, in the network namespace of the process.
 #[derive(Debug)]
 pub struct NodeRules {
     policy: Policy,
 }
 
 impl NodeRules {
-    /// This node, with our own policy, which says what becomes of a host that forwards nothing by itself.
+    /// Uses our own policy, which says what becomes of a host that forwards nothing by itself.
     pub fn new(policy: Policy) -> Self {
         Self { policy }
     }
@@ -304,13 +304,13 @@ mod tests {
 
     #[test]
     fn what_was_removed_is_told() {
-        let told = logged(|| remove_and_tell(&mut FakeRules::new(&["KUBE-SERVICES"]))).unwrap();
+        let told = logged(|| remove_and_log(&mut FakeRules::new(&["KUBE-SERVICES"]))).unwrap();
         let [line] = told.as_slice() else { panic!("{told:?}") };
         assert!(
             line.starts_with("INFO ") && line.contains("iptables table nat: 1 jump, 1 chain: KUBE-SERVICES"),
             "{line}"
         );
-        assert_eq!(logged(|| remove_and_tell(&mut FakeRules::new(&[]))).unwrap(), [""; 0]);
+        assert_eq!(logged(|| remove_and_log(&mut FakeRules::new(&[]))).unwrap(), [""; 0]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A proxy that runs on this node, ours or not: kube-proxy tells its mode beside its metrics.
+//! Finds a proxy that runs on this node, ours or another: kube-proxy serves its mode beside its metrics.
 
 use std::{
     fmt,
@@ -13,13 +13,13 @@ const METRICS: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 10_249),
 ];
 
-/// How long it may take to answer, each time it is waited for.
+/// The timeout of connecting, writing and reading.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// No answer is longer, in bytes.
+/// The limit of an answer, in bytes.
 const LONGEST_ANSWER: u64 = 4096;
 
-/// One that answers.
+/// A proxy that answered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LiveProxy {
     at: SocketAddr,
@@ -27,7 +27,7 @@ pub struct LiveProxy {
 }
 
 impl LiveProxy {
-    /// The one of this network namespace, if it answers where it does by default.
+    /// The proxy of this network namespace, if it answers at the default address.
     pub fn find() -> Option<Self> {
         METRICS.into_iter().find_map(Self::at)
     }

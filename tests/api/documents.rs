@@ -1,12 +1,14 @@
 //! The commands of README.md and docs for a cluster, with the real kubectl and Helm, at a real kube-apiserver.
 
-use crate::support::documents;
 use std::process::Command as Process;
 
-use crate::support::documents::Command;
-use crate::support::operator::Clients;
 use anyhow::{Result, ensure};
 use testkit::{control_plane::ControlPlane, daemon::eventually};
+
+use crate::support::{
+    documents::{self, Command},
+    operator::Clients,
+};
 
 /// What an API server without nodes can do. `debug`, `exec`, `logs` and `rollout` want pods that run.
 const WITHOUT_NODES: [&str; 5] = ["apply", "delete", "get", "patch", "set"];

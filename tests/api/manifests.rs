@@ -8,12 +8,13 @@ use std::{
     process::Command,
 };
 
-use crate::support::operator::Clients;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde_json::{Value, json};
 use testkit::{control_plane::ControlPlane, daemon::eventually};
+
+use crate::support::operator::Clients;
 
 /// The image, where no registry has been chosen.
 const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));

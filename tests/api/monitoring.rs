@@ -8,8 +8,9 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::support::observability::{alerts, expressions, page, panels, rules};
 use serde_json::{Value, json};
+
+use crate::support::observability::{alerts, expressions, page, panels, rules};
 
 /// `None`, said as a skip, where there is none.
 fn promtool() -> Option<PathBuf> {

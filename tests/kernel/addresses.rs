@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr, thread, time::Duration};
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, is_refused, tcp};
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testkit::daemon::eventually;
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, is_refused, tcp};
 
 const NODE_PORT: u16 = 30_080;
 

@@ -2,13 +2,14 @@
 
 use std::{fs, time::Instant};
 
-use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
 use anyhow::{Context, ensure};
 use serde_json::json;
 use testkit::{
     daemon::{binary, eventually},
     lab::Host,
 };
+
+use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
 
 /// Kernel parameters tell of no change: the node is looked at every second.
 const OFTEN: &str = "--ipvs-sync-period=1s";

@@ -1,4 +1,5 @@
 //! One proxy to a node, also where each has a /run of its own: pods of two DaemonSets.
+
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, elsewhere, here, is_refused, tcp};
 use ipvs::{Protocol, ServiceAddress};
 use serde_json::{Value, json};
 use testkit::{
     daemon::eventually,
     lab::{Connection, Host},
 };
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, elsewhere, here, is_refused, tcp};
 
 /// Annotations; null removes one.
 fn annotated(service: Service, annotations: &Value) -> Service {

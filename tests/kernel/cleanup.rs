@@ -10,13 +10,14 @@ use std::{
     time::Duration,
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
 use anyhow::ensure;
 use serde_json::json;
 use testkit::{
     daemon::{binary, eventually},
     lab::{Host, Lab},
 };
+
+use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
 
 /// A Service of both families on pod-1.
 fn web() -> Service {

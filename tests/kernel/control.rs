@@ -1,4 +1,5 @@
 //! Who is answered at the control socket.
+
 use std::{
     fs::{self, Permissions},
     os::unix::{fs::PermissionsExt, process::CommandExt},

@@ -1,6 +1,5 @@
 //! The commands of README.md and docs, typed on a node with the Services of docs/examples, and what they print.
 
-use crate::support::documents;
 use std::{
     fmt::Write as _,
     fs,
@@ -10,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use crate::support::documents::{Command, Place, Scene, expectation::difference};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::CommandFactory as _;
 use kube_ipvs::cli::CommandLine;
@@ -18,6 +16,8 @@ use testkit::{
     daemon::{Daemon, binary, eventually, eventually_within},
     lab::{Host, Lab},
 };
+
+use crate::support::documents::{self, Command, Place, Scene, expectation::difference};
 
 /// Where the pods of the examples listen.
 const POD_PORT: u16 = 8080;

@@ -1,12 +1,13 @@
 //! Endpoints go: what becomes of their connections, and where new ones lead.
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, at, tcp};
 use ipvs::{Protocol, ServiceAddress};
 use serde_json::{Value, json};
 use testkit::{
     daemon::eventually,
     lab::{Connection, Lab},
 };
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, at, tcp};
 
 /// A connection to each endpoint, in the order of the pods: round robin leads to each in turn.
 fn connect_to_each(cluster: &Cluster, pods: usize) -> Vec<Connection> {

@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
-use crate::support::cluster::{Cluster, Service, elsewhere, here};
+use Policy::{Cluster as ToCluster, Local as ToLocal};
+use Seen::{Client, Node};
 use ipvs::{Family, Protocol, ServiceAddress};
 use serde_json::{Value, json};
 use testkit::lab::{Host, Lab, Manner};
 
-use Policy::{Cluster as ToCluster, Local as ToLocal};
-use Seen::{Client, Node};
+use crate::support::cluster::{Cluster, Service, elsewhere, here};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -1,5 +1,6 @@
 //! The rights of the pod in manifests/base/daemonset.yaml: an init container that may do everything, then a
 //! daemon with CAP_NET_ADMIN alone, for which /proc/sys and /sys are read-only.
+
 use std::{fs, net::IpAddr, process::Stdio};
 
 use anyhow::ensure;

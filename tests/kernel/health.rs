@@ -1,18 +1,18 @@
 //! What load balancers, kubelet and autoscalers are told when they ask the node.
 
-use crate::support::cluster;
 use std::{
     fs,
     net::{IpAddr, SocketAddr, TcpListener},
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, at, elsewhere, here};
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testkit::{
     daemon::{Daemon, binary, eventually},
     lab::{Connection, Host, Page},
 };
+
+use crate::support::cluster::{self, Cluster, NO_PERIOD, Service, at, elsewhere, here};
 
 /// The node, as its client reaches it.
 const NODE: [&str; 2] = ["192.168.50.1", "fd00:50::1"];

@@ -5,9 +5,10 @@ use std::{
     time::Duration,
 };
 
-use crate::support::cluster::{Cluster, Service, V4, at, tcp};
 use serde_json::{Value, json};
 use testkit::daemon::{eventually, eventually_within};
+
+use crate::support::cluster::{Cluster, Service, V4, at, tcp};
 
 const GREEDY: &str = "10.96.0.66";
 const BALANCER: &str = "203.0.113.66";

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use anyhow::ensure;
 use serde_json::Value;
 use testkit::daemon::{binary, eventually, eventually_within};
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 
 fn ours(cluster: &Cluster, flags: &[&str]) -> anyhow::Result<String> {
     cluster.lab.node.run(&binary()?.to_string_lossy(), &[&["list"], flags].concat())

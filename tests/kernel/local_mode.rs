@@ -3,12 +3,13 @@
 
 use std::{fs, net::IpAddr};
 
-use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6};
 use serde_json::{Value, json};
 use testkit::{
     daemon::{Daemon, eventually, ipvsadm_shows},
     lab::{Host, Lab},
 };
+
+use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6};
 
 /// Where the pods of this node are, and those of another.
 const POD_CIDRS: [&str; 2] = ["10.244.0.0/17", "fd00:10:244::/56"];

@@ -1,8 +1,9 @@
 //! What the daemon logs can be changed while it runs, and says then what each sync did and how long it took.
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4};
 use anyhow::ensure;
 use testkit::daemon::{binary, eventually};
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4};
 
 /// `kube-ipvs log-level`, and its exit code.
 fn log_level(cluster: &Cluster, level: &[&str]) -> (Option<i32>, String) {

@@ -1,10 +1,10 @@
 //! What the metrics server shows, of a daemon that serves Services from a directory.
 
-use crate::support::cluster;
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testkit::{daemon::eventually, lab::Host, metrics::value};
+
+use crate::support::cluster::{self, Cluster, NO_PERIOD, Service, V4, V6, at};
 
 /// A page of the metrics server, which listens on the node's loopback alone.
 fn page(node: &Host, path: &str) -> anyhow::Result<String> {

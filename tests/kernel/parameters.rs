@@ -2,12 +2,13 @@
 
 use std::fs;
 
-use crate::support::cluster::{Cluster, Service, V4, V6, tcp};
 use serde_json::json;
 use testkit::{
     daemon::{Daemon, binary},
     lab::{Host, Lab},
 };
+
+use crate::support::cluster::{Cluster, Service, V4, V6, tcp};
 
 const PARAMETERS: [(&str, &str); 9] = [
     ("net.ipv4.vs.conntrack", "1"),

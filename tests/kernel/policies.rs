@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use ipvs::{Protocol, ServiceAddress};
+use serde_json::{Value, json};
+
 use crate::support::cluster::{
     Cluster, Endpoint, NO_PERIOD, Service, V4, V6, are_refused, at, elsewhere, here,
 };
-use ipvs::{Protocol, ServiceAddress};
-use serde_json::{Value, json};
 
 /// Where the Service is reached in the cluster.
 const INSIDE: [(&str, u16); 2] = [(V4, 80), (V6, 80)];

@@ -1,12 +1,12 @@
 //! What an operator asks at night: what differs, and why an endpoint is not used; with the daemon and without.
 
-use crate::support::cluster;
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, elsewhere, here, tcp};
 use serde_json::{Value, json};
 use testkit::{
     daemon::{binary, eventually},
     lab::CLUSTER_CIDR,
 };
+
+use crate::support::cluster::{self, Cluster, NO_PERIOD, Service, V4, V6, elsewhere, here, tcp};
 
 /// A question, with the exit code and what was printed, errors last.
 fn ask(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {

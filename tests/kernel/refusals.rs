@@ -1,4 +1,5 @@
 //! What cannot work is refused with one line that names it, and the kernel is not touched.
+
 use std::fs;
 
 use testkit::{daemon::Daemon, lab::Lab};

@@ -8,10 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use testkit::{daemon::eventually, lab::Host};
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 
 fn served(arguments: &[&str]) -> (Cluster, Service) {
     let cluster = Cluster::start(2, arguments);

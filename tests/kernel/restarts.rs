@@ -1,7 +1,5 @@
 //! The daemon is restarted, replaced, killed and configured anew on a node that is in use.
 
-use crate::support::cluster;
-use crate::support::traffic;
 use std::{
     fs::{self, File},
     net::IpAddr,
@@ -11,14 +9,17 @@ use std::{
     time::Duration,
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service};
-use crate::support::traffic::Addresses;
 use anyhow::ensure;
 use ipvs::{Ipvs as _, KernelIpvs, ObservedVirtualServer, ServiceAddress, VirtualServerId};
 use serde_json::{Value, json};
 use testkit::{
     daemon::{Daemon, eventually, eventually_within},
     lab::{CLUSTER_CIDR, Host, Tally},
+};
+
+use crate::support::{
+    cluster::{self, Cluster, NO_PERIOD, Service},
+    traffic::{self, Addresses},
 };
 
 /// How long traffic flows between two events.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, tcp};
 use ipvs::Scheduler;
 use serde_json::json;
 use testkit::lab::{Connection, Host};
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, tcp};
 
 /// Whether the kernel has a scheduler.
 fn has(node: &Host, scheduler: Scheduler) -> bool {

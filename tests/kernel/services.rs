@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::cluster::{Cluster, Service, V4, V6};
 use serde_json::json;
 use testkit::daemon::eventually;
+
+use crate::support::cluster::{Cluster, Service, V4, V6};
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]

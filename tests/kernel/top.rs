@@ -2,10 +2,11 @@
 
 use std::{process::Command, thread, time::Duration};
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use testkit::daemon::{binary, eventually_within};
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 
 /// The kernel counts every two seconds; software emulation is slow.
 const PATIENCE: Duration = Duration::from_secs(60);

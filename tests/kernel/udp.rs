@@ -3,7 +3,6 @@
 //! Each is looked at with its network in conntrack's default zone, where IPVS itself forgets most of what is not
 //! right any more, and in another one, where it forgets nothing.
 
-use crate::support::cluster;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
@@ -11,11 +10,12 @@ use std::{
     time::Duration,
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use anyhow::ensure;
 use ipvs::{Protocol, ServiceAddress};
 use serde_json::json;
 use testkit::{daemon::eventually, lab::Host};
+
+use crate::support::cluster::{self, Cluster, NO_PERIOD, Service, V4, V6, at};
 
 /// The port of every address and of every pod, and the number of the NodePort: nothing is told from the rest by
 /// its port.

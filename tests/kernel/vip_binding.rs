@@ -5,9 +5,10 @@ use std::{
     net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 use serde_json::json;
 use testkit::lab::Host;
+
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 
 const ADDRESS: &str = "--vip-binding=address";
 const ROUTE: &str = "--vip-binding=route";

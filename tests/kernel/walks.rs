@@ -6,10 +6,13 @@ use std::{
     time::Duration,
 };
 
-use crate::support::cluster::{Cluster, Service, V4, V6, at};
-use crate::walk::{Tracer, draw};
 use serde_json::{Value, json};
 use testkit::lab::Host;
+
+use crate::{
+    support::cluster::{Cluster, Service, V4, V6, at},
+    walk::{Tracer, draw},
+};
 
 const DOCUMENT: &str = include_str!("../../docs/packets.md");
 

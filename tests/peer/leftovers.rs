@@ -1,4 +1,5 @@
 //! What the real kube-proxy leaves behind on a node when it is killed goes when kube-ipvs starts there.
+
 use std::net::IpAddr;
 
 use anyhow::ensure;

@@ -1,5 +1,6 @@
 //! Beside the real kube-proxy: whoever reads its metrics finds the same ones here. Both pages are read by
 //! Prometheus' own parser.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write as _,

@@ -1,13 +1,16 @@
 //! kube-ipvs takes over from the real kube-proxy on a node that is in use, and gives it back.
 
-use crate::support::traffic;
 use std::{thread, time::Duration};
 
-use crate::hand_over::{Stage, masquerade::Watch};
 use testkit::{
     daemon::Daemon,
     kube_proxy::{KubeProxy, Mode},
     lab::{Load, Tally},
+};
+
+use crate::{
+    hand_over::{Stage, masquerade::Watch},
+    support::traffic,
 };
 
 /// How long each proxy works alone, for the traffic to show what it does.

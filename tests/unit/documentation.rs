@@ -1,10 +1,12 @@
 //! The documents are true where a machine can tell: links lead somewhere, commands are taken, and each of them is tried.
 
-use crate::support::documents;
 use std::{collections::BTreeSet, process};
 
-use crate::support::documents::{Block, Command, Document, ELSEWHERE, Place, Scene, expectation::difference};
 use kube_ipvs::cli;
+
+use crate::support::documents::{
+    self, Block, Command, Document, ELSEWHERE, Place, Scene, expectation::difference,
+};
 
 /// The commands of all documents for operators.
 fn commands() -> Vec<Command> {

@@ -1,11 +1,12 @@
 //! docs/flags.md has every flag and every field of the configuration file, with its default.
 
-use crate::support::documents;
 use std::{collections::BTreeMap, fs, process::Command};
 
 use clap::CommandFactory as _;
 use kube_ipvs::cli::CommandLine;
 use serde_json::Value;
+
+use crate::support::documents;
 
 /// The names with their defaults, of the rows whose name is wanted.
 fn rows(is_wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {

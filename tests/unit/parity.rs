@@ -1,6 +1,8 @@
 //! Each row of tests/proofs has tests, every one of them exists, and docs/parity.md and docs/faults.md say the same.
-use crate::support::documents;
+
 use std::{collections::BTreeMap, fs};
+
+use crate::support::documents;
 
 /// A page with the rows that people need, by their number, and the file that has all of them with their proofs.
 struct Page {

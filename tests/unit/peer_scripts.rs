@@ -3,12 +3,13 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use serde_json::json;
+
 use crate::support::peer::{
     manifest,
     script::{Action, Kind, Node, Script},
     tables::{Difference, Tables},
 };
-use serde_json::json;
 
 const SCRIPT: &str = "
 # Comments and blank lines say nothing.

@@ -6,20 +6,22 @@
 mod cpio;
 mod elf;
 mod initramfs;
+mod kvm;
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
 use crate::debian::kernel_package::{self, KernelPackage, Packaged};
 use crate::debian::modules::{Dependencies, INDEXES};
 use crate::relay::{self, Tap};
-use crate::{Forward, Guest, Kernel, TIMED_OUT, cache, job_directory, programs, script, supervised};
+use crate::{Forward, Guest, TIMED_OUT, job_directory, programs, script, supervised};
 use initramfs::Tree;
+pub(crate) use kvm::is_accelerated;
 
 const INIT: &str = include_str!("qemu/init.sh");
 
@@ -55,7 +57,7 @@ pub(crate) fn run(
     tap: Tap<'_>,
 ) -> anyhow::Result<u8> {
     let kernel = kernel_package::ensure(package)?;
-    let accelerator = if kvm_works(&kernel)? { Accelerator::Kvm } else { Accelerator::Tcg };
+    let accelerator = if kvm::works(&kernel)? { Accelerator::Kvm } else { Accelerator::Tcg };
     boot(guest, &kernel, accelerator, command, tap)
 }
 
@@ -248,57 +250,4 @@ pub(crate) fn print_end(console: &Path) {
     for line in lines.iter().skip(lines.len().saturating_sub(40)) {
         eprintln!("console: {line}");
     }
-}
-
-/// Whether the guest is hardware-accelerated. Installs QEMU and the kernel if they are needed to find out.
-pub(crate) fn is_accelerated(package: &Packaged) -> bool {
-    let attempt = || {
-        if !has_kvm() {
-            return Ok(false);
-        }
-        Kernel::Qemu(package.clone()).prepare()?;
-        kvm_works(&kernel_package::ensure(package)?)
-    };
-    attempt().unwrap_or_else(|error: anyhow::Error| {
-        eprintln!("xtask: not known whether KVM works: {error:#}");
-        false
-    })
-}
-
-fn has_kvm() -> bool {
-    fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
-}
-
-/// Whether KVM boots a guest. The device node says little: in nested virtualisation it may be there
-/// and hang every guest. So a guest is booted, once for each boot of the host.
-fn kvm_works(kernel: &KernelPackage) -> anyhow::Result<bool> {
-    if !has_kvm() {
-        return Ok(false);
-    }
-    let verdicts = cache::directory("kvm")?;
-    let verdict = verdicts.join(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim());
-    if let Ok(known) = fs::read_to_string(&verdict) {
-        return Ok(known == "works\n");
-    }
-    eprintln!("xtask: trying whether KVM works");
-    let probe = Guest {
-        timeout: Duration::from_secs(15),
-        memory: 512,
-        ..Guest::new(Kernel::Qemu(Packaged::default()))
-    };
-    let works = probe_quietly(&probe, kernel);
-    eprintln!("xtask: KVM {}", if works { "works" } else { "does not work here" });
-    fs::write(&verdict, if works { "works\n" } else { "fails\n" })?;
-    Ok(works)
-}
-
-fn probe_quietly(probe: &Guest, kernel: &KernelPackage) -> bool {
-    let attempt = || -> anyhow::Result<bool> {
-        let job = job_directory()?;
-        tree(probe, kernel, Accelerator::Kvm, &["true".into()])?.write(&job.path().join("initramfs"))?;
-        let mut qemu = machine(probe, kernel, Accelerator::Kvm, job.path());
-        qemu.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-        Ok(fs::read_to_string(job.path().join("exit")).is_ok_and(|code| code.trim() == "0"))
-    };
-    attempt().unwrap_or(false)
 }

@@ -1,5 +1,6 @@
 //! This workspace and what cargo builds from it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -14,17 +15,22 @@ pub fn root() -> PathBuf {
 
 /// The cargo that runs this, at the workspace's root.
 pub fn cargo() -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root());
-    // What `cargo run` tells this program about itself is not for the next cargo: build scripts that
-    // look at it (ring's) would run again, here and outside, in turns.
+    at_root(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A program that itself runs cargo, at the workspace's root.
+pub fn at_root(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    // What `cargo run` has set for this process is not for the next cargo: build scripts that look at it (ring's)
+    // would run again, here and outside, in turns.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            cargo.env_remove(name.as_ref());
+            command.env_remove(name.as_ref());
         }
     }
-    cargo
+    command
 }
 
 /// With the features that the tests are built with, so that nothing compiles twice.

@@ -11,10 +11,11 @@ mod api;
 pub mod case;
 mod cold_sync;
 mod endpoint_change;
+pub mod figures;
 mod first_vip;
-mod floor;
 mod growth;
 pub mod instructions;
+mod kernel_baseline;
 mod memory;
 mod node;
 pub mod plan;
@@ -32,8 +33,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-pub(crate) use case::Percentiles;
-use case::{Case, Figures, Measured, Subject};
+use case::{Case, Subject};
+pub(crate) use figures::Percentiles;
+use figures::{Figures, Measured};
 use guest::go::control_plane;
 use guest::image_program::{self, Platform};
 use guest::workspace;
@@ -185,7 +187,7 @@ impl Equipment {
 /// Makes a measurement here, as root on a kernel that has IPVS.
 pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
     match subject {
-        Subject::Floor(binding) => floor::measure(size, binding),
+        Subject::Floor(binding) => kernel_baseline::measure(size, binding),
         Subject::ColdSync(program) => cold_sync::measure(size, program),
         Subject::EndpointChange(program, times) => endpoint_change::measure(size, program, times),
         Subject::Reconcile(binding, times) => reconcile::measure(size, binding, times),

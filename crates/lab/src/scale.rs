@@ -13,7 +13,7 @@ mod storm;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
 use cluster::Cluster;
 

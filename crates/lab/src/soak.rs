@@ -8,9 +8,9 @@
 //! Services on a fresh node, and no connection may be lost.
 
 mod churn;
+mod endpoint_toggle;
 mod report;
 mod samples;
-mod tide;
 mod used;
 mod witness;
 
@@ -28,11 +28,11 @@ use testkit::daemon::Daemon;
 use crate::stage::kernel_state::KernelState;
 use crate::stage::{self, Programs, Stage};
 use churn::{Churn, PODS};
+use endpoint_toggle::{Tide, VACANT};
 use guest::KernelArgs;
 use guest::workspace;
 use report::Report;
 use samples::{Sample, Trends};
-use tide::{Tide, VACANT};
 use used::Used;
 use witness::Witness;
 

@@ -17,18 +17,16 @@
 
 mod callbacks;
 mod follow;
-mod handle;
-mod mailbox;
+mod inbox;
 mod observer;
 mod report;
 mod schedule;
 mod sync;
 mod trigger;
-mod waiting;
 mod writer;
 
 pub use callbacks::{Callbacks, StaleFlowCallback};
-pub use handle::{Handle, Stopped, Unanswered};
+pub use inbox::{Handle, Stopped, Unanswered};
 pub use observer::{ChangeEvent, ObjectKind, Observer, SyncEvent};
 pub use report::{
     SyncReport,

@@ -19,7 +19,7 @@ use std::{
 
 use dummy_interface::Changed;
 use ipvs::{Scheduler, SchedulerSupport, probe_scheduler};
-use service::{Change, Explanation, ObjectName, State, Touched};
+use service::{Change, State, Touched};
 use tracing::debug_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
 
@@ -171,11 +171,6 @@ impl Reconciler {
     pub(crate) fn probe_scheduler(&mut self, scheduler: Scheduler) -> Result<SchedulerSupport, ipvs::Error> {
         let in_use = self.image.iter().flat_map(schedulers::used_schedulers);
         probe_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
-    }
-
-    /// Explains why a Service is served as it is. A family that is switched off on this node is not served.
-    pub(crate) fn explain(&self, service: &ObjectName) -> Explanation {
-        self.ownership.explain(&self.state, service)
     }
 
     /// Reads what must be read, compares, and carries out the plan.

@@ -7,7 +7,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use service::{Change, Explanation, ObjectName, State, one_line};
+use service::{Change, State, one_line};
 use tracing::{debug_span, field::Empty};
 use watcher::{Kernel, Ownership, Plan};
 
@@ -15,12 +15,10 @@ use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
     SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
     follow::draining::Draining,
-    handle::Input,
-    mailbox::{Mail, Mailbox},
+    inbox::{Inbox, Input, Pending, PendingChange},
     report::{history::History, problems::problems, service_notices::ServiceNotices, sync_log::SyncLog},
     schedule::{ReadScope, Schedule, SyncEnd},
     sync::{Reconciler, SyncResult},
-    waiting::Piece,
 };
 
 /// How many inputs are handled before the schedule is asked again.
@@ -38,9 +36,9 @@ pub fn start(
     timing: Timing,
     callbacks: Callbacks,
 ) -> io::Result<(Handle, JoinHandle<()>)> {
-    let (handle, inputs, mailbox) = Handle::new();
+    let (handle, inputs, inbox) = Handle::new();
     let writer = Writer {
-        mailbox,
+        inbox,
         reconciler: Reconciler::new(state, kernel, ownership, Draining::new(timing.drain_timeout)),
         schedule: Schedule::new(timing),
         awaiting_report: Vec::new(),
@@ -58,7 +56,7 @@ pub fn start(
 }
 
 struct Writer {
-    mailbox: Mailbox,
+    inbox: Inbox,
     reconciler: Reconciler,
     schedule: Schedule,
     /// Callers that wait for the report of a forced sync.
@@ -102,11 +100,11 @@ impl Writer {
                         if matches!(input, Input::Stop) {
                             return;
                         }
-                        let is_mail = matches!(input, Input::Mail);
+                        let is_inbox = matches!(input, Input::Pending);
                         self.handle_input(input);
-                        // The mailbox is empty now. Where changes come faster than they are handled, the next message
-                        // waits already: the schedule comes first.
-                        if is_mail {
+                        // The inbox is empty now. Where changes come faster than they can be applied, another
+                        // such input waits already.
+                        if is_inbox {
                             break;
                         }
                     }
@@ -125,7 +123,7 @@ impl Writer {
 
     fn handle_input(&mut self, input: Input) {
         match input {
-            Input::Mail => self.read_mail(self.mailbox.take()),
+            Input::Pending => self.apply_pending(self.inbox.take()),
             Input::Resync(answer) if self.is_listed() => {
                 self.awaiting_report.push(answer);
                 self.schedule.request(Trigger::Forced);
@@ -134,7 +132,11 @@ impl Writer {
             Input::Resync(answer) => drop(answer.send(SyncReport::not_ready())),
             Input::Status(answer) => drop(answer.send(self.status())),
             Input::Compare(answer) => self.awaiting_difference.push(answer),
-            Input::Explain(service, answer) => drop(answer.send(self.explain(&service))),
+            Input::Explain(service, answer) if self.is_listed() => {
+                let explanation = self.reconciler.ownership().explain(self.reconciler.state(), &service);
+                drop(answer.send(Ok(explanation)));
+            }
+            Input::Explain(_, answer) => drop(answer.send(Err(Unanswered::NotListed))),
             Input::NodeUsage(answer) if self.history.has_synced() => {
                 drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
             }
@@ -150,22 +152,26 @@ impl Writer {
         }
     }
 
-    fn read_mail(&mut self, Mail { mut news, dummy_interface, tables }: Mail) {
-        news.take().into_iter().for_each(|piece| self.apply_change(piece));
+    fn apply_pending(&mut self, Pending { mut changes, dummy_interface, tables }: Pending) {
+        changes.take().into_iter().for_each(|pending| self.apply_change(pending));
         let of_dummy_interface = self.reconciler.on_link_event(&dummy_interface);
         let of_tables = tables.then(|| self.reconciler.on_table_event()).flatten();
         of_dummy_interface.into_iter().chain(of_tables).for_each(|trigger| self.schedule.request(trigger));
     }
 
-    fn apply_change(&mut self, Piece { change, subject, objects, pieces }: Piece) {
+    fn apply_change(&mut self, PendingChange { change, kind, objects, changes }: PendingChange) {
         let was_listed = self.is_listed();
         let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
         let touches = self.reconciler.apply_change(change);
         if touches && self.triggered_at.len() < MAX_TRIGGER_TIMES {
             self.triggered_at.extend(triggered_at);
         }
-        let event =
-            ChangeEvent { subject, objects, pieces, waits: self.is_listed() && (touches || !was_listed) };
+        let event = ChangeEvent {
+            subject: kind,
+            objects,
+            pieces: changes,
+            waits: self.is_listed() && (touches || !was_listed),
+        };
         self.observers.iter_mut().for_each(|observer| observer.on_change_applied(event));
         if !was_listed && self.is_listed() {
             self.schedule.request(Trigger::Start);
@@ -227,10 +233,6 @@ impl Writer {
         for waiting in self.awaiting_difference.drain(..) {
             drop(waiting.send(answer.clone()));
         }
-    }
-
-    fn explain(&self, service: &ObjectName) -> Result<Explanation, Unanswered> {
-        if self.is_listed() { Ok(self.reconciler.explain(service)) } else { Err(Unanswered::NotListed) }
     }
 
     fn status(&mut self) -> SyncStatus {

@@ -1,4 +1,7 @@
-//! What the API server, or a directory of manifests, tells, and what this node keeps of it.
+//! What the API server or a directory of manifests says, and what this node keeps of it.
+//!
+//! The objects are plain values, already decoded, with what the data plane needs and nothing else. Elements that could
+//! not be decoded are left out of them, and reported in their `problems`.
 
 mod balancing;
 mod change;
@@ -11,6 +14,7 @@ mod object_name;
 mod options;
 mod problem;
 mod service;
+mod service_inputs;
 mod this_node;
 
 pub use balancing::{Balancing, Weight, Weights};
@@ -24,4 +28,5 @@ pub use service::{Service, ServiceKind, ServicePort, TrafficPolicy};
 
 pub(crate) use cluster_ips::ClusterIps;
 pub(crate) use compact_slice::{CompactEndpoint, CompactSlice, Interners, Traits};
+pub(crate) use service_inputs::ServiceInputs;
 pub(crate) use this_node::ThisNode;

@@ -1,32 +1,35 @@
-//! Pure: Services and EndpointSlices and a Node in, the desired state of the kernel out.
+//! Pure: Services, EndpointSlices and a Node in; the desired state of the kernel, and the reasons for it, out.
 //!
-//! The crate knows no Kubernetes client and no kernel. What it is told are plain values
-//! ([`Change`]); what it answers are plain values too ([`DesiredVirtualServer`], VIPs, nf_tables
-//! elements). So the same events always give the same state, in whatever order they come.
+//! The crate knows no Kubernetes client, no kernel, no clock and no thread. Its inputs are plain values ([`Change`]),
+//! and so are its outputs ([`DesiredVirtualServer`], VIPs, nf_tables elements). The same changes give the same state in
+//! any order.
 //!
 //! ```text
-//! Change ──► State ─┬─ per Service: the Service, its slices ──► DesiredService
-//!                   └─ over all Services: who holds which address and port,
-//!                      which VIPs and shared elements are wanted by at least one
+//! input/              compute/                                    state/                       explain/
+//! Change ─► State ─► per Service: ServiceInputs ─► Decisions ─┬─► DesiredService ─► claims, ─► Touched
+//!                                                             │                     counts
+//!                                                             └──────────────────────────────► Explanation
 //! ```
 //!
-//! - A [`DesiredService`] is all that one Service asks for. It is computed from the Service, its own
-//!   slices, this node and the [`Options`], and of other Services only by whether one has a ClusterIP that it names
-//!   as an external address: a change costs what its Service costs, and ten thousand other Services do not matter.
-//! - A port is served at the ClusterIP, at external IPs and load balancers' addresses, and as NodePort
-//!   at the node's own addresses. Where traffic comes in decides which policy counts, whether the address
-//!   is made local to the node, who is masqueraded, and who is let in.
-//! - Of all that, each Service has room for so much, whatever others ask for: a few kilobytes of it multiply to more
-//!   than a kernel takes in a minute.
-//! - Its real servers come out of three steps: the slices are merged into one list of endpoints per
-//!   port and family, one decision is taken for the list (ready or draining; everywhere, in this zone,
-//!   on this node), and the decision picks from the list.
-//! - Services meet only where they ask for the same thing. An address and port goes to the first of
-//!   their claims, and with it the elements by which its flows are masqueraded and its clients let in; VIPs,
-//!   hairpins and health check ports are counted.
-//! - [`State::explain`] goes the same way again for one Service and keeps what was passed over, with the reason.
-//! - [`State::apply`] answers with the keys whose desired value may be another one now, so that whoever
-//!   writes to the kernel looks at those and at nothing else.
+//! The folders follow this way, and each imports only from those before it:
+//!
+//! - `input`: what the API server and the node say, and what this node keeps of it.
+//! - `compute`: what one Service asks of the kernel. `Decisions` holds every decision, `frontend` where a port is
+//!   served (a NodePort at the node's own addresses, for example), `port_group` which endpoints are used there, and
+//!   `collect` turns that into virtual servers and nf_tables elements.
+//! - `state`: all Services together. An address and port goes to the first of its claims; VIPs, hairpin elements and
+//!   health check ports are counted.
+//! - `explain`: the decisions about one Service, rendered.
+//!
+//! What holds in it:
+//!
+//! - A [`DesiredService`] is a function of one Service, its slices, this node and the [`Options`], and of whether other
+//!   Services have its external addresses as ClusterIPs. So a change costs what its Service costs, and ten thousand
+//!   other Services do not matter.
+//! - What one Service may ask for is bounded, whatever others ask for: a few kilobytes of it multiply to more than a
+//!   kernel takes in a minute.
+//! - [`State::apply`] returns the keys whose desired value may have changed. A writer compares those and nothing else.
+//! - [`State::explain`] decides again in the same way, and keeps what each decision passed over.
 
 mod compute;
 mod explain;

@@ -1,10 +1,10 @@
-//! Keys that several Services can ask for.
+//! Keys that several Services can want.
 
 use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// Keys, each with the number of Services that ask for it.
+/// Keys, each with the number of Services that want it.
 #[derive(Debug)]
 pub(crate) struct RefCounts<K>(FxHashMap<K, usize>);
 
@@ -15,12 +15,12 @@ impl<K> Default for RefCounts<K> {
 }
 
 impl<K: Hash + Eq> RefCounts<K> {
-    /// Whether somebody asks for the key.
+    /// Whether any Service wants the key.
     pub(crate) fn contains(&self, key: &K) -> bool {
         self.0.contains_key(key)
     }
 
-    /// How many ask for the key.
+    /// How many want the key.
     pub(crate) fn count(&self, key: &K) -> usize {
         self.0.get(key).copied().unwrap_or_default()
     }
@@ -30,14 +30,14 @@ impl<K: Hash + Eq> RefCounts<K> {
         self.0.keys()
     }
 
-    /// Counts one more that asks for the key. Returns whether it is the first.
+    /// Adds one to the count of a key. Returns whether it is the first.
     pub(crate) fn add(&mut self, key: K) -> bool {
         let count = self.0.entry(key).or_default();
         *count += 1;
         *count == 1
     }
 
-    /// Counts one less that asks for the key. Returns whether it was the last.
+    /// Subtracts one from the count of a key. Returns whether it was the last.
     pub(crate) fn remove(&mut self, key: &K) -> bool {
         let Some(count) = self.0.get_mut(key) else { return false };
         *count -= 1;

@@ -28,16 +28,15 @@ use crate::{
     compute::{
         DesiredService, DesiredVirtualServer, HealthCheck, RefusedAddress, Urgency, WithoutLocalEndpoint,
     },
-    explain::Explanation,
     input::{Change, ObjectName, Options, Problem},
 };
 
-/// The inputs as last told, and what they ask of the kernel.
+/// The latest inputs of all Services, and what they ask of the kernel.
 ///
-/// Several Services may claim one address and port. One holds it: the first by what the address is to it
+/// Several Services may claim one address and port. One holds it: the first by the kind of the address
 /// ([`AddressKind`](crate::AddressKind)), then the oldest, then the first by name. The others' claims wait
-/// until it lets go. VIPs and elements that belong to no virtual server are shared: they are wanted until the
-/// last Service that asks for them is gone.
+/// until the holder withdraws. VIPs and elements that belong to no virtual server are shared: they are wanted until
+/// the last Service that asks for them is gone.
 #[derive(Debug)]
 pub struct State {
     inputs: Inputs,
@@ -59,18 +58,18 @@ impl State {
         }
     }
 
-    /// Takes in one piece of news and returns the keys whose desired value may have changed. Keys
-    /// whose desired value is known to be the same are left out.
+    /// Applies a change and returns the keys whose desired value may have changed. Keys whose desired value is
+    /// known to be the same are left out.
     pub fn apply(&mut self, change: Change) -> Touched {
         let mut touched = Touched::default();
-        for service in self.inputs.take_in(change) {
+        for service in self.inputs.apply(change) {
             let now = self.inputs.compute(&service);
             let changed = now.as_ref() != self.inputs.computed(&service);
             let before = self.inputs.set_computed(&service, now);
             if changed {
                 self.update(&service, before.as_ref(), &mut touched);
             }
-            self.reports.set_problems(&service, self.inputs.problems_for_owner(&service));
+            self.reports.set_problems(&service, self.inputs.event_texts(&service));
         }
         touched
     }
@@ -80,7 +79,11 @@ impl State {
         self.inputs.options()
     }
 
-    /// Whether both lists have arrived. Until then the desired state is not to be acted on.
+    pub(crate) fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    /// Whether both lists have arrived. Until then the desired state is incomplete and must not be acted on.
     pub fn synced(&self) -> bool {
         self.inputs.listed()
     }
@@ -128,21 +131,16 @@ impl State {
         self.claims.holder(of)
     }
 
-    /// How soon an address must work, with all that is served there: as its most urgent Service. Otherwise
-    /// that one would open the door before the others' virtual servers are there.
+    /// How soon an address must work. The most urgent Service there decides for all: its VIP would otherwise attract
+    /// traffic before the virtual servers of the others exist.
     pub fn urgency(&self, of: &IpAddr) -> Urgency {
         if self.shared.urgent_ips.contains(of) { Urgency::First } else { Urgency::Normal }
     }
 
-    /// What one Service asks of the kernel, whether or not an older Service holds it. `None`: there is
+    /// What one Service asks of the kernel, including addresses that another Service holds. `None`: there is
     /// no such Service, or it is not ours to serve.
     pub fn desired(&self, service: &ObjectName) -> Option<&DesiredService> {
         self.inputs.computed(service).map(|computed| &computed.desired)
-    }
-
-    /// Why a Service is served on this node as it is.
-    pub fn explain(&self, service: &ObjectName) -> Explanation {
-        self.inputs.explain(service, |frontend| self.claims.holder(&frontend.address))
     }
 
     /// The addresses and ports that more than one Service wants, sorted.
@@ -150,19 +148,18 @@ impl State {
         self.claims.conflicts()
     }
 
-    /// The Services that want an address and port that another one has, sorted by name; of each Service some
-    /// of them.
+    /// The Services that want an address and port that another one holds, sorted by name, each with the first of its
+    /// losses.
     pub fn conflict_losses(&self) -> impl Iterator<Item = (&ObjectName, ConflictLoss<'_>)> {
         self.conflict_index.all(&self.claims)
     }
 
-    /// A number that changes whenever the conflicts do, and with them what is lost.
+    /// A number that changes whenever the conflicts do, and with them the losses.
     pub fn conflicts_revision(&self) -> u64 {
         self.claims.revision()
     }
 
-    /// The Services with external addresses that they ask for and do not get, sorted by name; of each Service the
-    /// addresses.
+    /// The Services with refused external addresses, sorted by name, each with these addresses.
     pub fn refused(&self) -> impl Iterator<Item = (&ObjectName, &[RefusedAddress])> {
         self.reports.refused.iter().filter_map(|service| Some((service, &*self.desired(service)?.refused)))
     }
@@ -172,8 +169,8 @@ impl State {
         self.reports.refused_revision
     }
 
-    /// The Services with which, or with slices of which, anything is wrong, sorted by name; of each Service
-    /// all of it, in words. Some of it is as on every node, some is because of this one.
+    /// The Services that have problems, or whose slices have, sorted by name, each with its problems in words. Some
+    /// exist on every node, some on this one only.
     pub fn problems_by_service(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
         self.reports.problems.iter().map(|(service, problems)| (service, &problems[..]))
     }
@@ -188,21 +185,20 @@ impl State {
         self.inputs.problems()
     }
 
-    /// The Services of which a load balancer asks whether this node has endpoints, with the answers, sorted
-    /// by name. An answer can change where nothing else does: a pod that is the last one here and begins to
-    /// terminate stays a real server.
+    /// The Services with a health check port for load balancers, with the answers, sorted by name. An answer can
+    /// change alone: the last pod here that begins to terminate stays a real server.
     pub fn health_checks(&self) -> impl Iterator<Item = (&ObjectName, &HealthCheck)> {
         self.reports.health_checks.iter()
     }
 
-    /// How many Services are in this case, some of their ports at least: upstream's metric
+    /// How many Services are in this case with at least one port: upstream's metric
     /// `sync_proxy_rules_no_local_endpoints_total`.
     pub fn without_local_endpoint(&self, case: WithoutLocalEndpoint) -> usize {
         self.reports.without_local_endpoint.count(&case)
     }
 
-    /// Whether a Service has a NodePort while none of this node's addresses serves any. Looks at every Service
-    /// if there is none.
+    /// Whether a Service has a NodePort while none of this node's addresses serves any. If none does, every Service is
+    /// looked at.
     pub fn node_ports_are_nowhere(&self) -> bool {
         self.node_port_addresses().is_empty() && self.inputs.has_node_ports()
     }
@@ -213,10 +209,10 @@ impl State {
         self.inputs.node().node_port_addresses()
     }
 
-    /// Replaces what a Service asked for before by what it asks for now.
+    /// Replaces what a Service asked for before with what it asks for now.
     fn update(&mut self, service: &ObjectName, before: Option<&Computed>, touched: &mut Touched) {
         let now = self.inputs.computed(service);
-        // In this order: what stays is not gone in between.
+        // Adding comes first, so that what stays wanted does not cease to be in between.
         if let Some(now) = now {
             self.shared.add(now, touched);
         }
@@ -236,8 +232,8 @@ impl State {
         }
     }
 
-    /// Makes a Service's claim to an address, or takes it back, and notes the address if the virtual
-    /// server there is another one now, whoever's it is; and who has won or lost, if there is a conflict.
+    /// Replaces a Service's claim to an address. Marks the address as touched if its virtual server has changed,
+    /// whichever Service holds it, and collects the winner and the loser if there is a conflict.
     fn reassign(
         &mut self,
         service: &ObjectName,

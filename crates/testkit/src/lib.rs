@@ -2,7 +2,7 @@
 //!
 //! - [`control_plane`]: a real kube-apiserver and etcd, thrown away after the test.
 //! - [`fake_kernel`]: a kernel in memory that can fail with any errno at any call.
-//! - [`floor`]: the least that the kernel needs for a number of Services.
+//! - [`kernel_baseline`]: the least that the kernel needs for a number of Services.
 //! - [`objects`]: the same Services as objects of the API; [`pure_path`]: what is counted of their way to the
 //!   kernel.
 //! - [`lab`]: a node, pods and a client in network namespaces; [`daemon`]: the real binary on that node;
@@ -12,7 +12,7 @@
 pub mod control_plane;
 pub mod daemon;
 pub mod fake_kernel;
-pub mod floor;
+pub mod kernel_baseline;
 pub mod kube_proxy;
 pub mod lab;
 pub mod log;

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, net::Ipv4Addr, ops::Range};
 
 use serde_json::{Value, json};
 
-use crate::floor::{PORT, Size, TARGET_PORT, pod, vip};
+use crate::kernel_baseline::{PORT, Size, TARGET_PORT, pod, vip};
 
 /// A line of a watch. The type comes first, as a real server has it.
 pub fn event(kind: &str, object: &Value) -> String {

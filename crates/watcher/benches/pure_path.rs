@@ -30,7 +30,7 @@ use kubernetes::api;
 
 use service::{Change, Options, State};
 use testkit::{
-    floor::Size,
+    kernel_baseline::Size,
     objects::{self, added, end_of_list, event},
     pure_path::Phase,
 };

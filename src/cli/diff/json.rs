@@ -1,4 +1,4 @@
-//! The shape of `diff -o json`: one object for each operation, whatever a plan is made of inside.
+//! The JSON of `diff -o json`: one object for each operation, independent of the inner form of a plan.
 
 use std::net::IpAddr;
 
@@ -10,28 +10,28 @@ use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort, Operation 
 use serde::Serialize;
 use watcher::{Operation, OperationKind, Plan};
 
-/// What differs.
+/// The difference.
 #[derive(Serialize)]
-pub(super) struct Shape<'a> {
-    /// What would be done about it, in this order.
-    operations: Vec<Row>,
-    /// Why what is wanted may be out of date.
+pub(super) struct DiffJson<'a> {
+    /// The operations that would remove it, in this order.
+    operations: Vec<OperationRow>,
+    /// Why the desired state may be out of date.
     troubles: &'a [String],
 }
 
 #[derive(Serialize)]
-struct Row {
+struct OperationRow {
     operation: OperationKind,
     /// As without `-o json`.
     text: String,
     #[serde(flatten)]
-    about: About,
+    about: Subject,
 }
 
-/// What an operation is about. The rest is left out.
+/// The subject of an operation. Fields that do not apply are left out.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum About {
+enum Subject {
     VirtualServer {
         virtual_server: Option<ServiceAddress>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ enum About {
     Element {
         family: Family,
         set: &'static str,
-        element: Fields,
+        element: ElementFields,
     },
     Table {
         family: Family,
@@ -59,10 +59,10 @@ enum About {
     },
 }
 
-/// What an element is made of; the set says which of these.
+/// The fields of an element; they depend on the set.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Fields {
+enum ElementFields {
     Vip { ip: IpAddr },
     Served { address: ServiceAddress },
     AllowedSource { address: ServiceAddress, first: IpAddr, last: IpAddr },
@@ -70,19 +70,19 @@ enum Fields {
     HealthCheckPort { protocol: Protocol, port: u16 },
 }
 
-impl<'a> Shape<'a> {
-    pub(super) fn of(plan: &Plan, troubles: &'a [String]) -> Self {
-        let row = |operation: Operation| Row {
+impl<'a> DiffJson<'a> {
+    pub(super) fn new(plan: &Plan, troubles: &'a [String]) -> Self {
+        let row = |operation: Operation| OperationRow {
             operation: operation.kind(),
             text: operation.to_string(),
-            about: About::of(operation),
+            about: Subject::from_operation(operation),
         };
         Self { operations: plan.operations().map(row).collect(), troubles }
     }
 }
 
-impl About {
-    fn of(operation: Operation) -> Self {
+impl Subject {
+    fn from_operation(operation: Operation) -> Self {
         match operation {
             Operation::Ipvs(command) => Self::ipvs(command),
             Operation::Netfilter(
@@ -90,7 +90,11 @@ impl About {
             ) => Self::Table { family },
             Operation::Netfilter(
                 TableOperation::AddElement(element) | TableOperation::DeleteElement(element),
-            ) => Self::Element { family: element.family(), set: element.set(), element: Fields::of(element) },
+            ) => Self::Element {
+                family: element.family(),
+                set: element.set(),
+                element: ElementFields::from_element(element),
+            },
             Operation::DummyInterface(DeviceOperation::EnsureDevice) => {
                 Self::Device { device: dummy_interface::DEVICE }
             }
@@ -101,7 +105,7 @@ impl About {
     }
 
     fn ipvs(command: Command) -> Self {
-        // A mark is nobody's Service, and in no plan.
+        // No plan has virtual servers of firewall marks.
         let virtual_server = match command.virtual_server() {
             VirtualServerId::Address(address) => Some(address),
             VirtualServerId::Mark { .. } => None,
@@ -120,8 +124,8 @@ impl About {
     }
 }
 
-impl Fields {
-    fn of(element: Element) -> Self {
+impl ElementFields {
+    fn from_element(element: Element) -> Self {
         match element {
             Element::Vip(ip) => Self::Vip { ip },
             Element::Restricted(address)
@@ -174,6 +178,6 @@ mod tests {
         .collect();
         let troubles =
             ["API server: nodes not watched for 3 s: forbidden; what is programmed stays".to_owned()];
-        assert_documented("diff", &pretty(&Shape::of(&plan, &troubles)));
+        assert_documented("diff", &pretty(&DiffJson::new(&plan, &troubles)));
     }
 }

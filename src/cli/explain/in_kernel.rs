@@ -1,4 +1,4 @@
-//! What the kernel has of a Service.
+//! Reads the virtual servers of a Service from the kernel.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn or_nulls<S: Serializer>(found: &Option<Found>, serializer: S) -> Result<S::Ok
     Fields { scheduler, real_servers }.serialize(serializer)
 }
 
-/// The virtual servers at the addresses of a Service that is served. With none of them the kernel is not asked.
+/// Reads the virtual servers at the addresses of a served Service. Without addresses the kernel is not asked.
 pub(super) fn read(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>> {
     let mut servers = Vec::new();
     let addresses = explanation.parts.iter().flat_map(|part| &part.addresses).map(|at| at.address);
@@ -57,7 +57,7 @@ pub(super) fn read(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServe
     Ok(servers)
 }
 
-/// A real server at all addresses of a part.
+/// A real server, as the kernel has it at all addresses of a part.
 #[derive(Default)]
 pub(super) struct InKernel {
     pub(super) found: usize,
@@ -71,7 +71,7 @@ pub(super) struct InKernel {
 }
 
 impl InKernel {
-    pub(super) fn of<'a>(servers: impl Iterator<Item = Option<&'a ObservedRealServer>>) -> Self {
+    pub(super) fn summary<'a>(servers: impl Iterator<Item = Option<&'a ObservedRealServer>>) -> Self {
         servers.fold(Self::default(), |mut sum, server| match server {
             None => Self { missing: sum.missing + 1, ..sum },
             Some(server) => Self {
@@ -94,8 +94,7 @@ impl InKernel {
         })
     }
 
-    /// The words for thresholds in the kernel that are not the wanted ones, `max-connections` and
-    /// `resume-below`.
+    /// Describes thresholds in the kernel that differ from the wanted ones, `max-connections` and `resume-below`.
     pub(super) fn other_limit(&self, wanted: [Option<u32>; 2]) -> Option<String> {
         let [most, below] = wanted.map(Option::unwrap_or_default);
         let other = self.limits.iter().find(|it| **it != [most, below])?;
@@ -107,7 +106,7 @@ impl InKernel {
         })
     }
 
-    /// The words for a real server in the kernel that is wanted with this weight, or is not wanted at all.
+    /// Describes a real server in the kernel that is wanted with this weight, or not wanted.
     pub(super) fn of_one(&self, wanted: Option<u16>) -> String {
         let Self { weights, active, inactive, .. } = self;
         let (least, most) = weights.unwrap_or_default();
@@ -142,7 +141,7 @@ mod tests {
             let config = RealServer::masquerade([10, 244, 1, 7].into(), 8080)
                 .thresholds(upper_threshold, lower_threshold);
             let observed = ObservedRealServer::new(config);
-            InKernel::of([None, Some(&observed)].into_iter()).other_limit(wanted).unwrap_or_default()
+            InKernel::summary([None, Some(&observed)].into_iter()).other_limit(wanted).unwrap_or_default()
         };
         assert_eq!(told(0, 0, [None, None]), "");
         assert_eq!(told(9, 5, [Some(9), Some(5)]), "");

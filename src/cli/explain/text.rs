@@ -1,4 +1,4 @@
-//! How the answer reads.
+//! Prints the answer as text.
 
 use std::{
     fmt::{self, Write},
@@ -101,18 +101,20 @@ impl Answer {
         Some(self.found(&at.address)?.scheduler).filter(|scheduler| *scheduler != wanted)
     }
 
-    /// What the kernel has at an address.
+    /// Describes what the kernel has at an address.
     fn found(&self, at: &ServiceAddress) -> Option<&Found> {
         self.kernel.iter().flatten().find(|server| server.address == *at)?.found.as_ref()
     }
 
-    /// The endpoints with what the kernel has of them, then the real servers that are none any more.
+    /// The endpoints with their real servers in the kernel, then real servers that are no endpoints any more.
     fn real_server_rows(&self, part: &ExplainedPart) -> Vec<(String, String)> {
         let served = part.addresses.iter().filter(|at| at.held_by.is_none());
         let served: Vec<&Found> = served.filter_map(|at| self.found(&at.address)).collect();
         let here = |address: &RealServerAddress| {
             let everywhere = served.iter().map(|found| &found.real_servers);
-            InKernel::of(everywhere.map(|all| all.iter().find(|server| server.config.address == *address)))
+            InKernel::summary(
+                everywhere.map(|all| all.iter().find(|server| server.config.address == *address)),
+            )
         };
         let limits = self.explanation.balancing.as_ref();
         let limits = limits.map(|it| [it.max_connections, it.resume_below]).unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::config::{GoDuration, VModules, file::defaults, switch};
 /// default is named in a warning, but for the first two: they say where to read what is not asked for.
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
-pub struct IdleFlags {
+pub struct IgnoredFlags {
     #[arg(long, hide = true)]
     boot_id_file: Option<String>,
     #[arg(long, hide = true)]

@@ -1,4 +1,4 @@
-//! A status in which everything has something to say.
+//! A status in which every field has a value.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,7 +17,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// All that can be.
+/// Every field with a value.
 pub(in crate::cli) fn status() -> DaemonStatus {
     DaemonStatus { daemon: daemon(), programmed: programmed(), advice: advice() }
 }

@@ -1,5 +1,5 @@
-//! How the daemon stands, in the order in which one asks at night: is all well, since when, what was done last, and
-//! what is wrong with which remedy.
+//! Prints the status as text, in the order of an operator's questions: is all well, since when, what was done last,
+//! what is wrong, and how to remedy it.
 
 use std::fmt::Write;
 
@@ -13,10 +13,10 @@ use crate::{
     serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
-/// The most operations that are printed of the last sync that did or repaired something: the first one of all does ten
+/// The limit of printed operations of the last sync that did or repaired something: the first sync does ten
 /// thousands.
 const FIRST_OPERATIONS: usize = 5;
-/// The most draining real servers that are printed: a rollout can have hundreds.
+/// The limit of printed draining real servers: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
 pub(super) fn text(status: &DaemonStatus) -> String {
@@ -32,7 +32,7 @@ pub(super) fn text(status: &DaemonStatus) -> String {
     lines.0
 }
 
-/// Each with what it is about before it, if that is not what the line before was about.
+/// Prints each line with its subject before it, unless the line before had the same subject.
 #[derive(Default)]
 struct Lines(String);
 
@@ -66,7 +66,7 @@ impl Lines {
         }
     }
 
-    /// How much there is to be. Zeros would be taken for what the kernel has.
+    /// The desired numbers. Before they are known, zeros would be taken for what the kernel has.
     fn wanted(&mut self, status: &reconciler::SyncStatus) {
         if status.sync_state == SyncState::NotListed {
             let words = "not known yet; what was programmed before stays: `kube-ipvs list` shows it";
@@ -92,7 +92,7 @@ impl Lines {
         self.and_more(status.draining, listed.len());
     }
 
-    /// What the last sync that did something did.
+    /// The operations of the last sync that changed something.
     fn change(&mut self, LastSync { report, age }: &LastSync) {
         let kinds: Vec<_> =
             report.done_by_kind.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
@@ -105,7 +105,7 @@ impl Lines {
         self.and_more(report.done, listed.len());
     }
 
-    /// What the last sync that repaired something repaired, and how much there was since the start.
+    /// The repairs of the last sync that had any, and the number of repairs since the start.
     fn repair(&mut self, LastSync { report, age }: &LastSync, all: usize) {
         let noun = if all == 1 { "operation" } else { "operations" };
         let when = format!("{} ago, {}", Time(*age), cause(report.trigger));
@@ -122,7 +122,7 @@ impl Lines {
         }
     }
 
-    /// How many there are beside those that were printed.
+    /// The number of entries that were not printed.
     fn and_more(&mut self, all: usize, printed: usize) {
         match all.saturating_sub(printed) {
             0 => {}
@@ -192,11 +192,11 @@ impl Lines {
     }
 }
 
-/// Whether, since when, and if not, why not.
+/// Whether all is synced, since when, and if not, why.
 fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
     let time = Time(status.sync_state_age);
     match status.sync_state {
-        // Of IPVS nobody is told: what something else has changed since is found by the next look.
+        // The kernel sends no notifications about IPVS: only the next sync finds what something else has changed.
         SyncState::Synced => format!("yes, for {time} as of the last full look"),
         SyncState::Behind if status.scheduler_changes > 0 => {
             format!("no, schedulers are being changed for {time}")
@@ -210,7 +210,7 @@ fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
     }
 }
 
-/// Services are not asked for before the Node is known, or has not been for half a minute.
+/// Services are listed once the Node is known, or half a minute has passed.
 fn waits_for_node(source: &SourceInfo) -> bool {
     match source {
         SourceInfo::ApiServer { watches, .. } => !watches.iter().any(|watch| watch.resource == "services"),

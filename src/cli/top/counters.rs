@@ -27,7 +27,7 @@ pub(super) struct Rates {
 }
 
 impl Counters {
-    pub(super) fn of(stats: &Stats) -> Self {
+    pub(super) fn from_stats(stats: &Stats) -> Self {
         let Stats { connections, packets_in, packets_out, bytes_in, bytes_out, .. } = *stats;
         Self { connections, packets_in, packets_out, bytes_in, bytes_out }
     }

@@ -15,8 +15,8 @@ use super::{
     sample::Sample,
 };
 
-/// Remembers the last sample. Each server is measured for itself before those of a Service are added up: one that goes
-/// takes its counters with it.
+/// Remembers the last sample. Each server is measured before those of a Service are added up: a removed one takes its
+/// counters along.
 #[derive(Default)]
 pub(super) struct Meter {
     before: Option<Before>,
@@ -39,29 +39,29 @@ enum Group {
 
 /// A row that is being added up.
 #[derive(Default)]
-struct Sum {
+struct RowSum {
     virtual_servers: Vec<VirtualServerId>,
-    load: Tally,
-    real_servers: BTreeMap<(Option<Protocol>, RealServerAddress), Tally>,
+    load: MeteredLoad,
+    real_servers: BTreeMap<(Option<Protocol>, RealServerAddress), MeteredLoad>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Tally {
+struct MeteredLoad {
     active: u64,
     inactive: u64,
     counters: Counters,
     /// Since the last sample.
-    news: Counters,
+    growth: Counters,
 }
 
 impl Meter {
-    /// Takes note of a sample, and says what went through since the one before; `None` for the first.
+    /// Takes a sample, and returns the frame since the one before; `None` for the first.
     pub(super) fn frame(&mut self, sample: &Sample, names: &Names) -> Option<Frame> {
         let mut now = HashMap::with_capacity(self.before.as_ref().map_or(0, |before| before.counters.len()));
-        let mut sums: BTreeMap<Group, Sum> = BTreeMap::new();
-        // One that was not there has counted all that it has since.
+        let mut sums: BTreeMap<Group, RowSum> = BTreeMap::new();
+        // A new server counted everything since.
         let mut measure = |key: Key, stats: &Stats| {
-            let counters = Counters::of(stats);
+            let counters = Counters::from_stats(stats);
             now.insert(key, counters);
             let before = self.before.as_ref().and_then(|before| before.counters.get(&key));
             (counters, counters.since(before.copied().unwrap_or_default()))
@@ -72,7 +72,7 @@ impl Meter {
                 VirtualServerId::Address(address) => (Some(address), Some(address.protocol)),
                 VirtualServerId::Mark { .. } => (None, None),
             };
-            let service = address.and_then(|address| names.of(&address)).cloned();
+            let service = address.and_then(|address| names.owner(&address)).cloned();
             let sum = sums.entry(service.map_or(Group::VirtualServer(id), Group::Service)).or_default();
             sum.virtual_servers.push(id);
             sum.load.count(measure((id, None), &virtual_server.stats));
@@ -91,10 +91,10 @@ impl Meter {
     }
 }
 
-impl Tally {
-    fn count(&mut self, (counters, news): (Counters, Counters)) {
+impl MeteredLoad {
+    fn count(&mut self, (counters, growth): (Counters, Counters)) {
         self.counters += counters;
-        self.news += news;
+        self.growth += growth;
     }
 
     fn connect(&mut self, server: &ObservedRealServer) {
@@ -103,17 +103,17 @@ impl Tally {
     }
 
     fn load(self, interval: Duration) -> Load {
-        let Self { active, inactive, counters, news } = self;
+        let Self { active, inactive, counters, growth } = self;
         Load {
             active_connections: active,
             inactive_connections: inactive,
             counters,
-            rates: news.in_a_second(interval),
+            rates: growth.in_a_second(interval),
         }
     }
 }
 
-impl Sum {
+impl RowSum {
     fn row(self, group: Group, interval: Duration) -> ServiceRow {
         let Self { mut virtual_servers, load, real_servers } = self;
         virtual_servers.sort_unstable();

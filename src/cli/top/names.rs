@@ -1,4 +1,4 @@
-//! Which Service an address is of, as the daemon knows.
+//! The Services that own addresses, as the daemon knows.
 
 use std::{
     collections::HashMap,
@@ -15,43 +15,42 @@ use service::{ObjectName, one_line};
 use super::{super::ago::Time, sample::Sample};
 use crate::serve::control::{AskError, Request, Response, ask};
 
-/// How long after an answer, or after none, the daemon is asked again at the earliest. It reads no kernel for it, but
-/// can write no news meanwhile.
+/// The shortest time between two requests. The daemon reads no kernel to answer, but its writer can do nothing else
+/// meanwhile.
 const SELDOM: Duration = Duration::from_secs(10);
-/// How often it is asked although every address is known: one may have come to another Service.
+/// How often the daemon is asked although every address is known: an address may have moved to another Service.
 const ANYHOW: Duration = Duration::from_secs(60);
 
 /// How long [`Names::wait`] waits: a little longer than [`ask`] does.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The names that are known, and where to ask for more. The daemon is asked on a thread: one that hangs holds
-/// up nobody.
+/// The known names. A thread asks the daemon, so that a hanging daemon blocks nothing.
 #[derive(Default)]
 pub(super) struct Names {
     socket: PathBuf,
     known: HashMap<ServiceAddress, ObjectName>,
-    /// When the daemon told of those that are known.
+    /// When the daemon answered last.
     learnt: Option<Instant>,
-    /// When the last question had come to its end.
+    /// When the last request ended.
     asked: Option<Instant>,
-    /// Where the answer to a question arrives, while there is one.
+    /// Receives the answer, while a request runs.
     answer: Option<Receiver<Result<Response, AskError>>>,
-    /// Why the daemon has not answered when it was asked last.
+    /// Why the last request had no answer.
     missing: Option<String>,
 }
 
 impl Names {
-    /// From the daemon at this socket, which is not asked yet.
+    /// Names from the daemon at this socket, which is not asked yet.
     pub(super) fn from(socket: PathBuf) -> Self {
         Self { socket, ..Self::default() }
     }
 
-    /// The Service that has an address, if that is known.
-    pub(super) fn of(&self, address: &ServiceAddress) -> Option<&ObjectName> {
+    /// The Service that owns an address, if known.
+    pub(super) fn owner(&self, address: &ServiceAddress) -> Option<&ObjectName> {
         self.known.get(address)
     }
 
-    /// The line that says how old the names are, if the daemon has not answered when it was asked last.
+    /// The line with the age of the names, if the last request had no answer.
     pub(super) fn doubt(&self, now: Instant) -> Option<String> {
         let why = self.missing.as_ref()?;
         Some(match self.learnt {
@@ -60,8 +59,8 @@ impl Names {
         })
     }
 
-    /// Takes the answer that has come, and asks the daemon, if it is time to. What it does not answer stays
-    /// as it was.
+    /// Takes an answer that has arrived, and asks the daemon if it is time to. Without an answer the names stay as
+    /// they are.
     pub(super) fn refresh(&mut self, sample: &Sample, now: Instant) {
         self.hear(Duration::ZERO, now);
         if self.answer.is_none() && self.is_due(sample, now) {

@@ -1,4 +1,4 @@
-//! What the kernel has counted so far.
+//! Reads the kernel's counters.
 
 use std::time::Instant;
 

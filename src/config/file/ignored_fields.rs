@@ -1,7 +1,7 @@
-//! Idle fields: they are understood and do nothing here.
+//! Fields that are understood and have no effect here.
 //!
-//! A drop-in must take the command line and the ConfigMap that are there. Whoever set one of these to something
-//! else than its default is told once that it changes nothing.
+//! A drop-in replacement must accept the existing command line and ConfigMap. A value other than the default is
+//! reported once as having no effect.
 
 use serde_json::Value;
 

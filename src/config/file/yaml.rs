@@ -1,4 +1,4 @@
-//! What is wrong with a YAML file, in one line.
+//! Describes the fault of a YAML file in one line.
 
 use std::path::Path;
 

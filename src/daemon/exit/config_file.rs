@@ -1,4 +1,4 @@
-//! The configuration file: when it says something else, the daemon ends, to be started again with it.
+//! Ends the daemon, to be restarted, when the meaning of its configuration file changes.
 
 use std::{convert::Infallible, future, path::Path, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::{
     node::advice::{Advice, Cause, Severity},
 };
 
-/// How often the node is asked again whether it suits the file: whoever mends the node does not touch the file. Each
-/// time the kernel may look for a module.
+/// How often the node is checked again for a changed file: mending the node does not touch the file. Each check may
+/// make the kernel look for a module.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Ends with what to say when the file has come to mean something else than `settings`, which `reread` reads
-/// from it, and `suits_node` has nothing against. A file that cannot be used is told of as long as that is so, and what
-/// was read before holds: a proxy that starts over and over is worse than one with yesterday's configuration.
+/// Returns the reason to exit when the file means something else than `settings` and `suits_node` accepts it.
+/// `reread` reads the file. An unusable file is reported as long as it is unusable, and the old settings hold: a
+/// proxy that restarts over and over is worse than one with yesterday's configuration.
 pub(in crate::daemon) async fn changed(
     settings: &Settings,
     reread: impl Fn() -> Result<Settings, config::Error>,
@@ -32,7 +32,7 @@ pub(in crate::daemon) async fn changed(
     outbox: Option<Outbox>,
 ) -> anyhow::Error {
     let Some(path) = &settings.config_file else { return future::pending().await };
-    // Warnings say on which line something is.
+    // Warnings contain line numbers, so they are not compared.
     let reread = || reread().map(|read| Settings { warnings: settings.warnings.clone(), ..read });
     select! {
         () = other(path, settings, reread, suits_node, &unusable) => anyhow!(
@@ -43,7 +43,7 @@ pub(in crate::daemon) async fn changed(
     }
 }
 
-/// Returns when a daemon could start with the file, and would not be as with `settings`.
+/// Returns when the file differs from `settings` and a daemon could start with it.
 async fn other(
     path: &Path,
     settings: &Settings,
@@ -52,15 +52,15 @@ async fn other(
     unusable: &UnusableFile,
 ) {
     let mut file = WatchedFile::unread(path.to_owned());
-    // What the file means instead, and when the node is asked whether it suits.
+    // The new settings, and when to check the node for them.
     let mut open = None;
     loop {
-        if file.has_news() {
+        if file.has_changed() {
             open = None;
             match reread() {
-                Ok(same) if same == *settings => unusable.is_over(),
+                Ok(same) if same == *settings => unusable.end(),
                 Ok(other) => open = Some((other, Instant::now())),
-                Err(error) => unusable.begins(path, &one_line(&error)),
+                Err(error) => unusable.begin(path, &one_line(&error)),
             }
         }
         if let Some((other, next)) = &mut open
@@ -68,7 +68,7 @@ async fn other(
         {
             match suits_node(other).await {
                 Ok(()) => return,
-                Err(error) => unusable.begins(path, &format!("{}: {}", path.display(), one_line(&*error))),
+                Err(error) => unusable.begin(path, &format!("{}: {}", path.display(), one_line(&*error))),
             }
             *next = Instant::now() + AGAIN;
         }
@@ -76,17 +76,17 @@ async fn other(
     }
 }
 
-/// A mark that the file cannot be used as it is now, for whoever asks how things stand. Clones share it.
+/// The advice that the file is unusable, for `kube-ipvs status`. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::daemon) struct UnusableFile(watch::Sender<Option<Advice>>);
 
 impl UnusableFile {
-    /// The advice, as long as the file cannot be used.
+    /// The advice, while the file is unusable.
     pub(in crate::daemon) fn advice(&self) -> Option<Advice> {
         self.0.borrow().clone()
     }
 
-    fn begins(&self, path: &Path, cause: &str) {
+    fn begin(&self, path: &Path, cause: &str) {
         let advice = Advice {
             severity: Severity::Warning,
             cause: Cause::ConfigurationFile,
@@ -101,13 +101,13 @@ impl UnusableFile {
         }
     }
 
-    fn is_over(&self) {
+    fn end(&self) {
         if let Some(advice) = self.0.send_replace(None) {
             advice.log_end();
         }
     }
 
-    /// Says in Events why it cannot be used, as long as that is so.
+    /// Repeats the advice in Events while the file is unusable.
     async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
         let Some(outbox) = outbox else { return future::pending().await };
         let mut held = self.0.subscribe();
@@ -121,7 +121,7 @@ impl UnusableFile {
             };
             select! {
                 never = say => match never {},
-                // It can only fail without a sender, which is ours.
+                // Fails only without a sender, which is ours.
                 _ = held.changed() => {}
             }
         }

@@ -1,5 +1,4 @@
-//! The way to the API server and the credentials for it: when their files say something else, the daemon ends, to be
-//! started again with them.
+//! Ends the daemon, to be restarted, when the files change that the API client was made of.
 
 use anyhow::anyhow;
 use tokio::time::sleep;
@@ -11,12 +10,12 @@ use crate::{
     source::api_server,
 };
 
-/// The files, with what they said when the client was made of them: a kubeconfig, certificates and keys. A token is
-/// none of them, for it is read again and again.
+/// The files as they were when the client was made: a kubeconfig, certificates and keys. Tokens are not among them,
+/// since the client rereads them.
 pub(in crate::daemon) struct Credentials(Vec<WatchedFile>);
 
 impl Credentials {
-    /// The credentials that these settings lead to. To be called before they are used.
+    /// The files named by these settings. Call it before they are used.
     pub(in crate::daemon) fn for_settings(settings: &Settings) -> Self {
         let files = match &settings.source {
             Source::Api { kubeconfig, master } => api_server::files(kubeconfig.as_deref(), master.as_deref()),
@@ -25,29 +24,30 @@ impl Credentials {
         Self(files.into_iter().map(WatchedFile::known).collect())
     }
 
-    /// Ends with what to say when one of them has changed. As long as they cannot be used, those that were
-    /// read before hold: a certificate without its key, for example, which comes a moment later.
+    /// Returns the reason to exit when a file has changed. While the new files are unusable the old ones hold: a
+    /// certificate may come a moment before its key.
     pub(in crate::daemon) async fn changed(mut self, settings: &Settings) -> anyhow::Error {
         let Source::Api { kubeconfig, master } = &settings.source else {
             return std::future::pending().await;
         };
-        // Of which it is not known yet whether it can be used.
+        // The changed file, while it is not known to be usable.
         let mut changed = None;
         loop {
             sleep(LOOK).await;
-            let news = self.0.iter_mut().filter_map(|file| file.has_news().then(|| file.path.clone())).last();
-            let is_news = news.is_some();
-            changed = news.or(changed);
+            let newly =
+                self.0.iter_mut().filter_map(|file| file.has_changed().then(|| file.path.clone())).last();
+            let is_new = newly.is_some();
+            changed = newly.or(changed);
             let Some(path) = &changed else { continue };
             let path = path.display();
-            // What it names may come later, and is not watched yet: so it is tried again each time.
+            // A file that it names may come later, and is not watched yet: so it is tried again each time.
             match api_server::server(kubeconfig.as_deref(), master.as_deref()).await {
                 Ok(_) => {
                     return anyhow!(
                         "{path}: what the API server is asked with has changed; ending, to be started again with it"
                     );
                 }
-                Err(error) if is_news => {
+                Err(error) if is_new => {
                     warn!("{path} has changed: {error:#}; going on with what was read before");
                 }
                 Err(_) => {}

@@ -1,4 +1,4 @@
-//! A file whose text may change while the daemon runs.
+//! Notices changes of a file.
 
 use std::{
     fs, io,
@@ -6,36 +6,36 @@ use std::{
     time::Duration,
 };
 
-/// How often the file is looked at. A file of a ConfigMap volume is a symbolic link to a symbolic link to a
-/// directory that is swapped, and others are written in place or moved: the file's text tells all of it.
+/// How often the file is read. A file of a ConfigMap volume is a symbolic link to a symbolic link to a directory that
+/// is swapped, and others are written in place or moved: comparing the text covers all of it.
 pub(in crate::daemon) const LOOK: Duration = Duration::from_secs(2);
-/// How many looks must see the same text before it counts: the first may be while it is being written.
+/// The equal reads in a row before a text counts: the first may see a file that is being written.
 const LOOKS: u32 = 2;
-/// How many looks in a row must fail to read it: who replaces a file may remove the old one first.
+/// The failed reads in a row before a missing file counts: replacing a file may remove the old one first.
 pub(in crate::daemon) const FAILED_LOOKS: u32 = 8;
 
 /// The file.
 pub(in crate::daemon) struct WatchedFile {
     pub(in crate::daemon) path: PathBuf,
-    /// Its text, or why there is none.
+    /// Its text, or the error of reading it.
     seen: Result<Vec<u8>, io::ErrorKind>,
-    /// How many looks in a row have seen that.
+    /// The reads in a row with this result.
     looks: u32,
 }
 
 impl WatchedFile {
-    /// A file that was not looked at yet: its text is news.
+    /// A file that was not read yet: its first text is a change.
     pub(in crate::daemon) fn unread(path: PathBuf) -> Self {
         Self { path, seen: Ok(Vec::new()), looks: 0 }
     }
 
-    /// A file whose text of now is no news.
+    /// A file whose current text is no change.
     pub(in crate::daemon) fn known(path: PathBuf) -> Self {
         Self { seen: read(&path), path, looks: FAILED_LOOKS }
     }
 
-    /// Whether the file has another text, or none any more, and that has lasted long enough to be acted on.
-    pub(in crate::daemon) fn has_news(&mut self) -> bool {
+    /// Reads the file. Whether it has another text or none any more, for long enough to act on it.
+    pub(in crate::daemon) fn has_changed(&mut self) -> bool {
         let now = read(&self.path);
         if now != self.seen {
             self.seen = now;

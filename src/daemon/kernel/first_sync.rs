@@ -1,22 +1,22 @@
-//! The end of the first sync, before which nobody subscribes to changes to nf_tables.
+//! Signals the end of the first sync: changes to nf_tables are subscribed to from then on.
 
 use reconciler::{ChangeEvent, Observer, SyncEvent};
 use tokio::sync::oneshot;
 
-/// Says that the first sync has ended, whatever came of it.
+/// Signals that the first sync has ended, with any result.
 ///
-/// Until then nobody subscribes to what the kernel tells of nf_tables. That sync looks at everything anyway, and with a
-/// subscriber the kernel makes a message of each of the tens of thousands of elements that are written
-/// (`nfnetlink_has_listeners` in net/netfilter/nfnetlink.c), which takes it longer than the writing. What others change
-/// meanwhile is not lost: whoever subscribes begins by looking at everything.
+/// Nobody subscribes to nf_tables before. The first sync reads everything anyway, and with a subscriber the kernel
+/// makes a message of each of the tens of thousands of elements written (`nfnetlink_has_listeners` in
+/// net/netfilter/nfnetlink.c), which takes longer than writing them. No change of others is lost: a new subscriber
+/// begins by reading everything.
 #[derive(Debug)]
 pub(in crate::daemon) struct FirstSyncEnd(Option<oneshot::Sender<()>>);
 
 impl FirstSyncEnd {
-    /// An observer, and who waits for its word.
+    /// The observer, and the receiver of its signal.
     pub(in crate::daemon) fn new() -> (Self, oneshot::Receiver<()>) {
-        let (said, word) = oneshot::channel();
-        (Self(Some(said)), word)
+        let (sender, receiver) = oneshot::channel();
+        (Self(Some(sender)), receiver)
     }
 }
 
@@ -24,9 +24,9 @@ impl Observer for FirstSyncEnd {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, _: &SyncEvent<'_>) {
-        if let Some(word) = self.0.take() {
-            // Nobody waits any more: the daemon ends.
-            _ = word.send(());
+        if let Some(sender) = self.0.take() {
+            // Without a receiver the daemon ends.
+            _ = sender.send(());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! kube-ipvs0: how VIPs are bound, and what others change.
+//! kube-ipvs0: opens it, chooses how VIPs are bound, and follows what others change.
 
 use std::net::IpAddr;
 
@@ -10,12 +10,13 @@ use tokio::task::spawn_blocking;
 use super::subscription::resubscribing;
 use crate::{config, node::families};
 
-/// kube-ipvs0 is made before anything is waited for: Calico's Felix looks for the name once, at its own start.
+/// Creates kube-ipvs0. It must exist before the daemon waits for anything: Calico's Felix looks for the name once, at
+/// its own start.
 pub(in crate::daemon) fn make_device() -> anyhow::Result<()> {
     open(VipBinding::Address).map(drop)
 }
 
-/// The way to kube-ipvs0, which is there then.
+/// Opens kube-ipvs0, creating it if missing.
 pub(in crate::daemon) fn open(binding: VipBinding) -> anyhow::Result<KernelDummyInterface> {
     let mut links = KernelDummyInterface::open(binding)?;
     if !links.observe()?.device
@@ -33,9 +34,9 @@ pub(in crate::daemon) fn vip_binding(wanted: config::VipBinding) -> anyhow::Resu
     })
 }
 
-/// The binding with the source addresses that the node has now. A VIP is none of them: while VIPs are still addresses,
-/// kube-proxy's or our own, and the way out has no IPv6 address itself, the kernel may choose one
-/// (`ipv6_dev_get_saddr` in net/ipv6/addrconf.c).
+/// Adds the node's current source addresses to the binding. A VIP is never one of them: while VIPs are still
+/// addresses, kube-proxy's or our own, and the outgoing interface has no IPv6 address itself, the kernel may choose
+/// one (`ipv6_dev_get_saddr` in net/ipv6/addrconf.c).
 fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
     match binding {
         VipBinding::Address => Ok(binding),
@@ -50,16 +51,15 @@ fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
     }
 }
 
-/// Looks at all that the node has, which takes its time where there are many VIPs.
+/// Whether the routes name an old source address. Reads all addresses of the node, which takes long with many VIPs.
 async fn is_outdated(binding: VipBinding) -> anyhow::Result<bool> {
     let now =
         spawn_blocking(move || outward(binding)).await.context("the look at the node's addresses")??;
     Ok(names_another_source(binding, now))
 }
 
-/// Whether the routes in use name a source that is no longer the right one. IPv6 routes that name none are as good as
-/// those that do: the kernel never takes the VIP of a route. So it is when VIPs that were addresses have hidden the
-/// node's own, until they went.
+/// Whether the routes in use name an outdated source. IPv6 routes that name none are as good as those that do: the
+/// kernel never takes the VIP of a route. This happens when VIPs that were addresses had hidden the node's own.
 fn names_another_source(used: VipBinding, now: VipBinding) -> bool {
     match (used, now) {
         (
@@ -70,8 +70,7 @@ fn names_another_source(used: VipBinding, now: VipBinding) -> bool {
     }
 }
 
-/// Passes on what the kernel says of kube-ipvs0 and the VIPs, for ever; returns only with a change that
-/// asks for a new start.
+/// Passes on the kernel's notifications about kube-ipvs0 and the VIPs. Returns only when a change requires a restart.
 pub(in crate::daemon) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Error {
     let subscribe = || Monitor::start(binding);
     resubscribing(dummy_interface::DEVICE, subscribe, async |mut monitor| {

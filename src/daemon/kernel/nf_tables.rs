@@ -1,4 +1,4 @@
-//! What others change in nf_tables.
+//! Follows what others change in nf_tables.
 
 use std::{convert::Infallible, future};
 
@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use super::subscription::resubscribing;
 use crate::node::advice::Recheck;
 
-/// Passes on what the kernel says of nf_tables, for ever: of our own tables to the writer thread, unless it
-/// changed them itself, by the socket with this port; of others to whoever looks at the host's firewall.
+/// Passes on the kernel's notifications about nf_tables, for ever: changes to our own tables go to the writer thread,
+/// unless its own socket, with this port, made them; other changes cause a check of the host's firewall.
 pub(in crate::daemon) async fn follow(
     our_port: u32,
     handle: &Handle,

@@ -1,4 +1,4 @@
-//! Being told by the kernel of what others change, and subscribing again when that breaks off.
+//! Subscribes to kernel notifications, again after each failure.
 
 use std::{error::Error, time::Duration};
 
@@ -6,12 +6,11 @@ use service::one_line;
 use tokio::time::sleep;
 use tracing::warn;
 
-/// How long is waited before subscribing again.
+/// The pause before subscribing again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Subscribes to changes to `what` and listens, again and again, until `listen` has something to end with. Its errors,
-/// as those of `subscribe`, are logged. Whatever changed before a subscription was not told: `listen` begins with
-/// everything.
+/// Subscribes to changes to `what` and runs `listen`, again and again, until `listen` returns a value. Errors of both
+/// are logged. Changes before a subscription are not notified, so `listen` begins by reading everything.
 pub(in crate::daemon) async fn resubscribing<M, E: Error + 'static, T>(
     what: &str,
     subscribe: impl Fn() -> Result<M, E>,

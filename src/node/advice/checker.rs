@@ -1,4 +1,4 @@
-//! One look at the node: what the checks need is read, and what they find is told.
+//! One run of all checks: reads what they need, and reports what they find.
 
 use std::{
     collections::BTreeSet,
@@ -33,7 +33,7 @@ use crate::{
     takeover::another_proxy::AnotherProxy,
 };
 
-/// Looks at the node, and remembers what was told.
+/// Checks the node, and remembers what was reported.
 pub struct NodeChecker {
     /// Whether every flow is masqueraded.
     masquerade_all: bool,
@@ -57,7 +57,7 @@ pub struct WantedParameters {
 }
 
 impl NodeChecker {
-    /// `held` is kept up to date, and `publish` called with each warning when it is told.
+    /// Keeps `held` up to date, and calls `publish` with each warning when it is reported.
     pub fn new(
         masquerade_all: bool,
         wanted: WantedParameters,
@@ -79,8 +79,8 @@ impl NodeChecker {
         }
     }
 
-    /// Looks at everything, in the calling thread's network namespace, with what Services use of the node, how the writer
-    /// says that things stand, and what was left to be told when the host's chains were tended. Blocks.
+    /// Runs every check, in the calling thread's network namespace: with what Services use of the node, the writer's
+    /// status, and what is left to report about the host's chains. Blocks.
     pub(crate) fn check(
         &mut self,
         in_use: &NodeUsage,

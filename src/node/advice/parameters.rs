@@ -1,7 +1,7 @@
-//! Kernel parameters that are not as the daemon has set them at its start, or was asked to.
+//! Kernel parameters that differ from what the daemon has set at its start, or was asked to.
 //!
-//! They are set once, and what an administrator changes afterwards stays: `sysctl --system` with an old file in
-//! /etc/sysctl.d is enough to end all forwarding, and nothing else would say so.
+//! They are set once, and an administrator's later change stays: `sysctl --system` with an old file in /etc/sysctl.d
+//! is enough to end all forwarding, and nothing else would report it.
 
 use super::{Advice, Cause, Severity};
 use crate::node::sysctl::Differing;

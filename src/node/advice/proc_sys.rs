@@ -1,6 +1,6 @@
-//! What /proc/sys and /sys show of this node.
+//! Reads /proc/sys and /sys.
 //!
-//! Every file may be missing: a module that is not loaded, a container that does not see it.
+//! Any file may be missing: its module is not loaded, or the container does not see it.
 
 use std::{
     fs,

@@ -1,37 +1,35 @@
-//! Something that changes what is programmed again and again: another proxy that wants something else.
+//! Notices another program that changes what we program again and again, such as another proxy.
 //!
-//! Each repair is logged and counted, and soon no longer looked at: that there is no end of them is something else.
-//! There is nothing else to be done about it: to give way would be to serve nothing, and to repair more often a race.
+//! Each repair is logged and counted, but a series of them looks like noise: only this says that there is no end.
+//! There is no other remedy: giving way would serve nothing, and repairing more often would be a race.
 
 use std::{collections::VecDeque, time::Duration};
 
 use super::{Advice, Cause, Severity};
 
-/// How many sync periods are looked back at.
+/// The number of past sync periods considered.
 const PERIODS: usize = 10;
-/// In how many of them something must have been repaired: who upgrades a network plugin, or reloads a firewall, is
-/// done by then.
+/// How many of them must have a repair: an upgrade of a network plugin or a reload of a firewall is over by then.
 const MANY: usize = 5;
 
-/// In which of the last sync periods something was repaired.
+/// Which of the last sync periods had a repair.
 #[derive(Debug)]
 pub(super) struct RepairLoop {
     period: Duration,
-    /// How many operations had repaired something, in all, when somebody looked last.
+    /// The count of all repairs at the last check.
     repaired: usize,
-    /// For how long the period that is not over has lasted, and whether something was repaired in it.
+    /// How long the current period has lasted, and whether it had a repair.
     current: (Duration, bool),
     past: VecDeque<bool>,
 }
 
 impl RepairLoop {
-    /// With sync periods of this length.
+    /// Counts periods of this length.
     pub(super) fn new(period: Duration) -> Self {
         Self { period, repaired: 0, current: (Duration::ZERO, false), past: VecDeque::new() }
     }
 
-    /// Looks at how many operations have repaired something so far, the last of them in words, so long after the last
-    /// look.
+    /// Takes the count of all repairs so far, a description of the last one, and the time since the last check.
     pub(super) fn check(&mut self, repaired: usize, last: Option<&str>, after: Duration) -> Option<Advice> {
         let (lasted, contested) = self.current;
         self.current = (lasted + after, contested || repaired > self.repaired);
@@ -65,7 +63,7 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_secs(30);
 
-    /// Whether it is told after each of these periods, in which something was repaired or not.
+    /// Whether there is advice after each of these periods, with a repair or without.
     fn told(periods: &[bool]) -> Vec<bool> {
         let (mut repair_loop, mut repaired) = (RepairLoop::new(PERIOD), 0);
         let mut after = |contested: &bool| {

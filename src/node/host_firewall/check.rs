@@ -1,4 +1,4 @@
-//! Chains of the host's own firewall that drop what they do not know.
+//! Notices chains of the host's own firewall that would drop packets of Services.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use service::one_line;
 use super::rule::ChainFinding;
 use crate::node::advice::{Advice, Cause, Severity};
 
-/// The advice about the host's chains, after all was done that was asked for.
+/// The advice about the host's chains, after our rule was applied.
 pub(crate) fn check(found: Result<Vec<ChainFinding>, Error>) -> Vec<Advice> {
     match found {
         Ok(found) => found.iter().map(advice).collect(),
@@ -31,7 +31,8 @@ fn advice(found: &ChainFinding) -> Advice {
     }
 }
 
-/// Which packets a rule accepts cannot be told in general; that it is meant for ours, its comment says.
+/// The remedy by hand. The rules are recognised by their comment, since the packets that a rule accepts cannot be
+/// determined in general.
 pub(crate) const BY_HAND: &str =
     "rules of your own whose comment begins with kube-ipvs (docs/node.md has them)";
 

@@ -1,7 +1,7 @@
-//! Our rule in the chains of the host's own firewall that drop what they do not know.
+//! Puts our rule into the chains of the host's own firewall that would drop packets of Services.
 //!
-//! With `--host-firewall=accept` it is put where it is missing, each time we look: a firewall that was loaded anew has
-//! lost it. With `warn` a rule that an earlier `accept` left is taken out. When the daemon ends the rules stay, so that
+//! With `--host-firewall=accept` each check adds the rule where it is missing: a reloaded firewall has lost it. With
+//! `warn` each check removes a rule that an earlier `accept` left. The rules stay when the daemon ends, so that
 //! traffic goes on.
 
 use std::{collections::HashSet, future::Future};
@@ -11,7 +11,7 @@ use netfilter::{HostFirewall, Policy};
 use tokio::sync::watch;
 use tracing::{debug, info};
 
-/// The host's chains: those of the kernel, or a test's.
+/// The host's chains: the kernel's, or a test's.
 trait FirewallChains {
     fn closed(&mut self) -> Result<Vec<ClosedChain>, Error>;
     fn with_our_rule(&mut self) -> Result<Vec<HostChain>, Error>;
@@ -19,15 +19,15 @@ trait FirewallChains {
     fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error>;
 }
 
-/// Those of the kernel.
+/// The kernel's chains.
 struct KernelChains {
     chains: HostChains,
-    /// Which our rule accepts.
+    /// The mark that our rule accepts.
     mark: u32,
 }
 
 impl KernelChains {
-    /// The chains, to be opened by our own policy.
+    /// Opens the chains, with the mark of our own policy.
     fn open(policy: &Policy) -> Result<Self, Error> {
         Ok(Self { chains: HostChains::open()?, mark: policy.accept_mark() })
     }
@@ -51,23 +51,23 @@ impl FirewallChains for KernelChains {
     }
 }
 
-/// Tends the host's chains for as long as the daemon runs.
+/// Applies our rule for as long as the daemon runs.
 #[derive(Debug)]
 pub(crate) struct AcceptRule {
     policy: Policy,
     /// The host's chains in which we have put our rule.
     opened: HashSet<HostChain>,
-    /// Whether that was done once.
+    /// Whether the rule was applied once.
     done: watch::Sender<bool>,
 }
 
 impl AcceptRule {
-    /// As this policy of ours asks for it.
+    /// Applies the rule as this policy asks for it.
     pub(crate) fn new(policy: Policy) -> Self {
         Self { policy, opened: HashSet::new(), done: watch::Sender::new(false) }
     }
 
-    /// Does what is to be done now, and returns what is left to be told. Blocks.
+    /// Adds or removes our rule, and returns the findings to report. Blocks.
     pub(crate) fn apply(&mut self) -> Result<Vec<ChainFinding>, Error> {
         let wanted = self.policy.host_firewall;
         let left = KernelChains::open(&self.policy)
@@ -76,17 +76,17 @@ impl AcceptRule {
         left
     }
 
-    /// Waits until the chains were tended once.
+    /// Waits until the rule was applied once.
     pub(crate) fn done(&self) -> impl Future<Output = ()> + use<> {
         let mut done = self.done.subscribe();
         async move { _ = done.wait_for(|done| *done).await }
     }
 }
 
-/// A chain of the host that hurts, or is not as it was asked for.
+/// A chain of the host that drops packets of Services, or differs from the configuration.
 #[derive(Debug)]
 pub(crate) enum ChainFinding {
-    /// A chain that drops, and nobody asked for our rule in it.
+    /// A chain that drops, without a request for our rule.
     Closed(ClosedChain),
     /// A chain that drops and does not take our rule.
     TakesNoRule(ClosedChain, Error),
@@ -94,8 +94,8 @@ pub(crate) enum ChainFinding {
     KeepsRule(HostChain, Error),
 }
 
-/// Puts our rule into the chains that drop, or takes it out of all, and returns what is left to be told.
-/// `opened` is where we have put our rule so far.
+/// Puts our rule into the chains that drop, or takes it out of all, and returns the findings to report. `opened` has
+/// the chains that got our rule so far.
 fn tend(
     chains: &mut impl FirewallChains,
     wanted: HostFirewall,
@@ -107,7 +107,7 @@ fn tend(
     }
 }
 
-/// Rules by hand stand in for ours, where a chain takes no other.
+/// Rules by hand replace ours where a chain takes no other.
 fn accept(
     chains: &mut impl FirewallChains,
     opened: &mut HashSet<HostChain>,
@@ -121,7 +121,7 @@ fn accept(
                     closed.chain
                 );
             }
-            // Whoever loads a firewall every second shall not fill our log.
+            // A firewall reloaded every second must not fill our log.
             Ok(true) => debug!("our rule is in the host's chain {} again", closed.chain),
             Ok(false) => {}
             Err(_) if closed.accepts == Accepts::ByHand => {}

@@ -1,4 +1,4 @@
-//! The operator's end.
+//! The operator's end of the control socket.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -14,14 +14,14 @@ use nix::{
 
 use super::{Request, Response};
 
-/// How long the daemon may take to read everything, and to repair it.
+/// The timeout of reading everything and repairing it.
 const RESYNC_PATIENCE: Duration = Duration::from_secs(120);
-/// How long it may take to say what it knows: after the sync that is running.
+/// The timeout of an answer without work: it waits for the running sync.
 const STATUS_PATIENCE: Duration = Duration::from_secs(20);
-/// How long it may take to name the Services of addresses: who asks can do without.
+/// The timeout of the owners of virtual servers: the caller can do without.
 const HOLDERS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long nothing is said of a daemon that does not answer yet.
+/// The wait after which the user learns that the daemon is slow.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// The longest answer, in bytes. To clear a table of a hundred thousand Services is a plan of some 100 MB; what is
@@ -36,16 +36,16 @@ fn patience(request: &Request) -> Duration {
     }
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody is at the other end.
+    /// Nobody listens at the socket.
     #[error("no daemon answers at {path}: is kube-ipvs running on this node?", path = path.display())]
     NoDaemon {
         /// The socket.
         path: PathBuf,
     },
-    /// The daemon is at work for too long.
+    /// The daemon takes too long.
     #[error("the daemon at {path} does not answer within {seconds} s", path = path.display())]
     TimedOut {
         /// The socket.
@@ -53,7 +53,7 @@ pub enum AskError {
         /// How long it was given.
         seconds: u64,
     },
-    /// The system refuses, or the daemon hung up.
+    /// The system refuses, or the daemon closed the connection.
     #[error("cannot talk to the daemon at {path}", path = path.display())]
     Io {
         /// The socket.
@@ -61,7 +61,7 @@ pub enum AskError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The daemon says no.
+    /// The daemon refuses.
     #[error("the daemon says: {0}")]
     Refused(String),
     /// The answer makes no sense: the daemon is of another version, perhaps.
@@ -79,7 +79,7 @@ pub fn ask(path: &Path, request: &Request) -> Result<Response, AskError> {
     ask_aloud(path, request, |_| {})
 }
 
-/// The same; where the answer does not come within some seconds, `waits` is told how long it is waited for at most.
+/// Does the same; if no answer comes within some seconds, calls `waits` with the longest time it will wait.
 pub fn ask_aloud(path: &Path, request: &Request, waits: impl FnOnce(Duration)) -> Result<Response, AskError> {
     let path = path.to_owned();
     match exchange(&path, request, waits) {
@@ -103,7 +103,7 @@ fn exchange(path: &Path, request: &Request, waits: impl FnOnce(Duration)) -> io:
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     match stream.write_all(&line) {
-        // Whoever may not ask is told so and hung up on, before he has been heard.
+        // The daemon answers a client without permission, and closes, before it has read the request.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         written => written?,
     }
@@ -115,7 +115,7 @@ fn exchange(path: &Path, request: &Request, waits: impl FnOnce(Duration)) -> io:
     read_answer(stream, LONGEST_ANSWER)
 }
 
-/// Whether anything of the answer comes within this time.
+/// Whether the answer begins within this time.
 fn has_begun(stream: &UnixStream, within: Duration) -> io::Result<bool> {
     let within = PollTimeout::try_from(within).unwrap_or(PollTimeout::MAX);
     match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], within) {

@@ -1,4 +1,4 @@
-//! The daemon's end.
+//! The daemon's end of the control socket.
 
 use std::{
     fs::{self, Permissions},
@@ -33,27 +33,27 @@ use crate::takeover::instance_lock::{InstanceLock, InstanceLockError, make_direc
 const LONGEST_REQUEST: u64 = 4096;
 /// How long a client may take to ask, and to take its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many clients are spoken with at a time; the others wait in the socket's queue.
+/// The clients served at a time; the others wait in the socket's queue.
 pub(super) const CLIENTS: usize = 32;
-/// How many handler are worked out at a time, each by a thread that may wait for the writer.
+/// The requests handled at a time, each by a thread that may wait for the writer.
 const ANSWERS: usize = 8;
-/// How often a client that waits for its answer is looked at: it may have given up.
+/// How often a waiting client is checked: it may have given up.
 const LOOK_AT_CLIENT: Duration = Duration::from_millis(500);
-/// How often a daemon that waits for another one looks whether that has ended.
+/// How often a daemon checks whether the one it waits for has ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often a socket that could not be made is tried again.
+/// The pause before a socket that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// What handler requests. It may block.
+/// Handles requests. May block.
 pub trait RequestHandler: Send + Sync + 'static {
-    /// Carries out a request.
+    /// Carries out a request and returns the response.
     fn handle(&self, request: Request) -> Response;
 }
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSocket {
-    /// Something that is no socket is in the way. It is not removed.
+    /// The path is taken by something that is no socket. It is not removed.
     #[error("{path} is in the way of the control socket", path = path.display())]
     InTheWay {
         /// Where.
@@ -71,10 +71,10 @@ pub enum NoSocket {
     },
 }
 
-/// The daemon's end of the control socket. While it lives no second daemon gets its turn.
+/// The daemon's end of the control socket. It holds the instance lock.
 ///
-/// The socket itself may be missing, on a disk that is full or read-only: it is for operators, and traffic is to be
-/// forwarded without it. It is made as soon as that is possible.
+/// The socket may be missing, on a disk that is full or read-only: it is for operators, and traffic has to be
+/// forwarded without it. It is made as soon as possible.
 #[derive(Debug)]
 pub struct ControlServer {
     listener: OnceCell<UnixListener>,
@@ -84,8 +84,8 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Binds as [`ControlServer::bind`] does, but waits until no other daemon works on the node: a node's next proxy
-    /// may be started before its last one has ended.
+    /// Binds as [`ControlServer::bind`] does, after waiting until no other daemon works on the node: the next proxy
+    /// of a node may be started before its last one has ended.
     pub async fn bind_in_turn(path: &Path) -> Result<Self, InstanceLockError> {
         let mut waits = false;
         loop {
@@ -102,8 +102,8 @@ impl ControlServer {
         }
     }
 
-    /// Opens the socket, if that is possible ([`ControlServer::refused`]), in place of one that a dead process has
-    /// left. Must be called within a tokio runtime.
+    /// Opens the socket if possible ([`ControlServer::refused`]), replacing one that a dead process has left. Must be
+    /// called within a tokio runtime.
     pub fn bind(path: &Path) -> Result<Self, InstanceLockError> {
         let instance_lock = InstanceLock::acquire(path)?;
         let (listener, refused) = match listen(path) {
@@ -116,12 +116,12 @@ impl ControlServer {
         Ok(Self { listener, path: path.to_owned(), refused, _instance_lock: instance_lock })
     }
 
-    /// Why there was no socket at first.
+    /// Why the socket could not be made at the start.
     pub fn refused(&self) -> Option<&NoSocket> {
         self.refused.as_ref()
     }
 
-    /// The socket, as soon as there is one.
+    /// Waits for the socket to exist.
     async fn listener(&self) -> &UnixListener {
         let made_at_last = async || loop {
             sleep(RETRY).await;
@@ -133,7 +133,7 @@ impl ControlServer {
         self.listener.get_or_init(made_at_last).await
     }
 
-    /// RequestHandler clients until the future is dropped. The lock stays as long as the server.
+    /// Answers clients until the future is dropped. The instance lock stays as long as the server.
     pub async fn serve(&self, handler: impl RequestHandler) {
         let handler = Arc::new(handler);
         let clients = Arc::new(Semaphore::new(CLIENTS));
@@ -146,7 +146,7 @@ impl ControlServer {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of file descriptors, most likely.
+                    // Most likely out of file descriptors.
                     warn!(%error, "cannot accept on the control socket");
                     sleep(Duration::from_secs(1)).await;
                     continue;
@@ -165,7 +165,7 @@ impl ControlServer {
 
 impl Drop for ControlServer {
     fn drop(&mut self) {
-        // The next daemon removes it otherwise. What is no socket of ours stays.
+        // Otherwise the next daemon removes it. A file that is not our socket stays.
         if self.listener.initialized() {
             let _ = fs::remove_file(&self.path);
         }
@@ -189,7 +189,7 @@ fn listen(path: &Path) -> Result<UnixListener, NoSocket> {
     Ok(listener)
 }
 
-/// Hears one request and handler it, unless the client gives up before.
+/// Reads one request and answers it, unless the client gives up before.
 async fn converse<A: RequestHandler>(
     mut stream: UnixStream,
     handler: Arc<A>,
@@ -211,8 +211,8 @@ async fn converse<A: RequestHandler>(
     timeout(PATIENCE, stream.write_all(&line)).await?
 }
 
-/// Has a thread work out the answer. Where the writer hangs, its thread does too, whoever still waits for it:
-/// there are only so many of these, and what needs no writer is none of them.
+/// Handles the request on a thread for blocking work. If the writer hangs, the thread hangs with it, even after its
+/// client has left. So their number is limited; requests that need no writer do not count.
 async fn answer<A: RequestHandler>(
     request: Request,
     handler: Arc<A>,
@@ -226,12 +226,12 @@ async fn answer<A: RequestHandler>(
     Ok(answered.await?)
 }
 
-/// Returns when the client is gone. Whoever has only finished speaking still listens, so it is not enough
-/// that there is nothing more to read.
+/// Returns when the client is gone. A client may close its writing half and still read, so the end of input is not
+/// enough.
 async fn gone(stream: &UnixStream) -> io::Error {
     loop {
         sleep(LOOK_AT_CLIENT).await;
-        // Where nothing is asked for, the kernel tells of a socket that is closed at the other end (POLLHUP).
+        // Without requested events the kernel still reports a socket closed at the other end (POLLHUP).
         match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::empty())], PollTimeout::ZERO) {
             Ok(0) => {}
             Ok(_) => return io::ErrorKind::ConnectionAborted.into(),
@@ -240,7 +240,8 @@ async fn gone(stream: &UnixStream) -> io::Error {
     }
 }
 
-/// The socket's mode and its directory's keep others out already, unless somebody changed them.
+/// Whether the peer is root or our own user. The modes of the socket and its directory keep others out already,
+/// unless somebody changed them.
 fn is_allowed(stream: &UnixStream) -> io::Result<bool> {
     let uid = stream.peer_cred()?.uid();
     Ok(uid == 0 || uid == geteuid().as_raw())

@@ -1,4 +1,4 @@
-//! What `status` is answered with.
+//! The answer to `status`.
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
@@ -9,19 +9,19 @@ use service::seconds;
 
 use crate::{config::VipBinding, node::advice::Advice};
 
-/// How things stand.
+/// The status of the daemon, of what is programmed, and of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonStatus {
-    /// How the daemon itself stands.
+    /// The daemon itself.
     pub daemon: DaemonInfo,
-    /// How what is programmed stands.
+    /// What is programmed.
     #[serde(flatten)]
     pub programmed: reconciler::SyncStatus,
-    /// How the node stands: what hurts traffic to Services. It does not keep anything from being programmed.
+    /// What hurts traffic on this node. It keeps nothing from being programmed.
     pub advice: Vec<Advice>,
 }
 
-/// The daemon: who it is, whom it listens to, and the kernel it writes to.
+/// The daemon: its version, its source and its kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonInfo {
     /// Its version.
@@ -66,8 +66,8 @@ pub struct KernelInfo {
     pub families: BTreeSet<Family>,
     /// How VIPs are made local.
     pub vip_binding: VipBinding,
-    /// The scheduler that the daemon was told, which the kernel takes.
+    /// The configured scheduler, which the kernel has.
     pub scheduler: Scheduler,
-    /// What our nf_tables tables could use and the kernel has not, in words.
+    /// The optional nf_tables features that the kernel lacks, in words.
     pub lacks: Vec<String>,
 }

@@ -26,7 +26,7 @@ use watcher::Plan;
 use super::*;
 use crate::node::advice::{Advice, Cause, Severity};
 
-/// RequestHandler without a daemon behind it.
+/// Answers without a daemon behind it.
 struct Fixed;
 
 fn status() -> DaemonStatus {

@@ -1,4 +1,4 @@
-//! What is answered, in the fields and the order of `ProxyHealth` in kube-proxy's pkg/proxy/healthcheck.
+//! The response, in the fields and the order of `ProxyHealth` in kube-proxy's pkg/proxy/healthcheck.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use ipvs::Family;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-/// The page that is asked for.
+/// The requested page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HealthPage {
-    /// Shall load balancers send traffic here?
+    /// Should load balancers send traffic here?
     Healthz,
     /// Does the proxy work?
     Livez,
-    /// Does it, and has it come so far that it can replace another one?
+    /// Does it work, and has it programmed enough to replace another proxy?
     Readyz,
 }
 
-/// The answer.
+/// The response.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HealthAnswer {
@@ -30,7 +30,7 @@ pub(super) struct HealthAnswer {
     pub(super) status: BTreeMap<Family, FamilyStatus>,
 }
 
-/// Of one family. One sync is for all of them, so they do not differ.
+/// The status of a family. One sync serves all families, so they do not differ.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FamilyStatus {

@@ -1,31 +1,31 @@
-//! How far the writer thread has come.
+//! Tracks the progress of the writer thread.
 
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::answer::GoTime;
 
-/// What has been done, and since when something waits to be done.
+/// The last sync, and since when a change waits.
 ///
 /// Before the first sync has ended nothing counts as waiting, however long the API server takes for its lists and the
-/// kernel for ten thousand Services: a proxy that is killed for being slow begins again, and is slow again. From then
-/// on a sync that could not even read the kernel is something that waits, the first one too.
+/// kernel for ten thousand Services: a proxy killed for being slow begins again, and is slow again. From then on a
+/// sync that could not even read the kernel counts as waiting, the first one too.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Whether a sync has ended, in whatever way.
+    /// Whether a sync has ended, with any result.
     started: bool,
     updated: Option<Timestamp>,
-    /// The oldest news that the thread has taken in and not acted on, or the sync that it could not carry out.
+    /// The oldest change taken in and not synced, or the sync that could not be carried out.
     unsynced_since: Option<Instant>,
-    /// How much news is on its way to the thread.
+    /// The changes sent to the thread and not taken in.
     in_transit: usize,
-    /// Since when the thread takes nothing of it in. It does not while it syncs: one that hangs in a call into the
-    /// kernel is noticed by this.
+    /// Since when the thread takes nothing in. It does not while it syncs: this notices a sync that hangs in the
+    /// kernel.
     stalled_since: Option<Instant>,
 }
 
 impl Progress {
-    /// News was sent to the thread.
+    /// A change was sent to the thread.
     pub(super) fn sent(&mut self, now: Instant) {
         if self.in_transit == 0 {
             self.stalled_since = Some(now);
@@ -33,7 +33,7 @@ impl Progress {
         self.in_transit += 1;
     }
 
-    /// So many pieces of news have arrived there. Whether the next sync has to act on them.
+    /// The thread took in so many changes. `waits` says whether the next sync has to act on them.
     pub(super) fn taken_in(&mut self, pieces: usize, waits: bool, now: Instant) {
         self.in_transit = self.in_transit.saturating_sub(pieces);
         self.restart_stall_clock(now);
@@ -44,7 +44,7 @@ impl Progress {
 
     /// A sync has ended.
     pub(super) fn synced(&mut self, complete: bool, now: Instant, time: Timestamp) {
-        // News that came before the first sync was part of it.
+        // Changes before the first sync were part of it.
         if !self.started {
             self.unsynced_since = None;
         }
@@ -62,17 +62,17 @@ impl Progress {
         self.stalled_since = (self.in_transit > 0).then_some(now);
     }
 
-    /// Since when something waits.
+    /// Since when a change waits.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         [self.unsynced_since, self.stalled_since].into_iter().flatten().min().filter(|_| self.started)
     }
 
-    /// Whether a sync could once be compared and carried out.
+    /// Whether any sync was complete.
     pub(super) fn has_completed(&self) -> bool {
         self.updated.is_some()
     }
 
-    /// When a sync last could be compared, if any has ended at all.
+    /// The end of the last complete sync, once any sync has ended.
     pub(super) fn updated(&self) -> Option<GoTime> {
         self.started.then_some(GoTime(self.updated))
     }

@@ -1,4 +1,4 @@
-//! What a load balancer is told.
+//! The response to a load balancer.
 
 use std::sync::{
     Arc,
@@ -15,10 +15,10 @@ use crate::serve::{
     http::{Page, Pages, page},
 };
 
-/// How many clients this node can take, against other nodes.
+/// The header with this node's weight among the nodes.
 const WEIGHT: &str = "x-load-balancing-endpoint-weight";
 
-/// RequestHandler for one Service in one family, whatever the path and the method, as kube-proxy does it.
+/// Answers for one Service in one family, for any path and method, as in kube-proxy.
 pub(super) struct PortAnswer {
     pub(super) service: ObjectName,
     pub(super) ready: Arc<AtomicUsize>,
@@ -40,8 +40,7 @@ struct Name<'a> {
 }
 
 impl Pages for PortAnswer {
-    /// The answer at a Service's port. That the node is about to go does not count here: `/healthz` says
-    /// that.
+    /// The response at a Service's port. A leaving node does not count here: `/healthz` says that.
     fn page(&self, _: &Method, _: &str) -> Page {
         let local_endpoints = self.ready.load(Ordering::Relaxed);
         let service_proxy_healthy = self.health.is_healthy();

@@ -1,4 +1,4 @@
-//! The answers that are wanted, and the addresses to give them at.
+//! The wanted answers, and the addresses that give them.
 
 use std::{
     collections::BTreeSet,
@@ -38,10 +38,10 @@ impl WantedAnswers {
     }
 }
 
-/// Listens to the writer thread, and passes on what is wanted if it is something else than before.
+/// Observes the writer thread, and passes on the wanted answers when they change.
 pub(super) struct AnswerObserver {
     families: BTreeSet<Family>,
-    /// Of these families one socket is for all of the node's addresses: one that comes has it at once.
+    /// The families with one socket for all of the node's addresses: a new address has it at once.
     everywhere: BTreeSet<Family>,
     wanted: watch::Sender<WantedAnswers>,
 }
@@ -56,7 +56,7 @@ impl AnswerObserver {
         Self { families, everywhere, wanted }
     }
 
-    /// Reads the answers that are wanted. Costs what the Services with health checks cost, which are few.
+    /// Reads the wanted answers. The cost depends on the Services with health checks, which are few.
     fn read(&self, state: &State) -> WantedAnswers {
         let checks = state.health_checks().flat_map(|(service, check)| {
             let ready = |family| match family {
@@ -85,8 +85,7 @@ impl AnswerObserver {
     }
 }
 
-/// Whether a Service has a ClusterIP of this family, and so is served in it: then the check's port is open at
-/// its VIPs.
+/// Whether a Service is served in this family, by a ClusterIP: then the check's port is open at its VIPs.
 fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>) -> bool {
     let port = Element::HealthCheckPort(HealthCheckPort { family, port: port.get() });
     state.desired(service).is_some_and(|desired| desired.shared_elements.binary_search(&port).is_ok())
@@ -95,7 +94,7 @@ fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>
 impl Observer for AnswerObserver {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    /// A sync that could not be compared says nothing: no more clients are to come before they can be served.
+    /// An incomplete sync is ignored: clients must not come before they can be served.
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if !sync.complete {
             return;

@@ -1,4 +1,4 @@
-//! A server at an address that the operator chose, which somebody else may still have.
+//! Binds a configured address, which another program may still have.
 
 use std::{future, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -8,22 +8,22 @@ use tracing::{debug, info, warn};
 
 use super::{Pages, listen, serve};
 
-/// How often an address that cannot be had is tried again.
+/// The pause before an address that cannot be bound is tried again.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 
-/// Nobody can be served at an address.
+/// An address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {address} for {what}{}", hint(.source))]
 pub struct CannotListen {
-    /// What it is for, in a few words: `health checks`.
+    /// Its purpose in a few words: `health checks`.
     pub what: &'static str,
-    /// The address that cannot be had.
+    /// The address.
     pub address: SocketAddr,
     /// The kernel's answer.
     pub source: io::Error,
 }
 
-/// A guess at who has the port.
+/// A guess at which program has the port.
 fn hint(error: &io::Error) -> &'static str {
     match is_taken(error) {
         true => " (is kube-proxy still running?)",
@@ -35,20 +35,20 @@ pub(crate) fn is_taken(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EADDRINUSE as i32)
 }
 
-/// Shows pages at an address, until the future is dropped. As long as the address cannot be had it is tried again
-/// every five seconds; `tell` hears of it once, and when it is over, and so does the log. Returns only with `hard_fail`
-/// (`bindAddressHardFail`), at the first failure. Without an address nothing is shown.
+/// Serves pages at an address until the future is dropped. An address that cannot be bound is tried again every five
+/// seconds; `report` and the log learn of the first failure and of the success after it. Returns only with `hard_fail`
+/// (`bindAddressHardFail`), at the first failure. Without an address nothing is served.
 ///
-/// A kube-proxy whose pod is on its way out has the port for some seconds yet, and traffic must not wait for that.
+/// A terminating pod of kube-proxy keeps the port for some seconds, and traffic must not wait for that.
 pub async fn keep_listening(
     what: &'static str,
     address: Option<SocketAddr>,
     hard_fail: bool,
     pages: Arc<impl Pages>,
-    mut tell: impl FnMut(Result<(), &CannotListen>),
+    mut report: impl FnMut(Result<(), &CannotListen>),
 ) -> CannotListen {
     let Some(address) = address else { return future::pending().await };
-    let mut told = false;
+    let mut reported = false;
     let listener = loop {
         let source = match listen(address) {
             Ok(listener) => break listener,
@@ -56,11 +56,11 @@ pub async fn keep_listening(
         };
         let failure = CannotListen { what, address, source };
         let reason = &failure.source;
-        if told {
+        if reported {
             debug!(%reason, "{failure}");
         } else {
-            told = true;
-            tell(Err(&failure));
+            reported = true;
+            report(Err(&failure));
             if hard_fail {
                 return failure;
             }
@@ -68,16 +68,17 @@ pub async fn keep_listening(
         }
         sleep(RETRY).await;
     };
-    if told {
-        tell(Ok(()));
+    if reported {
+        report(Ok(()));
         info!(%address, "listening for {what} at last");
     }
-    // On a task of its own: who waits for this may be busy with ten thousand Services, and a probe waits a second.
+    // On a task of its own: the awaiting task may be busy with ten thousand Services, and a probe waits only a
+    // second.
     let mut server = JoinSet::new();
     server.spawn(serve(listener, pages));
     match server.join_next().await {
         Some(Ok(never)) => match never {},
-        // Only with the runtime.
+        // It ends only with the runtime.
         Some(Err(_)) | None => future::pending().await,
     }
 }

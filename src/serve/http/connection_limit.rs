@@ -1,4 +1,4 @@
-//! Who is being served, and who has to give way.
+//! Limits the connections at one address, by closing older ones.
 
 use std::{
     collections::VecDeque,
@@ -10,29 +10,29 @@ use std::{
 
 use tokio::task::{AbortHandle, JoinSet};
 
-/// How many clients are served at a time, at each address.
+/// The connections at a time, at each address.
 pub(super) const CLIENTS: usize = 256;
 
-/// How many clients may be about to ask, however many others take their time with an answer: who came just
-/// now must not give way at once to who comes next.
+/// The connections that may wait for their request, however many others read their answers: a new one must not be
+/// closed at once for the next.
 const NEWCOMERS: usize = 16;
 
 /// The connections at one address, the oldest first. They end with this.
 ///
-/// Nobody must keep out the kubelet, which would end the pod for it: when there are too many, an older one is closed
-/// for the newest.
+/// Nobody may keep out the kubelet, which would restart the pod: when there are too many connections, an older one is
+/// closed for the newest.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     tasks: JoinSet<()>,
     open: VecDeque<(AbortHandle, RequestReceived)>,
 }
 
-/// Whether a client has sent its whole request.
+/// Whether the whole request has arrived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestReceived(Arc<AtomicBool>);
 
 impl RequestReceived {
-    /// Notes that the client has received.
+    /// Records that the request has arrived.
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -43,7 +43,7 @@ impl RequestReceived {
 }
 
 impl Connections {
-    /// Begins a visit, for which another one may have to end.
+    /// Serves a new connection, closing another if there are too many.
     pub(super) fn admit<V: Future<Output = ()> + Send + 'static>(
         &mut self,
         visit: impl FnOnce(RequestReceived) -> V,
@@ -58,14 +58,14 @@ impl Connections {
         self.open.push_back((visit, received));
     }
 
-    /// Waits until a visit has ended, if there is any.
+    /// Waits until a connection has ended. `None` if there is none.
     pub(super) async fn next_ended(&mut self) -> Option<()> {
         self.tasks.join_next().await?.ok();
         self.open.retain(|(visit, _)| !visit.is_finished());
         Some(())
     }
 
-    /// The oldest that has not asked; if these are few, the oldest that has and does not take its answer.
+    /// The oldest without a request; if these are few, the oldest that does not take its answer.
     fn next_to_close(&self) -> Option<usize> {
         let silent = self.open.iter().filter(|(_, received)| !received.get()).count();
         let has_asked = silent <= NEWCOMERS;

@@ -1,4 +1,4 @@
-//! The pages at addresses that the operator chose.
+//! The HTTP servers at configured addresses.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
@@ -11,11 +11,11 @@ use crate::{
     events::{Cause, Outbox},
 };
 
-/// Where something is shown, if anywhere.
+/// What is served, and where, if anywhere.
 pub(crate) struct HttpEndpoint {
     what: &'static str,
     address: Option<SocketAddr>,
-    /// Of the Event when the address cannot be had.
+    /// The Event's cause when the address cannot be bound.
     cause: Cause,
 }
 
@@ -31,12 +31,12 @@ impl HttpEndpoint {
     }
 }
 
-/// What cannot be shown as long as its address cannot be had, for whoever asks how things stand. Clones share it.
+/// The endpoints whose address cannot be bound, for `kube-ipvs status`. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnboundEndpoints(watch::Sender<BTreeMap<&'static str, String>>);
 
 impl UnboundEndpoints {
-    /// One line for each.
+    /// One line for each endpoint.
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.0.borrow().values().cloned().collect()
     }
@@ -51,8 +51,8 @@ impl UnboundEndpoints {
     }
 }
 
-/// Shows pages there for ever. Where the address cannot be had an Event says so; with `hard_fail`
-/// (`bindAddressHardFail`) that is also what is returned, for the daemon to end with.
+/// Serves pages there for ever. If the address cannot be bound, an Event says so; with `hard_fail`
+/// (`bindAddressHardFail`) the error is also returned, to end the daemon with.
 pub(crate) async fn serve(
     HttpEndpoint { what, address, cause }: HttpEndpoint,
     hard_fail: bool,
@@ -69,7 +69,7 @@ pub(crate) async fn serve(
     })
     .await;
     if let Some(outbox) = outbox {
-        // It would go with the process.
+        // The Event would be lost with the process.
         outbox.empty().await;
     }
     failure.into()

@@ -1,4 +1,4 @@
-//! Whether the API server is heard.
+//! Metrics of the contact with the API server.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metri
 
 use super::text::write;
 
-/// A collector that asks the watches whenever the metrics are read.
+/// Reads the watches for each page.
 #[derive(Debug)]
 pub(super) struct ApiServerMetrics(pub(super) Watches);
 

@@ -11,7 +11,7 @@ use prometheus_client::{
 
 use super::text::Labelled;
 
-/// The metrics of each family that is served. Clones count in the same ones.
+/// The metrics of each served family. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct ByFamily<T>(Vec<(Family, T)>);
 
@@ -24,7 +24,7 @@ impl<T> ByFamily<T> {
         self.0.iter()
     }
 
-    /// Shows one of the metrics under this name.
+    /// Registers one of the metrics under this name.
     pub(crate) fn register<M>(
         &self,
         registry: &mut Registry,

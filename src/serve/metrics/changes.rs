@@ -1,4 +1,4 @@
-//! News of one kind of object: how much there was, and how much of it waits.
+//! Metrics of the changes of one kind of object: their number, and how many are pending.
 
 use std::sync::atomic::AtomicU64;
 
@@ -13,8 +13,7 @@ pub(super) struct ChangeMetrics {
 }
 
 impl ChangeMetrics {
-    /// Registers the metrics of changes of a kind; `kind` and `title` are its words in names and help, as
-    /// `service` and `Service`.
+    /// Registers the metrics. `kind` and `title` are the kind's words in names and help, as `service` and `Service`.
     pub(super) fn register(kind: &str, title: &str, registry: &mut Registry) -> Self {
         let changes = Self::default();
         let name = |suffix| format!("kubeproxy_sync_proxy_rules_{kind}_changes_{suffix}");
@@ -25,7 +24,7 @@ impl ChangeMetrics {
         changes
     }
 
-    /// There is news of so many objects.
+    /// Counts changes of so many objects; `waits` if they are pending.
     pub(super) fn changed(&self, objects: usize, waits: bool) {
         self.total.add(objects);
         if waits {
@@ -33,7 +32,7 @@ impl ChangeMetrics {
         }
     }
 
-    /// Notes that no change waits any more.
+    /// Resets the pending changes.
     pub(super) fn synced(&self) {
         self.pending.set(0);
     }

@@ -1,4 +1,4 @@
-//! What `/healthz` and `/livez` have answered, and whether the proxy works, whoever asks.
+//! Metrics of the responses of `/healthz` and `/livez`, and of whether the proxy works.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use prometheus_client::{
 use super::text::{Labelled, Total, write};
 use crate::serve::health::Health;
 
-/// What `/livez` would answer now: where no probe asks it, as in kubeadm's DaemonSet, its answers are never counted.
+/// What `/livez` would answer now. Where no probe asks it, as in kubeadm's DaemonSet, no responses are counted.
 #[derive(Debug)]
 pub(super) struct HealthyGauge(pub(super) Health);
 
@@ -20,16 +20,16 @@ impl Collector for HealthyGauge {
     }
 }
 
-/// How many answers were given. Clones count in the same metrics.
+/// The counts of responses. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct HealthAnswers {
-    /// RequestHandler by `/healthz`.
+    /// Responses of `/healthz`.
     pub healthz: StatusCounts,
-    /// RequestHandler by `/livez`.
+    /// Responses of `/livez`.
     pub livez: StatusCounts,
 }
 
-/// The answers of one page, by status.
+/// The counts of one page, by status.
 #[derive(Clone, Debug, Default)]
 pub struct StatusCounts {
     ok: Total,
@@ -48,7 +48,7 @@ impl HealthAnswers {
 }
 
 impl StatusCounts {
-    /// Counts an answer: 200, or 503.
+    /// Counts a response: 200, or 503.
     pub fn count(&self, ok: bool) {
         if ok { &self.ok } else { &self.unavailable }.add(1);
     }

@@ -1,4 +1,4 @@
-//! What is asked of the kernel, counted where it is asked.
+//! Metrics of calls of the kernel, counted by wrappers around its traits.
 
 use std::io;
 
@@ -27,7 +27,7 @@ struct Calls {
     /// Readings: of all virtual servers, of one, of its real servers, of everything in short; of our tables;
     /// of kube-ipvs0.
     reads: Total,
-    /// Operations that were sent, whether or not they were refused.
+    /// Operations sent, including refused ones.
     writes: Total,
 }
 
@@ -53,7 +53,7 @@ impl KernelCalls {
         calls
     }
 
-    /// The same kernel, with its calls counted.
+    /// Wraps a kernel, so that its calls are counted.
     pub fn counted(&self, Kernel { ipvs, netfilter, dummy_interface }: Kernel) -> Kernel {
         Kernel {
             ipvs: Box::new(CountedCalls { seam: ipvs, calls: self.ipvs.clone() }),
@@ -65,7 +65,7 @@ impl KernelCalls {
         }
     }
 
-    /// Another way to the same IPVS, counted.
+    /// Wraps another connection to IPVS, so that its calls are counted.
     pub fn counted_ipvs(&self, ipvs: impl Ipvs + Send + 'static) -> impl Ipvs + Send + 'static {
         CountedCalls::<dyn Ipvs + Send> { seam: Box::new(ipvs), calls: self.ipvs.clone() }
     }

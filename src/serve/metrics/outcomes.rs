@@ -1,4 +1,4 @@
-//! What came of syncs: when the first one was through, what failed, what was repaired, what drains.
+//! Metrics of the results of syncs: the time to the first one, failures, repairs, drains.
 
 use std::{
     fmt,
@@ -18,10 +18,10 @@ use reconciler::{
 
 use super::text::{Labelled, Total, write};
 
-/// Listens to the writer thread. Clones count in the same metrics.
+/// Observes the writer thread. Clones share the metrics.
 #[derive(Clone, Debug)]
 pub(super) struct OutcomeMetrics {
-    /// The wall clock may be set meanwhile.
+    /// Monotonic, since the wall clock may be set meanwhile.
     started: Instant,
     first_sync: Gauge<f64, AtomicU64>,
     failures: Vec<((Subsystem, FailureKind), Total)>,
@@ -34,7 +34,7 @@ pub(super) struct OutcomeMetrics {
 }
 
 impl OutcomeMetrics {
-    /// Registers the metrics of a daemon that started then.
+    /// Registers the metrics of a daemon started at this time.
     pub(super) fn register(started: Instant, registry: &mut Registry) -> Self {
         let kinds =
             Subsystem::ALL.into_iter().flat_map(|seam| FailureKind::ALL.map(|failure| (seam, failure)));
@@ -124,13 +124,13 @@ impl Observer for OutcomeMetrics {
     }
 }
 
-/// Since when the first of those that drain does. Its age is told as it is when somebody asks.
+/// When the oldest drain began. Its age is computed for each page.
 #[derive(Clone, Debug, Default)]
 struct OldestDrain(Arc<Mutex<Option<Instant>>>);
 
 impl OldestDrain {
     fn set(&self, since: Option<Instant>) {
-        // Nothing that holds the lock can panic.
+        // No holder of the lock can panic.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 }

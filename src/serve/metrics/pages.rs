@@ -1,9 +1,8 @@
 //! The pages of the metrics server.
 //!
-//! Whoever reaches the address is answered: it is the node's own (127.0.0.1) unless the operator wants otherwise. So
-//! there is nothing here that costs much or changes anything: no profiles and no log level, whatever
-//! `enableProfiling` says. What Services carry, which does cost something, is read at most every few seconds, and there
-//! is one text of it for all.
+//! Anyone who reaches the address is answered; it is the node's own (127.0.0.1) unless configured otherwise. So no
+//! page costs much or changes anything: no profiles and no log level, whatever `enableProfiling` says. The traffic of
+//! Services, which is costly to read, is read at most every few seconds, and all clients share its text.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::serve::http::{Page, Pages, not_found, page};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What is shown at `metricsBindAddress`.
+/// The pages at `metricsBindAddress`.
 #[derive(Debug)]
 pub struct MetricsPages {
     metrics: Arc<Metrics>,
@@ -31,7 +30,7 @@ pub struct MetricsPages {
 }
 
 impl MetricsPages {
-    /// Makes the pages, with the configuration in use, which `/configz` shows.
+    /// Creates the pages. `/configz` shows the configuration in use.
     pub fn new(
         metrics: Arc<Metrics>,
         traffic: TrafficMetrics,
@@ -58,7 +57,7 @@ impl Pages for MetricsPages {
                 shown(TEXT, "ok".to_owned())
             }
             "/healthz/ping" => shown(TEXT, "ok".to_owned()),
-            // Tools look here for the mode that they have to deal with.
+            // Tools read the proxy's mode here.
             "/proxyMode" => shown(TEXT, "ipvs".to_owned()),
             "/configz" => shown("application/json", self.configuration.clone()),
             _ => not_found(),
@@ -66,8 +65,8 @@ impl Pages for MetricsPages {
     }
 }
 
-/// How often `/healthz` was asked for, in the words that Kubernetes has for such answers. It says no more than
-/// that there is somebody who answers; `healthzBindAddress` is where to ask for the health of the proxy.
+/// The count of requests of `/healthz`, in Kubernetes' words. It only says that the server answers;
+/// `healthzBindAddress` has the health of the proxy.
 #[derive(Debug)]
 struct Healthz {
     registry: Registry,

@@ -1,4 +1,4 @@
-//! The memory, time and descriptors that this process takes, as Prometheus' client for Go tells it.
+//! Metrics of this process's memory, CPU time and descriptors, as Prometheus' client for Go names them.
 
 use std::{fmt, fs, str::FromStr};
 
@@ -6,11 +6,11 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metri
 
 use super::text::write;
 
-/// The parts of a second in which the kernel tells times, on every architecture that Kubernetes runs on
-/// (`USER_HZ` in include/asm-generic/param.h of Linux).
+/// The unit of the kernel's times, on every architecture that Kubernetes runs on (`USER_HZ` in
+/// include/asm-generic/param.h of Linux).
 const TICKS: f64 = 100.0;
 
-/// Read anew for each page. What cannot be read is left out.
+/// Reads the values for each page. A value that cannot be read is left out.
 #[derive(Debug)]
 pub(super) struct ProcessMetrics;
 
@@ -45,7 +45,7 @@ impl Collector for ProcessMetrics {
     }
 }
 
-/// What a process takes.
+/// The resources of a process.
 #[derive(Debug)]
 struct ProcessUsage {
     cpu_seconds: Option<f64>,

@@ -1,7 +1,7 @@
-//! Syncs, and the changes that cause them.
+//! Metrics of syncs, and of the changes that cause them.
 //!
-//! kube-proxy is two proxies, one for each family, with syncs of their own. Here one sync serves both: it is
-//! counted for each family that is served.
+//! kube-proxy is two proxies, one for each family, with syncs of their own. Here one sync serves both: it is counted
+//! for each served family.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ use super::{
 type TimestampGauge = Gauge<f64, AtomicU64>;
 type CountGauge = Gauge<u64, AtomicU64>;
 
-/// Listens to the writer thread. Clones count in the same metrics.
+/// Observes the writer thread. Clones share the metrics.
 #[derive(Clone, Debug)]
 pub(super) struct SyncMetrics {
     families: ByFamily<FamilySyncMetrics>,
@@ -35,7 +35,7 @@ pub(super) struct SyncMetrics {
     endpoints: ChangeMetrics,
     refused: CountGauge,
     started: SystemTime,
-    /// Whether there was a complete sync: until then everything waits.
+    /// Whether there was a complete sync: until then every change is pending.
     synced: bool,
 }
 
@@ -124,8 +124,8 @@ impl Observer for SyncMetrics {
         let SyncEvent { report, complete, state, triggered_at, .. } = *sync;
         let now = SystemTime::now();
         for (_, metrics) in self.families.iter() {
-            // The kernel tells of our own changes too. To look at those and do nothing is no pass over the rules,
-            // and there are as many of them as of passes.
+            // The kernel notifies of our own changes too. To read those and do nothing is no pass over the rules, and
+            // there are as many as passes.
             if !report.is_echo() {
                 metrics.took.observe(report.took.as_secs_f64());
             }
@@ -133,9 +133,9 @@ impl Observer for SyncMetrics {
             if complete {
                 metrics.last_ended.set(seconds(now));
             }
-            // Of what was asked for before we started, most of the time is not ours.
+            // Most of the latency of earlier changes is not ours.
             for triggered_at in triggered_at.iter().filter(|triggered_at| **triggered_at > self.started) {
-                // The clock that it is from may be ahead of ours.
+                // The other clock may be ahead of ours.
                 let latency = now.duration_since(*triggered_at).unwrap_or(Duration::ZERO);
                 metrics.latency.observe(latency.as_secs_f64());
             }

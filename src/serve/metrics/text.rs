@@ -16,17 +16,17 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// What says so in an answer.
+/// The content type of the format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What stands between the name of a histogram and the bound of a bucket.
+/// The text between the name of a histogram and the bound of a bucket.
 const BOUND: &str = "_bucket{le=\"";
 
 /// All metrics of a registry.
 pub(crate) fn encode(registry: &Registry) -> String {
     let mut text = String::new();
-    // A string takes whatever is written to it; only a metric that cannot be told could fail, and all that is
-    // told before it is right.
+    // Writing to a string cannot fail. A metric that cannot be encoded would end the text early, and all before it is
+    // right.
     _ = encode_registry(&mut text, registry);
     let mut written = String::with_capacity(text.len());
     for line in text.lines() {
@@ -41,7 +41,7 @@ pub(crate) fn encode(registry: &Registry) -> String {
     written
 }
 
-/// A counter whose name is written as it was given, `_total` and all.
+/// A counter whose name is written as given, including `_total`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Total(Counter);
 
@@ -66,7 +66,7 @@ impl TypedMetric for Total {
     const TYPE: MetricType = MetricType::Counter;
 }
 
-/// One metric with one value, written at once.
+/// Writes a metric with one value.
 pub(crate) fn write(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
@@ -76,8 +76,7 @@ pub(crate) fn write(
     encoder.encode_descriptor(name, help, None, kind)?.encode_gauge(value)
 }
 
-/// A metric for each of some labels. Which there are is known from the start: all are shown, in this order, and
-/// nothing has to be looked up.
+/// A metric for each of a fixed list of labels: all are shown, in this order, and nothing has to be looked up.
 #[derive(Debug)]
 pub(crate) struct Labelled<L, M>(Vec<(L, M)>);
 
@@ -101,7 +100,7 @@ impl<L: EncodeLabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Labelled
     }
 }
 
-/// A histogram with the buckets that kube-proxy has for how long work takes: 1 ms, 2 ms … 16 s.
+/// A histogram with kube-proxy's buckets for durations of work: 1 ms, 2 ms … 16 s.
 pub(crate) fn work_duration() -> Histogram {
     Histogram::new((0..15).map(|power| f64::from(1 << power) / 1000.0))
 }

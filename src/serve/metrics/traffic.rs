@@ -1,9 +1,8 @@
-//! What each Service carries, as IPVS counts it, under kube-router's names; if it is asked for.
+//! The traffic of each Service, as IPVS counts it, under kube-router's names; optional.
 //!
-//! IPVS has the counters of a virtual server in the dump of all of them, and those of real servers in a dump for each
-//! virtual server. Both are read when somebody asks for the page, by a thread and a socket of their own: the writer
-//! is asked for nothing but whose virtual server is whose. The thread makes the text, too, since the page is put together where
-//! nothing may take long.
+//! IPVS has the counters of virtual servers in one dump, and those of real servers in a dump for each virtual server.
+//! A thread with a socket of its own reads both when the page is requested. The writer is only asked for the owners
+//! of virtual servers. The thread also makes the text, since the page is put together where nothing may take long.
 
 mod reading;
 mod series;
@@ -29,21 +28,20 @@ use tracing::warn;
 use crate::config::ServiceMetrics;
 use reading::TrafficReading;
 
-/// How long a reading is shown again to whoever asks. IPVS itself adds its counters up every two seconds.
+/// How long a reading is fresh. IPVS itself sums its counters up every two seconds.
 const FRESH: Duration = Duration::from_secs(5);
-/// How long a page waits for a new reading. Later it shows the one before.
+/// How long a page waits for a new reading before it shows the last one.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The age from which a reading is not shown any more: while the writer or the kernel hangs, rates of 0 would
-/// be believed.
+/// The age from which a reading is not shown: while the writer or the kernel hangs, rates of 0 would be believed.
 const STALE: Duration = Duration::from_secs(30);
 
-/// The text that is shown. Clones share it.
+/// The text of the metrics. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct TrafficMetrics(Arc<TrafficPage>);
 
 #[derive(Debug, Default)]
 struct TrafficPage {
-    /// The way to the thread, once it runs. There is room for one who asks, since one reading serves all.
+    /// Sends requests to the thread, once it runs. It holds one request, since one reading serves all.
     requests: OnceLock<SyncSender<()>>,
     rendered: watch::Sender<RenderedTraffic>,
 }
@@ -56,7 +54,7 @@ struct RenderedTraffic {
 }
 
 impl TrafficMetrics {
-    /// Opens the kernel and starts the thread, if that is asked for. Without it nothing is shown.
+    /// Opens the kernel and starts the thread, unless the metrics are off.
     pub fn start<I: Ipvs + Send + 'static>(
         &self,
         detail: ServiceMetrics,
@@ -68,7 +66,7 @@ impl TrafficMetrics {
         }
         let kernel = open()?;
         let (requests, asked) = sync_channel(1);
-        // Whoever starts it a second time has a thread that nobody asks, which ends at once.
+        // A second start has a thread without requests, which ends at once.
         _ = self.0.requests.set(requests);
         let reader = TrafficReader {
             kernel,
@@ -89,7 +87,7 @@ impl TrafficMetrics {
         started.map(drop).context("cannot start the thread that reads traffic")
     }
 
-    /// The series in Prometheus' text format, as fresh as they can be had without waiting for long.
+    /// The series in Prometheus' text format, as fresh as possible without a long wait.
     pub(super) async fn text(&self) -> Bytes {
         let mut rendered = self.0.rendered.subscribe();
         if !rendered.borrow().is_younger_than(FRESH) && self.request_reading() {
@@ -99,7 +97,7 @@ impl TrafficMetrics {
         if rendered.is_younger_than(STALE) { rendered.text.clone() } else { Bytes::new() }
     }
 
-    /// Asks for a reading, if nobody has yet. Whether there will be one.
+    /// Requests a reading, unless one is requested. Returns whether there will be one.
     fn request_reading(&self) -> bool {
         let asked = self.0.requests.get().map(|requests| requests.try_send(()));
         matches!(asked, Some(Ok(()) | Err(TrySendError::Full(()))))
@@ -112,7 +110,7 @@ impl RenderedTraffic {
     }
 }
 
-/// Reads the counters when it is asked to.
+/// Reads the counters on request.
 struct TrafficReader<I> {
     kernel: I,
     handle: Handle,
@@ -120,7 +118,7 @@ struct TrafficReader<I> {
     logged: Logged,
 }
 
-/// What the log has, which says the same thing once.
+/// What was logged: the same problem is logged once.
 #[derive(Default)]
 struct Logged {
     dropped: bool,
@@ -131,13 +129,13 @@ impl<I: Ipvs> TrafficReader<I> {
     fn run(mut self, asked: &Receiver<()>, show: impl Fn(RenderedTraffic)) {
         while asked.recv().is_ok() {
             let text = self.text().into();
-            // Whoever has asked meanwhile is served by this.
+            // This reading also serves requests made meanwhile.
             _ = asked.try_recv();
             show(RenderedTraffic { text, at: Some(Instant::now()) });
         }
     }
 
-    /// What could not be read is not shown, rather than what it was at some time.
+    /// The text; empty if reading fails, rather than outdated.
     fn text(&mut self) -> String {
         let begin = Instant::now();
         // Without the writer the daemon is about to end.

@@ -1,5 +1,11 @@
 //! manifests/monitoring, and a page of metrics with everything that kube-ipvs can show.
-use std::{fs, path::PathBuf, sync::Arc, time::Duration, time::SystemTime};
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use ::http::Method;
 use ipvs::{Family, Protocol};

@@ -1,5 +1,6 @@
 //! kube-ipvs beside the real kube-proxy: the scripts, what they are played on, and the comparison.
 //! README.md beside this file says how a script is written.
+
 use std::time::Duration;
 
 pub(crate) mod manifest;

@@ -1,4 +1,5 @@
 //! Service accounts with the rights in manifests/base/rbac.yaml, or with fewer.
+
 use std::{
     fs,
     path::{Path, PathBuf},

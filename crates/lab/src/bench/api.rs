@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 use testkit::lab::Host;
 use testkit::objects::{self, event};
 

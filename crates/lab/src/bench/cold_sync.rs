@@ -1,9 +1,10 @@
 //! The first sync of a node that has nothing: from both lists complete to the last write.
 
 use anyhow::Result;
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
-use super::case::{Figures, Program};
+use super::case::Program;
+use super::figures::Figures;
 use super::node::{Node, between};
 
 pub(super) fn measure(size: Size, program: Program) -> Result<Figures> {

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, bail, ensure};
 use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
 use testkit::daemon::eventually_within;
-use testkit::floor::{self, Size};
+use testkit::kernel_baseline::{self, Size};
 use testkit::objects;
 
-use super::case::{Figures, Percentiles, Program};
+use super::case::Program;
+use super::figures::{Figures, Percentiles};
 use super::node::{Node, PATIENCE, between};
 
 /// After a sync both programs wait a second before the next, unless told otherwise. A thousand changes that
@@ -91,7 +92,7 @@ pub(super) fn watch(node: &Node) -> Result<Receiver<Instant>> {
 /// Seconds from `start` until a virtual server has this many real servers that take new connections.
 fn until_there_are(endpoints: u32, service: u32, start: Instant) -> Result<f64> {
     let mut kernel = KernelIpvs::open()?;
-    let id = VirtualServerId::Address(floor::address(service));
+    let id = VirtualServerId::Address(kernel_baseline::address(service));
     while start.elapsed() < PATIENCE {
         let servers = kernel.real_servers(id)?;
         let taken = servers.iter().filter(|server| server.config.weight > 0).count();

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
-use testkit::floor::{self, Size};
+use testkit::kernel_baseline::{self, Size};
 
-use super::case::{Binding, Figures, Program};
+use super::case::{Binding, Program};
+use super::figures::Figures;
 use super::node::{Node, PATIENCE, between};
 
 /// The time between two checks; the program under test shares the processor.
@@ -29,12 +30,12 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
 /// everything else, and only then can a socket be bound to it.
 fn until_served() -> Result<SystemTime> {
     let deadline = Instant::now() + PATIENCE;
-    while let Err(error) = UdpSocket::bind((floor::vip(0), 0)) {
+    while let Err(error) = UdpSocket::bind((kernel_baseline::vip(0), 0)) {
         ensure!(Instant::now() < deadline, "the first VIP is not local to the node: {error}");
         thread::sleep(PAUSE);
     }
     let served = SystemTime::now();
-    let servers = KernelIpvs::open()?.real_servers(VirtualServerId::Address(floor::address(0)))?;
+    let servers = KernelIpvs::open()?.real_servers(VirtualServerId::Address(kernel_baseline::address(0)))?;
     servers.first().context("the first VIP has no real server")?;
     Ok(served)
 }

@@ -4,10 +4,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Figures, Phases, Program};
+use super::case::{Binding, Program};
 use super::endpoint_change::{AT_ONCE, changes};
+use super::figures::{Figures, Phases};
 use super::memory::{self, REST};
 use super::node::{Node, between};
 

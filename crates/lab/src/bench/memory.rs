@@ -5,9 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
-use super::case::{Figures, Program};
+use super::case::Program;
+use super::figures::Figures;
 use super::node::Node;
 
 /// The time in which memory that only the sync needed is given back, if ever.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use testkit::daemon::{Daemon, eventually_within};
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 use testkit::kube_proxy::KubeProxy;
 use testkit::lab::Lab;
 
@@ -52,7 +52,7 @@ pub(super) struct Syncs {
 
 impl Node {
     pub(super) fn new(size: Size) -> Result<Self> {
-        let lab = Lab::new(0, testkit::floor::TARGET_PORT)?;
+        let lab = Lab::new(0, testkit::kernel_baseline::TARGET_PORT)?;
         for queue in SHORT_QUEUES {
             lab.node.run("sysctl", &["-qw", queue])?;
         }

@@ -1,6 +1,6 @@
 //! Which measurements are made.
 
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
 use super::case::{Binding, Case, Mode, Program, Subject};
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use testkit::daemon::eventually_within;
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Figures, Program};
+use super::case::{Binding, Program};
+use super::figures::Figures;
 use super::node::{Node, PATIENCE, Syncs};
 
 /// Often, so that what the program does between two of them hardly counts.

@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use super::case::{Case, Figures, Measured};
+use super::case::Case;
+use super::figures::{Figures, Measured};
 use super::tables;
 use guest::Kernel;
 use guest::workspace;

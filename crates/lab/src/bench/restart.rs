@@ -1,9 +1,10 @@
 //! A second start over what the first has written: nothing must be written again.
 
 use anyhow::{Context as _, Result, ensure};
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Figures, Program};
+use super::case::{Binding, Program};
+use super::figures::Figures;
 use super::node::{Node, Process, between};
 
 pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
-use testkit::floor::{self, Size};
+use testkit::kernel_baseline::{self, Size};
 use testkit::objects;
 
-use super::case::{Binding, Figures, Percentiles, Program};
+use super::case::{Binding, Program};
 use super::endpoint_change::{AT_ONCE, watch};
+use super::figures::{Figures, Percentiles};
 use super::node::{Node, PATIENCE};
 
 /// Of all endpoints, this part is replaced.
@@ -53,7 +54,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
         let replaced = old.start + step;
         let now = old.map(|number| if number > replaced { number } else { new(number) });
         node.api.change(&objects::slice_of(service, now));
-        sender.send(Expected { service, endpoint: floor::pod(new(replaced)).into() })?;
+        sender.send(Expected { service, endpoint: kernel_baseline::pod(new(replaced)).into() })?;
     }
     drop(sender);
     let arrived = kernel.join().map_err(|_| anyhow::anyhow!("looking at the kernel failed"))???;
@@ -91,7 +92,8 @@ fn arrivals(expected: &Receiver<Expected>) -> Result<Vec<Instant>> {
             }
         }
         while let Some(Expected { service, endpoint }) = open.front() {
-            let servers = kernel.real_servers(VirtualServerId::Address(floor::address(*service)))?;
+            let servers =
+                kernel.real_servers(VirtualServerId::Address(kernel_baseline::address(*service)))?;
             let takes = |server: &ipvs::ObservedRealServer| {
                 server.config.address.ip == *endpoint && server.config.weight > 0
             };

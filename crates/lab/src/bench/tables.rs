@@ -1,17 +1,18 @@
 //! The figures as tables, each beside its goal.
 
 mod growth;
+mod peers;
+mod table;
 
 use std::fmt::Write as _;
 
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Case, Figures, Measured, Mode, Percentiles, Program, Subject};
+use super::case::{Binding, Case, Program, Subject};
+use super::figures::{Figures, Measured, Percentiles};
 use super::plan::{HUGE, LARGE};
 use super::report::Report;
-
-/// What is shown where a measurement failed or was not made.
-const NONE: &str = "–";
+use table::{NONE, Table, both, bytes, megabytes, ratio, seconds, size_cell};
 
 /// All tables for which there are figures.
 pub(super) fn all(report: &Report) -> String {
@@ -29,7 +30,7 @@ pub(super) fn all(report: &Report) -> String {
         rolling_update(report),
         memory(report),
         growth::table(report),
-        peers(report),
+        peers::table(report),
         missing(report),
     ] {
         text.push_str(&table);
@@ -63,7 +64,7 @@ fn cold_sync(report: &Report) -> String {
         let floor = report.floor(size, binding).map(|floor| floor.write);
         let sync = report.cold_sync(size, Program::KubeIpvs(binding));
         let cells = [seconds(floor), seconds(sync), ratio(sync, floor)];
-        table.row([format(size), binding.to_string()].into_iter().chain(cells));
+        table.row([size_cell(size), binding.to_string()].into_iter().chain(cells));
     }
     table.text
 }
@@ -77,7 +78,7 @@ fn first_vip(report: &Report) -> String {
         let Subject::FirstVip(binding) = case.subject else { continue };
         let Some(Figures::FirstVip { from_start, from_first_byte }) = report.figures(case) else { continue };
         let cells = [seconds(Some(from_first_byte)), seconds(Some(from_start))];
-        table.row([format(case.size), binding.to_string()].into_iter().chain(cells));
+        table.row([size_cell(case.size), binding.to_string()].into_iter().chain(cells));
     }
     table.text
 }
@@ -91,7 +92,7 @@ fn rolling_update(report: &Report) -> String {
         let Subject::RollingUpdate(binding) = case.subject else { continue };
         let Some(Figures::RollingUpdate { changes, lag, greatest }) = report.figures(case) else { continue };
         let cells = [changes.to_string(), both(Some(lag)), seconds(Some(greatest))];
-        table.row([format(case.size), binding.to_string()].into_iter().chain(cells));
+        table.row([size_cell(case.size), binding.to_string()].into_iter().chain(cells));
     }
     table.text
 }
@@ -124,7 +125,7 @@ fn reconcile(report: &Report) -> String {
             ratio(Some(wall), floor.map(Floor::read)),
             format!("{:.2}%", processor / 30.0 * 100.0),
         ];
-        table.row([format(case.size), binding.to_string()].into_iter().chain(cells));
+        table.row([size_cell(case.size), binding.to_string()].into_iter().chain(cells));
     }
     table.text
 }
@@ -151,7 +152,7 @@ fn restart(report: &Report) -> String {
             seconds(Some(ready)),
             ratio(Some(ready), read.map(|read| read + list_transfer)),
         ];
-        table.row([format(case.size), binding.to_string()].into_iter().chain(cells));
+        table.row([size_cell(case.size), binding.to_string()].into_iter().chain(cells));
     }
     table.text
 }
@@ -171,7 +172,7 @@ fn change(report: &Report) -> String {
         let Subject::EndpointChange(Program::KubeIpvs(_), times) = case.subject else { continue };
         let Some(Figures::EndpointChange { kernel, watch }) = report.figures(case) else { continue };
         let over = format!("{:.1} ms", (kernel.p99 - watch.p99) * 1e3);
-        table.row([format(case.size), times.to_string(), both(Some(watch)), both(Some(kernel)), over]);
+        table.row([size_cell(case.size), times.to_string(), both(Some(watch)), both(Some(kernel)), over]);
     }
     table.text
 }
@@ -193,7 +194,7 @@ fn memory(report: &Report) -> String {
         };
         let ratio = format!("{:.2}", bytes(peak) / bytes(steady));
         table.row([
-            format(case.size),
+            size_cell(case.size),
             megabytes(Some(steady)),
             goal.to_owned(),
             megabytes(Some(peak)),
@@ -201,75 +202,6 @@ fn memory(report: &Report) -> String {
         ]);
     }
     table.text
-}
-
-fn peers(report: &Report) -> String {
-    let mut table = Table::new(
-        "Beside kube-proxy",
-        &[
-            "Services × endpoints",
-            "program",
-            "cold sync",
-            "× kube-ipvs",
-            "endpoint change, p50 / p99",
-            "memory, steady",
-            "memory, peak",
-        ],
-    );
-    let takes_part =
-        |program, size| cases(report).any(|case| case == Case { subject: Subject::ColdSync(program), size });
-    let kube_proxy = Mode::ALL.map(Program::KubeProxy);
-    let mut sizes: Vec<Size> = Vec::new();
-    for Case { size, .. } in cases(report) {
-        if !sizes.contains(&size) && kube_proxy.iter().any(|&program| takes_part(program, size)) {
-            sizes.push(size);
-        }
-    }
-    let ours = Program::KubeIpvs(Binding::Route);
-    for size in sizes {
-        let best = report.cold_sync(size, ours);
-        for program in [ours].into_iter().chain(kube_proxy).filter(|&program| takes_part(program, size)) {
-            let sync = report.cold_sync(size, program);
-            let memory = match report.figures(Case { subject: Subject::Memory(program), size }) {
-                Some(Figures::Memory { steady, peak }) => (Some(steady), Some(peak)),
-                _ => (None, None),
-            };
-            table.row([
-                format(size),
-                program.to_string(),
-                seconds(sync),
-                ratio(sync, best),
-                both(report.change(size, program)),
-                megabytes(memory.0),
-                megabytes(memory.1),
-            ]);
-        }
-    }
-    table.text
-}
-
-/// A table with its heading; nothing until there is a row.
-struct Table<'a> {
-    heading: &'a str,
-    columns: &'a [&'a str],
-    text: String,
-}
-
-impl<'a> Table<'a> {
-    fn new(heading: &'a str, columns: &'a [&'a str]) -> Self {
-        Self { heading, columns, text: String::new() }
-    }
-
-    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        // Writing to a String cannot fail.
-        if self.text.is_empty() {
-            let line = vec!["---"; self.columns.len()].join("|");
-            let _ =
-                writeln!(self.text, "\n### {}\n\n| {} |\n|{line}|", self.heading, self.columns.join(" | "));
-        }
-        let cells: Vec<String> = cells.into_iter().collect();
-        let _ = writeln!(self.text, "| {} |", cells.join(" | "));
-    }
 }
 
 /// What the kernel itself needs, in seconds.
@@ -322,40 +254,10 @@ fn cases(report: &Report) -> impl Iterator<Item = Case> {
     report.measured.iter().map(|measured| measured.case)
 }
 
-fn format(Size { services, endpoints }: Size) -> String {
-    format!("{services} × {endpoints}")
-}
-
-fn seconds(time: Option<f64>) -> String {
-    match time {
-        Some(time) if time >= 1.0 => format!("{time:.1} s"),
-        Some(time) => format!("{:.1} ms", time * 1e3),
-        None => NONE.to_owned(),
-    }
-}
-
-fn both(times: Option<Percentiles>) -> String {
-    times.map_or(NONE.to_owned(), |Percentiles { p50, p99 }| {
-        format!("{} / {}", seconds(Some(p50)), seconds(Some(p99)))
-    })
-}
-
-fn ratio(of: Option<f64>, to: Option<f64>) -> String {
-    of.zip(to).map_or(NONE.to_owned(), |(of, to)| format!("{:.1}", of / to))
-}
-
-fn megabytes(size: Option<u64>) -> String {
-    size.map_or(NONE.to_owned(), |size| format!("{:.0} MB", bytes(size) / 1e6))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "at most two digits after the point are shown")]
-fn bytes(size: u64) -> f64 {
-    size as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::case::Mode;
     use crate::bench::report::Machine;
 
     #[test]

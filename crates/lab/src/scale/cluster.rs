@@ -13,7 +13,7 @@ use kube::core::Request;
 use kube::{Api, Client};
 use serde_json::Value;
 use testkit::control_plane::{ControlPlane, Options};
-use testkit::floor::Size;
+use testkit::kernel_baseline::Size;
 use testkit::objects;
 
 use super::feed::Kind;

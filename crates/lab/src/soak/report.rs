@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::endpoint_toggle::LATEST;
 use super::samples::{Sample, Trend, Trends};
-use super::tide::LATEST;
 use super::witness::Turn;
 use crate::stage::traffic::Counts;
 

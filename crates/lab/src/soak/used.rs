@@ -8,8 +8,8 @@ use anyhow::Result;
 use testkit::daemon::eventually_within;
 use testkit::lab::Lab;
 
+use super::endpoint_toggle::VACANT;
 use super::report::Account;
-use super::tide::VACANT;
 use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
 use crate::stage::traffic::{Held, Target};
 use crate::stage::{self, Stage};

@@ -1,24 +1,24 @@
 //! TCP connections to Services, each of which is accounted for: answered, refused as it should be, or lost.
 
-use std::mem;
+mod counts;
+mod vacancy;
+
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
-use serde::Serialize;
 use testkit::lab::{Connection, Host, Manner};
+
+pub(crate) use counts::{Counts, Tally};
+pub(crate) use vacancy::Vacancy;
 
 /// How long a connection may take to open, and an answer over an open one. After seconds of lost packets, TCP
 /// waits seconds before it retransmits.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many losses are reported, each with its cause.
-const TOLD: usize = 10;
 /// Source ports of a target, for connections that stay and for short ones.
 const PORTS: u16 = 500;
 const FIRST_PORT: u16 = 10_000;
@@ -58,35 +58,6 @@ struct Open {
     since: Instant,
     /// When the client ends it.
     end: Option<Instant>,
-}
-
-/// Whether a Service has endpoints. The number is odd while it may have none.
-#[derive(Debug, Default)]
-pub(crate) struct Vacancy(AtomicU64);
-
-/// Counters of the outcomes of connections.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    opened: AtomicU64,
-    answered: AtomicU64,
-    refused: AtomicU64,
-    unanswered: AtomicU64,
-    broken: AtomicU64,
-    causes: Mutex<Vec<String>>,
-}
-
-/// The same at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Counts {
-    pub(crate) opened: u64,
-    /// Answered, and whole until it was closed.
-    pub(crate) answered: u64,
-    /// Refused while there was no endpoint.
-    pub(crate) refused: u64,
-    /// Refused or silent though there were endpoints.
-    pub(crate) unanswered: u64,
-    /// Answered once, and then broken.
-    pub(crate) broken: u64,
 }
 
 /// How connections are held open.
@@ -218,112 +189,6 @@ impl SourcePorts {
     }
 }
 
-impl Vacancy {
-    /// From now on there may be no endpoint.
-    pub(crate) fn begin(&self) {
-        self.0.fetch_or(1, Relaxed);
-    }
-
-    /// From now on there is one.
-    pub(crate) fn end(&self) {
-        if !self.0.load(Relaxed).is_multiple_of(2) {
-            self.0.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn now(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-
-    /// Whether there was an endpoint all the time since [`Vacancy::now`] said this.
-    fn was_served_since(&self, then: u64) -> bool {
-        then.is_multiple_of(2) && self.now() == then
-    }
-}
-
-impl Tally {
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
-            opened: self.opened.load(Relaxed),
-            answered: self.answered.load(Relaxed),
-            refused: self.refused.load(Relaxed),
-            unanswered: self.unanswered.load(Relaxed),
-            broken: self.broken.load(Relaxed),
-        }
-    }
-
-    /// Why the first ones were lost, each reported once.
-    pub(crate) fn take_causes(&self) -> Vec<String> {
-        mem::take(&mut self.causes.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn note(&self, cause: impl FnOnce() -> String) {
-        let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
-        if causes.len() < TOLD {
-            causes.push(cause());
-        }
-    }
-}
-
-impl Counts {
-    /// Whether each that was opened has come to an end that is known.
-    pub(crate) fn is_complete(self) -> bool {
-        self.opened == self.answered + self.refused + self.lost()
-    }
-
-    /// Those that ought to have been answered and were not, to their end.
-    pub(crate) fn lost(self) -> u64 {
-        self.unanswered + self.broken
-    }
-}
-
-impl std::ops::Add for Counts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            opened: self.opened + other.opened,
-            answered: self.answered + other.answered,
-            refused: self.refused + other.refused,
-            unanswered: self.unanswered + other.unanswered,
-            broken: self.broken + other.broken,
-        }
-    }
-}
-
-impl std::iter::Sum for Counts {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |sum, one| sum + one)
-    }
-}
-
 fn is_refusal(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<Errno>() == Some(&Errno::ECONNREFUSED))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_is_right_if_there_was_no_endpoint_at_its_beginning_or_meanwhile() {
-        let vacancy = Vacancy::default();
-        let before = vacancy.now();
-        assert!(vacancy.was_served_since(before));
-        vacancy.begin();
-        assert!(!vacancy.was_served_since(before));
-        let meanwhile = vacancy.now();
-        vacancy.begin();
-        vacancy.end();
-        vacancy.end();
-        assert!(!vacancy.was_served_since(before) && !vacancy.was_served_since(meanwhile));
-        assert!(vacancy.was_served_since(vacancy.now()));
-    }
-
-    #[test]
-    fn connections_are_accounted_for_when_their_ends_add_up() {
-        let counts = Counts { opened: 7, answered: 3, refused: 2, unanswered: 1, broken: 1 };
-        assert!(counts.is_complete());
-        assert!(!(counts + Counts { opened: 1, ..Counts::default() }).is_complete());
-    }
 }

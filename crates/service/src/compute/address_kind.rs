@@ -7,10 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::Traffic;
 use crate::input::ServicePort;
 
-/// What an address is to its Service. Where one Service has an address and port as several of these, the
-/// first counts, and where several Services claim it too: ClusterIPs and NodePorts are given out by the API
-/// server, each once, and a load balancer's address by a controller, while an external IP is whatever
-/// somebody wrote.
+/// What an address is to its Service. If an address and port is several of these, in one Service or among several
+/// that claim it, the first counts: the API server gives out ClusterIPs and NodePorts, each once; a controller
+/// assigns a load balancer's address; but anybody may write an external IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
@@ -25,7 +24,7 @@ pub enum AddressKind {
 }
 
 impl AddressKind {
-    /// Where traffic comes in at such an address.
+    /// How traffic comes in at such an address.
     pub fn traffic(self) -> Traffic {
         match self {
             Self::ClusterIp => Traffic::Internal,
@@ -43,7 +42,7 @@ impl AddressKind {
         }
     }
 
-    /// The number of a port at such an address; `None`: it is not served there.
+    /// The number of a port at such an address; `None` if it is not served there.
     pub(super) fn port_number(self, port: &ServicePort) -> Option<u16> {
         match self {
             Self::NodePort => port.node_port.map(NonZero::get),

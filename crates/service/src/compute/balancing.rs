@@ -2,9 +2,10 @@
 
 use ipvs::{Scheduler, ServiceFlags};
 
-use crate::input::{Absence, Balancing, CompactSlice, Options, Service, ThisNode};
+use crate::input::{Absence, Balancing, CompactSlice, Options, ServiceInputs};
 
-/// The [`Balancing`] of a Service as this node can do it.
+/// The [`Balancing`] of a Service, as far as this node supports it.
+#[derive(Debug)]
 pub(crate) struct EffectiveBalancing {
     pub(crate) scheduler: Scheduler,
     pub(crate) scheduler_flags: ServiceFlags,
@@ -12,45 +13,41 @@ pub(crate) struct EffectiveBalancing {
     pub(crate) upper_threshold: u32,
     /// 0: as the kernel has it.
     pub(crate) lower_threshold: u32,
-    /// What cannot be done, or means nothing, in words.
+    /// What is not supported or has no effect, in words.
     pub(crate) problems: Vec<String>,
 }
 
 impl EffectiveBalancing {
-    pub(crate) fn new(
-        service: &Service,
-        slices: &[CompactSlice],
-        node: &ThisNode,
-        options: &Options,
-    ) -> Self {
-        let mut balance = Self {
+    pub(super) fn new(inputs: ServiceInputs<'_>) -> Self {
+        let ServiceInputs { service, slices, node, options, .. } = inputs;
+        let mut balancing = Self {
             scheduler: options.scheduler,
             scheduler_flags: usual_flags(options.scheduler),
             upper_threshold: 0,
             lower_threshold: 0,
             problems: Vec::new(),
         };
-        let Some(asked) = &service.balancing else { return balance };
+        let Some(asked) = &service.balancing else { return balancing };
         if let Some(scheduler) = asked.scheduler {
-            // The one of every Service is there, or the daemon would not be.
+            // The default scheduler exists, or the daemon would not have started.
             match node.lacks(scheduler).filter(|_| scheduler != options.scheduler) {
-                Some(why) => balance.problems.push(without(scheduler, why, options)),
+                Some(why) => balancing.problems.push(without(scheduler, why, options)),
                 None => {
                     let flags = asked.scheduler_flags.map(|flags| flags & ServiceFlags::OF_SCHEDULER);
-                    balance.scheduler = scheduler;
-                    balance.scheduler_flags = flags.unwrap_or_else(|| usual_flags(scheduler));
+                    balancing.scheduler = scheduler;
+                    balancing.scheduler_flags = flags.unwrap_or_else(|| usual_flags(scheduler));
                 }
             }
         }
-        balance.problems.extend(useless_weights(asked, slices, balance.scheduler));
-        let walks = walks_for_long(asked, slices, balance.scheduler);
+        balancing.problems.extend(useless_weights(asked, slices, balancing.scheduler));
+        let walks = walks_for_long(asked, slices, balancing.scheduler);
         if let Some(most) = asked.max_connections.filter(|_| walks.is_none()) {
-            balance.upper_threshold = most.get();
+            balancing.upper_threshold = most.get();
             // More than the upper one would be refused (ERANGE).
-            balance.lower_threshold = asked.resume_below.map_or(0, |below| below.get().min(most.get()));
+            balancing.lower_threshold = asked.resume_below.map_or(0, |below| below.get().min(most.get()));
         }
-        balance.problems.extend(walks);
-        balance
+        balancing.problems.extend(walks);
+        balancing
     }
 }
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{AddressKind, RefusedAddress, Traffic};
 
-/// Everything that one Service asks for. Computed from that Service's own inputs, so that a change costs
-/// what its Service costs; of others it knows only which external addresses are their ClusterIPs.
+/// Everything that one Service asks for. It is computed from that Service's own inputs, so that a change costs what its
+/// Service costs. Of other Services it depends only on their ClusterIPs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DesiredService {
     /// Its virtual servers with their real servers, sorted by address, each address once.
@@ -19,14 +19,14 @@ pub struct DesiredService {
     /// The elements that other Services may ask for as well, sorted, each once: for pods of this node that are
     /// their own clients, and for the port at which load balancers ask.
     pub shared_elements: Box<[Element]>,
-    /// What a load balancer is told of this node, if it asks.
+    /// The answer to load balancers that ask about this node.
     pub health_check: Option<HealthCheck>,
     /// Where a policy Local finds no endpoint on this node, for some port, although the cluster has one;
     /// sorted, each once.
     pub without_local_endpoint: Box<[WithoutLocalEndpoint]>,
-    /// The external addresses that it asks for and does not get, sorted, each once.
+    /// The external addresses that are refused, sorted, each once.
     pub refused: Box<[RefusedAddress]>,
-    /// What it asks for and this node cannot do, in words.
+    /// What it asks for and this node does not support, in words.
     pub problems: Box<[String]>,
 }
 

@@ -1,4 +1,4 @@
-//! Which endpoints of a port are used.
+//! The endpoints of a port that are used.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::{PortEndpoint, Traffic};
 use crate::input::{TrafficPolicy, Traits};
 
-/// Which endpoints of a port are used: a decision over all of them together.
+/// Which endpoints of a port are used. It depends on all of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "use", content = "reach", rename_all = "kebab-case")]
 pub enum EndpointSelection {
-    /// The ready endpoints within reach.
+    /// The ready endpoints in the scope.
     Ready(EndpointScope),
     /// None of them is ready. Those that terminate but still serve are better than nothing (KEP-1669).
     Draining(EndpointScope),
@@ -19,7 +19,7 @@ pub enum EndpointSelection {
     Nothing,
 }
 
-/// How far traffic may go.
+/// The endpoints among which traffic stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndpointScope {
@@ -34,9 +34,9 @@ pub enum EndpointScope {
 }
 
 impl EndpointSelection {
-    /// Decides for traffic that comes in one way, by the policy for it. Hints prefer, a policy demands:
-    /// they do not mix.
-    pub(crate) fn decide(endpoints: &[PortEndpoint], traffic: Traffic, policy: TrafficPolicy) -> Self {
+    /// The selection for internal or external traffic under its policy. Hints prefer, a policy demands: they do not
+    /// mix.
+    pub(super) fn new(endpoints: &[PortEndpoint], traffic: Traffic, policy: TrafficPolicy) -> Self {
         let local = || [Self::Ready(EndpointScope::Local), Self::Draining(EndpointScope::Local)];
         // Hints are counted over ready endpoints, and when none is left they mean nothing.
         let cluster =
@@ -44,8 +44,8 @@ impl EndpointSelection {
         match (policy, traffic) {
             (TrafficPolicy::Cluster, _) => Self::first_of(cluster(), endpoints),
             (TrafficPolicy::Local, Traffic::Internal) => Self::first_of(local(), endpoints),
-            // Through a node without endpoints the address still works for the pods of that node, as
-            // upstream has it. A load balancer asks at the health check port and sends nobody here.
+            // Without an endpoint on this node the address still works for the pods of this node, as in
+            // upstream. A load balancer asks at the health check port and sends no client here.
             (TrafficPolicy::Local, Traffic::External) => {
                 Self::first_of(local().into_iter().chain(cluster()), endpoints)
             }
@@ -53,13 +53,13 @@ impl EndpointSelection {
     }
 
     /// Whether a policy Local finds no endpoint on this node although the cluster has one.
-    pub(crate) fn misses_local(endpoints: &[PortEndpoint]) -> bool {
-        let any = |policy| Self::decide(endpoints, Traffic::Internal, policy) != Self::Nothing;
+    pub(super) fn misses_local(endpoints: &[PortEndpoint]) -> bool {
+        let any = |policy| Self::new(endpoints, Traffic::Internal, policy) != Self::Nothing;
         !any(TrafficPolicy::Local) && any(TrafficPolicy::Cluster)
     }
 
-    /// Whether the choice falls on this endpoint.
-    pub(crate) fn uses(self, endpoint: &PortEndpoint) -> bool {
+    /// Whether this endpoint is selected.
+    pub(crate) fn selects(self, endpoint: &PortEndpoint) -> bool {
         let (needed, reach) = match self {
             Self::Ready(reach) => (Traits::READY, reach),
             Self::Draining(reach) => (Traits::SERVING | Traits::TERMINATING, reach),
@@ -68,17 +68,17 @@ impl EndpointSelection {
         endpoint.traits.contains(needed | reach.needs())
     }
 
-    /// The first that takes any endpoint.
+    /// The first that selects any endpoint.
     fn first_of(selections: impl IntoIterator<Item = Self>, endpoints: &[PortEndpoint]) -> Self {
         selections
             .into_iter()
-            .find(|selection| endpoints.iter().any(|endpoint| selection.uses(endpoint)))
+            .find(|selection| endpoints.iter().any(|endpoint| selection.selects(endpoint)))
             .unwrap_or(Self::Nothing)
     }
 }
 
 impl EndpointScope {
-    /// What an endpoint must be to be reached.
+    /// The traits that an endpoint in this scope has.
     fn needs(self) -> Traits {
         match self {
             Self::Cluster => Traits::empty(),
@@ -89,7 +89,7 @@ impl EndpointScope {
     }
 
     /// Hints count only when every ready endpoint has them and one is for us: half the hints would
-    /// send all traffic to a part of the endpoints that nobody sized for it.
+    /// send all traffic to a part of the endpoints that was not sized for it.
     fn hinted(endpoints: &[PortEndpoint]) -> Self {
         let ready =
             || endpoints.iter().map(|endpoint| endpoint.traits).filter(|it| it.contains(Traits::READY));

@@ -2,7 +2,9 @@
 
 use ipvs::{Family, RealServerAddress};
 
-use crate::input::{CompactEndpoint, CompactSlice, EndpointPort, Service, ServicePort, Traits, Weight};
+use crate::input::{
+    CompactEndpoint, CompactSlice, EndpointPort, Service, ServiceInputs, ServicePort, Traits, Weight,
+};
 
 /// An endpoint of one port: where it listens, what decides whether it is used, and its share of new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,45 +14,59 @@ pub(crate) struct PortEndpoint {
     pub(crate) weight: Weight,
 }
 
-/// The endpoints of a port in one family, over all slices, sorted by address, each address once.
-pub(crate) fn endpoints_of(
-    service: &Service,
-    port: &ServicePort,
+/// The slices that list endpoints for a port in one family, each with the number of the port there.
+pub(super) fn listing<'a>(
+    inputs: ServiceInputs<'a>,
+    port: &'a ServicePort,
     family: Family,
-    slices: &[CompactSlice],
-    zone: Option<&str>,
-) -> Vec<PortEndpoint> {
+) -> impl Iterator<Item = (&'a CompactSlice, u16)> {
+    inputs.slices.iter().filter(move |slice| slice.family == family).flat_map(move |slice| {
+        let listening = slice.ports.iter().filter(|listening| port.matches(listening));
+        listening.map(move |listening| (slice, listening.port))
+    })
+}
+
+/// The endpoints that a slice lists for a port with this number.
+pub(super) fn listed<'a>(
+    inputs: ServiceInputs<'a>,
+    slice: &'a CompactSlice,
+    port: u16,
+) -> impl Iterator<Item = PortEndpoint> {
+    slice.endpoints.iter().map(move |endpoint| PortEndpoint {
+        address: RealServerAddress { ip: endpoint.address, port },
+        traits: slice.traits(endpoint, inputs.node.zone()),
+        weight: inputs.service.weight_of(slice, endpoint),
+    })
+}
+
+/// The endpoints of a port in one family, over all slices, sorted by address, each address once.
+pub(super) fn merged(inputs: ServiceInputs<'_>, port: &ServicePort, family: Family) -> Vec<PortEndpoint> {
     let mut endpoints = Vec::new();
-    for slice in slices.iter().filter(|slice| slice.family == family) {
-        for listening in slice.ports.iter().filter(|of| belongs(of, port)) {
-            endpoints.extend(slice.endpoints.iter().map(|endpoint| PortEndpoint {
-                address: RealServerAddress { ip: endpoint.address, port: listening.port },
-                traits: slice.traits(endpoint, zone),
-                weight: service.weight_of(slice, endpoint),
-            }));
-        }
+    for (slice, port) in listing(inputs, port, family) {
+        endpoints.extend(listed(inputs, slice, port));
     }
     endpoints.sort_by_key(|endpoint| (endpoint.address, precedence(endpoint.traits)));
     endpoints.dedup_by_key(|endpoint| endpoint.address);
     endpoints
 }
 
-/// A slice's port belongs to the Service's port of the same name and protocol.
-pub(crate) fn belongs(listening: &EndpointPort, port: &ServicePort) -> bool {
-    listening.protocol == port.protocol && listening.name == port.name
-}
-
-/// Which of several entries of one address counts: the least. While an endpoint moves between slices,
+/// The order of several entries of one address: the least counts. While an endpoint moves between slices,
 /// or a new pod gets the address of one that ends, there are two. The one that does not terminate
 /// counts, then the one that is ready, then the one that serves, then the first by slice.
 fn precedence(traits: Traits) -> impl Ord {
     (traits.contains(Traits::TERMINATING), !traits.contains(Traits::READY), !traits.contains(Traits::SERVING))
 }
 
+impl ServicePort {
+    /// Whether a port of a slice is this port of the Service: it has the same name and protocol.
+    pub(super) fn matches(&self, listening: &EndpointPort) -> bool {
+        listening.protocol == self.protocol && listening.name == self.name
+    }
+}
+
 impl Service {
-    /// The weight of an endpoint: what is said most precisely counts, of its node, then of its zone, then of
-    /// its slice.
-    pub(crate) fn weight_of(&self, slice: &CompactSlice, endpoint: &CompactEndpoint) -> Weight {
+    /// The weight of an endpoint. The most precise one counts: of its node, then of its zone, then of its slice.
+    fn weight_of(&self, slice: &CompactSlice, endpoint: &CompactEndpoint) -> Weight {
         let by_place =
             self.balancing.as_ref().zip(slice.place_of(endpoint)).and_then(|(balancing, place)| {
                 let of_node = place.node.as_ref().and_then(|node| balancing.node_weights.get(node));

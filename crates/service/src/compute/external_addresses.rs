@@ -1,12 +1,12 @@
-//! Which external addresses a Service does not get, whatever it asks for (CVE-2020-8554): traffic to them is not for
-//! Services, and whoever may write a Service could take it.
+//! External addresses that no Service gets (CVE-2020-8554). Traffic to them is not meant for Services, and anybody who
+//! may write a Service could take it.
 
 use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
 use super::AddressKind;
-use crate::input::{ClusterIps, ExternalIps, Options, Service, ThisNode};
+use crate::input::{ClusterIps, ExternalIps, Options, Service, ServiceInputs, ThisNode};
 
 /// The external addresses of a Service, in the families that it has.
 #[derive(Debug, Default)]
@@ -19,14 +19,14 @@ pub(crate) struct ExternalAddresses {
     pub(crate) refused: Vec<RefusedAddress>,
 }
 
-/// An external address that a Service asks for and does not get.
+/// An external address that a Service asks for and is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RefusedAddress {
     /// The address.
     pub ip: IpAddr,
-    /// What it would be to the Service: an external IP or a load balancer's address.
+    /// What it would be in the Service: an external IP or a load balancer's address.
     pub kind: AddressKind,
-    /// Why.
+    /// Why it is refused.
     pub why: AddressRefusal,
 }
 
@@ -36,7 +36,7 @@ pub struct RefusedAddress {
 pub enum AddressRefusal {
     /// It means something else to every host.
     Special(SpecialAddress),
-    /// Another Service has it as ClusterIP, at whatever ports.
+    /// Another Service has it as ClusterIP, at any ports.
     ClusterIp,
     /// It is outside of the ranges that the operator allows.
     NotAllowed,
@@ -63,15 +63,11 @@ pub enum SpecialAddress {
 
 impl ExternalAddresses {
     /// Sorts a Service's external addresses into those that are served on this node and those that are not.
-    pub(crate) fn new(
-        service: &Service,
-        node: &ThisNode,
-        options: &Options,
-        cluster_ips: &ClusterIps,
-    ) -> Self {
+    pub(super) fn new(inputs: ServiceInputs<'_>) -> Self {
+        let ServiceInputs { service, node, options, cluster_ips, .. } = inputs;
         let mut addresses = Self::default();
         let everywhere = |ip| refused_everywhere(ip, service, cluster_ips);
-        for ip in service.of_its_families(service.possible_external_ips(options)) {
+        for ip in service.in_its_families(service.possible_external_ips(options)) {
             match everywhere(ip).or_else(|| refused_as_external_ip(ip, node, options)) {
                 None => addresses.external_ips.push(ip),
                 Some(why) => {
@@ -80,7 +76,7 @@ impl ExternalAddresses {
             }
         }
         // These come from a controller, which may give the node's own: k3s' ServiceLB does.
-        for ip in service.of_its_families(&service.load_balancer_ips) {
+        for ip in service.in_its_families(&service.load_balancer_ips) {
             match everywhere(ip) {
                 None => addresses.load_balancer_ips.push(ip),
                 Some(why) => {
@@ -93,13 +89,13 @@ impl ExternalAddresses {
 }
 
 impl Service {
-    /// The external IPs, unless they are switched off. Not all of them need be served.
+    /// The external IPs, unless the feature is off. Some of them may be refused.
     pub(crate) fn possible_external_ips(&self, options: &Options) -> &[IpAddr] {
         if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
     }
 }
 
-/// Why no external address may be this one. No option changes that.
+/// Why no Service may have an external address, under any option.
 fn refused_everywhere(ip: IpAddr, service: &Service, cluster_ips: &ClusterIps) -> Option<AddressRefusal> {
     let is_anothers = cluster_ips.contains(&ip) && !service.cluster_ips.contains(&ip);
     SpecialAddress::from_ip(ip)
@@ -107,7 +103,7 @@ fn refused_everywhere(ip: IpAddr, service: &Service, cluster_ips: &ClusterIps) -
         .or(is_anothers.then_some(AddressRefusal::ClusterIp))
 }
 
-/// Why this is no external IP here, though a load balancer could have it.
+/// Why an address is not served as external IP, though it could be a load balancer's.
 fn refused_as_external_ip(ip: IpAddr, node: &ThisNode, options: &Options) -> Option<AddressRefusal> {
     match &options.external_ips {
         ExternalIps::In(ranges) => {
@@ -119,7 +115,7 @@ fn refused_as_external_ip(ip: IpAddr, node: &ThisNode, options: &Options) -> Opt
 }
 
 impl SpecialAddress {
-    /// What an address is to every host, if it is special.
+    /// The kind of a special address; `None` if it is an ordinary one.
     pub fn from_ip(ip: IpAddr) -> Option<Self> {
         match ip.to_canonical() {
             IpAddr::V4(v4) if v4.octets()[0] == 0 => Some(Self::Unspecified),

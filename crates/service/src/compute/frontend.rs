@@ -1,4 +1,4 @@
-//! At which addresses the ports of a Service are served.
+//! The addresses at which the ports of a Service are served: its frontends.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
 
 use super::{AddressKind, ExternalAddresses, Quota, Traffic};
-use crate::input::{Service, ServicePort, ThisNode, TrafficPolicy};
+use crate::input::{ServiceInputs, ServicePort, ThisNode, TrafficPolicy};
 
 /// An address at which a port is served.
 #[derive(Clone, Copy, Debug)]
@@ -16,14 +16,14 @@ pub(crate) struct Frontend<'a> {
     pub(crate) kind: AddressKind,
 }
 
-/// Every address at which a Service is served, each once, as far as there is room: those with the same endpoints in a
-/// row, and among them those where the same policy counts.
+/// Every address and port at which a Service is served, each once, as far as its quota allows. Frontends with the same
+/// endpoints follow each other, and among them those with the same policy.
 pub(crate) fn frontends<'a>(
-    service: &'a Service,
+    inputs: ServiceInputs<'a>,
     external: &ExternalAddresses,
-    node: &ThisNode,
-    room: &mut Quota,
+    quota: &mut Quota,
 ) -> Vec<Frontend<'a>> {
+    let ServiceInputs { service, node, .. } = inputs;
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
     for (kind, ips) in [
         (AddressKind::ClusterIp, &*service.cluster_ips),
@@ -33,7 +33,7 @@ pub(crate) fn frontends<'a>(
     ] {
         let ports = service.ports.iter().filter_map(|port| Some((port, kind.port_number(port)?)));
         for family in Family::BOTH {
-            let ips = service.of_its_families(ips).filter(|ip| Family::from(*ip) == family);
+            let ips = service.in_its_families(ips).filter(|ip| Family::from(*ip) == family);
             let asked = ports.clone().count() * ips.clone().count();
             let all = ports.clone().flat_map(|(port, number)| {
                 ips.clone().map(move |ip| Frontend {
@@ -42,7 +42,7 @@ pub(crate) fn frontends<'a>(
                     kind,
                 })
             });
-            frontends.extend(all.take(room.take(kind, family, asked)));
+            frontends.extend(all.take(quota.take(kind, family, asked)));
         }
     }
     // The API server lets no port and protocol appear twice; from elsewhere, the first counts. (The sort is
@@ -54,7 +54,7 @@ pub(crate) fn frontends<'a>(
 }
 
 impl Frontend<'_> {
-    /// What its endpoints depend on. In a slice, a port is known by its name and protocol.
+    /// What its endpoints depend on. A slice identifies a port by name and protocol.
     pub(crate) fn endpoint_key(&self) -> (&str, Protocol, Family) {
         (&self.port.name, self.port.protocol, self.family())
     }
@@ -67,9 +67,9 @@ impl Frontend<'_> {
         self.kind.traffic()
     }
 
-    /// The address, if it is to be made local to this node. A ClusterIP always, and an external one unless an
-    /// interface of the node has it already. A NodePort's never: an interface has it, or had it a moment ago, and
-    /// then another node may have it by now.
+    /// The address, if it must be made local to this node. A ClusterIP always; an external address unless an
+    /// interface of the node has it already; a NodePort's never: an interface has it, or had it a moment ago and
+    /// another node may have it by now.
     pub(crate) fn vip(&self, node: &ThisNode) -> Option<IpAddr> {
         let ip = self.address.ip;
         let is_bound = match self.kind {
@@ -80,9 +80,8 @@ impl Frontend<'_> {
         is_bound.then_some(ip)
     }
 
-    /// The element that says which of its flows are masqueraded. With the external policy Local, the endpoints
-    /// are to see the client's address. This holds even where there are only endpoints on other nodes, as
-    /// upstream has it.
+    /// The element that selects which of its flows are masqueraded. With the external policy Local the endpoints see
+    /// the client's address, even if only other nodes have endpoints, as in upstream.
     pub(crate) fn element(&self, policy: TrafficPolicy) -> Element {
         match (self.traffic(), policy) {
             (Traffic::Internal, _) => Element::ClusterIp(self.address),

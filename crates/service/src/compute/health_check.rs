@@ -1,4 +1,4 @@
-//! What load balancers are told of this node.
+//! The answers to load balancers that ask for endpoints on this node.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,8 @@ use super::{HealthCheck, Traffic};
 use crate::input::{Options, Service, ServiceKind, TrafficPolicy};
 
 impl HealthCheck {
-    /// The answer for a Service whose ready endpoints on this node these are. `None`: nobody asks, since
-    /// traffic of a Service without the external policy Local is welcome on every node.
+    /// The answer for a Service with these ready endpoints on this node. `None` without the external policy Local:
+    /// load balancers may send such traffic to every node.
     pub(crate) fn for_service(
         service: &Service,
         options: &Options,

@@ -1,9 +1,9 @@
-//! What one Service may cost every node.
+//! What one Service may cost each node.
 //!
 //! A few kilobytes of Service multiply: ports by addresses, and these by endpoints or source ranges. All
-//! Services have one writer and one kernel in common, and a cluster limits how many of them a tenant has, not
-//! how large they are. So each has room for so much, well above what anybody is known to need. What does not
-//! fit is not served, and told of.
+//! Services share one writer and one kernel, and a cluster limits how many Services a tenant has, not how large
+//! they are. So each Service has a quota, well above any known need. What exceeds it is not served, and reported
+//! as a problem.
 
 use ipvs::{Family, Scheduler};
 
@@ -30,7 +30,7 @@ pub const MAX_REAL_SERVERS_PER_VIRTUAL_SERVER: usize = 10_000;
 /// net/netfilter/nft_set_pipapo.c): four thousand take a second, forty thousand a minute.
 pub const MAX_ALLOWED_SOURCES: usize = 4_096;
 
-/// The room that one Service has for its virtual servers. It is given away in the order in which they matter.
+/// The virtual servers and real servers that one Service may have. The most important addresses take theirs first.
 ///
 /// A virtual server counts with all endpoints of its family, ready or not, here or elsewhere: what fits does
 /// not change when a pod becomes ready, and is nearly the same on every node.
@@ -40,14 +40,14 @@ pub(crate) struct Quota {
     scheduler: Scheduler,
     endpoints_v4: usize,
     endpoints_v6: usize,
-    /// What does not fit, in words.
+    /// What exceeds the quota, in words.
     pub(crate) problems: Vec<String>,
 }
 
 impl Quota {
-    /// All of it.
+    /// The whole quota.
     pub(crate) fn new(slices: &[CompactSlice], scheduler: Scheduler) -> Self {
-        let mut room = Self {
+        let mut quota = Self {
             virtual_servers: MAX_VIRTUAL_SERVERS,
             real_servers: most_real_servers(scheduler),
             scheduler,
@@ -56,23 +56,23 @@ impl Quota {
             problems: Vec::new(),
         };
         for slice in slices {
-            *room.endpoints(slice.family) += slice.endpoints.len();
+            *quota.endpoints(slice.family) += slice.endpoints.len();
         }
         for family in Family::BOTH {
-            let endpoints = room.endpoints(family);
+            let endpoints = quota.endpoints(family);
             if *endpoints > MAX_REAL_SERVERS_PER_VIRTUAL_SERVER {
                 let problem = format!(
                     "endpoints: of {endpoints} ({family}) the first {MAX_REAL_SERVERS_PER_VIRTUAL_SERVER} by address that can be used \
                      are: no virtual server has more"
                 );
                 *endpoints = MAX_REAL_SERVERS_PER_VIRTUAL_SERVER;
-                room.problems.push(problem);
+                quota.problems.push(problem);
             }
         }
-        room
+        quota
     }
 
-    /// How many of the virtual servers fit that a Service asks for at addresses of one kind and family.
+    /// Takes virtual servers for the addresses of one kind and family. Returns how many of those asked for fit.
     pub(crate) fn take(&mut self, kind: AddressKind, family: Family, asked: usize) -> usize {
         let endpoints = *self.endpoints(family);
         let by_endpoints = self.real_servers.checked_div(endpoints).unwrap_or(usize::MAX);

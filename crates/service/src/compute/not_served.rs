@@ -1,4 +1,4 @@
-//! Which Services are not ours to serve.
+//! Services that kube-ipvs does not serve.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::input::{Service, ServiceKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NotServed {
-    /// No Service of this name is known: there is none, or the API server does not tell of it, as of those that are
-    /// headless or that another proxy serves.
+    /// No Service of this name is known: there is none, or it is not listed since it is headless or another proxy
+    /// serves it.
     Unknown,
     /// The label `service.kubernetes.io/service-proxy-name` gives it to another proxy.
     OtherProxy,

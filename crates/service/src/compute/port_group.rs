@@ -1,53 +1,72 @@
-//! From the frontends of a Service to the choice of endpoints for each of them.
+//! From the frontends of a Service to the endpoints that each of them uses.
 
 use ipvs::Family;
 
-use super::{EndpointSelection, Frontend, PortEndpoint, Traffic, endpoints_of};
-use crate::input::{CompactSlice, Options, Service, ServicePort, ThisNode, TrafficPolicy};
+use super::{
+    EndpointSelection, Frontend, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, PortEndpoint, Traffic,
+    endpoints::{listed, listing, merged},
+};
+use crate::input::{CompactSlice, ServiceInputs, ServicePort, TrafficPolicy};
 
-/// The frontends of one port in one family, which have the same endpoints.
+/// The frontends of one port in one family, which share their endpoints.
 pub(crate) struct PortGroup<'a> {
     pub(crate) port: &'a ServicePort,
     pub(crate) family: Family,
     /// Sorted by address, each address once, used or not.
     pub(crate) endpoints: Vec<PortEndpoint>,
+    inputs: ServiceInputs<'a>,
     frontends: &'a [Frontend<'a>],
 }
 
-/// Those frontends of a port group at which traffic comes in in the same way, so that the same endpoints are chosen.
+/// The frontends of a port group with the same traffic policy, which use the same endpoints.
 pub(crate) struct PolicyGroup<'a> {
     pub(crate) traffic: Traffic,
     pub(crate) policy: TrafficPolicy,
     pub(crate) selection: EndpointSelection,
+    /// The selected endpoints, as many as a virtual server may have; sorted by address.
+    pub(crate) used: Vec<&'a PortEndpoint>,
     pub(crate) frontends: &'a [Frontend<'a>],
 }
 
-/// The frontends of a Service, in their order, with their endpoints.
-pub(crate) fn port_groups<'a>(
-    service: &'a Service,
-    frontends: &'a [Frontend<'a>],
-    slices: &'a [CompactSlice],
-    node: &'a ThisNode,
-) -> impl Iterator<Item = PortGroup<'a>> {
-    frontends.chunk_by(|a, b| a.endpoint_key() == b.endpoint_key()).filter_map(move |frontends| {
-        let (port, family) = frontends.first().map(|one| (one.port, one.family()))?;
-        let endpoints = endpoints_of(service, port, family, slices, node.zone());
-        Some(PortGroup { port, family, endpoints, frontends })
-    })
-}
-
 impl<'a> PortGroup<'a> {
-    /// One side, or two: traffic comes in at ClusterIPs, or at all other addresses.
-    pub(crate) fn policy_groups(
-        &self,
-        service: &Service,
-        options: &Options,
-    ) -> impl Iterator<Item = PolicyGroup<'a>> {
-        self.frontends.chunk_by(|a, b| a.traffic() == b.traffic()).filter_map(move |frontends| {
+    /// The group of these frontends, which have one port and family; `None` if there is no frontend.
+    pub(super) fn new(inputs: ServiceInputs<'a>, frontends: &'a [Frontend<'a>]) -> Option<Self> {
+        let (port, family) = frontends.first().map(|one| (one.port, one.family()))?;
+        let endpoints = merged(inputs, port, family);
+        Some(Self { port, family, endpoints, inputs, frontends })
+    }
+
+    /// One policy group, or two: traffic comes in at ClusterIPs, or at all other addresses.
+    pub(crate) fn policy_groups(&self) -> impl Iterator<Item = PolicyGroup<'_>> {
+        self.frontends.chunk_by(|a, b| a.traffic() == b.traffic()).filter_map(|frontends| {
             let traffic = frontends.first()?.traffic();
-            let policy = service.policy(traffic, options);
-            let selection = EndpointSelection::decide(&self.endpoints, traffic, policy);
-            Some(PolicyGroup { traffic, policy, selection, frontends })
+            let policy = self.inputs.service.policy(traffic, self.inputs.options);
+            let selection = EndpointSelection::new(&self.endpoints, traffic, policy);
+            let selected = self.endpoints.iter().filter(|endpoint| selection.selects(endpoint));
+            let used = selected.take(MAX_REAL_SERVERS_PER_VIRTUAL_SERVER).collect();
+            Some(PolicyGroup { traffic, policy, selection, used, frontends })
         })
+    }
+
+    /// Every entry of an endpoint in a slice, slice by slice. Several can have one address, of which
+    /// [`PortGroup::endpoints`] has the one that counts.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (&'a CompactSlice, PortEndpoint)> {
+        let inputs = self.inputs;
+        listing(inputs, self.port, self.family)
+            .flat_map(move |(slice, port)| listed(inputs, slice, port).map(move |endpoint| (slice, endpoint)))
+    }
+
+    /// Whether an entry is the one of its address that counts, or equal to it.
+    pub(crate) fn counts(&self, entry: &PortEndpoint) -> bool {
+        let found = self.endpoints.binary_search_by_key(&entry.address, |endpoint| endpoint.address);
+        found.is_ok_and(|at| self.endpoints.get(at) == Some(entry))
+    }
+
+    /// The slices of the family that have endpoints, but no port of this name and protocol.
+    pub(crate) fn slices_without_port(&self) -> impl Iterator<Item = &'a CompactSlice> {
+        let port = self.port;
+        self.inputs
+            .filled_slices(self.family)
+            .filter(|slice| !slice.ports.iter().any(|listening| port.matches(listening)))
     }
 }

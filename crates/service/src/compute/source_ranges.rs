@@ -1,4 +1,4 @@
-//! Which clients may reach the load balancer's addresses of a Service (`spec.loadBalancerSourceRanges`).
+//! The clients that may reach the load-balancer addresses of a Service (`spec.loadBalancerSourceRanges`).
 
 use std::net::IpAddr;
 
@@ -7,17 +7,19 @@ use ipvs::Family;
 use netfilter::AllowedSource;
 
 use super::{AddressKind, Frontend, MAX_ALLOWED_SOURCES};
-use crate::input::{Service, ThisNode};
+use crate::input::ServiceInputs;
 
 /// The clients that one Service lets in at its load balancer's addresses.
+#[derive(Debug)]
 pub(crate) struct SourceRanges {
     v4: Clients,
     v6: Clients,
-    /// That there are too many, in words. Nobody is let in then.
+    /// Says that there are too many ranges; no client is let in then.
     pub(crate) problem: Option<String>,
 }
 
 /// The clients of one family.
+#[derive(Debug)]
 enum Clients {
     Everybody,
     In {
@@ -29,9 +31,9 @@ enum Clients {
 }
 
 impl SourceRanges {
-    /// Those that a Service asks for, where it is served at these.
-    pub(crate) fn new(service: &Service, node: &ThisNode, frontends: &[Frontend<'_>]) -> Self {
-        let [v4, v6] = Family::BOTH.map(|family| Clients::new(service, node, family));
+    /// The clients that a Service lets in at these frontends.
+    pub(super) fn new(inputs: ServiceInputs<'_>, frontends: &[Frontend<'_>]) -> Self {
+        let [v4, v6] = Family::BOTH.map(|family| Clients::new(inputs, family));
         let mut sources = Self { v4, v6, problem: None };
         let restricted = frontends.iter().filter(|frontend| frontend.kind == AddressKind::LoadBalancer);
         let elements = restricted.map(|frontend| sources.clients(frontend.family()).count()).sum::<usize>();
@@ -67,8 +69,8 @@ impl SourceRanges {
         }
     }
 
-    /// Lets nobody in where not everybody is: to leave some of them out would be as wrong for these, and
-    /// harder to see.
+    /// Lets no client in, except in a family without restriction. To leave out some clients would be as wrong for
+    /// them, and harder to see.
     fn close(&mut self, elements: usize) {
         self.problem = Some(format!(
             "spec.loadBalancerSourceRanges: nobody is let in: once for each load-balancer address and port, and merged where \
@@ -84,10 +86,10 @@ impl SourceRanges {
 }
 
 impl Clients {
-    /// As upstream has it, a range of all addresses lifts the restriction, and ranges of the other family
-    /// alone say nothing about this one. Where no range is left at all, since none could be read, nobody is
-    /// let in.
-    fn new(service: &Service, node: &ThisNode, family: Family) -> Self {
+    /// The clients of one family. As in upstream, a range of all addresses lifts the restriction, and ranges of the
+    /// other family alone do not restrict this one. If no range could be read, no client is let in.
+    fn new(inputs: ServiceInputs<'_>, family: Family) -> Self {
+        let ServiceInputs { service, node, .. } = inputs;
         let Some(all) = &service.load_balancer_source_ranges else { return Self::Everybody };
         let of_family = || all.iter().filter(|range| Family::from(range.addr()) == family);
         let only_of_the_other = of_family().next().is_none() && !all.is_empty();
@@ -98,7 +100,7 @@ impl Clients {
         Self::In { ranges: merged(of_family().map(ends).collect()), node }
     }
 
-    /// How many elements they are for one frontend, at most.
+    /// How many elements these clients need for one frontend, at most.
     fn count(&self) -> usize {
         match self {
             Self::Everybody => 0,

@@ -1,10 +1,10 @@
-//! Where traffic comes in, and which policy counts there.
+//! Internal and external traffic, and the policy for each.
 
 use serde::{Deserialize, Serialize};
 
 use crate::input::{Options, Service, ServiceKind, TrafficPolicy};
 
-/// Where traffic comes in. Each way has a policy of its own.
+/// Where traffic comes in. Each has a policy of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Traffic {
@@ -15,9 +15,9 @@ pub enum Traffic {
 }
 
 impl Service {
-    /// The policy for traffic that comes in this way. The external one counts only where the type or an
-    /// external IP exposes the Service, be that refused or not. An address that an earlier type left in the status does not: what
-    /// comes in there goes everywhere, as upstream has it.
+    /// The policy for internal or external traffic. The external policy counts only if the type or an external IP,
+    /// refused or not, exposes the Service. An address that an earlier type left in the status does not expose it:
+    /// traffic to it goes to every endpoint, as in upstream.
     pub(crate) fn policy(&self, traffic: Traffic, options: &Options) -> TrafficPolicy {
         let exposed = match self.kind {
             ServiceKind::NodePort | ServiceKind::LoadBalancer => true,

@@ -1,4 +1,4 @@
-//! What must work first.
+//! The Services that must work first.
 
 use crate::input::Service;
 

@@ -1,11 +1,11 @@
-//! What a [`EndpointSelection`] means for one endpoint, and for its hints.
+//! What an [`EndpointSelection`] means for one endpoint, and for its hints.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    compute::{EndpointScope, EndpointSelection, PortEndpoint},
+    compute::{EndpointScope, EndpointSelection, PolicyGroup, PortEndpoint},
     input::Traits,
 };
 
@@ -48,37 +48,41 @@ pub enum HintsIgnored {
     PolicyLocal,
 }
 
-impl EndpointSelection {
-    /// Whether the choice falls on this endpoint, and if not, why.
-    pub(crate) fn reason(self, endpoint: &PortEndpoint) -> EndpointReason {
-        if self.uses(endpoint) {
+impl PolicyGroup<'_> {
+    /// Whether an endpoint of the group's port is used, and if not, what decides.
+    pub(super) fn reason(&self, endpoint: &PortEndpoint) -> EndpointReason {
+        if self.used.binary_search_by_key(&endpoint.address, |used| used.address).is_ok() {
             return EndpointReason::Used;
         }
         let has = |traits| endpoint.traits.contains(traits);
-        // What no decision could use comes first. What is left is out of reach, or worse than others; hints are for
-        // ready endpoints alone.
-        match self {
+        // Reasons that rule an endpoint out under every policy come first. What is left is out of reach, or worse than
+        // others. Hints are for ready endpoints alone.
+        match self.selection {
+            selection if selection.selects(endpoint) => EndpointReason::BeyondLimit,
             _ if !has(Traits::READY) && !has(Traits::TERMINATING) => EndpointReason::NotReady,
             _ if !has(Traits::READY) && !has(Traits::SERVING) => EndpointReason::NoLongerServing,
-            Self::Nothing => EndpointReason::OnAnotherNode,
-            Self::Ready(EndpointScope::Local) | Self::Draining(EndpointScope::Local)
+            EndpointSelection::Nothing => EndpointReason::OnAnotherNode,
+            EndpointSelection::Ready(EndpointScope::Local)
+            | EndpointSelection::Draining(EndpointScope::Local)
                 if !has(Traits::LOCAL) =>
             {
                 EndpointReason::OnAnotherNode
             }
-            Self::Ready(EndpointScope::HintedNode) if has(Traits::READY) => {
+            EndpointSelection::Ready(EndpointScope::HintedNode) if has(Traits::READY) => {
                 EndpointReason::HintedForOtherNodes
             }
-            Self::Ready(EndpointScope::HintedZone) if has(Traits::READY) => {
+            EndpointSelection::Ready(EndpointScope::HintedZone) if has(Traits::READY) => {
                 EndpointReason::HintedForOtherZones
             }
-            Self::Ready(_) | Self::Draining(_) => EndpointReason::Terminating,
+            EndpointSelection::Ready(_) | EndpointSelection::Draining(_) => EndpointReason::Terminating,
         }
     }
+}
 
+impl EndpointSelection {
     /// Why hints do not count, if some endpoints have any: they are for ready endpoints, and prefer where a policy
     /// does not demand.
-    pub(crate) fn hints_ignored(
+    pub(super) fn hints_ignored(
         self,
         endpoints: &[PortEndpoint],
         zone: Option<&str>,

@@ -1,4 +1,4 @@
-//! Why a Service is served on this node as it is: the values.
+//! The values of an explanation.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::{
     input::{ObjectName, TrafficPolicy, Weight},
 };
 
-/// What becomes of one Service on this node, and which field of which object decides it.
+/// How one Service is served on this node, and which field of which object decides that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The Service.
@@ -20,19 +20,19 @@ pub struct Explanation {
     pub not_served: Option<NotServed>,
     /// How its connections are balanced, if its annotations ask for anything and it is served.
     pub balancing: Option<ExplainedBalancing>,
-    /// Its addresses with their endpoints: one part for each port, family and choice of endpoints.
+    /// Its addresses with their endpoints: one part for each port, family and selection of endpoints.
     pub parts: Vec<ExplainedPart>,
     /// Slices of a family in which the Service has no ClusterIP: nothing of them is used.
     pub unused_slices: Vec<ObjectName>,
-    /// The external addresses that it asks for and does not get.
+    /// The external addresses that are refused.
     pub refused: Vec<RefusedAddress>,
-    /// What a load balancer is told of this node, if it asks.
+    /// The answer to load balancers that ask about this node.
     pub health_check: Option<HealthCheck>,
-    /// What was wrong with the Service and its slices, in words, the object first.
+    /// The problems of the Service and its slices, in words, the object first.
     pub problems: Vec<String>,
 }
 
-/// Addresses of one port and family that choose among the same endpoints in the same way.
+/// Addresses of one port and family with the same selection of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedPart {
     /// The name of the port; empty for the only one.
@@ -41,7 +41,7 @@ pub struct ExplainedPart {
     pub protocol: Protocol,
     /// The family of addresses and endpoints.
     pub family: Family,
-    /// What they choose.
+    /// Which endpoints they use.
     #[serde(rename = "choice")]
     pub selection: EndpointSelection,
     /// The external policy is Local and no endpoint is on this node, so that those elsewhere stand in. They see the
@@ -83,7 +83,7 @@ pub struct ExplainedEndpoint {
     pub address: RealServerAddress,
     /// The EndpointSlice that has it.
     pub slice: ObjectName,
-    /// Whether it is used.
+    /// Whether it is used, and why.
     #[serde(rename = "verdict")]
     pub reason: EndpointReason,
     /// Its share of new connections, if it is used.

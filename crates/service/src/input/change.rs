@@ -1,4 +1,4 @@
-//! News from the API server or the directory.
+//! Changes of the inputs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,10 +10,10 @@ use rustc_hash::FxHashSet;
 
 use super::{EndpointSlice, Node, ObjectName, Service};
 
-/// One piece of news.
+/// A change of the inputs.
 ///
-/// A list comes as a whole, or, when nothing is known yet, as it is read: then it is complete when its end says so, and
-/// what it leaves out is gone from there on.
+/// A list comes as a whole, or in parts while it is read for the first time. It is then complete at its end, and
+/// objects that it has left out are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// All Services.
@@ -40,17 +40,17 @@ pub enum Change {
     ApplyNode(Node),
     /// The Node is gone. What it last said holds: its pods are still where they were.
     DeleteNode,
-    /// The node's own addresses are others. To be told before the desired state is acted on: without, a node
-    /// serves no NodePort, and binds what is its own already.
+    /// The node's own addresses have changed. They must be known before the desired state is acted on: without
+    /// them, a node serves no NodePort, and binds addresses that it already has.
     NodeAddresses {
         /// All addresses on this node's own interfaces: not those on kube-ipvs0, and neither loopback nor
-        /// link-local IPv6 addresses, which whoever reads them leaves out.
+        /// link-local IPv6 addresses, which the reader leaves out.
         here: BTreeSet<IpAddr>,
-        /// All addresses that went from there a moment ago and may come again. NodePorts stay at them, so that
-        /// connections outlive the absence of their address; for everything else they are gone.
+        /// All addresses that were removed a moment ago and may come back. NodePorts stay there, so that connections
+        /// outlive the absence of their address; for everything else they are gone.
         lost: BTreeSet<IpAddr>,
     },
-    /// All schedulers that were asked for and cannot be used.
+    /// All schedulers that Services ask for and this node cannot use.
     MissingSchedulers(BTreeMap<Scheduler, Absence>),
 }
 

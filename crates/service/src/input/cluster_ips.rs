@@ -1,4 +1,4 @@
-//! Which addresses are ClusterIPs, and which Services have to know.
+//! The ClusterIPs of all Services, and the Services whose external addresses they can be.
 
 use std::{collections::BTreeSet, mem, net::IpAddr};
 
@@ -7,15 +7,15 @@ use rustc_hash::FxHashMap;
 use super::{ObjectName, Service, ServiceKind};
 use crate::ref_counts::RefCounts;
 
-/// The ClusterIPs of all Services that are known: nobody else may have them as external addresses. Services that the
-/// API server is not asked for, as their label says that another proxy serves them, are not.
+/// The ClusterIPs of all known Services. No other Service may have them as external addresses. A Service whose label
+/// gives it to another proxy is not listed, and so not known.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterIps {
     all: RefCounts<IpAddr>,
     /// The Services with an external address, by that. Few have any.
     wanted_by: FxHashMap<IpAddr, BTreeSet<ObjectName>>,
-    /// Those whose external address has turned.
-    concerned: BTreeSet<ObjectName>,
+    /// The Services with an external address that has become a ClusterIP, or is none any more.
+    affected: BTreeSet<ObjectName>,
 }
 
 impl ClusterIps {
@@ -24,11 +24,11 @@ impl ClusterIps {
         self.all.contains(ip)
     }
 
-    /// Puts a Service in the place of what it was before.
+    /// Replaces a Service with its new version.
     pub(crate) fn replace(&mut self, before: Option<&Service>, now: Option<&Service>) {
-        // In this order: what stays is not gone in between.
-        let mut turned: Vec<IpAddr> = given(now).iter().copied().filter(|ip| self.all.add(*ip)).collect();
-        turned.extend(given(before).iter().filter(|ip| self.all.remove(ip)));
+        // Adding comes first, so that what stays does not cease to be in between.
+        let mut changed: Vec<IpAddr> = given(now).iter().copied().filter(|ip| self.all.add(*ip)).collect();
+        changed.extend(given(before).iter().filter(|ip| self.all.remove(ip)));
 
         for (service, ip) in wanted(before) {
             if let Some(names) = self.wanted_by.get_mut(&ip) {
@@ -41,13 +41,14 @@ impl ClusterIps {
         for (service, ip) in wanted(now) {
             self.wanted_by.entry(ip).or_default().insert(service.name.clone());
         }
-        let wanted_by = turned.iter().filter_map(|ip| self.wanted_by.get(ip));
-        self.concerned.extend(wanted_by.flatten().cloned());
+        let wanted_by = changed.iter().filter_map(|ip| self.wanted_by.get(ip));
+        self.affected.extend(wanted_by.flatten().cloned());
     }
 
-    /// The Services with an external address that has become a ClusterIP since the last call, or is none any more.
-    pub(crate) fn concerned(&mut self) -> BTreeSet<ObjectName> {
-        mem::take(&mut self.concerned)
+    /// Takes the Services with an external address that has become a ClusterIP since the last call, or is none any
+    /// more.
+    pub(crate) fn affected(&mut self) -> BTreeSet<ObjectName> {
+        mem::take(&mut self.affected)
     }
 }
 

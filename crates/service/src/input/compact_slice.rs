@@ -1,4 +1,4 @@
-//! An EndpointSlice as this node keeps it.
+//! An EndpointSlice in the form in which this node keeps it.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -8,7 +8,7 @@ use super::interner::Interner;
 use super::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight};
 
 /// What this node needs of an EndpointSlice. A cluster has more endpoints than anything else, and
-/// every node keeps them all, so each takes 20 bytes, and those in one place share what is to be said of it.
+/// every node keeps them all, so each takes 20 bytes, and those in one place share its description.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CompactSlice {
     pub(crate) name: ObjectName,
@@ -27,11 +27,11 @@ pub(crate) struct CompactSlice {
 pub(crate) struct CompactEndpoint {
     pub(crate) address: IpAddr,
     pub(crate) traits: Traits,
-    /// The number of its own in the slice's `places`, or [`NOWHERE`].
+    /// The index of its place in the slice's `places`, or [`NOWHERE`].
     place: u16,
 }
 
-/// Where an endpoint runs, and for whom. A cluster has about as many as nodes, and all slices share them.
+/// Where an endpoint runs, and for which zones. A cluster has about as many places as nodes, and all slices share them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     /// The node and its zone: only weights depend on them, but a slice can come before the Service that has some.
@@ -41,7 +41,7 @@ pub(crate) struct Place {
     zone_hints: Box<[Arc<str>]>,
 }
 
-/// What slices share with each other.
+/// The values that slices share with each other.
 #[derive(Debug, Default)]
 pub(crate) struct Interners {
     pub(crate) strings: Interner<str>,
@@ -73,7 +73,7 @@ bitflags::bitflags! {
 }
 
 impl CompactSlice {
-    /// Keeps of a slice what matters to the node of this name. Endpoints of another family than the slice's are
+    /// Keeps the parts of a slice that matter to the node of this name. Endpoints of another family than the slice's are
     /// left out: no virtual server could use them.
     pub(crate) fn new(slice: EndpointSlice, node_name: &str, interned: &mut Interners) -> Self {
         let EndpointSlice {
@@ -116,7 +116,7 @@ impl CompactSlice {
         self.endpoints.iter().any(|endpoint| endpoint.traits.contains(Traits::ZONE_HINTS))
     }
 
-    /// Where one of its endpoints is, as far as anything is said of it.
+    /// The place of one of its endpoints, if the slice says anything about it.
     pub(crate) fn place_of(&self, endpoint: &CompactEndpoint) -> Option<&Place> {
         self.places.get(usize::from(endpoint.place)).map(|place| &**place)
     }
@@ -143,7 +143,7 @@ impl Traits {
     }
 }
 
-/// No place: nothing is said of it.
+/// No place: the slice says nothing about it.
 const NOWHERE: u16 = u16::MAX;
 
 /// The number of an endpoint's place among those known, to which it is added. Past the 65,535th different

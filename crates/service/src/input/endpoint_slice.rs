@@ -19,7 +19,7 @@ pub struct EndpointSlice {
     pub ports: Vec<EndpointPort>,
     /// The endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// The weight of its endpoints (the annotation `kube-ipvs.io/weight`), where the Service says nothing of their
+    /// The weight of its endpoints (the annotation `kube-ipvs.io/weight`), where the Service sets none for their
     /// nodes and zones.
     pub weight: Option<Weight>,
     /// When that happened for which it was last written, a pod that became ready for example (the annotation
@@ -78,7 +78,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A ready endpoint, nobody knows where.
+    /// A ready endpoint at an unknown place.
     pub fn new(address: IpAddr) -> Self {
         Self {
             address,

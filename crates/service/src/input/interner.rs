@@ -1,4 +1,4 @@
-//! One copy of what ten thousand objects repeat.
+//! One copy of each value that many objects repeat.
 
 use std::{hash::Hash, sync::Arc};
 
@@ -21,7 +21,7 @@ impl<T: ?Sized> Default for Interner<T> {
 impl<T: ?Sized + Hash + Eq> Interner<T> {
     const FEWEST_TO_SWEEP: usize = 64;
 
-    /// Puts the shared copy in the place of `value`.
+    /// Replaces `value` with the shared copy.
     pub(crate) fn share(&mut self, value: &mut Arc<T>) {
         if let Some(known) = self.known.get(&**value) {
             value.clone_from(known);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_nobody_uses_any_more_are_dropped() {
+    fn unused_texts_are_dropped() {
         let mut strings = Interner::<str>::default();
         let mut kept: Arc<str> = "kept".into();
         strings.share(&mut kept);

@@ -14,9 +14,9 @@ pub struct Node {
     pub ips: Vec<IpAddr>,
     /// `spec.podCIDRs`: the addresses of the pods of this node, at most one range of each family.
     pub pod_cidrs: Vec<IpNet>,
-    /// It is about to go: it is being deleted, or the cluster autoscaler will delete it
-    /// (`metadata.deletionTimestamp`, the taint `ToBeDeletedByClusterAutoscaler`). Load balancers are to look
-    /// elsewhere; what it serves is served as before.
+    /// The node is leaving: it is being deleted, or the cluster autoscaler will delete it
+    /// (`metadata.deletionTimestamp`, the taint `ToBeDeletedByClusterAutoscaler`). Load balancers are sent
+    /// elsewhere; everything is served as before.
     pub leaving: bool,
     /// What was wrong with it, in words, each naming the field; the rest of it is used.
     pub problems: Vec<String>,

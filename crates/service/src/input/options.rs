@@ -35,8 +35,8 @@ impl Options {
     }
 }
 
-/// Which of `spec.externalIPs` are served (CVE-2020-8554). Never one that is [`SpecialAddress`](crate::SpecialAddress), and never
-/// another Service's ClusterIP.
+/// Which of `spec.externalIPs` are served (CVE-2020-8554). Never a [`SpecialAddress`](crate::SpecialAddress), and
+/// never another Service's ClusterIP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExternalIps {
     /// None: the feature gate `AllowServiceExternalIPs` is off.

@@ -1,22 +1,22 @@
-//! What is wrong with the inputs, in words.
+//! Problems of the inputs, in words.
 
 use std::fmt;
 
 use super::ObjectName;
 
-/// Something that is wrong with a Service or with one of its slices. It reads as the object and what is
-/// wrong; a slice comes with its kind, since a Service could have the same name.
+/// A problem of a Service or of one of its slices. It prints as the object and the problem; a slice is printed with its
+/// kind, since a Service could have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem<'a> {
-    /// With a Service, or with what it asks of this node.
+    /// Of a Service, or of what it asks of this node.
     Service(&'a ObjectName, &'a str),
-    /// With an EndpointSlice.
+    /// Of an EndpointSlice.
     EndpointSlice(&'a ObjectName, &'a str),
 }
 
 impl Problem<'_> {
-    /// The text for the Service's own Event, which does not repeat the Service's name.
-    pub(crate) fn to_its_owner(self) -> String {
+    /// The text in an Event of the Service, which does not repeat the Service's name.
+    pub(crate) fn event_text(self) -> String {
         match self {
             Self::Service(_, what) => what.to_owned(),
             Self::EndpointSlice(..) => self.to_string(),

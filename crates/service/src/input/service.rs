@@ -70,13 +70,13 @@ impl Service {
         }
     }
 
-    /// Those of `ips` whose family the Service has a ClusterIP of.
-    pub(crate) fn of_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> + Clone {
+    /// The `ips` in the families of the Service's ClusterIPs.
+    pub(crate) fn in_its_families(&self, ips: &[IpAddr]) -> impl Iterator<Item = IpAddr> + Clone {
         ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::from(*ip)))
     }
 
     /// Whether the Service has a ClusterIP of this family, without which nothing of it is served there.
-    fn has_cluster_ip_of(&self, family: Family) -> bool {
+    pub(crate) fn has_cluster_ip_of(&self, family: Family) -> bool {
         self.cluster_ips.iter().any(|ip| Family::from(*ip) == family)
     }
 }

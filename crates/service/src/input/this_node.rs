@@ -9,56 +9,55 @@ use ipvs::{Family, Scheduler};
 
 use super::{Absence, Node, NodePortAddresses, Options};
 
-/// This node, as far as it is known and Services depend on it.
+/// This node, as far as Services depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThisNode {
     node: Node,
     addresses: BTreeSet<IpAddr>,
-    /// Those that it had a moment ago.
+    /// The addresses that it had a moment ago.
     lost: BTreeSet<IpAddr>,
     node_port_addresses: Box<[IpAddr]>,
-    /// Those, and the lost ones that would be among them.
+    /// The same, and the lost addresses that would be among them.
     node_port_frontends: Box<[IpAddr]>,
-    /// Those that cannot be used on it.
+    /// The schedulers that cannot be used on it.
     missing_schedulers: BTreeMap<Scheduler, Absence>,
 }
 
 impl ThisNode {
-    /// Finds out anew where NodePorts are served.
-    fn settled(mut self, options: &Options) -> Self {
-        let of = |addresses: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, addresses, options);
+    /// Determines again where NodePorts are served.
+    fn with_node_ports_placed(mut self, options: &Options) -> Self {
+        let placed = |addresses: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, addresses, options);
         let either = &self.addresses | &self.lost;
-        (self.node_port_addresses, self.node_port_frontends) = (of(&self.addresses), of(&either));
+        (self.node_port_addresses, self.node_port_frontends) = (placed(&self.addresses), placed(&either));
         self
     }
 
-    /// This node with another description. One without IPs is not finished, or not whole: the earlier IPs
-    /// hold.
+    /// This node with another description. A Node without IPs is incomplete, so the earlier IPs stay.
     pub(crate) fn described(&self, mut node: Node, options: &Options) -> Self {
         if node.ips.is_empty() {
             node.ips.clone_from(&self.node.ips);
         }
         // No Service depends on it.
         node.leaving = false;
-        Self { node, ..self.clone() }.settled(options)
+        Self { node, ..self.clone() }.with_node_ports_placed(options)
     }
 
-    /// This node with other addresses on its interfaces, and others that these had a moment ago.
+    /// This node with these addresses on its interfaces, and these lost a moment ago.
     pub(crate) fn with_addresses(
         &self,
         addresses: BTreeSet<IpAddr>,
         lost: BTreeSet<IpAddr>,
         options: &Options,
     ) -> Self {
-        Self { addresses, lost, ..self.clone() }.settled(options)
+        Self { addresses, lost, ..self.clone() }.with_node_ports_placed(options)
     }
 
-    /// This node with these schedulers as the missing ones.
+    /// This node without these schedulers.
     pub(crate) fn without_schedulers(&self, missing_schedulers: BTreeMap<Scheduler, Absence>) -> Self {
         Self { missing_schedulers, ..self.clone() }
     }
 
-    /// Why a scheduler cannot be used on it; `None`: as far as is known, it can.
+    /// Why a scheduler cannot be used on this node; `None` if it can, as far as is known.
     pub(crate) fn lacks(&self, scheduler: Scheduler) -> Option<Absence> {
         self.missing_schedulers.get(&scheduler).copied()
     }
@@ -78,18 +77,18 @@ impl ThisNode {
         self.addresses.contains(ip)
     }
 
-    /// Those of its addresses at which NodePorts are served, sorted.
+    /// The addresses of this node at which NodePorts are served, sorted.
     pub(crate) fn node_port_addresses(&self) -> &[IpAddr] {
         &self.node_port_addresses
     }
 
-    /// Where NodePorts have virtual servers, sorted: at these addresses, and at those that it had a moment ago.
+    /// The addresses at which NodePorts have virtual servers, sorted: the same, and those lost a moment ago.
     pub(crate) fn node_port_frontends(&self) -> &[IpAddr] {
         &self.node_port_frontends
     }
 }
 
-/// Those of a node's addresses at which NodePorts are served, sorted.
+/// The addresses of a node at which NodePorts are served, sorted.
 fn node_port_addresses(
     node_ips: &[IpAddr],
     addresses: &BTreeSet<IpAddr>,

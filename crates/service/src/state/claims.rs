@@ -1,4 +1,4 @@
-//! Who holds an address and port that several Services want.
+//! Which Service holds an address and port that several want.
 
 use std::collections::{BTreeMap, BTreeSet, hash_map::Entry};
 
@@ -21,20 +21,20 @@ pub(crate) struct Claim {
 pub struct Conflict<'a> {
     /// What they want.
     pub address: ServiceAddress,
-    /// The Service that has it.
+    /// The Service that holds it.
     pub holder: &'a ObjectName,
-    /// The Services that do not, in the order in which they would get it.
+    /// The Services that wait for it, in the order in which they would get it.
     pub waiting: Vec<&'a ObjectName>,
 }
 
-/// Every claim to every address and port. Who holds one depends on the claims alone, not on the order
-/// in which they were made.
+/// Every claim to every address and port. The holder depends on the claims alone, not on the order in which they
+/// were made.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     holders: FxHashMap<ServiceAddress, Claim>,
     /// Conflicts are rare: an address has an entry here only while it has one.
     waiting: BTreeMap<ServiceAddress, BTreeSet<Claim>>,
-    /// Another number whenever a conflict is another one.
+    /// Changes whenever the conflicts do.
     revision: u64,
 }
 
@@ -63,7 +63,7 @@ impl Claims {
         self.revision += 1;
     }
 
-    /// Takes a claim back; the next in line gets what it held.
+    /// Removes a claim; the next in line gets what it held.
     pub(crate) fn withdraw(&mut self, address: &ServiceAddress, claim: &Claim) {
         let holds = self.holders.get(address) == Some(claim);
         let next = self.waiting.get_mut(address).and_then(|waiting| {

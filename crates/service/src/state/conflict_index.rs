@@ -1,5 +1,5 @@
-//! Which Services have lost addresses and ports to others, in short: two of them can want the same ten
-//! thousand.
+//! The Services that have lost addresses and ports to others. Two Services can want the same ten thousand, so only
+//! the first losses of each are kept.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use ipvs::ServiceAddress;
 use super::{Claims, Computed};
 use crate::input::ObjectName;
 
-/// The addresses and ports that a Service wants and others have.
+/// The addresses and ports that a Service wants and others hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConflictLoss<'a> {
-    /// The first of them, sorted, with those who have them; at most [`ConflictLoss::MAX_NAMED`].
+    /// The first of them, sorted, with their holders; at most [`ConflictLoss::MAX_NAMED`].
     pub named: Vec<(ServiceAddress, &'a ObjectName)>,
     /// How many more there are.
     pub more: usize,
@@ -22,8 +22,7 @@ impl ConflictLoss<'_> {
     pub const MAX_NAMED: usize = 5;
 }
 
-/// The Services that have lost any. Who has an address is not kept here: it can change where nothing else
-/// does.
+/// The Services that have lost any. The holder of an address is not kept: it can change while the losses stay.
 #[derive(Debug, Default)]
 pub(crate) struct ConflictIndex(BTreeMap<ObjectName, LostAddresses>);
 
@@ -34,7 +33,7 @@ struct LostAddresses {
 }
 
 impl ConflictIndex {
-    /// Looks at all that a Service wants now.
+    /// Replaces the losses of a Service.
     pub(crate) fn update(&mut self, service: &ObjectName, computed: Option<&Computed>, claims: &Claims) {
         let addresses = computed.into_iter().flat_map(Computed::addresses);
         let mut lost = addresses.filter(|address| claims.holder(address) != Some(service));
@@ -46,7 +45,7 @@ impl ConflictIndex {
         }
     }
 
-    /// All of them, sorted by name, and what they have lost.
+    /// All of them, sorted by name, with their losses.
     pub(crate) fn all<'a>(
         &'a self,
         claims: &'a Claims,

@@ -1,4 +1,4 @@
-//! The inputs as last told.
+//! The latest inputs of all Services.
 
 use std::{collections::BTreeSet, mem};
 
@@ -6,15 +6,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Computed, ServiceEntry};
 use crate::{
-    compute::Frontend,
-    explain::Explanation,
+    compute::{Decisions, NotServed},
     input::{
         Change, ClusterIps, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Problem, Service,
-        ThisNode,
+        ServiceInputs, ThisNode,
     },
 };
 
-/// The options, and the Services, the slices and the node as last told.
+/// The options, and the latest Services, slices and node.
 #[derive(Debug)]
 pub(crate) struct Inputs {
     options: Options,
@@ -28,9 +27,6 @@ pub(crate) struct Inputs {
     slices_listed: bool,
     interned: Interners,
 }
-
-/// How many Services of the same name in other namespaces are named.
-const MAX_NAMESAKES: usize = 5;
 
 impl Inputs {
     /// No Service, no slice, an unknown node.
@@ -48,9 +44,9 @@ impl Inputs {
     }
 }
 
-/// Taking in news. Each returns the Services for which something is different now.
+/// Applying changes. Each method returns the Services whose inputs have changed.
 impl Inputs {
-    pub(crate) fn take_in(&mut self, change: Change) -> BTreeSet<ObjectName> {
+    pub(crate) fn apply(&mut self, change: Change) -> BTreeSet<ObjectName> {
         let mut changed = match change {
             Change::ReplaceServices(services) => self.replace_services(services),
             Change::InitApplyServices(services) => self.put_services(services),
@@ -69,7 +65,7 @@ impl Inputs {
             }
             Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
         };
-        changed.extend(self.cluster_ips.concerned());
+        changed.extend(self.cluster_ips.affected());
         changed
     }
 
@@ -132,14 +128,14 @@ impl Inputs {
         let gone: Vec<_> = self.owners.keys().filter(|name| !names.contains(name)).cloned().collect();
         let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
         if !mem::replace(&mut self.slices_listed, true) {
-            // Those which have waited for slices have none.
+            // The Services that have waited for slices have none.
             let bare = self.services.iter().filter(|(_, entry)| entry.has_no_slices());
             changed.extend(bare.map(|(service, _)| service.clone()));
         }
         changed
     }
 
-    /// A slice may come before its Service, and a new label may move it to another one.
+    /// A slice may arrive before its Service, and a changed label may move it to another Service.
     fn put_slice(&mut self, slice: EndpointSlice) -> BTreeSet<ObjectName> {
         let service = self.kept_name(slice.service.clone());
         let slice = CompactSlice::new(slice, &self.options.node_name, &mut self.interned);
@@ -169,7 +165,7 @@ impl Inputs {
         dependent.map(|(service, _)| service.clone()).collect()
     }
 
-    /// The copy of this name that is kept already, or else the name itself.
+    /// The copy of a name that is kept already, or else the name itself.
     fn kept_name(&mut self, mut name: ObjectName) -> ObjectName {
         if let Some((kept, _)) = self.services.get_key_value(&name) {
             return kept.clone();
@@ -185,49 +181,39 @@ impl Inputs {
         self.services_listed && self.slices_listed
     }
 
-    /// What a Service asks for, as last computed.
+    /// What a Service asks for, as computed last.
     pub(crate) fn computed(&self, service: &ObjectName) -> Option<&Computed> {
         self.services.get(service)?.computed.as_ref()
     }
 
-    /// Computes what a Service asks for now. While the first list of slices is being read, a Service without
-    /// any waits: otherwise everything would be computed twice at a start.
+    /// The names of all Services, in no particular order.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        self.services.iter().filter(|(_, entry)| entry.service.is_some()).map(|(name, _)| name)
+    }
+
+    /// What a Service asks for now.
     pub(crate) fn compute(&self, service: &ObjectName) -> Option<Computed> {
-        let entry = self.services.get(service)?;
+        self.decide(service).ok().map(Computed::from_decisions)
+    }
+
+    /// The decisions about a Service, or why it is not served. `Err(None)`: a Service without slices waits for the
+    /// end of the first list of slices. Otherwise everything would be computed twice at a start.
+    pub(crate) fn decide(&self, service: &ObjectName) -> Result<Decisions<'_>, Option<NotServed>> {
+        let entry = self.services.get(service).ok_or(Some(NotServed::Unknown))?;
+        let service = entry.service.as_ref().ok_or(Some(NotServed::Unknown))?;
+        if let Some(why) = NotServed::for_service(service) {
+            return Err(Some(why));
+        }
         if entry.has_no_slices() && !self.slices_listed {
-            return None;
+            return Err(None);
         }
-        entry.compute(&self.node, &self.options, &self.cluster_ips)
-    }
-
-    /// Why a Service is served as it is, given who holds an address.
-    pub(crate) fn explain<'a>(
-        &self,
-        service: &ObjectName,
-        holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
-    ) -> Explanation {
-        let unknown = ServiceEntry::default();
-        let entry = self.services.get(service).map_or(&unknown, |entry| entry);
-        let mut explanation = entry.explain(service, &self.node, &self.options, &self.cluster_ips, holder);
-        if entry.service.is_none() {
-            explanation.problems.extend(self.mistaken(service));
-        }
-        explanation
-    }
-
-    /// What of the name of a Service that is not known is wrong, perhaps: `svc/web` is easily typed.
-    fn mistaken(&self, unknown: &ObjectName) -> Vec<String> {
-        let services = self.services.iter().filter(|(_, entry)| entry.service.is_some());
-        let known = || services.clone().map(|(name, _)| name);
-        let ObjectName { namespace, name } = unknown;
-        let mut namesakes: Vec<_> = known().filter(|it| it.name == *name).map(ToString::to_string).collect();
-        namesakes.sort_unstable();
-        namesakes.truncate(MAX_NAMESAKES);
-        let namespace = (!known().any(|it| it.namespace == *namespace))
-            .then(|| format!("no Service of the namespace {namespace} is known"));
-        let namesakes =
-            (!namesakes.is_empty()).then(|| format!("Services of this name: {}", namesakes.join(", ")));
-        namespace.into_iter().chain(namesakes).collect()
+        Ok(Decisions::new(ServiceInputs {
+            service,
+            slices: entry.slices(),
+            node: &self.node,
+            options: &self.options,
+            cluster_ips: &self.cluster_ips,
+        }))
     }
 
     /// The configuration that is the same for every Service.
@@ -240,8 +226,8 @@ impl Inputs {
         &self.node
     }
 
-    /// Notes what a Service asks for now, and returns what it asked for before. A Service of which
-    /// nothing is known any more is forgotten.
+    /// Stores what a Service asks for now, and returns what it asked for before. A Service without any inputs is
+    /// forgotten.
     pub(crate) fn set_computed(&mut self, service: &ObjectName, now: Option<Computed>) -> Option<Computed> {
         let entry = self.services.get_mut(service)?;
         let before = mem::replace(&mut entry.computed, now);
@@ -257,10 +243,14 @@ impl Inputs {
         served.any(|entry| entry.has_node_ports())
     }
 
-    /// The problems of a Service and its slices, as its owner is told of them.
-    pub(crate) fn problems_for_owner(&self, service: &ObjectName) -> Vec<String> {
-        let problems = self.services.get(service).into_iter().flat_map(|entry| entry.problems());
-        problems.map(Problem::to_its_owner).collect()
+    /// The problems of a Service and its slices, as an Event of the Service words them.
+    pub(crate) fn event_texts(&self, service: &ObjectName) -> Vec<String> {
+        self.problems_of(service).map(Problem::event_text).collect()
+    }
+
+    /// The problems of a Service and its slices.
+    pub(crate) fn problems_of(&self, service: &ObjectName) -> impl Iterator<Item = Problem<'_>> {
+        self.services.get(service).into_iter().flat_map(|entry| entry.problems())
     }
 
     /// All problems of the inputs.
@@ -274,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_of_which_nothing_is_known_any_more_takes_no_memory() {
+    fn a_forgotten_service_takes_no_memory() {
         let (service, slice) = (ObjectName::new("default", "web"), ObjectName::new("default", "web-1"));
         let mut inputs = Inputs::new(Options::new("node-a"));
         for change in [
@@ -290,7 +280,7 @@ mod tests {
             }),
             Change::DeleteSlice(slice),
         ] {
-            assert_eq!(inputs.take_in(change), BTreeSet::from([service.clone()]));
+            assert_eq!(inputs.apply(change), BTreeSet::from([service.clone()]));
             inputs.set_computed(&service, None);
         }
         assert!(inputs.services.is_empty() && inputs.owners.is_empty());

@@ -1,4 +1,4 @@
-//! What is of interest beyond the kernel: to load balancers, and to whoever watches the node.
+//! What load balancers, metrics and `status` need of the Services, beyond the kernel's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,23 +8,23 @@ use crate::{
     ref_counts::RefCounts,
 };
 
-/// Kept along with the Services, since it is asked for often and few have any of it.
+/// Reports on the Services. They are kept, since they are read often and few Services have any.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     pub(crate) health_checks: BTreeMap<ObjectName, HealthCheck>,
     pub(crate) without_local_endpoint: RefCounts<WithoutLocalEndpoint>,
-    /// The Services with an address that they do not get.
+    /// The Services with a refused address.
     pub(crate) refused: BTreeSet<ObjectName>,
-    /// Another number whenever one is refused that was not, or the other way round.
+    /// Changes whenever an address is refused that was not, or the other way round.
     pub(crate) refused_revision: u64,
     /// The problems of each Service that has any, in words.
     pub(crate) problems: BTreeMap<ObjectName, Vec<String>>,
-    /// Another number whenever something else is wrong.
+    /// Changes whenever the problems do.
     pub(crate) problems_revision: u64,
 }
 
 impl Reports {
-    /// Replaces the reports on a Service by those of now. Returns whether they differ.
+    /// Replaces the reports on a Service. Returns whether they differ.
     pub(crate) fn update(
         &mut self,
         service: &ObjectName,
@@ -59,7 +59,7 @@ impl Reports {
             || refused_before != refused_now
     }
 
-    /// Replaces the problems of a Service by those of now.
+    /// Replaces the problems of a Service.
     pub(crate) fn set_problems(&mut self, service: &ObjectName, problems: Vec<String>) {
         let before = match problems.is_empty() {
             true => self.problems.remove(service),

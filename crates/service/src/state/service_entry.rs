@@ -1,79 +1,40 @@
-//! What is known of one Service.
+//! One Service with its slices.
 
 use ipvs::ServiceAddress;
 
 use super::Claim;
 use crate::{
-    compute::{DesiredService, DesiredVirtualServer, Frontend, NotServed, Urgency},
-    explain::{Explanation, Known},
-    input::{ClusterIps, CompactSlice, ObjectName, Options, Problem, Service, ThisNode},
+    compute::{Decisions, DesiredService, DesiredVirtualServer, Urgency},
+    input::{CompactSlice, ObjectName, Problem, Service, ThisNode},
 };
 
-/// A Service and its slices, whichever came first, and what they ask for.
+/// A Service and its slices, in whichever order they arrive, and what they ask for.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceEntry {
     /// The Service; `None` while only slices of it are known.
     pub(crate) service: Option<Service>,
     /// What it asks for, as last computed; `None` when it is not ours to serve.
     pub(crate) computed: Option<Computed>,
-    /// Its slices, sorted by name. Most have one; a slice more is a thousand endpoints more.
+    /// Its slices, sorted by name. Most Services have one, and one more for each thousand endpoints.
     slices: Vec<CompactSlice>,
 }
 
-/// What a Service asks for, and what decides over it when others ask for the same.
+/// What a Service asks for, and what decides between it and others that ask for the same.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Computed {
     pub(crate) desired: DesiredService,
     pub(crate) urgency: Urgency,
-    /// Decides between its claims and older ones.
+    /// When the Service was created; older claims win.
     created: Option<i64>,
 }
 
 impl ServiceEntry {
-    /// What the Service asks for now.
-    pub(crate) fn compute(
-        &self,
-        node: &ThisNode,
-        options: &Options,
-        cluster_ips: &ClusterIps,
-    ) -> Option<Computed> {
-        let service = self.service.as_ref()?;
-        let desired = DesiredService::compute(service, &self.slices, node, options, cluster_ips)?;
-        Some(Computed { desired, urgency: Urgency::for_service(service), created: service.created })
+    /// Its slices, sorted by name.
+    pub(crate) fn slices(&self) -> &[CompactSlice] {
+        &self.slices
     }
 
-    /// Why the Service is served as it is. Who holds an address is known elsewhere.
-    pub(crate) fn explain<'a>(
-        &self,
-        name: &ObjectName,
-        node: &ThisNode,
-        options: &Options,
-        cluster_ips: &ClusterIps,
-        holder: impl Fn(&Frontend<'_>) -> Option<&'a ObjectName>,
-    ) -> Explanation {
-        let known = self.service.as_ref().zip(self.computed.as_ref()).map(|(service, computed)| Known {
-            service,
-            slices: &self.slices,
-            node,
-            options,
-            cluster_ips,
-            computed,
-        });
-        let desired = self.computed.as_ref().map(|computed| &computed.desired);
-        let not_given = known.iter().flat_map(Known::not_given);
-        Explanation {
-            service: name.clone(),
-            balancing: known.as_ref().and_then(Known::balancing),
-            not_served: self.service.as_ref().map_or(Some(NotServed::Unknown), NotServed::for_service),
-            parts: known.as_ref().map(|known| known.parts(holder)).unwrap_or_default(),
-            unused_slices: known.as_ref().map(Known::unused_slices).unwrap_or_default(),
-            refused: desired.map(|it| it.refused.to_vec()).unwrap_or_default(),
-            health_check: desired.and_then(|it| it.health_check),
-            problems: not_given.chain(self.problems()).map(|problem| problem.to_string()).collect(),
-        }
-    }
-
-    /// Puts a slice in. Returns whether that changes anything.
+    /// Inserts or replaces a slice. Returns whether that changes anything.
     pub(crate) fn put_slice(&mut self, slice: CompactSlice) -> bool {
         match self.slices.binary_search_by(|known| known.name.cmp(&slice.name)) {
             Ok(at) => match self.slices.get_mut(at) {
@@ -91,13 +52,13 @@ impl ServiceEntry {
         }
     }
 
-    /// Takes a slice out.
+    /// Removes a slice.
     pub(crate) fn remove_slice(&mut self, name: &ObjectName) {
         self.slices.retain(|slice| slice.name != *name);
     }
 
-    /// Whether the Service can ask for something else when this node changes like this. Most Services have
-    /// neither hints for zones, nor any address but the ClusterIP, nor source ranges.
+    /// Whether a change of this node can change what the Service asks for. Most Services have no hints for zones, no
+    /// address but the ClusterIP, and no source ranges, so that they are not computed again.
     pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode) -> bool {
         let Some(service) = &self.service else { return false };
         let zone = before.zone() != now.zone();
@@ -123,12 +84,12 @@ impl ServiceEntry {
         self.slices.is_empty()
     }
 
-    /// Whether neither the Service nor a slice of it is known any more.
+    /// Whether neither the Service nor a slice of it exists any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.service.is_none() && self.slices.is_empty()
     }
 
-    /// The problems of the Service and its slices, and what of it this node cannot do.
+    /// The problems of the Service and its slices, those on this node only included.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
         let here = self.computed.iter().flat_map(|computed| &computed.desired.problems);
         let service = self.service.iter().flat_map(move |service| {
@@ -143,6 +104,16 @@ impl ServiceEntry {
 }
 
 impl Computed {
+    /// What the decisions about a Service ask for.
+    pub(crate) fn from_decisions(decisions: Decisions<'_>) -> Self {
+        let service = decisions.inputs.service;
+        Self {
+            urgency: Urgency::for_service(service),
+            created: service.created,
+            desired: DesiredService::from_decisions(decisions),
+        }
+    }
+
     /// Its claim to an address, if it asks for it.
     pub(crate) fn claim(&self, service: &ObjectName, to: &ServiceAddress) -> Option<Claim> {
         let server = self.virtual_server(to)?;

@@ -1,4 +1,4 @@
-//! What several Services can ask for at once: VIPs, and elements that belong to no virtual server.
+//! Keys that several Services can want at once: VIPs, and elements that belong to no virtual server.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use netfilter::Element;
 use super::{Computed, Touched};
 use crate::{compute::Urgency, ref_counts::RefCounts};
 
-/// What at least one Service asks for.
+/// The keys that at least one Service wants.
 #[derive(Debug, Default)]
 pub(crate) struct SharedKeys {
     pub(crate) vips: RefCounts<IpAddr>,
@@ -17,7 +17,7 @@ pub(crate) struct SharedKeys {
 }
 
 impl SharedKeys {
-    /// Counts what one more Service asks for.
+    /// Counts the keys of one more Service.
     pub(crate) fn add(&mut self, computed: &Computed, touched: &mut Touched) {
         for &vip in &computed.desired.vips {
             if self.vips.add(vip) {
@@ -35,7 +35,7 @@ impl SharedKeys {
         }
     }
 
-    /// Takes what one Service asked for out of the count.
+    /// Removes the keys of one Service from the counts.
     pub(crate) fn remove(&mut self, computed: &Computed, touched: &mut Touched) {
         for vip in &computed.desired.vips {
             if self.vips.remove(vip) {

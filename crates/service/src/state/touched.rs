@@ -1,4 +1,4 @@
-//! What a change changed.
+//! The keys that a change touched.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -16,8 +16,8 @@ pub struct Touched {
     pub elements: BTreeSet<Element>,
     /// Whether [`State::health_checks`](crate::State::health_checks),
     /// [`State::without_local_endpoint`](crate::State::without_local_endpoint) or
-    /// [`State::refused`](crate::State::refused) has changed. The kernel has nothing of
-    /// that; but load balancers and metrics are told after a sync, and must not wait for one that is due for another
+    /// [`State::refused`](crate::State::refused) has changed. The kernel has none of it.
+    /// But load balancers and metrics get it after a sync, and must not wait for the next one that is due for another
     /// reason.
     pub reports: bool,
 }
@@ -36,13 +36,12 @@ impl Touched {
         self.reports |= other.reports;
     }
 
-    /// Notes that an address began or ceased to be wanted. Within one change, ceasing and beginning
-    /// again is no change.
+    /// Marks an address that began or ceased to be wanted. Both within one change cancel out.
     pub(crate) fn toggle_vip(&mut self, vip: IpAddr) {
         toggle(&mut self.vips, vip);
     }
 
-    /// Notes that an element began or ceased to be wanted, likewise.
+    /// Marks an element that began or ceased to be wanted, likewise.
     pub(crate) fn toggle_element(&mut self, element: Element) {
         toggle(&mut self.elements, element);
     }

@@ -429,7 +429,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_explained_is_what_is_wanted(options in any_options(), changes in vec(any_change(), 0..40)) {
+    fn every_wanted_virtual_server_is_explained_with_its_real_servers(options in any_options(), changes in vec(any_change(), 0..40)) {
         let state = applied(&options, &changes);
         for name in Inputs::after(&changes).services.keys() {
             let explanation = state.explain(name);

@@ -117,7 +117,7 @@ fn every_real_server_has_the_limit_of_connections() {
 }
 
 #[test]
-fn where_the_kernel_lacks_the_scheduler_that_of_every_service_serves_and_the_owner_is_told() {
+fn a_scheduler_that_the_kernel_lacks_is_replaced_by_the_default_and_reported() {
     let balancing = Balancing {
         scheduler_flags: Some(ServiceFlags::SCHEDULER_2),
         zone_weights: weights(&[("a", 3)]),
@@ -139,17 +139,17 @@ fn where_the_kernel_lacks_the_scheduler_that_of_every_service_serves_and_the_own
          With the module loaded, kube-ipvs resync tries again",
         "metadata.annotations: weights mean nothing to the scheduler rr",
     ];
-    let told: Vec<_> =
-        state.problems_by_service().map(|(service, told)| (service.clone(), told.to_vec())).collect();
-    assert_eq!(told, [(name("web"), problems.map(str::to_owned).into())]);
+    let reported: Vec<_> =
+        state.problems_by_service().map(|(service, reported)| (service.clone(), reported.to_vec())).collect();
+    assert_eq!(reported, [(name("web"), problems.map(str::to_owned).into())]);
     assert_ne!(state.problems_revision(), before);
     let explanation = state.explain(&name("web"));
     assert_eq!(explanation.balancing.unwrap().scheduler, Scheduler::RR);
     assert_eq!(explanation.problems, problems.map(|it| format!("default/web: {it}")));
 
     state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::MH, Absence::NotLoaded)])));
-    let told = state.explain(&name("web")).problems;
-    assert!(told[0].contains("mh is not loaded on node node-a"), "{told:?}");
+    let reported = state.explain(&name("web")).problems;
+    assert!(reported[0].contains("mh is not loaded on node node-a"), "{reported:?}");
 
     state.apply(Change::MissingSchedulers(BTreeMap::new()));
     assert_eq!(config(&state, AT).scheduler, Scheduler::MH);
@@ -191,7 +191,7 @@ fn wrr_has_no_limit_beside_weights_by_which_it_would_look_for_an_endpoint_too_lo
 
 #[test]
 fn weights_that_the_scheduler_never_looks_at_are_named() {
-    let told = |scheduler, node_weights| {
+    let reported = |scheduler, node_weights| {
         let balancing = Balancing { scheduler, node_weights, ..Balancing::default() };
         state_of(&[web(balancing)], &[]).explain(&name("web")).problems
     };
@@ -200,29 +200,29 @@ fn weights_that_the_scheduler_never_looks_at_are_named() {
         let expected =
             format!("default/web: metadata.annotations: weights mean nothing to the scheduler {scheduler}");
         let expected: Vec<_> = ignored.then_some(expected).into_iter().collect();
-        assert_eq!(told(Some(scheduler), weights(&[("n1", 5)])), expected);
-        assert_eq!(told(Some(scheduler), Weights::default()), [""; 0]);
+        assert_eq!(reported(Some(scheduler), weights(&[("n1", 5)])), expected);
+        assert_eq!(reported(Some(scheduler), Weights::default()), [""; 0]);
     }
-    assert_eq!(told(None, weights(&[("n1", 5)])).len(), 1, "that of every Service is rr");
+    assert_eq!(reported(None, weights(&[("n1", 5)])).len(), 1, "that of every Service is rr");
 }
 
 #[test]
 fn a_scheduler_that_needs_weights_and_has_none_is_named() {
     for scheduler in [Scheduler::FO, Scheduler::OVF] {
         let plain = slice("web-1", "web", &[ready("10.1.0.1")]);
-        let told = |balancing: Balancing, slices: &[EndpointSlice]| {
+        let reported = |balancing: Balancing, slices: &[EndpointSlice]| {
             state_of(&[web(balancing)], slices).explain(&name("web")).problems
         };
-        let problems = told(with_scheduler(scheduler), std::slice::from_ref(&plain));
+        let problems = reported(with_scheduler(scheduler), std::slice::from_ref(&plain));
         assert!(
             matches!(&problems[..], [one] if one.contains(&format!("without weights the scheduler {scheduler}"))),
             "{problems:?}"
         );
         let heavy = EndpointSlice { weight: Some(weight(10)), ..plain.clone() };
-        assert_eq!(told(with_scheduler(scheduler), &[heavy]), [""; 0]);
-        assert_eq!(told(with_scheduler(scheduler), &[]), [""; 0], "too early to say");
+        assert_eq!(reported(with_scheduler(scheduler), &[heavy]), [""; 0]);
+        assert_eq!(reported(with_scheduler(scheduler), &[]), [""; 0], "too early to say");
         let weighed = Balancing { zone_weights: weights(&[("a", 3)]), ..with_scheduler(scheduler) };
-        assert_eq!(told(weighed, &[plain]), [""; 0]);
+        assert_eq!(reported(weighed, &[plain]), [""; 0]);
     }
 }
 
@@ -235,21 +235,22 @@ fn a_scheduler_that_is_everybodys_is_never_missing() {
 }
 
 #[test]
-fn the_owner_of_a_service_is_told_what_is_wrong_with_it_and_with_its_slices() {
+fn problems_of_a_service_and_its_slices_are_reported_by_service() {
     let wrong = |problem: &str| vec![problem.to_owned()];
     let service = Service { problems: wrong("spec.ports[0].port: not set"), ..service("web", "10.96.0.1") };
     let slice = EndpointSlice { problems: wrong("ports[0].port: not set"), ..slice("web-1", "web", &[]) };
     let mut state = state_of(&[service], &[slice]);
-    let told =
-        |state: &State| state.problems_by_service().flat_map(|(_, told)| told.to_vec()).collect::<Vec<_>>();
+    let reported = |state: &State| {
+        state.problems_by_service().flat_map(|(_, reported)| reported.to_vec()).collect::<Vec<_>>()
+    };
     assert_eq!(
-        told(&state),
+        reported(&state),
         ["spec.ports[0].port: not set", "EndpointSlice default/web-1: ports[0].port: not set"]
     );
     state.apply(Change::DeleteSlice(name("web-1")));
-    assert_eq!(told(&state), ["spec.ports[0].port: not set"]);
+    assert_eq!(reported(&state), ["spec.ports[0].port: not set"]);
     state.apply(Change::DeleteService(name("web")));
-    assert_eq!(told(&state), [""; 0]);
+    assert_eq!(reported(&state), [""; 0]);
 }
 
 #[test]

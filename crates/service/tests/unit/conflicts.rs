@@ -162,7 +162,7 @@ fn of_all_that_a_service_has_lost_the_first_few_are_named_and_the_others_counted
     let of_young = r#"default/young ["1 middle", "2 middle", "3 middle", "4 middle", "5 middle"] and 295"#;
     assert_eq!(lost(&state), [r#"default/middle ["80 old"] and 0"#, of_young]);
 
-    // Whoever has it next is told with what is left.
+    // The next holder is named with the losses that are left.
     state.apply(Change::ApplyService(with_ports(2, born("old", Some(1)))));
     assert_eq!(
         lost(&state),
@@ -247,7 +247,7 @@ fn one_node_port_of_two_services_is_held_by_the_older_at_every_address() {
 }
 
 #[test]
-fn an_external_ip_waits_behind_the_service_whose_node_port_it_meets_however_old_it_is() {
+fn an_external_ip_waits_behind_a_younger_services_node_port() {
     let node_port = Service {
         kind: ServiceKind::NodePort,
         ports: vec![with_node_port(port("", Protocol::Tcp, 80), 30080)],

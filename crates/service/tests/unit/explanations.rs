@@ -59,7 +59,7 @@ fn where_none_is_ready_those_that_still_serve_are_used_and_the_choice_says_so() 
 }
 
 #[test]
-fn the_policy_local_passes_over_endpoints_of_other_nodes_even_if_there_are_no_others() {
+fn policy_local_passes_over_endpoints_of_other_nodes_even_if_no_others_exist() {
     let local = || Service { internal_traffic_policy: TrafficPolicy::Local, ..web() };
     let (selection, both) = verdicts(&with(local(), &[ready("10.1.0.1").here(), ready("10.1.0.2")]));
     assert_eq!(selection, EndpointSelection::Ready(EndpointScope::Local));
@@ -74,7 +74,7 @@ fn the_policy_local_passes_over_endpoints_of_other_nodes_even_if_there_are_no_ot
 }
 
 #[test]
-fn hints_for_other_zones_and_nodes_pass_over_an_endpoint_and_those_that_do_not_count_are_told() {
+fn hints_for_other_zones_and_nodes_pass_over_an_endpoint_unless_ignored() {
     let zones = [ready("10.1.0.1").for_zones(&["a"]), ready("10.1.0.2").for_zones(&["b"])];
     let state = with(web(), &zones);
     let (selection, of_zones) = verdicts(&state);
@@ -156,7 +156,7 @@ fn an_address_that_another_service_has_names_it() {
 }
 
 #[test]
-fn a_slice_without_a_port_of_the_service_or_of_a_family_that_it_lacks_is_told() {
+fn slices_without_the_port_or_of_an_unserved_family_are_explained() {
     let two_ports =
         Service { ports: vec![port("", Protocol::Tcp, 80), port("metrics", Protocol::Tcp, 9090)], ..web() };
     let ipv6 = slice("web-2", "web", &[ready("fd00:1::1")]);
@@ -169,7 +169,7 @@ fn a_slice_without_a_port_of_the_service_or_of_a_family_that_it_lacks_is_told() 
 }
 
 #[test]
-fn what_terminates_is_told_to_terminate_whether_or_not_the_ready_ones_are_hinted() {
+fn a_terminating_endpoint_is_explained_as_such_beside_hinted_ready_ones() {
     let rollout = [ready("10.1.0.1").for_zones(&["a"]), draining("10.1.0.2")];
     let (selection, verdicts) = verdicts(&with(web(), &rollout));
     assert_eq!(selection, EndpointSelection::Ready(EndpointScope::HintedZone));
@@ -177,7 +177,7 @@ fn what_terminates_is_told_to_terminate_whether_or_not_the_ready_ones_are_hinted
 }
 
 #[test]
-fn it_is_told_why_hints_do_not_count() {
+fn an_explanation_says_why_hints_are_ignored() {
     let ignored = |state: &State| explained(state).parts[0].hints_ignored;
     let elsewhere = [ready("10.1.0.1").for_zones(&["b"]), ready("10.1.0.2").for_zones(&["c"])];
     assert_eq!(ignored(&with(web(), &elsewhere)), Some(HintsIgnored::NoneForThisNode));
@@ -190,7 +190,7 @@ fn it_is_told_why_hints_do_not_count() {
 }
 
 #[test]
-fn where_the_external_policy_local_finds_nobody_here_the_others_are_told_to_stand_in() {
+fn endpoints_elsewhere_stand_in_where_external_policy_local_finds_none_here() {
     let exposed = Service {
         kind: ServiceKind::LoadBalancer,
         load_balancer_ips: ips(&["203.0.113.7"]),
@@ -207,7 +207,7 @@ fn where_the_external_policy_local_finds_nobody_here_the_others_are_told_to_stan
 }
 
 #[test]
-fn what_this_node_gives_nobody_is_told() {
+fn what_this_node_gives_to_no_service_is_explained() {
     let asking = Service {
         kind: ServiceKind::NodePort,
         external_ips: ips(&["203.0.113.7"]),
@@ -234,7 +234,7 @@ fn a_service_that_is_not_served_says_why() {
 }
 
 #[test]
-fn a_name_that_is_not_known_is_told_apart_from_a_namespace_that_is_not_and_namesakes_are_named() {
+fn an_unknown_name_says_whether_the_namespace_is_known_and_names_namesakes() {
     let mut state = state();
     for namespace in ["default", "shop", "b", "c", "d", "e"] {
         let name = format!("{namespace}/web").parse().unwrap();
@@ -249,7 +249,7 @@ fn a_name_that_is_not_known_is_told_apart_from_a_namespace_that_is_not_and_names
 }
 
 #[test]
-fn what_is_wrong_with_a_service_and_its_slices_is_told_with_the_object() {
+fn problems_are_explained_with_the_object_that_has_them() {
     let bad = Service {
         external_ips: ips(&["127.0.0.1"]),
         problems: vec!["spec.ports[1] is wrong".to_owned()],

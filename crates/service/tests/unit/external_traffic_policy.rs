@@ -95,7 +95,7 @@ fn the_internal_policy_means_nothing_at_external_addresses() {
 }
 
 #[test]
-fn an_exposed_service_with_internal_policy_local_has_no_real_server_elsewhere_at_its_cluster_ip() {
+fn internal_policy_local_of_an_exposed_service_has_only_local_real_servers() {
     for external_traffic_policy in [TrafficPolicy::Cluster, TrafficPolicy::Local] {
         let web =
             Service { internal_traffic_policy: TrafficPolicy::Local, external_traffic_policy, ..exposed() };
@@ -220,7 +220,7 @@ fn services_without_local_endpoint_are_counted_by_policy_and_family() {
 }
 
 #[test]
-fn a_count_that_changes_where_nothing_else_does_is_news() {
+fn a_changed_count_alone_touches_the_reports() {
     let local = Service { internal_traffic_policy: TrafficPolicy::Local, ..service("web", "10.96.0.1") };
     let mut state = state_of(&[local], &[]);
     let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[ready("10.1.0.1")])));

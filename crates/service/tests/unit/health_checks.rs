@@ -1,4 +1,4 @@
-//! What load balancers are told of this node.
+//! The answers to load balancers about this node.
 
 use std::num::NonZero;
 
@@ -128,7 +128,7 @@ fn a_health_check_moves_with_its_port_and_goes_with_its_service() {
 }
 
 #[test]
-fn its_port_is_in_the_set_in_every_family_of_the_service_and_until_the_last_one_lets_go() {
+fn the_health_check_port_stays_in_each_family_until_the_last_service_drops_it() {
     let dual = Service { cluster_ips: ips(&["10.96.0.1", "fd00::1"]), ..balanced() };
     let other = Service { cluster_ips: ips(&["fd00::2"]), name: name("other"), ..balanced() };
     let mut state = state_of(&[dual.clone(), other], &[]);

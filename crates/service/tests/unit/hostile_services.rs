@@ -54,7 +54,7 @@ fn this_node() -> Change {
     Change::ApplyNode(Node { ips: ips(&NODE_IPS), ..Node::default() })
 }
 
-/// What is told, in this order, after the victims are there.
+/// The hostile changes, in this order, after the victims are there.
 fn state_after(options: Options, changes: impl IntoIterator<Item = Change>) -> State {
     let mut state = state_with(options, &honest(), &[]);
     state.apply(this_node());
@@ -90,7 +90,7 @@ fn served(state: &State) -> Vec<String> {
 }
 
 #[test]
-fn addresses_that_mean_something_else_to_every_host_are_refused_wherever_they_stand_and_the_rest_is_served() {
+fn special_addresses_are_refused_in_every_field_and_the_rest_is_served() {
     let special = [
         "0.0.0.0",
         "127.0.0.1",
@@ -109,15 +109,15 @@ fn addresses_that_mean_something_else_to_every_host_are_refused_wherever_they_st
         let state = with(service);
         assert_eq!(served(&state), ["TCP 10.96.0.9:9443", "TCP 203.0.113.9:9443", "TCP [fd00::9]:9443"]);
         assert!(special.iter().all(|address| !state.wants_vip(&ip(address))));
-        let told = refused(&state);
-        assert_eq!(told.len(), special.len(), "{told:?}");
+        let reported = refused(&state);
+        assert_eq!(reported.len(), special.len(), "{reported:?}");
         let metadata = "169.254.169.254 is not served: it is a link-local address";
-        assert!(told.contains(&format!("default/thief: {field}: {metadata}")), "{told:?}");
+        assert!(reported.contains(&format!("default/thief: {field}: {metadata}")), "{reported:?}");
     }
 }
 
 #[test]
-fn no_range_allows_an_address_that_means_something_else_to_every_host_or_is_a_cluster_ip() {
+fn no_range_allows_a_special_address_or_a_cluster_ip() {
     let thief = asking_for(&["127.0.0.1", "10.96.0.1", "ff02::1", "fd00::2"]);
     let state = state_after(allowing(&["0.0.0.0/0", "::/0"]), [Change::ApplyService(thief)]);
     assert_eq!(served(&state), ["TCP 10.96.0.9:9443", "TCP [fd00::9]:9443"]);
@@ -125,7 +125,7 @@ fn no_range_allows_an_address_that_means_something_else_to_every_host_or_is_a_cl
 }
 
 #[test]
-fn another_services_cluster_ip_is_refused_at_every_port_and_whoever_gives_it_out() {
+fn another_services_cluster_ip_is_refused_at_every_port_in_every_field() {
     for (service, field) in [
         (asking_for(&["10.96.0.1", "fd00::1"]), "spec.externalIPs"),
         (balanced_at(&["10.96.0.1", "fd00::1"]), "status.loadBalancer.ingress"),
@@ -214,7 +214,7 @@ fn a_new_node_ip_is_refused_from_then_on_and_one_that_the_node_had_is_not() {
 }
 
 #[test]
-fn with_ranges_an_external_ip_outside_of_them_is_refused_and_a_load_balancers_address_is_not() {
+fn allowed_ranges_limit_external_ips_and_not_load_balancer_addresses() {
     let thief =
         Service { load_balancer_ips: ips(&["198.51.100.9"]), ..asking_for(&["203.0.113.9", "198.18.0.9"]) };
     let state = state_after(allowing(&["203.0.113.0/24"]), [Change::ApplyService(thief)]);
@@ -229,7 +229,7 @@ fn with_ranges_an_external_ip_outside_of_them_is_refused_and_a_load_balancers_ad
 }
 
 #[test]
-fn an_address_of_a_family_without_cluster_ip_or_of_nobodys_service_is_not_told_of() {
+fn addresses_of_an_unserved_family_or_service_are_not_reported() {
     let single = Service { cluster_ips: ips(&["10.96.0.9"]), ..asking_for(&["::1"]) };
     let others = Service { other_proxy: true, ..asking_for(&["127.0.0.1"]) };
     let headless = Service { cluster_ips: Vec::new(), ..asking_for(&["127.0.0.1"]) };
@@ -242,7 +242,7 @@ fn an_address_of_a_family_without_cluster_ip_or_of_nobodys_service_is_not_told_o
 }
 
 #[test]
-fn a_hundred_thousand_source_ranges_are_too_many_and_those_that_are_not_cost_what_they_are() {
+fn a_hundred_thousand_source_ranges_are_too_many_and_fewer_cost_what_they_are() {
     // If each were compared with each, in whatever step, this test would take hours.
     const TOO_MANY: u32 = 100_000;
     const MANY: u32 = 4_000;
@@ -499,18 +499,18 @@ proptest! {
     }
 
     #[test]
-    fn whatever_they_ask_for_is_either_served_or_told_of(hostile in any_hostile_service()) {
+    fn every_requested_address_is_served_or_reported(hostile in any_hostile_service()) {
         let state = with(Service { ports: vec![port("", Protocol::Tcp, 9443)], ..hostile.clone() });
         let desired = state.desired(&hostile.name).unwrap();
-        let told = |kind, ip| desired.refused.iter().any(|refused| refused.kind == kind && refused.ip == ip);
+        let is_refused = |kind, ip| desired.refused.iter().any(|refused| refused.kind == kind && refused.ip == ip);
         let served = |ip| desired.virtual_servers.iter().any(|server| server.address.ip == ip);
         for ip in &hostile.load_balancer_ips {
-            prop_assert!(served(*ip) != told(AddressKind::LoadBalancer, *ip), "{}", ip);
+            prop_assert!(served(*ip) != is_refused(AddressKind::LoadBalancer, *ip), "{}", ip);
         }
         for ip in &hostile.external_ips {
             // A node's IP can be served as a load balancer's.
             let balanced = hostile.load_balancer_ips.contains(ip);
-            prop_assert!(balanced || served(*ip) != told(AddressKind::ExternalIp, *ip), "{}", ip);
+            prop_assert!(balanced || served(*ip) != is_refused(AddressKind::ExternalIp, *ip), "{}", ip);
         }
     }
 
@@ -528,7 +528,7 @@ proptest! {
     ) {
         let slices = one.iter().filter(|change| matches!(change, Change::ApplySlice(_)));
         let changed_slices: FxHashSet<_> = slices.map(object).collect();
-        let told = |changes: Vec<Change>| {
+        let reported = |changes: Vec<Change>| {
             let mut state = State::new(options.clone());
             for change in changes {
                 state.apply(change);
@@ -536,8 +536,8 @@ proptest! {
             state.apply(Change::InitDoneSlices(changed_slices.clone()));
             wanted(&state)
         };
-        let told_one = told(one);
-        prop_assert!(!told_one.virtual_servers.is_empty());
-        prop_assert_eq!(told_one, told(other));
+        let reported_one = reported(one);
+        prop_assert!(!reported_one.virtual_servers.is_empty());
+        prop_assert_eq!(reported_one, reported(other));
     }
 }

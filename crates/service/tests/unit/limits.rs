@@ -1,4 +1,4 @@
-//! What one Service may cost every node: what fits is served, and its owner is told what does not.
+//! What one Service may cost every node: what fits is served, and its owner is problems what does not.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -49,23 +49,24 @@ fn real_servers_of_all(desired: &DesiredService) -> usize {
     desired.virtual_servers.iter().map(|server| server.real_servers.len()).sum()
 }
 
-/// What its owner is told, which is what `explain` shows.
-fn told(state: &State) -> Vec<String> {
-    let told: Vec<String> = state.problems_by_service().flat_map(|(_, told)| told.to_vec()).collect();
+/// What its owner is notified of, which is what `explain` shows.
+fn problems(state: &State) -> Vec<String> {
+    let problems: Vec<String> =
+        state.problems_by_service().flat_map(|(_, problems)| problems.to_vec()).collect();
     let explained = state.explain(&name("web")).problems;
-    assert_eq!(explained, told.iter().map(|it| format!("default/web: {it}")).collect::<Vec<_>>());
-    told
+    assert_eq!(explained, problems.iter().map(|it| format!("default/web: {it}")).collect::<Vec<_>>());
+    problems
 }
 
 #[test]
-fn of_more_virtual_servers_than_a_service_may_have_those_of_its_cluster_ip_come_first() {
+fn virtual_servers_at_the_cluster_ip_come_first_when_there_are_too_many() {
     // 21 kB as JSON, and 400,400 virtual servers.
     let web = Service { external_ips: external_ips(1_000), ports: ports(400), ..service("web", "10.96.0.1") };
     let state = state_of(&[web, service("other", "10.96.0.2")], &[]);
     assert_eq!(count(desired(&state), AddressKind::ClusterIp), 400);
     assert_eq!(count(desired(&state), AddressKind::ExternalIp), MAX_VIRTUAL_SERVERS - 400);
     assert_eq!(
-        told(&state),
+        problems(&state),
         [
             "spec.externalIPs: of 400000 addresses with a port (IPv4) 15984 are served: a Service has at most 16384 virtual \
           servers"
@@ -83,7 +84,7 @@ fn of_more_real_servers_than_a_service_may_have_those_of_its_cluster_ip_come_fir
     assert_eq!(count(desired(&state), AddressKind::ClusterIp), 4);
     assert_eq!(desired(&state).virtual_servers.len(), MAX_REAL_SERVERS / 5_000);
     assert_eq!(
-        told(&state),
+        problems(&state),
         [
             "spec.externalIPs: of 400 addresses with a port (IPv4) 22 are served: a Service has at most 131072 real servers \
           with the scheduler rr, and here each has 5000"
@@ -100,14 +101,14 @@ fn a_scheduler_that_makes_each_real_server_costly_has_room_for_fewer() {
     let state = state_of(std::slice::from_ref(&web), &slices(2_000, &ports));
     assert_eq!(real_servers_of_all(desired(&state)), MAX_REAL_SERVERS_MH / 2_000 * 2_000);
     assert_eq!(
-        told(&state),
+        problems(&state),
         [
             "spec.clusterIPs: of 10 addresses with a port (IPv4) 8 are served: a Service has at most 16384 real servers with \
           the scheduler mh, and here each has 2000"
         ]
     );
     let usual = Service { balancing: None, ..web };
-    assert_eq!(told(&state_of(&[usual], &slices(2_000, &ports))), [""; 0]);
+    assert_eq!(problems(&state_of(&[usual], &slices(2_000, &ports))), [""; 0]);
 }
 
 #[test]
@@ -125,11 +126,11 @@ fn what_fits_does_not_depend_on_which_endpoints_are_ready() {
 }
 
 #[test]
-fn a_virtual_server_has_the_first_ten_thousand_endpoints_and_explain_says_which_are_beyond() {
+fn a_virtual_server_has_ten_thousand_endpoints_and_explain_names_the_others() {
     let web = || Service { ports: ports(1), ..service("web", "10.96.0.1") };
     let full = state_of(&[web()], &slices(10_000, &ports(1)));
     assert_eq!(desired(&full).virtual_servers[0].real_servers.len(), MAX_REAL_SERVERS_PER_VIRTUAL_SERVER);
-    assert_eq!(told(&full), [""; 0]);
+    assert_eq!(problems(&full), [""; 0]);
 
     let state = state_of(&[web()], &slices(10_002, &ports(1)));
     assert_eq!(
@@ -137,7 +138,7 @@ fn a_virtual_server_has_the_first_ten_thousand_endpoints_and_explain_says_which_
         desired(&full).virtual_servers[0].real_servers
     );
     assert_eq!(
-        told(&state),
+        problems(&state),
         [
             "endpoints: of 10002 (IPv4) the first 10000 by address that can be used are: no virtual server has more"
         ]
@@ -175,16 +176,16 @@ fn let_in(state: &State) -> Vec<usize> {
 }
 
 #[test]
-fn with_more_source_ranges_than_there_is_room_for_nobody_is_let_in_and_the_rest_is_served() {
+fn too_many_source_ranges_let_no_client_in_and_the_rest_is_served() {
     let most = u32::try_from(MAX_ALLOWED_SOURCES).unwrap();
     let mut state = state_of(&[balanced(apart(most / 2), ports(2))], &[]);
     assert_eq!(let_in(&state), [MAX_ALLOWED_SOURCES / 2; 2]);
-    assert_eq!(told(&state), [""; 0]);
+    assert_eq!(problems(&state), [""; 0]);
 
     state.apply(Change::ApplyService(balanced(apart(most / 2 + 1), ports(2))));
     assert_eq!(let_in(&state), [0; 2], "closed to all, and not open");
     assert_eq!(
-        told(&state),
+        problems(&state),
         [
             "spec.loadBalancerSourceRanges: nobody is let in: once for each load-balancer address and port, and merged where \
           they touch, they are 4098, and a Service has at most 4096"
@@ -244,11 +245,11 @@ proptest! {
         prop_assert!(served[1] == 0 || served[0] == asked);
         prop_assert!(served[2] == 0 || served[1] == asked);
 
-        // Whoever lacks anything is told.
+        // Whoever lacks anything is problems.
         let external = asked * usize::try_from(addresses).unwrap();
         let closed = ranges > 0 && served[1] > 0 && let_in(&state).iter().all(|it| *it == 0);
         let lacks = served != [asked, asked, external] || closed || endpoints > 10_000;
-        prop_assert_eq!(!told(&state).is_empty(), lacks, "{:?}", told(&state));
+        prop_assert_eq!(!problems(&state).is_empty(), lacks, "{:?}", problems(&state));
 
         // What is explained is what is served.
         let explained: BTreeSet<_> =

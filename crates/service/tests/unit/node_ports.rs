@@ -147,7 +147,7 @@ fn an_address_that_went_a_moment_ago_is_served_until_it_is_lost_for_good() {
 }
 
 #[test]
-fn an_address_that_went_a_moment_ago_is_not_bound_to_kube_ipvs0_whatever_else_changes() {
+fn an_address_lost_a_moment_ago_is_not_bound_to_kube_ipvs0_by_other_changes() {
     let mut state = single_stack();
     let rest = ips(&["10.0.0.1"]).into_iter().collect();
     state.apply(Change::NodeAddresses { here: rest, lost: [ip("192.0.2.1")].into() });

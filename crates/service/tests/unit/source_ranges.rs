@@ -61,7 +61,7 @@ fn lets_in(server: &DesiredVirtualServer, client: IpAddr) -> bool {
 }
 
 #[test]
-fn whoever_is_in_a_range_of_the_addresss_family_is_let_in_there() {
+fn clients_in_a_range_of_the_addresss_family_are_let_in() {
     assert_eq!(
         both(&["198.51.100.0/24", "2001:db8:1::/48", "192.0.2.7/32"]),
         [
@@ -80,7 +80,7 @@ fn a_service_without_ranges_lets_everybody_in() {
 }
 
 #[test]
-fn a_service_whose_ranges_could_not_be_read_lets_nobody_in() {
+fn unreadable_source_ranges_let_no_client_in() {
     assert_eq!(both(&[]), ["nobody", "nobody"]);
 }
 

@@ -66,8 +66,8 @@ pub(super) fn here(selection: &Selection, build: Build, equip: impl FnOnce(&mut 
     if report.exists() {
         fs::remove_file(&report).context("removing the last report")?;
     }
-    let mut command = Command::new(program()?);
-    command.current_dir(workspace::root()).args(["nextest", "run"]).args(build.arguments());
+    let mut command = workspace::at_root(program()?);
+    command.args(["nextest", "run"]).args(build.arguments());
     command.args(selection.arguments());
     equip(&mut command);
     let status = command.status().context("starting cargo-nextest")?;
@@ -142,8 +142,8 @@ impl Built {
 
 /// Builds test programs.
 pub(super) fn build(build: Build) -> Result<Built> {
-    let mut list = Command::new(program()?);
-    list.current_dir(workspace::root()).args(["nextest", "list"]).args(build.arguments());
+    let mut list = workspace::at_root(program()?);
+    list.args(["nextest", "list"]).args(build.arguments());
     list.args(["--message-format", "json", "--list-type", "binaries-only"]);
     let binaries = printed(&mut list)?;
     let metadata = printed(cargo().args(["metadata", "--format-version=1", "--all-features"]))?;

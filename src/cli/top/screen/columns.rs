@@ -49,7 +49,7 @@ impl Columns {
     }
 
     /// The numbers among these that are shown, one of each column.
-    pub(super) fn of<T>(&self, numbers: [T; 7]) -> impl Iterator<Item = (Column, T)> {
+    pub(super) fn select<T>(&self, numbers: [T; 7]) -> impl Iterator<Item = (Column, T)> {
         NUMBERS.into_iter().zip(numbers).filter(|(number, _)| self.shown.contains(number))
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         #[test]
         fn columns_take_no_more_than_there_is(width in 0_usize..300, longest in 0_usize..300) {
             let columns = Columns::fitting(width, longest, Column::Name);
-            let numbers: usize = columns.of(WIDTHS).map(|(_, width)| 1 + usize::from(width)).sum();
+            let numbers: usize = columns.select(WIDTHS).map(|(_, width)| 1 + usize::from(width)).sum();
             prop_assert!(columns.name + numbers == width || (columns.name == 0 && numbers > width));
         }
     }

@@ -48,7 +48,7 @@ pub(super) fn draw(view: &mut View, frame: &mut Frame<'_>) {
 }
 
 fn table(columns: &Columns, sort: Column, lines: Vec<Cells<String>>) -> Table<'static> {
-    let widths = columns.of(WIDTHS).map(|(_, width)| Constraint::Length(width));
+    let widths = columns.select(WIDTHS).map(|(_, width)| Constraint::Length(width));
     let widths = [Constraint::Fill(1)].into_iter().chain(widths);
     let head = cells(columns, HEAD).map(|(column, cell)| match column == sort {
         true => cell.style(Modifier::BOLD | Modifier::UNDERLINED),
@@ -67,7 +67,7 @@ fn cells<T: AsRef<str>>(
     let number = |(column, number): (_, T)| {
         (column, Cell::from(Line::from(number.as_ref().to_owned()).right_aligned()))
     };
-    [(Column::Name, name)].into_iter().chain(columns.of(numbers).map(number))
+    [(Column::Name, name)].into_iter().chain(columns.select(numbers).map(number))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The counters, and whose they are.
+//! Reads the counters, and the Services that own them.
 
 use std::collections::HashMap;
 
@@ -7,25 +7,25 @@ use reconciler::VirtualServerOwner;
 
 use super::series;
 
-/// The most series that are shown: as many as ten thousand virtual servers have. What is beyond costs Prometheus more
-/// than it tells anybody.
+/// The limit of series, as many as ten thousand virtual servers have. More would cost Prometheus more than it is
+/// worth.
 pub(super) const MOST_SERIES: usize = 100_000;
 
-/// What was read at one time.
+/// The result of one reading.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TrafficReading {
-    /// By Service, so that what is dropped is the same each time.
+    /// Sorted by Service, so that the same series are dropped each time.
     pub(super) virtual_servers: Vec<ServiceCounters>,
-    /// How many series there would be beside those.
+    /// The number of dropped series.
     pub(super) dropped: usize,
 }
 
-/// A virtual server of a Service.
+/// The counters of a virtual server that a Service owns.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServiceCounters {
     pub(super) holder: VirtualServerOwner,
     pub(super) stats: Stats,
-    /// Its real servers, if they are asked for and there is room for them.
+    /// Its real servers, if wanted and if there is room.
     pub(super) real_servers: Vec<ObservedRealServer>,
 }
 

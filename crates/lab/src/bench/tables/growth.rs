@@ -1,7 +1,11 @@
 //! How each phase grows with the number of Services: y = a · Services^b, fitted to all sizes.
 
-use super::{Figures, Report, Size, Subject, Table, bytes, cases, megabytes, ratio, seconds};
-use crate::bench::case::Phases;
+use testkit::kernel_baseline::Size;
+
+use super::table::{Table, bytes, megabytes, ratio, seconds, size_cell};
+use super::{Report, cases};
+use crate::bench::case::Subject;
+use crate::bench::figures::{Figures, Phases};
 
 pub(super) fn table(report: &Report) -> String {
     let measured: Vec<(Size, Phases)> = cases(report)
@@ -11,7 +15,7 @@ pub(super) fn table(report: &Report) -> String {
             _ => None,
         })
         .collect();
-    let sizes = measured.iter().map(|(size, _)| super::format(*size));
+    let sizes = measured.iter().map(|(size, _)| size_cell(*size));
     let columns: Vec<String> = ["phase".to_owned()]
         .into_iter()
         .chain(sizes)

@@ -31,7 +31,7 @@ pub(crate) fn state() -> State {
     State::new(options())
 }
 
-/// A State that was told these.
+/// A State with these inputs.
 pub(crate) fn state_of(services: &[Service], slices: &[EndpointSlice]) -> State {
     state_with(options(), services, slices)
 }
@@ -208,7 +208,7 @@ fn sorted<T: ToString>(values: impl Iterator<Item = T>) -> Vec<String> {
 }
 
 /// Every key that is wanted, with its desired value: what the kernel should look like, and what others
-/// are told.
+/// clients are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) virtual_servers: BTreeMap<ServiceAddress, service::DesiredVirtualServer>,
@@ -242,7 +242,7 @@ pub(crate) fn wanted(state: &State) -> Wanted {
         refused: state.refused().map(|(service, refused)| (service.clone(), refused.to_vec())).collect(),
         problems: state
             .problems_by_service()
-            .map(|(service, told)| (service.clone(), told.to_vec()))
+            .map(|(service, reported)| (service.clone(), reported.to_vec()))
             .collect(),
         lost: state.conflict_losses().map(|(service, lost)| (service.clone(), format!("{lost:?}"))).collect(),
     }

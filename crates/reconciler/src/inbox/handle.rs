@@ -1,4 +1,4 @@
-//! How the rest of the program reaches the writer thread.
+//! How the other threads reach the writer thread.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -9,17 +9,17 @@ use watcher::Plan;
 
 use crate::{
     NodeUsage, SyncReport, SyncStatus, VirtualServerOwner,
-    mailbox::{Mail, Mailbox},
+    inbox::{Inbox, Pending},
 };
 
 /// A message to the writer thread.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// Something is in the mailbox.
-    Mail,
+    /// The inbox is not empty.
+    Pending,
     /// Read everything, repair everything, and say what was done.
     Resync(Sender<SyncReport>),
-    /// Say how things stand.
+    /// Report the status.
     Status(Sender<SyncStatus>),
     /// Read everything, and say what differs.
     Compare(Sender<Result<Plan, Unanswered>>),
@@ -54,34 +54,35 @@ pub enum Unanswered {
     Stopped(#[from] Stopped),
 }
 
-/// The way to the writer thread. Cheap to clone; never blocks except where it says so.
+/// The way to the writer thread. Clones are cheap. Methods block only where they say so.
 #[derive(Clone, Debug)]
 pub struct Handle {
     inputs: Sender<Input>,
-    mailbox: Mailbox,
+    inbox: Inbox,
 }
 
 impl Handle {
-    pub(crate) fn new() -> (Self, Receiver<Input>, Mailbox) {
+    pub(crate) fn new() -> (Self, Receiver<Input>, Inbox) {
         let (inputs, receiver) = channel();
-        let mailbox = Mailbox::default();
-        (Self { inputs, mailbox: mailbox.clone() }, receiver, mailbox)
+        let inbox = Inbox::default();
+        (Self { inputs, inbox: inbox.clone() }, receiver, inbox)
     }
 
-    /// Passes on news from the API server or the directory. Only the last news of each object is kept, so
-    /// that what waits takes no more memory than there are objects.
+    /// Sends a change from the API server or the directory. Only the last change of each object is kept, so
+    /// that pending changes take no more memory than there are objects.
     pub fn change(&self, change: Change) -> Result<(), Stopped> {
-        self.post(|mail| mail.change(change))
+        self.post(|pending| pending.changes.push(change))
     }
 
-    /// Passes on what the kernel says was changed; whatever is not as wanted is repaired.
+    /// Sends the kernel's notification of a change, so that what is not as desired is repaired.
     pub fn kernel_changed(&self, changed: Changed) -> Result<(), Stopped> {
-        self.post(|mail| mail.links_changed(changed))
+        self.post(|pending| pending.add_links(changed))
     }
 
-    /// Passes on that somebody else has changed our nf_tables tables; they are read and repaired.
+    /// Sends the kernel's notification that somebody else has changed our nf_tables tables, so that they are read
+    /// and repaired.
     pub fn tables_changed(&self) -> Result<(), Stopped> {
-        self.post(Mail::tables_changed)
+        self.post(|pending| pending.tables = true)
     }
 
     /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
@@ -127,14 +128,14 @@ impl Handle {
         self.send(Input::Stop)
     }
 
-    /// Puts something into the mailbox.
-    fn post(&self, put: impl FnOnce(&mut Mail)) -> Result<(), Stopped> {
-        let mut mail = self.mailbox.open();
-        // Told under the lock, so that whatever is sent after this comes after the mail.
-        if mail.is_empty() {
-            self.send(Input::Mail)?;
+    /// Puts something into the inbox.
+    fn post(&self, put: impl FnOnce(&mut Pending)) -> Result<(), Stopped> {
+        let mut pending = self.inbox.open();
+        // Sent under the lock: inputs that are sent later come after the inbox.
+        if pending.is_empty() {
+            self.send(Input::Pending)?;
         }
-        put(&mut mail);
+        put(&mut pending);
         Ok(())
     }
 
@@ -157,8 +158,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_tells_while_the_writer_is_busy_is_one_message_however_much_it_is() {
-        let (handle, inputs, mailbox) = Handle::new();
+    fn notifications_while_the_writer_is_busy_are_one_message() {
+        let (handle, inputs, inbox) = Handle::new();
         let vip: IpAddr = [10, 96, 0, 1].into();
         for number in 0..10_000 {
             let changed = Changed { vips: [(vip, number % 2 == 0)].into(), ..Changed::default() };
@@ -166,6 +167,6 @@ mod tests {
             handle.tables_changed().unwrap();
         }
         assert_eq!(inputs.try_iter().count(), 1);
-        drop(mailbox);
+        drop(inbox);
     }
 }

@@ -1,13 +1,14 @@
 //! What the kernel itself needs, with no program in between.
 
 use anyhow::Result;
-use testkit::floor::{Size, read, write};
+use testkit::kernel_baseline::{Size, read, write};
 use testkit::lab::Lab;
 
-use super::case::{Binding, Figures};
+use super::case::Binding;
+use super::figures::Figures;
 
 pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
-    let lab = Lab::new(0, testkit::floor::TARGET_PORT)?;
+    let lab = Lab::new(0, testkit::kernel_baseline::TARGET_PORT)?;
     let (written, reading) = lab.node.inside(move || {
         let written = write(size, binding.into())?;
         anyhow::Ok((written, read(binding.into())?))

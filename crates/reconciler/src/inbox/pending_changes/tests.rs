@@ -68,10 +68,10 @@ fn any_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn waiting(changes: impl IntoIterator<Item = Change>) -> Waiting {
-    let mut waiting = Waiting::default();
-    changes.into_iter().for_each(|change| waiting.push(change));
-    waiting
+fn pending(changes: impl IntoIterator<Item = Change>) -> PendingChanges {
+    let mut pending = PendingChanges::default();
+    changes.into_iter().for_each(|change| pending.push(change));
+    pending
 }
 
 /// What is wanted after these changes.
@@ -89,51 +89,51 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_waits_leads_to_the_same_as_all_that_was_told(batches in vec(vec(any_change(), 0..20), 0..3)) {
-        let told = batches.iter().flatten().cloned();
-        let taken = batches.iter().cloned().flat_map(|batch| waiting(batch).take()).map(|piece| piece.change);
-        prop_assert_eq!(wanted(taken), wanted(told));
+    fn pending_changes_lead_to_the_same_state_as_all_changes(batches in vec(vec(any_change(), 0..20), 0..3)) {
+        let received = batches.iter().flatten().cloned();
+        let taken = batches.iter().cloned().flat_map(|batch| pending(batch).take()).map(|pending| pending.change);
+        prop_assert_eq!(wanted(taken), wanted(received));
     }
 
     #[test]
-    fn every_object_and_piece_that_was_told_is_accounted_for(changes in vec(any_change(), 0..40)) {
+    fn every_object_and_every_change_is_counted(changes in vec(any_change(), 0..40)) {
         let objects = changes.iter().map(|change| ObjectKind::from_change(change).1).sum::<usize>();
-        let pieces = changes.len();
-        let taken = waiting(changes).take();
-        prop_assert_eq!(taken.iter().map(|piece| piece.objects).sum::<usize>(), objects);
-        prop_assert_eq!(taken.iter().map(|piece| piece.pieces).sum::<usize>(), pieces);
+        let count = changes.len();
+        let taken = pending(changes).take();
+        prop_assert_eq!(taken.iter().map(|pending| pending.objects).sum::<usize>(), objects);
+        prop_assert_eq!(taken.iter().map(|pending| pending.changes).sum::<usize>(), count);
     }
 }
 
 #[test]
-fn ten_thousand_services_that_change_every_second_for_five_minutes_wait_once_each() {
-    let mut waiting = Waiting::default();
+fn ten_thousand_services_that_change_for_five_minutes_wait_once_each() {
+    let mut pending = PendingChanges::default();
     for second in 0..300 {
         for number in 0..10_000 {
             let name = format!("web-{number}");
-            waiting.push(Change::ApplySlice(slice(
+            pending.push(Change::ApplySlice(slice(
                 &name,
                 &name,
                 &[["10.244.0.1", "10.244.0.2"][second % 2]],
             )));
         }
     }
-    let taken = waiting.take();
+    let taken = pending.take();
     assert_eq!(taken.len(), 10_000);
-    let last = |piece: &Piece| {
-        let Change::ApplySlice(slice) = &piece.change else { return false };
-        slice.endpoints[0].address == std::net::IpAddr::from([10, 244, 0, 2]) && piece.objects == 300
+    let last = |pending: &PendingChange| {
+        let Change::ApplySlice(slice) = &pending.change else { return false };
+        slice.endpoints[0].address == std::net::IpAddr::from([10, 244, 0, 2]) && pending.objects == 300
     };
     assert!(taken.iter().all(last), "of each the last");
-    assert!(waiting.is_empty());
+    assert!(pending.is_empty());
 }
 
 #[test]
-fn the_lateness_of_a_change_is_that_of_the_first_that_waits() {
+fn a_change_is_as_late_as_the_first_one_that_it_replaced() {
     let at = |seconds| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
     let triggered = |at| Change::ApplySlice(EndpointSlice { triggered_at: at, ..slice("a", "a", &[]) });
-    for (told, kept) in [([at(2), at(5)], at(2)), ([None, at(5)], at(5)), ([at(2), None], at(2))] {
-        let taken = waiting(told.map(triggered)).take();
-        assert_eq!(taken.into_iter().map(|piece| piece.change).collect::<Vec<_>>(), [triggered(kept)]);
+    for (received, kept) in [([at(2), at(5)], at(2)), ([None, at(5)], at(5)), ([at(2), None], at(2))] {
+        let taken = pending(received.map(triggered)).take();
+        assert_eq!(taken.into_iter().map(|pending| pending.change).collect::<Vec<_>>(), [triggered(kept)]);
     }
 }

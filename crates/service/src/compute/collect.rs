@@ -1,0 +1,124 @@
+//! From the decisions about a Service to what it asks of the kernel.
+
+use std::{net::IpAddr, sync::Arc};
+
+use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
+use netfilter::{Element, HairpinFlow, HealthCheckPort};
+
+use super::{
+    Decisions, DesiredService, DesiredVirtualServer, EffectiveBalancing, EndpointSelection, HealthCheck,
+    PortEndpoint, PortGroup, WithoutLocalEndpoint,
+};
+use crate::input::{Service, ServicePort, TrafficPolicy, Traits};
+
+impl DesiredService {
+    /// What the decisions about a Service ask of the kernel.
+    pub(crate) fn from_decisions(decisions: Decisions<'_>) -> Self {
+        let mut collected = Collected::default();
+        for group in decisions.port_groups() {
+            collected.add(&decisions, &group);
+        }
+        collected.finish(decisions)
+    }
+}
+
+/// What a Service asks for, while it is collected.
+#[derive(Default)]
+struct Collected {
+    virtual_servers: Vec<DesiredVirtualServer>,
+    vips: Vec<IpAddr>,
+    shared_elements: Vec<Element>,
+    without_local_endpoint: Vec<WithoutLocalEndpoint>,
+    ready_here: Vec<IpAddr>,
+}
+
+impl Collected {
+    /// Adds the addresses of one port in one family.
+    fn add(&mut self, decisions: &Decisions<'_>, group: &PortGroup<'_>) {
+        let PortGroup { port, family, endpoints, .. } = group;
+        let ready_here = endpoints.iter().filter(|it| it.traits.contains(Traits::READY | Traits::LOCAL));
+        self.ready_here.extend(ready_here.map(|endpoint| endpoint.address.ip));
+
+        let mut shared: Arc<[RealServer]> = Arc::default();
+        for group in group.policy_groups() {
+            if group.policy == TrafficPolicy::Local && EndpointSelection::misses_local(endpoints) {
+                let missing = WithoutLocalEndpoint { traffic: group.traffic, family: *family };
+                self.without_local_endpoint.push(missing);
+            }
+            self.shared_elements.extend(group.used.iter().filter_map(|endpoint| hairpin(port, endpoint)));
+
+            let real_servers: Vec<_> = group.used.iter().map(|it| decisions.real_server(it)).collect();
+            if *real_servers != *shared {
+                shared = real_servers.into();
+            }
+            for frontend in group.frontends {
+                self.vips.extend(frontend.vip(decisions.inputs.node));
+                self.virtual_servers.push(DesiredVirtualServer {
+                    address: frontend.address,
+                    config: decisions.virtual_server(frontend.address),
+                    real_servers: shared.clone(),
+                    element: frontend.element(group.policy),
+                    allowed_sources: decisions.sources.allowed(frontend),
+                    kind: frontend.kind,
+                });
+            }
+        }
+    }
+
+    fn finish(mut self, decisions: Decisions<'_>) -> DesiredService {
+        let Decisions { inputs, external, balancing, sources, over_quota, .. } = decisions;
+        self.virtual_servers.sort_unstable_by_key(|server| server.address);
+        let health_check = HealthCheck::for_service(inputs.service, inputs.options, self.ready_here);
+        let health_check_ports =
+            health_check.iter().flat_map(|check| health_check_ports(check, inputs.service));
+        self.shared_elements.extend(health_check_ports);
+        DesiredService {
+            virtual_servers: self.virtual_servers.into(),
+            vips: sorted_once(self.vips),
+            shared_elements: sorted_once(self.shared_elements),
+            health_check,
+            without_local_endpoint: sorted_once(self.without_local_endpoint),
+            refused: sorted_once(external.refused),
+            problems: balancing.problems.into_iter().chain(over_quota).chain(sources.problem).collect(),
+        }
+    }
+}
+
+impl Decisions<'_> {
+    /// The configuration of the virtual server at an address.
+    fn virtual_server(&self, address: ServiceAddress) -> VirtualServer {
+        let mut server = VirtualServer::new(address, self.balancing.scheduler);
+        server.flags |= self.balancing.scheduler_flags;
+        match self.inputs.service.session_affinity {
+            Some(seconds) => server.persistent(seconds),
+            None => server,
+        }
+    }
+
+    /// The real server of an endpoint.
+    fn real_server(&self, endpoint: &PortEndpoint) -> RealServer {
+        let EffectiveBalancing { upper_threshold, lower_threshold, .. } = self.balancing;
+        RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
+            .weight(endpoint.weight.get().into())
+            .thresholds(upper_threshold, lower_threshold)
+    }
+}
+
+/// A pod of this node can be its own client.
+fn hairpin(port: &ServicePort, endpoint: &PortEndpoint) -> Option<Element> {
+    let local = endpoint.traits.contains(Traits::LOCAL);
+    local.then_some(Element::Hairpin(HairpinFlow { protocol: port.protocol, pod: endpoint.address }))
+}
+
+/// Load balancers ask in each family that the Service has.
+fn health_check_ports(check: &HealthCheck, service: &Service) -> impl Iterator<Item = Element> {
+    let port = check.port.get();
+    let families = service.cluster_ips.iter().map(|ip| Family::from(*ip));
+    families.map(move |family| Element::HealthCheckPort(HealthCheckPort { family, port }))
+}
+
+fn sorted_once<T: Ord>(mut values: Vec<T>) -> Box<[T]> {
+    values.sort_unstable();
+    values.dedup();
+    values.into()
+}

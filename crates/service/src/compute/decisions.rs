@@ -1,0 +1,50 @@
+//! Every decision about one Service on this node.
+
+use ipvs::Family;
+
+use super::{
+    EffectiveBalancing, ExternalAddresses, Frontend, PortGroup, Quota, SourceRanges, frontend::frontends,
+};
+use crate::input::{CompactSlice, ServiceInputs};
+
+/// Every decision about one Service on this node, together with the inputs that each of them passed over.
+///
+/// [`DesiredService`](crate::DesiredService) is collected from it, and [`Explanation`](crate::Explanation) renders
+/// it: one algorithm decides, and both show the result.
+#[derive(Debug)]
+pub(crate) struct Decisions<'a> {
+    pub(crate) inputs: ServiceInputs<'a>,
+    pub(crate) external: ExternalAddresses,
+    pub(crate) balancing: EffectiveBalancing,
+    pub(crate) sources: SourceRanges,
+    /// What does not fit into the quota of a Service, in words.
+    pub(crate) over_quota: Vec<String>,
+    /// Every address at which a port is served, in the order of [`frontends`].
+    frontends: Vec<Frontend<'a>>,
+}
+
+impl<'a> Decisions<'a> {
+    /// Decides about a Service that is served.
+    pub(crate) fn new(inputs: ServiceInputs<'a>) -> Self {
+        let external = ExternalAddresses::new(inputs);
+        let balancing = EffectiveBalancing::new(inputs);
+        let mut quota = Quota::new(inputs.slices, balancing.scheduler);
+        let frontends = frontends(inputs, &external, &mut quota);
+        let sources = SourceRanges::new(inputs, &frontends);
+        Self { inputs, external, balancing, sources, over_quota: quota.problems, frontends }
+    }
+
+    /// The frontends, grouped by port and family, each group with its endpoints.
+    pub(crate) fn port_groups(&self) -> impl Iterator<Item = PortGroup<'_>> {
+        let groups = self.frontends.chunk_by(|a, b| a.endpoint_key() == b.endpoint_key());
+        groups.filter_map(|frontends| PortGroup::new(self.inputs, frontends))
+    }
+
+    /// The slices with endpoints of a family in which the Service has no ClusterIP. Nothing of them is used.
+    pub(crate) fn unused_slices(&self) -> impl Iterator<Item = &'a CompactSlice> {
+        let inputs = self.inputs;
+        let unserved =
+            Family::BOTH.into_iter().filter(move |family| !inputs.service.has_cluster_ip_of(*family));
+        unserved.flat_map(move |family| inputs.filled_slices(family))
+    }
+}

@@ -1,0 +1,99 @@
+//! The addresses of a Service with their endpoints.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{EndpointReason, ExplainedAddress, ExplainedEndpoint, ExplainedPart, names};
+use crate::{
+    compute::{
+        Decisions, DesiredService, EndpointScope, EndpointSelection, Frontend, PolicyGroup, PortGroup,
+    },
+    input::{ObjectName, TrafficPolicy},
+    state::State,
+};
+
+/// One part for each port, family and selection of endpoints.
+pub(super) fn parts(
+    decisions: &Decisions<'_>,
+    desired: &DesiredService,
+    state: &State,
+) -> Vec<ExplainedPart> {
+    let mut parts: Vec<ExplainedPart> = Vec::new();
+    for group in decisions.port_groups() {
+        let mut before = None;
+        for policies in group.policy_groups() {
+            let addresses = policies.frontends.iter().map(|frontend| ExplainedAddress {
+                address: frontend.address,
+                kind: frontend.kind,
+                policy: policies.policy,
+                vip: desired.vips.binary_search(&frontend.address.ip).is_ok(),
+                held_by: other_holder(state, decisions, frontend),
+                allowed_sources: allowed_sources(decisions, frontend),
+            });
+            let decided = Some((policies.selection, policies.policy));
+            match parts.last_mut() {
+                // Where internal and external traffic have one decision, one part shows the endpoints.
+                Some(part) if decided == before => part.addresses.extend(addresses),
+                _ => parts.push(part(decisions, &group, &policies, addresses.collect())),
+            }
+            before = decided;
+        }
+    }
+    for part in &mut parts {
+        part.addresses.sort_unstable_by_key(|explained| (explained.kind, explained.address));
+    }
+    parts
+}
+
+fn part(
+    decisions: &Decisions<'_>,
+    group: &PortGroup<'_>,
+    policies: &PolicyGroup<'_>,
+    addresses: Vec<ExplainedAddress>,
+) -> ExplainedPart {
+    let PolicyGroup { selection, policy, .. } = *policies;
+    let zone = decisions.inputs.node.zone();
+    let stands_in = match selection {
+        EndpointSelection::Ready(scope) | EndpointSelection::Draining(scope) => {
+            policy == TrafficPolicy::Local && scope != EndpointScope::Local
+        }
+        EndpointSelection::Nothing => false,
+    };
+    ExplainedPart {
+        port: group.port.name.to_string(),
+        protocol: group.port.protocol,
+        family: group.family,
+        selection,
+        stands_in,
+        zone: zone.map(str::to_owned),
+        hints_ignored: selection.hints_ignored(&group.endpoints, zone),
+        addresses,
+        endpoints: endpoints(group, policies),
+        slices_without_port: names(group.slices_without_port()),
+    }
+}
+
+/// The Service that has the address of a frontend, if it is another one.
+fn other_holder(state: &State, decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<ObjectName> {
+    state.owner(&frontend.address).filter(|holder| **holder != decisions.inputs.service.name).cloned()
+}
+
+fn allowed_sources(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<Vec<(IpAddr, IpAddr)>> {
+    let sources = decisions.sources.allowed(frontend)?;
+    Some(sources.iter().map(|source| (source.first, source.last)).collect())
+}
+
+/// Every entry of an endpoint, sorted by address. One entry of each address counts.
+fn endpoints(group: &PortGroup<'_>, policies: &PolicyGroup<'_>) -> Vec<ExplainedEndpoint> {
+    let mut counted = BTreeSet::new();
+    let mut explained: Vec<_> = group
+        .listed()
+        .map(|(slice, endpoint)| {
+            let address = endpoint.address;
+            let counts = group.counts(&endpoint) && counted.insert(address);
+            let reason = if counts { policies.reason(&endpoint) } else { EndpointReason::ListedAgain };
+            ExplainedEndpoint { address, slice: slice.name.clone(), reason, weight: endpoint.weight }
+        })
+        .collect();
+    explained.sort_by_key(|endpoint| endpoint.address);
+    explained
+}
