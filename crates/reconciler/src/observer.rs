@@ -19,12 +19,12 @@ pub trait Observer: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeEvent {
     /// The kind of objects that changed.
-    pub subject: ObjectKind,
+    pub kind: ObjectKind,
     /// The number of objects. A list is one change. The first list comes in parts, and its end has no objects.
     pub objects: usize,
     /// How many changes of the source this one stands for: changes of the same object that wait are merged into
     /// the last one.
-    pub pieces: usize,
+    pub changes: usize,
     /// Whether the next sync has to act on it: both lists are here, and the change affects the desired state or
     /// completes the lists.
     pub waits: bool,

@@ -72,7 +72,7 @@ fn changes_are_counted_and_wait_once_both_lists_are_here() {
     running.tell(Change::ApplySlice(slice_of(1, &["10.244.0.1"])));
     running.tell(Change::ApplyService(web));
     running.settled();
-    let heard = |subject, objects, waits| ChangeEvent { subject, objects, pieces: 1, waits };
+    let heard = |kind, objects, waits| ChangeEvent { kind, objects, changes: 1, waits };
     assert_eq!(
         news.try_iter().collect::<Vec<_>>(),
         [
