@@ -1,4 +1,4 @@
-//! What the kernel tells by itself, of links, addresses and routes, and of nf_tables.
+//! Notifications of the kernel about links, addresses and routes, and about nf_tables.
 
 /// Some number of kube-ipvs0, and of the socket whose changes are our own.
 const OURS: u32 = 7;
