@@ -166,13 +166,9 @@ impl Writer {
         if touches && self.triggered_at.len() < MAX_TRIGGER_TIMES {
             self.triggered_at.extend(triggered_at);
         }
-        let news = ChangeEvent {
-            subject: kind,
-            objects,
-            pieces: changes,
-            waits: self.is_listed() && (touches || !was_listed),
-        };
-        self.observers.iter_mut().for_each(|observer| observer.on_change_applied(news));
+        let event =
+            ChangeEvent { kind, objects, changes, waits: self.is_listed() && (touches || !was_listed) };
+        self.observers.iter_mut().for_each(|observer| observer.on_change_applied(event));
         if !was_listed && self.is_listed() {
             self.schedule.request(Trigger::Start);
         } else if touches {
