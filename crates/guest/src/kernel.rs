@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_is_named_host_qemu_with_or_without_a_suite_or_uml_with_or_without_a_path() {
+    fn kernel_names_are_host_qemu_uml_and_those_with_a_suite_or_path() {
         assert_eq!("host".parse(), Ok(Choice::Host));
         assert_eq!("qemu".parse(), Ok(Choice::Qemu(None)));
         assert_eq!("qemu:newest".parse(), Ok(Choice::Qemu(Some(Suite::Newest))));

@@ -1,9 +1,21 @@
-//! Starts things: a command as root on a kernel that has IPVS, which is the host's, QEMU's or User Mode Linux's;
-//! and what such a command needs, which is programs, and what cargo builds.
+//! Runs a command as root on a kernel that has IPVS, and gets what it needs.
 //!
-//! The command sees the same paths everywhere: a file given in [`Guest::files`] is at its own
-//! path, whether the guest is the host itself, has the host's root file system under it (User Mode
-//! Linux), or has only what was put into its initramfs (QEMU).
+//! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on a cloud kernel,
+//! continuous integration, a laptop with another system's kernel. A [`Guest`] runs a command
+//!
+//! - on this machine's kernel, if it has both (`--kernel host`),
+//! - in QEMU with the distribution's own kernel package, or that of another of its suites, which is downloaded and
+//!   unpacked but not installed, and an initramfs made on the spot (`--kernel qemu`, `--kernel qemu:SUITE`),
+//! - in User Mode Linux, built from the distribution's newest kernel source (`--kernel uml`), or a binary that is there
+//!   (`--kernel uml:PATH`).
+//!
+//! The command sees the same paths everywhere: a file given in [`Guest::files`] is at its own path, whether the guest is
+//! the host itself, has the host's root file system under it (User Mode Linux), or has only what was put into its
+//! initramfs (QEMU).
+//!
+//! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo, after saying so.
+//! Downloads and builds go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`), outside the repository, so
+//! that a fresh clone finds them.
 
 pub mod api_server;
 pub mod cargo_tool;

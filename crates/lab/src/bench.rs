@@ -84,7 +84,7 @@ struct Equipment {
     times: u32,
 }
 
-/// Measures, and writes the report. Fails if a measurement of kube-ipvs or of the floor does.
+/// Measures, and writes the report. Fails if a measurement of kube-ipvs or of the baseline does.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(case) = &args.inside {
         let outcome = measure(serde_json::from_str(case)?).map_err(|error| format!("{error:#}"));
@@ -187,7 +187,7 @@ impl Equipment {
 /// Makes a measurement here, as root on a kernel that has IPVS.
 pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
     match subject {
-        Subject::Floor(binding) => kernel_baseline::measure(size, binding),
+        Subject::KernelBaseline(binding) => kernel_baseline::measure(size, binding),
         Subject::ColdSync(program) => cold_sync::measure(size, program),
         Subject::EndpointChange(program, times) => endpoint_change::measure(size, program, times),
         Subject::Reconcile(binding, times) => reconcile::measure(size, binding, times),

@@ -28,7 +28,7 @@ use guest::KernelArgs;
 use guest::workspace;
 use report::Report;
 use scene::{PERIOD, PROBE, Scene};
-use sequence::one_after_the_other;
+use sequence::inject_all;
 use traffic::{Traffic, all as all_connections, targets};
 
 /// Pods of the lab. The last one is a client.
@@ -169,17 +169,17 @@ fn chaos(plan: &Plan) -> Result<Report> {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let traffic = Traffic::start(&targets, scope, &stop);
-            let done = traffic
-                .and_then(|traffic| one_after_the_other(&mut scene, &faults, plan, &traffic, &mut report));
+            let done =
+                traffic.and_then(|traffic| inject_all(&mut scene, &faults, plan, &traffic, &mut report));
             stop.store(true, Ordering::Relaxed);
             done
         })?;
         let counts = all_connections(&targets);
         let accounted: u64 = report.rows.iter().map(|row| row.lost + row.unanswered).sum();
         if !counts.is_complete() || counts.lost() != accounted {
-            report
-                .failures
-                .push(format!("between the faults something was lost: {counts:?}, told of {accounted}"));
+            report.failures.push(format!(
+                "between the faults connections were lost: {counts:?}, {accounted} of it after faults"
+            ));
         }
         scene.finish()?;
     }

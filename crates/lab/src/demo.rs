@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: shows the main job.
 //!
 //! This half runs on the host: it builds the daemon and runs this same program again in the test
-//! kernel, where [`story`] tells what kube-ipvs does, step by step.
+//! kernel, where [`story`] shows what kube-ipvs does, step by step.
 
 mod feed;
 mod story;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         story::tell(args.api)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // What is missing is told before anything is built.
+    // What is missing is reported before anything is built.
     let kernel = args.kernel.choose();
     kernel.prepare()?;
     eprintln!("xtask: building kube-ipvs");

@@ -28,7 +28,7 @@ use testkit::daemon::Daemon;
 use crate::stage::kernel_state::KernelState;
 use crate::stage::{self, Programs, Stage};
 use churn::{Churn, PODS};
-use endpoint_toggle::{Tide, VACANT};
+use endpoint_toggle::{EndpointToggle, VACANT};
 use guest::KernelArgs;
 use guest::workspace;
 use report::Report;
@@ -116,7 +116,8 @@ fn soak(plan: &Plan) -> Result<Report> {
     let (samples, changes) = thread::scope(|scope| {
         scope.spawn(|| witness.watch(&stage, VACANT, &stop));
         used.start(scope, plan.seed, &stop);
-        let done = stage.change(plan, &daemon, &mut churn, Tide::new(&used.vacant.vacancy, &witness));
+        let done =
+            stage.change(plan, &daemon, &mut churn, EndpointToggle::new(&used.vacant.vacancy, &witness));
         stop.store(true, Ordering::Relaxed);
         done
     })?;
@@ -125,14 +126,14 @@ fn soak(plan: &Plan) -> Result<Report> {
     stage::has_synced(&daemon, &stage.lab)?;
     let state = KernelState::read(&stage.lab.node)?;
     daemon.kill()?;
-    let fresh = stage.of_a_fresh_start(&[])?;
+    let fresh = stage.after_fresh_start(&[])?;
     Ok(Report {
         seed: plan.seed,
         kernel: stage::kernel_release()?,
         seconds,
         services: churn.len(),
         changes,
-        trends: Trends::of(&samples),
+        trends: Trends::through(&samples),
         connections: used.accounts(),
         turns: witness.seen(),
         state: state.len(),
@@ -148,7 +149,7 @@ impl Stage {
         plan: &Plan,
         daemon: &Daemon,
         churn: &mut Churn,
-        mut tide: Tide<'_>,
+        mut toggle: EndpointToggle<'_>,
     ) -> Result<(Vec<Sample>, usize)> {
         let length = Duration::from_secs(plan.seconds.into());
         let sampled_every = SAMPLED_EVERY.min(length / FEWEST_SAMPLES);
@@ -156,19 +157,19 @@ impl Stage {
         let (begun, mut sample_due) = (Instant::now(), Instant::now());
         while begun.elapsed() < length {
             let next = Instant::now() + PACE;
-            if let Some(write) = tide.due() {
+            if let Some(write) = toggle.due() {
                 self.write([vec![write]].into_iter())?;
             }
             self.write(churn.next(CHANGES).into_iter())?;
             changes += CHANGES;
             if sample_due <= Instant::now() {
-                samples.push(Sample::of(daemon.id(), begun.elapsed().as_secs_f64())?);
+                samples.push(Sample::take(daemon.id(), begun.elapsed().as_secs_f64())?);
                 sample_due += sampled_every;
             }
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
-        self.write(tide.end().map(|write| vec![write]).into_iter())?;
-        tide.settle();
+        self.write(toggle.end().map(|write| vec![write]).into_iter())?;
+        toggle.settle();
         Ok((samples, changes))
     }
 }

@@ -88,7 +88,7 @@ impl Programs {
     }
 }
 
-/// In the guest: writes the report, tells what is in it, and whether it is good.
+/// In the guest: writes the report and prints it; the exit code says whether it is good.
 pub(crate) fn conclude(
     report: &(impl Serialize + Display),
     directory: &Path,
@@ -142,7 +142,7 @@ impl Stage {
 
     /// Starts the program on a node like this one, of which its kernel knows nothing yet. What comes of it
     /// when all has been programmed.
-    pub(crate) fn of_a_fresh_start(&self, arguments: &[&str]) -> Result<KernelState> {
+    pub(crate) fn after_fresh_start(&self, arguments: &[&str]) -> Result<KernelState> {
         let lab = connected_lab(&self.server, u8::try_from(self.lab.pods.len())?)?;
         let daemon = start(&lab, &self.server, arguments)?;
         has_synced(&daemon, &lab)?;
@@ -158,7 +158,7 @@ pub(crate) fn cluster_ip(server: &ControlPlane, service: &str) -> Result<SocketA
     Ok(SocketAddr::new(ip.parse()?, objects::PORTS[0]))
 }
 
-/// Waits until the program has programmed all that it was told, and nothing drains any more.
+/// Waits until the program has programmed all that it has received, and nothing drains any more.
 pub(crate) fn has_synced(daemon: &Daemon, lab: &Lab) -> Result<()> {
     eventually_within(PATIENCE, "all is in the kernel and nothing drains", || {
         let status = daemon.status(&lab.node)?;

@@ -1,21 +1,7 @@
-//! The project's own commands: `cargo xtask demo`, `cargo xtask test`, `cargo xtask bench`,
-//! `cargo xtask scale`, `cargo xtask chaos`, `cargo xtask soak`, `cargo xtask fuzz`, `cargo xtask vm -- CMD`,
-//! `cargo xtask image`, `cargo xtask man`.
+//! The project's own commands: `cargo xtask test`, `fuzz`, `vm -- CMD`, `image`, `man`; and `demo`, `bench`, `scale`,
+//! `chaos` and `soak`, which the program `lab` does.
 //!
-//! kube-ipvs needs a kernel with `ip_vs` and `dummy`, and many machines have none: containers on
-//! a cloud kernel, continuous integration, a laptop with another system's kernel. So everything
-//! here that touches the kernel goes through a [`guest::Guest`], which runs a command as root
-//!
-//! - on this machine's kernel, if it has both (`--kernel host`),
-//! - in QEMU with the distribution's own kernel package, or that of another of its suites, which is
-//!   downloaded and unpacked but not installed, and an initramfs made on the spot (`--kernel qemu`,
-//!   `--kernel qemu:SUITE`),
-//! - in User Mode Linux, built from the distribution's newest kernel source (`--kernel uml`), or a binary
-//!   that is there (`--kernel uml:PATH`).
-//!
-//! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo,
-//! after saying so. Downloads go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`),
-//! outside the repository, so that a fresh clone finds them.
+//! They start things. [`guest`] has the kernels to test on and the programs that are needed.
 
 mod fuzz;
 mod image;

@@ -74,7 +74,7 @@ pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
     run(&mut make(&tree, &["--silent", "KCONFIG_ALLCONFIG=options", "allnoconfig"]))?;
     check(&fs::read_to_string(tree.join(".config")).context("what the kernel's tree makes of the options")?)?;
     let jobs = std::thread::available_parallelism().context("how many processors there are")?;
-    told(&mut make(&tree, &[&format!("--jobs={jobs}"), "linux"]))?;
+    run_with_progress(&mut make(&tree, &[&format!("--jobs={jobs}"), "linux"]))?;
     let directory = finished.parent().context("a file has a directory")?;
     fs::create_dir_all(directory)?;
     fs::rename(tree.join("linux"), &finished).context("moving the kernel to the cache")?;
@@ -154,7 +154,7 @@ fn make(tree: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Runs `make`, which prints a line for each step, and says now and then how far it is.
-fn told(make: &mut Command) -> anyhow::Result<()> {
+fn run_with_progress(make: &mut Command) -> anyhow::Result<()> {
     let mut child = make.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting make")?;
     let mut last = Instant::now();
     let lines = child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines());

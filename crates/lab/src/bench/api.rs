@@ -115,14 +115,14 @@ impl Api {
 
     /// When the first byte of the first answer was sent.
     pub(super) fn first_byte(&self) -> Result<SystemTime> {
-        self.shared.first_byte.get().copied().context("nobody has asked for anything")
+        self.shared.first_byte.get().copied().context("nothing has been asked for")
     }
 
     /// How the lists of Services and EndpointSlices were last sent.
     pub(super) fn lists(&self) -> Result<Sent> {
         let sent = self.shared.sent.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |resource| {
-            sent.get(&resource).copied().with_context(|| format!("nobody has asked for {resource:?}"))
+            sent.get(&resource).copied().with_context(|| format!("{resource:?} have not been asked for"))
         };
         let (services, slices) = (of(Resource::Services)?, of(Resource::EndpointSlices)?);
         Ok(Sent { asked: services.asked.min(slices.asked), complete: services.complete.max(slices.complete) })

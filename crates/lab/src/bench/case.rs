@@ -21,7 +21,7 @@ pub struct Case {
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
     /// What the kernel needs to write and to read everything.
-    Floor(Binding),
+    KernelBaseline(Binding),
     /// From both lists complete to the last write.
     ColdSync(Program),
     /// From an EndpointSlice's change to the kernel, this many times.
@@ -141,7 +141,7 @@ impl fmt::Display for Program {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.subject {
-            Subject::Floor(binding) => write!(f, "floor, VIPs as {binding}")?,
+            Subject::KernelBaseline(binding) => write!(f, "kernel baseline, VIPs as {binding}")?,
             Subject::ColdSync(program) => write!(f, "cold sync of {program}")?,
             Subject::EndpointChange(program, times) => write!(f, "{times} endpoint changes with {program}")?,
             Subject::Reconcile(binding, times) => write!(f, "{times} reconciles, VIPs as {binding}")?,

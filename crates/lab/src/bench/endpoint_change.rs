@@ -17,7 +17,7 @@ use super::case::Program;
 use super::figures::{Figures, Percentiles};
 use super::node::{Node, PATIENCE, between};
 
-/// After a sync both programs wait a second before the next, unless told otherwise. A thousand changes that
+/// After a sync both programs wait a second before the next, unless an option says otherwise. A thousand changes that
 /// far from each other would take too long.
 pub(super) const AT_ONCE: &str = "--ipvs-min-sync-period=0s";
 /// Between two changes to kube-ipvs.
@@ -65,7 +65,7 @@ pub(super) fn changes(node: &Node, program: Program, times: u32) -> Result<(Perc
         let arrived = watch.recv_timeout(PATIENCE).context("the watch was silent")?;
         delivered.push(arrived.duration_since(start).as_secs_f64());
     }
-    let figures = |times| Percentiles::of(times).context("nothing was measured");
+    let figures = |times| Percentiles::from_times(times).context("nothing was measured");
     Ok((figures(kernel)?, figures(delivered)?))
 }
 

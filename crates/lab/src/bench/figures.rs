@@ -16,8 +16,8 @@ pub(super) struct Measured {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figures {
-    /// Of [`Subject::Floor`].
-    Floor {
+    /// Of [`Subject::KernelBaseline`].
+    KernelBaseline {
         /// To write everything.
         write: f64,
         /// To read virtual and real servers by netlink.
@@ -111,7 +111,7 @@ impl Figures {
     /// The seconds by which two runs are compared; `None` if one run is many measurements.
     fn seconds(&self) -> Option<f64> {
         match self {
-            Self::Floor { write, read_ipvs_as_text, read_rest, .. } => {
+            Self::KernelBaseline { write, read_ipvs_as_text, read_rest, .. } => {
                 Some(write + read_ipvs_as_text + read_rest)
             }
             Self::ColdSync { seconds } => Some(*seconds),
@@ -138,7 +138,7 @@ impl Figures {
 
 impl Percentiles {
     /// Of at least one time.
-    pub(crate) fn of(mut times: Vec<f64>) -> Option<Self> {
+    pub(crate) fn from_times(mut times: Vec<f64>) -> Option<Self> {
         times.sort_by(f64::total_cmp);
         let rank = |percent: usize| (times.len() * percent).div_ceil(100).saturating_sub(1);
         Some(Self { p50: *times.get(rank(50))?, p99: *times.get(rank(99))? })
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn percentiles_are_times_that_were_seen_and_there_are_none_of_nothing() {
         let hundred = (1..=100).rev().map(f64::from).collect();
-        assert_eq!(Percentiles::of(hundred), Some(Percentiles { p50: 50.0, p99: 99.0 }));
-        assert_eq!(Percentiles::of(vec![7.0]), Some(Percentiles { p50: 7.0, p99: 7.0 }));
-        assert_eq!(Percentiles::of(Vec::new()), None);
+        assert_eq!(Percentiles::from_times(hundred), Some(Percentiles { p50: 50.0, p99: 99.0 }));
+        assert_eq!(Percentiles::from_times(vec![7.0]), Some(Percentiles { p50: 7.0, p99: 7.0 }));
+        assert_eq!(Percentiles::from_times(Vec::new()), None);
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let synced = node.synced(&running)?;
     let lists = node.api.lists()?;
     thread::sleep(REST);
-    let memory = memory::of(running.id())?;
+    let memory = memory::read(running.id())?;
 
     let daemon = running.kube_ipvs()?;
     let begun = Instant::now();

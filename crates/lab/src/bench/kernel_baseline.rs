@@ -13,7 +13,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
         let written = write(size, binding.into())?;
         anyhow::Ok((written, read(binding.into())?))
     })??;
-    Ok(Figures::Floor {
+    Ok(Figures::KernelBaseline {
         write: written.as_secs_f64(),
         read_ipvs_by_netlink: reading.ipvs_by_netlink.as_secs_f64(),
         read_ipvs_as_text: reading.ipvs_as_text.as_secs_f64(),

@@ -19,7 +19,7 @@ pub(super) fn measure(size: Size, program: Program) -> Result<Figures> {
     let running = node.start(program, &[])?;
     node.synced(&running)?;
     thread::sleep(REST);
-    let Memory { steady, peak } = of(running.id())?;
+    let Memory { steady, peak } = read(running.id())?;
     Ok(Figures::Memory { steady, peak })
 }
 
@@ -30,7 +30,8 @@ pub(super) struct Memory {
     pub(super) peak: u64,
 }
 
-pub(super) fn of(process: u32) -> Result<Memory> {
+/// Reads it from /proc.
+pub(super) fn read(process: u32) -> Result<Memory> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

@@ -31,9 +31,9 @@ const OURS: Program = Program::KubeIpvs(Binding::Route);
 pub(super) fn full() -> Vec<Case> {
     let mut cases = Vec::new();
     for size in SHARED.into_iter().chain([NFTABLES, LARGE, HUGE]) {
-        cases.extend(against_floor(size));
+        cases.extend(against_baseline(size));
     }
-    cases.extend(of_kube_ipvs(LARGE, 1_000, 20));
+    cases.extend(for_kube_ipvs(LARGE, 1_000, 20));
     cases.push(Case { subject: Subject::Memory(OURS), size: HUGE });
     cases.extend(GROWING.map(|size| Case { subject: Subject::Growth(Binding::Route), size }));
     for size in SHARED {
@@ -52,8 +52,8 @@ pub(super) fn full() -> Vec<Case> {
 
 /// One of each kind, and every mode of kube-proxy.
 pub fn small() -> Vec<Case> {
-    let mut cases = against_floor(TINY);
-    cases.extend(of_kube_ipvs(TINY, 10, 2));
+    let mut cases = against_baseline(TINY);
+    cases.extend(for_kube_ipvs(TINY, 10, 2));
     cases.extend([TINY, TINY_DOUBLED].map(|size| Case { subject: Subject::Growth(Binding::Route), size }));
     let sync = |mode| Case { subject: Subject::ColdSync(Program::KubeProxy(mode)), size: TINY };
     cases.extend(Mode::ALL.map(sync));
@@ -67,16 +67,16 @@ fn changes_and_memory(program: Program, changes: u32, size: Size) -> [Case; 2] {
         .map(|subject| Case { subject, size })
 }
 
-fn against_floor(size: Size) -> Vec<Case> {
-    let of = |binding| [Subject::Floor(binding), Subject::ColdSync(Program::KubeIpvs(binding))];
-    Binding::BOTH.into_iter().flat_map(of).map(|subject| Case { subject, size }).collect()
+fn against_baseline(size: Size) -> Vec<Case> {
+    let with = |binding| [Subject::KernelBaseline(binding), Subject::ColdSync(Program::KubeIpvs(binding))];
+    Binding::BOTH.into_iter().flat_map(with).map(|subject| Case { subject, size }).collect()
 }
 
-fn of_kube_ipvs(size: Size, changes: u32, reconciles: u32) -> Vec<Case> {
-    let of = |binding| {
+fn for_kube_ipvs(size: Size, changes: u32, reconciles: u32) -> Vec<Case> {
+    let with = |binding| {
         [Subject::FirstVip(binding), Subject::Reconcile(binding, reconciles), Subject::Restart(binding)]
     };
-    let both = Binding::BOTH.into_iter().flat_map(of).chain([Subject::RollingUpdate(Binding::Route)]);
+    let both = Binding::BOTH.into_iter().flat_map(with).chain([Subject::RollingUpdate(Binding::Route)]);
     let mut cases: Vec<_> = both.map(|subject| Case { subject, size }).collect();
     cases.extend(changes_and_memory(OURS, changes, size));
     cases

@@ -68,7 +68,7 @@ impl Report {
         self.measured.iter().find(|measured| measured.case == case)?.outcome.clone().ok()
     }
 
-    /// Whether every measurement of kube-ipvs and of the floor worked. That kube-proxy takes too long is a
+    /// Whether every measurement of kube-ipvs and of the baseline worked. That kube-proxy takes too long is a
     /// result.
     pub(super) fn is_ours_whole(&self) -> bool {
         self.measured

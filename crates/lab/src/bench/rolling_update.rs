@@ -26,7 +26,7 @@ const NEVER: &str = "--ipvs-sync-period=1h";
 /// The time in which the aftermath of a start, perhaps another full comparison, ends.
 const AFTER_THE_START: Duration = Duration::from_secs(2);
 
-/// A change: from when on this Service shall have this endpoint.
+/// A change: this Service is to have this endpoint from now on.
 struct Expected {
     service: u32,
     endpoint: IpAddr,
@@ -72,7 +72,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let greatest = lags.iter().copied().fold(0.0, f64::max);
     Ok(Figures::RollingUpdate {
         changes: lags.len(),
-        lag: Percentiles::of(lags).context("nothing was measured")?,
+        lag: Percentiles::from_times(lags).context("nothing was measured")?,
         greatest,
     })
 }

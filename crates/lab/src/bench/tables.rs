@@ -57,13 +57,13 @@ fn missing(report: &Report) -> String {
 fn cold_sync(report: &Report) -> String {
     let mut table = Table::new(
         "Cold sync",
-        &["Services × endpoints", "VIPs as", "floor", "kube-ipvs", "× floor (goal: 1.5)"],
+        &["Services × endpoints", "VIPs as", "kernel baseline", "kube-ipvs", "× baseline (goal: 1.5)"],
     );
     for Case { subject, size } in cases(report) {
-        let Subject::Floor(binding) = subject else { continue };
-        let floor = report.floor(size, binding).map(|floor| floor.write);
+        let Subject::KernelBaseline(binding) = subject else { continue };
+        let baseline = report.baseline(size, binding).map(|baseline| baseline.write);
         let sync = report.cold_sync(size, Program::KubeIpvs(binding));
-        let cells = [seconds(floor), seconds(sync), ratio(sync, floor)];
+        let cells = [seconds(baseline), seconds(sync), ratio(sync, baseline)];
         table.row([size_cell(size), binding.to_string()].into_iter().chain(cells));
     }
     table.text
@@ -115,14 +115,14 @@ fn reconcile(report: &Report) -> String {
     for case in cases(report) {
         let Subject::Reconcile(binding, _) = case.subject else { continue };
         let Some(Figures::Reconcile { wall, processor }) = report.figures(case) else { continue };
-        let floor = report.floor(case.size, binding);
+        let baseline = report.baseline(case.size, binding);
         let cells = [
-            seconds(floor.map(|floor| floor.by_netlink)),
-            seconds(floor.map(|floor| floor.as_text)),
-            seconds(floor.map(|floor| floor.rest)),
+            seconds(baseline.map(|baseline| baseline.by_netlink)),
+            seconds(baseline.map(|baseline| baseline.as_text)),
+            seconds(baseline.map(|baseline| baseline.rest)),
             seconds(Some(wall)),
             seconds(Some(processor)),
-            ratio(Some(wall), floor.map(Floor::read)),
+            ratio(Some(wall), baseline.map(KernelBaseline::read)),
             format!("{:.2}%", processor / 30.0 * 100.0),
         ];
         table.row([size_cell(case.size), binding.to_string()].into_iter().chain(cells));
@@ -145,7 +145,7 @@ fn restart(report: &Report) -> String {
     for case in cases(report) {
         let Subject::Restart(binding) = case.subject else { continue };
         let Some(Figures::Restart { list_transfer, ready }) = report.figures(case) else { continue };
-        let read = report.floor(case.size, binding).map(Floor::read);
+        let read = report.baseline(case.size, binding).map(KernelBaseline::read);
         let cells = [
             seconds(Some(list_transfer)),
             seconds(read),
@@ -206,28 +206,30 @@ fn memory(report: &Report) -> String {
 
 /// What the kernel itself needs, in seconds.
 #[derive(Clone, Copy)]
-struct Floor {
+struct KernelBaseline {
     write: f64,
     by_netlink: f64,
     as_text: f64,
     rest: f64,
 }
 
-impl Floor {
+impl KernelBaseline {
     fn read(self) -> f64 {
         self.by_netlink.min(self.as_text) + self.rest
     }
 }
 
 impl Report {
-    fn floor(&self, size: Size, binding: Binding) -> Option<Floor> {
-        match self.figures(Case { subject: Subject::Floor(binding), size })? {
-            Figures::Floor { write, read_ipvs_by_netlink, read_ipvs_as_text, read_rest } => Some(Floor {
-                write,
-                by_netlink: read_ipvs_by_netlink,
-                as_text: read_ipvs_as_text,
-                rest: read_rest,
-            }),
+    fn baseline(&self, size: Size, binding: Binding) -> Option<KernelBaseline> {
+        match self.figures(Case { subject: Subject::KernelBaseline(binding), size })? {
+            Figures::KernelBaseline { write, read_ipvs_by_netlink, read_ipvs_as_text, read_rest } => {
+                Some(KernelBaseline {
+                    write,
+                    by_netlink: read_ipvs_by_netlink,
+                    as_text: read_ipvs_as_text,
+                    rest: read_rest,
+                })
+            }
             _ => None,
         }
     }

@@ -15,9 +15,9 @@ pub(super) struct Fault {
     pub(super) name: &'static str,
     /// Injects the fault, and ends it if it does not end by itself. The time to heal counts from its end.
     pub(super) inject: fn(&mut Scene<'_>) -> Result<()>,
-    /// What the daemon then logs. `None` if there is nothing to tell: the daemon has just started, or nothing
+    /// What the daemon then logs. `None` if nothing is to be logged: the daemon has just started, or nothing
     /// is wrong.
-    pub(super) told: Option<&'static str>,
+    pub(super) logged: Option<&'static str>,
     /// Whether connections break with any proxy. With other faults none may break.
     pub(super) costs: bool,
     /// How many times as often it happens as the others.
@@ -31,19 +31,19 @@ pub(super) const REPAIRED: &str = "repaired what something else had changed";
 
 const fn fault(
     name: &'static str,
-    told: Option<&'static str>,
+    logged: Option<&'static str>,
     inject: fn(&mut Scene<'_>) -> Result<()>,
 ) -> Fault {
-    Fault { name, inject, told, costs: false, times: 1, cuts_short: false }
+    Fault { name, inject, logged, costs: false, times: 1, cuts_short: false }
 }
 
 /// One that costs connections.
 const fn costly(
     name: &'static str,
-    told: Option<&'static str>,
+    logged: Option<&'static str>,
     inject: fn(&mut Scene<'_>) -> Result<()>,
 ) -> Fault {
-    Fault { costs: true, ..fault(name, told, inject) }
+    Fault { costs: true, ..fault(name, logged, inject) }
 }
 
 /// What the guest does not share with the host, and may be harmed.
@@ -55,21 +55,15 @@ pub(super) struct Own {
 
 /// All faults while VIPs are addresses of kube-ipvs0.
 pub(super) fn with_addresses(own: Own) -> Vec<Fault> {
-    let of_server = if own.api_server { api_server::OF_SERVER } else { &[] };
-    let of_clock = if own.clock { process::OF_CLOCK } else { &[] };
-    let others = [
-        api_server::OF_CONNECTIONS,
-        kernel::OF_IPVS,
-        kernel::OF_DEVICE,
-        kernel::OF_NF_TABLES,
-        process::FAULTS,
-    ];
-    [of_server, of_clock].into_iter().chain(others).flatten().copied().collect()
+    let server = if own.api_server { api_server::SERVER } else { &[] };
+    let clock = if own.clock { process::CLOCK } else { &[] };
+    let others = [api_server::CONNECTIONS, kernel::IPVS, kernel::DEVICE, kernel::NF_TABLES, process::FAULTS];
+    [server, clock].into_iter().chain(others).flatten().copied().collect()
 }
 
 /// The faults that differ if VIPs are routes.
 pub(super) fn with_routes() -> Vec<Fault> {
-    kernel::OF_ROUTES.to_vec()
+    kernel::ROUTES.to_vec()
 }
 
 impl Own {

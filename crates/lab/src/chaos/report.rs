@@ -20,7 +20,7 @@ pub(super) struct Report {
 pub(super) struct Row {
     pub(super) fault: &'static str,
     /// Whether the daemon should report it.
-    pub(super) is_told: bool,
+    pub(super) is_logged: bool,
     /// Whether it may cost connections.
     pub(super) costs: bool,
     pub(super) injected: usize,
@@ -68,14 +68,14 @@ impl fmt::Display for Report {
 impl Row {
     /// What ought not to have happened.
     pub(super) fn failures(&self) -> Vec<String> {
-        let Self { fault, is_told, costs, injected, detected, lost, unanswered, .. } = self;
+        let Self { fault, is_logged, costs, injected, detected, lost, unanswered, .. } = self;
         let Self { cuts_short, cut_short, .. } = self;
         let mut failures = Vec::new();
         if !costs && lost + unanswered > 0 {
             failures.push(format!("{fault}: {lost} connections lost, {unanswered} new ones unanswered"));
         }
-        if *is_told && detected.len() < *injected {
-            failures.push(format!("{fault}: told of {} times out of {injected}", detected.len()));
+        if *is_logged && detected.len() < *injected {
+            failures.push(format!("{fault}: logged {} times out of {injected}", detected.len()));
         }
         if *cuts_short && *injected >= MANY_KILLED && cut_short * CUT_SHORT_ONE_OF < *injected {
             failures.push(format!("{fault}: only {cut_short} of {injected} were in the middle of a sync"));
@@ -84,11 +84,11 @@ impl Row {
     }
 
     fn detection(&self) -> String {
-        let (told, injected) = (self.detected.len(), self.injected);
-        match (self.is_told, told == injected) {
-            (false, _) => "nothing to tell".to_owned(),
+        let (logged, injected) = (self.detected.len(), self.injected);
+        match (self.is_logged, logged == injected) {
+            (false, _) => "nothing to log".to_owned(),
             (true, true) => times(&self.detected),
-            (true, false) => format!("{} ({told} of {injected})", times(&self.detected)),
+            (true, false) => format!("{} ({logged} of {injected})", times(&self.detected)),
         }
     }
 }
@@ -118,8 +118,8 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_lost_is_a_failure_unless_the_fault_costs_connections_and_so_is_silence() {
-        let row = Row { injected: 2, detected: vec![1.0, 2.0], is_told: true, ..Row::default() };
+    fn lost_connections_and_missing_log_lines_are_failures() {
+        let row = Row { injected: 2, detected: vec![1.0, 2.0], is_logged: true, ..Row::default() };
         assert!(row.failures().is_empty());
         assert_eq!(Row { lost: 1, ..row.clone() }.failures().len(), 1);
         assert_eq!(Row { unanswered: 1, ..row.clone() }.failures().len(), 1);
@@ -137,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_was_not_told_each_time_says_so() {
-        let row = |is_told, detected: &[f64]| Row {
-            is_told,
+    fn a_fault_that_was_not_logged_each_time_says_so() {
+        let row = |is_logged, detected: &[f64]| Row {
+            is_logged,
             injected: 2,
             detected: detected.to_vec(),
             ..Row::default()
@@ -147,6 +147,6 @@ mod tests {
         assert_eq!(row(true, &[1.0, 3.0]).detection(), "1.00, 3.00");
         assert_eq!(row(true, &[1.0]).detection(), "1.00, 1.00 (1 of 2)");
         assert_eq!(row(true, &[]).detection(), "never (0 of 2)");
-        assert_eq!(row(false, &[]).detection(), "nothing to tell");
+        assert_eq!(row(false, &[]).detection(), "nothing to log");
     }
 }

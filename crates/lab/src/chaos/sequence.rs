@@ -17,7 +17,7 @@ use super::traffic::Traffic;
 /// How long after a repair the daemon may log it.
 const WORD_WITHIN: Duration = Duration::from_secs(5);
 
-/// Every fault, as often as it shall happen, in an order that follows from the seed.
+/// Every fault, as often as it is to happen, in an order that follows from the seed.
 fn order(faults: &[Fault], plan: &Plan, random: &mut fastrand::Rng) -> Vec<usize> {
     let times = |fault: &Fault| (plan.rounds * fault.times).min(plan.most) as usize;
     let repeated = |(number, fault)| std::iter::repeat_n(number, times(fault));
@@ -27,7 +27,7 @@ fn order(faults: &[Fault], plan: &Plan, random: &mut fastrand::Rng) -> Vec<usize
 }
 
 /// Injects every fault in its turn, and records its results.
-pub(super) fn one_after_the_other(
+pub(super) fn inject_all(
     scene: &mut Scene<'_>,
     faults: &[Fault],
     plan: &Plan,
@@ -36,7 +36,7 @@ pub(super) fn one_after_the_other(
 ) -> Result<()> {
     let row = |fault: &Fault| Row {
         fault: fault.name,
-        is_told: fault.told.is_some(),
+        is_logged: fault.logged.is_some(),
         costs: fault.costs,
         cuts_short: fault.cuts_short,
         ..Row::default()
@@ -47,7 +47,7 @@ pub(super) fn one_after_the_other(
         let (Some(fault), Some(row)) = (faults.get(*number), rows.get_mut(*number)) else { continue };
         let after = traffic.since().as_secs_f64();
         eprintln!("chaos: {} of {} after {after:.2} s: {}", count + 1, order.len(), fault.name);
-        if let Err(error) = happens(scene, fault, traffic, row) {
+        if let Err(error) = inject_one(scene, fault, traffic, row) {
             eprintln!("chaos: {error:#}");
             report.failures.push(format!("{}: {error:#}", fault.name));
             scene.recover()?;
@@ -59,7 +59,7 @@ pub(super) fn one_after_the_other(
 }
 
 /// One fault, from its beginning until everything is as it was and every connection has been used again.
-fn happens(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, row: &mut Row) -> Result<()> {
+fn inject_one(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, row: &mut Row) -> Result<()> {
     scene.pick_victim();
     let pause = scene.seconds(0.0, 0.5);
     thread::sleep(pause);
@@ -71,7 +71,7 @@ fn happens(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, row:
     let begun = Instant::now();
     row.injected += 1;
     let (healed, heard) = thread::scope(|scope| {
-        let heard = fault.told.map(|words| scope.spawn(|| hears(&log, so_far, words, begun, &over)));
+        let heard = fault.logged.map(|words| scope.spawn(|| first_logged(&log, so_far, words, begun, &over)));
         let injected = (fault.inject)(scene);
         let ended = Instant::now();
         let healed = injected.and_then(|()| scene.heals()).map(|()| ended.elapsed());
@@ -93,11 +93,17 @@ fn happens(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, row:
 }
 
 /// When the daemon logs these words, from this position on. Waits only a little longer than the fault lasts.
-fn hears(log: &Path, so_far: usize, words: &str, begun: Instant, over: &AtomicBool) -> Option<Duration> {
+fn first_logged(
+    log: &Path,
+    so_far: usize,
+    words: &str,
+    begun: Instant,
+    over: &AtomicBool,
+) -> Option<Duration> {
     let mut deadline = None;
     loop {
         let text = fs::read_to_string(log).unwrap_or_default();
-        if text.get(so_far..).is_some_and(|news| news.contains(words)) {
+        if text.get(so_far..).is_some_and(|new| new.contains(words)) {
             return Some(begun.elapsed());
         }
         if over.load(Ordering::Relaxed)

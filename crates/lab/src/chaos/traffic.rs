@@ -71,12 +71,12 @@ impl<'a, 'lab> Traffic<'a, 'lab> {
         (all.broken, all.unanswered)
     }
 
-    /// How long ago the first connection was made, as causes tell it.
+    /// How long ago the first connection was made, as causes have it.
     pub(super) fn since(&self) -> Duration {
         self.0.first().map_or(Duration::ZERO, |target| target.since.elapsed())
     }
 
-    /// Why the first of those were lost that nobody has asked about yet.
+    /// Why connections were lost: the first ones since the last call.
     pub(super) fn causes(&self) -> Vec<String> {
         self.0.iter().flat_map(|target| [&target.held, &target.asked]).flat_map(Tally::take_causes).collect()
     }

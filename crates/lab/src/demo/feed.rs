@@ -73,7 +73,7 @@ fn manifest(name: &str) -> PathBuf {
     workspace::root().join("manifests/demo").join(name)
 }
 
-/// Writes the file so that nobody who watches the directory sees half of it.
+/// Writes the file whole: a watcher of the directory never sees half of it.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
     let half = path.with_extension("half");
     fs::write(&half, text)?;

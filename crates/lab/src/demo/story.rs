@@ -1,4 +1,4 @@
-//! The story, told inside the test kernel: every step checks what it shows.
+//! The steps of the demo, inside the test kernel: each checks what it shows.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -47,7 +47,8 @@ pub(super) fn measure(cluster: &Cluster) -> Result<()> {
         for (number, nodes) in (0..).zip(NODES) {
             let round = cluster.control_plane.block_on(follow(cluster, nodes, number, encoding))?;
             points.push((round.nodes, round.change));
-            let (answered, delivered) = (Percentiles::of(round.answered), Percentiles::of(round.delivered));
+            let (answered, delivered) =
+                (Percentiles::from_times(round.answered), Percentiles::from_times(round.delivered));
             let (answered, delivered) = answered.zip(delivered).context("no changes")?;
             println!(
                 "| {nodes} | {:.0} | {:.2} | {:.2} | {:.1} / {:.1} | {:.1} / {:.1} |",
@@ -71,7 +72,7 @@ async fn follow(cluster: &Cluster, nodes: u32, round: u32, encoding: Encoding) -
     let before = cluster.usage()?;
     let mut others = Vec::new();
     let mut slices = Vec::new();
-    let kinds: Vec<Kind> = (0..nodes).flat_map(Kind::of_node).collect();
+    let kinds: Vec<Kind> = (0..nodes).flat_map(Kind::for_node).collect();
     for kinds in kinds.chunks(AT_ONCE) {
         let opened = kinds.iter().map(|kind| Feed::open(&cluster.node, kind, encoding, &version, false));
         for (kind, feed) in kinds.iter().zip(try_join_all(opened).await?) {

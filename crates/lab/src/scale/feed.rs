@@ -1,4 +1,4 @@
-//! One watch as kube-ipvs has it (`crates/kubernetes/src/api/reflector.rs`), but its events are only told apart.
+//! One watch as kube-ipvs has it (`crates/kubernetes/src/api/reflector.rs`), but its events are only distinguished.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Node(String),
 }
 
-/// How the server shall write its answer.
+/// How the server is to write its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     /// As kube-ipvs asks.
@@ -64,7 +64,7 @@ impl Kind {
     }
 
     /// All that a node watches.
-    pub(super) fn of_node(number: u32) -> [Self; 3] {
+    pub(super) fn for_node(number: u32) -> [Self; 3] {
         [Self::Services, Self::Slices, Self::Node(format!("node-{number}"))]
     }
 }

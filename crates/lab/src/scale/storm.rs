@@ -41,7 +41,7 @@ pub(super) fn measure(cluster: &mut Cluster, nodes: u32) -> Result<()> {
         let settled = settled.context("the storm does not end")??;
         let went_on = settled.times.len() - settled.listed;
         let all = settled.times.iter().copied().fold(0.0, f64::max);
-        let times = Percentiles::of(settled.times).context("nobody was served")?;
+        let times = Percentiles::from_times(settled.times).context("no node was served")?;
         let usage = cluster.usage()?;
         let metric = |name| cluster.control_plane.block_on(cluster.metric(name, &[FLOW_SCHEMA]));
         let count = |counter: &AtomicUsize| counter.load(Relaxed);
@@ -92,7 +92,7 @@ async fn open(
     counters: &Arc<Counters>,
 ) -> Result<JoinSet<Result<(Feed, bool)>>> {
     let version = cluster.version(&Kind::Services).await?;
-    let opened = (0..nodes).flat_map(Kind::of_node).map(async |kind| {
+    let opened = (0..nodes).flat_map(Kind::for_node).map(async |kind| {
         let feed = Feed::open(&cluster.node, &kind, Encoding::Json, &version, false).await?;
         anyhow::Ok((kind, feed))
     });

@@ -19,13 +19,13 @@ const LASTS: Duration = Duration::from_secs(6);
 pub(super) const LATEST: Duration = Duration::from_secs(30);
 
 /// Takes the endpoints of a Service away and gives them back, again and again.
-pub(super) struct Tide<'a> {
+pub(super) struct EndpointToggle<'a> {
     vacancy: &'a Vacancy,
     witness: &'a Witness,
     is_out: bool,
 }
 
-impl<'a> Tide<'a> {
+impl<'a> EndpointToggle<'a> {
     pub(super) fn new(vacancy: &'a Vacancy, witness: &'a Witness) -> Self {
         Self { vacancy, witness, is_out: false }
     }

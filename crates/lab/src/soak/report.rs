@@ -96,7 +96,7 @@ impl fmt::Display for Report {
             format!("{median:.2} s (median), {most:.2} s (most)")
         };
         writeln!(f, "its endpoints went or came {} times:", self.turns.len())?;
-        writeln!(f, "  the API server's watch told in {}", took(Turn::until_told))?;
+        writeln!(f, "  the API server's watch delivered it in {}", took(Turn::until_delivered))?;
         writeln!(f, "  IPVS had it after another {}", took(Turn::until_programmed))?;
         writeln!(
             f,

@@ -52,7 +52,7 @@ pub(super) struct Trends {
 }
 
 impl Sample {
-    pub(super) fn of(process: u32, at: f64) -> Result<Self> {
+    pub(super) fn take(process: u32, at: f64) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{process}/status")).context("the daemon has ended")?;
         let number = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -70,8 +70,8 @@ impl Sample {
 }
 
 impl Trends {
-    /// Through the samples after the warm-up, of which there must be two.
-    pub(super) fn of(samples: &[Sample]) -> Option<Self> {
+    /// The trends through the samples after the warm-up, of which there must be two.
+    pub(super) fn through(samples: &[Sample]) -> Option<Self> {
         let seconds = samples.last()?.at;
         let warm = seconds * WARM_UP;
         let counted: Vec<_> = samples.iter().filter(|sample| sample.at >= warm).collect();
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_grows_is_a_complaint_with_its_slope() {
-        let trends = Trends::of(&samples(|number| 20_000 + number * 10)).unwrap();
+        let trends = Trends::through(&samples(|number| 20_000 + number * 10)).unwrap();
         assert!((trends.memory.slope - 3600.0).abs() < 1e-6, "{trends:?}");
         assert!((trends.memory.rise - 2880.0).abs() < 1e-6, "{trends:?}");
         assert_eq!(trends.complaints().len(), 1, "{trends:?}");
@@ -138,9 +138,10 @@ mod tests {
 
     #[test]
     fn what_goes_up_and_down_is_none_nor_is_what_the_warm_up_takes() {
-        let trends = Trends::of(&samples(|number| 20_000 + number % 7 * 100)).unwrap();
+        let trends = Trends::through(&samples(|number| 20_000 + number % 7 * 100)).unwrap();
         assert!(trends.complaints().is_empty(), "{trends:?}");
-        let trends = Trends::of(&samples(|number| if number < 70 { number * 100 } else { 9_000 })).unwrap();
+        let trends =
+            Trends::through(&samples(|number| if number < 70 { number * 100 } else { 9_000 })).unwrap();
         assert!(trends.complaints().is_empty(), "{trends:?}");
         assert_eq!((trends.descriptors.least, trends.descriptors.most), (20, 21));
     }

@@ -23,7 +23,7 @@ use crate::stage::objects::NAMESPACE;
 /// Between two looks at what IPVS has: how exact the times are.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// Sees each turn of the tide.
+/// Sees each turn of [`super::endpoint_toggle`].
 #[derive(Clone, Debug)]
 pub(super) struct Witness {
     since: Instant,
@@ -37,21 +37,21 @@ pub(super) struct Turn {
     pub(super) out: bool,
     /// When the API server was asked to write it,
     pub(super) asked: f64,
-    /// when it told its watchers,
-    pub(super) told: Option<f64>,
+    /// when its watch delivered it,
+    pub(super) delivered: Option<f64>,
     /// and when IPVS had it.
     pub(super) programmed: Option<f64>,
 }
 
 impl Turn {
-    /// How long the API server took to tell.
-    pub(super) fn until_told(self) -> Option<f64> {
-        self.told.map(|told| told - self.asked)
+    /// How long the API server took to deliver it.
+    pub(super) fn until_delivered(self) -> Option<f64> {
+        self.delivered.map(|delivered| delivered - self.asked)
     }
 
-    /// How long IPVS took from then on. The daemon may have been told earlier than the witness.
+    /// How long IPVS took from then on. The daemon may have received it earlier than the witness.
     pub(super) fn until_programmed(self) -> Option<f64> {
-        Some((self.programmed? - self.told?).max(0.0))
+        Some((self.programmed? - self.delivered?).max(0.0))
     }
 }
 
@@ -63,14 +63,14 @@ impl Witness {
     /// From now on the endpoints are to go, or to come.
     pub(super) fn expect(&self, out: bool) {
         let asked = self.now();
-        self.turns().push(Turn { out, asked, told: None, programmed: None });
+        self.turns().push(Turn { out, asked, delivered: None, programmed: None });
     }
 
     /// For how long everybody has known of the last turn; at the beginning, when nothing has turned, since
     /// then.
     pub(super) fn settled_since(&self) -> Option<Duration> {
         let last = self.turns().last().copied();
-        let settled = last.map_or(Some(0.0), |turn| Some(turn.told?.max(turn.programmed?)))?;
+        let settled = last.map_or(Some(0.0), |turn| Some(turn.delivered?.max(turn.programmed?)))?;
         Some(Duration::from_secs_f64((self.now() - settled).max(0.0)))
     }
 
@@ -78,7 +78,7 @@ impl Witness {
         self.turns().clone()
     }
 
-    /// Follows the slice of this name at the API server, until it is told to stop.
+    /// Follows the slice of this name at the API server, until `stop` is set.
     pub(super) fn watch(&self, stage: &Stage, slice: &str, stop: &AtomicBool) {
         let slices = Api::<EndpointSlice>::namespaced(stage.server.admin_client(), NAMESPACE);
         let asked = watcher::Config::default().fields(&format!("metadata.name={slice}"));
@@ -87,16 +87,17 @@ impl Witness {
                 tokio::time::sleep(LOOKS_EVERY).await;
             }
         };
-        let told = watcher(slices, asked).default_backoff().applied_objects().take_until(Box::pin(stopped));
-        // A watch that breaks is begun anew; what was missed meanwhile is told then.
-        stage.server.block_on(told.into_stream().for_each(async |slice| {
+        let delivered =
+            watcher(slices, asked).default_backoff().applied_objects().take_until(Box::pin(stopped));
+        // A watch that breaks is begun anew; what was missed meanwhile is delivered then.
+        stage.server.block_on(delivered.into_stream().for_each(async |slice| {
             if let Ok(EndpointSlice { endpoints, .. }) = slice {
-                self.note(endpoints.is_empty(), |turn| &mut turn.told);
+                self.note(endpoints.is_empty(), |turn| &mut turn.delivered);
             }
         }));
     }
 
-    /// Looks what IPVS has at an address, until it is told to stop.
+    /// Looks what IPVS has at an address, until `stop` is set.
     pub(super) fn look(&self, stage: &Stage, at: SocketAddr, stop: &Arc<AtomicBool>) -> Result<()> {
         let (witness, stop) = (self.clone(), Arc::clone(stop));
         stage.lab.node.spawn(move || {
@@ -162,15 +163,15 @@ TCP  0A600003:0050 rr
     #[test]
     fn what_is_noted_belongs_to_the_last_turn_if_it_says_the_same() {
         let witness = Witness::new(Instant::now());
-        witness.note(true, |turn| &mut turn.told);
+        witness.note(true, |turn| &mut turn.delivered);
         witness.expect(true);
         witness.note(false, |turn| &mut turn.programmed);
         assert!(witness.seen()[0].programmed.is_none(), "what was there before");
         assert!(witness.settled_since().is_none());
-        witness.note(true, |turn| &mut turn.told);
-        let first = witness.seen()[0].told;
-        witness.note(true, |turn| &mut turn.told);
-        assert!(first.is_some() && witness.seen()[0].told == first, "the first time counts");
+        witness.note(true, |turn| &mut turn.delivered);
+        let first = witness.seen()[0].delivered;
+        witness.note(true, |turn| &mut turn.delivered);
+        assert!(first.is_some() && witness.seen()[0].delivered == first, "the first time counts");
         assert!(witness.settled_since().is_none(), "IPVS has not");
         witness.note(true, |turn| &mut turn.programmed);
         assert!(witness.settled_since().is_some());

@@ -14,7 +14,7 @@ pub(crate) const NAMESPACE: &str = "stage";
 pub(crate) const POD_PORT: u16 = 8080;
 /// The ports that a Service may have. A slice has them all, so that it need not change with the Service.
 pub(crate) const PORTS: [u16; 4] = [80, 443, 8000, 9090];
-/// Endpoints from here on are no pods of the lab: nobody answers there.
+/// Endpoints from here on are no pods of the lab: nothing answers there.
 const IMAGINARY: u8 = 100;
 
 /// What is written.

@@ -27,7 +27,7 @@ const FIRST_PORT: u16 = 10_000;
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) name: String,
-    /// When it was made: what is lost is told with the seconds since then.
+    /// When it was made: what is lost is reported with the seconds since then.
     pub(crate) since: Instant,
     from: &'a Host,
     pub(crate) to: SocketAddr,
@@ -104,7 +104,7 @@ impl<'a> Target<'a> {
         Ok(Open { connection, source, since, end: life.map(|life| Instant::now() + life) })
     }
 
-    /// Holds connections open and uses them, until it is told to stop. One that is lost is followed by
+    /// Holds connections open and uses them, until `stop` is set. One that is lost is followed by
     /// another.
     pub(crate) fn hold(&self, how: &Held, seed: u64, stop: &AtomicBool) {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -132,7 +132,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Connects, asks and breaks off, over and over, until it is told to stop.
+    /// Connects, asks and breaks off, over and over, until `stop` is set.
     pub(crate) fn ask(&self, pause: Duration, stop: &AtomicBool) {
         while !stop.load(Relaxed) {
             let address = self.from.address(self.to.ip());

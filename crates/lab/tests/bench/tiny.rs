@@ -27,9 +27,9 @@ macro_rules! measurements {
 }
 
 measurements! {
-    kernel_baseline_with_routes: Subject::Floor(ROUTE), TINY;
+    kernel_baseline_with_routes: Subject::KernelBaseline(ROUTE), TINY;
     cold_sync_with_routes: Subject::ColdSync(Program::KubeIpvs(ROUTE)), TINY;
-    kernel_baseline_with_addresses: Subject::Floor(ADDRESS), TINY;
+    kernel_baseline_with_addresses: Subject::KernelBaseline(ADDRESS), TINY;
     cold_sync_with_addresses: Subject::ColdSync(Program::KubeIpvs(ADDRESS)), TINY;
     first_vip_with_routes: Subject::FirstVip(ROUTE), TINY;
     reconcile_with_routes: Subject::Reconcile(ROUTE, 2), TINY;

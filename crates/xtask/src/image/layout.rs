@@ -67,7 +67,7 @@ impl Layout {
         let index = |manifests: &[Value]| {
             json!({"schemaVersion": 2, "mediaType": media_type, "manifests": manifests}).to_string()
         };
-        // One name for all platforms, so that whoever reads it chooses his.
+        // One name for all platforms, so that the reader chooses its own.
         let mut image = self.blob(media_type, index(&self.manifests).as_bytes())?;
         let names = json!({
             "org.opencontainers.image.ref.name": NAME,
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_the_program_under_both_names_for_each_platform_and_the_same_every_time() {
+    fn image_is_reproducible_and_has_the_program_under_both_names() {
         let files = tempfile::tempdir().unwrap();
         let program = files.path().join("program");
         fs::write(&program, "a program").unwrap();

@@ -13,14 +13,13 @@ const UNWATCHED: &str = "cannot watch";
 /// What it says about the version at which it would have resumed.
 const EXPIRED: &str = "(410)";
 
-pub(super) const OF_SERVER: &[Fault] = &[
+pub(super) const SERVER: &[Fault] = &[
     fault("API server killed and started again", Some(UNWATCHED), killed),
     fault("API server stopped for seconds (SIGSTOP)", None, stopped),
     fault("API server restarted over a compacted etcd: the watch has expired (410)", Some(EXPIRED), expired),
 ];
 
-pub(super) const OF_CONNECTIONS: &[Fault] =
-    &[fault("way to the API server closed for seconds", None, cut_off)];
+pub(super) const CONNECTIONS: &[Fault] = &[fault("way to the API server closed for seconds", None, cut_off)];
 
 /// Kills the server. Afterwards the kernel must get what is written as soon as the server accepts it.
 fn killed(scene: &mut Scene<'_>) -> Result<()> {

@@ -16,7 +16,7 @@ const ANSWERS: Duration = Duration::from_millis(200);
 /// The time between two attacks of a program that does not give up.
 const BETWEEN_HARMS: Duration = Duration::from_millis(20);
 
-pub(super) const OF_IPVS: &[Fault] = &[
+pub(super) const IPVS: &[Fault] = &[
     costly("ipvsadm -C", Some(REPAIRED), |scene| scene.ipvsadm("-C")),
     costly("virtual server deleted", Some(REPAIRED), |scene| {
         scene.ipvsadm(&format!("-D -t {}", scene.victim()))
@@ -38,7 +38,7 @@ pub(super) const OF_IPVS: &[Fault] = &[
     fault("others add and delete while the daemon reads", Some(REPAIRED), edited_while_read),
 ];
 
-pub(super) const OF_DEVICE: &[Fault] = &[
+pub(super) const DEVICE: &[Fault] = &[
     fault("kube-ipvs0 deleted", Some(REPAIRED), |scene| scene.ip("link delete kube-ipvs0")),
     fault("kube-ipvs0 set up", None, |scene| scene.ip("link set kube-ipvs0 up")),
     fault("kube-ipvs0 set up and down", Some(REPAIRED), |scene| {
@@ -53,7 +53,7 @@ pub(super) const OF_DEVICE: &[Fault] = &[
     }),
 ];
 
-pub(super) const OF_ROUTES: &[Fault] = &[
+pub(super) const ROUTES: &[Fault] = &[
     fault("VIPs as routes: the routes deleted", Some(REPAIRED), |scene| {
         ["-4", "-6"].into_iter().try_for_each(|family| {
             let flush = [family, "route", "flush", "table", "local", "proto", "73"];
@@ -65,7 +65,7 @@ pub(super) const OF_ROUTES: &[Fault] = &[
     fault("VIPs as routes: kube-ipvs0 renamed", Some(REPAIRED), renamed),
 ];
 
-pub(super) const OF_NF_TABLES: &[Fault] = &[
+pub(super) const NF_TABLES: &[Fault] = &[
     costly("nft flush ruleset", Some(REPAIRED), |scene| scene.nft("flush ruleset")),
     costly("our table deleted", Some(REPAIRED), |scene| scene.nft("delete table ip kube-ipvs")),
     fault("element removed from a set of ours", Some(REPAIRED), |scene| {

@@ -34,7 +34,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
 ];
 
-pub(super) const OF_CLOCK: &[Fault] =
+pub(super) const CLOCK: &[Fault] =
     &[fault("clock set an hour forward, then two back", Some(REPAIRED), clock_set)];
 
 /// Kills a starting daemon. Much of what it had programmed is removed first, so that it has something to do,
