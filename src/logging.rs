@@ -1,8 +1,8 @@
 //! The log: one line per event on standard error, and at `-v 4` one for each sync and its phases, with how long they
 //! took.
 
-#[cfg(feature = "otlp")]
 mod level;
+#[cfg(feature = "otlp")]
 mod otlp;
 
 use std::io::{self, IsTerminal};

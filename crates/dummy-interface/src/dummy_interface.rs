@@ -1,4 +1,4 @@
-//! The seam to the kernel's links, addresses and routes.
+//! kube-ipvs0 as a trait, and what is read from it.
 
 use std::{
     collections::BTreeSet,
@@ -77,7 +77,7 @@ pub struct Observed {
     /// The VIPs bound in the configured way: addresses on kube-ipvs0, or our own local routes with the
     /// configured source. Link-local IPv6 addresses, which the kernel makes by itself, are left out.
     pub bound: BTreeSet<IpAddr>,
-    /// The VIPs bound in any other way of ours, after the configuration changed: by the other kind of
+    /// The VIPs bound as an earlier configuration asked for: by the other kind of
     /// binding, or by a route with another source. A VIP can be in both sets. One that is wanted needs a
     /// [`Operation::Bind`] even if it is in `bound`; one that is not wanted needs a [`Operation::Unbind`].
     pub stale_bindings: BTreeSet<IpAddr>,
@@ -86,7 +86,7 @@ pub struct Observed {
     pub node_addresses: BTreeSet<IpAddr>,
 }
 
-/// The seam to kube-ipvs0 in one network namespace.
+/// kube-ipvs0 in one network namespace.
 pub trait DummyInterface {
     /// Reads the device, the VIPs, and the node's own addresses.
     fn observe(&mut self) -> Result<Observed, Error>;

@@ -27,7 +27,7 @@ pub struct KernelDummyInterface {
 /// What the last observation found that is not as this binding would make it.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The VIPs bound another way, which is to be undone when they are bound or unbound.
+    /// The VIPs with a binding that is to be undone when they are bound or unbound.
     stale_bindings: BTreeSet<IpAddr>,
     /// Addresses on kube-ipvs0 that are not /32 or /128: somebody else's. Deleting takes the prefix.
     prefixes: BTreeMap<IpAddr, u8>,
@@ -75,7 +75,7 @@ impl KernelDummyInterface {
         requests.unbind_address(operation, vip, prefix, device);
     }
 
-    /// Undoes the other way, once the configured way is in place.
+    /// Removes the stale binding of a VIP, once the configured one is in place.
     fn unbind_stale(&self, requests: &mut Requests, operation: usize, vip: IpAddr, device: Option<u32>) {
         match self.binding {
             VipBinding::Address => requests.unbind_route(operation, vip),

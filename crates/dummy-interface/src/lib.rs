@@ -4,8 +4,8 @@
 //! is *bound*: as an address on the dummy device kube-ipvs0, or as a route of type `local`
 //! ([`VipBinding`]). The device exists in both cases, because other programs recognise IPVS mode by it.
 //!
-//! [`KernelDummyInterface`] reads and writes in blocking batches; [`Monitor`] tells when somebody else has changed
-//! something. [`RouteLookup`] asks by which interface an address is reached.
+//! [`KernelDummyInterface`] reads and writes in blocking batches; [`Monitor`] reports when
+//! somebody else has changed something. [`RouteLookup`] asks by which interface an address is reached.
 //!
 //! # What the kernel does
 //!

@@ -1,6 +1,6 @@
 //! What is read of rtnetlink messages, by hand.
 //!
-//! A message tells all that the kernel knows of an object, in every shape that a device or a route of any kind can
+//! A message has all that the kernel knows of an object, in every shape that a device or a route of any kind can
 //! have. The few attributes that matter here are looked for, and whatever else is strange about it does no harm.
 
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ pub(crate) fn find_ip(message: &[u8], header: usize, kind: u16) -> Option<IpAddr
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// The address of which such a message tells. On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
+/// The address that such a message is about. On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
 pub(crate) fn local_address(message: &[u8]) -> Option<IpAddr> {
     [IFA_LOCAL, IFA_ADDRESS].into_iter().find_map(|kind| find_ip(message, ADDRESS_HEADER, kind))
 }

@@ -26,13 +26,13 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_DELROUTE: u16 = 25;
 
-/// What has changed, by whoever's hand, ours included: compare it with what is wanted.
+/// What has changed, our own changes included: compare it with what is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// kube-ipvs0 itself, or notifications were lost: everything must be looked at.
     pub everything: bool,
     /// The addresses that came to kube-ipvs0 (true) or left it (false), and with routes those whose
-    /// route of ours was removed (false); each as it was last told.
+    /// route of ours was removed (false); the last report of each counts.
     pub vips: BTreeMap<IpAddr, bool>,
     /// The addresses of another interface, link-local ones aside, or only their lifetimes.
     pub node_addresses: bool,
@@ -44,7 +44,7 @@ impl Changed {
         Self { everything: true, vips: BTreeMap::new(), node_addresses: true }
     }
 
-    /// What one datagram of notifications tells where kube-ipvs0 has this number, or does not exist.
+    /// What one datagram of notifications reports, if kube-ipvs0 has this number, or does not exist.
     pub fn from_datagram(datagram: &[u8], device: Option<u32>) -> Self {
         let mut pending = Pending { device, changed: Self::default() };
         netlink::each_notification(datagram, |notification| pending.take(&notification));
@@ -111,7 +111,7 @@ fn device_number(reader: &mut Socket) -> Result<Option<u32>, Error> {
     Ok(Device::find(reader)?.map(|device| device.index))
 }
 
-/// Changes that the kernel has told of and that were not passed on yet.
+/// Changes that the kernel has reported and that were not passed on yet.
 struct Pending {
     /// The number of kube-ipvs0.
     device: Option<u32>,

@@ -243,8 +243,9 @@ mod tests {
         requests.bind_route(7, "10.96.0.1".parse().unwrap(), Some("203.0.113.5".parse().unwrap()));
         let refused =
             requests.send(&mut transcript.replay(|| Socket::open(Protocol::Route)).unwrap()).unwrap();
-        let told: Vec<_> = refused.iter().map(|(operation, error)| (*operation, error.to_string())).collect();
-        assert_eq!(told, [(7, "EINVAL (Invalid argument): Invalid prefsrc address".to_owned())]);
+        let refused_with: Vec<_> =
+            refused.iter().map(|(operation, error)| (*operation, error.to_string())).collect();
+        assert_eq!(refused_with, [(7, "EINVAL (Invalid argument): Invalid prefsrc address".to_owned())]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! By which interface this node reaches an address.
+//! Route lookup: by which interface this node reaches an address.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::{
     request::{family, host_prefix, packet, route_address},
 };
 
-/// Asks for ways through the network namespace in which it was opened. Changes nothing.
+/// Looks up routes in the network namespace in which it was opened. Changes nothing.
 #[derive(Debug)]
 pub struct RouteLookup {
     socket: Socket,
@@ -28,7 +28,7 @@ impl RouteLookup {
     }
 
     /// The index of the interface by which a packet of this node to an address leaves, as
-    /// `ip route get` shows it: `lo` for the node's own addresses, `None` where no way leads.
+    /// `ip route get` shows it: `lo` for the node's own addresses, `None` where there is no route.
     pub fn interface_to(&mut self, address: IpAddr) -> Result<Option<u32>, Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(address);
@@ -38,7 +38,7 @@ impl RouteLookup {
         batch.packet(packet(RouteNetlinkMessage::GetRoute(message), 0));
         let interface = |reply: &Reply<'_>| find(reply.payload, ROUTE_HEADER, RTA_OIF)?.u32().ok();
         match self.socket.get(&mut batch, |reply| Ok(interface(reply))) {
-            Ok(ways) => Ok(ways.into_iter().flatten().next()),
+            Ok(routes) => Ok(routes.into_iter().flatten().next()),
             // Whatever the kernel refuses with, ENETUNREACH mostly: it would not send the packet.
             Err(error) if error.errno().is_some() => Ok(None),
             Err(error) => Err(Error::during("look up a route")(error)),

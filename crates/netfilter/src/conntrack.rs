@@ -1,4 +1,4 @@
-//! Stale UDP flows: conntrack sends them a way that is no longer right.
+//! Stale UDP flows: conntrack sends them where they no longer belong.
 //!
 //! From the first packet on, conntrack remembers for each flow who answers it. A UDP flow has no end, and its
 //! entry lives as long as the client keeps sending: a client that always uses the same port is never routed
@@ -60,7 +60,7 @@ impl StaleFlows {
         Self(addresses.into_iter().map(right).collect())
     }
 
-    /// Adds what is told by another: of an address that both have, the flows stay that both would leave.
+    /// Adds the flows of another one. Of an address that both have, only those flows stay that both leave.
     pub fn merge(&mut self, other: Self) {
         for (to, right) in other.0 {
             match self.0.entry(to) {
@@ -124,7 +124,7 @@ impl Deleted {
     }
 }
 
-/// The seam to conntrack in one network namespace.
+/// Conntrack in one network namespace.
 pub trait Conntrack: Send {
     /// Deletes the entries of these flows, and returns how many it deleted in each family.
     ///

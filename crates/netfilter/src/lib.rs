@@ -11,7 +11,7 @@
 //! - `cluster-ips`: VIP, protocol and port of each ClusterIP. Traffic to it is masqueraded, unless a pod of
 //!   this node sends it, if pods can be recognised;
 //! - `external`: the same for each NodePort, external and load-balancer address whose flows may be sent to
-//!   another node. Traffic to it is masqueraded, whoever sends it;
+//!   another node. Traffic to it is masqueraded for every sender;
 //! - `external-local`: the same for those with the external policy Local. Traffic to it is only masqueraded
 //!   if this node itself sends it;
 //! - `hairpin`: each pod of this node as real server. It is masqueraded when it is its own client;

@@ -14,7 +14,7 @@
 //! A receive queue that overflowed (`ENOBUFS`) loses answers, not operations: it surfaces as
 //! [`Error::StateUnknown`], and the caller must read back what it wrote.
 //!
-//! What the kernel tells by itself comes through a `Notifications` (feature `notifications`), the only part
+//! Notifications of the kernel come through a `Notifications` (feature `notifications`), the only part
 //! that does not block but needs tokio.
 //!
 //! ```no_run

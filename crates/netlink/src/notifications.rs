@@ -1,4 +1,4 @@
-//! What the kernel tells by itself.
+//! Notifications: messages that the kernel sends by itself.
 
 use std::io;
 
@@ -37,8 +37,8 @@ pub struct Notifications {
 }
 
 impl Notifications {
-    /// Subscribes in the calling thread's network namespace. What happens from here on is told. Groups have
-    /// the numbers 1 to 31.
+    /// Subscribes in the calling thread's network namespace. Changes are reported from here on. Groups
+    /// have the numbers 1 to 31.
     ///
     /// # Panics
     ///
@@ -47,7 +47,7 @@ impl Notifications {
         let cannot = |source| Error::Open { operation: "subscribe with", protocol: protocol.name(), source };
         let bits = groups.iter().fold(0, |bits, group| bits | 1u32.wrapping_shl(group.wrapping_sub(1)));
         let mut socket = TokioSocket::new(protocol.number()).map_err(cannot)?;
-        // Forcing needs CAP_NET_ADMIN. Without it more is lost in a flood, which the caller is told.
+        // Forcing needs CAP_NET_ADMIN. Without it more is lost in a flood, which the caller learns.
         let _ = setsockopt(socket.socket_ref(), sockopt::RcvBufForce, &RECEIVE_BUFFER);
         socket.socket_mut().bind(&SocketAddr::new(0, bits)).map_err(cannot)?;
         Ok(Self { socket, buffer: Vec::with_capacity(DATAGRAM) })
@@ -55,8 +55,8 @@ impl Notifications {
 
     /// Waits for notifications, and passes on those that have come. Safe to cancel: none is forgotten.
     ///
-    /// [`Error::StateUnknown`]: the queue was full (`ENOBUFS`) and some are lost, but whatever happens from
-    /// now on will be told.
+    /// [`Error::StateUnknown`]: the queue was full (`ENOBUFS`) and some are lost, but changes from now on
+    /// will be reported.
     pub async fn receive(&mut self, mut take: impl FnMut(Notification<'_>)) -> Result<(), Error> {
         self.buffer.clear();
         let mut received = self.socket.recv(&mut self.buffer).await;

@@ -145,8 +145,8 @@ impl Socket {
         }
     }
 
-    /// The number by which the kernel knows this socket among those of its protocol: where it tells others
-    /// of a change, by whose request.
+    /// The number by which the kernel knows this socket among those of its protocol: notifications name
+    /// it with each change that it has asked for.
     pub fn port(&self) -> u32 {
         self.port
     }

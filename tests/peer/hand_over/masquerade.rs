@@ -1,4 +1,4 @@
-//! Looks all the time whether what can be reached would be masqueraded.
+//! Checks continuously that what can be reached would be masqueraded.
 
 use std::{
     net::IpAddr,
@@ -29,7 +29,7 @@ const LOOPBACK: u32 = 1;
 /// A pause between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A thread on the node that looks until it is told to stop.
+/// A thread on the node that checks until it is stopped.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Result<Seen>>>,
@@ -64,7 +64,7 @@ impl Watch {
 }
 
 fn look_until(stop: &AtomicBool) -> Result<Seen> {
-    let (mut kernel, mut ways) = (KernelIpvs::open()?, RouteLookup::open()?);
+    let (mut kernel, mut routes) = (KernelIpvs::open()?, RouteLookup::open()?);
     let mut tables = KernelNetfilter::open(&policy()?)?;
     let mut seen = Seen::default();
     while !stop.load(Ordering::Relaxed) {
@@ -72,7 +72,7 @@ fn look_until(stop: &AtomicBool) -> Result<Seen> {
             let vips: [IpAddr; 2] = [cluster_ip.parse()?, load_balancer.parse()?];
             seen.looks += 1;
             for vip in vips {
-                if !is_live(&mut kernel, &mut ways, vip)? {
+                if !is_live(&mut kernel, &mut routes, vip)? {
                     seen.gone.push(vip.to_string());
                 }
             }
@@ -105,9 +105,9 @@ fn policy() -> Result<Policy> {
 }
 
 /// Whether the VIP is an address of the node, and has a virtual server.
-fn is_live(kernel: &mut KernelIpvs, ways: &mut RouteLookup, vip: IpAddr) -> Result<bool> {
+fn is_live(kernel: &mut KernelIpvs, routes: &mut RouteLookup, vip: IpAddr) -> Result<bool> {
     let address = ServiceAddress { protocol: Protocol::Tcp, ip: vip, port: 80 };
-    Ok(ways.interface_to(vip)? == Some(LOOPBACK) && kernel.virtual_server(address.into())?.is_some())
+    Ok(routes.interface_to(vip)? == Some(LOOPBACK) && kernel.virtual_server(address.into())?.is_some())
 }
 
 /// Whether our table is there, with every rule, and has the elements that have these masqueraded. One that cannot be

@@ -1,4 +1,4 @@
-//! The ways of a real kernel, in a network namespace.
+//! Routes of a real kernel, in a network namespace.
 
 #![expect(clippy::unwrap_used, reason = "a test's functions fail as the test itself does")]
 
@@ -38,7 +38,7 @@ fn the_kernel_says_by_which_interface_it_would_send_a_packet() {
             let output = Command::new("ip").args(command.split(' ')).output().unwrap();
             assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let mut ways = RouteLookup::open().unwrap();
+        let mut routes = RouteLookup::open().unwrap();
         for (address, expected) in [
             ("10.1.2.3", Some("br0")),
             ("10.244.1.2", Some("veth0")),
@@ -49,7 +49,7 @@ fn the_kernel_says_by_which_interface_it_would_send_a_packet() {
             ("fd00:10::2", Some("veth0")),
             ("2001:db8::1", None),
         ] {
-            let found = ways.interface_to(address.parse().unwrap()).unwrap();
+            let found = routes.interface_to(address.parse().unwrap()).unwrap();
             assert_eq!(found, expected.map(index), "{address}");
         }
     });

@@ -44,7 +44,7 @@ pub(super) struct Entry<'a> {
     original: &'a [u8],
     /// The zone, unless it is the default one, or only one direction's.
     zone: Option<u16>,
-    /// Tells the entry from another one that takes its place.
+    /// Distinguishes the entry from another one that takes its place.
     id: u32,
 }
 

@@ -95,7 +95,7 @@ pub(crate) enum Expression {
     DestinationNat { family: Family, address: Register },
     /// Takes the address of the output interface as source, and ends the rule.
     Masquerade { fully_random: bool },
-    /// Drops the packet and tells its sender so by ICMP.
+    /// Drops the packet and answers its sender by ICMP.
     Reject { icmp_code: u8 },
 }
 

@@ -127,7 +127,7 @@ impl Set {
         }
     }
 
-    /// Appends the request that creates it. `id` tells the sets of one transaction apart.
+    /// Appends the request that creates it. `id` distinguishes the sets of one transaction.
     pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, id: u32) {
         message::add(batch, Message::NewSet, CREATE, family, |encoder| {
             encoder.string(NFTA_SET_TABLE, TABLE);

@@ -148,7 +148,7 @@ impl Netfilter for KernelNetfilter {
                 outcome => return outcome,
             }
         }
-        // Somebody commits all the time, hardly to our table: notifications would tell us. What we write is
+        // Somebody commits all the time, but hardly to our table: the monitor would report it. What we write is
         // still right, or the kernel refuses it.
         self.write(operations, true)
     }
@@ -214,7 +214,7 @@ mod tests {
     use crate::AllowedSource;
 
     #[test]
-    fn where_the_kernel_lacks_sets_of_intervals_an_allowed_source_is_refused_with_the_reason() {
+    fn allowed_source_is_refused_with_the_reason_where_sets_of_intervals_are_missing() {
         let to = ServiceAddress { protocol: ipvs::Protocol::Tcp, ip: [192, 0, 2, 1].into(), port: 443 };
         let (first, last) = ([10, 0, 0, 0].into(), [10, 0, 0, 255].into());
         let allowed = Element::AllowedSource(AllowedSource { to, first, last });

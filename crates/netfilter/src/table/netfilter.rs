@@ -40,7 +40,7 @@ pub struct Observed {
     pub elements: HashSet<Element>,
 }
 
-/// The seam to our nf_tables tables in one network namespace. No other table is read or written.
+/// Our nf_tables tables in one network namespace. No other table is read or written.
 pub trait Netfilter {
     /// Reads our tables.
     fn observe(&mut self) -> Result<Observed, Error>;

@@ -65,13 +65,13 @@ fn nft(script: &str) {
 }
 
 /// What has changed since the last call. Everything that has happened is in the socket by now.
-async fn told(monitor: &mut Monitor) -> Changed {
+async fn reported(monitor: &mut Monitor) -> Changed {
     tokio::time::timeout(Duration::from_secs(10), monitor.changed()).await.unwrap().unwrap()
 }
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn every_change_to_our_tables_by_somebody_else_is_told() {
+fn every_change_to_our_tables_by_somebody_else_is_reported() {
     with_monitor(async |mut monitor, mut netfilter| {
         for (script, expected) in [
             ("delete element ip kube-ipvs cluster-ips { 10.96.0.1 . tcp . 80 }", OURS),
@@ -86,8 +86,8 @@ fn every_change_to_our_tables_by_somebody_else_is_told() {
             ("flush ruleset", BOTH),
         ] {
             nft(script);
-            assert_eq!(told(&mut monitor).await, expected, "{script}");
-            // Put right by ourselves, which is not told.
+            assert_eq!(reported(&mut monitor).await, expected, "{script}");
+            // Put right by ourselves, which is not reported.
             install(&mut netfilter);
         }
     });
@@ -107,43 +107,43 @@ fn what_others_do_to_their_own_rules_is_told_as_that_and_their_sets_not_at_all()
             "delete table ip6 filter",
         ] {
             nft(script);
-            assert_eq!(told(&mut monitor).await, OTHERS, "{script}");
+            assert_eq!(reported(&mut monitor).await, OTHERS, "{script}");
         }
         nft("add element inet firewall banned { 192.0.2.1 }");
         nft("delete element ip kube-ipvs cluster-ips { 10.96.0.1 . tcp . 80 }");
-        assert_eq!(told(&mut monitor).await, OURS);
+        assert_eq!(reported(&mut monitor).await, OURS);
     });
 }
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn what_we_do_ourselves_is_not_told() {
+fn our_own_changes_are_not_reported() {
     with_monitor(async |mut monitor, mut netfilter| {
         let elements: Vec<_> = (0..10_000u32)
             .map(|number| cluster_ip(&std::net::Ipv4Addr::from(0x0a61_0000 + number).to_string()))
             .collect();
         netfilter.apply(&elements.iter().copied().map(Operation::AddElement).collect::<Vec<_>>()).unwrap();
         netfilter.apply(&elements.into_iter().map(Operation::DeleteElement).collect::<Vec<_>>()).unwrap();
-        // The first thing to be told comes from somebody else.
+        // The first report comes from somebody else.
         nft("add table ip somebody-else");
-        assert_eq!(told(&mut monitor).await, OTHERS);
+        assert_eq!(reported(&mut monitor).await, OTHERS);
     });
 }
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn a_firewall_of_thousands_of_rules_is_a_few_pieces_of_news() {
+fn loading_a_firewall_of_thousands_of_rules_is_a_few_reports() {
     with_monitor(async |mut monitor, _| {
         nft(&format!(
             "flush chain inet firewall input\n{}",
             "add rule inet firewall input counter\n".repeat(5_000)
         ));
         nft("delete table ip kube-ipvs");
-        let mut pieces = 1;
-        while !told(&mut monitor).await.ours {
-            pieces += 1;
+        let mut reports = 1;
+        while !reported(&mut monitor).await.ours {
+            reports += 1;
         }
-        assert!(pieces < 10, "{pieces}");
+        assert!(reports < 10, "{reports}");
     });
 }
 
@@ -156,8 +156,8 @@ fn where_notifications_are_lost_anything_may_have_changed() {
         for _ in 0..10 {
             nft(&rule.repeat(1_000));
         }
-        assert_eq!(told(&mut monitor).await, BOTH);
+        assert_eq!(reported(&mut monitor).await, BOTH);
         nft("delete table ip kube-ipvs");
-        assert_eq!(told(&mut monitor).await, OURS, "nothing is lost any more");
+        assert_eq!(reported(&mut monitor).await, OURS, "nothing is lost any more");
     });
 }

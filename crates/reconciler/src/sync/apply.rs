@@ -194,7 +194,7 @@ fn cut_off(operation: &Operation, observed: &Observed) -> Option<(Operation, u64
 fn errno(error: &netfilter::Error) -> Option<Errno> {
     match error {
         netfilter::Error::RolledBack { source, .. } => source.errno(),
-        _ => None,
+        netfilter::Error::Operation(_) => None,
     }
 }
 

@@ -133,7 +133,7 @@ fn set_up(cluster: &Cluster, firewall: &'static [&'static str]) {
 /// Statement 117 of the parity table, and more.
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn behind_a_closed_firewall_services_are_reached_with_our_rule_in_input_and_in_forward() {
+fn services_behind_a_closed_firewall_need_our_rule_in_input_and_in_forward() {
     let families = &Family::BOTH;
     std::thread::scope(|scope| {
         for firewall in [NATIVE, IPTABLES] {

@@ -79,7 +79,7 @@ fn a_connections_state_is_one_of_several_bits() {
 }
 
 #[test]
-fn an_echo_request_is_told_by_protocol_and_type() {
+fn an_echo_request_is_recognised_by_protocol_and_type() {
     for (family, protocol, kind) in [(Family::V4, 1, 8), (Family::V6, 58, 128)] {
         let expressions = Statement::EchoRequest.expressions(family);
         let compared: Vec<_> = expressions
