@@ -127,8 +127,8 @@ impl Health {
 }
 
 impl Observer for Health {
-    fn on_change_applied(&mut self, news: ChangeEvent) {
-        self.progress().taken_in(news.pieces, news.waits, Instant::now());
+    fn on_change_applied(&mut self, event: ChangeEvent) {
+        self.progress().taken_in(event.changes, event.waits, Instant::now());
     }
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {

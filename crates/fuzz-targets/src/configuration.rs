@@ -7,7 +7,7 @@ use kube_ipvs::{
     config::Settings,
 };
 
-/// Reads it. Settings that were made of it are made again, all of them, of the file that they are written to.
+/// Reads the file. Its settings are written to a file, and read again as the same.
 pub fn fuzz(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     let Ok(command_line) = cli::parse(["kube-ipvs", "--hostname-override=node"].map(Into::into)) else {
@@ -24,7 +24,7 @@ fn round_trip(flags: &Flags, text: &str) {
     assert_is_read_back(flags, &settings);
 }
 
-/// What is written as a file is read back as the same. What only flags can say is not written.
+/// Settings that are written to a file are read again as the same. Settings that only flags have are not written.
 pub(crate) fn assert_is_read_back(flags: &Flags, settings: &Settings) {
     let Ok(text) = settings.effective.to_yaml() else { return };
     match Settings::with_text(flags, Path::new("config.conf"), &text) {

@@ -21,7 +21,7 @@ pub fn converse() -> Option<Deleted> {
     KernelConntrack::open().ok()?.delete(&flows).ok()
 }
 
-/// Flows that the recorded kernel knows, and one that it does not: where they were sent to, and who answers.
+/// Two flows of the recorded kernel, and one that it does not have: their destination, and the pod that answers.
 pub fn stale() -> [(ServiceAddress, RealServerAddress); 3] {
     [
         ([10, 96, 0, 10].into(), [10, 1, 0, 5].into()),

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use kube_ipvs::serve::control::{Request, Response};
 
-/// Reads a line as request and as answer. What was read, written, and read again is the same.
+/// Reads a line as a request and as an answer. Both are written, and read again as the same.
 pub fn fuzz(input: &[u8]) {
     if let Ok(request) = Request::decode(input) {
         same(&request, serde_json::to_vec(&request).and_then(|line| Request::decode(&line)));

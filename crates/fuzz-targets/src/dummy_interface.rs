@@ -3,12 +3,12 @@
 use dummy_interface::{DummyInterface, KernelDummyInterface, Observed, Operation, RouteLookup, VipBinding};
 use netlink::Transcript;
 
-/// What a kernel has said.
+/// The decoded answers of a kernel.
 #[derive(Debug, PartialEq)]
-pub struct Heard {
-    /// What is there where VIPs are addresses.
+pub struct Answers {
+    /// The state where VIPs are addresses.
     pub as_addresses: Option<Observed>,
-    /// And where they are routes.
+    /// The state where VIPs are routes.
     pub as_routes: Option<Observed>,
     /// The interface by which loopback is reached.
     pub loopback: Option<u32>,
@@ -18,14 +18,14 @@ pub struct Heard {
 ///
 /// An address of loopback is never one of the node.
 pub fn fuzz(input: &[u8]) {
-    let heard = Transcript::decode(input).replay(converse);
-    for observed in [heard.as_addresses, heard.as_routes].into_iter().flatten() {
+    let answers = Transcript::decode(input).replay(converse);
+    for observed in [answers.as_addresses, answers.as_routes].into_iter().flatten() {
         assert!(observed.node_addresses.iter().all(|address| !address.is_loopback()), "{observed:?}");
     }
 }
 
 /// The conversation, over one socket after the other.
-pub fn converse() -> Heard {
+pub fn converse() -> Answers {
     let routes = VipBinding::Route { source_v4: Some([192, 0, 2, 1].into()), source_v6: None };
     let [as_addresses, as_routes] = [VipBinding::Address, routes].map(|binding| {
         let mut dummy_interface = KernelDummyInterface::open(binding).ok()?;
@@ -39,5 +39,5 @@ pub fn converse() -> Heard {
     let loopback = RouteLookup::open()
         .ok()
         .and_then(|mut routes| routes.interface_to([127, 0, 0, 1].into()).ok().flatten());
-    Heard { as_addresses, as_routes, loopback }
+    Answers { as_addresses, as_routes, loopback }
 }

@@ -5,25 +5,25 @@ use netlink::Transcript;
 
 use crate::nf_tables::policy;
 
-/// What a kernel has said.
+/// The decoded answers of a kernel.
 #[derive(Debug, PartialEq)]
-pub struct Heard {
-    /// The chains that drop what they do not know.
+pub struct Answers {
+    /// The chains that drop unknown packets.
     pub closed: Vec<ClosedChain>,
-    /// Those that a rule of ours is in.
+    /// The chains with a rule of ours.
     pub ours: Vec<HostChain>,
 }
 
 /// Judges the chains, and opens and closes those that were found.
 pub fn fuzz(input: &[u8]) {
-    let Some(heard) = Transcript::decode(input).replay(converse) else { return };
-    for chain in heard.closed {
+    let Some(answers) = Transcript::decode(input).replay(converse) else { return };
+    for chain in answers.closed {
         assert!(!chain.chain.to_string().is_empty());
     }
 }
 
 /// The conversation.
-pub fn converse() -> Option<Heard> {
+pub fn converse() -> Option<Answers> {
     let mark = policy().accept_mark();
     let mut chains = HostChains::open().ok()?;
     let closed = chains.closed_chains(mark).ok()?;
@@ -32,5 +32,5 @@ pub fn converse() -> Option<Heard> {
         drop(chains.accept_in(&chain.chain, mark));
         drop(chains.withdraw(&chain.chain));
     }
-    Some(Heard { closed, ours })
+    Some(Answers { closed, ours })
 }

@@ -1,8 +1,8 @@
-//! What `iptables-legacy-save` prints.
+//! The output of `iptables-legacy-save`.
 
 use host_rules::leftovers::legacy_removal;
 
-/// Reads it as each table. What it is answered with is about kube-proxy's chains, and rules that were there, alone.
+/// Reads it as each table. The script that removes leftovers names kube-proxy's chains and existing rules alone.
 pub fn fuzz(input: &[u8]) {
     let saved = String::from_utf8_lossy(input);
     for table in ["nat", "filter", "mangle"] {

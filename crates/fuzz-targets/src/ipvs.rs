@@ -6,8 +6,8 @@ use ipvs::{
 };
 use netlink::{Batch, Transcript};
 
-/// Of so many virtual servers the real servers are asked for.
-const ASKED: usize = 8;
+/// The real servers of at most so many virtual servers are read.
+const MOST_ASKED: usize = 8;
 /// Some number for IPVS among the families of generic netlink.
 const FAMILY: u16 = 0x20;
 
@@ -17,9 +17,9 @@ const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_NEWFAMILY: u8 = 1;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 
-/// What a kernel has said.
+/// The decoded answers of a kernel.
 #[derive(Debug, PartialEq)]
-pub struct Heard {
+pub struct Answers {
     /// The version and the size of the connection table.
     pub info: Option<Info>,
     /// The connection timeouts.
@@ -34,8 +34,8 @@ pub struct Heard {
 ///
 /// A virtual or real server that was read, written, and read again is the same.
 pub fn fuzz(input: &[u8]) {
-    let Some(heard) = Transcript::decode(input).replay(converse) else { return };
-    for (server, real_servers) in &heard.table {
+    let Some(answers) = Transcript::decode(input).replay(converse) else { return };
+    for (server, real_servers) in &answers.table {
         assert_eq!(read_back(&server.config), server.config);
         for real_server in real_servers {
             let written = as_written(real_server.config);
@@ -45,20 +45,20 @@ pub fn fuzz(input: &[u8]) {
 }
 
 /// The conversation.
-pub fn converse() -> Option<Heard> {
+pub fn converse() -> Option<Answers> {
     let mut kernel = KernelIpvs::open().ok()?;
     let info = kernel.info().ok();
     let timeouts = kernel.timeouts().ok();
     let mut table = Vec::new();
     for (position, server) in kernel.virtual_servers().unwrap_or_default().into_iter().enumerate() {
         let id = server.config.id;
-        let asked = position < ASKED;
+        let asked = position < MOST_ASKED;
         let real_servers = if asked { kernel.real_servers(id).unwrap_or_default() } else { Vec::new() };
         table.push((server, real_servers));
     }
     drop(kernel.virtual_server(vip().into()));
     let refused = kernel.apply(&commands()).ok().map(|failed| failed.len());
-    Some(Heard { info, timeouts, table, refused })
+    Some(Answers { info, timeouts, table, refused })
 }
 
 fn vip() -> ServiceAddress {
@@ -81,7 +81,7 @@ fn commands() -> [Command; 6] {
 
 fn read_back(server: &VirtualServer) -> VirtualServer {
     let command = Command::AddVirtualServer(server.clone());
-    let mut servers = reader_of(&command, 2).virtual_servers().unwrap_or_default();
+    let mut servers = client_that_reads(&command, 2).virtual_servers().unwrap_or_default();
     assert_eq!(servers.len(), 1, "{server:?} is not read back");
     servers.remove(0).config
 }
@@ -96,14 +96,14 @@ fn as_written(mut server: RealServer) -> RealServer {
 
 fn real_server_read_back(of: VirtualServerId, server: &RealServer) -> RealServer {
     let command = Command::AddRealServer(of, *server);
-    let mut servers = reader_of(&command, 1).real_servers(of).unwrap_or_default();
+    let mut servers = client_that_reads(&command, 1).real_servers(of).unwrap_or_default();
     assert_eq!(servers.len(), 1, "{server:?} is not read back");
     servers.remove(0).config
 }
 
 /// A client of a kernel that has the one thing that the command is about, and says so to the request with this
 /// sequence number.
-fn reader_of(command: &Command, sequence: u32) -> KernelIpvs {
+fn client_that_reads(command: &Command, sequence: u32) -> KernelIpvs {
     let mut family = Batch::default();
     family.generic(GENL_ID_CTRL, CTRL_CMD_NEWFAMILY, 2, |encoder| encoder.u16(CTRL_ATTR_FAMILY_ID, FAMILY));
     let mut entry = Batch::default();

@@ -1,9 +1,9 @@
-//! What kube-proxy has left behind in nf_tables and ipsets.
+//! Leftovers of kube-proxy in nf_tables and ipsets.
 
 use host_rules::leftovers::{Leftover, Leftovers, Scope};
 use netlink::Transcript;
 
-/// Finds it. Whatever a kernel shows, nothing but kube-proxy's own is found.
+/// Searches for leftovers. Nothing but kube-proxy's own is found.
 pub fn fuzz(input: &[u8]) {
     for leftover in Transcript::decode(input).replay(converse) {
         match leftover {

@@ -1,16 +1,13 @@
-//! What is fuzzed: every decoder of bytes that somebody else has made, each with what must hold of all that it reads.
+//! The fuzz targets: one for each decoder of bytes that another program has made.
 //!
-//! A target takes any bytes and panics where something does not hold. `cargo xtask fuzz` looks for such bytes with
-//! libFuzzer (`fuzz/`); `tests/unit/corpora.rs` gives each target those that were found once, or recorded, without it.
+//! A target takes any bytes, and panics where a property of the decoder does not hold. `cargo xtask fuzz` searches for
+//! such bytes with libFuzzer (`fuzz/`). `tests/unit/corpora.rs` runs each target on its corpus without libFuzzer: bytes
+//! that were found once, or recorded.
 //!
-//! What speaks with the kernel gets the bytes as a [`netlink::Transcript`], so that they go the whole way: datagrams,
-//! messages, sequence numbers, verdicts, attributes, and what is concluded. `tests/kernel/transcripts.rs` records
-//! what a real kernel says.
+//! Clients of the kernel get the bytes as a [`netlink::Transcript`], so that they go the whole way: datagrams, messages,
+//! sequence numbers, verdicts, attributes, conclusions. `tests/kernel/transcripts.rs` records those of a real kernel.
 
-#![allow(
-    clippy::missing_panics_doc,
-    reason = "to panic where something does not hold is what a target is for"
-)]
+#![allow(clippy::missing_panics_doc, reason = "a target panics where a property does not hold")]
 
 pub mod configuration;
 pub mod conntrack;
@@ -18,7 +15,6 @@ pub mod control;
 pub mod dummy_interface;
 pub mod flags;
 pub mod host_firewall;
-pub mod ip_vs_text;
 pub mod iptables_save;
 pub mod ipvs;
 pub mod leftovers;
@@ -26,18 +22,19 @@ pub mod manifests;
 pub mod netlink;
 pub mod nf_tables;
 pub mod notifications;
+pub mod proc_net;
 pub mod watch;
 
-/// One thing that is fuzzed.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, which is that of the program and of the corpus too.
+    /// Its name, and that of its program and its corpus.
     pub name: &'static str,
-    /// Takes any bytes, and panics where something does not hold.
+    /// Takes any bytes, and panics where a property does not hold.
     pub run: fn(&[u8]),
 }
 
-/// All of them.
+/// Every target, by name.
 pub const TARGETS: [Target; 15] = [
     Target { name: "configuration", run: configuration::fuzz },
     Target { name: "conntrack", run: conntrack::fuzz },
@@ -45,7 +42,6 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "dummy_interface", run: dummy_interface::fuzz },
     Target { name: "flags", run: flags::fuzz },
     Target { name: "host_firewall", run: host_firewall::fuzz },
-    Target { name: "ip_vs_text", run: ip_vs_text::fuzz },
     Target { name: "iptables_save", run: iptables_save::fuzz },
     Target { name: "ipvs", run: ipvs::fuzz },
     Target { name: "leftovers", run: leftovers::fuzz },
@@ -53,5 +49,6 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "netlink", run: netlink::fuzz },
     Target { name: "nf_tables", run: nf_tables::fuzz },
     Target { name: "notifications", run: notifications::fuzz },
+    Target { name: "proc_net", run: proc_net::fuzz },
     Target { name: "watch", run: watch::fuzz },
 ];

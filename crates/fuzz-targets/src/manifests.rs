@@ -7,10 +7,10 @@ use kubernetes::directory::read_text;
 use service::{Change, Options, State};
 use watcher::{Observed, Ownership, Plan, Scope, diff};
 
-/// Reads the text as YAML and as JSON, and plans what it asks for.
+/// Reads the text as YAML and as JSON, and plans its desired state.
 ///
-/// The order in which Services, EndpointSlices and the Node come makes no difference. A plan that was carried out
-/// leaves nothing to do.
+/// The order of Services, EndpointSlices and the Node makes no difference. A plan that was carried out leaves nothing
+/// to do.
 pub fn fuzz(input: &[u8]) {
     for name in ["manifests.yaml", "manifests.json"] {
         let Ok(changes) = read_text(Path::new(name), input, "node") else { continue };

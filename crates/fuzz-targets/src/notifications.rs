@@ -1,9 +1,9 @@
-//! Notifications of the kernel about links, addresses and routes, and about nf_tables.
+//! The kernel's notifications of links, addresses and routes, and of nf_tables.
 
 /// Some number of kube-ipvs0, and of the socket whose changes are our own.
 const OURS: u32 = 7;
 
-/// Reads a datagram as either.
+/// Reads a datagram as a notification of either.
 pub fn fuzz(input: &[u8]) {
     let unknown = dummy_interface::Changed::from_datagram(input, None);
     let known = dummy_interface::Changed::from_datagram(input, Some(OURS));

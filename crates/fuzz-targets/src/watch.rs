@@ -21,19 +21,19 @@ use tokio::{runtime::Builder, time::timeout};
 
 /// Between two answers.
 const SEPARATOR: u8 = 0x1e;
-/// As long as one answer may take, with the jittered pause before the next request. Time is tokio's, which jumps ahead
-/// whenever everybody waits.
-const AN_ANSWER: Duration = Duration::from_secs(100);
-/// For what comes of the last one, and of there being none.
-const THE_END: Duration = Duration::from_secs(600);
+/// The longest time of one answer, with the jittered pause before the next request. It is tokio's paused time, which
+/// jumps ahead whenever every task waits.
+const ONE_ANSWER: Duration = Duration::from_secs(100);
+/// The time after the last answer, in which retries run out.
+const AFTER_THE_LAST: Duration = Duration::from_secs(600);
 
 /// A body in pieces.
 type Pieces = StreamBody<stream::Iter<vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
 
-/// Plays an API server that gives these answers, one to each request for one kind of object, and then none: in one
-/// piece each, and in small ones. What is heard is the same.
+/// Plays an API server with these answers, one to each request for one kind of object, and none afterwards. The changes
+/// are the same whether an answer comes in one piece or in small ones.
 ///
-/// The first byte says which kind that is. An answer begins with its status, a line of three digits, or is a success.
+/// The first byte is the kind. An answer begins with its status, a line of three digits, or is a success.
 pub fn fuzz(input: &[u8]) {
     let Some((kind, input)) = input.split_first() else { return };
     let asked = match kind {
@@ -43,13 +43,14 @@ pub fn fuzz(input: &[u8]) {
     };
     let answers: VecDeque<Bytes> =
         input.split(|byte| *byte == SEPARATOR).map(Bytes::copy_from_slice).collect();
-    let Some(whole) = heard(asked, answers.clone(), usize::MAX) else { return };
-    assert_eq!(Some(whole), heard(asked, answers, 7), "it depends on where the answer is cut");
+    let Some(whole) = changes(asked, answers.clone(), usize::MAX) else { return };
+    assert_eq!(Some(whole), changes(asked, answers, 7), "it depends on where the answer is cut");
 }
 
-/// What is heard of these answers in pieces of this size.
-fn heard(asked: &'static str, answers: VecDeque<Bytes>, piece: usize) -> Option<Vec<Change>> {
-    let long_enough = THE_END + AN_ANSWER.saturating_mul(answers.len().try_into().unwrap_or(u32::MAX));
+/// The changes that these answers make, in pieces of this size.
+fn changes(asked: &'static str, answers: VecDeque<Bytes>, piece: usize) -> Option<Vec<Change>> {
+    let long_enough =
+        AFTER_THE_LAST + ONE_ANSWER.saturating_mul(answers.len().try_into().unwrap_or(u32::MAX));
     let answers = Arc::new(Mutex::new(answers));
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().ok()?;
     runtime.block_on(async {

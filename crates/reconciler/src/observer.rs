@@ -9,7 +9,7 @@ use crate::{SyncReport, SyncStats};
 /// Is called after each change and each sync. The writer thread calls it: it must not block.
 pub trait Observer: Send {
     /// Called when a change from the API server or the directory was applied to the desired state.
-    fn on_change_applied(&mut self, news: ChangeEvent);
+    fn on_change_applied(&mut self, change: ChangeEvent);
 
     /// Called when a sync has ended.
     fn on_sync(&mut self, sync: &SyncEvent<'_>);
@@ -19,12 +19,12 @@ pub trait Observer: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeEvent {
     /// The kind of objects that changed.
-    pub subject: ObjectKind,
+    pub kind: ObjectKind,
     /// The number of objects. A list is one change. The first list comes in parts, and its end has no objects.
     pub objects: usize,
     /// How many changes of the source this one stands for: changes of the same object that wait are merged into
     /// the last one.
-    pub pieces: usize,
+    pub changes: usize,
     /// Whether the next sync has to act on it: both lists are here, and the change affects the desired state or
     /// completes the lists.
     pub waits: bool,

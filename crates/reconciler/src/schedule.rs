@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn draining_real_servers_are_looked_at_when_it_is_time() {
+    fn draining_real_servers_are_checked_when_due() {
         let end = Instant::now();
         let mut schedule = Schedule::new(TIMING);
         schedule.sync_ended(end, SyncEnd { next_check: Some((end + seconds(5), Trigger::Drain)), ..FULL });
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_off_follows_soon_and_other_news_comes_in_between() {
+    fn deferred_work_follows_soon_and_other_changes_come_in_between() {
         let end = Instant::now();
         let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
         schedule.sync_ended(end, SyncEnd { unfinished: true, ..FULL });
@@ -342,7 +342,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_happens_the_next_sync_is_neither_after_the_period_nor_too_soon_after_the_last(
+        fn next_sync_is_never_later_than_the_period_nor_too_soon_after_the_last(
             (timing, mut ends, wanted, later) in (
                 any_timing(),
                 vec(any_end(Instant::now()), 1..6),

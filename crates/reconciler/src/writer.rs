@@ -142,7 +142,7 @@ impl Writer {
             }
             Input::NodeUsage(answer) => self.awaiting_node_usage.push(answer),
             Input::VirtualServerOwners(answer) => {
-                drop(answer.send(VirtualServerOwner::list(self.reconciler.state())))
+                drop(answer.send(VirtualServerOwner::list(self.reconciler.state())));
             }
             Input::ProbeScheduler(scheduler, answer) => {
                 let found = self.reconciler.probe_scheduler(scheduler);
@@ -166,13 +166,9 @@ impl Writer {
         if touches && self.triggered_at.len() < MAX_TRIGGER_TIMES {
             self.triggered_at.extend(triggered_at);
         }
-        let news = ChangeEvent {
-            subject: kind,
-            objects,
-            pieces: changes,
-            waits: self.is_listed() && (touches || !was_listed),
-        };
-        self.observers.iter_mut().for_each(|observer| observer.on_change_applied(news));
+        let event =
+            ChangeEvent { kind, objects, changes, waits: self.is_listed() && (touches || !was_listed) };
+        self.observers.iter_mut().for_each(|observer| observer.on_change_applied(event));
         if !was_listed && self.is_listed() {
             self.schedule.request(Trigger::Start);
         } else if touches {

@@ -34,8 +34,8 @@ impl Progress {
     }
 
     /// The thread took in so many changes. `waits` says whether the next sync has to act on them.
-    pub(super) fn taken_in(&mut self, pieces: usize, waits: bool, now: Instant) {
-        self.in_transit = self.in_transit.saturating_sub(pieces);
+    pub(super) fn taken_in(&mut self, changes: usize, waits: bool, now: Instant) {
+        self.in_transit = self.in_transit.saturating_sub(changes);
         self.restart_stall_clock(now);
         if waits {
             self.unsynced_since.get_or_insert(now);

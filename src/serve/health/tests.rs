@@ -37,12 +37,12 @@ impl Proxy {
         self.takes_in_together(1, waits);
     }
 
-    /// So many pieces of it became one while they waited.
-    fn takes_in_together(&self, pieces: usize, waits: bool) {
+    /// This many changes became one while they waited.
+    fn takes_in_together(&self, changes: usize, waits: bool) {
         self.0.clone().on_change_applied(ChangeEvent {
-            subject: ObjectKind::Services,
+            kind: ObjectKind::Services,
             objects: 1,
-            pieces,
+            changes,
             waits,
         });
     }

@@ -106,8 +106,8 @@ impl SyncMetrics {
 }
 
 impl Observer for SyncMetrics {
-    fn on_change_applied(&mut self, ChangeEvent { subject, objects, waits, .. }: ChangeEvent) {
-        match subject {
+    fn on_change_applied(&mut self, ChangeEvent { kind, objects, waits, .. }: ChangeEvent) {
+        match kind {
             ObjectKind::Services => self.services.changed(objects, waits || !self.synced),
             ObjectKind::EndpointSlices => self.endpoints.changed(objects, waits || !self.synced),
             ObjectKind::Node => {}

@@ -93,10 +93,10 @@ fn virtual_servers_are_read_as_before() {
         run("ip", &["-batch", "-"], NODE);
         assert_eq!(KernelIpvs::open().unwrap().apply(&virtual_servers()).unwrap(), []);
     };
-    let heard = compare("ipvs", prepare, ipvs::converse).unwrap();
-    let counts: Vec<_> = heard.table.iter().map(|(_, real_servers)| real_servers.len()).collect();
+    let answers = compare("ipvs", prepare, ipvs::converse).unwrap();
+    let counts: Vec<_> = answers.table.iter().map(|(_, real_servers)| real_servers.len()).collect();
     assert_eq!(counts.iter().sum::<usize>(), 4, "{counts:?}");
-    assert_eq!(heard.refused, Some(1), "a real server of a virtual server that is not there");
+    assert_eq!(answers.refused, Some(1), "a real server of a virtual server that is not there");
 }
 
 fn elements() -> Vec<Operation> {
@@ -127,9 +127,9 @@ fn our_tables_are_read_as_before() {
         let mut kernel = KernelNetfilter::open(&nf_tables::policy()).unwrap();
         kernel.apply(&[&Family::BOTH.map(Operation::InstallTable)[..], &elements()].concat()).unwrap();
     };
-    let heard = compare("nf_tables", prepare, nf_tables::converse).unwrap();
-    assert_eq!(heard.installed, Family::BOTH.into());
-    assert_eq!(heard.elements.len(), elements().len());
+    let answers = compare("nf_tables", prepare, nf_tables::converse).unwrap();
+    assert_eq!(answers.installed, Family::BOTH.into());
+    assert_eq!(answers.elements.len(), elements().len());
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn the_hosts_chains_are_read_as_before() {
              -A INPUT -m comment --comment why -j REJECT\nCOMMIT\n";
         run("iptables-nft-restore", &[], iptables);
     };
-    let heard = compare("host_firewall", prepare, host_firewall::converse).unwrap();
-    assert_eq!(heard.closed.len(), 4, "{heard:?}");
+    let answers = compare("host_firewall", prepare, host_firewall::converse).unwrap();
+    assert_eq!(answers.closed.len(), 4, "{answers:?}");
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn kube_ipvs0_and_its_routes_are_read_as_before() {
             assert_eq!(failed, []);
         }
     };
-    let heard = compare("dummy_interface", prepare, dummy_interface::converse);
-    let as_addresses = heard.as_addresses.unwrap();
+    let answers = compare("dummy_interface", prepare, dummy_interface::converse);
+    let as_addresses = answers.as_addresses.unwrap();
     assert_eq!(as_addresses.bound.len() + as_addresses.stale_bindings.len(), 4, "{as_addresses:?}");
-    assert_eq!(heard.loopback, Some(1));
+    assert_eq!(answers.loopback, Some(1));
 }

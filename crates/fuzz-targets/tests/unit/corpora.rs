@@ -1,5 +1,5 @@
-//! Each target with the bytes of its corpus: what a real kernel has said, what was found by fuzzing, and what once
-//! was a crash.
+//! Each target on its corpus: answers of a real kernel, inputs that fuzzing found, and former crashes.
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use fuzz_targets::TARGETS;
 
-/// So that the repository stays small.
+/// The repository stays small.
 const MOST_FILES: usize = 30;
 const MOST_BYTES: usize = 50_000;
 
@@ -28,7 +28,7 @@ fn files(directory: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn every_file_of_every_corpus_is_read_as_it_should_be() {
+fn every_file_of_every_corpus_passes_its_target() {
     for target in TARGETS {
         for (name, input) in files(&fuzz().join("corpus").join(target.name)) {
             println!("{} {name}", target.name);
@@ -38,7 +38,7 @@ fn every_file_of_every_corpus_is_read_as_it_should_be() {
 }
 
 #[test]
-fn a_corpus_is_there_for_every_target_and_small() {
+fn every_target_has_a_small_corpus() {
     for target in TARGETS {
         let files = files(&fuzz().join("corpus").join(target.name));
         let bytes: usize = files.iter().map(|(_, input)| input.len()).sum();
@@ -55,7 +55,7 @@ fn every_target_has_a_program_that_fuzzes_it() {
 }
 
 #[test]
-fn nothing_at_all_is_an_input_too() {
+fn every_target_takes_empty_input() {
     for target in TARGETS {
         (target.run)(&[]);
     }

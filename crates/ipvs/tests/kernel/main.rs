@@ -3,6 +3,7 @@
 //!
 //! A new test goes into the module of what is written or read; [`support`] has what all of them use.
 #![allow(
+    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,

@@ -72,7 +72,7 @@ fn deleting_twice_is_no_failure() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn the_last_command_about_an_object_wins_even_where_the_first_needed_another_verb() {
+fn last_command_about_an_object_wins_even_if_the_first_needed_another_verb() {
     in_new_namespace(|kernel| {
         let (id, real_server) = (tcp_id(VIP, 80), pod("10.1.0.4", 80));
         let setup = [Command::AddVirtualServer(tcp(VIP, 80)), Command::AddRealServer(id, real_server)];

@@ -12,8 +12,8 @@ use super::support::{add_all, address, apply, in_new_namespace, pod, table, tcp}
 
 type Table = BTreeMap<ServiceAddress, VirtualServerSummary>;
 
-/// Looks until each of so many virtual servers is shown once. While the kernel makes its table larger, which it does some
-/// time after thousands have come, it shows some twice (seen on Linux 7.2).
+/// Reads until each of `count` virtual servers is shown once. While the kernel makes its table larger, some time after
+/// thousands were added, it shows some twice (seen on Linux 7.2).
 fn summaries(kernel: &mut KernelIpvs, count: usize) -> Table {
     for _ in 0..250 {
         let mut table = Table::new();
@@ -31,7 +31,7 @@ fn summaries(kernel: &mut KernelIpvs, count: usize) -> Table {
     panic!("not once each of {count}");
 }
 
-/// Compares with what netlink says; of so many virtual servers.
+/// Compares the summary with the table over netlink, of `count` virtual servers.
 #[track_caller]
 fn assert_same(kernel: &mut KernelIpvs, count: usize) {
     let mut shown = summaries(kernel, count);

@@ -227,7 +227,7 @@ fn is_hidden(attributes: &[Attribute]) -> bool {
 fn attributes(attributes: &[Attribute]) -> String {
     let noticed = ["cfg", "derive", "non_exhaustive", "serde"];
     let noticed = attributes.iter().filter(|it| noticed.iter().any(|name| it.path().is_ident(name)));
-    noticed.map(|attribute| format!("{} ", text(attribute))).collect()
+    noticed.map(text).collect::<Vec<_>>().join(" ")
 }
 
 /// What a function takes and returns.

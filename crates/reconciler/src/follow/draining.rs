@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_server_is_looked_at_after_a_second_and_then_ever_more_rarely() {
+    fn real_server_is_checked_after_a_second_and_then_ever_more_rarely() {
         let begin = Instant::now();
         let mut draining = Draining::new(None);
         let (mut now, mut checks) = (begin, Vec::new());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_and_ends_is_told_once_and_what_goes_on_is_told_with_its_age() {
+    fn begin_and_end_of_a_drain_count_once_and_pending_ones_have_an_age() {
         let begin = Instant::now();
         let mut draining = Draining::new(None);
         draining.update(virtual_server(80), [real_server(1), real_server(2)].into_iter(), begin);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timeout_is_a_time_to_look_and_what_outlasts_it_is_looked_at_on() {
+    fn timeout_is_a_time_to_check_and_what_outlasts_it_is_checked_on() {
         let begin = Instant::now();
         let mut draining = Draining::new(Some(seconds(5)));
         let mut now = begin;

@@ -1,4 +1,5 @@
-//! Addresses that this node lost a moment ago and may get back. Nothing here reads a clock: every method is told the time.
+//! Addresses that this node lost a moment ago and may get back. Nothing here reads a clock: the caller
+//! passes the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_come_are_told_also_when_their_time_was_over_but_for_those_of_the_start() {
+    fn added_addresses_are_returned_after_their_grace_period_too_but_not_at_the_start() {
         let begin = Instant::now();
         let mut lost = LostAddresses::new(GRACE);
         assert_eq!(lost.update(&ips(&[1, 2]), begin), ips(&[]));

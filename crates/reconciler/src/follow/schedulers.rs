@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn at_most_so_many_schedulers_change_one_of_a_new_one_and_nothing_else_is_held_back(
+        fn changes_of_schedulers_are_limited_per_sync_and_nothing_else_is_deferred(
             now_and_wanted in vec((any_scheduler(), any_scheduler()), 0..12),
             most in 0..6usize,
         ) {

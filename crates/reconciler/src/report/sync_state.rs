@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_are_served_do_not_end_the_time_in_which_all_went_well() {
+    fn served_changes_do_not_restart_the_age() {
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
         let mut tracker = SyncStateTracker::new(begin);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_begins_the_time_anew_since_all_was_not_well_until_then() {
+    fn repair_restarts_the_age_because_the_kernel_was_wrong_until_then() {
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
         let mut tracker = SyncStateTracker::new(begin);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_port_stays_at_an_address_that_comes_again_and_goes_in_time_from_one_that_does_not() {
+    fn node_port_stays_at_a_lost_address_until_the_grace_period_ends() {
         let fake = FakeKernel::new();
         let mut reconciler = reconciler(&fake, Draining::new(None));
         let mut node_port = web();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_rare_comparison_of_everything_finds_to_drain_is_looked_at_until_it_is_gone() {
+    fn drain_found_only_by_the_comparison_of_everything_is_followed_to_its_end() {
         let fake = FakeKernel::new();
         let mut reconciler = reconciler(&fake, Draining::new(Some(Duration::ZERO)));
         reconciler.apply_change(Change::ReplaceServices(vec![web()]));

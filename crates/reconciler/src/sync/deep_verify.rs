@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_virtual_server_has_its_turn_once_and_no_turn_is_long() {
+    fn each_virtual_server_is_in_one_part_and_no_part_is_large() {
         let servers: Vec<_> = (0..2_400u16)
             .map(|number| {
                 let [high, low] = number.to_be_bytes();

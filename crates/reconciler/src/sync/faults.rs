@@ -54,8 +54,8 @@ fn sync_and_retry(reconciler: &mut Reconciler, trigger: Trigger) {
     }
 }
 
-/// Takes away what the kernel tells of, as another program would, and tells of it.
-fn ruin_what_is_told_of(kernel: &FakeKernel, reconciler: &mut Reconciler) {
+/// Removes what the kernel reports changes of, as another program would, and reports it.
+fn damage_with_notification(kernel: &FakeKernel, reconciler: &mut Reconciler) {
     let mut state = kernel.state();
     if let Some(vip) = state.dummy_interface.bound.pop_first() {
         state.elements.remove(&Element::Vip(vip));
@@ -68,8 +68,8 @@ fn ruin_what_is_told_of(kernel: &FakeKernel, reconciler: &mut Reconciler) {
     reconciler.on_table_event();
 }
 
-/// Changes IPVS as another program would, of which the kernel tells nobody.
-fn ruin_in_silence(kernel: &FakeKernel) {
+/// Changes IPVS as another program would, which the kernel does not report.
+fn damage_without_notification(kernel: &FakeKernel) {
     let mut state = kernel.state();
     _ = state.virtual_servers.pop_first();
     if let Some((server, real_servers)) = state.virtual_servers.values_mut().next() {
@@ -86,8 +86,8 @@ fn play(story: &Story, trigger: Trigger, disturb: &dyn Fn(&FakeKernel)) -> Endin
     let (kernel, mut reconciler) = serving(&story.before);
     story.connect(&kernel);
     match trigger {
-        Trigger::KernelEvent => ruin_what_is_told_of(&kernel, &mut reconciler),
-        Trigger::Period => ruin_in_silence(&kernel),
+        Trigger::KernelEvent => damage_with_notification(&kernel, &mut reconciler),
+        Trigger::Period => damage_without_notification(&kernel),
         _ => {}
     }
     kernel.heal();
@@ -109,7 +109,7 @@ fn survives(story: &Story, trigger: Trigger, fault: Fault) -> usize {
 }
 
 #[test]
-fn whatever_call_fails_in_a_sync_that_is_not_forced_the_retry_heals_it_and_nothing_live_is_taken_away() {
+fn any_failed_call_in_a_partial_sync_is_healed_by_the_retry_without_a_live_removal() {
     for (trigger, fault) in TRIGGERS.into_iter().flat_map(|it| faults().map(move |fault| (it, fault))) {
         let calls = survives(&Story::fixed(), trigger, fault);
         assert!(calls > 20, "{trigger:?}, {fault:?}: only {calls} calls were disturbed");
@@ -117,7 +117,7 @@ fn whatever_call_fails_in_a_sync_that_is_not_forced_the_retry_heals_it_and_nothi
 }
 
 proptest! {
-    // Each is told as often as there are calls.
+    // Each story is played as often as there are calls.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 24, ..ProptestConfig::default() })]
 
     #[test]

@@ -27,7 +27,7 @@ use watcher::{Kernel, Ownership};
 const SERVICES: u16 = 5_000;
 /// How often each of them changes, once a second.
 const ROUNDS: u32 = 10;
-/// How long they change after that, as fast as this can be told.
+/// How long they change after that, as fast as they can be sent.
 const FLOOD: Duration = Duration::from_secs(5);
 /// One in so many gets another endpoint each time; each gets another timeout.
 const MOVES: u16 = 20;
@@ -137,7 +137,7 @@ fn table(node: &Host) -> Table {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn of_thousands_of_services_that_all_change_every_second_the_last_state_is_programmed_in_bounded_memory() {
+fn thousands_of_services_changing_every_second_are_programmed_in_bounded_memory() {
     let lab = Lab::new(0, 8080).unwrap();
     let syncs = Syncs::default();
     let handle = on(&lab.node, syncs.clone());

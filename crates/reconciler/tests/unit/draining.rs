@@ -45,7 +45,7 @@ fn has_leaving(kernel: &State) -> bool {
 }
 
 #[test]
-fn a_draining_endpoint_is_looked_at_by_itself_and_only_its_virtual_server_is_read() {
+fn draining_endpoint_is_checked_by_itself_and_only_its_virtual_server_is_read() {
     let kernel = FakeKernel::new();
     let running = leaving(&kernel, AT_ONCE, 1);
     kernel.heal();

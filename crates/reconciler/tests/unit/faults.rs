@@ -58,7 +58,7 @@ fn survives(story: &Story, restarts: bool, fault: Fault) -> usize {
 }
 
 #[test]
-fn whatever_call_fails_in_whatever_way_the_next_sync_heals_it_and_nothing_live_is_taken_away() {
+fn any_failed_call_is_healed_by_the_next_sync_without_a_live_removal() {
     let live = [
         "delete real server TCP 10.96.0.10:80 -> 10.244.0.2:8080",
         "delete virtual server UDP 10.96.0.53:80",

@@ -1,4 +1,4 @@
-//! Changes that the kernel tells of are looked at at once, and nothing else is.
+//! Changes that the kernel reports are checked at once, and nothing else is.
 
 use crate::common::{Running, at, service, slice};
 use dummy_interface::Changed;
@@ -34,7 +34,7 @@ fn tables_are_whole(kernel: &testkit::fake_kernel::State) -> bool {
 }
 
 #[test]
-fn a_table_that_somebody_deleted_is_back_with_its_elements_and_nothing_else_is_read() {
+fn deleted_table_is_restored_with_its_elements_and_nothing_else_is_read() {
     let running = web();
     delete_table(&running, Family::V4);
     running.handle.tables_changed().unwrap();
@@ -85,7 +85,7 @@ fn tables_that_could_not_be_read_are_read_by_the_retry() {
 }
 
 #[test]
-fn the_last_sync_of_the_status_is_not_one_that_found_nothing_of_what_the_kernel_told() {
+fn echo_of_the_kernel_is_not_the_last_sync_of_the_status() {
     let running = web();
     assert_eq!(last(&running).trigger, Trigger::Start);
     let everything = Changed { everything: true, ..Changed::default() };

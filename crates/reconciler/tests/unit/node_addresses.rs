@@ -34,7 +34,7 @@ fn external(name: &str, cluster_ip: &str, port: u16) -> Service {
     service
 }
 
-/// Gives the node these addresses, and lets the kernel tell of it.
+/// Gives the node these addresses, and lets the kernel report it.
 fn move_to(running: &Running, addresses: &[&str]) {
     running.kernel.state().dummy_interface.node_addresses = addresses.iter().map(|text| ip(text)).collect();
     running.handle.kernel_changed(Changed { node_addresses: true, ..Changed::default() }).unwrap();
@@ -62,7 +62,7 @@ fn node_port_at(kernel: &FakeKernel, addresses: &[&str]) -> Running {
 }
 
 #[test]
-fn node_ports_come_with_the_nodes_addresses_at_once_and_are_there_from_the_first_sync_on() {
+fn node_ports_follow_the_nodes_addresses_at_once_from_the_first_sync_on() {
     let kernel = FakeKernel::new();
     let running = node_port_at(&kernel, &["192.0.2.1", "2001:db8::1"]);
     // The Service has a ClusterIP of one family only.
@@ -91,7 +91,7 @@ fn node_ports_come_with_the_nodes_addresses_at_once_and_are_there_from_the_first
 }
 
 #[test]
-fn an_address_that_a_comparison_finds_first_is_told_of_as_what_waits_for_the_next_sync() {
+fn address_first_found_by_a_comparison_waits_for_the_next_sync() {
     let kernel = FakeKernel::new();
     let running = node_port_at(&kernel, &[]);
     assert_eq!(running.handle.status().unwrap().sync_state, SyncState::Synced);
@@ -104,7 +104,7 @@ fn an_address_that_a_comparison_finds_first_is_told_of_as_what_waits_for_the_nex
 }
 
 #[test]
-fn a_node_without_an_address_for_node_ports_is_a_problem_that_is_told() {
+fn node_without_an_address_for_node_ports_is_a_problem_of_the_status() {
     let kernel = FakeKernel::new();
     let running = node_port_at(&kernel, &[]);
     assert_eq!(
@@ -129,7 +129,7 @@ fn addresses_that_are_the_same_as_before_cause_no_writes() {
 }
 
 #[test]
-fn an_external_address_that_the_node_has_itself_is_served_and_bound_when_the_node_loses_it() {
+fn external_address_of_the_node_is_served_and_bound_when_the_node_loses_it() {
     let kernel = FakeKernel::new();
     kernel.state().dummy_interface.node_addresses = ips(&["192.0.2.1", "203.0.113.7"]);
     let running = Running::on(&kernel);

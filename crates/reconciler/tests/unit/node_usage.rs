@@ -52,7 +52,7 @@ fn who_asks_before_the_first_sync_is_answered_after_it() {
 }
 
 #[test]
-fn who_waits_for_the_first_sync_is_let_go_when_the_writer_stops() {
+fn caller_waiting_for_the_first_sync_is_released_when_the_writer_stops() {
     let running = Running::on(&FakeKernel::new());
     let handle = running.handle.clone();
     let asking = thread::spawn(move || handle.node_usage());

@@ -64,7 +64,7 @@ fn slice_of(seconds: u64, addresses: &[&str]) -> EndpointSlice {
 }
 
 #[test]
-fn news_is_counted_and_waits_once_both_lists_are_here() {
+fn changes_are_counted_and_wait_once_both_lists_are_here() {
     let (running, news, _syncs) = observed(&FakeKernel::new());
     let web = service("web", "10.96.0.1", Tcp);
     running.tell(Change::ReplaceServices(vec![web.clone(), service("www", "10.96.0.2", Tcp)]));
@@ -72,7 +72,7 @@ fn news_is_counted_and_waits_once_both_lists_are_here() {
     running.tell(Change::ApplySlice(slice_of(1, &["10.244.0.1"])));
     running.tell(Change::ApplyService(web));
     running.settled();
-    let heard = |subject, objects, waits| ChangeEvent { subject, objects, pieces: 1, waits };
+    let heard = |kind, objects, waits| ChangeEvent { kind, objects, changes: 1, waits };
     assert_eq!(
         news.try_iter().collect::<Vec<_>>(),
         [
@@ -121,7 +121,7 @@ fn a_kernel_that_cannot_be_read_makes_no_complete_sync_and_the_times_wait_for_on
 }
 
 #[test]
-fn what_only_a_load_balancer_is_told_is_told_at_once_and_writes_nothing() {
+fn change_for_health_checks_only_is_observed_at_once_and_writes_nothing() {
     let (running, _news, syncs) = observed(&FakeKernel::new());
     let balanced = Service {
         kind: ServiceKind::LoadBalancer,

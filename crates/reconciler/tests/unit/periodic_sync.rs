@@ -1,4 +1,4 @@
-//! The periodic look at everything: whatever somebody else has changed is put right and told of. Where
+//! The periodic check of everything: what another program has changed is repaired and reported. Where
 //! nothing has changed, it costs no more than a look in short.
 
 use std::{
@@ -81,7 +81,7 @@ fn owned(lines: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn where_nothing_has_changed_nothing_is_written_and_hardly_a_real_server_is_read_by_netlink() {
+fn unchanged_kernel_gets_no_write_and_hardly_a_netlink_read_of_real_servers() {
     let running = served();
     periods(&running, 20);
     let state = running.kernel.state();
@@ -187,7 +187,7 @@ fn another_scheduler_and_other_flags_are_put_right() {
 }
 
 #[test]
-fn where_the_look_in_short_is_not_possible_everything_is_read() {
+fn everything_is_read_where_no_summary_is_available() {
     let kernel = FakeKernel::new();
     kernel.state().no_summaries = true;
     let running = served_on(&kernel);
@@ -209,7 +209,7 @@ fn expect_in_its_turn(change: impl FnOnce(&mut State), repair: &str) {
 }
 
 #[test]
-fn what_is_not_seen_in_short_is_found_when_its_turn_comes() {
+fn difference_that_a_summary_lacks_is_found_by_the_deep_verification() {
     expect_in_its_turn(
         |state| real_servers(state).get_mut(&real("10.244.0.1")).unwrap().config.upper_threshold = 5,
         "edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1",
@@ -246,7 +246,7 @@ fn a_vip_an_element_and_a_table_that_are_missing_come_back() {
 }
 
 #[test]
-fn what_is_repaired_was_not_as_wanted_until_then_and_the_status_says_so() {
+fn repair_restarts_the_age_of_the_synced_state() {
     let running = served();
     let broken = Instant::now();
     running.kernel.state().dummy_interface.bound.remove(&"10.96.0.10".parse().unwrap());
@@ -257,7 +257,7 @@ fn what_is_repaired_was_not_as_wanted_until_then_and_the_status_says_so() {
 }
 
 #[test]
-fn changes_of_the_desired_state_and_of_the_kernel_are_told_apart() {
+fn changes_of_the_desired_state_and_of_the_kernel_are_distinguished() {
     let running = served();
     {
         let mut state = running.kernel.state();

@@ -19,7 +19,7 @@ fn before_both_lists_have_arrived_there_is_no_answer() {
 }
 
 #[test]
-fn what_a_resync_would_do_is_what_it_does_then_and_nothing_of_it_is_done_before() {
+fn comparison_shows_what_a_resync_then_does_and_changes_nothing() {
     let running = Running::on(&FakeKernel::new());
     let endpoints = ["10.244.0.1", "10.244.0.2"];
     running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &endpoints)]);
@@ -47,7 +47,7 @@ fn where_the_kernel_cannot_be_read_the_answer_says_so_and_the_daemon_goes_on() {
 }
 
 #[test]
-fn whether_the_kernel_has_a_scheduler_is_found_out_again_each_time_and_leaves_nothing_behind() {
+fn scheduler_is_probed_anew_each_time_and_the_probe_leaves_nothing_behind() {
     let running = Running::on(&FakeKernel::new());
     let find = |scheduler| running.handle.probe_scheduler(scheduler);
     running.kernel.state().missing_schedulers.insert(Scheduler::SED);

@@ -218,7 +218,7 @@ fn where_schedulers_are_tried_may_be_a_service() {
 }
 
 #[test]
-fn the_owner_is_told_once_of_what_is_not_used() {
+fn unused_annotation_is_one_notice_to_the_owner() {
     let kernel = FakeKernel::new();
     kernel.state().missing_schedulers.insert(Scheduler::SED);
     let running = Running::on(&kernel);
@@ -248,7 +248,7 @@ fn limited() -> (Vec<Service>, Vec<EndpointSlice>) {
 }
 
 #[test]
-fn what_annotations_asked_for_is_adopted_without_a_write_and_put_right_where_it_differs() {
+fn annotated_settings_are_adopted_without_a_write_and_repaired_where_they_differ() {
     let (mut kernel, vip) = (FakeKernel::new(), VirtualServerId::from(at("10.96.1.1", Tcp)));
     let start = |kernel: &FakeKernel| {
         let (services, slices) = limited();

@@ -23,7 +23,7 @@ fn delete(running: &Running, name: &str) {
 }
 
 #[test]
-fn who_cannot_have_an_address_is_told_once_and_again_when_it_is_somebody_elses() {
+fn lost_address_is_one_notice_and_another_when_its_owner_changes() {
     let running = Running::on(&FakeKernel::new());
     let all = vec![claimant("old", 1), claimant("young", 2), claimant("youngest", 3)];
     running.lists(all, vec![]);
@@ -41,7 +41,7 @@ fn who_cannot_have_an_address_is_told_once_and_again_when_it_is_somebody_elses()
 }
 
 #[test]
-fn who_cannot_have_many_addresses_is_told_of_a_few_and_how_many_more_there_are() {
+fn service_that_loses_many_addresses_gets_notices_of_a_few_and_a_count() {
     let running = Running::on(&FakeKernel::new());
     let port = |number: u16| ServicePort {
         name: number.to_string().into(),
@@ -86,7 +86,7 @@ fn the_status_names_some_of_those_that_wait_for_an_address_and_counts_the_others
 }
 
 #[test]
-fn who_asks_for_an_address_that_nobody_gets_is_told_once_and_the_status_says_so_as_long_as_it_holds() {
+fn refused_address_is_one_notice_and_stays_in_the_status_while_it_lasts() {
     let running = Running::on(&FakeKernel::new());
     let external_ips = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
     let asking = |ips: &[&str]| Service { external_ips: external_ips(ips), ..claimant("thief", 1) };
@@ -104,7 +104,7 @@ fn who_asks_for_an_address_that_nobody_gets_is_told_once_and_the_status_says_so_
 
     running.tell(Change::ApplyService(service("kubernetes", "10.96.0.1", Tcp)));
     let taken = || refused("10.96.0.1", "another Service's ClusterIP");
-    assert_eq!(running.notices(), [taken()], "the other one was told of");
+    assert_eq!(running.notices(), [taken()], "the other one was sent before");
     assert_eq!(problems().len(), 2);
 
     running.tell(Change::ApplyService(asking(&["203.0.113.7"])));

@@ -116,7 +116,7 @@ add element allowed-sources TCP 203.0.113.1:80 from 10.1.0.0-10.1.255.255
 }
 
 #[test]
-fn a_restricted_address_is_not_served_while_an_element_of_it_is_refused_and_all_else_is() {
+fn restricted_address_with_a_refused_element_is_not_served_and_all_others_are() {
     let restriction = Element::Restricted(restricted());
     // Elements, the virtual server, its real server, the VIP, and the new table, which waits for them. The
     // restriction does no harm alone.
@@ -201,7 +201,7 @@ fn a_virtual_server_from_before_is_not_opened_without_its_restriction() {
 }
 
 #[test]
-fn an_address_in_use_is_closed_to_everybody_while_the_kernel_does_not_take_those_who_may_come() {
+fn served_address_admits_nobody_while_the_kernel_refuses_its_allowed_clients() {
     let kernel = FakeKernel::new();
     let running = Running::on(&kernel);
     running.lists(vec![balanced("web", None)], vec![slice("web", Tcp, &["10.244.0.1"])]);

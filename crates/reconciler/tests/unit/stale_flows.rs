@@ -1,4 +1,4 @@
-//! Which UDP flows conntrack is told to forget after a sync. `tests/kernel/udp.rs` shows what conntrack
+//! Which UDP flows are deleted from conntrack after a sync. `tests/kernel/udp.rs` shows what conntrack
 //! does then.
 
 use std::{collections::BTreeSet, net::SocketAddr};
@@ -33,7 +33,7 @@ fn handed_over(running: &Running, stale: &[(&str, &[&str])]) {
     assert_eq!(running.stale_flows(), expected);
 }
 
-/// A Service of this protocol with these endpoints, seen by a reconciler that was told of nothing else.
+/// A Service of this protocol with these endpoints, seen by a reconciler that knows of nothing else.
 fn serving(kernel: &FakeKernel, protocol: Protocol, endpoints: &[&str]) -> Running {
     let running = Running::on(kernel);
     running.lists(vec![service("dns", "10.96.0.53", protocol)], vec![slice("dns", protocol, endpoints)]);
@@ -89,7 +89,7 @@ fn a_deleted_service_takes_the_flows_to_all_its_endpoints_along() {
 }
 
 #[test]
-fn a_new_service_takes_over_the_flows_that_nobody_has_translated_or_another_proxy_elsewhere() {
+fn new_service_drops_flows_that_are_untranslated_or_translated_elsewhere() {
     let running = served(&FakeKernel::new(), Udp, &["10.244.0.1"]);
     let new = vec![service("dns", "10.96.0.53", Udp), service("ntp", "10.96.0.123", Udp)];
     // The slice waits for its Service, so one sync has both.
@@ -111,7 +111,7 @@ fn unless_masqueraded(to: &str, right: &[&str]) -> StaleFlows {
 }
 
 #[test]
-fn where_a_table_is_installed_flows_are_forgotten_that_have_begun_without_being_masqueraded() {
+fn new_table_drops_flows_that_began_without_masquerade() {
     let kernel = FakeKernel::new();
     let running = serving(&kernel, Udp, &["10.244.0.1"]);
     assert_eq!(running.stale_flows(), [unless_masqueraded(DNS, &[FIRST])]);

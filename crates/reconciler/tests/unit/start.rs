@@ -34,7 +34,7 @@ fn written(change: impl FnOnce(&mut State)) -> String {
 }
 
 #[test]
-fn where_nothing_has_changed_nothing_is_written_and_no_real_server_is_read_by_netlink() {
+fn unchanged_kernel_at_the_start_gets_no_write_and_no_netlink_read_of_real_servers() {
     let kernel = left();
     drop(start(&kernel, &["10.244.0.1", "10.244.0.2"]));
     assert_eq!(kernel.writes(), "");
@@ -68,7 +68,7 @@ fn one_that_drains_already_stays_as_long_as_it_has_connections() {
 }
 
 #[test]
-fn one_that_drains_at_a_node_port_stays_too_though_the_nodes_addresses_are_only_known_then() {
+fn real_server_draining_at_a_node_port_stays_over_a_restart() {
     let kernel = FakeKernel::new();
     kernel.state().dummy_interface.node_addresses.insert("192.0.2.1".parse().unwrap());
     let start = |endpoints: &[&str]| {
@@ -91,7 +91,7 @@ fn one_that_drains_at_a_node_port_stays_too_though_the_nodes_addresses_are_only_
 }
 
 #[test]
-fn whatever_was_changed_meanwhile_is_put_right() {
+fn every_change_made_meanwhile_is_repaired() {
     let changes: [fn(&mut RealServer); 3] = [
         |server| server.weight = 7,
         |server| server.forwarding = Forwarding::Route,

@@ -24,27 +24,27 @@ impl Observer for Listener {
     }
 }
 
-/// A Service with two endpoints that is in the kernel, and the tallies from then on.
+/// A Service with two endpoints that is in the kernel, and the sender from then on.
 fn served(kernel: &FakeKernel) -> (Running, Receiver<SyncStats>) {
-    let (tallies, told) = channel();
-    let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener(tallies))];
+    let (sender, stats_of_syncs) = channel();
+    let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener(sender))];
     let running = Running::with(kernel, Setup { observers, ..Setup::default() });
     running.lists(
         vec![service("web", "10.96.0.1", Tcp)],
         vec![slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])],
     );
     assert_eq!(
-        sum(&told).repairs,
+        sum(&stats_of_syncs).repairs,
         BTreeMap::new(),
         "the first sync makes what is missing, and repairs nothing"
     );
     kernel.heal();
-    (running, told)
+    (running, stats_of_syncs)
 }
 
-/// The sum of the tallies since the last time.
-fn sum(told: &Receiver<SyncStats>) -> SyncStats {
-    told.try_iter().fold(SyncStats::default(), |mut sum, stats| {
+/// The sum of the sender since the last time.
+fn sum(stats_of_syncs: &Receiver<SyncStats>) -> SyncStats {
+    stats_of_syncs.try_iter().fold(SyncStats::default(), |mut sum, stats| {
         stats.failures.into_iter().for_each(|(kind, count)| *sum.failures.entry(kind).or_default() += count);
         stats.repairs.into_iter().for_each(|(kind, count)| *sum.repairs.entry(kind).or_default() += count);
         sum.drains.started += stats.drains.started;
@@ -56,13 +56,13 @@ fn sum(told: &Receiver<SyncStats>) -> SyncStats {
 #[test]
 fn each_kind_of_foreign_change_is_counted_when_it_is_repaired() {
     let kernel = FakeKernel::new();
-    let (running, told) = served(&kernel);
+    let (running, stats_of_syncs) = served(&kernel);
     let web = VirtualServerId::from(at("10.96.0.1", Tcp));
     let vip = "10.96.0.1".parse().unwrap();
     let repaired = |change: &dyn Fn(&mut testkit::fake_kernel::State)| {
         change(&mut kernel.state());
         running.handle.resync().unwrap();
-        let SyncStats { failures, repairs, .. } = sum(&told);
+        let SyncStats { failures, repairs, .. } = sum(&stats_of_syncs);
         assert_eq!(failures, BTreeMap::new());
         repairs
     };
@@ -82,58 +82,58 @@ fn each_kind_of_foreign_change_is_counted_when_it_is_repaired() {
 }
 
 #[test]
-fn what_could_not_be_repaired_is_a_failure_at_first_and_a_repair_once_it_is_done() {
+fn failed_repair_counts_as_a_failure_first_and_as_a_repair_once_done() {
     let kernel = FakeKernel::new();
-    let (running, told) = served(&kernel);
+    let (running, stats_of_syncs) = served(&kernel);
     let vip = "10.96.0.1".parse().unwrap();
     kernel.state().elements.remove(&Element::Vip(vip));
     kernel.state().refused_elements.insert(Element::Vip(vip));
     let report = running.handle.resync().unwrap();
     assert_eq!((report.repairs.len(), report.failed), (0, 1));
-    let SyncStats { failures, repairs, .. } = sum(&told);
+    let SyncStats { failures, repairs, .. } = sum(&stats_of_syncs);
     assert_eq!(failures, BTreeMap::from([((Subsystem::NfTables, FailureKind::Refused), 1)]));
     assert_eq!(repairs, BTreeMap::new());
     // Once more in vain, and then it can be done.
     running.handle.resync().unwrap();
-    assert_eq!(sum(&told).repairs, BTreeMap::new());
+    assert_eq!(sum(&stats_of_syncs).repairs, BTreeMap::new());
     kernel.state().refused_elements.clear();
     let report = running.handle.resync().unwrap();
     assert_eq!((report.repairs.len(), report.failed), (1, 0));
     let one = BTreeMap::from([(RepairKind::Element, 1)]);
-    assert_eq!(sum(&told).repairs, one);
+    assert_eq!(sum(&stats_of_syncs).repairs, one);
     running.handle.resync().unwrap();
-    assert_eq!(sum(&told).repairs, BTreeMap::new(), "once");
+    assert_eq!(sum(&stats_of_syncs).repairs, BTreeMap::new(), "once");
 }
 
 #[test]
 fn what_rests_on_a_failed_repair_is_repaired_with_it() {
     let kernel = FakeKernel::new();
-    let (running, told) = served(&kernel);
+    let (running, stats_of_syncs) = served(&kernel);
     kernel.state().dummy_interface.device = false;
     kernel.state().dummy_interface.bound.clear();
     let vip = Element::Vip("10.96.0.1".parse().unwrap());
     kernel.state().elements.remove(&vip);
     kernel.state().refused_elements.insert(vip);
     running.handle.resync().unwrap();
-    let SyncStats { failures, repairs, .. } = sum(&told);
+    let SyncStats { failures, repairs, .. } = sum(&stats_of_syncs);
     assert!(failures.contains_key(&(Subsystem::DummyInterface, FailureKind::PutOff)), "{failures:?}");
     assert_eq!(repairs, BTreeMap::from([(RepairKind::Device, 1)]));
     kernel.state().refused_elements.clear();
     running.handle.resync().unwrap();
     let repaired = [(RepairKind::Element, 1), (RepairKind::Vip, 1)];
-    assert_eq!(sum(&told).repairs, BTreeMap::from(repaired));
+    assert_eq!(sum(&stats_of_syncs).repairs, BTreeMap::from(repaired));
 }
 
 #[test]
 fn what_a_change_asked_for_and_failed_at_first_is_no_repair() {
     let kernel = FakeKernel::new();
-    let (running, told) = served(&kernel);
+    let (running, stats_of_syncs) = served(&kernel);
     kernel.state().refused_elements.insert(Element::Vip("10.96.0.2".parse().unwrap()));
     running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
     running.handle.resync().unwrap();
     kernel.state().refused_elements.clear();
     running.handle.resync().unwrap();
-    let SyncStats { failures, repairs, .. } = sum(&told);
+    let SyncStats { failures, repairs, .. } = sum(&stats_of_syncs);
     assert!(failures.contains_key(&(Subsystem::NfTables, FailureKind::Refused)), "{failures:?}");
     assert_eq!(repairs, BTreeMap::new());
 }
@@ -146,18 +146,18 @@ fn failures_are_counted_by_where_and_how() {
         (Fault::BrokenOff, (Subsystem::Ipvs, FailureKind::Unread)),
     ] {
         let kernel = FakeKernel::new();
-        let (running, told) = served(&kernel);
+        let (running, stats_of_syncs) = served(&kernel);
         kernel.inject(0, fault);
         running.handle.resync().unwrap();
-        assert_eq!(sum(&told).failures, BTreeMap::from([(expected, 1)]), "{fault:?}");
+        assert_eq!(sum(&stats_of_syncs).failures, BTreeMap::from([(expected, 1)]), "{fault:?}");
     }
     // The first call of a change is its first element.
     let kernel = FakeKernel::new();
-    let (running, told) = served(&kernel);
+    let (running, stats_of_syncs) = served(&kernel);
     kernel.inject(0, Fault::BrokenOff);
     running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
     running.settled();
-    let failures = sum(&told).failures;
+    let failures = sum(&stats_of_syncs).failures;
     assert!(failures.contains_key(&(Subsystem::NfTables, FailureKind::InDoubt)), "{failures:?}");
     assert!(
         failures.keys().any(|(_, how)| *how == FailureKind::PutOff),
@@ -166,16 +166,16 @@ fn failures_are_counted_by_where_and_how() {
 }
 
 #[test]
-fn a_real_server_that_drains_is_told_of_when_it_begins_and_when_it_ends() {
+fn drain_is_counted_when_it_begins_and_when_it_ends() {
     let kernel = FakeKernel::new();
-    let (running, told) = served(&kernel);
+    let (running, stats_of_syncs) = served(&kernel);
     active_connections(&kernel, at("10.96.0.1", Tcp).into(), "10.244.0.2", 3);
     running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
     running.status_where(|status| status.draining == 1);
-    let drains = sum(&told).drains;
+    let drains = sum(&stats_of_syncs).drains;
     assert_eq!((drains.started, drains.ended), (1, 0));
     active_connections(&kernel, at("10.96.0.1", Tcp).into(), "10.244.0.2", 0);
     running.handle.resync().unwrap();
-    let last = told.try_iter().last().unwrap().drains;
+    let last = stats_of_syncs.try_iter().last().unwrap().drains;
     assert_eq!((last.ended, last.pending, last.oldest), (1, 0, None));
 }

@@ -25,8 +25,8 @@ impl SyncEvents {
         Self { registry, syncs, started, state: State::new(Options::new("node")) }
     }
 
-    fn heard(&mut self, subject: ObjectKind, objects: usize, waits: bool) {
-        self.syncs.on_change_applied(ChangeEvent { subject, objects, pieces: 1, waits });
+    fn heard(&mut self, kind: ObjectKind, objects: usize, waits: bool) {
+        self.syncs.on_change_applied(ChangeEvent { kind, objects, changes: 1, waits });
     }
 
     fn synced(&mut self, report: &SyncReport, complete: bool, triggered_at: &[SystemTime]) {

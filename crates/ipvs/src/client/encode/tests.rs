@@ -162,7 +162,7 @@ fn masks_go_from_nothing_to_all() {
 }
 
 #[test]
-fn a_persistence_engine_too_long_for_the_kernel_is_sent_so_that_it_refuses_it() {
+fn too_long_persistence_engine_is_sent_for_the_kernel_to_refuse() {
     let mut server = VirtualServer::new(tcp("10.96.0.1", 443), Scheduler::RR);
     server.persistence_engine = Some("e".repeat(100_000).into());
     let bytes = bytes(&Command::AddVirtualServer(server), Verb::New);

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipvs::Family;
+use ipvs::{Family, Protocol};
 use netfilter::conntrack::StaleFlows;
 use reconciler::{Callbacks, Handle, Notice, Observer, SyncStatus, Timing, start};
 use service::{Change, EndpointSlice, Options, Service, State};
@@ -54,6 +54,16 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Starts a reconciler that serves the Service `web` with two TCP endpoints.
+    pub(crate) fn serving_web() -> Self {
+        let running = Self::on(&FakeKernel::new());
+        running.lists(
+            vec![service("web", "10.96.0.10", Protocol::Tcp)],
+            vec![slice("web", Protocol::Tcp, &["10.244.0.1", "10.244.0.2"])],
+        );
+        running
+    }
+
     /// Starts a reconciler with the default setup.
     pub(crate) fn on(kernel: &FakeKernel) -> Self {
         Self::with(kernel, Setup::default())
@@ -72,8 +82,8 @@ impl Running {
         let (notice, notices) = channel();
         let (flows, stale_flows) = channel();
         let callbacks = Callbacks {
-            notices: Box::new(move |told| notice.send(told).unwrap()),
-            stale_flows: Box::new(move |told| flows.send(told).unwrap()),
+            notices: Box::new(move |sent| notice.send(sent).unwrap()),
+            stale_flows: Box::new(move |stale| flows.send(stale).unwrap()),
             observers: setup.observers,
         };
         let (handle, thread) = start(
@@ -87,7 +97,7 @@ impl Running {
         Self { kernel: kernel.clone(), handle, notices, stale_flows, thread: Some(thread) }
     }
 
-    /// The notices that were given since the last call. A forced sync comes after all that was told before.
+    /// The notices that were given since the last call. A forced sync comes after all earlier changes.
     pub(crate) fn notices(&self) -> Vec<Notice> {
         self.handle.resync().unwrap();
         self.notices.try_iter().collect()
@@ -110,7 +120,7 @@ impl Running {
         self.settled();
     }
 
-    /// Waits until everything that was told is in the kernel.
+    /// Waits until every change is in the kernel.
     pub(crate) fn settled(&self) {
         self.status_where(|status| status.synced);
     }
@@ -138,7 +148,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.handle.stop();
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("the writer thread panicked");
+            assert!(thread.join().is_ok(), "the writer thread panicked");
         }
     }
 }

@@ -91,7 +91,7 @@ pub(crate) fn after() -> Inputs {
     Inputs { services, slices }
 }
 
-/// The objects that the API server tells of.
+/// The objects of the API server.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     pub(crate) services: Vec<Service>,
@@ -158,7 +158,7 @@ impl Story {
     }
 
     /// The writes that are forbidden: each would take away, even if only for a moment, what is wanted
-    /// before the change, after it, and when the Services have been told of and the slices have not.
+    /// before the change, after it, and when the Services have changed and the slices have not.
     pub(crate) fn forbidden(&self, serve: impl Fn(&Inputs) -> FakeKernel) -> BTreeSet<String> {
         let between = Inputs { services: self.after.services.clone(), slices: self.before.slices.clone() };
         let serving = [&self.before, &between, &self.after].map(serve);

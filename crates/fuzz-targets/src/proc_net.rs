@@ -15,22 +15,22 @@ use ipvs::{
 /// A usual `CONFIG_HZ`.
 const HERTZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(249);
 
-/// Reads the text in one piece, and byte by byte: it says the same, and the same is wrong.
+/// Reads the text in one piece and byte by byte, with the same result.
 ///
-/// What was read, written as the kernel does it, and read again, is the same.
+/// A table that was read is written as the kernel writes it, and read again as the same. So are connections.
 pub fn fuzz(input: &[u8]) {
     fuzz_connections(input);
-    let whole = read(input);
+    let whole = summaries(input);
     let in_pieces = summaries(BufReader::with_capacity(1, input));
     assert_eq!(whole.as_ref().ok(), in_pieces.as_ref().ok());
     let Ok(servers) = whole else { return };
     let text = servers.iter().fold("IP Virtual Server version 1.2.1 (size=4096)\n".to_owned(), written);
-    assert_eq!(read(text.as_bytes()).ok(), Some(servers), "{text}");
+    assert_eq!(summaries(text.as_bytes()).ok(), Some(servers), "{text}");
 }
 
-/// The same of connections, each by itself.
+/// Connections that were read are written, each alone, and read again as the same.
 fn fuzz_connections(input: &[u8]) {
-    // What comes before a line that is not understood counts.
+    // Connections before a line that is not understood count.
     let mut all = Vec::new();
     let _ = for_each_connection(input, |connection| {
         all.push(connection.clone());
@@ -59,10 +59,6 @@ fn written_connection(
         format!("{ip} {:04X}", end.port())
     });
     format!("{protocol:<3} {client} {virtual_server} {real_server} {state:<11} {expires:7}")
-}
-
-fn read(text: &[u8]) -> io::Result<Vec<VirtualServerSummary>> {
-    summaries(text)
 }
 
 fn summaries(text: impl io::BufRead) -> io::Result<Vec<VirtualServerSummary>> {
