@@ -1,11 +1,18 @@
 //! What `kubectl describe node` shows of a node that hurts traffic to Services.
 
-use std::{fs::{self, File}, time::Duration};
+use std::{
+    fs::{self, File},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
-use testkit::{control_plane::ControlPlane, daemon::{Daemon, binary, eventually_within}, lab::Lab};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, binary, eventually_within},
+    lab::Lab,
+};
 
 /// The node reaches its API server over lo.
 const HOST_FIREWALL: &str = "

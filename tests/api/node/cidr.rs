@@ -4,7 +4,11 @@ use std::net::IpAddr;
 
 use anyhow::ensure;
 use serde_json::json;
-use testkit::{control_plane::ControlPlane, daemon::{Daemon, eventually}, lab::Lab};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually},
+    lab::Lab,
+};
 
 /// Not the Node that other tests have at the same server.
 const NAME: &str = "with-pod-cidrs";

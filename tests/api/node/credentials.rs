@@ -5,7 +5,11 @@ use std::{fs, net::IpAddr};
 use anyhow::ensure;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use testkit::{control_plane::ControlPlane, daemon::{Daemon, eventually}, lab::Lab};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually},
+    lab::Lab,
+};
 
 /// One that has signed nothing: its key is forgotten.
 const ANOTHER: &str = "\

@@ -1,12 +1,25 @@
 //! The daemon on a node, with the rights of `system:kube-proxy` at a real kube-apiserver.
 
-use std::{collections::BTreeSet, net::{IpAddr, SocketAddr}, thread, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::{core::v1::{Event, Service}, discovery::v1::EndpointSlice};
+use k8s_openapi::api::{
+    core::v1::{Event, Service},
+    discovery::v1::EndpointSlice,
+};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
-use testkit::{control_plane::ControlPlane, daemon::{Daemon, binary, eventually, eventually_within, ipvsadm_shows}, lab::Lab, metrics::value};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, binary, eventually, eventually_within, ipvsadm_shows},
+    lab::Lab,
+    metrics::value,
+};
 
 /// A lab, and an API server that its node can reach. Tests may share the server: each has a
 /// namespace of its own, and what the others left there is served too.

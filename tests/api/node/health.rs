@@ -1,12 +1,21 @@
 //! Health and Events of the proxy with a real kube-apiserver.
 
-use std::{fs, net::{IpAddr, SocketAddr, TcpListener}, time::Duration};
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr, TcpListener},
+    time::Duration,
+};
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Event, Service};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
-use testkit::{control_plane::ControlPlane, daemon::{Daemon, eventually, eventually_within}, lab::{Host, Lab, Page}, metrics::value};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually, eventually_within},
+    lab::{Host, Lab, Page},
+    metrics::value,
+};
 
 /// Each node waits for its part of half a minute before it sends an Event.
 const EVENT_WITHIN: Duration = Duration::from_secs(60);

@@ -6,7 +6,11 @@ use anyhow::ensure;
 use k8s_openapi::api::{core::v1::Service, events::v1::Event};
 use kube::{Api, api::ListParams};
 use serde_json::json;
-use testkit::{control_plane::ControlPlane, daemon::{Daemon, eventually, eventually_within}, lab::Lab};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually, eventually_within},
+    lab::Lab,
+};
 
 use crate::support::role::{Right, account, kubeconfig, role};
 

@@ -3,10 +3,20 @@
 use std::{fs, net::IpAddr, path::Path, time::Duration};
 
 use anyhow::{Context, ensure};
-use k8s_openapi::api::{authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec}, core::v1::{Secret, Service, ServiceAccount}};
-use kube::{Api, api::{ListParams, PostParams}};
+use k8s_openapi::api::{
+    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+    core::v1::{Secret, Service, ServiceAccount},
+};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
 use serde_json::{Value, json};
-use testkit::{control_plane::ControlPlane, daemon::{Daemon, eventually, eventually_within}, lab::Lab};
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually, eventually_within},
+    lab::Lab,
+};
 
 const NAMESPACE: &str = "kube-system";
 const ACCOUNT: &str = "renewed";
