@@ -188,7 +188,7 @@ impl Daemon<'_> {
         let Self { settings, source, outbox, unusable, problems, identity, control, log_level, .. } = self;
         let OpenedKernel { kernel, nf_tables_port, binding, families, policy, found } = opened;
         let Observers {
-            observers,
+            all: observers,
             health_ports,
             kernel_calls,
             traffic,

@@ -24,7 +24,7 @@ use crate::{
 /// The observers, and the other ends of what they report.
 pub(super) struct Observers {
     /// What the writer thread reports its syncs to.
-    pub(super) observers: Vec<Box<dyn Observer>>,
+    pub(super) all: Vec<Box<dyn Observer>>,
     pub(super) health_ports: HealthCheckPorts,
     /// Counts the writer thread's calls of the kernel.
     pub(super) kernel_calls: KernelCalls,
@@ -68,7 +68,7 @@ impl Observers {
             (metrics.kernel_calls(), TrafficMetrics::default(), metrics.conntrack_cleanup());
         let pages = MetricsPages::new(metrics, traffic.clone(), &settings.effective);
         let listeners = Self {
-            observers,
+            all: observers,
             health_ports,
             kernel_calls,
             traffic,

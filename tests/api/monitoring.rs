@@ -1,4 +1,4 @@
-//! The metrics and the alerts as Prometheus' own tool, promtool, reads them.
+//! Checks the metrics and the alerts with promtool, Prometheus' own tool.
 
 use std::{
     collections::BTreeSet,

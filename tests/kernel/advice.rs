@@ -1,4 +1,4 @@
-//! What of the node hurts traffic to Services: that it does, that it is told once, and that the remedy helps.
+//! Settings of the node that hurt traffic to Services: they do, each is reported once, and its remedy helps.
 
 use std::{fs, time::Instant};
 
@@ -116,7 +116,7 @@ fn a_parameter_changed_since_the_start_is_reported_and_the_remedy_restores_traff
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_host_firewall_that_drops_is_reported_once_until_there_are_rules() {
-    // Not the period: the kernel tells that the firewall has changed.
+    // Without the period: the kernel notifies of the changed firewall.
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
     cluster.apply(&web());

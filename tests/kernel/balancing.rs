@@ -1,4 +1,4 @@
-//! How the connections of one Service are balanced, where its annotations say so: what real connections make of it.
+//! How real connections of a Service are balanced, with and without annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What kube-proxy has left on a node, and what we have made ourselves: that it goes, and nothing else.
+//! Cleanup removes what kube-proxy left on a node and what we have made ourselves, and nothing else.
 
 use std::{
     fmt::Write as _,

@@ -1,4 +1,4 @@
-//! Who is answered at the control socket.
+//! The control socket answers permitted users only, and may come late.
 
 use std::{
     fs::{self, Permissions},

@@ -1,4 +1,4 @@
-//! Endpoints go: what becomes of their connections, and where new ones lead.
+//! Removed endpoints: their connections drain, and new ones lead to others.
 
 use ipvs::{Protocol, ServiceAddress};
 use serde_json::{Value, json};

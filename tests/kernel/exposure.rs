@@ -1,4 +1,4 @@
-//! Every way in: who answers, and whose address the pod sees.
+//! Every address of a Service: which pods answer, and which client address they see.
 
 use std::{
     collections::BTreeSet,
@@ -252,7 +252,7 @@ fn a_neighbour_cannot_reach_the_node_s_loopback_since_route_localnet_stays_off()
             }
         }
     }
-    // So they would be heard, were it switched on.
+    // With route_localnet they would arrive.
     cluster.lab.node.run("sysctl", &["-qw", "net.ipv4.conf.eth0.route_localnet=1"]).unwrap();
     assert_eq!(ask(&cluster.lab.client, OF_THE_NODE).unwrap().from, "node");
 }

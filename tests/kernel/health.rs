@@ -1,4 +1,4 @@
-//! What load balancers, kubelet and autoscalers are told when they ask the node.
+//! Health checks, as load balancers, kubelets and autoscalers use them.
 
 use std::{
     fs,

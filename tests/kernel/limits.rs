@@ -1,4 +1,4 @@
-//! One Service that asks for too much gets what it may have, and the others are served meanwhile.
+//! A Service that asks for too much gets its limit, and the others are served meanwhile.
 
 use std::{
     net::{IpAddr, Ipv4Addr},

@@ -1,4 +1,4 @@
-//! `kube-ipvs list` prints what ipvsadm prints, byte for byte, where traffic flows.
+//! `kube-ipvs list` prints the same bytes as ipvsadm, while traffic flows.
 
 use std::time::Duration;
 

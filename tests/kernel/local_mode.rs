@@ -1,5 +1,5 @@
-//! Whose connections to a ClusterIP are masqueraded, in each `detectLocalMode`; and where the Node says which
-//! pods are local, that nothing happens before it does.
+//! Each `detectLocalMode` masquerades the right connections to a ClusterIP. With NodeCIDR nothing is programmed
+//! before the Node has its ranges.
 
 use std::{fs, net::IpAddr};
 

@@ -1,4 +1,4 @@
-//! What the daemon logs can be changed while it runs, and says then what each sync did and how long it took.
+//! The level of the log can be changed at run time, and debug shows each sync and its duration.
 
 use anyhow::ensure;
 use testkit::daemon::{binary, eventually};

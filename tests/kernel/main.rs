@@ -14,7 +14,6 @@ mod support;
 
 mod addresses;
 mod advice;
-mod alone;
 mod balancing;
 mod cleanup;
 mod control;
@@ -23,6 +22,7 @@ mod draining;
 mod exposure;
 mod hardened;
 mod health;
+mod instance_lock;
 mod limits;
 mod list;
 mod local_mode;

@@ -1,4 +1,4 @@
-//! What the metrics server shows, of a daemon that serves Services from a directory.
+//! The metrics of a daemon that serves Services from a directory.
 
 use anyhow::ensure;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Who answers whom, and whose address it sees: the tables in tests/packets, packet by packet.
+//! The tables in tests/packets, packet by packet: who answers, and which client address it sees.
 
 use crate::packet_table;
 

@@ -1,4 +1,4 @@
-//! Parameters of the kernel are as they are asked for, and a kernel that has them so need not be written to.
+//! Kernel parameters are set as configured, and right values are not written.
 
 use std::fs;
 

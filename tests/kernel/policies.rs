@@ -1,5 +1,5 @@
-//! Which endpoints are used at each of a Service's addresses: traffic policies, endpoints that terminate,
-//! none at all, and session affinity.
+//! Which endpoints each address of a Service uses: traffic policies, terminating endpoints, no endpoints, session
+//! affinity.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What an operator asks at night: what differs, and why an endpoint is not used; with the daemon and without.
+//! `diff` and `explain`, with the daemon and without.
 
 use serde_json::{Value, json};
 use testkit::{

@@ -1,4 +1,4 @@
-//! What cannot work is refused with one line that names it, and the kernel is not touched.
+//! What cannot work is refused with one line that names it, before the kernel is touched.
 
 use std::fs;
 

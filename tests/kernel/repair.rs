@@ -1,5 +1,4 @@
-//! What others change is put right: at once where the kernel tells, at the period or on request
-//! where it does not.
+//! Changes of others are repaired: at once if the kernel notifies of them, otherwise with the period or on request.
 
 use std::{
     fs,
@@ -427,7 +426,7 @@ fn a_firewall_that_is_loaded_anew_makes_no_work_and_is_not_touched() {
     load();
     let resync = || cluster.daemon().ask(node, "resync");
     eventually("the first sync", resync).unwrap();
-    // Whatever the start has to tell has been heard by now.
+    // All notifications from the start have arrived by now.
     resync().unwrap();
     let so_far = cluster.daemon().log().len();
     let ours = || FAMILIES.map(|family| table(node, family).unwrap());
@@ -436,7 +435,7 @@ fn a_firewall_that_is_loaded_anew_makes_no_work_and_is_not_touched() {
         load();
     }
     let firewall = node.run("nft", &["-a", "list", "table", "inet", "firewall"]).unwrap();
-    // What the kernel tells comes in order: when this has been repaired, all before has been heard.
+    // Notifications arrive in order: once this is repaired, all before have arrived.
     node.run("nft", &["flush", "set", "ip", "kube-ipvs", "cluster-ips"]).unwrap();
     eventually("the element is back", || {
         anyhow::ensure!(ours() == before);

@@ -47,14 +47,14 @@ fn write_service(cluster: &Cluster) {
     cluster.write(&Service::new("web", &spec).patch(&status).endpoints([1, 2]));
 }
 
-/// What somebody tells of the kernel while it changes.
+/// A program that reports changes of the kernel.
 struct Monitor<'a> {
     node: &'a Host,
     child: Child,
     said: tempfile::NamedTempFile,
-    /// Makes a change that it tells of, and takes it back.
+    /// Makes a change that it reports, and takes it back.
     passing: [&'static [&'static str]; 2],
-    /// How it tells of that.
+    /// Its report of that change.
     sign: &'static str,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Monitor<'a> {
         monitor
     }
 
-    /// Makes sure that it hears what happens.
+    /// Waits until it reports changes.
     fn hears(&self) {
         let before = self.lines().len();
         eventually("the monitor hears", || {
@@ -108,7 +108,7 @@ impl<'a> Monitor<'a> {
         fs::read_to_string(self.said.path()).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Ends it, and returns what it told of beside what was done to be sure that it hears.
+    /// Ends it, and returns its reports, without those of the changes made to wait for it.
     fn finish(mut self) -> Vec<String> {
         self.hears();
         self.child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! Services reach their endpoints: real packets through the real kernel, Services from a directory.
+//! Services from a directory reach their endpoints, with real packets through the real kernel.
 
 use std::collections::BTreeSet;
 

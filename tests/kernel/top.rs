@@ -1,4 +1,4 @@
-//! `kube-ipvs top` shows what really goes through, by the Services' names and without.
+//! `kube-ipvs top` shows real traffic, with the names of Services and without.
 
 use std::{process::Command, thread, time::Duration};
 

@@ -83,7 +83,7 @@ impl Sender {
                 Asked::Answered(answer.split(' ').next().unwrap().to_owned())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Asked::InVain,
-            // The node itself is told EPERM.
+            // The node itself gets EPERM.
             Err(error)
                 if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied) =>
             {
@@ -231,7 +231,7 @@ fn a_lasting_udp_flow_follows_the_endpoints_and_other_flows_of_the_port_stay() {
         let mut connection = lab.client.connect(at(V4, PORT)).unwrap();
         let before = entries(&cluster);
 
-        // Pod 1 is told to end, and serves yet; pod 2 takes over.
+        // Pod 1 terminates and still serves; pod 2 takes over.
         cluster.write(&dns().endpoints([cluster::here(1).terminating(), 2.into()]));
         leads_to(&cluster, &[2]);
         forgotten(&cluster, &addresses_of(&cluster, 1));

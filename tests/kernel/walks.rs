@@ -1,4 +1,4 @@
-//! Which way the packets of a connection take through the node: what docs/packets.md draws, as it is seen.
+//! The way of a connection's packets through the node, as docs/packets.md draws it.
 
 use std::{
     io::ErrorKind,

@@ -1,4 +1,4 @@
-//! What the real kube-proxy leaves behind on a node when it is killed goes when kube-ipvs starts there.
+//! The real kube-proxy's leftovers, after it was killed, are removed when kube-ipvs starts.
 
 use std::net::IpAddr;
 

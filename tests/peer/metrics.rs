@@ -1,5 +1,4 @@
-//! Beside the real kube-proxy: whoever reads its metrics finds the same ones here. Both pages are read by
-//! Prometheus' own parser.
+//! The real kube-proxy's metrics are all here. Both pages are read by Prometheus' own parser.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

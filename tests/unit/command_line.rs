@@ -1,5 +1,5 @@
-//! What the program says to a command line, a configuration file and a kubeconfig, good or bad, before
-//! it touches the kernel. None of this needs root.
+//! The program's output for command lines, configuration files and kubeconfigs, good and bad, before it touches the
+//! kernel. None of this needs root.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! The documents are true where a machine can tell: links lead somewhere, commands are taken, and each of them is tried.
+//! The documents are right where a machine can check: links lead somewhere, commands are accepted, and each of them
+//! is tried.
 
 use std::{collections::BTreeSet, process};
 

@@ -77,7 +77,7 @@ fn every_alert_says_how_bad_it_is_and_what_to_do() {
     }
 }
 
-/// A kube-proxy is no business of theirs, and a pod that two jobs scrape is told of once.
+/// They ignore a kube-proxy, and report a pod scraped by two jobs once.
 #[test]
 fn every_alert_asks_for_the_job_of_kube_ipvs_alone() {
     for alert in alerts() {

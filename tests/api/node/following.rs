@@ -180,7 +180,7 @@ impl Cluster {
         lines
     }
 
-    /// Keeps the node from its API server: nothing more is heard on open connections, new ones are refused.
+    /// Keeps the node from its API server: open connections go silent, new ones are refused.
     fn cut(&self) {
         self.cut_at(&["sport", "dport"]);
     }
@@ -269,7 +269,7 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     let mut connection = cluster.lab.client.connect(web[0]).unwrap();
     let before = cluster.table();
 
-    // The daemon says for how long it has heard nothing. After more than two periods it is still healthy: it does
+    // The daemon reports how long the API server has been silent. After more than two periods it is still healthy: it does
     // what it can.
     cluster.break_off("web", &[2, 1]);
     // A new connection is waited for as long as nobody answers.

@@ -30,7 +30,7 @@ impl Cluster {
         Some(Self { lab, server, kubeconfigs: tempfile::tempdir().unwrap() })
     }
 
-    /// The daemon with these rights. It tells of Events that it could not create at this level only.
+    /// The daemon with these rights. Only this level logs Events that it could not create.
     fn daemon(&self, name: &str, rights: &[Right]) -> Daemon {
         account(&self.server, name, rights);
         let kubeconfig = kubeconfig(&self.server, name, self.kubeconfigs.path());

@@ -47,7 +47,7 @@ use testkit::lab::Lab;
 use network::Network;
 use table::Step;
 
-/// Sends all packets of a table and compares; everything that is otherwise is told at once.
+/// Sends all packets of a table and compares. Reports all differences at once.
 pub(crate) fn follow(name: &str) {
     follow_with(name, &[]);
 }

@@ -1,4 +1,4 @@
-//! Asking, and what comes of it.
+//! Sends the packets of a table, and records the answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! What a table says.
+//! The content of a table.
 
 use std::{collections::BTreeSet, fmt};
 

@@ -1,4 +1,4 @@
-//! What way packets take through a node, hook by hook, as a drawing.
+//! Draws the way of packets through a node, hook by hook.
 //!
 //! The drawing is what people read in docs/packets.md, and what the test asserts: in Rust it would be written twice.
 mod drawing;

@@ -1,4 +1,4 @@
-//! Looks all the time whether what can be reached would be masqueraded.
+//! Checks continuously that what can be reached would be masqueraded.
 
 use std::{
     net::IpAddr,
@@ -29,7 +29,7 @@ const LOOPBACK: u32 = 1;
 /// A pause between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A thread on the node that looks until it is told to stop.
+/// A thread on the node that checks until it is stopped.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Result<Seen>>>,

@@ -1,6 +1,6 @@
 //! A node at an API server, with one Service that is reached in every way there is.
 //!
-//! Whoever proxies, and whoever takes over from whom, the node, the Service and its clients stay the same.
+//! Node, Service and clients stay the same, whichever proxy runs and whichever takes over.
 
 pub(crate) mod masquerade;
 

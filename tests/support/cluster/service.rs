@@ -153,7 +153,7 @@ impl From<usize> for Endpoint {
 }
 
 impl Endpoint {
-    /// It has been told to end, and still serves.
+    /// It terminates and still serves.
     pub(crate) fn terminating(self) -> Self {
         Self { conditions: json!({ "ready": false, "serving": true, "terminating": true }), ..self }
     }

@@ -1,4 +1,4 @@
-//! Commands, and what they print.
+//! Commands and their output.
 
 use super::{Document, markdown::Block};
 

@@ -1,4 +1,4 @@
-//! Where a command of the documents is tried.
+//! The place where a command of the documents is tried.
 
 use super::Command;
 

@@ -1,10 +1,10 @@
-//! A Service that tells when both proxies have done all that was written before it.
+//! A Service that shows when both proxies have done all that was written before it.
 //!
-//! The API server tells Services in the order in which they were written, and EndpointSlices in theirs.
-//! So a proxy whose kernel shows the marker's new port and its new real server has heard of everything
-//! before; and when the virtual server of the old port is gone, which is the last thing that either
-//! proxy does in a sync, it is through with it. Should it have heard of the slice after the Service, it
-//! may not be quite through: therefore the tables are read until they stay the same.
+//! The API server sends Services in the order in which they were written, and EndpointSlices in theirs. So a proxy
+//! whose kernel shows the marker's new port and its new real server has received everything before. Deleting the
+//! virtual server of the old port is the last step of either proxy's sync, so then the sync has ended. A proxy that
+//! received the slice after the Service may need another sync: therefore the tables are read until they stay the
+//! same.
 
 use std::net::IpAddr;
 

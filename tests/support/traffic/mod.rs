@@ -1,4 +1,4 @@
-//! Traffic to one Service in every way there is, and what came of it.
+//! Traffic to one Service in every way there is, and its results.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! One proxy to a node, also where each has a /run of its own: pods of two DaemonSets.
+//! One proxy per node, even if each has a /run of its own: pods of two DaemonSets.
 
 use std::{
     fs::{self, File},
