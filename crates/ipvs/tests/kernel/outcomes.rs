@@ -108,7 +108,7 @@ fn a_missing_scheduler_names_its_module_and_stops_nothing_else() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn what_the_kernel_refuses_is_told_by_errno() {
+fn refused_commands_have_the_errno_of_the_kernel() {
     in_new_namespace(|kernel| {
         apply(kernel, &[Command::AddVirtualServer(tcp(VIP, 80))]);
         let lower_above_upper = pod("10.1.0.4", 80).thresholds(1, 2);
