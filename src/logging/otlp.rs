@@ -135,8 +135,8 @@ mod tests {
         testkit::log::listen_on_every_thread();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             let sync = span!(target: "reconciler::writer", Level::DEBUG, "sync", done = 7).entered();
-            span!(target: "reconciler::apply", Level::DEBUG, "write").in_scope(|| {
-                tracing::debug!(target: "reconciler::apply", "an operation of many");
+            span!(target: "reconciler::sync::apply", Level::DEBUG, "write").in_scope(|| {
+                tracing::debug!(target: "reconciler::sync::apply", "an operation of many");
             });
             span!(target: "hyper", Level::DEBUG, "another's").in_scope(|| ());
             drop(sync);

@@ -1,0 +1,224 @@
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+use super::*;
+
+const TIMING: Timing = Timing {
+    sync_period: Duration::from_secs(30),
+    min_sync_period: Duration::from_secs(2),
+    drain_timeout: None,
+};
+
+const FULL: SyncEnd =
+    SyncEnd { read: ReadScope::Everything, failed: false, unfinished: false, next_check: None };
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn the_first_change_is_synced_at_once() {
+    let now = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    assert_eq!(schedule.next_sync(now), None, "nothing is asked for");
+    schedule.request(Trigger::Start);
+    assert_eq!(schedule.next_sync(now), Some((now, Trigger::Start)));
+}
+
+#[test]
+fn a_change_after_a_quiet_time_is_synced_at_once() {
+    let end = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    schedule.sync_ended(end, FULL);
+    schedule.request(Trigger::Change);
+    let (due, _) = schedule.next_sync(end + seconds(10)).unwrap();
+    assert!(due <= end + seconds(10));
+}
+
+#[test]
+fn min_sync_period_counts_from_the_end_of_the_last_sync_and_a_burst_is_one_sync() {
+    let end = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    schedule.sync_ended(end, FULL);
+    schedule.request(Trigger::Change);
+    schedule.request(Trigger::Change);
+    assert_eq!(schedule.next_sync(end), Some((end + seconds(2), Trigger::Change)));
+    let end = end + seconds(5);
+    schedule.sync_ended(end, FULL);
+    assert_eq!(schedule.next_sync(end), Some((end + seconds(30), Trigger::Period)), "nothing is left");
+}
+
+#[test]
+fn a_forced_sync_does_not_wait() {
+    let end = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    schedule.sync_ended(end, FULL);
+    schedule.request(Trigger::Change);
+    schedule.request(Trigger::Forced);
+    assert_eq!(schedule.next_sync(end), Some((end, Trigger::Forced)));
+}
+
+#[test]
+fn a_repair_hardly_waits_but_it_does() {
+    let end = Instant::now();
+    for min_sync_period in [Duration::ZERO, seconds(2)] {
+        let mut schedule = Schedule::new(Timing { min_sync_period, ..TIMING });
+        schedule.sync_ended(end, FULL);
+        schedule.request(Trigger::TablesChanged);
+        assert_eq!(schedule.next_sync(end), Some((end + REPAIR_PAUSE, Trigger::TablesChanged)));
+    }
+}
+
+#[test]
+fn nor_does_a_repair_wait_longer_where_the_period_ends_meanwhile() {
+    let begin = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    schedule.sync_ended(begin, FULL);
+    let end = begin + Duration::from_millis(29_900);
+    schedule.sync_ended(end, SyncEnd { read: ReadScope::Part, ..FULL });
+    schedule.request(Trigger::KernelEvent);
+    let now = end + Duration::from_millis(50);
+    assert_eq!(schedule.next_sync(now), Some((end + REPAIR_PAUSE, Trigger::Period)));
+    schedule.request(Trigger::Forced);
+    assert_eq!(schedule.next_sync(now), Some((end, Trigger::Forced)));
+}
+
+#[test]
+fn a_failed_sync_is_tried_again_sooner_than_the_period_and_ever_more_slowly() {
+    let mut end = Instant::now();
+    let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        schedule.sync_ended(end, SyncEnd { failed: true, ..FULL });
+        let (due, trigger) = schedule.next_sync(end).unwrap();
+        waits.push(((due - end).as_secs(), trigger));
+        end = due;
+    }
+    let expected = [1, 2, 4, 8, 16].map(|wait| (wait, Trigger::Retry));
+    assert_eq!(waits.get(..5).unwrap(), expected);
+    assert_eq!(*waits.last().unwrap(), (30, Trigger::Period), "never more slowly than the period");
+    schedule.sync_ended(end, FULL);
+    assert_eq!(schedule.next_sync(end), Some((end + seconds(30), Trigger::Period)));
+}
+
+#[test]
+fn changes_failures_and_draining_do_not_put_off_the_period() {
+    let begin = Instant::now();
+    let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
+    schedule.sync_ended(begin, FULL);
+    for second in 1..30 {
+        let now = begin + seconds(second);
+        schedule.request(Trigger::Change);
+        assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Change, "second {second}");
+        let next_check = Some((now + seconds(1), Trigger::Drain));
+        schedule
+            .sync_ended(now, SyncEnd { read: ReadScope::Part, failed: true, unfinished: true, next_check });
+    }
+    schedule.request(Trigger::Change);
+    assert_eq!(schedule.next_sync(begin + seconds(30)).unwrap().1, Trigger::Period);
+}
+
+#[test]
+fn a_kernel_that_cannot_be_read_is_not_read_without_a_pause() {
+    let mut now = Instant::now();
+    let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
+    schedule.sync_ended(now, FULL);
+    now += seconds(40);
+    schedule.sync_ended(now, SyncEnd { read: ReadScope::Nothing, failed: true, ..FULL });
+    assert!(schedule.next_sync(now).unwrap().0 >= now + seconds(1), "{:?}", schedule.next_sync(now));
+}
+
+#[test]
+fn draining_real_servers_are_checked_when_due() {
+    let end = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    schedule.sync_ended(end, SyncEnd { next_check: Some((end + seconds(5), Trigger::Drain)), ..FULL });
+    assert_eq!(schedule.next_sync(end), Some((end + seconds(5), Trigger::Drain)));
+    schedule.sync_ended(end, SyncEnd { next_check: Some((end + seconds(1), Trigger::Drain)), ..FULL });
+    assert_eq!(schedule.next_sync(end), Some((end + seconds(2), Trigger::Drain)), "the pause is kept");
+}
+
+#[test]
+fn deferred_work_follows_soon_and_other_changes_come_in_between() {
+    let end = Instant::now();
+    let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
+    schedule.sync_ended(end, SyncEnd { unfinished: true, ..FULL });
+    assert_eq!(schedule.next_sync(end), Some((end + CONTINUE_PAUSE, Trigger::Continue)));
+    schedule.request(Trigger::Change);
+    assert_eq!(schedule.next_sync(end), Some((end, Trigger::Change)));
+}
+
+fn any_time(most: u64) -> impl Strategy<Value = Duration> {
+    (0..most).prop_map(Duration::from_millis)
+}
+
+fn any_timing() -> impl Strategy<Value = Timing> {
+    // The configuration refuses a least time above the period.
+    (any_time(5_000), any_time(60_000)).prop_map(|(min_sync_period, more)| Timing {
+        sync_period: min_sync_period + more,
+        min_sync_period,
+        drain_timeout: None,
+    })
+}
+
+fn any_trigger() -> impl Strategy<Value = Trigger> {
+    select(vec![
+        Trigger::Change,
+        Trigger::KernelEvent,
+        Trigger::TablesChanged,
+        Trigger::NodeAddresses,
+        Trigger::Forced,
+    ])
+}
+
+/// The end of a sync at this time after the begin.
+fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
+    let read = select(vec![ReadScope::Everything, ReadScope::Part, ReadScope::Nothing]);
+    (any_time(90_000), read, any::<(bool, bool)>(), option::of(any_time(120_000))).prop_map(
+        move |(at, read, (failed, unfinished), check)| {
+            let failed = failed || read == ReadScope::Nothing;
+            (
+                begin + at,
+                SyncEnd {
+                    read,
+                    failed,
+                    unfinished,
+                    next_check: check.map(|check| (begin + check, Trigger::Drain)),
+                },
+            )
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn next_sync_is_never_later_than_the_period_nor_too_soon_after_the_last(
+        (timing, mut ends, wanted, later) in (
+            any_timing(),
+            vec(any_end(Instant::now()), 1..6),
+            vec(any_trigger(), 0..3),
+            any_time(90_000),
+        ),
+    ) {
+        ends.sort_by_key(|(at, _)| *at);
+        let mut schedule = Schedule::new(timing);
+        for (at, end) in &ends {
+            schedule.sync_ended(*at, *end);
+        }
+        for trigger in &wanted {
+            schedule.request(*trigger);
+        }
+
+        let (last_end, last) = *ends.last().unwrap();
+        let (due, trigger) = schedule.next_sync(last_end + later).unwrap();
+        let full = ends.iter().rev().find(|(_, end)| end.read == ReadScope::Everything);
+        // A kernel that could not be read is read again after a pause.
+        let begin = full.filter(|_| last.read != ReadScope::Nothing).map_or(last_end, |(at, _)| *at);
+        let soonest = last_end + timing.min_sync_period;
+        let latest = soonest.max(begin + timing.sync_period);
+        prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);
+        // Of these the period may do the work.
+        if trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
+            prop_assert!(due >= soonest, "{:?} too soon, {trigger:?}", soonest - due);
+        }
+    }
+}
