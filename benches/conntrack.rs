@@ -193,7 +193,7 @@ fn syncs(handle: &Handle) -> Vec<Duration> {
     (1..=SYNCS).map(sync).collect()
 }
 
-/// The writer answers after the sync that serves whatever was told before.
+/// Waits for the sync of all earlier changes: the writer answers only after it.
 fn synced(handle: &Handle) {
     while !handle.status().unwrap().synced {
         thread::yield_now();

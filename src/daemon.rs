@@ -222,7 +222,7 @@ impl Daemon<'_> {
             log_level: log_level.clone(),
         };
         // Without the writer thread the daemon ends, so a failed send needs no handling.
-        let news = |change| {
+        let on_change = |change| {
             guard.on_change(&change);
             health.on_change(&change);
             problems.node.on_change(&change);
@@ -231,7 +231,7 @@ impl Daemon<'_> {
 
         let end = select! {
             end = end => end,
-            error = source.follow(&settings.node_name, &problems.watches, news) => Err(error),
+            error = source.follow(&settings.node_name, &problems.watches, on_change) => Err(error),
             error = guard.broken() => Err(error),
             never = problems.node.tell(*outbox) => match never {},
             error = kernel::kube_ipvs0::follow(binding, &handle) => Err(error),

@@ -71,7 +71,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Shows the table until it is told to stop.
+/// Shows the table until it is stopped.
 pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     let Top { delay, iterations, batch, sort, output, control_socket } = top;
     let looks = iterations.map_or(usize::MAX, NonZero::get);

@@ -55,7 +55,7 @@ mod tests {
              file; at once also sysctl -w net.netfilter.nf_conntrack_max=524288 on the node; then, where an init \
              container sets it, delete the pod"
         );
-        assert_eq!(check(250_000, 262_144, size), Some(advice), "told once, whatever the count");
+        assert_eq!(check(250_000, 262_144, size), Some(advice), "the same advice, whatever the count");
     }
 
     #[test]

@@ -224,15 +224,15 @@ mod tests {
         Change::ApplyNode(Node { pod_cidrs, ..Node::default() })
     }
 
-    fn told(cidrs: &[&str]) -> Option<String> {
+    fn cidrs_of_node(cidrs: &[&str]) -> Option<String> {
         PodCidrs::from_change(&node(cidrs)).map(|cidrs| cidrs.to_string())
     }
 
     /// The result for a daemon that uses the first of these and receives the others.
     async fn end(cidrs: &[&[&str]]) -> Option<String> {
-        let (in_use, news) = cidrs.split_first().unwrap();
+        let (in_use, received) = cidrs.split_first().unwrap();
         let guard = PodCidrGuard::new(PodCidrs::from_change(&node(in_use)));
-        for cidrs in news {
+        for cidrs in received {
             guard.on_change(&node(cidrs));
         }
         timeout(Duration::ZERO, guard.broken()).await.ok().map(|error| error.to_string())
@@ -240,9 +240,12 @@ mod tests {
 
     #[test]
     fn a_node_tells_of_a_range_in_one_family_or_in_both() {
-        assert_eq!(told(&["10.244.1.0/24"]).as_deref(), Some("10.244.1.0/24"));
-        assert_eq!(told(&["fd00::/64", "10.244.1.0/24"]).as_deref(), Some("10.244.1.0/24,fd00::/64"));
-        assert_eq!(told(&[]), None, "not yet");
+        assert_eq!(cidrs_of_node(&["10.244.1.0/24"]).as_deref(), Some("10.244.1.0/24"));
+        assert_eq!(
+            cidrs_of_node(&["fd00::/64", "10.244.1.0/24"]).as_deref(),
+            Some("10.244.1.0/24,fd00::/64")
+        );
+        assert_eq!(cidrs_of_node(&[]), None, "not yet");
     }
 
     #[tokio::test]

@@ -113,10 +113,10 @@ impl SourceState {
         let source = Source::open(settings).await?;
         let watches = Watches::default();
         let (send, changes) = unbounded_channel();
-        let news = |change| _ = send.send(change);
+        let on_change = |change| _ = send.send(change);
         select! {
             source_state = Self::follow(settings, changes) => Ok(source_state),
-            error = source.follow(&settings.node_name, &watches, news) => Err(error),
+            error = source.follow(&settings.node_name, &watches, on_change) => Err(error),
             () = sleep(PATIENCE) => Err(anyhow!(
                 "the lists did not come within {} s: {}", PATIENCE.as_secs(), watches.troubles().join("; ")
             )),

@@ -171,10 +171,10 @@ async fn findings_about_the_node_are_one_event_per_reason_in_ten_minutes() {
     outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter FORWARD drops".to_owned());
     sleep(SOON).await;
     let sent = std::mem::take(&mut *server.sent.lock().unwrap());
-    let told: Vec<_> = sent.iter().map(|event| (&event["reason"], &event["note"])).collect();
+    let reported: Vec<_> = sent.iter().map(|event| (&event["reason"], &event["note"])).collect();
     let firewall = json!("ip filter FORWARD drops. ip filter INPUT drops");
     assert_eq!(
-        told,
+        reported,
         [(&json!("BridgeBypassesIPVS"), &json!("cni0 is off")), (&json!("HostFirewallDrops"), &firewall)]
     );
     for event in &sent {

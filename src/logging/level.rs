@@ -195,7 +195,7 @@ mod tests {
         let error = "reconciler=debug,verbose".parse::<Level>().unwrap_err();
         assert!(error.to_string().starts_with(r#""verbose" is no level: "#), "{error}");
         with_log("warn", |dial, lines| {
-            assert!(dial.set(&Level::Directives("verbose".into())).is_err(), "whoever asks");
+            assert!(dial.set(&Level::Directives("verbose".into())).is_err(), "the dial refuses it too");
             assert!(enabled!(Of::WARN), "as before");
             assert_eq!(lines.take(), "");
         });

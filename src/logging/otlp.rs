@@ -145,8 +145,8 @@ mod tests {
         let (request, body) = asked.join().unwrap();
         let body = String::from_utf8_lossy(&body);
         assert_eq!(request, "POST /v1/traces HTTP/1.1\r\n");
-        for told in ["kube-ipvs", "k8s.node.name", "node-1", "sync", "done", "write"] {
-            assert!(body.contains(told), "{told} is missing in {body}");
+        for exported in ["kube-ipvs", "k8s.node.name", "node-1", "sync", "done", "write"] {
+            assert!(body.contains(exported), "{exported} is missing in {body}");
         }
         for kept in ["an operation of many", "another's"] {
             assert!(!body.contains(kept), "{kept} is in {body}");

@@ -48,7 +48,7 @@ fn directed(mut config: Config, master: Option<&str>) -> anyhow::Result<Config> 
     if let Some(master) = master {
         config.cluster_url = url(master, has_tls(&config))?;
     }
-    // Whoever is on the way could read the credentials. client-go keeps them back too (`ClientConfig` in
+    // Anybody on the way could read the credentials. client-go keeps them back too (`ClientConfig` in
     // tools/clientcmd/client_config.go).
     if config.cluster_url.scheme_str() == Some("http") {
         config.auth_info = AuthInfo::default();
@@ -139,7 +139,7 @@ mod tests {
     const CERTIFICATE: &str =
         "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BQT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 
-    /// What is asked with this master and a kubeconfig with this cluster, and whether it is told the user's token.
+    /// What is asked with this master and a kubeconfig with this cluster, and whether the request has the user's token.
     async fn asked(master: Option<&str>, cluster: Value, mut user: Value) -> (String, bool) {
         user["token"] = "secret".into();
         let kubeconfig = json!({

@@ -1,5 +1,5 @@
 //! Notices that the API server has no Node of our name: with a wrong name everything looks well, and load balancers
-//! are told to leave this node.
+//! leave this node.
 
 use std::{convert::Infallible, future, time::Duration};
 
@@ -82,9 +82,9 @@ mod tests {
     use super::*;
     use crate::events::tests::Server;
 
-    fn known(unknown: UnknownNode, told: &[Change]) -> KnownNode {
+    fn known(unknown: UnknownNode, changes: &[Change]) -> KnownNode {
         let node = KnownNode::new("othername", unknown);
-        for change in told {
+        for change in changes {
             node.on_change(change);
         }
         node
@@ -96,10 +96,10 @@ mod tests {
 
     #[test]
     fn a_node_that_is_not_there_is_named_until_it_is() {
-        let known = |told: &[Change]| known(UnknownNode::NotEligible, told);
-        assert_eq!(known(&[]).trouble(), None, "nobody has told yet");
-        let other_news = Change::ReplaceServices(Vec::new());
-        let trouble = known(&[Change::DeleteNode, other_news]).trouble().unwrap();
+        let known = |changes: &[Change]| known(UnknownNode::NotEligible, changes);
+        assert_eq!(known(&[]).trouble(), None, "nothing is known yet");
+        let other_change = Change::ReplaceServices(Vec::new());
+        let trouble = known(&[Change::DeleteNode, other_change]).trouble().unwrap();
         assert!(
             trouble.starts_with("there is no Node othername: is --hostname-override right?"),
             "{trouble}"

@@ -56,7 +56,7 @@ impl InstanceLock {
     /// Takes two locks: the host's file, which processes with another /run see too, and a file beside the control
     /// socket.
     ///
-    /// A socket elsewhere than usual skips the first: whoever configures it knows of the other proxy. The second is
+    /// A socket elsewhere than usual skips the first: the administrator who configures it knows of the other proxy. The second is
     /// optional if the first is held: where nothing can be written, traffic has to be forwarded all the same.
     pub fn acquire(socket: &Path) -> Result<Self, InstanceLockError> {
         let beside_socket = beside(socket);

@@ -303,9 +303,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_is_told() {
-        let told = logged(|| remove_and_log(&mut FakeRules::new(&["KUBE-SERVICES"]))).unwrap();
-        let [line] = told.as_slice() else { panic!("{told:?}") };
+    fn what_was_removed_is_logged() {
+        let lines = logged(|| remove_and_log(&mut FakeRules::new(&["KUBE-SERVICES"]))).unwrap();
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
         assert!(
             line.starts_with("INFO ") && line.contains("iptables table nat: 1 jump, 1 chain: KUBE-SERVICES"),
             "{line}"

@@ -84,9 +84,10 @@ mod tests {
 
     #[test]
     fn who_tells_its_mode_is_a_proxy() {
-        let told = "a proxy in nftables mode runs on this node: it answers at http://ADDRESS/proxyMode";
+        let description =
+            "a proxy in nftables mode runs on this node: it answers at http://ADDRESS/proxyMode";
         let answer = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nnftables";
-        assert_eq!(found(answer).as_deref(), Some(told));
+        assert_eq!(found(answer).as_deref(), Some(description));
     }
 
     #[test]

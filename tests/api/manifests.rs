@@ -222,7 +222,7 @@ fn mounted(daemon_set: &mut Value) -> &mut Value {
     &mut volume["configMap"]["name"]
 }
 
-/// What an object does, whoever made it: without its metadata, and configuration read.
+/// What an object does, apart from who made it: without its metadata, and with its configuration read.
 fn essence((key, mut object): (String, Value)) -> (String, Value) {
     object["metadata"] = Value::Null;
     for file in object["data"].as_object_mut().into_iter().flat_map(|data| data.values_mut()) {

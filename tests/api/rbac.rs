@@ -64,8 +64,8 @@ fn each_right_of_the_role_of_the_manifests_is_needed_to_watch() {
         let rest: Vec<_> = role.iter().filter(|other| *other != right).cloned().collect();
         let name = format!("without-{}-{}", right.verb, right.resource);
         let refusal = right.refusal();
-        let is_told = |troubles: &[String], _| troubles.iter().any(|line| line.contains(&refusal));
-        let troubles = watch_until(&server, &name, &rest, is_told);
+        let is_reported = |troubles: &[String], _| troubles.iter().any(|line| line.contains(&refusal));
+        let troubles = watch_until(&server, &name, &rest, is_reported);
         let others =
             rest.iter().map(Right::refusal).filter(|other| troubles.iter().any(|line| line.contains(other)));
         assert_eq!(others.collect::<Vec<_>>(), [""; 0], "{name}");

@@ -57,7 +57,7 @@ fn load_firewall(node: &Host) {
 }
 
 /// Waits until the status has a line with all of these words, and returns it.
-fn told(cluster: &Cluster, words: &[&str]) -> String {
+fn status_line(cluster: &Cluster, words: &[&str]) -> String {
     eventually(&format!("the status says {words:?}"), || {
         let status = cluster.daemon().ask(&cluster.lab.node, "status")?;
         let line = status.lines().find(|line| words.iter().all(|word| line.contains(word)));
@@ -67,7 +67,7 @@ fn told(cluster: &Cluster, words: &[&str]) -> String {
 }
 
 /// Waits until the status has no line with all of these words.
-fn not_told(cluster: &Cluster, words: &[&str]) {
+fn not_in_status(cluster: &Cluster, words: &[&str]) {
     eventually(&format!("the status does not say {words:?}"), || {
         let status = cluster.daemon().ask(&cluster.lab.node, "status")?;
         ensure!(!status.lines().any(|line| words.iter().all(|word| line.contains(word))), "{status}");
@@ -101,16 +101,16 @@ fn a_parameter_changed_since_the_start_is_reported_and_the_remedy_restores_traff
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
     cluster.apply(&web());
     client.ask(at(V4, 80)).unwrap();
-    not_told(&cluster, &["warning:"]);
+    not_in_status(&cluster, &["warning:"]);
 
     node.run("sysctl", &["-w", "net.ipv4.ip_forward=0", "net.ipv4.conf.all.arp_ignore=0"]).unwrap();
     client.ask(at(V4, 80)).unwrap_err();
-    let forward = told(&cluster, &["warning:", "net.ipv4.ip_forward is 0 and not 1"]);
-    let arp = told(&cluster, &["warning:", "net.ipv4.conf.all.arp_ignore is 0 and not 1"]);
+    let forward = status_line(&cluster, &["warning:", "net.ipv4.ip_forward is 0 and not 1"]);
+    let arp = status_line(&cluster, &["warning:", "net.ipv4.conf.all.arp_ignore is 0 and not 1"]);
     follow(&cluster, &forward);
     follow(&cluster, &arp);
     client.ask(at(V4, 80)).unwrap();
-    not_told(&cluster, &["warning:"]);
+    not_in_status(&cluster, &["warning:"]);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_host_firewall_that_drops_is_reported_once_until_there_are_rules() {
     let input = ["warning:", "VIPs and NodePorts", "inet filter input", "policy drop"];
     let forward = ["warning:", "what pods answer", "inet filter forward", "policy drop"];
     for words in [&input, &forward] {
-        let line = told(&cluster, words);
+        let line = status_line(&cluster, words);
         assert!(line.contains("; remedy: --host-firewall=accept, or rules of your own"), "{line}");
         assert_eq!(logged(&cluster, &[&["WARN"], &words[1..]].concat()), 1);
     }
@@ -143,10 +143,10 @@ fn a_host_firewall_that_drops_is_reported_once_until_there_are_rules() {
     node.run("sh", &["-ec", &by_hand.join("\n")]).unwrap();
     client.ask(at(V4, 80)).unwrap();
     client.ask((client.gateway(at(V4, 80).ip()), NODE_PORT).into()).unwrap();
-    not_told(&cluster, &["warning:"]);
+    not_in_status(&cluster, &["warning:"]);
     for words in [&input, &forward] {
         assert_eq!(logged(&cluster, &[&["INFO", "no longer so"], &words[1..]].concat()), 1);
-        assert_eq!(logged(&cluster, &[&["WARN"], &words[1..]].concat()), 1, "told once");
+        assert_eq!(logged(&cluster, &[&["WARN"], &words[1..]].concat()), 1, "warned once");
     }
 }
 
@@ -209,7 +209,7 @@ fn the_rule_stays_when_the_daemon_ends_and_is_taken_out_by_one_that_only_warns()
     assert_eq!(node(&cluster), before);
 
     cluster.restart(&[NO_PERIOD]);
-    told(&cluster, &["warning:", "inet filter input"]);
+    status_line(&cluster, &["warning:", "inet filter input"]);
     assert_eq!(node(&cluster), [""; 0]);
     cluster.lab.client.ask(at(V4, 80)).unwrap_err();
 }
@@ -247,14 +247,14 @@ fn pods_on_a_bridge_that_hides_packets_are_reported_and_the_remedy_connects_them
         cluster.lab.client.ask(at(vip, 80)).unwrap();
         pod.ask(at(vip, 80)).unwrap_err();
     }
-    let warning = told(&cluster, &["warning:", "the bridge cni0", "bridge-nf-call-ip6tables"]);
+    let warning = status_line(&cluster, &["warning:", "the bridge cni0", "bridge-nf-call-ip6tables"]);
     assert_eq!(logged(&cluster, &["WARN", "the bridge cni0"]), 1);
 
     follow(&cluster, &warning);
     for vip in [V4, V6] {
         assert_eq!(pod.ask(at(vip, 80)).unwrap().from, "pod-2");
     }
-    not_told(&cluster, &["warning:"]);
+    not_in_status(&cluster, &["warning:"]);
     assert_eq!(logged(&cluster, &["INFO", "no longer so", "the bridge cni0"]), 1);
 }
 
@@ -271,13 +271,13 @@ fn a_node_port_that_the_node_may_take_is_reported_and_the_remedy_keeps_it_free()
     node.connect_from(at("0.0.0.0", NODE_PORT), pod).unwrap_err();
     node.connect_from(at("0.0.0.0", NODE_PORT + 1), pod).unwrap().reset().unwrap();
 
-    let warning = told(&cluster, &["warning:", "port 32767", parameter]);
+    let warning = status_line(&cluster, &["warning:", "port 32767", parameter]);
     assert_eq!(logged(&cluster, &["WARN", "port 32767"]), 1);
     follow(&cluster, &warning);
     for _ in 0..3 {
         node.ask(pod).unwrap();
     }
-    not_told(&cluster, &["warning:"]);
+    not_in_status(&cluster, &["warning:"]);
     assert_eq!(logged(&cluster, &["WARN", "port 32767"]), 1);
 }
 
@@ -295,7 +295,7 @@ fn connections_that_ipvs_forgets_before_conntrack_does_are_a_note_and_no_warning
     let mut cluster = Cluster::start(1, &[OFTEN]);
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
     cluster.apply(&web());
-    let note = told(&cluster, &["note:", "TCP after 900 s"]);
+    let note = status_line(&cluster, &["note:", "TCP after 900 s"]);
     assert_eq!(logged(&cluster, &["INFO", "TCP after 900 s"]), 1);
     assert_eq!(logged(&cluster, &WARNED), 0, "a kernel as it comes is nothing to be warned of");
 
@@ -312,7 +312,7 @@ fn connections_that_ipvs_forgets_before_conntrack_does_are_a_note_and_no_warning
     let (_, flags) = note.rsplit_once(", or ").unwrap();
     let with_flags: Vec<_> = [OFTEN].into_iter().chain(flags.split_whitespace()).collect();
     cluster.restart(&with_flags);
-    not_told(&cluster, &["note:", "TCP after"]);
+    not_in_status(&cluster, &["note:", "TCP after"]);
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
     let mut kept = client.connect(at(V4, 80)).unwrap();
     assert!(minutes(node).unwrap() > 900 / 60, "{:?}", minutes(node));
@@ -334,14 +334,14 @@ fn a_program_that_fights_ours_is_reported_and_repaired_once_a_period() {
 
     let mut another = node.command("sh").args(["-c", ANOTHER_SCHEDULER]).spawn().unwrap();
     let begun = Instant::now();
-    let warning = told(&cluster, &["warning:", "again and again", "of the last 10 sync periods"]);
+    let warning = status_line(&cluster, &["warning:", "again and again", "of the last 10 sync periods"]);
     another.kill().unwrap();
     another.wait().unwrap();
     let (repaired, periods) = (repaired(), begun.elapsed().as_secs());
     assert!(warning.contains("10.96.0.10:80"), "the last repair is not in: {warning}");
     assert!((5..=periods + 1).contains(&repaired), "{repaired} repairs in {periods} s");
 
-    not_told(&cluster, &["warning:", "again and again"]);
+    not_in_status(&cluster, &["warning:", "again and again"]);
     cluster.ipvsadm("it is as before", |table| table.contains("10.96.0.10:80 rr"));
     assert_eq!(logged(&cluster, &["WARN", "kube_ipvs::node::advice", "again and again"]), 1);
     assert_eq!(logged(&cluster, &["INFO", "no longer so", "again and again"]), 1);
@@ -381,7 +381,7 @@ fn a_table_of_conntrack_that_is_full_is_a_warning_until_it_has_room() {
     let binary = binary().unwrap();
     let status = || node.run(&binary.to_string_lossy(), &["status", "--control-socket", &socket]);
     let full = "the table of conntrack is full, or nearly so";
-    let told = eventually("it is told", || {
+    let reported = eventually("it is reported", || {
         cluster.lab.client.ask(at(V4, 80))?;
         let status = status()?;
         ensure!(status.contains(full), "{status}");
@@ -396,7 +396,7 @@ fn a_table_of_conntrack_that_is_full_is_a_warning_until_it_has_room() {
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     let log = fs::read_to_string(files.path().join("log")).unwrap();
-    told.context(log.clone()).unwrap();
+    reported.context(log.clone()).unwrap();
     over.unwrap();
     assert!(
         log.contains("sysctl -w net.netfilter.nf_conntrack_max=2 on the node")

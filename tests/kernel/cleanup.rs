@@ -278,7 +278,7 @@ fn without_its_programs_iptables_legacy_is_left_and_the_named_command_cleans_it(
     restore(node, Kind::Legacy, OF_PORTMAP);
     let before = filter(node);
     make_sets(node);
-    // KUBE-FIREWALL of the table nat cannot be told from the kubelet's by a line of text.
+    // A line of text does not distinguish KUBE-FIREWALL of the table nat from the kubelet's.
     let rules: String =
         OF_KUBE_PROXY.lines().filter(|line| !line.contains("KUBE-FIREWALL ")).collect::<Vec<_>>().join("\n");
     restore(node, Kind::Legacy, &(rules + "\n"));
@@ -287,10 +287,10 @@ fn without_its_programs_iptables_legacy_is_left_and_the_named_command_cleans_it(
     command.args(["PATH=/nonexistent", &binary().unwrap().to_string_lossy(), "cleanup"]);
     let (said, code) = ended(command.output().unwrap());
     assert_eq!(code, Some(1), "the sets are in use: {said}");
-    let told =
+    let not_looked_into =
         said.lines().find(|line| line.starts_with("not looked into: iptables-legacy, IPv4 and IPv6: "));
-    let told = told.unwrap_or_else(|| panic!("{said}"));
-    let (_, by_hand) = told.split_once("on the host: ").unwrap();
+    let not_looked_into = not_looked_into.unwrap_or_else(|| panic!("{said}"));
+    let (_, by_hand) = not_looked_into.split_once("on the host: ").unwrap();
     shell(node, by_hand);
     let (said, code) = cleanup(node, &[]);
     assert_eq!(code, Some(1), "portmap still leads to KUBE-MARK-MASQ: {said}");
@@ -488,9 +488,9 @@ fn kube_forward_stays_until_something_else_accepts_the_answers_of_pods() {
         cluster.apply(&web());
         eventually("the log names what stays", || {
             let log = cluster.daemon().log();
-            let told =
+            let warnings =
                 log.lines().filter(|line| line.contains("WARN") && line.contains("chain KUBE-FORWARD in "));
-            ensure!(told.count() == 2, "{log}");
+            ensure!(warnings.count() == 2, "{log}");
             Ok(())
         })
         .unwrap();
@@ -516,7 +516,7 @@ fn kube_forward_stays_until_something_else_accepts_the_answers_of_pods() {
 const OFTEN: &str = "--ipvs-sync-period=1s";
 
 /// Whether the status warns of another proxy.
-fn is_told(cluster: &Cluster) -> anyhow::Result<bool> {
+fn is_reported(cluster: &Cluster) -> anyhow::Result<bool> {
     let status = cluster.daemon().ask(&cluster.lab.node, "status")?;
     Ok(status
         .lines()
@@ -524,9 +524,9 @@ fn is_told(cluster: &Cluster) -> anyhow::Result<bool> {
 }
 
 /// Waits until it does, or does not any more.
-fn comes_to_be_told(cluster: &Cluster, wanted: bool) {
+fn waits_until_reported(cluster: &Cluster, wanted: bool) {
     eventually(&format!("the status warns of another proxy: {wanted}"), || {
-        ensure!(is_told(cluster)? == wanted, "{}", cluster.daemon().log());
+        ensure!(is_reported(cluster)? == wanted, "{}", cluster.daemon().log());
         Ok(())
     })
     .unwrap();
@@ -547,15 +547,15 @@ fn a_later_kube_proxy_is_reported_and_its_rules_stay_until_the_daemon_restarts()
     cluster.restart(&[OFTEN]);
     cluster.apply(&web());
     nothing_is_left(&cluster.lab.node, &before);
-    assert!(!is_told(&cluster).unwrap());
+    assert!(!is_reported(&cluster).unwrap());
 
     write_rules(&cluster.lab.node);
     let rules = filter(&cluster.lab.node);
-    comes_to_be_told(&cluster, true);
+    waits_until_reported(&cluster, true);
     // Another look, and another.
     thread::sleep(Duration::from_secs(7));
     assert_eq!(filter(&cluster.lab.node), rules);
-    assert!(is_told(&cluster).unwrap());
+    assert!(is_reported(&cluster).unwrap());
     let log = cluster.daemon().log();
     let warned =
         log.lines().filter(|line| line.contains("WARN") && line.contains("another proxy seems to run"));
@@ -563,13 +563,13 @@ fn a_later_kube_proxy_is_reported_and_its_rules_stay_until_the_daemon_restarts()
 
     cluster.restart(&[OFTEN]);
     nothing_is_left(&cluster.lab.node, &before);
-    assert!(!is_told(&cluster).unwrap());
+    assert!(!is_reported(&cluster).unwrap());
     for vip in [V4, V6] {
         cluster.lab.client.ask(at(vip, 80)).unwrap();
     }
 
     shell(&cluster.lab.node, "nft add table ip6 kube-proxy");
-    comes_to_be_told(&cluster, true);
+    waits_until_reported(&cluster, true);
     shell(&cluster.lab.node, "nft delete table ip6 kube-proxy");
-    comes_to_be_told(&cluster, false);
+    waits_until_reported(&cluster, false);
 }

@@ -55,7 +55,7 @@ fn who_is_not_root_is_told_nothing_even_where_the_socket_lets_him_in() {
     let daemon = Daemon::with_manifests(&lab.node, &manifests, &["--cluster-cidr=10.244.0.0/16"]).unwrap();
     eventually("the daemon answers", || daemon.status(&lab.node)).unwrap();
 
-    // Where others can execute it, whoever may look at the build's directory.
+    // A copy that others can execute, even where they cannot enter the build's directory.
     let program = files.path().join("kube-ipvs");
     fs::copy(binary().unwrap(), &program).unwrap();
     for path in [files.path(), &program, daemon.socket(), daemon.socket().parent().unwrap()] {

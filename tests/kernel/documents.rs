@@ -147,7 +147,7 @@ fn alone(command: &str) -> String {
     format!("unshare --net --pid --fork sh <<'END'\nip link set lo up\n{command}\nEND")
 }
 
-/// `kube-ipvs` as the reader calls it: the daemon of the test has its socket elsewhere, and what asks it is told where.
+/// `kube-ipvs` as the reader calls it: the daemon of the test has its socket elsewhere, and the script passes on where.
 fn write_program(path: &Path, daemon: &Daemon) {
     let (binary, socket) = (binary().unwrap(), daemon.socket().display().to_string());
     let command_line = CommandLine::command();
@@ -169,7 +169,8 @@ fn write_program(path: &Path, daemon: &Daemon) {
 /// Types all commands of a document in their order, and says of each what went wrong.
 fn follow(document: &documents::Document) -> String {
     let commands = Command::all(document);
-    let commands: Vec<_> = commands.iter().filter(|command| Place::of(command) == Place::Node).collect();
+    let commands: Vec<_> =
+        commands.iter().filter(|command| Place::for_command(command) == Place::Node).collect();
     let mut wrong = String::new();
     if commands.is_empty() {
         return wrong;

@@ -162,7 +162,7 @@ fn a_node_that_is_about_to_go_says_so_first_and_forwards_to_the_last() {
     cluster.write_manifest("node", &node(json!({ "taints": taints })));
     answers(&cluster.lab.client, at(NODE[0], 10_256), "/healthz", 503);
     forwards(&cluster, &mut connection);
-    // The pod is ended with the node: nobody is told that it is healthy, and the kernel goes on.
+    // The pod is ended with the node: nothing answers that it is healthy, and the kernel goes on.
     cluster.stop();
     for port in [10_256, 32_000] {
         is_closed(&cluster.lab.client, at(NODE[0], port));
@@ -211,7 +211,7 @@ fn with_bind_address_hard_fail_a_port_that_another_program_has_is_the_end() {
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_health_check_port_reports_ready_endpoints_and_moves_with_its_service() {
-    // Nothing happens by the clock: a pod that begins to terminate, and stays a real server, is told of at once.
+    // Nothing happens by the clock: a pod that begins to terminate, and stays a real server, is counted at once.
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     let client = &cluster.lab.client;
     let (port, moved) = (32_000, 32_001);

@@ -52,11 +52,11 @@ fn a_hundred_thousand_source_ranges_let_nobody_in_and_hold_nobody_up() {
     beside_another(&cluster, &restricted(apart.chain(its_own.clone()).collect()));
 
     assert!(cluster.lab.client.ask(at(BALANCER, 80)).is_err(), "it is closed, and not open");
-    let told = problems(&cluster);
-    assert_eq!(told.as_array().map(Vec::len), Some(1), "{told}");
+    let reported = problems(&cluster);
+    assert_eq!(reported.as_array().map(Vec::len), Some(1), "{reported}");
     assert!(
-        told[0].as_str().unwrap().starts_with("default/greedy: spec.loadBalancerSourceRanges: nobody"),
-        "{told}"
+        reported[0].as_str().unwrap().starts_with("default/greedy: spec.loadBalancerSourceRanges: nobody"),
+        "{reported}"
     );
 
     cluster.apply(&restricted(its_own.into()));
@@ -73,9 +73,9 @@ fn a_thousand_external_ips_with_four_hundred_ports_hold_nobody_up() {
     let spec = json!({ "clusterIPs": [GREEDY], "externalIPs": external_ips, "ports": ports });
     beside_another(&cluster, &Service::new("greedy", &spec).endpoints([1]));
     cluster.serves(tcp(GREEDY, 479), &[1]);
-    let told = problems(&cluster);
+    let reported = problems(&cluster);
     assert!(
-        told[0].as_str().unwrap().contains("spec.externalIPs: of 400000 addresses with a port"),
-        "{told}"
+        reported[0].as_str().unwrap().contains("spec.externalIPs: of 400000 addresses with a port"),
+        "{reported}"
     );
 }

@@ -53,17 +53,17 @@ fn the_log_level_changes_at_run_time_and_debug_shows_each_sync_and_its_phases() 
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn without_a_level_it_is_told_and_what_is_no_level_is_refused() {
+fn log_level_prints_the_level_and_refuses_what_is_none() {
     let cluster = Cluster::start(0, &[NO_PERIOD]);
-    let (code, told) = log_level(&cluster, &[]);
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("kube_ipvs=info"), "{told}");
+    let (code, printed) = log_level(&cluster, &[]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("kube_ipvs=info"), "{printed}");
     for no_level in ["reconciler=loud", "verbose", "debgu"] {
         let (code, refused) = log_level(&cluster, &[no_level]);
         assert_eq!(code, Some(64), "{refused}");
         assert!(refused.contains(&format!("{no_level:?} is no level")), "{refused}");
     }
-    assert_eq!(log_level(&cluster, &[]).1, told, "as before");
+    assert_eq!(log_level(&cluster, &[]).1, printed, "as before");
 }
 
 #[test]

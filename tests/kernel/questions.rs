@@ -28,8 +28,8 @@ fn ask_without(cluster: &Cluster, arguments: &[&str], flags: &[&str]) -> (Option
     let cluster_cidr = format!("--cluster-cidr={CLUSTER_CIDR}");
     let daemon = ["--proxy-mode=ipvs", "--hostname-override=node", &cluster_cidr, &manifests];
     let (code, printed) = ask(cluster, &[arguments, &["--"], &daemon, flags].concat());
-    let told = "kube-ipvs: no daemon is asked; this is the node node\n";
-    (code, printed.strip_suffix(told).unwrap_or_else(|| panic!("{printed}")).to_owned())
+    let note = "kube-ipvs: no daemon is asked; this is the node node\n";
+    (code, printed.strip_suffix(note).unwrap_or_else(|| panic!("{printed}")).to_owned())
 }
 
 /// Both answers, which must be the same.

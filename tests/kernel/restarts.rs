@@ -361,7 +361,7 @@ fn a_scheduler_that_the_kernel_lacks_is_a_warning_until_the_file_names_another()
 }
 
 /// While the kernel changes a scheduler there is none (`ip_vs_edit_service` takes the old one away and waits for a
-/// grace period): a connection that begins just then is refused, whoever asks for the change.
+/// grace period): a connection that begins just then is refused, with any program that makes the change.
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn another_scheduler_is_written_in_place_and_open_connections_stay() {

@@ -17,8 +17,8 @@ use testkit::{daemon::eventually, lab::Host};
 
 use crate::support::cluster::{self, Cluster, NO_PERIOD, Service, V4, V6, at};
 
-/// The port of every address and of every pod, and the number of the NodePort: nothing is told from the rest by
-/// its port.
+/// The port of every address and of every pod, and the number of the NodePort: the port
+/// distinguishes nothing.
 const PORT: u16 = 8080;
 
 /// Where the Service is reached: as ClusterIP, external IP, load balancer's address and NodePort.
@@ -93,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// Forgets what has come in for earlier questions: answers, and refusals, of which the node is told twice.
+    /// Forgets what has come in for earlier questions: answers, and refusals, which reach the node twice.
     fn forget(&self) {
         self.socket.take_error().unwrap();
         self.socket.set_nonblocking(true).unwrap();

@@ -85,7 +85,7 @@ impl Node {
         ipv4
     }
 
-    /// The pod is the one that the Services lead to, whoever connects from elsewhere is the client.
+    /// The pod is the one that the Services lead to, and a host that connects from elsewhere is the client.
     fn name(&self, client: &Host, ip: IpAddr) -> String {
         let lab = &self.cluster.lab;
         let name = match () {

@@ -82,11 +82,11 @@ fn every_block_of_commands_is_of_a_language_that_is_tried() {
 #[test]
 fn what_is_not_run_on_the_node_has_a_reason_and_no_reason_is_idle() {
     let commands = commands();
-    assert!(commands.iter().filter(|command| Place::of(command) == Place::Node).count() > 20);
+    assert!(commands.iter().filter(|command| Place::for_command(command) == Place::Node).count() > 20);
     for (program, why) in ELSEWHERE {
         assert!(commands.iter().any(|command| command.program() == program), "{program}: {why}: unused");
     }
-    for command in commands.iter().filter(|command| Place::of(command) != Place::Node) {
+    for command in commands.iter().filter(|command| Place::for_command(command) != Place::Node) {
         assert!(command.printed.is_empty(), "{}: nobody compares what it prints", command.at);
     }
 }

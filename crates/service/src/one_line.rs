@@ -23,19 +23,20 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{text}")]
-    struct Of {
+    struct Caused {
         text: &'static str,
         source: Option<Box<Self>>,
     }
 
-    fn of(texts: &[&'static str]) -> Option<Box<Of>> {
+    fn chain(texts: &[&'static str]) -> Option<Box<Caused>> {
         let (text, causes) = texts.split_first()?;
-        Some(Box::new(Of { text, source: of(causes) }))
+        Some(Box::new(Caused { text, source: chain(causes) }))
     }
 
     #[test]
     fn an_error_is_one_line_with_its_causes_and_none_is_said_twice() {
-        let error = of(&["cannot read\n  the file: gone", "gone", "no such file", "no such file"]).unwrap();
+        let error =
+            chain(&["cannot read\n  the file: gone", "gone", "no such file", "no such file"]).unwrap();
         assert_eq!(one_line(&*error), "cannot read the file: gone: no such file");
     }
 }

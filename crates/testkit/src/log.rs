@@ -38,7 +38,7 @@ impl Log {
     }
 }
 
-/// For whoever needs a subscriber of his own on one thread: without this it may miss lines.
+/// Needed by tests with a subscriber of their own on one thread: without this it may miss lines.
 ///
 /// A line of code that logs asks once whether anybody listens, and keeps the answer. If a thread without a
 /// subscriber comes by first, the answer is no for all threads, so somebody listens, and does nothing, everywhere.

@@ -137,17 +137,17 @@ mod tests {
 
     #[test]
     fn another_limit_in_the_kernel_is_named() {
-        let told = |upper_threshold, lower_threshold, wanted| {
+        let limit_text = |upper_threshold, lower_threshold, wanted| {
             let config = RealServer::masquerade([10, 244, 1, 7].into(), 8080)
                 .thresholds(upper_threshold, lower_threshold);
             let observed = ObservedRealServer::new(config);
             InKernel::summary([None, Some(&observed)].into_iter()).other_limit(wanted).unwrap_or_default()
         };
-        assert_eq!(told(0, 0, [None, None]), "");
-        assert_eq!(told(9, 5, [Some(9), Some(5)]), "");
-        assert_eq!(told(0, 0, [Some(9), None]), ", but without limit in the kernel");
-        assert_eq!(told(7, 0, [None, None]), ", but with limit 7 in the kernel");
-        assert_eq!(told(9, 5, [Some(9), None]), ", but with resume-below 5 in the kernel");
-        assert_eq!(told(9, 0, [Some(9), Some(5)]), ", but without resume-below in the kernel");
+        assert_eq!(limit_text(0, 0, [None, None]), "");
+        assert_eq!(limit_text(9, 5, [Some(9), Some(5)]), "");
+        assert_eq!(limit_text(0, 0, [Some(9), None]), ", but without limit in the kernel");
+        assert_eq!(limit_text(7, 0, [None, None]), ", but with limit 7 in the kernel");
+        assert_eq!(limit_text(9, 5, [Some(9), None]), ", but with resume-below 5 in the kernel");
+        assert_eq!(limit_text(9, 0, [Some(9), Some(5)]), ", but without resume-below in the kernel");
     }
 }

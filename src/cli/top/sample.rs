@@ -6,7 +6,7 @@ use ipvs::{Ipvs, ObservedRealServer, ObservedVirtualServer};
 
 /// Every virtual server with its real servers, read at about one time.
 ///
-/// Packets and bytes of real servers are told by netlink alone, one request for each virtual server:
+/// Only netlink has the packets and bytes of real servers, with one request for each virtual server:
 /// `/proc/net/ip_vs` has no more than connections. What that costs is in docs/performance.md.
 pub(super) struct Sample {
     /// When the reading ended.

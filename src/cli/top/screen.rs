@@ -16,7 +16,7 @@ use super::{Look, column::Column};
 use interrupt::{Interrupt, Waited};
 use view::{Next, View};
 
-/// Shows frames until it is told to quit, by a key or by a signal. The terminal is as before then, whatever happens.
+/// Shows frames until a key or a signal ends it. The terminal is as before then, whatever happens.
 pub(super) fn show(look: &mut Look, delay: Duration, sort: Column) -> anyhow::Result<()> {
     let interrupt = Interrupt::catch()?;
     let shown = ratatui::try_init()

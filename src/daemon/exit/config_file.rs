@@ -260,7 +260,7 @@ mod tests {
         publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
         assert!(timeout(AGAIN * 9, &mut watch).await.is_err());
         assert!(unusable.advice().is_some());
-        assert_eq!(server.events().len(), 1, "to be asked again is no news");
+        assert_eq!(server.events().len(), 1, "an unchanged cause is not reported again");
         loaded.set(true);
         assert!(timeout(AGAIN + LOOK, &mut watch).await.is_ok());
     }

@@ -64,7 +64,7 @@ mod tests {
     const PERIOD: Duration = Duration::from_secs(30);
 
     /// Whether there is advice after each of these periods, with a repair or without.
-    fn told(periods: &[bool]) -> Vec<bool> {
+    fn advice_after(periods: &[bool]) -> Vec<bool> {
         let (mut repair_loop, mut repaired) = (RepairLoop::new(PERIOD), 0);
         let mut after = |contested: &bool| {
             repaired += usize::from(*contested) * 7;
@@ -84,23 +84,23 @@ mod tests {
         let said = "it was repaired in 5 of the last 10 sync periods, last: edit virtual server";
         assert!(advice.what.ends_with(said), "{}", advice.what);
         assert_eq!(
-            told(&[[true, false]; 5].concat()),
+            advice_after(&[[true, false]; 5].concat()),
             [[false; 2], [false; 2], [false; 2], [false; 2], [true; 2]].concat()
         );
     }
 
     #[test]
     fn it_is_over_when_most_of_the_last_periods_were_quiet() {
-        let told = told(&[[true; 6], [false; 6]].concat());
+        let advised = advice_after(&[[true; 6], [false; 6]].concat());
         assert_eq!(
-            told,
+            advised,
             [[false, false, false, false, true, true], [true, true, true, true, true, false]].concat()
         );
     }
 
     #[test]
     fn many_repairs_and_many_checks_within_a_period_count_as_one_period() {
-        assert_eq!(told(&[true, false, false, true, false, false]), [false; 6]);
+        assert_eq!(advice_after(&[true, false, false, true, false, false]), [false; 6]);
         let mut repair_loop = RepairLoop::new(PERIOD);
         for repaired in 0..40 {
             assert_eq!(repair_loop.check(repaired * 100, None, PERIOD / 10), None, "four periods");

@@ -5,7 +5,7 @@
 //! such connection and resets it. A UDP exchange is sent to whichever real server is next.
 //!
 //! A kernel is like this unless somebody changes it, and most programs never notice: it is worth knowing, and
-//! nothing is broken. Whoever does notice has flags for it, and fields of the configuration file.
+//! nothing is broken. Flags and fields of the configuration file change it where a program does notice.
 
 use ipvs::Timeouts;
 

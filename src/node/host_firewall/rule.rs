@@ -261,8 +261,8 @@ mod tests {
     #[test]
     fn a_chain_that_takes_no_rule_is_told_with_the_cause_unless_there_are_rules_by_hand() {
         let mut host = FakeHost { refuses: true, ..FakeHost::with(Accepts::Nothing) };
-        let told = said(&mut host, HostFirewall::Accept);
-        let [(Severity::Warning, what, remedy)] = told.as_slice() else { panic!("{told:?}") };
+        let advice = said(&mut host, HostFirewall::Accept);
+        let [(Severity::Warning, what, remedy)] = advice.as_slice() else { panic!("{advice:?}") };
         assert!(
             what.contains("ip filter INPUT: policy drop; ") && what.contains("another program"),
             "{what}"

@@ -181,7 +181,7 @@ async fn a_full_house(first_words: &[u8]) -> (Vec<AsyncStream>, Duration) {
     (others, asked.elapsed())
 }
 
-/// They have had their time, and whoever waits has waited no longer than that.
+/// Long enough for those clients to have had their time; a client that waits has waited no longer than this.
 const ONCE_PATIENT: Duration = Duration::from_secs(6);
 
 #[tokio::test(start_paused = true)]
@@ -238,7 +238,7 @@ fn the_log_level_can_be_set_beside_a_hanging_writer_and_lost_clients_free_slots(
     let mut waiting: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
     ask(&path, &Request::LogLevel { set: None }).unwrap();
 
-    // The writer goes on: whoever still waits is answered, also one that will say nothing more.
+    // The writer goes on: each client that still waits is answered, also one that will say nothing more.
     let mut last = waiting.pop().unwrap();
     last.shutdown(Shutdown::Write).unwrap();
     std::thread::sleep(Duration::from_secs(1));
@@ -295,7 +295,7 @@ fn however_many_ask_no_more_than_eight_answers_wait_for_the_writer() {
         .unwrap();
     assert!(!late.timed_out(), "only {} wait", now.wait);
     drop(now);
-    // Whoever asks now is answered after all of those have been heard, and by a thread that comes after theirs.
+    // A client that asks now is answered after all of those have been heard, and by a later thread than theirs.
     for _ in 0..100 {
         ask(&path, &Request::LogLevel { set: None }).unwrap();
     }

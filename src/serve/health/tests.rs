@@ -94,15 +94,15 @@ fn node(leaving: bool) -> Change {
 async fn a_node_that_is_unknown_leaves_or_is_gone_gets_no_traffic_and_its_proxy_lives() {
     let proxy = Proxy::new(UnknownNode::NotEligible);
     assert_eq!(proxy.answers(), (503, 200), "not known yet");
-    for (news, answers) in [
+    for (change, answers) in [
         (node(false), (200, 200)),
         (node(true), (503, 200)),
         (node(false), (200, 200)),
         (Change::DeleteNode, (503, 200)),
         (Change::ReplaceServices(Vec::new()), (503, 200)),
     ] {
-        proxy.0.on_change(&news);
-        assert_eq!(proxy.answers(), answers, "{news:?}");
+        proxy.0.on_change(&change);
+        assert_eq!(proxy.answers(), answers, "{change:?}");
     }
     assert_eq!(Proxy::new(UnknownNode::Eligible).answers(), (200, 200), "nobody will tell of a Node");
 }
@@ -132,12 +132,12 @@ async fn a_first_sync_may_take_as_long_as_it_takes() {
     advance(TOO_LONG * 10).await;
     assert_eq!(proxy.answers(), (200, 200));
     proxy.changes();
-    // Meanwhile there is more news, which nobody takes in.
+    // Meanwhile there is one more change, which nobody takes in.
     proxy.0.on_change(&node(false));
     advance(TOO_LONG * 10).await;
     assert_eq!(proxy.answers(), (200, 200));
     proxy.syncs(true);
-    assert_eq!(proxy.answers(), (200, 200), "that news has been waiting for a moment only");
+    assert_eq!(proxy.answers(), (200, 200), "that change has been waiting for a moment only");
     proxy.takes_in(false);
     advance(TOO_LONG).await;
     assert_eq!(proxy.answers(), (200, 200));

@@ -175,10 +175,11 @@ async fn ready_endpoints_count_and_terminating_ones_do_not() {
     let (mut node, port) = (Node::everywhere(), free_port());
     node.change([Change::ApplyService(web(port))]);
     weighs(HERE, port, Some((503, 0))).await;
-    for (count, terminating, told) in [(3, 0, (200, 3)), (3, 1, (200, 2)), (1, 1, (503, 0)), (1, 0, (200, 1))]
+    for (count, terminating, answer) in
+        [(3, 0, (200, 3)), (3, 1, (200, 2)), (1, 1, (503, 0)), (1, 0, (200, 1))]
     {
         node.change([pods(Family::V4, count, terminating)]);
-        weighs(HERE, port, Some(told)).await;
+        weighs(HERE, port, Some(answer)).await;
     }
 }
 

@@ -116,9 +116,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_taken_port_is_logged_once_and_served_when_it_is_free_which_is_logged_too() {
         let (taken, address) = taken();
-        let told = RefCell::new(Vec::new());
-        let tell = |had: Result<(), &CannotListen>| told.borrow_mut().push(had.map_err(ToString::to_string));
-        let serving = keep_listening("health checks", Some(address), false, Arc::new(Nothing), tell);
+        let reports = RefCell::new(Vec::new());
+        let report =
+            |had: Result<(), &CannotListen>| reports.borrow_mut().push(had.map_err(ToString::to_string));
+        let serving = keep_listening("health checks", Some(address), false, Arc::new(Nothing), report);
         let client = async {
             sleep(RETRY * 10).await;
             drop(taken);
@@ -134,17 +135,17 @@ mod tests {
         };
         assert!(waited <= RETRY * 2, "{waited:?}");
         let expected = format!("cannot listen at {address} for health checks (is kube-proxy still running?)");
-        assert_eq!(*told.borrow(), [Err(expected), Ok(())]);
+        assert_eq!(*reports.borrow(), [Err(expected), Ok(())]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn with_hard_fail_a_port_that_is_taken_is_the_end_and_is_told_of_before() {
         let (_taken, address) = taken();
-        let told = RefCell::new(0);
+        let reports = RefCell::new(0);
         let serving =
-            keep_listening("metrics", Some(address), true, Arc::new(Nothing), |_| *told.borrow_mut() += 1);
+            keep_listening("metrics", Some(address), true, Arc::new(Nothing), |_| *reports.borrow_mut() += 1);
         let failure = timeout(RETRY, serving).await.unwrap();
-        assert_eq!(*told.borrow(), 1);
+        assert_eq!(*reports.borrow(), 1);
         assert!(is_taken(&failure.source), "{failure:?}");
     }
 

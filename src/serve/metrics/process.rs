@@ -89,7 +89,7 @@ fn after<T: FromStr>(text: &str, name: &str) -> Option<T> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 
-/// A soft limit. None is told as the largest number, as in Go.
+/// A soft limit. `unlimited` is the largest number, as in Go.
 fn limit(limits: &str, name: &str) -> Option<f64> {
     let limit: String = after(limits, name)?;
     if limit == "unlimited" { Some(18_446_744_073_709_551_615.0) } else { limit.parse().ok() }

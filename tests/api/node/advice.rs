@@ -22,7 +22,7 @@ const HOST_FIREWALL: &str = "
     }";
 
 /// Waits for an Event of the Node for this reason.
-fn told(server: &ControlPlane, node: &str, reason: &str) -> Result<Event> {
+fn node_event(server: &ControlPlane, node: &str, reason: &str) -> Result<Event> {
     // As kubectl selects, with the uid that kubelet gives: the Node's name.
     let selected = format!("involvedObject.kind=Node,involvedObject.name={node},involvedObject.uid={node}");
     let of_the_node = ListParams::default().fields(&selected);
@@ -51,7 +51,7 @@ fn a_node_whose_firewall_drops_what_it_does_not_know_has_an_event_that_says_so()
 
     let kubeconfig = server.proxy_kubeconfig();
     let _daemon = Daemon::start(&lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy()]).unwrap();
-    let event = told(&server, "node", "HostFirewallDrops").unwrap();
+    let event = node_event(&server, "node", "HostFirewallDrops").unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert_eq!(event.reporting_component.as_deref(), Some("kube-ipvs"));
     let message = event.message.unwrap();
@@ -83,7 +83,7 @@ fn a_node_whose_table_of_conntrack_is_full_has_an_event_that_says_so() {
         .stderr(File::create(file("log")).unwrap())
         .spawn()
         .unwrap();
-    let event = told(&server, "full-node", "ConntrackTableFull");
+    let event = node_event(&server, "full-node", "ConntrackTableFull");
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     let event = event.with_context(|| fs::read_to_string(file("log")).unwrap()).unwrap();

@@ -99,7 +99,7 @@ impl Cluster {
     }
 
     /// Waits for the one Event of a Service, which has this reason, and returns its message.
-    fn told(&self, name: &str, reason: &str) -> String {
+    fn event_message(&self, name: &str, reason: &str) -> String {
         // Each node waits for its part of ten seconds.
         let event = eventually_within(Duration::from_secs(60), "the Service has an Event", || {
             self.events_of(name).into_iter().next().ok_or_else(|| anyhow::anyhow!("no Event of {name}"))
@@ -362,7 +362,7 @@ fn a_service_that_asks_for_the_api_server_s_vip_is_refused_in_an_event() {
     cluster.exposed("thief", &vip);
     let daemon = cluster.daemon();
     assert_eq!(
-        cluster.told("thief", "AddressRefused"),
+        cluster.event_message("thief", "AddressRefused"),
         format!("spec.externalIPs: {vip} is not served: it is another Service's ClusterIP")
     );
     let status = daemon.ask(&cluster.lab.node, "status").unwrap();
@@ -382,8 +382,8 @@ fn a_service_whose_address_is_taken_has_one_event_that_says_so() {
     cluster.exposed("elder", taken);
     cluster.exposed("younger", taken);
     let daemon = cluster.daemon();
-    let told = cluster.told("younger", "AddressTaken");
-    assert!(told.contains(taken) && told.contains("daemon-events/elder"), "{told}");
+    let message = cluster.event_message("younger", "AddressTaken");
+    assert!(message.contains(taken) && message.contains("daemon-events/elder"), "{message}");
     let status = daemon.ask(&cluster.lab.node, "status").unwrap();
     let says = |line: &str| {
         line.starts_with("problem:") && [taken, "/elder", "/younger"].iter().all(|word| line.contains(word))
@@ -394,7 +394,7 @@ fn a_service_whose_address_is_taken_has_one_event_that_says_so() {
     daemon.kill().unwrap();
     cluster.exposed("youngest", taken);
     let _daemon = cluster.daemon();
-    cluster.told("youngest", "AddressTaken");
+    cluster.event_message("youngest", "AddressTaken");
     assert_eq!(cluster.events_of("younger").len(), 1);
     assert_eq!(cluster.events_of("elder").len(), 0);
     for name in ["elder", "younger", "youngest"] {

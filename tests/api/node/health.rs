@@ -89,7 +89,7 @@ impl Cluster {
     }
 
     /// Waits for the one Event of the node for this reason.
-    fn told(&self, reason: &str) -> Event {
+    fn node_event(&self, reason: &str) -> Event {
         eventually_within(EVENT_WITHIN, "the node has an Event", || {
             self.events_of_node(reason).pop().ok_or_else(|| anyhow::anyhow!("no Event {reason}"))
         })
@@ -138,7 +138,7 @@ fn that_the_proxy_starts_is_one_event_of_the_node_however_often_it_does() {
     let Some(cluster) = Cluster::new("starting-node") else { return };
     cluster.create_node();
     let daemon = cluster.daemon(&[]);
-    let event = cluster.told("Starting");
+    let event = cluster.node_event("Starting");
     assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Normal"), Some("StartKubeProxy")));
     daemon.kill().unwrap();
 
@@ -170,7 +170,7 @@ fn what_something_else_changed_is_repaired_and_an_event_of_the_node() {
     })
     .unwrap();
     node.run("ip", &["link", "delete", "kube-ipvs0"]).unwrap();
-    let event = cluster.told("ForeignChangeRepaired");
+    let event = cluster.node_event("ForeignChangeRepaired");
     assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("SyncProxyRules")));
     let message = event.message.as_deref().unwrap();
     assert!(message.contains("; repaired: ensure device kube-ipvs0"), "{message}");
@@ -188,7 +188,7 @@ fn a_control_socket_that_cannot_be_made_is_an_event_of_the_node() {
     let kubeconfig = cluster.server.proxy_kubeconfig();
     let arguments = ["--kubeconfig", &kubeconfig.to_string_lossy(), "--hostname-override", cluster.node];
     let _daemon = Daemon::with_socket(&cluster.lab.node, &arguments, &socket).unwrap();
-    let event = cluster.told("NoControlSocket");
+    let event = cluster.node_event("NoControlSocket");
     assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("LookAtNode")));
     let message = event.message.unwrap();
     assert_eq!(message, format!("{} is in the way of the control socket", socket.display()));

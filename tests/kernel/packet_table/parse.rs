@@ -6,7 +6,7 @@ use ipvs::{Family, Protocol};
 
 use super::table::{By, Destination, Outcome, Row, Service, Step, Table, Way};
 
-/// Whoever asks or is asked. `loopback` is the node, asking from its loopback address.
+/// The hosts that ask or are asked. `loopback` is the node, asking from its loopback address.
 pub(super) const HOSTS: [&str; 8] =
     ["client", "office", "node", "node-2", "pod-1", "pod-2", "pod-3", "loopback"];
 

@@ -20,8 +20,8 @@ use super::{
     table::{By, Outcome, Row},
 };
 
-/// How many ask at the same time. Whoever is dropped waits for seconds, and so does whoever is refused: the
-/// answer to a first SYN comes while connect(2) holds the socket and is only noted (`tcp_v4_err` in
+/// How many ask at the same time. A client whose packets are dropped waits for seconds, and so does one that is
+/// refused: the answer to a first SYN comes while connect(2) holds the socket and is only noted (`tcp_v4_err` in
 /// net/ipv4/tcp_ipv4.c), so the refusal waits for the second.
 const AT_ONCE: usize = 150;
 

@@ -88,9 +88,9 @@ pub(super) enum By {
 pub(super) enum Outcome {
     /// Each answers, and sees this host's address.
     Answered(BTreeSet<(String, String)>),
-    /// The asker is told that nobody listens: ICMP port unreachable or RST.
+    /// The client gets a refusal: ICMP port unreachable or RST.
     Refused,
-    /// The asker is told nothing.
+    /// The client gets no answer.
     Dropped,
     /// The answer to a ping.
     Echo,

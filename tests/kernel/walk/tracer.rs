@@ -88,7 +88,7 @@ fn table() -> String {
     table + "}"
 }
 
-/// A socket that is told of what is logged to the group in this thread's namespace, at once and with the
+/// A socket that receives what is logged to the group in this thread's namespace, at once and with the
 /// packet.
 fn listen() -> OwnedFd {
     let protocol = SockProtocol::NetlinkNetFilter;

@@ -76,7 +76,7 @@ fn look_until(stop: &AtomicBool) -> Result<Seen> {
                     seen.gone.push(vip.to_string());
                 }
             }
-            // Whoever takes over has its rules before the other's go. So if ours are not there, and then the
+            // The proxy that takes over has its rules before the other's go. So if ours are not there, and then the
             // others are not, ours must have come meanwhile.
             if by_ours(&mut tables, vips) {
                 seen.by_ours += 1;

@@ -39,7 +39,7 @@ pub(crate) fn tcp(ip: &str, port: u16) -> ServiceAddress {
     ServiceAddress { protocol: Protocol::Tcp, ip: ip.parse().unwrap(), port }
 }
 
-/// Makes sure that the host asks in vain, and is told so. The node itself is told EPERM for what it sends by
+/// Makes sure that the host asks in vain, and gets an error. The node itself gets EPERM for what it sends by
 /// UDP: its datagram is dropped in the output hook.
 pub(crate) fn is_refused(host: &Host, service: ServiceAddress) {
     let answer = host.ask_at(service);

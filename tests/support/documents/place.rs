@@ -30,8 +30,8 @@ pub(crate) const ELSEWHERE: [(&str, &str); 8] = [
 const IN_THE_TEST_KERNEL: &str = "cargo xtask vm ";
 
 impl Place {
-    /// Of this command.
-    pub(crate) fn of(command: &Command) -> Self {
+    /// Where this command is tried.
+    pub(crate) fn for_command(command: &Command) -> Self {
         if command.in_the_test_kernel().is_some() {
             return Self::Node;
         }

@@ -112,8 +112,8 @@ impl Nodes {
 
     /// The tables of kube-proxy's node and of kube-ipvs's, without what is about `background`.
     pub(crate) fn tables(&self, background: &[&str]) -> Result<[Tables; 2]> {
-        let kube_proxy = Tables::of(&self.kube_proxy.lab.node)?;
-        let kube_ipvs = Tables::of(&self.kube_ipvs.lab.node)?;
+        let kube_proxy = Tables::from_kernel(&self.kube_proxy.lab.node)?;
+        let kube_ipvs = Tables::from_kernel(&self.kube_ipvs.lab.node)?;
         Ok([kube_proxy.without(background), kube_ipvs.without(background)])
     }
 

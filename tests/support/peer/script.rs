@@ -114,7 +114,7 @@ impl Script {
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self> {
         let ipv6 = text.contains("::");
         let mut script = Self { name: name.to_owned(), flags: Vec::new(), ipv6, steps: Vec::new() };
-        let mut lines = Lines::of(text);
+        let mut lines = Lines::from_text(text);
         while let Some(line) = lines.next() {
             if let Some(flags) = line.text.strip_prefix("flags: ").filter(|_| line.indentation == 0) {
                 ensure!(script.steps.is_empty(), "line {}: flags come before the first step", line.number);
@@ -196,7 +196,7 @@ struct Line<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn of(text: &'a str) -> Self {
+    fn from_text(text: &'a str) -> Self {
         let lines = text.lines().enumerate().map(|(index, line)| {
             let text = line.trim();
             Line { number: index + 1, indentation: line.len() - line.trim_start().len(), text }

@@ -14,7 +14,7 @@ pub(crate) struct Tables(pub(crate) BTreeSet<String>);
 
 impl Tables {
     /// Reads the kernel.
-    pub(crate) fn of(node: &Host) -> Result<Self> {
+    pub(crate) fn from_kernel(node: &Host) -> Result<Self> {
         // Started from a thread on the node, programs cost half of what `ip netns exec` takes.
         node.inside(|| {
             let servers = output(Command::new("ipvsadm").arg("-Sn"))?;

@@ -27,7 +27,7 @@ pub(crate) fn servers(lab: &Lab) -> &[Host] {
 ///
 /// IPVS knows a reply by the real server, the client, and their ports (`ip_vs_conn_out_get`), and not by the VIP. A
 /// client that happens to use one port for connections to two VIPs of a Service, which Linux does, hangs
-/// if both lead to the same pod. That is so whoever programs IPVS, so each VIP has a client of its own.
+/// if both lead to the same pod. That is so with any program that writes IPVS, so each VIP has a client of its own.
 pub(crate) fn another_client(lab: &Lab) -> Host {
     lab.neighbour("eth1", "another-client", [192, 168, 60, 2], "fd00:60::2").unwrap()
 }

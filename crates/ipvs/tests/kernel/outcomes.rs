@@ -1,4 +1,4 @@
-//! Commands are idempotent, whatever the kernel's verbs say, and failures are told apart.
+//! Commands are idempotent, whatever the kernel's verbs say, and each kind of failure has its own error.
 
 use std::{os::unix::process::CommandExt, process::Command as Process};
 

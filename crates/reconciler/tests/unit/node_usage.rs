@@ -1,4 +1,4 @@
-//! What Services use of the node itself, as it is told to whoever looks at the node.
+//! What Services use of the node itself, as the checks of the node receive it.
 
 use std::{collections::BTreeSet, num::NonZero, sync::mpsc::channel, thread, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What health checks and metrics are told of.
+//! What the observers, which are health checks and metrics, receive.
 
 use std::{
     num::NonZero,
@@ -14,9 +14,9 @@ use testkit::FakeKernel;
 
 use crate::common::{Running, Setup, service, slice};
 
-/// An observer that passes on what it is told.
+/// An observer that passes on what it receives.
 struct Listener {
-    news: Sender<ChangeEvent>,
+    changes: Sender<ChangeEvent>,
     syncs: Sender<Heard>,
 }
 
@@ -33,8 +33,8 @@ struct Heard {
 }
 
 impl Observer for Listener {
-    fn on_change_applied(&mut self, news: ChangeEvent) {
-        self.news.send(news).unwrap();
+    fn on_change_applied(&mut self, change: ChangeEvent) {
+        self.changes.send(change).unwrap();
     }
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
@@ -51,10 +51,10 @@ impl Observer for Listener {
 }
 
 fn observed(kernel: &FakeKernel) -> (Running, Receiver<ChangeEvent>, Receiver<Heard>) {
-    let (news, told) = channel();
-    let (syncs, ended) = channel();
-    let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener { news, syncs })];
-    (Running::with(kernel, Setup { observers, ..Setup::default() }), told, ended)
+    let (changes, received_changes) = channel();
+    let (syncs, received_syncs) = channel();
+    let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener { changes, syncs })];
+    (Running::with(kernel, Setup { observers, ..Setup::default() }), received_changes, received_syncs)
 }
 
 /// A slice that was written because of something that happened this many seconds after 1970.
@@ -65,7 +65,7 @@ fn slice_of(seconds: u64, addresses: &[&str]) -> EndpointSlice {
 
 #[test]
 fn changes_are_counted_and_wait_once_both_lists_are_here() {
-    let (running, news, _syncs) = observed(&FakeKernel::new());
+    let (running, changes, _syncs) = observed(&FakeKernel::new());
     let web = service("web", "10.96.0.1", Tcp);
     running.tell(Change::ReplaceServices(vec![web.clone(), service("www", "10.96.0.2", Tcp)]));
     running.tell(Change::ReplaceSlices(vec![]));
@@ -74,7 +74,7 @@ fn changes_are_counted_and_wait_once_both_lists_are_here() {
     running.settled();
     let heard = |kind, objects, waits| ChangeEvent { kind, objects, changes: 1, waits };
     assert_eq!(
-        news.try_iter().collect::<Vec<_>>(),
+        changes.try_iter().collect::<Vec<_>>(),
         [
             heard(ObjectKind::Services, 2, false),
             // Now that both lists are here, there is something to do.
@@ -87,25 +87,25 @@ fn changes_are_counted_and_wait_once_both_lists_are_here() {
 
 #[test]
 fn a_sync_tells_when_the_changes_that_it_acted_on_were_asked_for() {
-    let (running, _news, syncs) = observed(&FakeKernel::new());
-    // A list may be old: it tells nothing of how long anything took.
+    let (running, _changes, syncs) = observed(&FakeKernel::new());
+    // A list may be old: it says nothing about how long anything took.
     running.lists(vec![service("web", "10.96.0.1", Tcp)], vec![slice_of(1, &["10.244.0.1"])]);
     running.tell(Change::ApplySlice(slice_of(2, &["10.244.0.2"])));
     running.settled();
     // Not different, so no sync is due because of it.
     running.tell(Change::ApplySlice(slice_of(3, &["10.244.0.2"])));
     running.handle.resync().unwrap();
-    let told: Vec<_> = syncs.try_iter().collect();
-    assert!(told.iter().all(|heard| heard.complete && heard.served == 1), "{told:?}");
-    let times: Vec<_> = told.iter().flat_map(|heard| &heard.triggered_at).collect();
+    let events: Vec<_> = syncs.try_iter().collect();
+    assert!(events.iter().all(|heard| heard.complete && heard.served == 1), "{events:?}");
+    let times: Vec<_> = events.iter().flat_map(|heard| &heard.triggered_at).collect();
     assert_eq!(times, [&(SystemTime::UNIX_EPOCH + Duration::from_secs(2))]);
-    assert_eq!(told.first().unwrap().trigger, Trigger::Start);
+    assert_eq!(events.first().unwrap().trigger, Trigger::Start);
 }
 
 #[test]
 fn a_kernel_that_cannot_be_read_makes_no_complete_sync_and_the_times_wait_for_one() {
     let kernel = FakeKernel::new();
-    let (running, _news, syncs) = observed(&kernel);
+    let (running, _changes, syncs) = observed(&kernel);
     running.lists(vec![service("web", "10.96.0.1", Tcp)], vec![slice_of(1, &["10.244.0.1"])]);
     syncs.try_iter().for_each(drop);
     kernel.heal();
@@ -114,15 +114,15 @@ fn a_kernel_that_cannot_be_read_makes_no_complete_sync_and_the_times_wait_for_on
     running.tell(Change::ApplySlice(slice_of(2, &["10.244.0.2"])));
     running.handle.resync().unwrap();
     running.settled();
-    let told: Vec<_> = syncs.try_iter().collect();
-    let (failed, complete): (Vec<_>, Vec<_>) = told.iter().partition(|heard| !heard.complete);
-    assert!(!failed.is_empty() && failed.iter().all(|heard| heard.triggered_at.is_empty()), "{told:?}");
-    assert_eq!(complete.iter().map(|heard| heard.triggered_at.len()).sum::<usize>(), 1, "{told:?}");
+    let events: Vec<_> = syncs.try_iter().collect();
+    let (failed, complete): (Vec<_>, Vec<_>) = events.iter().partition(|heard| !heard.complete);
+    assert!(!failed.is_empty() && failed.iter().all(|heard| heard.triggered_at.is_empty()), "{events:?}");
+    assert_eq!(complete.iter().map(|heard| heard.triggered_at.len()).sum::<usize>(), 1, "{events:?}");
 }
 
 #[test]
 fn change_for_health_checks_only_is_observed_at_once_and_writes_nothing() {
-    let (running, _news, syncs) = observed(&FakeKernel::new());
+    let (running, _changes, syncs) = observed(&FakeKernel::new());
     let balanced = Service {
         kind: ServiceKind::LoadBalancer,
         external_traffic_policy: TrafficPolicy::Local,
@@ -139,6 +139,6 @@ fn change_for_health_checks_only_is_observed_at_once_and_writes_nothing() {
     }
     running.tell(Change::ApplySlice(slice));
     running.settled();
-    let told: Vec<_> = syncs.try_iter().map(|heard| (heard.trigger, heard.ready, heard.done)).collect();
-    assert_eq!(told, [(Trigger::Change, 0, 0)]);
+    let events: Vec<_> = syncs.try_iter().map(|heard| (heard.trigger, heard.ready, heard.done)).collect();
+    assert_eq!(events, [(Trigger::Change, 0, 0)]);
 }

@@ -125,7 +125,7 @@ fn a_service_whose_scheduler_the_kernel_lacks_is_served_with_that_of_every_servi
     };
     assert!(problem.starts_with("default/web: ") && problem.contains("lacks the scheduler sed"), "{problem}");
 
-    // It is tried once, whoever else asks for it.
+    // The scheduler is tried once, however many Services ask for it.
     kernel.heal();
     let more = service("more", "10.96.1.3", Tcp);
     running.tell(Change::ApplyService(Service { balancing: asking_for(Scheduler::SED).balancing, ..more }));
@@ -224,16 +224,16 @@ fn unused_annotation_is_one_notice_to_the_owner() {
     let running = Running::on(&kernel);
     let wrong = Service { problems: vec!["spec.x: not set".to_owned()], ..asking_for(Scheduler::SED) };
     running.lists(vec![wrong.clone()], vec![]);
-    let told = |running: &Running| {
+    let notice_texts = |running: &Running| {
         let notices = running.notices();
         assert!(notices.iter().all(|it| it.reason == Reason::FieldNotUsed && it.service == wrong.name));
         notices.into_iter().map(|notice| notice.text).collect::<BTreeSet<_>>()
     };
     let lacks = "metadata.annotations: the kernel of node node lacks the scheduler sed (module ip_vs_sed); rr is used \
                  there. With the module loaded, kube-ipvs resync tries again";
-    assert_eq!(told(&running), BTreeSet::from([lacks.to_owned(), "spec.x: not set".to_owned()]));
+    assert_eq!(notice_texts(&running), BTreeSet::from([lacks.to_owned(), "spec.x: not set".to_owned()]));
     running.tell(Change::ApplyService(Service { session_affinity: Some(60), ..wrong.clone() }));
-    assert_eq!(told(&running), BTreeSet::new());
+    assert_eq!(notice_texts(&running), BTreeSet::new());
 }
 
 /// A Service with a scheduler and a limit of its own, and its slice.

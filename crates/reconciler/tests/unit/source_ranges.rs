@@ -251,7 +251,7 @@ impl Side {
     }
 
     /// A Service of this name, for these clients.
-    fn of(
+    fn for_service(
         name: &str,
         ranges: Option<&[&str]>,
         clients: &'static [&'static str],
@@ -269,10 +269,10 @@ impl Side {
 /// Every way in which an address becomes restricted, otherwise restricted, or open.
 fn changes() -> Vec<(&'static str, Side, Side)> {
     let (tens, ten_one): (Option<&[&str]>, Option<&[&str]>) = (Some(&["10.0.0.0/8"]), Some(&["10.1.0.0/16"]));
-    let wide = || Side::of("web", tens, &CLIENTS[..2], &["10.244.0.1"]);
-    let narrow = || Side::of("web", ten_one, &CLIENTS[..1], &["10.244.0.1", "10.244.0.2"]);
-    let open = || Side::of("web", None, &CLIENTS, &["10.244.0.1"]);
-    let others = || Side::of("other", Some(&["192.0.2.0/24"]), &CLIENTS[2..], &["10.244.0.3"]);
+    let wide = || Side::for_service("web", tens, &CLIENTS[..2], &["10.244.0.1"]);
+    let narrow = || Side::for_service("web", ten_one, &CLIENTS[..1], &["10.244.0.1", "10.244.0.2"]);
+    let open = || Side::for_service("web", None, &CLIENTS, &["10.244.0.1"]);
+    let others = || Side::for_service("other", Some(&["192.0.2.0/24"]), &CLIENTS[2..], &["10.244.0.3"]);
     vec![
         ("it comes", Side::none(), wide()),
         ("it goes", wide(), Side::none()),

@@ -275,7 +275,7 @@ fn a_hundred_thousand_source_ranges_are_too_many_and_fewer_cost_what_they_are() 
     assert_eq!(owner(&state, tcp("10.96.0.1:443")), "default/kubernetes");
 }
 
-// Anything goes: whoever may write a Service chooses these.
+// Every value is possible: the author of a Service chooses these.
 
 fn any_target() -> impl Strategy<Value = IpAddr> {
     let texts = &[
@@ -312,7 +312,7 @@ fn any_protocol() -> impl Strategy<Value = Protocol> {
     select(&[Protocol::Tcp, Protocol::Udp, Protocol::Sctp][..])
 }
 
-/// Whoever reads objects leaves out a port with the number 0.
+/// Never 0: the reader of objects leaves out such a port.
 fn any_number() -> impl Strategy<Value = u16> {
     select(&[1, 53, 80, 443, 30_003, 65_535][..])
 }
@@ -414,7 +414,7 @@ fn any_hostile_endpoint() -> impl Strategy<Value = Endpoint> {
     )
 }
 
-/// One of a Service of theirs: whoever may write slices of a namespace writes those of its Services.
+/// A slice of one of the hostile Services: who may write slices in a namespace may write those of its Services.
 fn any_hostile_slice() -> impl Strategy<Value = EndpointSlice> {
     let family = select(&Family::BOTH[..]);
     let port = (any_protocol(), any_number()).prop_map(|(protocol, number)| listening("", protocol, number));

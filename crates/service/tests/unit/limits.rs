@@ -245,7 +245,7 @@ proptest! {
         prop_assert!(served[1] == 0 || served[0] == asked);
         prop_assert!(served[2] == 0 || served[1] == asked);
 
-        // Whoever lacks anything is problems.
+        // There is a problem exactly where a Service lacks anything.
         let external = asked * usize::try_from(addresses).unwrap();
         let closed = ranges > 0 && served[1] > 0 && let_in(&state).iter().all(|it| *it == 0);
         let lacks = served != [asked, asked, external] || closed || endpoints > 10_000;

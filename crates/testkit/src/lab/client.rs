@@ -255,7 +255,7 @@ pub(super) fn socket(protocol: SockProtocol, address: SocketAddr) -> nix::Result
     Ok(socket)
 }
 
-/// Why a connection was not made in time, if the kernel was told: SCTP, and TCP as long as it tries, only
+/// Why a connection was not made in time, if the kernel knows the reason: SCTP, and TCP as long as it tries, only
 /// record an unreachable port (`sk_err_soft`, in `sctp_v4_err` and `tcp_v4_err`).
 fn cause(socket: &OwnedFd, error: Errno) -> Errno {
     match (error, getsockopt(socket, sockopt::SocketError)) {

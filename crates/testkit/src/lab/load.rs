@@ -49,7 +49,7 @@ const CALM: Duration = Duration::from_secs(60);
 const LAST_WAITS: u32 = 60;
 
 /// How many failures are reported, each with its cause.
-const TOLD: usize = 5;
+const REPORTED_FAILURES: usize = 5;
 
 /// Who connects to what.
 #[derive(Clone, Debug)]
@@ -348,7 +348,7 @@ impl Count {
     }
 
     fn tell(&mut self, at: Duration, cause: &impl fmt::Display) {
-        if self.causes.len() < TOLD {
+        if self.causes.len() < REPORTED_FAILURES {
             self.causes.push(format!("after {:.2} s: {cause}", at.as_secs_f64()));
         }
     }

@@ -19,8 +19,8 @@ pub(super) const WHO: &str = "who?\n";
 pub(super) const GOODBYE: &str = "goodbye\n";
 
 impl Host {
-    /// Serves TCP, UDP, and SCTP if the kernel has it, on `port`: tells whoever asks this host's name and
-    /// the peer's address, and echoes what else comes over a connection.
+    /// Serves TCP, UDP, and SCTP if the kernel has it, on `port`: answers each client with this host's
+    /// name and the peer's address, and echoes what else comes over a connection.
     pub fn serve(&self, port: u16) -> Result<()> {
         let udp = self.inside(move || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))??;
         let name = self.name.clone();

@@ -11,7 +11,7 @@ use super::{
     *,
 };
 
-/// One virtual server, whose name nobody has told yet.
+/// One virtual server, whose name is not known yet.
 fn sample() -> Sample {
     Sample { at: Instant::now(), servers: vec![server(vip(10, 80), 0, &[])] }
 }

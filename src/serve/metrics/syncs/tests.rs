@@ -8,7 +8,7 @@ use service::{
 
 use super::{super::text, *};
 
-/// What the writer thread would tell of, and the page that comes of it.
+/// The events of the writer thread, and the page that comes of them.
 struct SyncEvents {
     registry: Registry,
     syncs: SyncMetrics,
@@ -64,85 +64,85 @@ fn now() -> f64 {
 
 #[test]
 fn a_sync_is_counted_for_each_family_that_is_served() {
-    let mut told = SyncEvents::nothing(&Family::BOTH);
-    told.synced(&report(Trigger::Change, 3), true, &[]);
-    told.synced(&report(Trigger::Change, 5), false, &[]);
+    let mut events = SyncEvents::nothing(&Family::BOTH);
+    events.synced(&report(Trigger::Change, 3), true, &[]);
+    events.synced(&report(Trigger::Change, 5), false, &[]);
     for family in ["IPv4", "IPv6"] {
         let name = |suffix: &str| format!("sync_proxy_rules_duration_seconds_{suffix}");
-        assert_eq!(told.value(&format!("{}{{ip_family=\"{family}\"}}", name("count"))), 2.0);
-        assert_eq!(told.value(&format!("{}{{ip_family=\"{family}\"}}", name("sum"))), 0.008);
+        assert_eq!(events.value(&format!("{}{{ip_family=\"{family}\"}}", name("count"))), 2.0);
+        assert_eq!(events.value(&format!("{}{{ip_family=\"{family}\"}}", name("sum"))), 0.008);
         for (bound, count) in [("0.001", 0.0), ("0.004", 1.0), ("0.008", 2.0), ("16.384", 2.0), ("+Inf", 2.0)]
         {
             let bucket = format!("{}{{le=\"{bound}\",ip_family=\"{family}\"}}", name("bucket"));
-            assert_eq!(told.value(&bucket), count, "{bucket}");
+            assert_eq!(events.value(&bucket), count, "{bucket}");
         }
     }
-    let mut told = SyncEvents::nothing(&[Family::V4]);
-    told.synced(&report(Trigger::Change, 3), true, &[]);
-    assert!(!text::encode(&told.registry).contains("IPv6"));
+    let mut events = SyncEvents::nothing(&[Family::V4]);
+    events.synced(&report(Trigger::Change, 3), true, &[]);
+    assert!(!text::encode(&events.registry).contains("IPv6"));
 }
 
 #[test]
 fn a_look_at_what_the_kernel_told_of_counts_only_if_something_was_done() {
-    let mut told = SyncEvents::nothing(&[Family::V4]);
-    told.synced(&SyncReport { done: 0, ..report(Trigger::KernelEvent, 1) }, true, &[]);
+    let mut events = SyncEvents::nothing(&[Family::V4]);
+    events.synced(&SyncReport { done: 0, ..report(Trigger::KernelEvent, 1) }, true, &[]);
     let count = "sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"}";
-    assert_eq!(told.value(count), 0.0);
-    told.synced(&report(Trigger::KernelEvent, 1), true, &[]);
-    told.synced(&SyncReport { done: 0, ..report(Trigger::Period, 1) }, true, &[]);
-    assert_eq!(told.value(count), 2.0);
+    assert_eq!(events.value(count), 0.0);
+    events.synced(&report(Trigger::KernelEvent, 1), true, &[]);
+    events.synced(&SyncReport { done: 0, ..report(Trigger::Period, 1) }, true, &[]);
+    assert_eq!(events.value(count), 2.0);
 }
 
 #[test]
 fn changes_wait_until_a_sync_is_complete() {
-    let mut told = SyncEvents::nothing(&[Family::V4]);
+    let mut events = SyncEvents::nothing(&[Family::V4]);
     let pending = ["sync_proxy_rules_service_changes_pending", "sync_proxy_rules_endpoint_changes_pending"];
     // Before the first sync all that was heard waits for it.
-    told.heard(ObjectKind::Services, 3, false);
-    told.heard(ObjectKind::EndpointSlices, 5, true);
-    told.heard(ObjectKind::Node, 1, true);
-    assert_eq!(told.values(pending), [3.0, 5.0]);
-    told.synced(&report(Trigger::Start, 1), false, &[]);
-    assert_eq!(told.values(pending), [3.0, 5.0], "the kernel could not be read");
-    told.synced(&SyncReport { failed: 1, ..report(Trigger::Start, 1) }, true, &[]);
-    assert_eq!(told.values(pending), [0.0, 0.0]);
+    events.heard(ObjectKind::Services, 3, false);
+    events.heard(ObjectKind::EndpointSlices, 5, true);
+    events.heard(ObjectKind::Node, 1, true);
+    assert_eq!(events.values(pending), [3.0, 5.0]);
+    events.synced(&report(Trigger::Start, 1), false, &[]);
+    assert_eq!(events.values(pending), [3.0, 5.0], "the kernel could not be read");
+    events.synced(&SyncReport { failed: 1, ..report(Trigger::Start, 1) }, true, &[]);
+    assert_eq!(events.values(pending), [0.0, 0.0]);
     // Then only what changes something.
-    told.heard(ObjectKind::Services, 1, false);
-    told.heard(ObjectKind::EndpointSlices, 1, true);
-    assert_eq!(told.values(pending), [0.0, 1.0]);
+    events.heard(ObjectKind::Services, 1, false);
+    events.heard(ObjectKind::EndpointSlices, 1, true);
+    assert_eq!(events.values(pending), [0.0, 1.0]);
     let totals = ["sync_proxy_rules_service_changes_total", "sync_proxy_rules_endpoint_changes_total"];
-    assert_eq!(told.values(totals), [4.0, 6.0]);
+    assert_eq!(events.values(totals), [4.0, 6.0]);
 }
 
 #[test]
 fn the_moments_are_those_of_the_last_change_to_sync_and_of_the_last_complete_sync() {
-    let mut told = SyncEvents::nothing(&[Family::V4]);
+    let mut events = SyncEvents::nothing(&[Family::V4]);
     let queued = "sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"}";
     let ended = "sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"}";
-    assert_eq!(told.values([queued, ended]), [seconds(told.started), 0.0]);
-    told.heard(ObjectKind::Services, 1, false);
-    told.synced(&report(Trigger::Period, 1), false, &[]);
-    assert_eq!(told.values([queued, ended]), [seconds(told.started), 0.0]);
+    assert_eq!(events.values([queued, ended]), [seconds(events.started), 0.0]);
+    events.heard(ObjectKind::Services, 1, false);
+    events.synced(&report(Trigger::Period, 1), false, &[]);
+    assert_eq!(events.values([queued, ended]), [seconds(events.started), 0.0]);
     let before = now();
-    told.heard(ObjectKind::Node, 1, true);
-    told.synced(&report(Trigger::Change, 1), true, &[]);
-    let [queued, ended] = told.values([queued, ended]);
+    events.heard(ObjectKind::Node, 1, true);
+    events.synced(&report(Trigger::Change, 1), true, &[]);
+    let [queued, ended] = events.values([queued, ended]);
     assert!(before <= queued && queued <= ended && ended <= now(), "{before} {queued} {ended}");
 }
 
 #[test]
 fn the_latency_of_what_was_asked_for_before_the_start_is_not_ours() {
-    let mut told = SyncEvents::nothing(&[Family::V4]);
+    let mut events = SyncEvents::nothing(&[Family::V4]);
     let name = |suffix: &str| format!("network_programming_duration_seconds_{suffix}ip_family=\"IPv4\"}}");
-    let before = told.started - Duration::from_secs(1);
+    let before = events.started - Duration::from_secs(1);
     let ahead = SystemTime::now() + Duration::from_secs(3600);
     let two_seconds_ago = SystemTime::now() - Duration::from_millis(1500);
-    told.synced(&report(Trigger::Change, 1), true, &[before, told.started, two_seconds_ago, ahead]);
-    assert_eq!(told.value(&name("count{")), 2.0);
+    events.synced(&report(Trigger::Change, 1), true, &[before, events.started, two_seconds_ago, ahead]);
+    assert_eq!(events.value(&name("count{")), 2.0);
     // A clock that is ahead tells of no time at all.
-    assert_eq!(told.value(&name("bucket{le=\"0.25\",")), 1.0);
-    assert_eq!(told.value(&name("bucket{le=\"1\",")), 1.0);
-    assert_eq!(told.value(&name("bucket{le=\"300\",")), 2.0);
+    assert_eq!(events.value(&name("bucket{le=\"0.25\",")), 1.0);
+    assert_eq!(events.value(&name("bucket{le=\"1\",")), 1.0);
+    assert_eq!(events.value(&name("bucket{le=\"300\",")), 2.0);
 }
 
 #[test]
@@ -157,15 +157,15 @@ fn the_buckets_of_the_latency_are_those_of_kube_proxy() {
 
 #[test]
 fn a_sync_of_which_the_kernel_refused_something_is_a_failure() {
-    let mut told = SyncEvents::nothing(&[Family::V6]);
-    told.synced(&report(Trigger::Change, 1), true, &[]);
-    told.synced(&SyncReport { failed: 7, ..report(Trigger::Change, 1) }, true, &[]);
-    assert_eq!(told.value("sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv6\"}"), 1.0);
+    let mut events = SyncEvents::nothing(&[Family::V6]);
+    events.synced(&report(Trigger::Change, 1), true, &[]);
+    events.synced(&SyncReport { failed: 7, ..report(Trigger::Change, 1) }, true, &[]);
+    assert_eq!(events.value("sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv6\"}"), 1.0);
 }
 
 #[test]
 fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
-    let mut told = SyncEvents::nothing(&Family::BOTH);
+    let mut events = SyncEvents::nothing(&Family::BOTH);
     let name = ObjectName::new("default", "web");
     let web = Service {
         cluster_ips: vec!["10.96.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
@@ -174,8 +174,8 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
         ..Service::new(name.clone())
     };
     let elsewhere = Endpoint { node: Some("another".into()), ..Endpoint::new("10.244.7.7".parse().unwrap()) };
-    told.state.apply(Change::ReplaceServices(vec![web]));
-    told.state.apply(Change::ReplaceSlices(vec![EndpointSlice {
+    events.state.apply(Change::ReplaceServices(vec![web]));
+    events.state.apply(Change::ReplaceSlices(vec![EndpointSlice {
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: vec![elsewhere],
         ..EndpointSlice::new(name.clone(), name, Family::V4)
@@ -186,27 +186,27 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
         )
     };
     let internal = count("internal", "IPv4");
-    told.synced(&report(Trigger::Change, 1), false, &[]);
-    assert_eq!(told.value(&internal), 0.0, "nothing is programmed");
-    told.synced(&report(Trigger::Change, 1), true, &[]);
-    assert_eq!(told.value(&internal), 1.0);
+    events.synced(&report(Trigger::Change, 1), false, &[]);
+    assert_eq!(events.value(&internal), 0.0, "nothing is programmed");
+    events.synced(&report(Trigger::Change, 1), true, &[]);
+    assert_eq!(events.value(&internal), 1.0);
     for (policy, family) in [("internal", "IPv6"), ("external", "IPv4"), ("external", "IPv6")] {
-        assert_eq!(told.value(&count(policy, family)), 0.0, "{policy} {family}");
+        assert_eq!(events.value(&count(policy, family)), 0.0, "{policy} {family}");
     }
 }
 
 #[test]
 fn addresses_that_are_refused_are_counted_until_nobody_asks_for_them() {
-    let mut told = SyncEvents::nothing(&Family::BOTH);
+    let mut events = SyncEvents::nothing(&Family::BOTH);
     let web = Service {
         cluster_ips: vec!["10.96.0.1".parse().unwrap()],
         external_ips: ["127.0.0.1", "203.0.113.7", "224.0.0.1"].map(|ip| ip.parse().unwrap()).to_vec(),
         ..Service::new(ObjectName::new("default", "web"))
     };
-    told.state.apply(Change::ReplaceSlices(Vec::new()));
+    events.state.apply(Change::ReplaceSlices(Vec::new()));
     for (services, refused) in [(vec![web], 2.0), (vec![], 0.0)] {
-        told.state.apply(Change::ReplaceServices(services));
-        told.synced(&report(Trigger::Change, 1), true, &[]);
-        assert_eq!(told.value("refused_addresses"), refused);
+        events.state.apply(Change::ReplaceServices(services));
+        events.synced(&report(Trigger::Change, 1), true, &[]);
+        assert_eq!(events.value("refused_addresses"), refused);
     }
 }
