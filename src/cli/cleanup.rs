@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_told_one_line_each_and_that_there_was_nothing_too() {
+    fn cleanup_prints_one_line_for_each_removal_or_that_there_was_nothing() {
         let lines = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect();
         let cleaned = CleanupReport {
             removed: lines(&["kube-ipvs0", "2 virtual servers"]),

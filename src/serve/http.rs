@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_do_not_take_their_answers_are_never_too_many_and_keep_nobody_out() {
+    async fn clients_that_take_no_answer_are_limited_and_keep_nobody_out() {
         let listener = Large::listen();
         let at = listener.local_addr().unwrap();
         let pages = Arc::new(Large);

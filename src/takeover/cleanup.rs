@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_cannot_be_asked_is_told_and_nothing_counts_as_removed() {
+    fn unreadable_kernel_is_reported_and_nothing_counts_as_removed() {
         let kernel = kernel(&[web("10.96.0.1")]);
         kernel.fail_call(0, Errno::EPERM);
         let cleaned = cleaned(&kernel);

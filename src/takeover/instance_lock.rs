@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_s_lock_admits_one_per_network_namespace_and_a_missing_file_is_no_error() {
+    fn host_lock_admits_one_per_network_namespace_and_its_file_may_be_missing() {
         let run = tempfile::tempdir().unwrap();
         let path = run.path().join("xtables.lock");
         assert!(in_network_namespace(&path).unwrap().is_none());

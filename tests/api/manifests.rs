@@ -318,7 +318,7 @@ fn a_pod_monitor_asks_for_metrics_that_prometheus_can_reach() {
 
 #[test]
 #[ignore = "needs kubectl and helm: cargo xtask test --tier api"]
-fn whoever_asks_for_metrics_calls_a_daemon_by_its_node() {
+fn pod_monitor_names_each_daemon_by_its_node() {
     let Some(clients) = Clients::from_env_or_skip() else { return };
     let chart = chart(&clients, &["podMonitor.enabled=true", "config.metricsBindAddress=0.0.0.0:10249"]);
     // The kustomization finds the port itself, which has no name where the installer's DaemonSet is kept.

@@ -128,7 +128,7 @@ fn connections_to_a_node_port_outlive_a_short_absence_of_the_nodes_address() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn node_ports_keep_to_their_ranges_and_a_family_without_range_is_served_everywhere() {
+fn node_ports_keep_to_their_ranges_and_a_family_without_one_has_no_limit() {
     let mut cluster = Cluster::start(1, &[NO_PERIOD, "--nodeport-addresses=192.168.50.0/24"]);
     cluster.apply(&with_node_port());
     served_at(&cluster, NODE_PORT, NODE_V6.into_iter().chain(["192.168.50.1"]));
@@ -185,7 +185,7 @@ fn an_external_address_is_bound_only_while_no_interface_of_the_node_has_it() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_service_that_is_allowed_the_nodes_own_address_leaves_the_address_to_the_node() {
+fn service_at_an_allowed_node_address_leaves_the_address_to_the_node() {
     let cluster = Cluster::start(1, &[NO_PERIOD, "--external-ip-policy=192.168.50.1/32,fd00:50::1/128"]);
     write_node(&cluster, &["192.168.50.1", "fd00:50::1"]);
     for address in ["192.168.50.1", "fd00:50::1"] {

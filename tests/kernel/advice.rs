@@ -152,7 +152,7 @@ fn a_host_firewall_that_drops_is_reported_once_until_there_are_rules() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn with_accept_services_are_reached_through_a_dropping_firewall_even_after_a_reload() {
+fn host_firewall_accept_opens_a_dropping_firewall_even_after_a_reload() {
     let mut cluster = Cluster::without_daemon(1);
     load_firewall(&cluster.lab.node);
     cluster.lab.node.serve(HEALTH_CHECK_PORT).unwrap();

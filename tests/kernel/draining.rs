@@ -104,7 +104,7 @@ fn a_limit_on_draining_removes_a_real_server_with_its_connections() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn udp_and_sctp_real_servers_are_deleted_at_once_and_what_comes_next_goes_elsewhere() {
+fn udp_and_sctp_real_servers_are_deleted_at_once_and_new_packets_go_elsewhere() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     let client = &cluster.lab.client;
     let ports: Value =

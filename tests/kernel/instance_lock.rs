@@ -143,7 +143,7 @@ fn on_a_read_only_file_system_the_lock_of_iptables_alone_keeps_one_proxy() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn without_any_lock_the_start_is_refused_by_one_line_that_says_what_cannot_be_made() {
+fn start_without_any_lock_is_refused_with_one_line_that_names_the_cause() {
     let lab = Lab::new(0, 8080).unwrap();
     let files = tempfile::tempdir().unwrap();
     let mut daemon = Daemon::start_in(NOTHING_TO_LOCK, &lab.node, files.path(), "log");

@@ -45,7 +45,7 @@ fn what_no_service_serves_at_a_vip_that_is_a_route_is_rejected_all_the_same() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn external_ips_that_are_not_a_services_to_have_take_nothing_from_whoever_has_them() {
+fn refused_external_ips_take_nothing_from_their_owners() {
     packet_table::follow("hostile.txt");
 }
 

@@ -127,7 +127,7 @@ fn a_kube_ipvs0_renamed_while_no_daemon_runs_is_left_alone_and_another_is_made()
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_network_manager_that_takes_kube_ipvs0_for_its_own_again_and_again_is_outlasted() {
+fn network_manager_that_keeps_claiming_kube_ipvs0_is_outlasted() {
     let (cluster, _) = dual_stack(&[NO_PERIOD]);
     let node = &cluster.lab.node;
     for _ in 0..5 {
@@ -457,7 +457,7 @@ fn a_firewall_that_is_loaded_anew_makes_no_work_and_is_not_touched() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn who_deletes_our_table_again_and_again_is_answered_five_times_a_second_at_most() {
+fn repeated_deletions_of_our_table_are_repaired_five_times_a_second_at_most() {
     const FOR: Duration = Duration::from_secs(3);
     let (cluster, _) = served(&[NO_PERIOD]);
     let node = &cluster.lab.node;

@@ -143,7 +143,7 @@ fn a_deleted_service_leaves_nothing_behind() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn route_binding_serves_both_families_and_lets_the_node_keep_its_own_source_address() {
+fn route_binding_serves_both_families_and_keeps_the_nodes_source_address() {
     let cluster = Cluster::start(1, &["--vip-binding=route"]);
     for vip in [V4, V6] {
         let web = Service::tcp(vip).endpoints([1]);
@@ -201,7 +201,7 @@ fn large(cluster: &Cluster, slices: usize, last_of_the_last: &str) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn of_a_service_with_five_thousand_endpoints_one_that_changes_is_a_few_operations() {
+fn one_changed_endpoint_of_five_thousand_is_a_few_operations() {
     let cluster = Cluster::start(1, &["-v=4"]);
     let real_servers =
         |table: &str| table.lines().filter(|line| line.contains("->") && line.contains("Masq")).count();

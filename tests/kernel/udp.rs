@@ -282,7 +282,7 @@ fn with_the_last_endpoint_its_flows_end_and_with_the_next_one_they_go_on() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn whoever_asked_before_there_was_the_service_is_answered_as_soon_as_there_is() {
+fn client_that_asked_before_the_service_existed_is_answered_once_it_does() {
     for zone in ZONES {
         let cluster = Cluster::start(3, &[NO_PERIOD]);
         set_zone(&cluster, zone);

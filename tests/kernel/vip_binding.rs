@@ -117,7 +117,7 @@ fn the_node_goes_elsewhere_from_its_own_address() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn over_a_link_without_address_the_node_may_go_from_an_ipv6_vip_that_is_an_address() {
+fn node_may_connect_from_an_ipv6_vip_address_over_a_link_without_address() {
     for (binding, expected) in [(ADDRESS, V6), (ROUTE, "fd00:50::1")] {
         let cluster = cluster(&[binding]);
         let node = &cluster.lab.node;
@@ -174,7 +174,7 @@ fn who_lists_addresses_finds_vips_that_are_addresses_and_none_is_tentative() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn vips_that_were_addresses_are_not_taken_for_the_nodes_own_when_they_become_routes() {
+fn vips_that_become_routes_are_not_taken_for_node_addresses() {
     const BALANCER: &str = "2001:db8::20";
     let mut cluster = Cluster::without_daemon(1);
     // The way out has no address of its own: the kernel chooses among those of all links.

@@ -52,7 +52,7 @@ fn every_flag_of_the_program_is_explained_with_its_default_and_no_other() {
 }
 
 #[test]
-fn every_field_of_the_configuration_file_is_explained_with_its_default_and_no_other() {
+fn exactly_the_fields_of_the_configuration_file_are_explained_with_their_defaults() {
     let directory = tempfile::tempdir().unwrap();
     let [empty, written] = ["empty", "written"].map(|name| directory.path().join(name));
     fs::write(

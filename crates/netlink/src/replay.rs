@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_with_an_entry_that_cannot_be_read_is_received_to_its_end_all_the_same() {
+    fn listing_with_an_unreadable_entry_is_received_to_its_end() {
         let transcript = Transcript::default();
         for content in [7, 0, 8] {
             transcript.push(&entry(20, MULTI, 1, content));

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_cannot_be_used_or_is_gone_leaves_the_daemon_as_it_is_until_it_can() {
+    async fn daemon_keeps_its_settings_while_the_file_is_unusable_or_gone() {
         let volume = volume("mode: ipvs\n");
         assert_eq!(ending(&volume, || publish(&volume, "..2", "mode: iptables\n")).await, None);
         publish(&volume, "..3", "mode: ipvs\n");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_cannot_be_used_is_a_warning_until_it_can_and_an_event_that_says_why() {
+    async fn unusable_file_is_a_warning_while_it_lasts_and_an_event_with_the_cause() {
         let (server, volume) = (Server::taking(), volume("mode: ipvs\n"));
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_is_gone_or_no_text_is_a_warning_too_unless_it_is_only_being_replaced() {
+    async fn missing_or_binary_file_is_a_warning_unless_it_is_being_replaced() {
         let volume = volume("mode: ipvs\n");
         let file = volume.path().join("..1/config.conf");
         let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());

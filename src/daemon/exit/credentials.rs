@@ -68,7 +68,7 @@ mod tests {
     use crate::cli;
 
     #[test]
-    fn credentials_that_cannot_be_used_are_told_of_once_and_not_at_each_look() {
+    fn unusable_credentials_are_reported_once_and_not_at_each_check() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
         let kubeconfig = |user| {

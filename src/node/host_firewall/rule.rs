@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_takes_no_rule_is_told_with_the_cause_unless_there_are_rules_by_hand() {
+    fn chain_that_takes_no_rule_is_reported_with_the_cause_unless_rules_by_hand_exist() {
         let mut host = FakeHost { refuses: true, ..FakeHost::with(Accepts::Nothing) };
         let advice = said(&mut host, HostFirewall::Accept);
         let [(Severity::Warning, what, remedy)] = advice.as_slice() else { panic!("{advice:?}") };
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_firewall_that_cannot_be_read_is_told_as_such() {
+    fn unreadable_firewall_is_reported_as_such() {
         let mut host = FakeHost { is_unreadable: true, ..FakeHost::default() };
         for wanted in [HostFirewall::Warn, HostFirewall::Accept] {
             let said = said(&mut host, wanted);

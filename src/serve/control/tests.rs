@@ -371,7 +371,7 @@ fn a_second_daemon_is_refused_and_the_first_one_keeps_its_socket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_daemon_that_waits_for_its_turn_has_the_socket_as_soon_as_the_other_one_ends() {
+async fn waiting_daemon_has_the_socket_as_soon_as_the_other_one_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let first = ControlServer::bind(&path).unwrap();

@@ -108,7 +108,7 @@ async fn a_node_that_is_unknown_leaves_or_is_gone_gets_no_traffic_and_its_proxy_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_unsynced_for_two_periods_makes_the_proxy_unhealthy_until_it_is_synced() {
+async fn change_unsynced_for_two_periods_is_unhealthy_until_the_sync() {
     let proxy = Proxy::running();
     advance(TOO_LONG * 10).await;
     assert_eq!(proxy.answers(), (200, 200), "nothing has changed");
@@ -179,7 +179,7 @@ async fn a_kernel_that_could_never_be_read_makes_the_proxy_unhealthy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_thread_that_hangs_is_noticed_by_the_news_that_it_does_not_take_in() {
+async fn hanging_writer_thread_is_noticed_by_the_changes_it_does_not_take() {
     let proxy = Proxy::running();
     for _ in 0..10 {
         proxy.0.on_change(&node(false));
@@ -196,7 +196,7 @@ async fn a_writer_thread_that_hangs_is_noticed_by_the_news_that_it_does_not_take
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sync_that_takes_long_is_no_fault_where_all_news_was_taken_in_before_it() {
+async fn long_sync_is_no_fault_if_all_changes_were_taken_before_it() {
     let proxy = Proxy::running();
     for _ in 0..3 {
         proxy.0.on_change(&node(false));

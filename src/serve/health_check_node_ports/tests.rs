@@ -246,7 +246,7 @@ async fn node_port_addresses_say_where_it_listens_and_are_followed() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_does_not_work_takes_the_node_out_and_a_node_that_leaves_does_not() {
+async fn broken_proxy_takes_the_node_out_and_a_leaving_node_does_not() {
     let (mut node, port) = (Node::everywhere(), free_port());
     node.change([Change::ApplyService(web(port)), pods(Family::V4, 1, 0)]);
     node.health.on_change(&Change::DeleteNode);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn with_hard_fail_a_port_that_is_taken_is_the_end_and_is_told_of_before() {
+    async fn taken_port_with_hard_fail_is_reported_and_ends_the_daemon() {
         let (_taken, address) = taken();
         let reports = RefCell::new(0);
         let serving =

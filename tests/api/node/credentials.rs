@@ -57,7 +57,7 @@ fn a_renewed_certificate_authority_ends_the_daemon_for_a_restart() {
 
     // Half a file is no reason to end.
     fs::write(path("ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();
-    eventually("the log has it", || {
+    eventually("the log says that it is not used", || {
         ensure!(daemon.log().contains("going on with what was read before"), "{}", daemon.log());
         Ok(())
     })

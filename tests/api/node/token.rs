@@ -71,7 +71,7 @@ fn kubeconfig(server: &ControlPlane, token_file: &Path) -> Value {
 
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
-fn a_token_that_no_longer_counts_is_replaced_by_the_renewed_one_without_a_restart() {
+fn renewed_token_replaces_an_invalid_one_without_a_restart() {
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
     let files = tempfile::tempdir().unwrap();
     let path = |name: &str| files.path().join(name);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_without_what_is_needed_is_refused_and_one_without_something_else_is_not() {
+    fn kernel_source_is_refused_only_without_what_is_needed() {
         let all = options();
         assert_eq!(missing(&all), [""; 0]);
         let without =

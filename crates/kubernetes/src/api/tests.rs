@@ -404,7 +404,7 @@ async fn a_server_in_trouble_leaves_the_old_state_and_is_not_asked_for_a_list() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_closed_at_once_again_and_again_is_not_reopened_without_a_pause() {
+async fn watch_that_keeps_closing_at_once_is_reopened_after_a_pause() {
     let empty = || events([]);
     let script = Script::new(
         "services",

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_known_by_its_type_in_both_encodings_and_not_by_what_is_in_the_object() {
+    fn watch_event_is_known_by_its_type_in_both_encodings() {
         let json = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}"#;
         assert!(is(json, b"BOOKMARK"));
         assert!(is(b"\x0a\x08BOOKMARK\x12", b"BOOKMARK"));

@@ -117,7 +117,7 @@ fn check_all(flows: &StaleFlows, stale: &[String], kept: &[String]) {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn flows_that_none_of_the_real_servers_answers_go_and_nothing_that_looks_like_them() {
+fn flows_answered_by_no_real_server_go_and_similar_ones_stay() {
     const VIP: &str = "10.96.0.10:53";
     const GONE: &str = "10.244.1.2:8053";
     const SERVES: &str = "10.244.2.2:8053";
@@ -215,7 +215,7 @@ fn flows_of_several_services_and_both_families_go_at_once() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn where_all_shall_be_masqueraded_those_go_that_are_not_whoever_answers_them() {
+fn masquerade_all_forgets_every_flow_that_is_not_masqueraded() {
     const VIP: &str = "10.96.0.10:53";
     const OTHER_VIP: &str = "10.96.0.11:53";
     const SERVES: &str = "10.244.1.2:8053";

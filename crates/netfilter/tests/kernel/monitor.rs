@@ -95,7 +95,7 @@ fn every_change_to_our_tables_by_somebody_else_is_reported() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn what_others_do_to_their_own_rules_is_told_as_that_and_their_sets_not_at_all() {
+fn foreign_rule_changes_are_reported_as_foreign_and_set_changes_not_at_all() {
     with_monitor(async |mut monitor, _| {
         for script in [
             "add table ip6 filter",

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn added_addresses_are_returned_after_their_grace_period_too_but_not_at_the_start() {
+    fn added_addresses_are_returned_after_their_grace_period_but_not_at_the_start() {
         let begin = Instant::now();
         let mut lost = LostAddresses::new(GRACE);
         assert_eq!(lost.update(&ips(&[1, 2]), begin), ips(&[]));

@@ -109,7 +109,7 @@ fn survives(story: &Story, trigger: Trigger, fault: Fault) -> usize {
 }
 
 #[test]
-fn any_failed_call_in_a_partial_sync_is_healed_by_the_retry_without_a_live_removal() {
+fn retry_heals_any_failed_call_of_a_partial_sync_without_a_live_removal() {
     for (trigger, fault) in TRIGGERS.into_iter().flat_map(|it| faults().map(move |fault| (it, fault))) {
         let calls = survives(&Story::fixed(), trigger, fault);
         assert!(calls > 20, "{trigger:?}, {fault:?}: only {calls} calls were disturbed");

@@ -73,7 +73,7 @@ fn any_failed_call_is_healed_by_the_next_sync_without_a_live_removal() {
 }
 
 proptest! {
-    // Each case runs once for each call that it makes.
+    // Each story is played as often as there are calls.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 24, ..ProptestConfig::default() })]
 
     #[test]

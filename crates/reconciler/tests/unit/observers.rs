@@ -103,7 +103,7 @@ fn a_sync_tells_when_the_changes_that_it_acted_on_were_asked_for() {
 }
 
 #[test]
-fn a_kernel_that_cannot_be_read_makes_no_complete_sync_and_the_times_wait_for_one() {
+fn sync_is_incomplete_and_keeps_the_times_while_the_kernel_cannot_be_read() {
     let kernel = FakeKernel::new();
     let (running, _changes, syncs) = observed(&kernel);
     running.lists(vec![service("web", "10.96.0.1", Tcp)], vec![slice_of(1, &["10.244.0.1"])]);

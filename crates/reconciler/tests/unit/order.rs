@@ -126,7 +126,7 @@ fn an_urgent_vip_opens_after_the_hairpin_rule_of_its_pods() {
 }
 
 #[test]
-fn virtual_server_without_its_masquerade_rule_waits_and_the_vips_other_port_serves() {
+fn virtual_server_waits_for_its_masquerade_rule_and_the_vips_other_port_serves() {
     let running = Running::serving_web();
     let kernel = &running.kernel;
     kernel.heal();

@@ -110,7 +110,7 @@ fn asking_for(scheduler: Scheduler) -> Service {
 }
 
 #[test]
-fn a_service_whose_scheduler_the_kernel_lacks_is_served_with_that_of_every_service() {
+fn service_is_served_with_the_default_scheduler_where_the_kernel_lacks_its_own() {
     let kernel = FakeKernel::new();
     kernel.state().missing_schedulers.insert(Scheduler::SED);
     let running = Running::on(&kernel);

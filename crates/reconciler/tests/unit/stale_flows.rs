@@ -143,7 +143,7 @@ fn a_daemon_that_finds_everything_as_it_should_be_asks_for_nothing() {
 }
 
 #[test]
-fn the_flows_of_endpoints_that_went_while_no_daemon_ran_are_forgotten_at_the_start() {
+fn start_forgets_flows_of_endpoints_removed_while_no_daemon_ran() {
     let kernel = FakeKernel::new();
     drop(serving(&kernel, Udp, &["10.244.0.1", "10.244.0.2"]));
     handed_over(&serving(&kernel, Udp, &["10.244.0.2"]), &[(DNS, &[SECOND])]);

@@ -34,7 +34,7 @@ fn written(change: impl FnOnce(&mut State)) -> String {
 }
 
 #[test]
-fn unchanged_kernel_at_the_start_gets_no_write_and_no_netlink_read_of_real_servers() {
+fn start_with_an_unchanged_kernel_writes_nothing_and_reads_no_real_servers() {
     let kernel = left();
     drop(start(&kernel, &["10.244.0.1", "10.244.0.2"]));
     assert_eq!(kernel.writes(), "");

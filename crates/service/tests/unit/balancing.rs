@@ -157,7 +157,7 @@ fn a_scheduler_that_the_kernel_lacks_is_replaced_by_the_default_and_reported() {
 }
 
 #[test]
-fn wrr_has_no_limit_beside_weights_by_which_it_would_look_for_an_endpoint_too_long() {
+fn wrr_has_no_limit_with_weights_that_make_its_search_too_long() {
     let asked = |scheduler, weight, of_slice: u16| {
         let balancing = Balancing {
             node_weights: weights(&[("n1", weight)]),

@@ -178,7 +178,7 @@ fn of_all_that_a_service_has_lost_the_first_few_are_named_and_the_others_counted
 }
 
 #[test]
-fn an_external_ip_waits_behind_the_service_whose_cluster_ip_it_is_however_old_it_is() {
+fn external_ip_waits_behind_the_service_with_that_cluster_ip_at_any_age() {
     for created in [None, Some(1), Some(2_000)] {
         let thief = Service { created, external_ips: ips(&["10.96.0.1"]), ..service("thief", "10.96.0.2") };
         let mut state = state_of(&[thief, service("web", "10.96.0.1")], &[backend("thief", "10.1.0.2")]);

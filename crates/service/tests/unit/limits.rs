@@ -76,7 +76,7 @@ fn virtual_servers_at_the_cluster_ip_come_first_when_there_are_too_many() {
 }
 
 #[test]
-fn of_more_real_servers_than_a_service_may_have_those_of_its_cluster_ip_come_first() {
+fn real_servers_of_the_cluster_ip_come_first_at_the_limit_of_a_service() {
     let (ports, many) = (ports(4), 5_000);
     let web =
         Service { external_ips: external_ips(100), ports: ports.clone(), ..service("web", "10.96.0.1") };

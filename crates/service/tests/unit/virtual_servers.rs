@@ -121,7 +121,7 @@ fn maglev_hashes_the_port_and_falls_back_from_draining_real_servers() {
 }
 
 #[test]
-fn source_hashing_falls_back_from_draining_real_servers_and_hashes_the_address_only() {
+fn source_hashing_skips_draining_real_servers_and_hashes_the_address_only() {
     assert_eq!(config(&with_scheduler(Scheduler::SH), "10.96.0.1:80").flags, ServiceFlags::SCHEDULER_1);
 }
 

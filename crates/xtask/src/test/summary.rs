@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_tier_of_which_everything_is_skipped_fails_and_one_with_a_skip_among_others_does_not() {
+    fn named_tier_fails_only_if_all_its_tests_are_skipped() {
         let mut summary = Summary::default();
         let skip = Report::skip("no sctp");
         summary.add("api", Report { passed: 1, ..skip.clone() }, Duration::ZERO);

@@ -83,7 +83,7 @@ fn a_sync_is_counted_for_each_family_that_is_served() {
 }
 
 #[test]
-fn a_look_at_what_the_kernel_told_of_counts_only_if_something_was_done() {
+fn kernel_event_syncs_count_only_if_something_was_done() {
     let mut events = SyncEvents::nothing(&[Family::V4]);
     events.synced(&SyncReport { done: 0, ..report(Trigger::KernelEvent, 1) }, true, &[]);
     let count = "sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"}";
@@ -115,7 +115,7 @@ fn changes_wait_until_a_sync_is_complete() {
 }
 
 #[test]
-fn the_moments_are_those_of_the_last_change_to_sync_and_of_the_last_complete_sync() {
+fn timestamps_are_those_of_the_last_queued_change_and_the_last_complete_sync() {
     let mut events = SyncEvents::nothing(&[Family::V4]);
     let queued = "sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"}";
     let ended = "sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"}";

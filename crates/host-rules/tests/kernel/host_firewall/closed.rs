@@ -141,7 +141,7 @@ fn chains_of_iptables_are_found() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn each_closed_chain_is_told_with_its_place() {
+fn each_closed_chain_is_reported_with_its_place() {
     in_fresh_namespace(|| {
         run("iptables-nft -P INPUT DROP");
         run("iptables-nft -P FORWARD DROP");
@@ -238,7 +238,7 @@ fn a_comment_that_begins_with_our_name_says_that_a_chain_was_seen_to() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn tables_of_the_old_iptables_are_told_by_family_only() {
+fn tables_of_the_old_iptables_are_reported_by_family_only() {
     in_fresh_namespace(|| {
         assert_eq!(legacy_tables().unwrap(), []);
         for (program, families) in

@@ -90,7 +90,7 @@ fn of_an_interval(operation: &Operation, family: Family) -> Option<(Element, boo
 
 proptest! {
     #[test]
-    fn the_last_change_to_each_interval_counts_and_nothing_is_deleted_that_is_not_there(
+    fn last_change_to_each_interval_counts_and_no_missing_one_is_deleted(
         operations in vec(operation(), 0..20),
         there in hash_set(select(elements()), 0..9),
     ) {

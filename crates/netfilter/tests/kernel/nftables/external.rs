@@ -55,7 +55,7 @@ fn assert_seen(host: &Host, what: &str, source: impl Fn(&Addresses, SocketAddr) 
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn whoever_connects_to_an_external_address_is_masqueraded() {
+fn connections_to_an_external_address_are_masqueraded() {
     let (cluster, elements) = balancing_to(|at| at.pod2, in_the_set);
     for policy in [
         policy(cluster_cidr()),
@@ -74,7 +74,7 @@ fn whoever_connects_to_an_external_address_is_masqueraded() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn whoever_connects_to_an_address_in_no_set_keeps_its_own() {
+fn connections_to_an_address_in_no_set_keep_their_source() {
     let other_port_and_protocol = |server: SocketAddr| {
         let (ip, port) = (server.ip(), server.port());
         vec![external(Protocol::Tcp, ip, port + 1), external(Protocol::Udp, ip, port)]

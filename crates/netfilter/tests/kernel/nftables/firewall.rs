@@ -54,7 +54,7 @@ fn assert_reaches(host: &Host, server: SocketAddr, who: &str) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_vips_port_without_a_service_is_rejected_though_a_program_of_the_node_listens() {
+fn vip_port_without_a_service_is_rejected_despite_a_listening_program() {
     let cluster = cluster();
     for at in Family::BOTH.map(addresses) {
         assert_reaches(&cluster.client, SocketAddr::new(at.vip, SSH), "before, anybody");
