@@ -1,4 +1,7 @@
 //! Metrics of the changes of one kind of object: their number, and how many are pending.
+//!
+//! They are `kubeproxy_sync_proxy_rules_service_changes_total` and `…_pending`, and
+//! `kubeproxy_sync_proxy_rules_endpoint_changes_total` and `…_pending`.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,5 +1,6 @@
 //! Graceful termination: which real servers drain, since when, and when to check them. Nothing here reads a clock:
-//! the caller passes the time.
+//! the caller passes the time. What is done to one then (weight 0, wait, remove) is `next_drain_step` in
+//! `crates/watcher/src/diff.rs`.
 
 use std::{
     collections::BTreeMap,

@@ -27,7 +27,7 @@ pub(crate) fn frontends<'a>(
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
     for (kind, ips) in [
         (AddressKind::ClusterIp, &*service.cluster_ips),
-        (AddressKind::NodePort, node.node_port_frontends()),
+        (AddressKind::NodePort, node.node_port_ips()),
         (AddressKind::LoadBalancer, &*external.load_balancer_ips),
         (AddressKind::ExternalIp, &*external.external_ips),
     ] {

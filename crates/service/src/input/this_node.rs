@@ -18,7 +18,7 @@ pub(crate) struct ThisNode {
     lost: BTreeSet<IpAddr>,
     node_port_addresses: Box<[IpAddr]>,
     /// The same, and the lost addresses that would be among them.
-    node_port_frontends: Box<[IpAddr]>,
+    node_port_ips: Box<[IpAddr]>,
     /// The schedulers that cannot be used on it.
     missing_schedulers: BTreeMap<Scheduler, Absence>,
 }
@@ -28,7 +28,7 @@ impl ThisNode {
     fn with_node_ports_placed(mut self, options: &Options) -> Self {
         let placed = |addresses: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, addresses, options);
         let either = &self.addresses | &self.lost;
-        (self.node_port_addresses, self.node_port_frontends) = (placed(&self.addresses), placed(&either));
+        (self.node_port_addresses, self.node_port_ips) = (placed(&self.addresses), placed(&either));
         self
     }
 
@@ -83,8 +83,8 @@ impl ThisNode {
     }
 
     /// The addresses at which NodePorts have virtual servers, sorted: the same, and those lost a moment ago.
-    pub(crate) fn node_port_frontends(&self) -> &[IpAddr] {
-        &self.node_port_frontends
+    pub(crate) fn node_port_ips(&self) -> &[IpAddr] {
+        &self.node_port_ips
     }
 }
 

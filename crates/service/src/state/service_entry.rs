@@ -62,7 +62,7 @@ impl ServiceEntry {
     pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode) -> bool {
         let Some(service) = &self.service else { return false };
         let zone = before.zone() != now.zone();
-        let node_ports = before.node_port_frontends() != now.node_port_frontends();
+        let node_ports = before.node_port_ips() != now.node_port_ips();
         let node_ips = before.ips() != now.ips();
         let mut maybe_vips = service.external_ips.iter().chain(&service.load_balancer_ips);
         zone && self.slices.iter().any(CompactSlice::has_zone_hints)
