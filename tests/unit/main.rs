@@ -19,3 +19,4 @@ mod monitoring;
 mod parity;
 mod peer_scripts;
 mod shell;
+mod tiers;

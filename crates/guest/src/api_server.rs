@@ -18,6 +18,9 @@ const IN_GUEST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 100), 6
 /// What `lab control-plane` writes into the directory whose name it prints.
 const KUBECONFIGS: [&str; 2] = ["admin.kubeconfig", "proxy.kubeconfig"];
 
+/// What it also writes: a file that allows tests to delete what is in the API server.
+const MARK: &str = "started-for-tests";
+
 /// An API server that runs on the host for a guest. It is stopped when dropped.
 pub struct ApiServer {
     /// `lab control-plane`, which ends with its stdin.
@@ -74,6 +77,7 @@ impl ApiServer {
                 .context("writing a kubeconfig for the guest")?;
             port = Some(here);
         }
+        fs::write(self.kubeconfigs.path().join(MARK), "").context("writing a mark for the guest")?;
         port.context("no kubeconfig")
     }
 }

@@ -68,7 +68,7 @@ pub struct Guest {
     pub timeout: Duration,
     /// The guest's memory in MiB; nothing to the host.
     pub memory: u32,
-    /// Which of several guests side by side this is. Each has a processor of its own as long as there are enough.
+    /// Which of several guests side by side this is: they are spread over the processors.
     pub lane: usize,
     /// The one way out of a QEMU guest, which has no network otherwise.
     pub forward: Option<Forward>,

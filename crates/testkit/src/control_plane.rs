@@ -93,16 +93,19 @@ struct Own {
 impl ControlPlane {
     /// The control plane that the environment names.
     ///
-    /// - `KUBE_IPVS_TEST_API`: a directory with the two kubeconfigs of a running one, which tests share, one after the
-    ///   other: what a proxy sees of the tests before is deleted.
+    /// - `KUBE_IPVS_TEST_API`: a directory with the two kubeconfigs of a running one. If [`Self::start`] has started it,
+    ///   tests share it, one after the other: what a proxy sees of the tests before is deleted. Any other API server is
+    ///   used as it is, including other objects in it.
     /// - `KUBEBUILDER_ASSETS`: a directory with kube-apiserver and etcd, which are started with the
     ///   default [`Options`].
     /// - Neither: `None`.
     pub fn from_env_or_start() -> anyhow::Result<Option<Self>> {
         if let Some(directory) = std::env::var_os("KUBE_IPVS_TEST_API") {
-            let shared = Self::connect(directory.into())?;
-            shared.block_on(sharing::clear(&shared.admin))?;
-            return Ok(Some(shared));
+            let running = Self::connect(directory.into())?;
+            if running.directory.join(sharing::MARK).exists() {
+                running.block_on(sharing::clear(&running.admin))?;
+            }
+            return Ok(Some(running));
         }
         let assets = std::env::var_os("KUBEBUILDER_ASSETS");
         assets.map(|assets| Self::start(&Options::new(assets))).transpose()
@@ -133,6 +136,7 @@ impl ControlPlane {
         let address = free_port(options.bind)?;
         let authority = certificates::write(&path, &subject_names(options))?;
         identity::write(&path, address, &authority)?;
+        std::fs::write(path.join(sharing::MARK), "")?;
 
         let etcd_client = free_port(Ipv4Addr::LOCALHOST.into())?;
         let etcd_peer = free_port(Ipv4Addr::LOCALHOST.into())?;

@@ -21,8 +21,7 @@ use testkit::{
     metrics::value,
 };
 
-/// A lab, and an API server that its node can reach. Tests may share the server: each has a
-/// namespace of its own, and what the others left there is served too.
+/// A lab, and an API server that its node can reach. Each test has a namespace of its own.
 struct Cluster {
     lab: Lab,
     server: ControlPlane,

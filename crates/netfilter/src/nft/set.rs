@@ -23,7 +23,7 @@ const NFTA_SET_ID: u16 = 10;
 /// `enum nft_set_elem_list_attributes`.
 const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 const NFTA_SET_ELEM_LIST_SET: u16 = 2;
-const NFTA_SET_ELEM_NFTA_LIST_ELEMS: u16 = 3;
+const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 /// `enum nft_set_elem_attributes`.
 const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_KEY_END: u16 = 10;
@@ -210,7 +210,7 @@ pub(crate) fn elements(
     message::add(batch, message, flags, family, |encoder| {
         encoder.string(NFTA_SET_ELEM_LIST_TABLE, TABLE);
         encoder.string(NFTA_SET_ELEM_LIST_SET, set);
-        encoder.nest(NFTA_SET_ELEM_NFTA_LIST_ELEMS, |list| keys.for_each(|key| encode_element(list, &key)));
+        encoder.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| keys.for_each(|key| encode_element(list, &key)));
     });
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn decode_elements(
 ) -> Result<(), Error> {
     for attribute in message::body(reply)? {
         let attribute = attribute?;
-        if attribute.kind != NFTA_SET_ELEM_NFTA_LIST_ELEMS {
+        if attribute.kind != NFTA_SET_ELEM_LIST_ELEMENTS {
             continue;
         }
         for element in attributes(attribute.payload) {

@@ -10,6 +10,9 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
+/// A file beside the kubeconfigs of an API server that was started for tests: what is in it may be deleted.
+pub(super) const MARK: &str = "started-for-tests";
+
 /// The API server's own Service and its slice.
 const OWN: (Option<&str>, &str) = (Some("default"), "kubernetes");
 

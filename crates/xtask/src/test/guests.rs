@@ -1,4 +1,4 @@
-//! Runs tests in guests side by side, one for each processor. In each guest cargo-nextest runs its share of the tests,
+//! Runs tests in guests side by side. In each guest cargo-nextest runs its share of the tests,
 //! one at a time: a kernel message then stands next to the test that caused it.
 
 use std::ffi::OsString;
@@ -16,6 +16,9 @@ use guest::{Guest, Kernel, TIMED_OUT, api_server, quoted};
 
 /// How long a tier may take: emulated, on a machine that has other work too.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// Guests for each processor: tests wait more than they compute.
+const PER_PROCESSOR: usize = 2;
 
 /// A guest's memory in MiB. The files of its etcd are in it, too.
 const MEMORY: u32 = 4096;
@@ -50,10 +53,10 @@ impl Equipment {
     }
 }
 
-/// Runs the selected tests in as many guests as there are processors; in one if the guest is the host.
+/// Runs the selected tests in several guests, [`PER_PROCESSOR`] for each processor; in one if the guest is the host.
 pub(super) fn run(kernel: &Kernel, built: &Built, selection: &Selection, equipment: &Equipment) -> Report {
-    let lanes =
-        if *kernel == Kernel::Host { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let lanes = if *kernel == Kernel::Host { 1 } else { PER_PROCESSOR * processors };
     thread::scope(|scope| {
         let guests: Vec<_> = (0..lanes)
             .map(|lane| scope.spawn(move || share(kernel, built, selection, equipment, (lane, lanes))))
