@@ -224,10 +224,7 @@ impl ControlPlane {
             bail!("the object lacks apiVersion, kind or metadata.name");
         };
         let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
-        let api: Api<DynamicObject> = match &object.metadata.namespace {
-            Some(namespace) => Api::namespaced_with(self.admin_client(), namespace, &resource),
-            None => Api::all_with(self.admin_client(), &resource),
-        };
+        let api = api(&self.admin, &resource, object.metadata.namespace.as_deref());
         self.block_on(write(&api, name, &object)).with_context(|| format!("writing {} {name}", resource.kind))
     }
 
@@ -286,6 +283,14 @@ impl ControlPlane {
         self.block_on(api.delete(name, &DeleteParams::default()))
             .with_context(|| format!("deleting Node {name}"))?;
         Ok(())
+    }
+}
+
+/// Objects of a kind: in a namespace, or of a kind that has none.
+fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
     }
 }
 
