@@ -2,7 +2,6 @@
 //! one at a time: a kernel message then stands next to the test that caused it.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -53,24 +52,28 @@ impl Equipment {
     }
 }
 
-/// Runs the selected tests in several guests, [`PER_PROCESSOR`] for each processor; in one if the guest is the host.
-pub(super) fn run(kernel: &Kernel, built: &Built, selection: &Selection, equipment: &Equipment) -> Report {
+/// Runs the selected tests in several guests, [`PER_PROCESSOR`] for each processor and none without a test; in one if
+/// the guest is the host.
+pub(super) fn run(
+    kernel: &Kernel,
+    built: &Built,
+    selection: &Selection,
+    equipment: &Equipment,
+) -> Result<Report> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let lanes = if *kernel == Kernel::Host { 1 } else { PER_PROCESSOR * processors };
-    thread::scope(|scope| {
+    let most = if *kernel == Kernel::Host { 1 } else { PER_PROCESSOR * processors };
+    let lanes = most.min(built.count(selection)?);
+    Ok(thread::scope(|scope| {
         let guests: Vec<_> = (0..lanes)
             .map(|lane| scope.spawn(move || share(kernel, built, selection, equipment, (lane, lanes))))
             .collect();
         let mut report = Report::default();
         for guest in guests {
-            report.extend(match guest.join() {
-                Ok(Ok(results)) => results,
-                Ok(Err(error)) => Report::failure(format!("{error:#}")),
-                Err(_) => Report::failure("a thread that ran a guest panicked"),
-            });
+            let results = guest.join().map(Report::from_result);
+            report.extend(results.unwrap_or_else(|_| Report::failure("a thread that ran a guest panicked")));
         }
         report
-    })
+    }))
 }
 
 /// Runs one guest's share of the tests.
@@ -83,9 +86,6 @@ fn share(
 ) -> Result<Report> {
     let nextest = nextest::program()?;
     let job = tempfile::Builder::new().prefix("kube-ipvs-tests-").tempdir().context("making a directory")?;
-    let (binaries, metadata) = (job.path().join("binaries.json"), job.path().join("metadata.json"));
-    fs::write(&binaries, &built.binaries).context("writing the list of test programs")?;
-    fs::write(&metadata, &built.metadata).context("writing the workspace's metadata")?;
 
     let root = workspace::root();
     let share = Some(job.path().to_owned());
@@ -108,12 +108,7 @@ fn share(
         }
     };
     command.extend([nextest.into(), "nextest".into(), "run".into(), "--profile=guest".into()]);
-    command.extend([
-        "--binaries-metadata".into(),
-        binaries.into(),
-        "--cargo-metadata".into(),
-        metadata.into(),
-    ]);
+    command.extend(built.written(job.path())?);
     command.extend(["--test-threads=1".into(), "--partition".into()]);
     command.push(format!("slice:{}/{lanes}", lane + 1).into());
     command.extend(selection.arguments());
@@ -124,9 +119,6 @@ fn share(
         return Ok(Report::failure(format!("the tests took more than {} s", TIMEOUT.as_secs())));
     }
     let report = job.path().join("junit.xml");
-    if code == 0 && !report.exists() {
-        return Ok(Report::default());
-    }
     nextest::conclude(&report, code)
 }
 

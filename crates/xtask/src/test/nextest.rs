@@ -49,8 +49,14 @@ pub(super) struct Selection {
 impl Selection {
     /// The arguments after `cargo nextest run`.
     pub(super) fn arguments(&self) -> Vec<OsString> {
+        let fixed = ["--no-tests=pass", "--no-fail-fast"].map(OsString::from);
+        fixed.into_iter().chain(self.arguments_of_list()).collect()
+    }
+
+    /// Those after `cargo nextest list`.
+    fn arguments_of_list(&self) -> Vec<OsString> {
         let ignored = if self.ignored { "only" } else { "default" };
-        let fixed = ["-E", self.filter, "--run-ignored", ignored, "--no-tests=pass", "--no-fail-fast"];
+        let fixed = ["-E", self.filter, "--run-ignored", ignored];
         fixed.iter().map(OsString::from).chain(self.names.iter().map(OsString::from)).collect()
     }
 }
@@ -72,14 +78,14 @@ pub(super) fn here(selection: &Selection, build: Build, equip: impl FnOnce(&mut 
     equip(&mut command);
     let status = command.status().context("starting cargo-nextest")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
-    if code == 0 && !report.exists() {
-        return Ok(Report::default());
-    }
     conclude(&report, code)
 }
 
-/// What a run with this exit code has written to its report.
+/// What a run with this exit code has written to its report; nothing if it had no test to run.
 pub(super) fn conclude(report: &Path, code: u8) -> Result<Report> {
+    if code == 0 && !report.exists() {
+        return Ok(Report::default());
+    }
     // Without a report it ended before the first test, and has said why.
     ensure!(report.exists(), "cargo-nextest ended with code {code}");
     let mut results = junit::read(report)?;
@@ -113,9 +119,9 @@ impl Build {
 #[derive(Debug)]
 pub(super) struct Built {
     /// What `cargo nextest list` says of them.
-    pub(super) binaries: String,
+    binaries: String,
     /// What `cargo metadata` says of the workspace.
-    pub(super) metadata: String,
+    metadata: String,
     /// The same as `binaries`, read.
     listed: Value,
 }
@@ -137,6 +143,29 @@ impl Built {
         let program = programs.find(|program| program.get("name").is_some_and(|it| it == name));
         let path = program.and_then(|program| program.get("path")?.as_str());
         Ok(Path::new(target).join(path.with_context(|| format!("no program {name} was built"))?))
+    }
+
+    /// How many of the tests are selected.
+    pub(super) fn count(&self, selection: &Selection) -> Result<usize> {
+        let directory = tempfile::tempdir().context("making a directory")?;
+        let mut list = workspace::at_root(program()?);
+        list.args(["nextest", "list", "--message-format", "json"]).args(self.written(directory.path())?);
+        let listed = printed(list.args(selection.arguments_of_list()))?;
+        let listed: Value = serde_json::from_str(&listed).context("what cargo nextest list says")?;
+        let suites =
+            listed.get("rust-suites").and_then(Value::as_object).context("no rust-suites are listed")?;
+        let tests = suites.values().filter_map(|suite| suite.get("testcases")?.as_object()).flatten();
+        let is_selected =
+            |test: &Value| test.pointer("/filter-match/status").is_some_and(|status| status == "matches");
+        Ok(tests.filter(|(_, test)| is_selected(test)).count())
+    }
+
+    /// Writes down what was built, and returns the arguments with which cargo-nextest uses it and asks no cargo.
+    pub(super) fn written(&self, directory: &Path) -> Result<[OsString; 4]> {
+        let (binaries, metadata) = (directory.join("binaries.json"), directory.join("metadata.json"));
+        fs::write(&binaries, &self.binaries).context("writing the list of test programs")?;
+        fs::write(&metadata, &self.metadata).context("writing the workspace's metadata")?;
+        Ok(["--binaries-metadata".into(), binaries.into(), "--cargo-metadata".into(), metadata.into()])
     }
 }
 

@@ -31,6 +31,11 @@ impl Report {
         self.absent.extend(other.absent);
     }
 
+    /// What was run, or the failure to run it.
+    pub(super) fn from_result(result: anyhow::Result<Self>) -> Self {
+        result.unwrap_or_else(|error| Self::failure(format!("{error:#}")))
+    }
+
     /// A failure outside of the tests.
     pub(super) fn failure(what: impl Into<String>) -> Self {
         Self { failed: vec![what.into()], ..Self::default() }

@@ -13,8 +13,7 @@ use guest::go::{clients, control_plane, prometheus};
 /// Everything that is not ignored.
 pub(super) fn unit(names: &[String]) -> Report {
     let selection = Selection { filter: "all()", ignored: false, names: names.to_vec() };
-    nextest::here(&selection, Build::All, |_| ())
-        .unwrap_or_else(|error| Report::failure(format!("{error:#}")))
+    Report::from_result(nextest::here(&selection, Build::All, |_| ()))
 }
 
 /// The programs named `kernel`.
@@ -26,9 +25,9 @@ pub(super) fn kernel(kernel: &Kernel, names: &[String]) -> Report {
 /// The programs named `api`: what needs no kernel beside what does.
 pub(super) fn api(kernel: &Kernel, names: &[String]) -> Report {
     let tests = GuestTests { filter: "binary(api) & test(/^node::/)", build: &["api", "faults"], names };
-    // Compiled once, before both begin.
+    // Compiled before both begin, or they would wait for one another and report it twice.
     if let Err(error) = nextest::build(Build::Tests(tests.build)) {
-        return Report::failure(format!("{error:#}"));
+        return Report::from_result(Err(error));
     }
     thread::scope(|scope| {
         let here = scope.spawn(|| api_here(names));
@@ -55,7 +54,7 @@ fn api_here(names: &[String]) -> Report {
             command.arg("--test-threads=1");
         })
     };
-    run().unwrap_or_else(|error| Report::failure(format!("{error:#}")))
+    Report::from_result(run())
 }
 
 /// The program named `peer`.
@@ -80,7 +79,7 @@ pub(super) fn bench(kernel: &Kernel, names: &[String]) -> Report {
     let filter = "binary(bench) & test(/^instructions::/)";
     let counts = Selection { filter, ignored: true, names: names.to_vec() };
     let counted = nextest::here(&counts, Build::Tests(tests.build), |_| ());
-    report.extend(counted.unwrap_or_else(|error| Report::failure(format!("{error:#}"))));
+    report.extend(Report::from_result(counted));
     report
 }
 
@@ -112,18 +111,15 @@ fn in_guests(
     if let Err(error) = kernel.prepare() {
         return Report::skip(format!("{error:#}"));
     }
-    let built = match nextest::build(Build::Tests(tests.build)) {
-        Ok(built) => built,
-        Err(error) => return Report::failure(format!("{error:#}")),
+    let run = || {
+        let built = nextest::build(Build::Tests(tests.build))?;
+        let mut equipment = Equipment::default();
+        equipment.program("KUBE_IPVS_BIN", built.program("kube-ipvs")?);
+        if let Err(error) = equip(&built, &mut equipment) {
+            return Ok(Report::skip(format!("{error:#}")));
+        }
+        let selection = Selection { filter: tests.filter, ignored: true, names: tests.names.to_vec() };
+        guests::run(kernel, &built, &selection, &equipment)
     };
-    let mut equipment = Equipment::default();
-    match built.program("kube-ipvs") {
-        Ok(daemon) => equipment.program("KUBE_IPVS_BIN", daemon),
-        Err(error) => return Report::failure(format!("{error:#}")),
-    }
-    if let Err(error) = equip(&built, &mut equipment) {
-        return Report::skip(format!("{error:#}"));
-    }
-    let selection = Selection { filter: tests.filter, ignored: true, names: tests.names.to_vec() };
-    guests::run(kernel, &built, &selection, &equipment)
+    Report::from_result(run())
 }
