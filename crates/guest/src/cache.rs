@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 /// The directory `name` in the user's cache, made if it is not there:
 /// `$XDG_CACHE_HOME/kube-ipvs/NAME`, or `~/.cache/kube-ipvs/NAME`.
-pub(crate) fn directory(name: &str) -> anyhow::Result<PathBuf> {
+pub fn directory(name: &str) -> anyhow::Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
@@ -21,7 +21,7 @@ pub(crate) fn directory(name: &str) -> anyhow::Result<PathBuf> {
 
 /// A place to unpack or build in, which is gone when dropped, below `directory`, whose lock the caller has. A
 /// run that was stopped leaves its own behind, with gigabytes in it: those are removed first.
-pub(crate) fn workplace(directory: &Path) -> anyhow::Result<TempDir> {
+pub fn workplace(directory: &Path) -> anyhow::Result<TempDir> {
     for entry in std::fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let entry = entry?;
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
@@ -36,7 +36,7 @@ pub(crate) fn workplace(directory: &Path) -> anyhow::Result<TempDir> {
 }
 
 /// A name for what is made from these texts; other texts give another name.
-pub(crate) fn fingerprint(texts: &[&str]) -> String {
+pub fn fingerprint(texts: &[&str]) -> String {
     format!("{:016x}", fnv_1a(texts.iter().flat_map(|text| text.bytes())))
 }
 

@@ -6,6 +6,7 @@
 //! statically, so that it runs in any guest.
 
 pub mod clients;
+pub mod cluster;
 pub mod control_plane;
 pub mod prometheus;
 
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::programs::Program;
 use crate::{cache, programs, workspace};
@@ -25,7 +26,8 @@ pub struct Module {
     pub name: &'static str,
     /// Go's build tags, with commas between them.
     pub tags: &'static str,
-    /// What is built: the executable's name, the package it comes from, and the module of that package.
+    /// What is built: the executable's name, the package it comes from, and the module of that package. One whose
+    /// name ends in `.test` has the package's tests.
     pub programs: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -47,6 +49,22 @@ impl Module {
                 .with_context(|| format!("moving what was built to {}", finished.display()))?;
         }
         Ok(finished)
+    }
+
+    /// The version of a module that it requires, such as `v1.36.4`.
+    pub fn version(&self, module: &str) -> anyhow::Result<String> {
+        self.sources()?.version(module).map(str::to_owned)
+    }
+
+    /// The directory with the sources of a module that it requires.
+    pub fn sources_of(&self, module: &str) -> anyhow::Result<PathBuf> {
+        let sources = self.sources()?;
+        let mut list = sources.go(&go(&sources.go_version()?)?);
+        let output = list.args(["list", "-m", "-f", "{{.Dir}}", module]).stderr(Stdio::inherit()).output();
+        let printed = String::from_utf8(output.context("starting go")?.stdout).context("what go prints")?;
+        let directory = PathBuf::from(printed.trim_end());
+        ensure!(directory.is_dir(), "Go has no sources of {module} at hand");
+        Ok(directory)
     }
 
     fn sources(&self) -> anyhow::Result<Sources> {
@@ -94,6 +112,17 @@ impl Sources {
         version.with_context(|| format!("go.mod does not require {module}"))
     }
 
+    /// Go, with these sources.
+    fn go(&self, go: &Path) -> Command {
+        let mut command = Command::new(go);
+        command
+            .current_dir(&self.directory)
+            // The modules are what go.sum says, or the build fails: no checksum server is asked.
+            .envs([("GOFLAGS", "-mod=readonly"), ("GOSUMDB", "off"), ("GOWORK", "off")])
+            .envs([("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0")]);
+        command
+    }
+
     /// Builds every program into `destination`.
     fn build(&self, module: &Module, go: &Path, destination: &Path) -> anyhow::Result<()> {
         let Module { tags, programs, .. } = module;
@@ -101,10 +130,14 @@ impl Sources {
             let version = self.version(module)?;
             eprintln!("xtask: building {name} {version} (once; it may take several minutes)...");
             let started = Instant::now();
-            let status = Command::new(go)
-                .current_dir(&self.directory)
+            let mut command = self.go(go);
+            // Vet would look at everything that is linked.
+            match name.ends_with(".test") {
+                true => command.args(["test", "-c", "-vet=off"]),
+                false => command.arg("build"),
+            };
+            let status = command
                 .args([
-                    "build",
                     "-tags",
                     tags,
                     "-trimpath",
@@ -115,9 +148,6 @@ impl Sources {
                 ])
                 .arg(destination.join(name))
                 .arg(package)
-                // The modules are what go.sum says, or the build fails: no checksum server is asked.
-                .envs([("GOFLAGS", "-mod=readonly"), ("GOSUMDB", "off"), ("GOWORK", "off")])
-                .envs([("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0")])
                 // stdout belongs to the command that xtask runs.
                 .stdout(std::io::stderr())
                 .status()

@@ -18,15 +18,16 @@
 //! that a fresh clone finds them.
 
 pub mod api_server;
+pub mod cache;
 pub mod cargo_tool;
 pub mod compiler;
 pub mod documents;
 pub mod go;
 pub mod image_program;
+pub mod oci;
 pub mod programs;
 pub mod workspace;
 
-mod cache;
 mod debian;
 mod host;
 mod kernel;
@@ -43,9 +44,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+pub use debian::root as debian_root;
 pub use kernel::{Kernel, KernelArgs};
 pub use relay::Tap;
 pub use script::quoted;
+pub use uml::{binary as user_mode_linux, processor};
 
 /// The exit code of a command that was killed because it took too long, as `timeout(1)` has it.
 pub const TIMED_OUT: u8 = 124;

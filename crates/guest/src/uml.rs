@@ -21,7 +21,7 @@ use crate::{Guest, TIMED_OUT, job_directory, programs, qemu, script, supervised}
 const INIT: &str = include_str!("uml/init.sh");
 
 /// The binary at `path`, or else the one that is built here.
-pub(crate) fn binary(path: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub fn binary(path: Option<&Path>) -> anyhow::Result<PathBuf> {
     match path {
         Some(path) => path.canonicalize().with_context(|| format!("--kernel uml: {}", path.display())),
         None => build::ensure(),
@@ -77,7 +77,7 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
 /// The processor that the guest has for itself. Its kernel and each of its programs are processes that wait
 /// for one another at every system call, which takes seven times as long where they are on different
 /// processors.
-fn processor(lane: usize) -> anyhow::Result<usize> {
+pub fn processor(lane: usize) -> anyhow::Result<usize> {
     let allowed = sched_getaffinity(Pid::this()).context("the processors that may be used")?;
     let allowed: Vec<_> =
         (0..CpuSet::count()).filter(|processor| allowed.is_set(*processor).unwrap_or(false)).collect();

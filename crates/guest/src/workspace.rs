@@ -46,7 +46,12 @@ pub fn lab() -> anyhow::Result<PathBuf> {
     program(&[&AS_FOR_TESTS[..], &["--bin", "lab"]].concat())
 }
 
-/// Builds it as one that may be measured, and returns where it is.
+/// Builds the program that starts a whole cluster, and returns where it is.
+pub fn cluster() -> anyhow::Result<PathBuf> {
+    program(&[&AS_FOR_TESTS[..], &["--bin", "cluster"]].concat())
+}
+
+/// Builds `lab` as one that may be measured, and returns where it is.
 pub fn release_lab() -> anyhow::Result<PathBuf> {
     program(&["build", "--release", "--package", "kube-ipvs-lab", "--bin", "lab"])
 }

@@ -1,11 +1,11 @@
-//! The project's own commands: `cargo xtask test`, `fuzz`, `vm -- CMD`, `image`, `man`; and `demo`, `bench`, `scale`,
-//! `chaos` and `soak`, which the program `lab` does.
+//! The project's own commands: `cargo xtask test`, `fuzz`, `vm -- CMD`, `image`, `man`; `demo`, `bench`, `scale`,
+//! `chaos` and `soak`, which the program `lab` does; `cluster` and `e2e`, which the program `cluster` does.
 //!
 //! They start things. [`guest`] has the kernels to test on and the programs that are needed.
 
+mod elsewhere;
 mod fuzz;
 mod image;
-mod lab;
 mod man;
 mod test;
 mod vm;
@@ -25,15 +25,19 @@ struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     /// Show the main job on a real kernel, step by step.
-    Demo(lab::Args),
+    Demo(elsewhere::Args),
     /// Measure kube-ipvs beside the kernel's own limit and the real kube-proxy.
-    Bench(lab::Args),
+    Bench(elsewhere::Args),
     /// Measure what many nodes cost a real API server.
-    Scale(lab::Args),
+    Scale(elsewhere::Args),
     /// Inject faults under load, and check that everything heals.
-    Chaos(lab::Args),
+    Chaos(elsewhere::Args),
     /// Run an hour of churn under load, in which nothing may be lost or grow.
-    Soak(lab::Args),
+    Soak(elsewhere::Args),
+    /// Start a whole Kubernetes cluster on this machine, look into it, stop it.
+    Cluster(elsewhere::Args),
+    /// Run Kubernetes' own tests in it.
+    E2e(elsewhere::Args),
     /// Fuzz every decoder.
     Fuzz(fuzz::Args),
     /// Run the tests, tier by tier, and print the counts.
@@ -48,11 +52,13 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
-        Command::Demo(args) => lab::run("demo", &args),
-        Command::Bench(args) => lab::run("bench", &args),
-        Command::Scale(args) => lab::run("scale", &args),
-        Command::Chaos(args) => lab::run("chaos", &args),
-        Command::Soak(args) => lab::run("soak", &args),
+        Command::Demo(args) => elsewhere::lab("demo", &args),
+        Command::Bench(args) => elsewhere::lab("bench", &args),
+        Command::Scale(args) => elsewhere::lab("scale", &args),
+        Command::Chaos(args) => elsewhere::lab("chaos", &args),
+        Command::Soak(args) => elsewhere::lab("soak", &args),
+        Command::Cluster(args) => elsewhere::cluster(&[], &args),
+        Command::E2e(args) => elsewhere::cluster(&["e2e"], &args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Test(args) => Ok(test::run(&args)),
         Command::Vm(args) => vm::run(&args),

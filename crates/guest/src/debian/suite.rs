@@ -78,15 +78,9 @@ const DISTRIBUTIONS: [Distribution; 2] = [
 /// Lets apt, with the configuration file returned, know the packages of `suite` and no others. What it
 /// keeps goes into `directory`.
 pub(crate) fn fetch(suite: &Suite, directory: &Path) -> anyhow::Result<PathBuf> {
-    let distribution = distribution()?;
-    let name = match suite {
-        Suite::Newest => distribution.newest,
-        Suite::Named(name) => name,
-    };
-    let mirror = programs::with_package_lists(|| mirror(distribution))?;
+    let Source { mirror, name, keyring } = source(suite)?;
     let (configuration, source) = (directory.join("apt.conf"), directory.join("suite.sources"));
     fs::write(&configuration, private(directory, &source)).context("writing apt's configuration")?;
-    let keyring = distribution.keyring;
     let entry = format!(
         "Types: deb\nURIs: {mirror}\nSuites: {name}\nComponents: main\nSigned-By: {keyring}\n\
          Targets: Packages\nLanguages: none\n",
@@ -100,6 +94,27 @@ pub(crate) fn fetch(suite: &Suite, directory: &Path) -> anyhow::Result<PathBuf> 
         bail!("apt-get could not fetch the package list of {name} from {mirror} ({status})");
     }
     Ok(configuration)
+}
+
+/// Where the packages of a suite come from.
+pub(crate) struct Source {
+    /// The archive.
+    pub(crate) mirror: String,
+    /// The suite, as the archive has it.
+    pub(crate) name: String,
+    /// Who signs it.
+    pub(crate) keyring: &'static str,
+}
+
+/// Where this machine gets the packages of `suite` from.
+pub(crate) fn source(suite: &Suite) -> anyhow::Result<Source> {
+    let distribution = distribution()?;
+    let name = match suite {
+        Suite::Newest => distribution.newest,
+        Suite::Named(name) => name,
+    };
+    let mirror = programs::with_package_lists(|| mirror(distribution))?;
+    Ok(Source { mirror, name: name.to_owned(), keyring: distribution.keyring })
 }
 
 /// An apt.conf(5) read after the machine's own, whose proxies and the like stay in force. Nothing that is

@@ -1,0 +1,210 @@
+//! What is on a node before kubeadm comes: the distribution, Kubernetes' programs and the images of all containers.
+//!
+//! It is made once and kept in the user's cache. A node's own disk holds what differs from it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use guest::go::{clients, cluster, control_plane};
+use guest::programs::{self, Program};
+use guest::{cache, debian_root};
+
+use crate::images;
+use crate::state::named;
+
+/// What a node has beside the essential packages: what kubeadm asks for, and what an operator looks at it with.
+const PACKAGES: &[&str] = &[
+    "bind9-dnsutils",
+    "ca-certificates",
+    "conntrack",
+    "containerd",
+    "containernetworking-plugins",
+    "curl",
+    "dbus",
+    "ethtool",
+    "iproute2",
+    "ipset",
+    "iptables",
+    "iputils-ping",
+    "ipvsadm",
+    "kmod",
+    "less",
+    "netcat-openbsd",
+    "nftables",
+    "openssh-server",
+    "procps",
+    "runc",
+    "socat",
+    "systemd-sysv",
+    "tcpdump",
+    "udev",
+];
+
+/// What this machine needs.
+const TOOLS: &[Program] = &[
+    Program { name: "ip", package: "iproute2" },
+    Program { name: "mkfs.ext4", package: "e2fsprogs" },
+    Program { name: "ssh", package: "openssh-client" },
+    Program { name: "ssh-keygen", package: "openssh-client" },
+    Program { name: "gcc", package: "gcc" },
+];
+
+/// Its size, of which a fifth is used at first.
+const SIZE: u64 = 16 << 30;
+
+/// Our own files, by their paths on the node.
+const FILES: &[(&str, &str)] = &[
+    ("etc/containerd/config.toml", include_str!("../root/etc/containerd/config.toml")),
+    ("etc/ssh/sshd_config.d/cluster.conf", include_str!("../root/etc/ssh/sshd_config.d/cluster.conf")),
+    ("etc/sysctl.d/90-cluster.conf", include_str!("../root/etc/sysctl.d/90-cluster.conf")),
+    (
+        "etc/systemd/journald.conf.d/cluster.conf",
+        include_str!("../root/etc/systemd/journald.conf.d/cluster.conf"),
+    ),
+    ("etc/systemd/system/kubelet.service", include_str!("../root/etc/systemd/system/kubelet.service")),
+    (
+        "etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
+        include_str!("../root/etc/systemd/system/kubelet.service.d/10-kubeadm.conf"),
+    ),
+    (
+        "etc/systemd/system/kubelet.service.d/20-user-mode-linux.conf",
+        include_str!("../root/etc/systemd/system/kubelet.service.d/20-user-mode-linux.conf"),
+    ),
+    // Nothing answers there: only names of the cluster are resolved.
+    ("etc/resolv.conf", "nameserver 10.200.0.1\n"),
+    ("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+    // Each node gets its own when it boots first.
+    ("etc/machine-id", ""),
+];
+
+/// What systemd starts, and what it leaves: nothing here is updated or cleaned at night.
+const STARTED: [&str; 4] = ["containerd", "kubelet", "ssh", "systemd-networkd"];
+const NOT_STARTED: [&str; 7] = [
+    "apt-daily-upgrade.timer",
+    "apt-daily.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "fstrim.timer",
+    "ipvsadm.service",
+    "systemd-networkd-wait-online.service",
+];
+
+/// The directory with the disk and the key that opens it, from the cache or made now.
+pub(crate) fn ensure() -> Result<PathBuf> {
+    ensure!(programs::is_root(), "a cluster's network and disks need root");
+    programs::ensure(TOOLS)?;
+    let cache = cache::directory("disk")?;
+    let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
+    lock.lock().context("waiting for another xtask's build of a disk")?;
+    let finished = cache.join(fingerprint()?);
+    if finished.is_dir() {
+        return Ok(finished);
+    }
+    eprintln!("cluster: making the disk that all nodes begin with (once; it takes minutes)");
+    let building = cache::workplace(&cache)?;
+    let made = building.path().join("made");
+    fs::create_dir(&made).context("making a directory for a disk")?;
+    make_key(&made.join("key"))?;
+    make(&made, &building.path().join("root"))?;
+    import_images(&made.join("disk"), building.path())?;
+    fs::rename(&made, &finished).with_context(named(&finished))?;
+    Ok(finished)
+}
+
+/// A name for what goes into it, this program's own sources among it.
+fn fingerprint() -> Result<String> {
+    let built = [
+        clients::MODULE.built()?,
+        control_plane::ensure()?,
+        cluster::MODULE.built()?,
+        cluster::COREDNS.built()?,
+    ];
+    let mut texts = vec![include_str!("disk.rs"), include_str!("images.rs")];
+    texts.extend(FILES.iter().map(|(_, text)| *text));
+    texts.extend(built.iter().filter_map(|path| path.to_str()));
+    Ok(cache::fingerprint(&texts))
+}
+
+fn make_key(key: &Path) -> Result<()> {
+    run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "cluster", "-f"]).arg(key))
+}
+
+/// Writes a file system without images.
+fn make(made: &Path, root: &Path) -> Result<()> {
+    run(Command::new("cp").arg("--archive").arg(debian_root::ensure(PACKAGES)?).arg(root))?;
+    for (path, text) in FILES {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().context("a file has a directory")?).with_context(named(&path))?;
+        fs::write(&path, text.replace("PAUSE", &images::pause()?)).with_context(named(&path))?;
+    }
+    images::copy(&made.join("key.pub"), &root.join("root/.ssh/authorized_keys"))?;
+    let (clients, programs) = (clients::MODULE.built()?, cluster::MODULE.built()?);
+    for program in [clients.join("kubeadm"), clients.join("kubectl"), programs.join("kubelet")] {
+        images::copy(
+            &program,
+            &root.join("usr/bin").join(program.file_name().context("a program has a name")?),
+        )?;
+    }
+    let systemctl = |verb: &str, units: &[&str]| {
+        let mut systemctl = Command::new("chroot");
+        run(systemctl.arg(root).args(["systemctl", "--quiet", verb]).args(units))
+    };
+    systemctl("enable", &STARTED)?;
+    systemctl("mask", &NOT_STARTED)?;
+    let disk = made.join("disk");
+    fs::File::create(&disk).and_then(|file| file.set_len(SIZE)).with_context(named(&disk))?;
+    // A node that loses power loses what was not written, and no more.
+    let options = ["-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-d"];
+    run(Command::new("mkfs.ext4").args(options).arg(root).arg(&disk))
+}
+
+/// Boots it once, and has containerd take the images in.
+fn import_images(disk: &Path, place: &Path) -> Result<()> {
+    let share = place.join("share");
+    fs::create_dir(&share).context("making a directory to share")?;
+    images::write(&share.join("images.tar"))?;
+    fs::write(share.join("import"), IMPORT).context("writing a script")?;
+    let console = fs::File::create(share.join("console")).context("creating a console")?;
+    let mut linux = Command::new(guest::user_mode_linux(None)?);
+    linux
+        .args(["seccomp=on", "mem=4096M", "root=/dev/ubda", "rw", "quiet", "con=null", "con0=null,fd:1", "con1=null"])
+        .arg(format!("ubd0={}", disk.display()))
+        .args(["init=/usr/lib/systemd/systemd", "systemd.run_success_action=poweroff"])
+        .arg("systemd.run_failure_action=poweroff")
+        .arg(format!(
+            "systemd.run=\"/bin/sh -c 'mount -t hostfs -o hostfs={} none /mnt && /bin/sh /mnt/import >/mnt/log 2>&1'\"",
+            share.display()
+        ));
+    let status = linux.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console).status();
+    status.context("starting User Mode Linux")?;
+    let log = fs::read_to_string(share.join("log")).unwrap_or_default();
+    let console = fs::read_to_string(share.join("console")).unwrap_or_default();
+    ensure!(share.join("done").exists(), "the images could not be imported:\n{log}\n{}", end(&console));
+    Ok(())
+}
+
+/// What runs in it. What it leaves of itself is removed, so that each node begins as new.
+const IMPORT: &str = "set -e
+systemctl start containerd
+ctr --namespace k8s.io images import --all-platforms /mnt/images.tar
+ctr --namespace k8s.io images list --quiet
+systemctl stop containerd
+rm -rf /var/log/journal/*
+: >/etc/machine-id
+sync
+touch /mnt/done
+";
+
+fn end(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().collect();
+    lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.stdout(std::io::stderr()).status().with_context(|| format!("starting {name}"))?;
+    ensure!(status.success(), "{name} failed ({status})");
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! The images of all containers of the cluster and of Kubernetes' tests, under the names that are asked for.
+//!
+//! There is no registry: they are made of programs built from source, over a layer of the distribution's own packages.
+//! What a test asks for but does not look into, such as nginx, is agnhost under that name.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use guest::debian_root;
+use guest::go::{clients, cluster, control_plane};
+use guest::image_program::Platform;
+use guest::oci::{Compression, Layer, Layout};
+use serde_json::json;
+
+use crate::state::named;
+
+/// What is in containers beside their program: what tests call in them, and what kube-proxy calls.
+const TOOLS: &[&str] = &[
+    "bind9-dnsutils",
+    "bind9-host",
+    "ca-certificates",
+    "conntrack",
+    "curl",
+    "iperf",
+    "iproute2",
+    "ipset",
+    "iptables",
+    "iputils-ping",
+    "kmod",
+    "netcat-openbsd",
+    "nftables",
+    "procps",
+    "wget",
+];
+
+/// Users that tests expect in agnhost.
+const USERS: &str = "user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n";
+const GROUPS: &str = "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n";
+
+/// The release of Kubernetes, such as `v1.36.4`.
+pub(crate) fn kubernetes_version() -> Result<String> {
+    control_plane::MODULE.version("k8s.io/kubernetes")
+}
+
+/// The image of a pod's first container, which holds its namespaces.
+pub(crate) fn pause() -> Result<String> {
+    let images = kubeadm_images()?;
+    images.into_iter().find(|image| image.contains("/pause:")).context("kubeadm names no pause image")
+}
+
+/// The images that kubeadm asks for.
+fn kubeadm_images() -> Result<Vec<String>> {
+    let mut kubeadm = Command::new(clients::MODULE.built()?.join("kubeadm"));
+    kubeadm.args(["config", "images", "list", "--kubernetes-version", &kubernetes_version()?]);
+    let output = kubeadm.output().context("starting kubeadm")?;
+    ensure!(output.status.success(), "kubeadm config images list failed");
+    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+}
+
+/// Writes all of them as one archive.
+pub(crate) fn write(archive: &Path) -> Result<()> {
+    let mut images = Images::new()?;
+    let (servers, programs) = (control_plane::ensure()?, cluster::MODULE.built()?);
+    let (coredns, agnhost) = (cluster::COREDNS.built()?.join("coredns"), programs.join("agnhost"));
+    let tools = debian_root::ensure(TOOLS)?;
+    let tools_layer = images.layout.layer(&tools, Compression::None)?;
+    let agnhost_layer = images.layer(|root| agnhost_files(root, &agnhost, &coredns, &tools))?;
+    let pause_layer = images.layer(|root| pause_program(&root.join("pause")))?;
+
+    for image in kubeadm_images()? {
+        let name = image.rsplit('/').next().and_then(|last| last.split(':').next()).unwrap_or_default();
+        let (program, place) = match name {
+            "pause" => {
+                images.add(&image, &[&pause_layer], &Call::of(&["/pause"]))?;
+                continue;
+            }
+            "coredns" => (coredns.clone(), "coredns".to_owned()),
+            "kube-controller-manager" | "kube-scheduler" => {
+                (programs.join(name), format!("usr/local/bin/{name}"))
+            }
+            "kube-proxy" => (control_plane::kube_proxy()?, format!("usr/local/bin/{name}")),
+            _ => (servers.join(name), format!("usr/local/bin/{name}")),
+        };
+        let layer = images.layer(|root| copy(&program, &root.join(&place)))?;
+        // CoreDNS' manifest gives arguments alone; the others are called by name.
+        let call = if name == "coredns" { Call::of(&["/coredns"]) } else { Call::default() };
+        images.add(&image, &[&tools_layer, &layer], &call)?;
+    }
+
+    let with_agnhost = [&tools_layer, &agnhost_layer];
+    for tag in ["2.63.0", "2.55"] {
+        let call = Call { entrypoint: &["/agnhost"], command: &["pause"] };
+        images.add(&format!("{TESTS}/agnhost:{tag}"), &with_agnhost, &call)?;
+    }
+    for tag in ["1.15-4", "1.27-0"] {
+        let call = Call::of(&["/agnhost", "netexec", "--http-port=80"]);
+        images.add(&format!("{TESTS}/nginx:{tag}"), &with_agnhost, &call)?;
+    }
+    let shell = Call { entrypoint: &[], command: &["sh"] };
+    for name in ["busybox:1.36.1-1", "busybox:1.37.0-1", "glibc-dns-testing:2.0.0"] {
+        images.add(&format!("{TESTS}/{name}"), &[&tools_layer], &shell)?;
+    }
+    images.add("registry.k8s.io/build-image/distroless-iptables:v0.9.6", &[&tools_layer], &shell)?;
+    let regression = "regression-issue-74839";
+    let layer = images.layer(|root| copy(&programs.join(regression), &root.join(regression)))?;
+    images.add(&format!("{TESTS}/{regression}:1.4"), &[&layer], &Call::of(&["/regression-issue-74839"]))?;
+    images.layout.write(archive)
+}
+
+/// Where Kubernetes' tests get their images from.
+const TESTS: &str = "registry.k8s.io/e2e-test-images";
+
+/// The images so far.
+struct Images {
+    layout: Layout,
+}
+
+/// What a container of an image runs.
+#[derive(Default)]
+struct Call<'a> {
+    entrypoint: &'a [&'a str],
+    command: &'a [&'a str],
+}
+
+impl<'a> Call<'a> {
+    fn of(entrypoint: &'a [&'a str]) -> Self {
+        Self { entrypoint, command: &[] }
+    }
+}
+
+impl Images {
+    fn new() -> Result<Self> {
+        Ok(Self { layout: Layout::new()? })
+    }
+
+    /// A layer of the files that `write` puts into a directory.
+    fn layer(&self, write: impl FnOnce(&Path) -> Result<()>) -> Result<Layer> {
+        let root = tempfile::tempdir().context("making a directory for a layer")?;
+        write(root.path())?;
+        self.layout.layer(root.path(), Compression::None)
+    }
+
+    fn add(&mut self, name: &str, layers: &[&Layer], call: &Call<'_>) -> Result<()> {
+        let config = json!({
+            "Entrypoint": call.entrypoint,
+            "Cmd": call.command,
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            "WorkingDir": "/",
+        });
+        let image = self.layout.image(Platform::HERE.architecture(), &config, layers)?;
+        self.layout.name(image, name);
+        Ok(())
+    }
+}
+
+/// What upstream's image of agnhost has beside the tools.
+fn agnhost_files(root: &Path, agnhost: &Path, coredns: &Path, tools: &Path) -> Result<()> {
+    copy(agnhost, &root.join("agnhost"))?;
+    copy(coredns, &root.join("coredns"))?;
+    symlink("agnhost", root.join("agnhost-2")).context("linking agnhost")?;
+    fs::create_dir(root.join("uploads")).context("making a directory for uploads")?;
+    let sources = cluster::MODULE.sources_of("k8s.io/kubernetes")?.join("test/images/agnhost/porter");
+    for name in ["localhost.crt", "localhost.key"] {
+        copy(&sources.join(name), &root.join(name))?;
+    }
+    fs::create_dir(root.join("etc")).context("making etc")?;
+    for (name, more) in [("passwd", USERS), ("group", GROUPS)] {
+        let place = tools.join("etc").join(name);
+        let text = fs::read_to_string(&place).with_context(named(&place))?;
+        fs::write(root.join("etc").join(name), text + more).context("writing the users")?;
+    }
+    Ok(())
+}
+
+/// Compiles Kubernetes' own.
+fn pause_program(destination: &Path) -> Result<()> {
+    let source = cluster::MODULE.sources_of("k8s.io/kubernetes")?.join("build/pause/linux/pause.c");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-Os", "-Wall", "-static", "-DVERSION=kube-ipvs", "-o"]).arg(destination).arg(source);
+    let status = compiler.stdout(std::io::stderr()).status().context("starting gcc")?;
+    ensure!(status.success(), "compiling pause failed");
+    Ok(())
+}
+
+/// Copies a file, and makes the directories on the way.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    let directory = to.parent().map(PathBuf::from).unwrap_or_default();
+    fs::create_dir_all(&directory).with_context(named(&directory))?;
+    fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! A whole Kubernetes cluster on one machine, and what is tried in it.
+//!
+//! Each node is a User Mode Linux guest with a disk of its own: the distribution's newest suite with systemd, containerd
+//! and runc, and Kubernetes' own programs, built from source. kubeadm makes a cluster of them, as on any machines. The
+//! nodes' interfaces meet in a bridge in a network namespace; nothing in it reaches any other network.
+//!
+//! - [`disk`]: what is on a node before kubeadm comes, with the [`images`] of all containers;
+//! - [`network`] and [`node`]: the guests, how they are connected, and commands on them;
+//! - [`kubeadm`] and [`pod_network`]: from nodes to a cluster;
+//! - [`proxy`]: which Service proxy it has;
+//! - [`up`]: all of this in order.
+
+pub mod kubectl;
+pub mod node;
+pub mod state;
+
+mod disk;
+mod down;
+mod images;
+mod kubeadm;
+mod network;
+mod pod_network;
+mod progress;
+mod proxy;
+mod status;
+mod up;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+
+use crate::state::Cluster;
+
+/// A whole Kubernetes cluster on this machine.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask cluster")]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a cluster.
+    Up(up::Args),
+    /// Stop it; nothing of it is left.
+    Down,
+    /// Show its nodes and its pods.
+    Status,
+    /// Open a shell on a node, or run a command there.
+    Shell {
+        /// The node, such as worker-1
+        node: String,
+        /// The command [default: a shell]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Run kubectl as the cluster's administrator.
+    #[command(disable_help_flag = true)]
+    Kubectl {
+        /// kubectl's arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
+}
+
+/// Does what this process's command line says.
+pub fn run() -> ExitCode {
+    let done = match CommandLine::parse().command {
+        Command::Up(args) => up::run(&args),
+        Command::Down => down::run(),
+        Command::Status => status::run(),
+        Command::Shell { node, command } => shell(&node, &command),
+        Command::Kubectl { arguments } => kubectl(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cluster: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn shell(node: &str, command: &[OsString]) -> Result<()> {
+    let cluster = Cluster::open()?;
+    Err(cluster.node(node)?.ssh(&cluster).args(command).exec()).context("starting ssh")
+}
+
+fn kubectl(arguments: &[OsString]) -> Result<()> {
+    Err(kubectl::command(&Cluster::open()?)?.args(arguments).exec()).context("starting kubectl")
+}

@@ -1,0 +1,73 @@
+//! The network of the nodes: a namespace with a bridge, and an interface for each node.
+//!
+//! The machine itself has no address in it and no way into it. What talks to the cluster runs inside the namespace.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::node::Node;
+
+/// The namespace, as `ip netns` has it.
+const NAMESPACE: &str = "kube-ipvs-cluster";
+
+/// What stands in the namespace for the world outside the cluster: a client, and the nodes' gateway.
+pub(crate) const OUTSIDE: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
+
+/// A program that runs inside the namespace.
+pub(crate) fn inside(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", NAMESPACE]).arg(program);
+    command
+}
+
+/// Makes the namespace and its bridge.
+pub(crate) fn create() -> Result<()> {
+    ip(&["netns", "add", NAMESPACE])?;
+    in_namespace("link set lo up")?;
+    in_namespace("link add nodes type bridge")?;
+    for address in OUTSIDE {
+        in_namespace(&format!("address add {address} dev nodes nodad"))?;
+    }
+    in_namespace("link set nodes up")?;
+    for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+        let status = inside("sysctl").args(["--quiet", "--write", setting]).status();
+        ensure!(status.context("starting sysctl")?.success(), "sysctl {setting} failed");
+    }
+    Ok(())
+}
+
+/// Makes the interface that a node is connected by.
+pub(crate) fn connect(node: &Node) -> Result<()> {
+    let name = node.interface();
+    in_namespace(&format!("tuntap add {name} mode tap"))?;
+    in_namespace(&format!("link set {name} master nodes up"))
+}
+
+/// Adds a route to what is behind a node.
+pub(crate) fn route(subnet: &str, node: &Node) -> Result<()> {
+    let via = node.address_for(subnet);
+    in_namespace(&format!("route replace {subnet} via {via}"))
+}
+
+/// Removes the namespace with all that is in it, if it is there.
+pub(crate) fn delete() -> Result<()> {
+    let namespaces = Command::new("ip").args(["netns", "list"]).output().context("starting ip")?;
+    let there = String::from_utf8_lossy(&namespaces.stdout)
+        .lines()
+        .any(|line| line.split_whitespace().next() == Some(NAMESPACE));
+    if there { ip(&["netns", "delete", NAMESPACE]) } else { Ok(()) }
+}
+
+fn in_namespace(command: &str) -> Result<()> {
+    let words: Vec<&str> = ["-n", NAMESPACE].into_iter().chain(command.split(' ')).collect();
+    ip(&words)
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    let output = Command::new("ip").args(arguments).stdin(Stdio::null()).output().context("starting ip")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ip {}: {}", arguments.join(" "), complaint.trim_end());
+    Ok(())
+}

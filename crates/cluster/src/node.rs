@@ -1,0 +1,171 @@
+//! A node: a User Mode Linux guest, and commands on it.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::kubectl::patiently;
+use crate::network;
+use crate::state::{self, Cluster};
+
+/// How much memory a node has, in MiB.
+const MEMORY: u32 = 4096;
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name, in the cluster and as its host name.
+    pub name: String,
+    /// From 1; its addresses and its interface have it in them.
+    pub number: u8,
+}
+
+impl Node {
+    /// Its address.
+    pub fn ipv4(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 200, 0, 10 + self.number)
+    }
+
+    /// Its other address.
+    pub fn ipv6(&self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, 0x200, 0, 0, 0, 0, 0, 0x10 + u16::from(self.number))
+    }
+
+    /// Its address of the same family as a subnet.
+    pub(crate) fn address_for(&self, subnet: &str) -> IpAddr {
+        if subnet.contains(':') { self.ipv6().into() } else { self.ipv4().into() }
+    }
+
+    /// The namespace's end of its link.
+    pub(crate) fn interface(&self) -> String {
+        format!("node-{}", self.number)
+    }
+
+    /// Where its disk and what it prints to its console are.
+    pub fn directory(&self) -> PathBuf {
+        state::directory().join(&self.name)
+    }
+
+    /// Switches it on. Its disk stays what it was, or begins as the disk that all begin as.
+    pub fn boot(&self, cluster: &Cluster) -> Result<()> {
+        ensure!(!self.is_on(), "{} is on already", self.name);
+        let directory = self.directory();
+        fs::create_dir_all(&directory).with_context(state::named(&directory))?;
+        let console = directory.join("console");
+        let console = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&console)
+            .with_context(state::named(&console))?;
+        let Self { name, number, .. } = self;
+        let (ipv4, ipv6) = (self.ipv4(), self.ipv6());
+        // In a process namespace of its own: whoever ends its first process ends all of the guest.
+        let mut linux = network::inside("setsid");
+        linux
+            .args(["unshare", "--pid", "--fork", "--kill-child", "taskset", "--cpu-list"])
+            .arg(guest::processor(usize::from(*number))?.to_string())
+            .arg(guest::user_mode_linux(None)?)
+            .args(["seccomp=on", "root=/dev/ubda", "rw", "quiet", "con=null", "con0=null,fd:1", "con1=null"])
+            .arg(format!("mem={MEMORY}M"))
+            .arg(format!("ubd0={},{}", directory.join("disk").display(), cluster.disk.join("disk").display()))
+            .arg(format!(
+                "vec0:transport=tap,ifname={},depth=128,mac=02:00:0a:c8:00:{number:02x}",
+                self.interface()
+            ))
+            .arg("init=/usr/lib/systemd/systemd")
+            .arg(format!("systemd.hostname={name}"))
+            // systemd-network-generator(8) makes a network of them.
+            .arg(format!("ip={ipv4}::10.200.0.1:255.255.255.0:{name}:vec0:off"))
+            .arg(format!("ip=[{ipv6}]::[fd00:200::1]:64:{name}:vec0:off"));
+        let child = linux
+            .stdin(Stdio::null())
+            .stdout(console.try_clone()?)
+            .stderr(console)
+            .spawn()
+            .context("starting User Mode Linux")?;
+        fs::write(self.pid_file(), child.id().to_string()).with_context(state::named(&self.pid_file()))
+    }
+
+    /// Waits until commands can be run on it.
+    pub fn wait_until_up(&self, cluster: &Cluster) -> Result<()> {
+        patiently(Duration::from_secs(120), || {
+            ensure!(
+                self.is_on(),
+                "{} went off while it booted; see {}",
+                self.name,
+                self.directory().join("console").display()
+            );
+            self.run(cluster, "true").map(drop)
+        })
+    }
+
+    /// Runs a shell script on it; what the script prints.
+    pub fn run(&self, cluster: &Cluster, script: &str) -> Result<String> {
+        let output = self.ssh(cluster).arg(script).stdin(Stdio::null()).output().context("starting ssh")?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "on {}: {script}: {}", self.name, complaint.trim_end());
+        String::from_utf8(output.stdout).with_context(|| format!("on {}: {script}", self.name))
+    }
+
+    /// Writes a file on it.
+    pub fn write(&self, cluster: &Cluster, path: &str, text: &str) -> Result<()> {
+        let mut ssh = self.ssh(cluster);
+        ssh.arg(format!("mkdir -p $(dirname {path}) && cat >{path}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        let mut child = ssh.spawn().context("starting ssh")?;
+        let stdin = child.stdin.take().context("a child without stdin")?;
+        std::io::Write::write_all(&mut { stdin }, text.as_bytes())
+            .with_context(|| format!("writing {path}"))?;
+        let status = child.wait().context("waiting for ssh")?;
+        ensure!(status.success(), "on {}: writing {path} failed", self.name);
+        Ok(())
+    }
+
+    /// ssh to it, as root; the command is still to be added.
+    pub fn ssh(&self, cluster: &Cluster) -> Command {
+        let mut ssh = network::inside("ssh");
+        ssh.arg("-i").arg(cluster.disk.join("key"));
+        // Nothing else can be at this address.
+        ssh.args([
+            "-o",
+            "StrictHostKeyChecking=no",
+            "-o",
+            "UserKnownHostsFile=/dev/null",
+            "-o",
+            "LogLevel=ERROR",
+        ]);
+        ssh.args(["-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=15"]);
+        ssh.arg(format!("root@{}", self.ipv4()));
+        ssh
+    }
+
+    /// Whether its guest runs.
+    pub fn is_on(&self) -> bool {
+        self.pid().is_some_and(|pid| kill(pid, None).is_ok())
+    }
+
+    /// Ends its guest at once, as if the power had failed.
+    pub fn cut_power(&self) -> Result<()> {
+        let Some(pid) = self.pid().filter(|_| self.is_on()) else { return Ok(()) };
+        kill(pid, Signal::SIGKILL).with_context(|| format!("stopping {}", self.name))?;
+        patiently(Duration::from_secs(10), || {
+            if self.is_on() { bail!("{} does not end", self.name) } else { Ok(()) }
+        })
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.directory().join("pid")
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        fs::read_to_string(self.pid_file()).ok()?.parse().ok().map(Pid::from_raw)
+    }
+}

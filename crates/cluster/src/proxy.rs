@@ -1,0 +1,79 @@
+//! Which Service proxy the cluster has, and how it comes there.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use guest::image_program::Platform;
+use guest::workspace;
+
+use crate::kubectl;
+use crate::node::Node;
+use crate::state::Cluster;
+
+/// A Service proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Proxy {
+    /// kube-ipvs, in kubeadm's own DaemonSet
+    KubeIpvs,
+    /// kube-proxy in ipvs mode
+    KubeProxyIpvs,
+    /// kube-proxy in nftables mode
+    KubeProxyNftables,
+    /// kube-proxy in iptables mode
+    KubeProxyIptables,
+}
+
+impl Proxy {
+    /// The mode in kube-proxy's configuration.
+    pub(crate) const fn mode(self) -> &'static str {
+        match self {
+            Self::KubeIpvs | Self::KubeProxyIpvs => "ipvs",
+            Self::KubeProxyNftables => "nftables",
+            Self::KubeProxyIptables => "iptables",
+        }
+    }
+}
+
+/// kube-ipvs as the manifests name it.
+pub(crate) const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
+
+/// Builds the image as a user does; where the archive is.
+pub(crate) fn build_image() -> Result<PathBuf> {
+    let mut image = workspace::cargo();
+    image.args(["xtask", "image", "--platform", Platform::HERE.architecture()]);
+    let status = image.stdout(std::io::stderr()).status().context("starting cargo xtask image")?;
+    ensure!(status.success(), "cargo xtask image failed");
+    let name = concat!("kube-ipvs-", env!("CARGO_PKG_VERSION"), ".oci.tar");
+    Ok(workspace::root().join("target/image").join(name))
+}
+
+/// Gives a node an image, which takes the place of a registry.
+pub(crate) fn load_image(cluster: &Cluster, node: &Node, archive: &PathBuf) -> Result<()> {
+    let file = std::fs::File::open(archive).with_context(|| archive.display().to_string())?;
+    let mut ssh: Command = node.ssh(cluster);
+    ssh.arg("ctr --namespace k8s.io images import - >/dev/null").stdin(file);
+    ensure!(ssh.status().context("starting ssh")?.success(), "{} did not take the image", node.name);
+    Ok(())
+}
+
+/// The change that docs/install.md describes for kubeadm: the image in the DaemonSet, and a probe that lets the
+/// roll-out wait for each node.
+pub(crate) fn change_image(cluster: &Cluster) -> Result<()> {
+    let patch = format!(
+        r#"{{"spec":{{"updateStrategy":{{"type":"RollingUpdate","rollingUpdate":{{"maxUnavailable":"10%"}}}},"template":{{"spec":{{"containers":[{{"name":"kube-proxy","image":"{IMAGE}","readinessProbe":{{"httpGet":{{"path":"/readyz","port":10256}},"timeoutSeconds":10}}}}]}}}}}}}}"#
+    );
+    kubectl::output(
+        cluster,
+        &["--namespace=kube-system", "patch", "daemonset", "kube-proxy", "--patch", &patch],
+    )?;
+    wait(cluster)
+}
+
+/// Waits until the proxy runs on every node.
+pub(crate) fn wait(cluster: &Cluster) -> Result<()> {
+    let timeout = format!("--timeout={}s", Duration::from_secs(300).as_secs());
+    let arguments = ["--namespace=kube-system", "rollout", "status", "daemonset/kube-proxy", &timeout];
+    kubectl::output(cluster, &arguments).map(drop)
+}

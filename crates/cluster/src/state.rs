@@ -1,0 +1,71 @@
+//! The cluster that is up: what is kept of it in `target/cluster`, from one command to the next.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use guest::workspace;
+use serde::{Deserialize, Serialize};
+
+use crate::node::Node;
+
+/// A cluster that was started. There is one at a time.
+#[derive(Serialize, Deserialize)]
+pub struct Cluster {
+    /// The control plane, then the workers.
+    pub nodes: Vec<Node>,
+    /// The directory with the disk that all nodes' disks begin as, and the key that opens them.
+    pub disk: PathBuf,
+}
+
+impl Cluster {
+    /// The one that is up.
+    pub fn open() -> Result<Self> {
+        let path = file();
+        let Ok(text) = fs::read(&path) else {
+            bail!("there is no cluster: start one with cargo xtask cluster up")
+        };
+        serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
+    }
+
+    /// Writes down what is known of it.
+    pub fn save(&self) -> Result<()> {
+        fs::write(file(), serde_json::to_vec_pretty(self)?).with_context(|| file().display().to_string())
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &str) -> Result<&Node> {
+        let names = || self.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+        let found = self.nodes.iter().find(|node| node.name == name);
+        found.with_context(|| format!("there is no node {name}; there are {}", names()))
+    }
+
+    /// The node with the API server.
+    pub fn control_plane(&self) -> Result<&Node> {
+        self.nodes.first().context("a cluster without nodes")
+    }
+
+    /// The other nodes.
+    pub fn workers(&self) -> &[Node] {
+        self.nodes.get(1..).unwrap_or_default()
+    }
+}
+
+/// Where the nodes' disks and consoles are, and the administrator's kubeconfig.
+pub fn directory() -> PathBuf {
+    workspace::root().join("target/cluster")
+}
+
+/// The administrator's kubeconfig.
+pub fn kubeconfig() -> PathBuf {
+    directory().join("admin.conf")
+}
+
+fn file() -> PathBuf {
+    directory().join("cluster.json")
+}
+
+/// The parts of a path or an error that name it.
+pub(crate) fn named(path: &Path) -> impl FnOnce() -> String + '_ {
+    move || path.display().to_string()
+}

@@ -1,0 +1,82 @@
+//! `cargo xtask cluster up`: from nothing to a cluster that serves.
+
+use std::fs;
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+
+use crate::node::Node;
+use crate::progress::Progress;
+use crate::proxy::{self, Proxy};
+use crate::state::{self, Cluster};
+use crate::{disk, kubeadm, kubectl, network, pod_network};
+
+/// The command line of `cargo xtask cluster up`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The Service proxy
+    #[arg(long, value_enum, default_value_t = Proxy::KubeIpvs)]
+    proxy: Proxy,
+    /// How many nodes, the control plane among them
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    nodes: u8,
+}
+
+/// Starts a cluster, or fails with what went wrong, whose traces then stay to be looked at.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!(Cluster::open().is_err(), "a cluster is up already: stop it with cargo xtask cluster down");
+    let disk = disk::ensure()?;
+    let image = if args.proxy == Proxy::KubeIpvs { Some(proxy::build_image()?) } else { None };
+    let progress = Progress::start();
+    fs::create_dir_all(state::directory()).with_context(|| state::directory().display().to_string())?;
+    let cluster = Cluster { nodes: (1..=args.nodes).map(node).collect(), disk };
+    cluster.save()?;
+
+    network::create()?;
+    for node in &cluster.nodes {
+        network::connect(node)?;
+        node.boot(&cluster)?;
+    }
+    on_each(&cluster.nodes, |node| {
+        node.wait_until_up(&cluster)?;
+        image.as_ref().map_or(Ok(()), |image| proxy::load_image(&cluster, node, image))
+    })?;
+    progress.done("the nodes are up");
+
+    kubeadm::init(&cluster, args.proxy)?;
+    let kubeconfig = cluster.control_plane()?.run(&cluster, "cat /etc/kubernetes/admin.conf")?;
+    fs::write(state::kubeconfig(), kubeconfig).context("writing the administrator's kubeconfig")?;
+    progress.done("the control plane is up (kubeadm init)");
+
+    on_each(cluster.workers(), |node| kubeadm::join(&cluster, node))?;
+    progress.done("the workers are in the cluster (kubeadm join)");
+
+    pod_network::connect(&cluster)?;
+    kubectl::output(&cluster, &["wait", "--for=condition=Ready", "node", "--all", "--timeout=120s"])?;
+    progress.done("the nodes are ready");
+
+    if args.proxy == Proxy::KubeIpvs {
+        proxy::change_image(&cluster)?;
+        progress.done("kube-ipvs runs on every node");
+    } else {
+        proxy::wait(&cluster)?;
+    }
+    let dns = ["--namespace=kube-system", "rollout", "status", "deployment/coredns", "--timeout=300s"];
+    kubectl::output(&cluster, &dns)?;
+    progress.done("CoreDNS is ready");
+    println!("cargo xtask cluster kubectl get pods -A");
+    Ok(())
+}
+
+fn node(number: u8) -> Node {
+    let name = if number == 1 { "control-plane".to_owned() } else { format!("worker-{}", number - 1) };
+    Node { name, number }
+}
+
+/// Does something with several nodes at a time.
+fn on_each(nodes: &[Node], work: impl Fn(&Node) -> Result<()> + Sync) -> Result<()> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(|| work(node))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
+    })
+}

@@ -1,0 +1,57 @@
+//! A root file system of the distribution's newest suite: a node of a cluster, and what is in a container.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use super::kernel_package::run;
+use super::suite::{self, Suite};
+use crate::cache;
+use crate::programs::{self, Program};
+
+const MMDEBSTRAP: Program = Program { name: "mmdebstrap", package: "mmdebstrap" };
+
+/// Nobody reads them there.
+const LEFT_OUT: [&str; 3] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"];
+
+/// The directory with the essential packages and these: from the cache, or made now. Nothing may be changed in it.
+///
+/// Needs root. What was made once is not looked up again; removing the directory makes it of the newest packages.
+pub fn ensure(packages: &[&str]) -> anyhow::Result<PathBuf> {
+    let cache = cache::directory("root")?;
+    let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
+    lock.lock().context("waiting for another xtask's download of packages")?;
+    let source = suite::source(&Suite::Newest)?;
+    let finished = cache.join(cache::fingerprint(&[&packages.join(","), &source.name]));
+    if finished.is_dir() {
+        return Ok(finished);
+    }
+    ensure!(programs::is_root(), "making a root file system needs root");
+    programs::ensure(&[MMDEBSTRAP])?;
+    eprintln!("xtask: making a root file system of {} (mmdebstrap)", source.name);
+    let building = cache::workplace(&cache)?;
+    let root = building.path().join("root");
+    let mut mmdebstrap = Command::new(MMDEBSTRAP.name);
+    mmdebstrap
+        .args(["--quiet", "--mode=root", "--variant=minbase", "--format=directory"])
+        .arg(format!("--include={}", packages.join(",")))
+        .args(LEFT_OUT.map(|path| format!("--dpkgopt=path-exclude={path}")))
+        .args(settings()?.iter().map(|setting| format!("--aptopt={setting}")))
+        .arg(&source.name)
+        .arg(&root)
+        .arg(format!("deb [signed-by={}] {} {} main", source.keyring, source.mirror, source.name));
+    run(&mut mmdebstrap)?;
+    fs::rename(&root, &finished).with_context(|| format!("moving it to {}", finished.display()))?;
+    Ok(finished)
+}
+
+/// How this machine's apt reaches the archive and judges its age; mmdebstrap does not read that.
+fn settings() -> anyhow::Result<Vec<String>> {
+    let output = Command::new("apt-config").arg("dump").output().context("starting apt-config")?;
+    let dump = String::from_utf8_lossy(&output.stdout);
+    let matter = ["Acquire::http", "Acquire::https", "Acquire::Check-"];
+    let lines = dump.lines().filter(|line| matter.iter().any(|prefix| line.starts_with(prefix)));
+    Ok(lines.map(|line| line.trim_end_matches(';').to_owned()).collect())
+}
