@@ -5,19 +5,17 @@ use std::fs;
 use anyhow::{Context as _, Result};
 
 use crate::network;
-use crate::state::{self, Cluster};
+use crate::node::Guest;
+use crate::state::{self, named};
 
-/// Stops what runs and removes what is there.
+/// Stops what runs and removes what is there, whatever it was that started it.
 pub(crate) fn run() -> Result<()> {
-    if let Ok(cluster) = Cluster::open() {
-        for node in &cluster.nodes {
-            node.cut_power()?;
-        }
-    }
-    network::delete()?;
     let directory = state::directory();
-    match directory.exists() {
-        true => fs::remove_dir_all(&directory).with_context(|| directory.display().to_string()),
-        false => Ok(()),
+    if directory.exists() {
+        for entry in fs::read_dir(&directory).with_context(named(&directory))? {
+            Guest::in_directory(&entry?.path()).kill()?;
+        }
+        fs::remove_dir_all(&directory).with_context(named(&directory))?;
     }
+    network::delete()
 }

@@ -71,7 +71,10 @@ pub(crate) fn join(cluster: &Cluster, node: &Node) -> Result<()> {
 fn registration(node: &Node) -> Value {
     json!({
         "name": node.name,
-        "kubeletExtraArgs": [{"name": "node-ip", "value": format!("{},{}", node.ipv4(), node.ipv6())}],
+        "kubeletExtraArgs": [
+            {"name": "node-ip", "value": format!("{},{}", node.ipv4(), node.ipv6())},
+            {"name": "node-labels", "value": format!("topology.kubernetes.io/zone=zone-{}", node.number)},
+        ],
         "ignorePreflightErrors": IGNORED,
     })
 }

@@ -12,16 +12,18 @@
 
 pub mod kubectl;
 pub mod node;
+pub mod proxy;
 pub mod state;
 
 mod disk;
 mod down;
+mod e2e;
 mod images;
 mod kubeadm;
+mod load;
 mod network;
 mod pod_network;
 mod progress;
-mod proxy;
 mod status;
 mod up;
 
@@ -50,6 +52,11 @@ enum Command {
     Down,
     /// Show its nodes and its pods.
     Status,
+    /// Run Kubernetes' own tests in it.
+    E2e(e2e::Args),
+    /// Ask a Service over and over, until stdin ends
+    #[command(hide = true)]
+    Load(load::Args),
     /// Open a shell on a node, or run a command there.
     Shell {
         /// The node, such as worker-1
@@ -73,6 +80,8 @@ pub fn run() -> ExitCode {
         Command::Up(args) => up::run(&args),
         Command::Down => down::run(),
         Command::Status => status::run(),
+        Command::E2e(args) => e2e::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Shell { node, command } => shell(&node, &command),
         Command::Kubectl { arguments } => kubectl(&arguments),
     };

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,7 @@ impl Node {
             .arg(format!("mem={MEMORY}M"))
             .arg(format!("ubd0={},{}", directory.join("disk").display(), cluster.disk.join("disk").display()))
             .arg(format!(
-                "vec0:transport=tap,ifname={},depth=128,mac=02:00:0a:c8:00:{number:02x}",
+                "vec0:transport=tap,ifname={},depth=128,gro=1,mac=02:00:0a:c8:00:{number:02x}",
                 self.interface()
             ))
             .arg("init=/usr/lib/systemd/systemd")
@@ -90,7 +90,7 @@ impl Node {
             .stderr(console)
             .spawn()
             .context("starting User Mode Linux")?;
-        fs::write(self.pid_file(), child.id().to_string()).with_context(state::named(&self.pid_file()))
+        self.guest().started(&child)
     }
 
     /// Waits until commands can be run on it.
@@ -149,23 +149,50 @@ impl Node {
 
     /// Whether its guest runs.
     pub fn is_on(&self) -> bool {
-        self.pid().is_some_and(|pid| kill(pid, None).is_ok())
+        self.guest().is_running()
     }
 
     /// Ends its guest at once, as if the power had failed.
     pub fn cut_power(&self) -> Result<()> {
-        let Some(pid) = self.pid().filter(|_| self.is_on()) else { return Ok(()) };
-        kill(pid, Signal::SIGKILL).with_context(|| format!("stopping {}", self.name))?;
+        self.guest().kill()
+    }
+
+    fn guest(&self) -> Guest {
+        Guest::in_directory(&self.directory())
+    }
+}
+
+/// The process that a node is on this machine.
+pub(crate) struct Guest {
+    /// Has its number.
+    pid_file: PathBuf,
+}
+
+impl Guest {
+    /// The one that a node's directory tells of.
+    pub(crate) fn in_directory(directory: &Path) -> Self {
+        Self { pid_file: directory.join("pid") }
+    }
+
+    fn started(&self, child: &Child) -> Result<()> {
+        fs::write(&self.pid_file, child.id().to_string()).with_context(state::named(&self.pid_file))
+    }
+
+    fn is_running(&self) -> bool {
+        self.pid().is_some_and(|pid| kill(pid, None).is_ok())
+    }
+
+    /// Ends it, if it runs.
+    pub(crate) fn kill(&self) -> Result<()> {
+        let Some(pid) = self.pid().filter(|_| self.is_running()) else { return Ok(()) };
+        kill(pid, Signal::SIGKILL).with_context(|| format!("ending process {pid}"))?;
         patiently(Duration::from_secs(10), || {
-            if self.is_on() { bail!("{} does not end", self.name) } else { Ok(()) }
+            ensure!(!self.is_running(), "process {pid} does not end");
+            Ok(())
         })
     }
 
-    fn pid_file(&self) -> PathBuf {
-        self.directory().join("pid")
-    }
-
     fn pid(&self) -> Option<Pid> {
-        fs::read_to_string(self.pid_file()).ok()?.parse().ok().map(Pid::from_raw)
+        fs::read_to_string(&self.pid_file).ok()?.parse().ok().map(Pid::from_raw)
     }
 }

@@ -7,14 +7,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use guest::image_program::Platform;
 use guest::workspace;
+use serde::{Deserialize, Serialize};
 
 use crate::kubectl;
 use crate::node::Node;
 use crate::state::Cluster;
 
 /// A Service proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Proxy {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proxy {
     /// kube-ipvs, in kubeadm's own DaemonSet
     KubeIpvs,
     /// kube-proxy in ipvs mode
@@ -26,6 +28,19 @@ pub(crate) enum Proxy {
 }
 
 impl Proxy {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::KubeIpvs, Self::KubeProxyIpvs, Self::KubeProxyNftables, Self::KubeProxyIptables];
+
+    /// As the command line has it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::KubeIpvs => "kube-ipvs",
+            Self::KubeProxyIpvs => "kube-proxy-ipvs",
+            Self::KubeProxyNftables => "kube-proxy-nftables",
+            Self::KubeProxyIptables => "kube-proxy-iptables",
+        }
+    }
+
     /// The mode in kube-proxy's configuration.
     pub(crate) const fn mode(self) -> &'static str {
         match self {

@@ -8,12 +8,15 @@ use guest::workspace;
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
+use crate::proxy::Proxy;
 
 /// A cluster that was started. There is one at a time.
 #[derive(Serialize, Deserialize)]
 pub struct Cluster {
     /// The control plane, then the workers.
     pub nodes: Vec<Node>,
+    /// Its Service proxy.
+    pub proxy: Proxy,
     /// The directory with the disk that all nodes' disks begin as, and the key that opens them.
     pub disk: PathBuf,
 }

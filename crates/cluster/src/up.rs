@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let image = if args.proxy == Proxy::KubeIpvs { Some(proxy::build_image()?) } else { None };
     let progress = Progress::start();
     fs::create_dir_all(state::directory()).with_context(|| state::directory().display().to_string())?;
-    let cluster = Cluster { nodes: (1..=args.nodes).map(node).collect(), disk };
+    let cluster = Cluster { nodes: (1..=args.nodes).map(node).collect(), proxy: args.proxy, disk };
     cluster.save()?;
 
     network::create()?;
