@@ -37,6 +37,7 @@ const PACKAGES: &[&str] = &[
     "procps",
     "runc",
     "socat",
+    "sudo",
     "systemd-sysv",
     "tcpdump",
     "udev",
@@ -62,6 +63,10 @@ const FILES: &[(&str, &str)] = &[
     (
         "etc/systemd/journald.conf.d/cluster.conf",
         include_str!("../root/etc/systemd/journald.conf.d/cluster.conf"),
+    ),
+    (
+        "etc/systemd/network/70-vec0.network.d/link-local.conf",
+        include_str!("../root/etc/systemd/network/70-vec0.network.d/link-local.conf"),
     ),
     ("etc/systemd/system/kubelet.service", include_str!("../root/etc/systemd/system/kubelet.service")),
     (

@@ -30,6 +30,7 @@ const TOOLS: &[&str] = &[
     "iptables",
     "iputils-ping",
     "kmod",
+    "net-tools",
     "netcat-openbsd",
     "nftables",
     "procps",

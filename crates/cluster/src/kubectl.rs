@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::go::clients;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::network;
 use crate::state::{self, Cluster};
@@ -38,6 +38,18 @@ pub fn json<S: AsRef<OsStr>>(cluster: &Cluster, arguments: &[S]) -> Result<Value
     let words = arguments.iter().map(AsRef::as_ref).chain([OsStr::new("--output=json")]);
     let printed = output(cluster, &words.collect::<Vec<_>>())?;
     serde_json::from_str(&printed).context("what kubectl prints as JSON")
+}
+
+/// Makes objects what they are given as.
+pub(crate) fn apply(cluster: &Cluster, objects: &[Value]) -> Result<()> {
+    let mut kubectl = command(cluster)?;
+    kubectl.args(["apply", "--filename=-"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = kubectl.spawn().context("starting kubectl")?;
+    let stdin = child.stdin.take().context("a child without stdin")?;
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    serde_json::to_writer(stdin, &list).context("writing to kubectl")?;
+    ensure!(child.wait().context("waiting for kubectl")?.success(), "kubectl apply failed");
+    Ok(())
 }
 
 /// Tries until it works, or for this long.

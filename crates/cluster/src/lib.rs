@@ -16,16 +16,20 @@ pub mod proxy;
 pub mod state;
 
 mod disk;
+mod documents;
 mod down;
 mod e2e;
 mod images;
 mod kubeadm;
 mod load;
+mod load_balancer;
 mod network;
 mod pod_network;
 mod progress;
+mod scenario;
 mod status;
 mod up;
+mod web;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -52,6 +56,8 @@ enum Command {
     Down,
     /// Show its nodes and its pods.
     Status,
+    /// Try what only a whole cluster shows.
+    Try(scenario::Args),
     /// Run Kubernetes' own tests in it.
     E2e(e2e::Args),
     /// Ask a Service over and over, until stdin ends
@@ -80,6 +86,7 @@ pub fn run() -> ExitCode {
         Command::Up(args) => up::run(&args),
         Command::Down => down::run(),
         Command::Status => status::run(),
+        Command::Try(args) => scenario::run(&args),
         Command::E2e(args) => e2e::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Shell { node, command } => shell(&node, &command),

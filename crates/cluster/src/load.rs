@@ -62,7 +62,9 @@ impl Outcome {
 /// Asks until stdin ends.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let (stop, outcome) = (AtomicBool::new(false), Mutex::new(Outcome::default()));
-    let note = |change: &dyn Fn(&mut Outcome)| change(&mut outcome.lock().unwrap_or_else(|poison| poison.into_inner()));
+    let note = |change: &dyn Fn(&mut Outcome)| {
+        change(&mut outcome.lock().unwrap_or_else(|poison| poison.into_inner()))
+    };
     thread::scope(|scope| {
         for number in 0..THREADS.min(args.rate) {
             let (stop, note) = (&stop, &note);
@@ -139,7 +141,9 @@ fn ask(connection: &mut TcpStream, then: &str) -> Result<()> {
 fn is_whole(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+    let length = head
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
     length.is_some_and(|length: usize| body.len() >= length)
 }
 

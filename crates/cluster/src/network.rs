@@ -3,6 +3,7 @@
 //! The machine itself has no address in it and no way into it. What talks to the cluster runs inside the namespace.
 
 use std::ffi::OsStr;
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -31,7 +32,12 @@ pub(crate) fn create() -> Result<()> {
         in_namespace(&format!("address add {address} dev nodes nodad"))?;
     }
     in_namespace("link set nodes up")?;
-    for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+    for setting in [
+        "net.ipv4.ip_forward=1",
+        "net.ipv6.conf.all.forwarding=1",
+        // By ports too: each connection goes its own way.
+        "net.ipv4.fib_multipath_hash_policy=1",
+    ] {
         let status = inside("sysctl").args(["--quiet", "--write", setting]).status();
         ensure!(status.context("starting sysctl")?.success(), "sysctl {setting} failed");
     }
@@ -45,10 +51,29 @@ pub(crate) fn connect(node: &Node) -> Result<()> {
     in_namespace(&format!("link set {name} master nodes up"))
 }
 
+/// Removes it.
+pub(crate) fn disconnect(node: &Node) -> Result<()> {
+    in_namespace(&format!("link delete {}", node.interface()))
+}
+
 /// Adds a route to what is behind a node.
 pub(crate) fn route(subnet: &str, node: &Node) -> Result<()> {
     let via = node.address_for(subnet);
     in_namespace(&format!("route replace {subnet} via {via}"))
+}
+
+/// Leads an address from outside to these nodes, a connection to one of them; to none if there are none.
+pub(crate) fn announce(address: Ipv4Addr, nodes: &[Ipv4Addr]) -> Result<()> {
+    if nodes.is_empty() {
+        return in_namespace(&format!("route replace unreachable {address}"));
+    }
+    let hops: Vec<String> = nodes.iter().map(|node| format!("nexthop via {node}")).collect();
+    in_namespace(&format!("route replace {address} {}", hops.join(" ")))
+}
+
+/// Takes it back.
+pub(crate) fn withdraw(address: Ipv4Addr) -> Result<()> {
+    in_namespace(&format!("route delete {address}"))
 }
 
 /// Removes the namespace with all that is in it, if it is there.

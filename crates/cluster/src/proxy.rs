@@ -60,8 +60,13 @@ pub(crate) fn build_image() -> Result<PathBuf> {
     image.args(["xtask", "image", "--platform", Platform::HERE.architecture()]);
     let status = image.stdout(std::io::stderr()).status().context("starting cargo xtask image")?;
     ensure!(status.success(), "cargo xtask image failed");
+    Ok(image_archive())
+}
+
+/// Where it is then.
+pub(crate) fn image_archive() -> PathBuf {
     let name = concat!("kube-ipvs-", env!("CARGO_PKG_VERSION"), ".oci.tar");
-    Ok(workspace::root().join("target/image").join(name))
+    workspace::root().join("target/image").join(name)
 }
 
 /// Gives a node an image, which takes the place of a registry.

@@ -26,21 +26,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(Cluster::open().is_err(), "a cluster is up already: stop it with cargo xtask cluster down");
     let disk = disk::ensure()?;
-    let image = if args.proxy == Proxy::KubeIpvs { Some(proxy::build_image()?) } else { None };
+    if args.proxy == Proxy::KubeIpvs {
+        proxy::build_image()?;
+    }
     let progress = Progress::start();
     fs::create_dir_all(state::directory()).with_context(|| state::directory().display().to_string())?;
     let cluster = Cluster { nodes: (1..=args.nodes).map(node).collect(), proxy: args.proxy, disk };
     cluster.save()?;
 
     network::create()?;
-    for node in &cluster.nodes {
-        network::connect(node)?;
-        node.boot(&cluster)?;
-    }
-    on_each(&cluster.nodes, |node| {
-        node.wait_until_up(&cluster)?;
-        image.as_ref().map_or(Ok(()), |image| proxy::load_image(&cluster, node, image))
-    })?;
+    boot(&cluster, &cluster.nodes)?;
     progress.done("the nodes are up");
 
     kubeadm::init(&cluster, args.proxy)?;
@@ -68,7 +63,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn node(number: u8) -> Node {
+/// Switches nodes of the cluster on, and gives them the image of kube-ipvs if it has been built.
+pub(crate) fn boot(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    for node in nodes {
+        network::connect(node)?;
+        node.boot(cluster)?;
+    }
+    on_each(nodes, |node| {
+        node.wait_until_up(cluster)?;
+        let image = proxy::image_archive();
+        if cluster.proxy == Proxy::KubeIpvs { proxy::load_image(cluster, node, &image) } else { Ok(()) }
+    })
+}
+
+/// The node of this number.
+pub(crate) fn node(number: u8) -> Node {
     let name = if number == 1 { "control-plane".to_owned() } else { format!("worker-{}", number - 1) };
     Node { name, number }
 }

@@ -1,0 +1,71 @@
+//! The commands in docs/, run as they are written.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use guest::go::clients;
+use guest::workspace;
+
+use crate::network;
+use crate::state::{self, Cluster, named};
+
+/// The commands in one section of a page, in order.
+pub(crate) fn commands(page: &str, heading: &str) -> Result<Vec<String>> {
+    let path = workspace::root().join("docs").join(page);
+    let text = fs::read_to_string(&path).with_context(named(&path))?;
+    let found = in_section(&text, heading);
+    ensure!(!found.is_empty(), "{page} has no commands under {heading:?}");
+    Ok(found)
+}
+
+/// A console block has a command after each `$ `, and what it prints; in a block of sh each line is a command.
+fn in_section(text: &str, heading: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let (mut is_here, mut block) = (false, None);
+    for line in text.lines() {
+        let line = line.trim_start();
+        match (block, line.strip_prefix("```")) {
+            (None, Some(language)) => block = Some(language),
+            (Some(_), Some(_)) => block = None,
+            (None, None) if line.starts_with("## ") => is_here = line == format!("## {heading}"),
+            (Some("sh"), None) if is_here => found.push(line.to_owned()),
+            (Some("console"), None) if is_here => found.extend(line.strip_prefix("$ ").map(str::to_owned)),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Runs one as an administrator does, with these words replaced; what it prints.
+pub(crate) fn run(_: &Cluster, directory: &Path, command: &str, words: &[(&str, &str)]) -> Result<String> {
+    let command = words.iter().fold(command.to_owned(), |command, (word, with)| command.replace(word, with));
+    println!("$ {command}");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut shell = network::inside("bash");
+    shell
+        .args(["-o", "pipefail", "-c", &command])
+        .current_dir(directory)
+        .env("PATH", format!("{}:{path}", clients::MODULE.built()?.display()))
+        .env("KUBECONFIG", state::kubeconfig())
+        .stdin(Stdio::null());
+    let output = shell.output().context("starting bash")?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        bail!("{command}: {printed}{}", String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    Ok(printed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_those_of_the_section_with_and_without_a_prompt() {
+        let text = "## One\n```sh\na\n```\n## Two\nwords\n   ```console\n   $ b\n   printed\n   ```\n```sh\nc | d\n```\n## Three\n";
+        assert_eq!(in_section(text, "Two"), ["b", "c | d"]);
+        assert!(in_section(text, "Three").is_empty());
+    }
+}

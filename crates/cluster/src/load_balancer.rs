@@ -1,0 +1,207 @@
+//! A stand-in for a cloud's load balancer: Services of that type get an address, and it leads to their nodes.
+//!
+//! It does what a cloud's does and no more: it announces each address to the world outside through nodes whose proxy
+//! says that it serves there, by the health check port of the Service or of the proxy itself.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Deserializer, Value, json};
+
+use crate::kubectl;
+use crate::network;
+use crate::state::Cluster;
+
+/// Addresses are given from here on.
+const FIRST: Ipv4Addr = Ipv4Addr::new(10, 201, 0, 1);
+
+/// What a cloud keeps a Service by until its load balancer is gone.
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// Where a proxy says whether its node serves.
+const PROXY_HEALTH: u16 = 10256;
+
+/// How often nodes are asked.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// It works until it is dropped.
+pub(crate) struct LoadBalancer {
+    watch: Child,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What it balances, by namespace and name.
+type Balanced = BTreeMap<String, Service>;
+
+/// A Service with an address.
+#[derive(Clone, PartialEq, Eq)]
+struct Service {
+    address: Ipv4Addr,
+    /// Where a node says whether it has endpoints, if it matters.
+    health_check: Option<u16>,
+}
+
+impl LoadBalancer {
+    /// Starts it.
+    pub(crate) fn start(cluster: &Arc<Cluster>) -> Result<Self> {
+        let mut watch = kubectl::command(cluster)?;
+        watch.args([
+            "get",
+            "services",
+            "--all-namespaces",
+            "--watch",
+            "--output-watch-events",
+            "--output=json",
+        ]);
+        let mut watch = watch
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting kubectl get --watch")?;
+        let events = watch.stdout.take().context("a child without stdout")?;
+        let (stop, balanced) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Balanced::new())));
+        let follow = {
+            let (cluster, balanced) = (Arc::clone(cluster), Arc::clone(&balanced));
+            thread::spawn(move || {
+                for event in Deserializer::from_reader(BufReader::new(events))
+                    .into_iter::<Value>()
+                    .map_while(Result::ok)
+                {
+                    if let Err(error) = see(&cluster, &event, &balanced) {
+                        eprintln!("load balancer: {error:#}");
+                    }
+                }
+            })
+        };
+        let announce = {
+            let (cluster, stop) = (Arc::clone(cluster), Arc::clone(&stop));
+            thread::spawn(move || {
+                let mut announced = BTreeMap::new();
+                while !stop.load(Relaxed) {
+                    let now = balanced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    if let Err(error) = announce(&cluster, &now, &mut announced) {
+                        eprintln!("load balancer: {error:#}");
+                    }
+                    thread::sleep(PAUSE);
+                }
+            })
+        };
+        Ok(Self { watch, stop, threads: vec![follow, announce] })
+    }
+}
+
+impl Drop for LoadBalancer {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        // It may have ended by itself, with the API server.
+        drop(self.watch.kill());
+        drop(self.watch.wait());
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Gives an address to a Service that wants one, and takes it back.
+fn see(cluster: &Cluster, event: &Value, balanced: &Mutex<Balanced>) -> Result<()> {
+    let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (text("/object/metadata/namespace"), text("/object/metadata/name"));
+    let key = format!("{namespace}/{name}");
+    let finalizers = event.pointer("/object/metadata/finalizers").and_then(Value::as_array);
+    let is_kept = finalizers.is_some_and(|all| all.iter().any(|one| one == FINALIZER));
+    let is_deleted = !text("/object/metadata/deletionTimestamp").is_empty();
+    let is_wanted = text("/object/spec/type") == "LoadBalancer"
+        && text("/object/spec/loadBalancerClass").is_empty()
+        && !is_deleted
+        && text("/type") != "DELETED";
+    let of_service = |arguments: &[&str]| -> Result<()> {
+        let all: Vec<&str> =
+            ["--namespace", namespace, "patch", "service", name].iter().chain(arguments).copied().collect();
+        kubectl::output(cluster, &all).map(drop)
+    };
+    if !is_wanted {
+        let was = balanced.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        if text("/type") == "DELETED" {
+            return Ok(());
+        }
+        if was.is_some() && !is_deleted {
+            of_service(&[
+                "--subresource=status",
+                "--type=merge",
+                "--patch",
+                r#"{"status":{"loadBalancer":null}}"#,
+            ])?;
+        }
+        if is_kept {
+            of_service(&["--type=merge", "--patch", r#"{"metadata":{"finalizers":null}}"#])?;
+        }
+        return Ok(());
+    }
+    let health_check = event.pointer("/object/spec/healthCheckNodePort").and_then(Value::as_u64);
+    let health_check = health_check.and_then(|port| u16::try_from(port).ok());
+    let address = {
+        let mut balanced = balanced.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = (0..=u8::MAX)
+            .map(|more| Ipv4Addr::from(u32::from(FIRST) + u32::from(more)))
+            .find(|address| balanced.values().all(|service| service.address != *address));
+        let service = balanced
+            .entry(key)
+            .or_insert(Service { address: free.context("no address is left")?, health_check });
+        service.health_check = health_check;
+        service.address
+    };
+    if !is_kept {
+        let patch = json!({"metadata": {"finalizers": [FINALIZER]}}).to_string();
+        of_service(&["--type=merge", "--patch", &patch])?;
+    }
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}}});
+    if text("/object/status/loadBalancer/ingress/0/ip") != address.to_string() {
+        of_service(&["--subresource=status", "--type=merge", "--patch", &status.to_string()])?;
+    }
+    Ok(())
+}
+
+/// Leads each address to the nodes that serve it.
+fn announce(
+    cluster: &Cluster,
+    balanced: &Balanced,
+    announced: &mut BTreeMap<Ipv4Addr, Vec<Ipv4Addr>>,
+) -> Result<()> {
+    let mut routes = BTreeMap::new();
+    for service in balanced.values() {
+        let port = service.health_check.unwrap_or(PROXY_HEALTH);
+        let nodes: Vec<Ipv4Addr> = cluster
+            .workers()
+            .iter()
+            .map(|node| node.ipv4())
+            .filter(|node| is_healthy((*node, port).into()))
+            .collect();
+        routes.insert(service.address, nodes);
+    }
+    for address in announced.keys().filter(|address| !routes.contains_key(*address)) {
+        network::withdraw(*address)?;
+    }
+    for (address, nodes) in &routes {
+        if announced.get(address) != Some(nodes) {
+            network::announce(*address, nodes)?;
+        }
+    }
+    *announced = routes;
+    Ok(())
+}
+
+/// Asks inside the namespace, as all that has to do with the cluster.
+fn is_healthy(address: SocketAddr) -> bool {
+    let mut curl = network::inside("curl");
+    curl.args(["--silent", "--fail", "--max-time", "1", "--output", "/dev/null"]);
+    curl.arg(format!("http://{address}/healthz"));
+    curl.status().is_ok_and(|status| status.success())
+}

@@ -1,0 +1,102 @@
+//! `cargo xtask cluster try`: what only a whole cluster shows. Each scenario fails when something is lost.
+
+mod api_server;
+mod clients;
+mod install;
+mod many_services;
+mod name_server;
+mod nodes;
+mod rollout;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::state::Cluster;
+use crate::web;
+
+/// The command line of `cargo xtask cluster try`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to try [default: everything]
+    #[arg(value_enum)]
+    scenarios: Vec<Scenario>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Scenario {
+    /// A Deployment is rolled under load, and its pods drain: no request fails
+    Rollout,
+    /// The same without draining: how many requests fail
+    RolloutUndrained,
+    /// From kube-proxy to kube-ipvs and back, in kubeadm's DaemonSet: no connection is lost
+    InstallByPatch,
+    /// The same with manifests/, with an upgrade and a rollback
+    InstallByKustomize,
+    /// The same with the Helm chart
+    InstallByHelm,
+    /// A node is drained, rebooted, and loses power; a new one joins
+    Nodes,
+    /// The API server is away for five minutes, and then all pods move
+    ApiServer,
+    /// kubeadm upgrades the cluster and renews its certificates
+    Upgrade,
+    /// Two thousand Services are made and deleted
+    ManyServices,
+    /// From kube-proxy in another mode to kube-ipvs
+    FromAnotherMode,
+    /// CoreDNS is rolled while pods resolve names
+    NameServer,
+}
+
+impl Scenario {
+    /// Those that begin with kube-proxy come after the others only where it is the proxy.
+    const ALL: [Self; 11] = [
+        Self::Rollout,
+        Self::RolloutUndrained,
+        Self::NameServer,
+        Self::Nodes,
+        Self::ApiServer,
+        Self::Upgrade,
+        Self::ManyServices,
+        Self::FromAnotherMode,
+        Self::InstallByPatch,
+        Self::InstallByKustomize,
+        Self::InstallByHelm,
+    ];
+}
+
+/// Tries what is asked for in the cluster that is up.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let cluster = Arc::new(Cluster::open()?);
+    let all = if args.scenarios.is_empty() { &Scenario::ALL[..] } else { &args.scenarios };
+    let mut failed = Vec::new();
+    for &scenario in all {
+        println!("=== {scenario:?}");
+        let started = Instant::now();
+        let done = match scenario {
+            Scenario::Rollout => rollout::drained(&cluster),
+            Scenario::RolloutUndrained => rollout::undrained(&cluster),
+            Scenario::ApiServer => api_server::goes_and_returns(&cluster),
+            Scenario::Upgrade => api_server::upgrades(&cluster),
+            Scenario::ManyServices => many_services::come_and_go(&cluster),
+            Scenario::FromAnotherMode => install::from_another_mode(&cluster),
+            Scenario::InstallByPatch => install::by_patch(&cluster),
+            Scenario::InstallByKustomize => install::by_kustomize(&cluster),
+            Scenario::InstallByHelm => install::by_helm(&cluster),
+            Scenario::Nodes => nodes::come_and_go(&cluster),
+            Scenario::NameServer => name_server::rolls(&cluster),
+        };
+        let seconds = started.elapsed().as_secs();
+        match done {
+            Ok(()) => println!("ok: {scenario:?} in {seconds} s"),
+            Err(error) => {
+                println!("FAILED: {scenario:?} in {seconds} s: {error:#}");
+                failed.push(format!("{scenario:?}"));
+            }
+        }
+    }
+    web::remove(&cluster)?;
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}

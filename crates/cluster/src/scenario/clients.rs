@@ -1,0 +1,70 @@
+//! Clients of every kind that ask the application while something happens.
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::load::{Load, Outcome};
+use crate::state::Cluster;
+use crate::web::{Address, Client, Web};
+
+/// How many requests a second there are from all of them together.
+const RATE: u32 = 200;
+
+/// Clients that ask.
+pub(crate) struct Clients(Vec<(&'static str, Load)>);
+
+/// What became of their requests.
+pub(crate) struct Outcomes(Vec<(&'static str, Outcome)>);
+
+impl Clients {
+    /// Starts one in a pod, one on a node and two outside of the cluster; each holds so many connections.
+    pub(crate) fn start(cluster: &Cluster, web: &Web<'_>, held: u32) -> Result<Self> {
+        let node = cluster.workers().first().context("a cluster without workers")?;
+        let kinds = [
+            ("pod, ClusterIP", Client::Pod(node), Address::ClusterIp),
+            ("node, ClusterIP", Client::Node(node), Address::ClusterIp),
+            ("outside, NodePort", Client::Outside, Address::NodePort(node)),
+            ("outside, load balancer", Client::Outside, Address::LoadBalancer),
+        ];
+        let rate = RATE / 4;
+        let start = |(name, client, address)| Ok((name, web.ask(client, address, rate, held)?));
+        kinds.into_iter().map(start).collect::<Result<_>>().map(Self)
+    }
+
+    /// Ends them, and prints what became of their requests.
+    pub(crate) fn end(self) -> Result<Outcomes> {
+        let ended = self.0.into_iter().map(|(name, load)| Ok((name, load.end()?)));
+        let outcomes: Vec<(&str, Outcome)> = ended.collect::<Result<_>>()?;
+        for (name, outcome) in &outcomes {
+            let Outcome { answered, failed, held, broken } = outcome;
+            println!(
+                "{name}: {answered} answered, {} failed {failed:?}; {held} held, {} broken {broken:?}",
+                outcome.failures(),
+                outcome.losses()
+            );
+            ensure!(*answered > 0, "{name}: no request was answered");
+        }
+        Ok(Outcomes(outcomes))
+    }
+}
+
+impl Outcomes {
+    /// How many requests were answered, and how many were not.
+    pub(crate) fn requests(&self) -> (u64, u64) {
+        let sum = |count: fn(&Outcome) -> u64| self.0.iter().map(|(_, outcome)| count(outcome)).sum();
+        (sum(|outcome| outcome.answered), sum(Outcome::failures))
+    }
+
+    /// Fails if a request was not answered.
+    pub(crate) fn expect_all_answered(&self) -> Result<()> {
+        let (answered, failed) = self.requests();
+        ensure!(failed == 0, "{failed} of {} requests failed", answered + failed);
+        Ok(())
+    }
+
+    /// Fails if a connection broke.
+    pub(crate) fn expect_all_held(&self) -> Result<()> {
+        let broken: u64 = self.0.iter().map(|(_, outcome)| outcome.losses()).sum();
+        ensure!(broken == 0, "{broken} connections broke");
+        Ok(())
+    }
+}
