@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,6 +19,7 @@ use guest::go::{clients, cluster};
 use guest::workspace;
 use serde::{Deserialize, Serialize};
 
+use crate::load_balancer::LoadBalancer;
 use crate::network;
 use crate::state::{self, Cluster, named};
 use junit::Outcome;
@@ -29,7 +31,7 @@ pub(crate) struct Args {
     /// crates/cluster/src/e2e/left-out.txt names]
     focus: Option<String>,
     /// How many tests run at a time; those that may not run beside others follow one by one
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 8)]
     procs: u8,
     /// Print what was found so far for every proxy, as in docs/conformance.md, and run nothing
     #[arg(long)]
@@ -61,7 +63,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print!("{}", table::table(&directory())?);
         return Ok(());
     }
-    let cluster = Cluster::open()?;
+    let cluster = Arc::new(Cluster::open()?);
+    let _balancer = LoadBalancer::start(&cluster);
     let place = directory().join(cluster.proxy.name());
     let started = Instant::now();
     let selection = selection::Selection::new(args.focus.as_deref())?;

@@ -8,7 +8,7 @@ use std::io::BufReader;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -33,9 +33,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// It works until it is dropped.
 pub(crate) struct LoadBalancer {
-    watch: Child,
-    stop: Arc<AtomicBool>,
+    watch: Arc<Watch>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// kubectl, which tells of Services. It ends with the API server, and is started again.
+#[derive(Default)]
+struct Watch {
+    kubectl: Mutex<Option<Child>>,
+    stop: AtomicBool,
 }
 
 /// What it balances, by namespace and name.
@@ -51,9 +57,49 @@ struct Service {
 
 impl LoadBalancer {
     /// Starts it.
-    pub(crate) fn start(cluster: &Arc<Cluster>) -> Result<Self> {
-        let mut watch = kubectl::command(cluster)?;
-        watch.args([
+    pub(crate) fn start(cluster: &Arc<Cluster>) -> Self {
+        let (watch, balanced) = (Arc::new(Watch::default()), Arc::new(Mutex::new(Balanced::new())));
+        let follow = {
+            let (cluster, watch, balanced) = (Arc::clone(cluster), Arc::clone(&watch), Arc::clone(&balanced));
+            move || watch.until_stopped(|| watch.follow(&cluster, &balanced))
+        };
+        let announce = {
+            let (cluster, watch, mut announced) = (Arc::clone(cluster), Arc::clone(&watch), BTreeMap::new());
+            move || {
+                watch.until_stopped(|| {
+                    let now = locked(&balanced).clone();
+                    announce(&cluster, &now, &mut announced)
+                });
+            }
+        };
+        Self { watch, threads: vec![thread::spawn(follow), thread::spawn(announce)] }
+    }
+}
+
+impl Drop for LoadBalancer {
+    fn drop(&mut self) {
+        self.watch.end();
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Watch {
+    /// Does something again and again, with a pause after each time.
+    fn until_stopped(&self, mut work: impl FnMut() -> Result<()>) {
+        while !self.stop.load(Relaxed) {
+            if let Err(error) = work() {
+                eprintln!("load balancer: {error:#}");
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Sees every event until kubectl ends.
+    fn follow(&self, cluster: &Cluster, balanced: &Mutex<Balanced>) -> Result<()> {
+        let mut kubectl = kubectl::command(cluster)?;
+        kubectl.args([
             "get",
             "services",
             "--all-namespaces",
@@ -61,53 +107,40 @@ impl LoadBalancer {
             "--output-watch-events",
             "--output=json",
         ]);
-        let mut watch = watch
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting kubectl get --watch")?;
-        let events = watch.stdout.take().context("a child without stdout")?;
-        let (stop, balanced) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Balanced::new())));
-        let follow = {
-            let (cluster, balanced) = (Arc::clone(cluster), Arc::clone(&balanced));
-            thread::spawn(move || {
-                for event in Deserializer::from_reader(BufReader::new(events))
-                    .into_iter::<Value>()
-                    .map_while(Result::ok)
-                {
-                    if let Err(error) = see(&cluster, &event, &balanced) {
-                        eprintln!("load balancer: {error:#}");
-                    }
-                }
-            })
-        };
-        let announce = {
-            let (cluster, stop) = (Arc::clone(cluster), Arc::clone(&stop));
-            thread::spawn(move || {
-                let mut announced = BTreeMap::new();
-                while !stop.load(Relaxed) {
-                    let now = balanced.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                    if let Err(error) = announce(&cluster, &now, &mut announced) {
-                        eprintln!("load balancer: {error:#}");
-                    }
-                    thread::sleep(PAUSE);
-                }
-            })
-        };
-        Ok(Self { watch, stop, threads: vec![follow, announce] })
+        kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = kubectl.spawn().context("starting kubectl get --watch")?;
+        let events = child.stdout.take().context("a child without stdout")?;
+        *locked(&self.kubectl) = Some(child);
+        if self.stop.load(Relaxed) {
+            self.end();
+        }
+        for event in
+            Deserializer::from_reader(BufReader::new(events)).into_iter::<Value>().map_while(Result::ok)
+        {
+            if let Err(error) = see(cluster, &event, balanced) {
+                eprintln!("load balancer: {error:#}");
+            }
+        }
+        self.end_kubectl();
+        Ok(())
+    }
+
+    fn end(&self) {
+        self.stop.store(true, Relaxed);
+        self.end_kubectl();
+    }
+
+    fn end_kubectl(&self) {
+        if let Some(mut child) = locked(&self.kubectl).take() {
+            // It may have ended by itself.
+            drop(child.kill());
+            drop(child.wait());
+        }
     }
 }
 
-impl Drop for LoadBalancer {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        // It may have ended by itself, with the API server.
-        drop(self.watch.kill());
-        drop(self.watch.wait());
-        for thread in self.threads.drain(..) {
-            drop(thread.join());
-        }
-    }
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Gives an address to a Service that wants one, and takes it back.
@@ -128,7 +161,7 @@ fn see(cluster: &Cluster, event: &Value, balanced: &Mutex<Balanced>) -> Result<(
         kubectl::output(cluster, &all).map(drop)
     };
     if !is_wanted {
-        let was = balanced.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        let was = locked(balanced).remove(&key);
         if text("/type") == "DELETED" {
             return Ok(());
         }
@@ -148,7 +181,7 @@ fn see(cluster: &Cluster, event: &Value, balanced: &Mutex<Balanced>) -> Result<(
     let health_check = event.pointer("/object/spec/healthCheckNodePort").and_then(Value::as_u64);
     let health_check = health_check.and_then(|port| u16::try_from(port).ok());
     let address = {
-        let mut balanced = balanced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut balanced = locked(balanced);
         let free = (0..=u8::MAX)
             .map(|more| Ipv4Addr::from(u32::from(FIRST) + u32::from(more)))
             .find(|address| balanced.values().all(|service| service.address != *address));

@@ -152,6 +152,16 @@ impl Node {
         self.guest().is_running()
     }
 
+    /// Switches it off, as an operator does. (User Mode Linux cannot reboot: it would find its interface in use.)
+    pub fn shut_down(&self, cluster: &Cluster) -> Result<()> {
+        // The connection ends with it.
+        drop(self.run(cluster, "systemctl poweroff"));
+        patiently(Duration::from_secs(90), || {
+            ensure!(!self.is_on(), "{} does not shut down", self.name);
+            Ok(())
+        })
+    }
+
     /// Ends its guest at once, as if the power had failed.
     pub fn cut_power(&self) -> Result<()> {
         self.guest().kill()

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
+use crate::load_balancer::LoadBalancer;
 use crate::state::Cluster;
 use crate::web;
 
@@ -70,6 +71,7 @@ impl Scenario {
 /// Tries what is asked for in the cluster that is up.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let cluster = Arc::new(Cluster::open()?);
+    let _balancer = LoadBalancer::start(&cluster);
     let all = if args.scenarios.is_empty() { &Scenario::ALL[..] } else { &args.scenarios };
     let mut failed = Vec::new();
     for &scenario in all {

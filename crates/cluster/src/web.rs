@@ -32,6 +32,7 @@ pub(crate) enum End {
 /// A Deployment and its Service of type LoadBalancer.
 pub(crate) struct Web<'a> {
     cluster: &'a Cluster,
+    replicas: usize,
 }
 
 /// Who asks.
@@ -57,13 +58,13 @@ pub(crate) enum Address<'a> {
 
 impl<'a> Web<'a> {
     /// Makes it anew, with a pod `client` on each worker, and waits until all is ready.
-    pub(crate) fn deploy(cluster: &'a Cluster, replicas: u32, end: End) -> Result<Self> {
+    pub(crate) fn deploy(cluster: &'a Cluster, replicas: usize, end: End) -> Result<Self> {
         remove(cluster)?;
         let clients = cluster.workers().iter().map(client);
         let objects: Vec<Value> =
             [namespace(), deployment(replicas, end), service()].into_iter().chain(clients).collect();
         kubectl::apply(cluster, &objects)?;
-        let web = Self { cluster };
+        let web = Self { cluster, replicas };
         web.wait()?;
         let timeout = ["wait", "--for=condition=Ready", "pod", "--selector=app=client", "--timeout=120s"];
         kubectl::output(cluster, &in_namespace(&timeout))?;
@@ -75,10 +76,16 @@ impl<'a> Web<'a> {
         kubectl::output(self.cluster, &in_namespace(&["rollout", "restart", "deployment/web"])).map(drop)
     }
 
-    /// Waits until the pods are what they shall be.
+    /// Waits until the pods are what they shall be, and those of before have ended.
     pub(crate) fn wait(&self) -> Result<()> {
         let arguments = ["rollout", "status", "deployment/web", "--timeout=300s"];
-        kubectl::output(self.cluster, &in_namespace(&arguments)).map(drop)
+        kubectl::output(self.cluster, &in_namespace(&arguments))?;
+        patiently(Duration::from_secs(120), || {
+            let pods = ["get", "pods", "--selector=app=web", "--output=name"];
+            let there = kubectl::output(self.cluster, &in_namespace(&pods))?.lines().count();
+            ensure!(there == self.replicas, "there are {there} pods instead of {}", self.replicas);
+            Ok(())
+        })
     }
 
     /// Where to ask.
@@ -175,7 +182,7 @@ fn namespace() -> Value {
 
 const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0";
 
-fn deployment(replicas: u32, end: End) -> Value {
+fn deployment(replicas: usize, end: End) -> Value {
     let lifecycle = match end {
         End::Drained => json!({"preStop": {"sleep": {"seconds": 10}}}),
         End::AtOnce => json!({}),

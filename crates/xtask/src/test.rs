@@ -8,6 +8,7 @@
 //! - **peer** needs the same and the real kube-proxy: the test program named `peer`.
 //! - **bench** runs every measurement of `cargo xtask bench` in a tiny size, and counts instructions.
 //! - **faults** runs a little of `cargo xtask chaos` and of `cargo xtask soak`.
+//! - **cluster**, only if it is named: a whole cluster. Its programs take too long to build on an empty machine.
 //!
 //! cargo-nextest runs all of them, each test in a process of its own. What needs a kernel is spread over guests, one
 //! for each processor ([`guests`]).
@@ -23,6 +24,7 @@ mod lint;
 mod nextest;
 mod summary;
 mod tiers;
+mod whole_cluster;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -33,7 +35,7 @@ use summary::{Report, Summary};
 /// The command line of `cargo xtask test`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The tier to run; may be given several times [default: all]
+    /// The tier to run; may be given several times [default: all but cluster]
     #[arg(long = "tier", value_name = "TIER")]
     tiers: Vec<Tier>,
     /// Only the tests whose name contains one of these
@@ -57,6 +59,8 @@ enum Tier {
     Bench,
     /// Some faults and some churn under load
     Faults,
+    /// A whole cluster: it comes up, some of Kubernetes' own tests, a roll-out under load
+    Cluster,
 }
 
 /// Runs the tiers asked for. Fails if a test does, or is skipped under `REQUIRE_ALL=1`, or if a tier that is
@@ -89,6 +93,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
     if wants(Tier::Faults) {
         timed("faults", &|| tiers::faults(&kernel(), &args.names));
+    }
+    if args.tiers.contains(&Tier::Cluster) {
+        timed("cluster", &whole_cluster::run);
     }
     print!("\n{summary}");
     let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");

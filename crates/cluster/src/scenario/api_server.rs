@@ -1,6 +1,5 @@
 //! The API server goes away and comes back; kubeadm upgrades the cluster and renews its certificates.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use anyhow::{Result, ensure};
 use super::clients::Clients;
 use crate::images;
 use crate::kubectl::{self, patiently};
-use crate::load_balancer::LoadBalancer;
 use crate::proxy::{self, Proxy};
 use crate::state::Cluster;
 use crate::web::{End, Web};
@@ -22,8 +20,7 @@ const MANIFESTS: &str = "/etc/kubernetes/manifests";
 const ASIDE: &str = "/etc/kubernetes/aside";
 
 /// Five minutes without an API server, and all pods move as soon as it is back: no request fails.
-pub(super) fn goes_and_returns(cluster: &Arc<Cluster>) -> Result<()> {
-    let _balancer = LoadBalancer::start(cluster)?;
+pub(super) fn goes_and_returns(cluster: &Cluster) -> Result<()> {
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let clients = Clients::start(cluster, &web, 0)?;
     let node = cluster.control_plane()?;
@@ -44,9 +41,8 @@ pub(super) fn goes_and_returns(cluster: &Arc<Cluster>) -> Result<()> {
 
 /// kubeadm upgrades the cluster, which brings kube-proxy's image back, and the change is repeated, as docs/install.md
 /// says; then all certificates are renewed and the control plane is restarted. No request fails, no connection breaks.
-pub(super) fn upgrades(cluster: &Arc<Cluster>) -> Result<()> {
+pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
     ensure!(cluster.proxy == Proxy::KubeIpvs, "this begins with cargo xtask cluster up");
-    let _balancer = LoadBalancer::start(cluster)?;
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let clients = Clients::start(cluster, &web, 25)?;
     let node = cluster.control_plane()?;

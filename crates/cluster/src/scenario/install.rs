@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
@@ -12,7 +11,6 @@ use tempfile::TempDir;
 use super::clients::Clients;
 use crate::documents;
 use crate::kubectl;
-use crate::load_balancer::LoadBalancer;
 use crate::node::Node;
 use crate::proxy::{self, Proxy};
 use crate::state::Cluster;
@@ -29,7 +27,7 @@ const TAG: &str = env!("CARGO_PKG_VERSION");
 const NEXT_TAG: &str = "0.1.1-next";
 
 /// Into kubeadm's DaemonSet, one node first; back to kube-proxy, and its tables removed.
-pub(super) fn by_patch(cluster: &Arc<Cluster>) -> Result<()> {
+pub(super) fn by_patch(cluster: &Cluster) -> Result<()> {
     let under_load = prepare_beside_kube_proxy(cluster)?;
     let before = documents::commands("install.md", "kubeadm")?;
     let image_now =
@@ -50,7 +48,7 @@ pub(super) fn by_patch(cluster: &Arc<Cluster>) -> Result<()> {
 }
 
 /// As a DaemonSet of its own, by `kubectl apply -k`.
-pub(super) fn by_kustomize(cluster: &Arc<Cluster>) -> Result<()> {
+pub(super) fn by_kustomize(cluster: &Cluster) -> Result<()> {
     let under_load = prepare_beside_kube_proxy(cluster)?;
     let copy = manifests_for(cluster)?;
     let kube_proxy = kube_proxy_daemon_set(cluster)?;
@@ -76,7 +74,7 @@ pub(super) fn by_kustomize(cluster: &Arc<Cluster>) -> Result<()> {
 }
 
 /// The same with the Helm chart.
-pub(super) fn by_helm(cluster: &Arc<Cluster>) -> Result<()> {
+pub(super) fn by_helm(cluster: &Cluster) -> Result<()> {
     let under_load = prepare_beside_kube_proxy(cluster)?;
     let kube_proxy = kube_proxy_daemon_set(cluster)?;
     let server = server(cluster)?;
@@ -116,7 +114,7 @@ pub(super) fn by_helm(cluster: &Arc<Cluster>) -> Result<()> {
 }
 
 /// From nftables or iptables mode, in the order of docs/migration.md.
-pub(super) fn from_another_mode(cluster: &Arc<Cluster>) -> Result<()> {
+pub(super) fn from_another_mode(cluster: &Cluster) -> Result<()> {
     let modes = [Proxy::KubeProxyNftables, Proxy::KubeProxyIptables];
     ensure!(
         modes.contains(&cluster.proxy),
@@ -137,7 +135,6 @@ pub(super) fn from_another_mode(cluster: &Arc<Cluster>) -> Result<()> {
 
 /// An application, whose clients lose nothing.
 struct UnderLoad<'a> {
-    _balancer: LoadBalancer,
     web: Web<'a>,
 }
 
@@ -153,7 +150,7 @@ impl UnderLoad<'_> {
 }
 
 /// [`prepare`], where kube-proxy serves in ipvs mode.
-fn prepare_beside_kube_proxy(cluster: &Arc<Cluster>) -> Result<UnderLoad<'_>> {
+fn prepare_beside_kube_proxy(cluster: &Cluster) -> Result<UnderLoad<'_>> {
     ensure!(
         cluster.proxy == Proxy::KubeProxyIpvs,
         "this begins with cargo xtask cluster up --proxy kube-proxy-ipvs"
@@ -162,7 +159,7 @@ fn prepare_beside_kube_proxy(cluster: &Arc<Cluster>) -> Result<UnderLoad<'_>> {
 }
 
 /// Gives the nodes both images, which differ by name, and starts the application.
-fn prepare(cluster: &Arc<Cluster>) -> Result<UnderLoad<'_>> {
+fn prepare(cluster: &Cluster) -> Result<UnderLoad<'_>> {
     ensure!(
         cluster.proxy == Proxy::KubeProxyIpvs,
         "this begins with cargo xtask cluster up --proxy kube-proxy-ipvs"
@@ -176,7 +173,7 @@ fn prepare(cluster: &Arc<Cluster>) -> Result<UnderLoad<'_>> {
             &format!("ctr --namespace k8s.io images tag --force {} {next} >/dev/null", proxy::IMAGE),
         )?;
     }
-    Ok(UnderLoad { _balancer: LoadBalancer::start(cluster)?, web: Web::deploy(cluster, 4, End::Drained)? })
+    Ok(UnderLoad { web: Web::deploy(cluster, 4, End::Drained)? })
 }
 
 /// What the documents have an operator look at, on one node.

@@ -1,6 +1,5 @@
 //! A controller makes thousands of Services, and a namespace with a thousand is deleted, while others are used.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -8,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::clients::Clients;
 use crate::kubectl::{self, patiently};
-use crate::load_balancer::LoadBalancer;
 use crate::node::Node;
 use crate::proxy::Proxy;
 use crate::state::Cluster;
@@ -19,9 +17,8 @@ const SERVICES: usize = 1000;
 const CROWDS: [&str; 2] = ["crowd-1", "crowd-2"];
 
 /// Meanwhile an application is rolled and asked: no request fails. Each node ends up with what it should have.
-pub(super) fn come_and_go(cluster: &Arc<Cluster>) -> Result<()> {
+pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
     ensure!(cluster.proxy == Proxy::KubeIpvs, "this looks at IPVS: it begins with cargo xtask cluster up");
-    let _balancer = LoadBalancer::start(cluster)?;
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let node = cluster.workers().first().context("a cluster without workers")?;
     let before = virtual_servers(cluster, node)?;

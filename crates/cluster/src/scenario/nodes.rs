@@ -1,13 +1,11 @@
 //! Nodes that are drained, rebooted, lose power, and come back.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::clients::Clients;
 use crate::kubectl::{self, patiently};
-use crate::load_balancer::LoadBalancer;
 use crate::node::Node;
 use crate::state::Cluster;
 use crate::web::{Address, End, Web};
@@ -15,8 +13,7 @@ use crate::{kubeadm, network, pod_network, up};
 
 /// The last worker is drained and rebooted: no request fails. Then it loses power: what went to it fails until the
 /// node's pods are taken out of their Services, and afterwards nothing does.
-pub(super) fn come_and_go(cluster: &Arc<Cluster>) -> Result<()> {
-    let _balancer = LoadBalancer::start(cluster)?;
+pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let node = cluster.workers().last().context("a cluster without workers")?;
 
@@ -40,7 +37,8 @@ pub(super) fn come_and_go(cluster: &Arc<Cluster>) -> Result<()> {
     std::thread::sleep(Duration::from_secs(20));
     clients.end()?.expect_all_answered()?;
     node.boot(cluster)?;
-    wait(cluster, node, "True")?;
+    node.wait_until_up(cluster)?;
+    returns(cluster, node)?;
     println!("{} is back", node.name);
     let clients = Clients::start(cluster, &web, 0)?;
     joins(cluster, &web)?;
@@ -48,7 +46,7 @@ pub(super) fn come_and_go(cluster: &Arc<Cluster>) -> Result<()> {
 }
 
 /// A node joins, serves, and leaves.
-fn joins(cluster: &Arc<Cluster>, web: &Web<'_>) -> Result<()> {
+fn joins(cluster: &Cluster, web: &Web<'_>) -> Result<()> {
     let number = u8::try_from(cluster.nodes.len())? + 1;
     let new = up::node(number);
     let mut more = Cluster::open()?;
@@ -79,10 +77,20 @@ fn joins(cluster: &Arc<Cluster>, web: &Web<'_>) -> Result<()> {
 }
 
 fn reboot(cluster: &Cluster, node: &Node) -> Result<()> {
-    // It ends the connection that asks for it.
-    drop(node.run(cluster, "systemctl reboot"));
-    wait(cluster, node, "Unknown").or_else(|_| Ok::<(), anyhow::Error>(()))?;
+    node.shut_down(cluster)?;
+    node.boot(cluster)?;
     node.wait_until_up(cluster)?;
+    returns(cluster, node)
+}
+
+/// Waits until the cluster knows of this boot of the node, and that it is ready.
+fn returns(cluster: &Cluster, node: &Node) -> Result<()> {
+    let boot = node.run(cluster, "cat /proc/sys/kernel/random/boot_id")?;
+    patiently(Duration::from_secs(120), || {
+        let known = ["get", "node", &node.name, "--output=jsonpath={.status.nodeInfo.bootID}"];
+        ensure!(kubectl::output(cluster, &known)? == boot.trim(), "{} has not come back", node.name);
+        Ok(())
+    })?;
     wait(cluster, node, "True")
 }
 
