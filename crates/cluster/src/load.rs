@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,55 +61,63 @@ impl Outcome {
 
 /// Asks until stdin ends.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let (stop, outcome) = (AtomicBool::new(false), Mutex::new(Outcome::default()));
-    let note = |change: &dyn Fn(&mut Outcome)| {
-        change(&mut outcome.lock().unwrap_or_else(|poison| poison.into_inner()))
-    };
+    let asking = Asking::default();
     thread::scope(|scope| {
         for number in 0..THREADS.min(args.rate) {
-            let (stop, note) = (&stop, &note);
-            scope.spawn(move || ask_on_time(args, number, stop, note));
+            let asking = &asking;
+            scope.spawn(move || asking.on_time(args, number));
         }
         for _ in 0..args.held {
-            let (stop, note) = (&stop, &note);
-            scope.spawn(move || hold(args.target, stop, note));
+            scope.spawn(|| asking.over_one_connection(args.target));
         }
         let ended = io::copy(&mut io::stdin(), &mut io::sink()).context("waiting for the end of stdin");
-        stop.store(true, Relaxed);
+        asking.stop.store(true, Relaxed);
         ended.map(drop)
     })?;
-    let outcome = outcome.into_inner().unwrap_or_else(|poison| poison.into_inner());
-    println!("{}", serde_json::to_string(&outcome)?);
+    println!("{}", serde_json::to_string(&*asking.outcome())?);
     Ok(())
 }
 
-/// Every so often, a connection for one request. One that takes long does not hold up the others.
-fn ask_on_time(args: &Args, number: u32, stop: &AtomicBool, note: &dyn Fn(&dyn Fn(&mut Outcome))) {
-    let threads = THREADS.min(args.rate);
-    let pause = Duration::from_secs(1) * threads / args.rate;
-    let mut next = Instant::now() + pause * number / threads;
-    while !stop.load(Relaxed) {
-        thread::sleep(next.saturating_duration_since(Instant::now()));
-        next = (next + pause).max(Instant::now());
-        match connect(args.target).and_then(|mut connection| ask(&mut connection, "close")) {
-            Ok(()) => note(&|outcome| outcome.answered += 1),
-            Err(error) => note(&|outcome| *outcome.failed.entry(format!("{error:#}")).or_default() += 1),
-        }
-    }
+/// What all threads share.
+#[derive(Default)]
+struct Asking {
+    stop: AtomicBool,
+    outcome: Mutex<Outcome>,
 }
 
-/// One connection, which is asked over once a second.
-fn hold(target: SocketAddr, stop: &AtomicBool, note: &dyn Fn(&dyn Fn(&mut Outcome))) {
-    let held = connect(target).and_then(|mut connection| {
-        while !stop.load(Relaxed) {
-            ask(&mut connection, "keep-alive")?;
-            thread::sleep(Duration::from_secs(1));
+impl Asking {
+    /// Every so often, a connection for one request. One that takes long does not hold up the others.
+    fn on_time(&self, args: &Args, number: u32) {
+        let threads = THREADS.min(args.rate);
+        let pause = Duration::from_secs(1) * threads / args.rate;
+        let mut next = Instant::now() + pause * number / threads;
+        while !self.stop.load(Relaxed) {
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+            next += pause;
+            match connect(args.target).and_then(|mut connection| ask(&mut connection, "close")) {
+                Ok(()) => self.outcome().answered += 1,
+                Err(error) => *self.outcome().failed.entry(format!("{error:#}")).or_default() += 1,
+            }
         }
-        Ok(())
-    });
-    match held {
-        Ok(()) => note(&|outcome| outcome.held += 1),
-        Err(error) => note(&|outcome| *outcome.broken.entry(format!("{error:#}")).or_default() += 1),
+    }
+
+    /// One connection, which is asked over once a second.
+    fn over_one_connection(&self, target: SocketAddr) {
+        let held = connect(target).and_then(|mut connection| {
+            while !self.stop.load(Relaxed) {
+                ask(&mut connection, "keep-alive")?;
+                thread::sleep(Duration::from_secs(1));
+            }
+            Ok(())
+        });
+        match held {
+            Ok(()) => self.outcome().held += 1,
+            Err(error) => *self.outcome().broken.entry(format!("{error:#}")).or_default() += 1,
+        }
+    }
+
+    fn outcome(&self) -> MutexGuard<'_, Outcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,7 +185,7 @@ mod tests {
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
         assert!(is_whole(answer));
         for end in 0..answer.len() {
-            assert!(!is_whole(&answer[..end]));
+            assert!(!is_whole(answer.get(..end).unwrap_or_default()));
         }
     }
 }

@@ -17,6 +17,7 @@ use serde_json::{Deserializer, Value, json};
 
 use crate::kubectl;
 use crate::network;
+use crate::node::Node;
 use crate::state::Cluster;
 
 /// Addresses are given from here on.
@@ -214,7 +215,7 @@ fn announce(
         let nodes: Vec<Ipv4Addr> = cluster
             .workers()
             .iter()
-            .map(|node| node.ipv4())
+            .map(Node::ipv4)
             .filter(|node| is_healthy((*node, port).into()))
             .collect();
         routes.insert(service.address, nodes);

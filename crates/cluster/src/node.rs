@@ -188,8 +188,10 @@ impl Guest {
         fs::write(&self.pid_file, child.id().to_string()).with_context(state::named(&self.pid_file))
     }
 
+    /// One that has ended may still be listed, until whoever started it asks for its exit code.
     fn is_running(&self) -> bool {
-        self.pid().is_some_and(|pid| kill(pid, None).is_ok())
+        let status = self.pid().and_then(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok());
+        status.is_some_and(|status| !status.contains("\nState:\tZ"))
     }
 
     /// Ends it, if it runs.

@@ -132,9 +132,9 @@ impl Sources {
             let started = Instant::now();
             let mut command = self.go(go);
             // Vet would look at everything that is linked.
-            match name.ends_with(".test") {
-                true => command.args(["test", "-c", "-vet=off"]),
-                false => command.arg("build"),
+            match name.strip_suffix(".test") {
+                Some(_) => command.args(["test", "-c", "-vet=off"]),
+                None => command.arg("build"),
             };
             let status = command
                 .args([

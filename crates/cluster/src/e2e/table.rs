@@ -6,84 +6,103 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use super::Results;
 use super::junit::Outcome;
 use super::selection;
-use super::{Results, Test};
 use crate::proxy::Proxy;
 use crate::state::named;
 
 /// How many there are of each outcome, and which did not just pass.
 pub(super) fn summary(results: &Results) -> String {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for (name, test) in &results.tests {
-        let (word, reason) = match test.outcome {
+        let word = match test.outcome {
             Outcome::Passed => continue,
-            Outcome::Flaked => ("flake", &test.reason),
-            Outcome::Failed => ("FAIL", &test.reason),
-            Outcome::Skipped => ("skip", &test.reason),
+            Outcome::Flaked => "flake",
+            Outcome::Failed => "FAIL",
+            Outcome::Skipped => "skip",
         };
-        let reason = reason.lines().next().unwrap_or_default();
-        text += &format!("{word:5} {name}: {reason}\n");
+        lines.push(format!("{word:5} {name}: {}", test.reason.lines().next().unwrap_or_default()));
     }
     let count = |outcome| results.tests.values().filter(|test| test.outcome == outcome).count();
     let (passed, flaked) = (count(Outcome::Passed), count(Outcome::Flaked));
     let (failed, skipped) = (count(Outcome::Failed), count(Outcome::Skipped));
-    text += &format!(
-        "{passed} passed, {flaked} flaked, {failed} failed, {skipped} skipped in {:.0} s\n",
-        results.seconds
-    );
-    text
+    let seconds = results.seconds;
+    lines.push(format!(
+        "{passed} passed, {flaked} flaked, {failed} failed, {skipped} skipped in {seconds:.0} s\n"
+    ));
+    lines.join("\n")
 }
 
-/// A table with a column for each proxy that was tried, and the lines that are not all the same.
+/// A column for each proxy that was tried: how many tests passed, and each that did not pass with all of them.
 pub(super) fn table(directory: &Path) -> Result<String> {
-    let mut columns = Vec::new();
-    for proxy in Proxy::ALL {
-        let path = directory.join(proxy.name()).join("results.json");
-        if path.exists() {
-            let text = fs::read(&path).with_context(named(&path))?;
-            columns.push((proxy, serde_json::from_slice::<Results>(&text).with_context(named(&path))?));
-        }
-    }
-    let row = |first: &str, cell: &dyn Fn(&Results) -> String| {
-        let cells: Vec<String> = columns.iter().map(|(_, results)| cell(results)).collect();
-        format!("| {first} | {} |\n", cells.join(" | "))
-    };
-    let mut text =
-        format!("| | {} |\n", columns.iter().map(|(proxy, _)| proxy.name()).collect::<Vec<_>>().join(" | "));
-    text += &format!("|---|{}\n", "---|".repeat(columns.len()));
+    let columns = Columns::read(directory)?;
+    let mut lines = columns.head();
     for (word, outcome) in [
         ("passed", Outcome::Passed),
         ("passed when repeated alone", Outcome::Flaked),
         ("failed", Outcome::Failed),
         ("skipped themselves", Outcome::Skipped),
     ] {
-        let count = |results: &Results| results.tests.values().filter(|test| test.outcome == outcome).count();
-        text += &row(word, &|results| count(results).to_string());
+        lines.push(columns.row(word, |results| {
+            results.tests.values().filter(|test| test.outcome == outcome).count().to_string()
+        }));
     }
-    text += &row("minutes", &|results| format!("{:.0}", results.seconds / 60.0));
+    lines.push(columns.row("minutes", |results| format!("{:.0}", results.seconds / 60.0)));
 
-    text += "\nTests that did not pass the first time with every proxy:\n\n";
-    text +=
-        &format!("| | {} |\n", columns.iter().map(|(proxy, _)| proxy.name()).collect::<Vec<_>>().join(" | "));
-    text += &format!("|---|{}\n", "---|".repeat(columns.len()));
-    let names: BTreeSet<&String> = columns.iter().flat_map(|(_, results)| results.tests.keys()).collect();
-    for name in names {
-        let outcome = |results: &Results| results.tests.get(name).map(|test: &Test| test.outcome);
-        let same = columns.iter().all(|(_, results)| matches!(outcome(results), Some(Outcome::Passed)));
-        if !same {
-            text += &row(name, &|results| match outcome(results) {
-                None => "–".to_owned(),
-                Some(Outcome::Passed) => "passed".to_owned(),
-                Some(Outcome::Flaked) => "passed alone".to_owned(),
-                Some(Outcome::Failed) => "**failed**".to_owned(),
-                Some(Outcome::Skipped) => "skipped".to_owned(),
-            });
+    lines.extend([
+        String::new(),
+        "## Tests that did not pass at once with all of them".to_owned(),
+        String::new(),
+    ]);
+    lines.extend(columns.head());
+    for name in columns.names() {
+        let outcomes = columns.0.iter().map(|(_, results)| results.tests.get(name).map(|test| test.outcome));
+        if !outcomes.clone().all(|outcome| outcome == Some(Outcome::Passed)) {
+            lines.push(columns.row(name, |results| {
+                let word = match results.tests.get(name).map(|test| test.outcome) {
+                    None => "–",
+                    Some(Outcome::Passed) => "passed",
+                    Some(Outcome::Flaked) => "passed alone",
+                    Some(Outcome::Failed) => "**failed**",
+                    Some(Outcome::Skipped) => "skipped",
+                };
+                word.to_owned()
+            }));
         }
     }
-    text += "\nNot run:\n\n";
-    for (part, reason) in selection::left_out() {
-        text += &format!("- `{part}`: {reason}\n");
+
+    lines.extend([String::new(), "## Tests that are not run".to_owned(), String::new()]);
+    lines.extend(selection::left_out().map(|(part, reason)| format!("- `{part}`: {reason}")));
+    lines.push(String::new());
+    Ok(lines.join("\n"))
+}
+
+/// The proxies that were tried.
+struct Columns(Vec<(Proxy, Results)>);
+
+impl Columns {
+    fn read(directory: &Path) -> Result<Self> {
+        let paths = Proxy::ALL.map(|proxy| (proxy, directory.join(proxy.name()).join("results.json")));
+        let there = paths.into_iter().filter(|(_, path)| path.exists());
+        let read = |(proxy, path): (Proxy, std::path::PathBuf)| {
+            let text = fs::read(&path).with_context(named(&path))?;
+            Ok((proxy, serde_json::from_slice(&text).with_context(named(&path))?))
+        };
+        there.map(read).collect::<Result<_>>().map(Self)
     }
-    Ok(text)
+
+    fn head(&self) -> Vec<String> {
+        let names: Vec<&str> = self.0.iter().map(|(proxy, _)| proxy.name()).collect();
+        vec![format!("| | {} |", names.join(" | ")), format!("|---|{}", "---|".repeat(names.len()))]
+    }
+
+    fn row(&self, first: &str, cell: impl Fn(&Results) -> String) -> String {
+        let cells: Vec<String> = self.0.iter().map(|(_, results)| cell(results)).collect();
+        format!("| {first} | {} |", cells.join(" | "))
+    }
+
+    fn names(&self) -> BTreeSet<&String> {
+        self.0.iter().flat_map(|(_, results)| results.tests.keys()).collect()
+    }
 }

@@ -87,11 +87,12 @@ pub(super) fn by_helm(cluster: &Cluster) -> Result<()> {
     let root = workspace::root();
     let install = documents::commands("install.md", "Another cluster, or with Helm")?;
     let upgrade = documents::commands("install.md", "Upgrade")?;
+    let no_kube_proxy = install.first().context("no command that removes kube-proxy")?;
     let helm = |commands: &[String]| commands.iter().find(|command| command.starts_with("helm")).cloned();
     let (install_chart, upgrade_chart) =
         (helm(&install).context("no helm install")?, helm(&upgrade).context("no helm upgrade")?);
     under_load.during(cluster, || {
-        documents::run(cluster, &root, &install[0], &words)?;
+        documents::run(cluster, &root, no_kube_proxy, &words)?;
         documents::run(cluster, &root, &install_chart, &words)?;
         rolled_out(cluster)?;
         check_all(cluster, "kube-ipvs")?;

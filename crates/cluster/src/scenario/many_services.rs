@@ -27,7 +27,7 @@ pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
     for crowd in CROWDS {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": crowd}});
         let services = (0..SERVICES).map(|number| service(crowd, number));
-        kubectl::apply(cluster, &[namespace].into_iter().chain(services).collect::<Vec<_>>())?;
+        kubectl::create(cluster, &[namespace].into_iter().chain(services).collect::<Vec<_>>())?;
         web.restart()?;
     }
     println!("{} Services were made in {:.0} s", SERVICES * CROWDS.len(), started.elapsed().as_secs_f64());
