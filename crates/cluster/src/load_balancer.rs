@@ -29,6 +29,9 @@ const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Where a proxy says whether its node serves.
 const PROXY_HEALTH: u16 = 10256;
 
+/// How many checks a node may leave without an answer.
+const PATIENCE: u32 = 3;
+
 /// How often nodes are asked.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -65,11 +68,12 @@ impl LoadBalancer {
             move || watch.until_stopped(|| watch.follow(&cluster, &balanced))
         };
         let announce = {
-            let (cluster, watch, mut announced) = (Arc::clone(cluster), Arc::clone(&watch), BTreeMap::new());
+            let (cluster, watch, mut announced) =
+                (Arc::clone(cluster), Arc::clone(&watch), Announced::default());
             move || {
                 watch.until_stopped(|| {
                     let now = locked(&balanced).clone();
-                    announce(&cluster, &now, &mut announced)
+                    announced.update(&cluster, &now)
                 });
             }
         };
@@ -203,39 +207,64 @@ fn see(cluster: &Cluster, event: &Value, balanced: &Mutex<Balanced>) -> Result<(
     Ok(())
 }
 
-/// Leads each address to the nodes that serve it.
-fn announce(
-    cluster: &Cluster,
-    balanced: &Balanced,
-    announced: &mut BTreeMap<Ipv4Addr, Vec<Ipv4Addr>>,
-) -> Result<()> {
-    let mut routes = BTreeMap::new();
-    for service in balanced.values() {
-        let port = service.health_check.unwrap_or(PROXY_HEALTH);
-        let nodes: Vec<Ipv4Addr> = cluster
-            .workers()
-            .iter()
-            .map(Node::ipv4)
-            .filter(|node| is_healthy((*node, port).into()))
-            .collect();
-        routes.insert(service.address, nodes);
-    }
-    for address in announced.keys().filter(|address| !routes.contains_key(*address)) {
-        network::withdraw(*address)?;
-    }
-    for (address, nodes) in &routes {
-        if announced.get(address) != Some(nodes) {
-            network::announce(*address, nodes)?;
+/// Where each address leads, and what is known of the nodes.
+#[derive(Default)]
+struct Announced {
+    routes: BTreeMap<Ipv4Addr, Vec<Ipv4Addr>>,
+    /// How often a node has not answered in a row.
+    silent: BTreeMap<SocketAddr, u32>,
+}
+
+/// What a node answers to a health check.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Serves,
+    DoesNot,
+    Silent,
+}
+
+impl Announced {
+    /// Leads each address to the nodes that serve it.
+    fn update(&mut self, cluster: &Cluster, balanced: &Balanced) -> Result<()> {
+        let mut routes = BTreeMap::new();
+        for service in balanced.values() {
+            let port = service.health_check.unwrap_or(PROXY_HEALTH);
+            let nodes = cluster.workers().iter().map(Node::ipv4);
+            routes.insert(service.address, nodes.filter(|node| self.serves((*node, port).into())).collect());
         }
+        for address in self.routes.keys().filter(|address| !routes.contains_key(*address)) {
+            network::withdraw(*address)?;
+        }
+        for (address, nodes) in &routes {
+            if self.routes.get(address) != Some(nodes) {
+                network::announce(*address, nodes)?;
+            }
+        }
+        self.routes = routes;
+        Ok(())
     }
-    *announced = routes;
-    Ok(())
+
+    /// A node that does not answer is given up after some checks: each change of a route moves connections.
+    fn serves(&mut self, node: SocketAddr) -> bool {
+        let silent = self.silent.entry(node).or_insert(PATIENCE);
+        match health(node) {
+            Health::Serves => *silent = 0,
+            Health::DoesNot => *silent = PATIENCE,
+            Health::Silent => *silent += 1,
+        }
+        *silent < PATIENCE
+    }
 }
 
 /// Asks inside the namespace, as all that has to do with the cluster.
-fn is_healthy(address: SocketAddr) -> bool {
+fn health(node: SocketAddr) -> Health {
     let mut curl = network::inside("curl");
-    curl.args(["--silent", "--fail", "--max-time", "1", "--output", "/dev/null"]);
-    curl.arg(format!("http://{address}/healthz"));
-    curl.status().is_ok_and(|status| status.success())
+    curl.args(["--silent", "--fail", "--max-time", "2", "--output", "/dev/null"]);
+    curl.arg(format!("http://{node}/healthz"));
+    match curl.status().ok().and_then(|status| status.code()) {
+        Some(0) => Health::Serves,
+        // An answer that says no.
+        Some(22) => Health::DoesNot,
+        _ => Health::Silent,
+    }
 }
