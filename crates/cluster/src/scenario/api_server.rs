@@ -67,10 +67,14 @@ pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
     node.run(cluster, &format!("mv {ASIDE}/* {MANIFESTS}"))?;
     answers(cluster)?;
     println!("the control plane has new certificates");
+    let outcomes = clients.end()?;
+    outcomes.expect_all_answered()?;
+    outcomes.expect_all_held()?;
+
+    let clients = Clients::start(cluster, &web, 0)?;
     web.restart()?;
     web.wait()?;
-    let outcomes = clients.end()?;
-    outcomes.expect_all_answered()
+    clients.end()?.expect_all_answered()
 }
 
 fn answers(cluster: &Cluster) -> Result<()> {
