@@ -9,7 +9,7 @@ use guest::go::clients;
 use guest::workspace;
 
 use crate::network;
-use crate::state::{self, Cluster, named};
+use crate::state::{self, named};
 
 /// The commands in one section of a page, in order.
 pub(crate) fn commands(page: &str, heading: &str) -> Result<Vec<String>> {
@@ -39,7 +39,7 @@ fn in_section(text: &str, heading: &str) -> Vec<String> {
 }
 
 /// Runs one as an administrator does, with these words replaced; what it prints.
-pub(crate) fn run(_: &Cluster, directory: &Path, command: &str, words: &[(&str, &str)]) -> Result<String> {
+pub(crate) fn run(directory: &Path, command: &str, words: &[(&str, &str)]) -> Result<String> {
     let command = words.iter().fold(command.to_owned(), |command, (word, with)| command.replace(word, with));
     println!("$ {command}");
     let path = std::env::var("PATH").unwrap_or_default();

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context as _, Result};
 
 use crate::network;
-use crate::node::Guest;
+use crate::node::NodeProcess;
 use crate::state::{self, named};
 
 /// Stops what runs and removes what is there, whatever it was that started it.
@@ -13,7 +13,7 @@ pub(crate) fn run() -> Result<()> {
     let directory = state::directory();
     if directory.exists() {
         for entry in fs::read_dir(&directory).with_context(named(&directory))? {
-            Guest::in_directory(&entry?.path()).kill()?;
+            NodeProcess::in_directory(&entry?.path()).kill()?;
         }
         fs::remove_dir_all(&directory).with_context(named(&directory))?;
     }

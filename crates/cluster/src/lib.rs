@@ -109,3 +109,32 @@ fn shell(node: &str, command: &[OsString]) -> Result<()> {
 fn kubectl(arguments: &[OsString]) -> Result<()> {
     Err(kubectl::command(&Cluster::open()?)?.args(arguments).exec()).context("starting kubectl")
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
+
+    use guest::documents::{self, Shown};
+
+    use super::*;
+
+    #[test]
+    fn every_cluster_command_that_a_document_shows_parses() {
+        let mut seen = 0;
+        for Shown { page, mut words } in documents::commands().unwrap() {
+            match words.first().map(String::as_str) {
+                Some("cluster") => drop(words.remove(0)),
+                Some("e2e") => {}
+                _ => continue,
+            }
+            seen += 1;
+            words.insert(0, "cluster".to_owned());
+            if let Err(error) = CommandLine::try_parse_from(&words) {
+                // `cargo xtask cluster` alone stands for its commands.
+                let is_help = !error.use_stderr() || words.len() == 1;
+                assert!(is_help, "{}: {words:?}: {error}", page.display());
+            }
+        }
+        assert!(seen > 8, "{seen}");
+    }
+}

@@ -90,7 +90,7 @@ impl Node {
             .stderr(console)
             .spawn()
             .context("starting User Mode Linux")?;
-        self.guest().started(&child)
+        self.process().started(&child)
     }
 
     /// Waits until commands can be run on it.
@@ -149,7 +149,7 @@ impl Node {
 
     /// Whether its guest runs.
     pub fn is_on(&self) -> bool {
-        self.guest().is_running()
+        self.process().is_running()
     }
 
     /// Switches it off, as an operator does. (User Mode Linux cannot reboot: it would find its interface in use.)
@@ -164,21 +164,21 @@ impl Node {
 
     /// Ends its guest at once, as if the power had failed.
     pub fn cut_power(&self) -> Result<()> {
-        self.guest().kill()
+        self.process().kill()
     }
 
-    fn guest(&self) -> Guest {
-        Guest::in_directory(&self.directory())
+    fn process(&self) -> NodeProcess {
+        NodeProcess::in_directory(&self.directory())
     }
 }
 
 /// The process that a node is on this machine.
-pub(crate) struct Guest {
+pub(crate) struct NodeProcess {
     /// Has its number.
     pid_file: PathBuf,
 }
 
-impl Guest {
+impl NodeProcess {
     /// The one that a node's directory tells of.
     pub(crate) fn in_directory(directory: &Path) -> Self {
         Self { pid_file: directory.join("pid") }

@@ -32,12 +32,12 @@ pub(super) fn by_patch(cluster: &Cluster) -> Result<()> {
     let before = documents::commands("install.md", "kubeadm")?;
     let image_now =
         before.iter().find(|command| command.contains("{..image}")).context("no command for the image")?;
-    let old_image = documents::run(cluster, &workspace::root(), image_now, &[])?;
+    let old_image = documents::run(&workspace::root(), image_now, &[])?;
     let first = cluster.workers().first().context("a cluster without workers")?;
     let words = [REGISTRY, ("=NODE", &format!("={}", first.name))];
     under_load.during(cluster, || {
         for command in &before {
-            documents::run(cluster, &workspace::root(), command, &words)?;
+            documents::run(&workspace::root(), command, &words)?;
             if command.contains("delete pod") {
                 check(cluster, first, "kube-proxy")?;
             }
@@ -58,17 +58,17 @@ pub(super) fn by_kustomize(cluster: &Cluster) -> Result<()> {
     drop(helm);
     under_load.during(cluster, || {
         for command in &kubectl {
-            documents::run(cluster, copy.path(), command, &[])?;
+            documents::run(copy.path(), command, &[])?;
         }
         rolled_out(cluster)?;
         check_all(cluster, "kube-ipvs")?;
         upgrade(cluster, &copy)?;
-        documents::run(cluster, copy.path(), "kubectl -n kube-system rollout undo daemonset/kube-ipvs", &[])?;
+        documents::run(copy.path(), "kubectl -n kube-system rollout undo daemonset/kube-ipvs", &[])?;
         rolled_out(cluster)?;
         check_all(cluster, "kube-ipvs")
     })?;
     under_load.during(cluster, || {
-        documents::run(cluster, copy.path(), "kubectl delete -k manifests", &[])?;
+        documents::run(copy.path(), "kubectl delete -k manifests", &[])?;
         kube_proxy_returns(cluster, &kube_proxy)
     })
 }
@@ -92,24 +92,23 @@ pub(super) fn by_helm(cluster: &Cluster) -> Result<()> {
     let (install_chart, upgrade_chart) =
         (helm(&install).context("no helm install")?, helm(&upgrade).context("no helm upgrade")?);
     under_load.during(cluster, || {
-        documents::run(cluster, &root, no_kube_proxy, &words)?;
-        documents::run(cluster, &root, &install_chart, &words)?;
+        documents::run(&root, no_kube_proxy, &words)?;
+        documents::run(&root, &install_chart, &words)?;
         rolled_out(cluster)?;
         check_all(cluster, "kube-ipvs")?;
         documents::run(
-            cluster,
             &root,
             &upgrade_chart,
             &[REGISTRY, (&format!("tag={TAG}"), &format!("tag={NEXT_TAG}"))],
         )?;
         rolled_out(cluster)?;
         check_all(cluster, "kube-ipvs")?;
-        documents::run(cluster, &root, "helm rollback kube-ipvs --namespace kube-system", &[])?;
+        documents::run(&root, "helm rollback kube-ipvs --namespace kube-system", &[])?;
         rolled_out(cluster)?;
         check_all(cluster, "kube-ipvs")
     })?;
     under_load.during(cluster, || {
-        documents::run(cluster, &root, "helm uninstall kube-ipvs --namespace kube-system", &[])?;
+        documents::run(&root, "helm uninstall kube-ipvs --namespace kube-system", &[])?;
         kube_proxy_returns(cluster, &kube_proxy)
     })
 }
@@ -128,7 +127,7 @@ pub(super) fn from_another_mode(cluster: &Cluster) -> Result<()> {
         let change = format!(
             "{kubectl} get configmap kube-proxy -o yaml | sed 's/{old}/mode: ipvs/' | {kubectl} replace -f -"
         );
-        documents::run(cluster, &workspace::root(), &change, &[])?;
+        documents::run(&workspace::root(), &change, &[])?;
         proxy::change_image(cluster)?;
         check_all(cluster, "kube-proxy")
     })
@@ -238,7 +237,7 @@ fn upgrade(cluster: &Cluster, copy: &TempDir) -> Result<()> {
             let text = fs::read_to_string(&path)?;
             fs::write(&path, text.replace(&format!("newTag: {TAG}"), &format!("newTag: {NEXT_TAG}")))?;
         }
-        documents::run(cluster, copy.path(), &command, &words)?;
+        documents::run(copy.path(), &command, &words)?;
         if command.contains("delete pod") {
             check(cluster, first, "kube-ipvs")?;
         }
@@ -251,7 +250,7 @@ fn back_to_kube_proxy(cluster: &Cluster, old_image: &str) -> Result<()> {
     let commands = documents::commands("migration.md", "Back to kube-proxy")?;
     let words = [("THE-IMAGE-OF-BEFORE", old_image.trim())];
     let (image, cleanup) = commands.split_first().context("no command for the image")?;
-    documents::run(cluster, &workspace::root(), image, &words)?;
+    documents::run(&workspace::root(), image, &words)?;
     proxy::wait(cluster)?;
     remove_tables(cluster, cleanup)
 }
@@ -276,7 +275,6 @@ fn remove_tables(cluster: &Cluster, cleanup: &[String]) -> Result<()> {
                 kubectl::output(cluster, &wait)?;
             }
             documents::run(
-                cluster,
                 &workspace::root(),
                 command,
                 &[("s/NODE/worker-1/", &format!("s/NODE/{}/", node.name))],
