@@ -57,6 +57,8 @@ struct Service {
     address: Ipv4Addr,
     /// Where a node says whether it has endpoints, if it matters.
     health_check: Option<u16>,
+    /// Whether a client stays with one node: each has an affinity of its own to endpoints.
+    is_sticky: bool,
 }
 
 impl LoadBalancer {
@@ -190,11 +192,11 @@ fn see(cluster: &Cluster, event: &Value, balanced: &Mutex<Balanced>) -> Result<(
         let free = (0..=u8::MAX)
             .map(|more| Ipv4Addr::from(u32::from(FIRST) + u32::from(more)))
             .find(|address| balanced.values().all(|service| service.address != *address));
-        let service = balanced
-            .entry(key)
-            .or_insert(Service { address: free.context("no address is left")?, health_check });
-        service.health_check = health_check;
-        service.address
+        let known = balanced.get(&key).map(|service| service.address);
+        let address = known.or(free).context("no address is left")?;
+        let is_sticky = text("/object/spec/sessionAffinity") == "ClientIP";
+        balanced.insert(key, Service { address, health_check, is_sticky });
+        address
     };
     if !is_kept {
         let patch = json!({"metadata": {"finalizers": [FINALIZER]}}).to_string();
@@ -230,7 +232,11 @@ impl Announced {
         for service in balanced.values() {
             let port = service.health_check.unwrap_or(PROXY_HEALTH);
             let nodes = cluster.workers().iter().map(Node::ipv4);
-            routes.insert(service.address, nodes.filter(|node| self.serves((*node, port).into())).collect());
+            let mut nodes: Vec<Ipv4Addr> = nodes.filter(|node| self.serves((*node, port).into())).collect();
+            if service.is_sticky {
+                nodes.truncate(1);
+            }
+            routes.insert(service.address, nodes);
         }
         for address in self.routes.keys().filter(|address| !routes.contains_key(*address)) {
             network::withdraw(*address)?;

@@ -13,8 +13,11 @@ use crate::node::Node;
 /// The namespace, as `ip netns` has it.
 const NAMESPACE: &str = "kube-ipvs-cluster";
 
-/// What stands in the namespace for the world outside the cluster: a client, and the nodes' gateway.
+/// What stands in the namespace for the world outside the cluster, and is the nodes' gateway.
 pub(crate) const OUTSIDE: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
+
+/// Where requests to a load balancer come from: not from the nodes' own subnet, and so a test can tell.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// A program that runs inside the namespace.
 pub(crate) fn inside(program: impl AsRef<OsStr>) -> Command {
@@ -31,6 +34,7 @@ pub(crate) fn create() -> Result<()> {
     for address in OUTSIDE {
         in_namespace(&format!("address add {address} dev nodes nodad"))?;
     }
+    in_namespace(&format!("address add {CLIENT}/32 dev lo"))?;
     in_namespace("link set nodes up")?;
     for setting in [
         "net.ipv4.ip_forward=1",
@@ -68,7 +72,7 @@ pub(crate) fn announce(address: Ipv4Addr, nodes: &[Ipv4Addr]) -> Result<()> {
         return in_namespace(&format!("route replace unreachable {address}"));
     }
     let hops: Vec<String> = nodes.iter().map(|node| format!("nexthop via {node}")).collect();
-    in_namespace(&format!("route replace {address} {}", hops.join(" ")))
+    in_namespace(&format!("route replace {address} src {CLIENT} {}", hops.join(" ")))
 }
 
 /// Takes it back.
