@@ -210,7 +210,7 @@ fn check(cluster: &Cluster, node: &Node, app: &str) -> Result<()> {
     let difference = exec(&["diff"])?;
     ensure!(difference.is_empty(), "{} differs: {difference}", node.name);
     let explained = exec(&["explain", "default/kubernetes"])?;
-    ensure!(explained.contains(", used"), "{}: {explained}", node.name);
+    ensure!(explained.contains(" used,"), "{}: {explained}", node.name);
     Ok(())
 }
 
