@@ -29,8 +29,9 @@ const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Where a proxy says whether its node serves.
 const PROXY_HEALTH: u16 = 10256;
 
-/// How many checks a node may leave without an answer.
-const PATIENCE: u32 = 3;
+/// How many checks a node may leave without an answer. Clouds wait for half a minute (three checks, eight seconds apart,
+/// with GKE): a proxy that is replaced does not answer for some seconds.
+const PATIENCE: u32 = 24;
 
 /// How often nodes are asked.
 const PAUSE: Duration = Duration::from_secs(1);
