@@ -256,8 +256,9 @@ impl Announced {
         let silent = self.silent.entry(node).or_insert(PATIENCE);
         match health(node) {
             Health::Serves => *silent = 0,
-            Health::DoesNot => *silent = PATIENCE,
-            Health::Silent => *silent += 1,
+            // It has no endpoints of the Service. A proxy that says so of itself may have just started.
+            Health::DoesNot if node.port() != PROXY_HEALTH => *silent = PATIENCE,
+            Health::DoesNot | Health::Silent => *silent += 1,
         }
         *silent < PATIENCE
     }
