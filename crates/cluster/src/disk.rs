@@ -139,10 +139,11 @@ fn make_key(key: &Path) -> Result<()> {
 /// Writes a file system without images.
 fn make(made: &Path, root: &Path) -> Result<()> {
     run(Command::new("cp").arg("--archive").arg(debian_root::ensure(PACKAGES)?).arg(root))?;
+    let pause = images::pause()?;
     for (path, text) in FILES {
         let path = root.join(path);
         fs::create_dir_all(path.parent().context("a file has a directory")?).with_context(named(&path))?;
-        fs::write(&path, text.replace("PAUSE", &images::pause()?)).with_context(named(&path))?;
+        fs::write(&path, text.replace("PAUSE", &pause)).with_context(named(&path))?;
     }
     images::copy(&made.join("key.pub"), &root.join("root/.ssh/authorized_keys"))?;
     let (clients, programs) = (clients::MODULE.built()?, cluster::MODULE.built()?);

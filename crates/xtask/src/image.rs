@@ -95,3 +95,46 @@ fn config() -> Value {
 fn megabytes(bytes: usize) -> f64 {
     bytes as f64 / 1e6
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on must stop")]
+
+    use std::process::Command;
+
+    use super::*;
+
+    fn unpack(archive: &Path, into: &Path) {
+        fs::create_dir_all(into).unwrap();
+        let status = Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(into).status();
+        assert!(status.unwrap().success());
+    }
+
+    #[test]
+    fn image_has_the_program_under_both_names() {
+        let files = tempfile::tempdir().unwrap();
+        let program = files.path().join("program");
+        fs::write(&program, "a program").unwrap();
+        let mut layout = Layout::new().unwrap();
+        let layer = layer(&layout, &program).unwrap();
+        let image = layout.image("amd64", &config(), &[&layer]).unwrap();
+        layout.name(image, NAME);
+        let archive = files.path().join("image.tar");
+        layout.write(&archive).unwrap();
+
+        let unpacked = files.path().join("layout");
+        unpack(&archive, &unpacked);
+        let read = |path: &Path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+        let blob = |descriptor: &Value| {
+            unpacked.join("blobs").join(descriptor["digest"].as_str().unwrap().replace(':', "/"))
+        };
+        let manifest = read(&blob(&read(&unpacked.join("index.json"))["manifests"][0]));
+        let config = read(&blob(&manifest["config"]));
+        let root = files.path().join("root");
+        unpack(&blob(&manifest["layers"][0]), &root);
+        let entry_point = config["config"]["Entrypoint"][0].as_str().unwrap().trim_start_matches('/');
+        for name in [entry_point, "usr/local/bin/kube-proxy"] {
+            assert_eq!(fs::read_to_string(root.join(name)).unwrap(), "a program");
+        }
+    }
+}

@@ -52,12 +52,10 @@ pub(super) fn by_kustomize(cluster: &Cluster) -> Result<()> {
     let under_load = prepare_beside_kube_proxy(cluster)?;
     let copy = manifests_for(cluster)?;
     let kube_proxy = kube_proxy_daemon_set(cluster)?;
-    let commands = documents::commands("install.md", "Another cluster, or with Helm")?;
-    let (helm, kubectl): (Vec<_>, Vec<_>) =
-        commands.into_iter().partition(|command| command.starts_with("helm"));
-    drop(helm);
+    let mut commands = documents::commands("install.md", "Another cluster, or with Helm")?;
+    commands.retain(|command| !command.starts_with("helm"));
     under_load.during(cluster, || {
-        for command in &kubectl {
+        for command in &commands {
             documents::run(copy.path(), command, &[])?;
         }
         rolled_out(cluster)?;
