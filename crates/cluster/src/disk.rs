@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::go::{clients, cluster, control_plane};
-use guest::programs::{self, Program};
+use guest::programs::{self, Program, run};
 use guest::{cache, debian_root};
 
 use crate::images;
@@ -206,11 +206,4 @@ touch /mnt/done
 fn end(console: &str) -> String {
     let lines: Vec<&str> = console.lines().collect();
     lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let status = command.stdout(std::io::stderr()).status().with_context(|| format!("starting {name}"))?;
-    ensure!(status.success(), "{name} failed ({status})");
-    Ok(())
 }

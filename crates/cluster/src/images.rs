@@ -13,6 +13,7 @@ use guest::debian_root;
 use guest::go::{clients, cluster, control_plane};
 use guest::image_program::Platform;
 use guest::oci::{Compression, Layer, Layout};
+use guest::programs::run;
 use serde_json::json;
 
 use crate::state::named;
@@ -181,9 +182,7 @@ fn pause_program(destination: &Path) -> Result<()> {
     let source = cluster::MODULE.sources_of("k8s.io/kubernetes")?.join("build/pause/linux/pause.c");
     let mut compiler = Command::new("gcc");
     compiler.args(["-Os", "-Wall", "-static", "-DVERSION=kube-ipvs", "-o"]).arg(destination).arg(source);
-    let status = compiler.stdout(std::io::stderr()).status().context("starting gcc")?;
-    ensure!(status.success(), "compiling pause failed");
-    Ok(())
+    run(&mut compiler).context("compiling pause")
 }
 
 /// Copies a file, and makes the directories on the way.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use guest::image_program::Platform;
+use guest::programs::run;
 use guest::workspace;
 use serde::{Deserialize, Serialize};
 
@@ -58,8 +59,7 @@ pub(crate) const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARG
 pub(crate) fn build_image() -> Result<PathBuf> {
     let mut image = workspace::cargo();
     image.args(["xtask", "image", "--platform", Platform::HERE.architecture()]);
-    let status = image.stdout(std::io::stderr()).status().context("starting cargo xtask image")?;
-    ensure!(status.success(), "cargo xtask image failed");
+    run(&mut image).context("cargo xtask image")?;
     Ok(image_archive())
 }
 

@@ -87,6 +87,20 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// Runs a program that makes something ready. What it prints goes to stderr: stdout belongs to what is run then.
+pub fn run(command: &mut Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_owned();
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| format!("starting {}", name.display()))?;
+    if !status.success() {
+        bail!("{} failed ({status})", name.display());
+    }
+    Ok(())
+}
+
 /// Makes sure that every one of `wanted` is there, installing packages if need be.
 pub fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
     let missing: Vec<Program> =

@@ -3,14 +3,15 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
 use super::apt::Apt;
 use super::modules::Dependencies;
 use super::suite::Suite;
-use crate::{cache, programs};
+use crate::cache;
+use crate::programs::{self, run};
 
 /// Which kernel package.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,18 +148,4 @@ fn release(root: &Path) -> anyhow::Result<String> {
 pub(crate) fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     entries.map(|entry| Ok(entry?.path())).collect()
-}
-
-/// Runs a program that makes the kernel ready. What it prints goes to stderr.
-pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
-    let name = command.get_program().to_owned();
-    let status = command
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .status()
-        .with_context(|| format!("starting {}", name.display()))?;
-    if !status.success() {
-        bail!("{} failed ({status})", name.display());
-    }
-    Ok(())
 }

@@ -6,10 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-use super::kernel_package::run;
 use super::suite::{self, Suite};
 use crate::cache;
-use crate::programs::{self, Program};
+use crate::programs::{self, Program, run};
 
 const MMDEBSTRAP: Program = Program { name: "mmdebstrap", package: "mmdebstrap" };
 

@@ -16,9 +16,9 @@ use anyhow::{Context as _, bail};
 
 use crate::cache;
 use crate::debian::apt::Apt;
-use crate::debian::kernel_package::{entries, run};
+use crate::debian::kernel_package::entries;
 use crate::debian::suite::Suite;
-use crate::programs::Program;
+use crate::programs::{Program, run};
 
 /// The package that depends on the source of the distribution's kernel, in Debian and Ubuntu.
 const SOURCE: &str = "linux-source";
