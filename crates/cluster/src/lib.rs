@@ -15,6 +15,7 @@ pub mod node;
 pub mod proxy;
 pub mod state;
 
+mod crowd;
 mod disk;
 mod documents;
 mod down;

@@ -127,8 +127,18 @@ pub(super) fn from_another_mode(cluster: &Cluster) -> Result<()> {
         );
         documents::run(&workspace::root(), &change, &[])?;
         proxy::change_image(cluster)?;
-        check_all(cluster, "kube-proxy")
+        check_all(cluster, "kube-proxy")?;
+        cluster.nodes.iter().try_for_each(|node| has_nothing_of_kube_proxy(cluster, node))
     })
+}
+
+/// What kube-proxy had in nf_tables or iptables is removed; the other chains are the kubelet's.
+fn has_nothing_of_kube_proxy(cluster: &Cluster, node: &Node) -> Result<()> {
+    let look = "nft list tables | grep kube-proxy; \
+         { iptables-save; ip6tables-save; } | grep -E 'KUBE-(SERVICES|NODEPORTS|SVC|SEP|PROXY-FIREWALL)'; true";
+    let left = node.run(cluster, look)?;
+    ensure!(left.is_empty(), "{} still has of kube-proxy: {left}", node.name);
+    Ok(())
 }
 
 /// An application, whose clients lose nothing.
@@ -158,10 +168,6 @@ fn prepare_beside_kube_proxy(cluster: &Cluster) -> Result<UnderLoad<'_>> {
 
 /// Gives the nodes both images, which differ by name, and starts the application.
 fn prepare(cluster: &Cluster) -> Result<UnderLoad<'_>> {
-    ensure!(
-        cluster.proxy == Proxy::KubeProxyIpvs,
-        "this begins with cargo xtask cluster up --proxy kube-proxy-ipvs"
-    );
     let image = proxy::build_image()?;
     for node in &cluster.nodes {
         proxy::load_image(cluster, node, &image)?;

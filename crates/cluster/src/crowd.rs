@@ -1,0 +1,35 @@
+//! Two thousand Services that nobody asks, for a cluster that is used meanwhile.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::kubectl;
+use crate::state::Cluster;
+
+/// Where they are, and how many in each.
+pub(crate) const NAMESPACES: [&str; 2] = ["crowd-1", "crowd-2"];
+const EACH: usize = 1000;
+
+/// How many there are altogether.
+pub(crate) const SIZE: usize = EACH * NAMESPACES.len();
+
+/// Makes a namespace and its Services, as fast as the API server takes them.
+pub(crate) fn make(cluster: &Cluster, name: &str) -> Result<()> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let services = (0..EACH).map(|number| service(name, number));
+    kubectl::create(cluster, &[namespace].into_iter().chain(services).collect::<Vec<_>>())
+}
+
+/// Deletes a namespace with all of them, and waits until it is gone.
+pub(crate) fn delete(cluster: &Cluster, name: &str) -> Result<()> {
+    kubectl::output(cluster, &["delete", "namespace", name, "--wait", "--timeout=600s"]).map(drop)
+}
+
+fn service(namespace: &str, number: usize) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": format!("service-{number}"), "namespace": namespace},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    })
+}
