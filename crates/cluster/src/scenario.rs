@@ -33,8 +33,10 @@ enum Scenario {
     RolloutUndrained,
     /// From kube-proxy to kube-ipvs and back, in kubeadm's DaemonSet: no connection is lost
     InstallByPatch,
-    /// The same with manifests/, with an upgrade and a rollback
-    InstallByKustomize,
+    /// The same with manifests/, with an upgrade, a rollback and another configuration
+    InstallByManifests,
+    /// The same, one node after the other by a label
+    InstallNodeByNode,
     /// The same with the Helm chart
     InstallByHelm,
     /// A node is drained, rebooted, and loses power; a new one joins
@@ -53,7 +55,7 @@ enum Scenario {
 
 impl Scenario {
     /// Those that begin with kube-proxy come after the others only where it is the proxy.
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Rollout,
         Self::RolloutUndrained,
         Self::NameServer,
@@ -63,7 +65,8 @@ impl Scenario {
         Self::ManyServices,
         Self::FromAnotherMode,
         Self::InstallByPatch,
-        Self::InstallByKustomize,
+        Self::InstallByManifests,
+        Self::InstallNodeByNode,
         Self::InstallByHelm,
     ];
 }
@@ -83,10 +86,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Scenario::ApiServer => api_server::goes_and_returns(&cluster),
             Scenario::Upgrade => api_server::upgrades(&cluster),
             Scenario::ManyServices => many_services::come_and_go(&cluster),
-            Scenario::FromAnotherMode => install::from_another_mode(&cluster),
-            Scenario::InstallByPatch => install::by_patch(&cluster),
-            Scenario::InstallByKustomize => install::by_kustomize(&cluster),
-            Scenario::InstallByHelm => install::by_helm(&cluster),
+            Scenario::FromAnotherMode => install::from_another_mode::there(&cluster),
+            Scenario::InstallByPatch => install::by_patch::there_and_back(&cluster),
+            Scenario::InstallByManifests => install::by_manifests::there_and_back(&cluster),
+            Scenario::InstallNodeByNode => install::by_manifests::node_by_node(&cluster),
+            Scenario::InstallByHelm => install::by_helm::there_and_back(&cluster),
             Scenario::Nodes => nodes::come_and_go(&cluster),
             Scenario::NameServer => name_server::rolls(&cluster),
         };

@@ -1,0 +1,141 @@
+//! As a DaemonSet of its own, by `kubectl apply -k`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use guest::workspace;
+use tempfile::TempDir;
+
+use super::{NEXT_TAG, REGISTRY, TAG, back, check, check_all, prepare_beside_kube_proxy, rolled_out, server};
+use crate::documents;
+use crate::kubectl::patiently;
+use crate::state::Cluster;
+
+/// On all nodes at once; upgraded, rolled back, configured anew, and removed.
+pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
+    let under_load = prepare_beside_kube_proxy(cluster)?;
+    let copy = manifests_for(cluster)?;
+    let kube_proxy = back::kube_proxy_daemon_set(cluster)?;
+    let mut commands = documents::commands("install.md", "Another cluster, or with Helm")?;
+    commands.retain(|command| !command.starts_with("helm"));
+    under_load.during(cluster, || {
+        for command in &commands {
+            documents::run(copy.path(), command, &[])?;
+        }
+        rolled_out(cluster)?;
+        check_all(cluster, "kube-ipvs")?;
+        upgrade(cluster, &copy)?;
+        documents::run(copy.path(), "kubectl -n kube-system rollout undo daemonset/kube-ipvs", &[])?;
+        rolled_out(cluster)?;
+        check_all(cluster, "kube-ipvs")
+    })?;
+    under_load.during(cluster, || change_the_configuration(cluster, &copy))?;
+    under_load.during(cluster, || {
+        documents::run(copy.path(), "kubectl delete -k manifests", &[])?;
+        back::kube_proxy_returns(cluster, &kube_proxy)
+    })
+}
+
+/// One node after the other, by a label; at last the label is no longer asked for.
+pub(crate) fn node_by_node(cluster: &Cluster) -> Result<()> {
+    let under_load = prepare_beside_kube_proxy(cluster)?;
+    let copy = manifests_for(cluster)?;
+    let kube_proxy = back::kube_proxy_daemon_set(cluster)?;
+    let commands = documents::commands("install.md", "Node by node")?;
+    let is_for_a_node = |command: &&String| command.contains("NODE");
+    let (of_a_node, others): (Vec<_>, Vec<_>) = commands.iter().partition(is_for_a_node);
+    let [orphan, apply_with_label, apply] = others[..] else { bail!("Node by node has other commands") };
+    let run = |command: &str, node: &str| {
+        let words = [
+            ("manifests/talos", "manifests"),
+            ("=NODE", &format!("={node}")),
+            ("node NODE", &format!("node {node}")),
+        ];
+        documents::run(copy.path(), command, &words)
+    };
+    under_load.during(cluster, || {
+        run(orphan, "")?;
+        run(apply_with_label, "")?;
+        for node in &cluster.nodes {
+            of_a_node.iter().try_for_each(|command| run(command, &node.name).map(drop))?;
+            check(cluster, node, "kube-ipvs")?;
+        }
+        run(apply, "")?;
+        rolled_out(cluster)?;
+        check_all(cluster, "kube-ipvs")
+    })?;
+    under_load.during(cluster, || {
+        documents::run(copy.path(), "kubectl delete -k manifests", &[])?;
+        back::kube_proxy_returns(cluster, &kube_proxy)
+    })?;
+    documents::run(copy.path(), "kubectl label node --all node-proxy-", &[]).map(drop)
+}
+
+/// Another configuration, on one node first, then on all.
+fn change_the_configuration(cluster: &Cluster, copy: &TempDir) -> Result<()> {
+    let base = copy.path().join("manifests/base");
+    // What was rolled back is what is applied.
+    replace_in(&base.join("kustomization.yaml"), &format!("newTag: {NEXT_TAG}"), &format!("newTag: {TAG}"))?;
+    replace_in(&base.join("config.conf"), "syncPeriod: 30s", "syncPeriod: 29s")?;
+    let first = cluster.workers().first().context("a cluster without workers")?;
+    let words = [("=NODE", &*format!("={}", first.name)), ("manifests/k3s", "manifests")];
+    for command in documents::commands("install.md", "Change the configuration")? {
+        documents::run(copy.path(), &command, &words)?;
+        if command.contains("delete pod") {
+            check(cluster, first, "kube-ipvs")?;
+        }
+    }
+    for node in &cluster.nodes {
+        let has_it = r#"curl -s http://127.0.0.1:10249/configz | grep -q '"syncPeriod":"29s"'"#;
+        patiently(Duration::from_secs(10), || node.run(cluster, has_it))?;
+    }
+    check_all(cluster, "kube-ipvs")
+}
+
+/// One node first, then all, to the next version.
+fn upgrade(cluster: &Cluster, copy: &TempDir) -> Result<()> {
+    let first = cluster.workers().first().context("a cluster without workers")?;
+    let words =
+        [REGISTRY, (TAG, NEXT_TAG), ("=NODE", &format!("={}", first.name)), ("manifests/k3s", "manifests")];
+    for command in documents::commands("install.md", "Upgrade")? {
+        if command.starts_with("helm") {
+            break;
+        }
+        if command.contains("apply -k") {
+            let path = copy.path().join("manifests/base/kustomization.yaml");
+            let text = fs::read_to_string(&path)?;
+            fs::write(&path, text.replace(&format!("newTag: {TAG}"), &format!("newTag: {NEXT_TAG}")))?;
+        }
+        documents::run(copy.path(), &command, &words)?;
+        if command.contains("delete pod") {
+            check(cluster, first, "kube-ipvs")?;
+        }
+    }
+    check_all(cluster, "kube-ipvs")
+}
+
+/// A copy of manifests/ in which the two values are set that install.md names.
+fn manifests_for(cluster: &Cluster) -> Result<TempDir> {
+    let copy = tempfile::tempdir().context("making a directory for manifests")?;
+    let mut cp = Command::new("cp");
+    ensure!(
+        cp.arg("-r").arg(workspace::root().join("manifests")).arg(copy.path()).status()?.success(),
+        "copying manifests"
+    );
+    let replace = |file: &str, from: &str, to: &str| -> Result<()> {
+        let path = copy.path().join("manifests/base").join(file);
+        replace_in(&path, from, to)
+    };
+    replace("config.conf", "clusterCIDR: 10.244.0.0/16", "clusterCIDR: 10.244.0.0/16,fd00:10:244::/56")?;
+    replace("kubeconfig.conf", "https://control-plane.example:6443", &server(cluster)?)?;
+    Ok(copy)
+}
+
+fn replace_in(path: &Path, from: &str, to: &str) -> Result<()> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    ensure!(text.contains(from), "{} has no {from}", path.display());
+    fs::write(path, text.replace(from, to)).with_context(|| path.display().to_string())
+}
