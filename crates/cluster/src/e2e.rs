@@ -7,7 +7,7 @@ mod junit;
 mod selection;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -24,6 +24,9 @@ use crate::network;
 use crate::state::{self, Cluster, named};
 use junit::Outcome;
 
+/// How many tests run at a time: as many as two processors can have without most of them being late.
+const PROCS: u8 = 8;
+
 /// The command line of `cargo xtask e2e`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,7 +34,7 @@ pub(crate) struct Args {
     /// crates/cluster/src/e2e/left-out.txt names]
     focus: Option<String>,
     /// How many tests run at a time; those that may not run beside others follow one by one
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = PROCS)]
     procs: u8,
     /// Print what was found so far for every proxy, as in docs/conformance.md, and run nothing
     #[arg(long)]
@@ -70,14 +73,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let selection = selection::Selection::new(args.focus.as_deref())?;
     let mut results = Results::default();
     results.tests.extend(ginkgo(&cluster, &place.join("all"), args.procs, &selection)?);
-    let failed: Vec<String> = failures(&results).map(str::to_owned).collect();
-    for (number, name) in failed.iter().enumerate() {
-        println!("repeated alone: {name}");
-        let alone = selection::Selection::only(name);
-        let again = ginkgo(&cluster, &place.join(format!("again-{}", number + 1)), 1, &alone)?;
-        if again.get(name).is_some_and(|test| test.outcome == Outcome::Passed)
-            && let Some(test) = results.tests.get_mut(name)
-        {
+    let failed: BTreeSet<String> = failures(&results).map(str::to_owned).collect();
+    let failed_again = repeated(&cluster, &failed)?;
+    for name in failed.iter().filter(|name| !failed_again.contains(name)) {
+        if let Some(test) = results.tests.get_mut(name) {
             test.outcome = Outcome::Flaked;
         }
     }
@@ -98,6 +97,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let ran = results.tests.values().filter(|test| test.outcome != Outcome::Skipped).count();
     ensure!(ran > 0, "no test ran");
     Ok(())
+}
+
+/// Runs the tests that may run beside others; the names of those that failed.
+pub(crate) fn round(cluster: &Cluster, name: &str, focus: Option<&str>) -> Result<BTreeSet<String>> {
+    let selection = selection::Selection::new(focus)?.without_serial();
+    let place = directory().join(cluster.proxy.name()).join(name);
+    let results = Results { tests: ginkgo(cluster, &place, PROCS, &selection)?, seconds: 0.0 };
+    print!("{}", table::summary(&results));
+    Ok(failures(&results).map(str::to_owned).collect())
+}
+
+/// Runs each test alone; the names of those that fail.
+pub(crate) fn repeated(cluster: &Cluster, names: &BTreeSet<String>) -> Result<Vec<String>> {
+    let place = directory().join(cluster.proxy.name());
+    let mut failed = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        println!("repeated alone: {name}");
+        let alone = selection::Selection::only(name);
+        let again = ginkgo(cluster, &place.join(format!("again-{}", number + 1)), 1, &alone)?;
+        if again.get(name).is_none_or(|test| test.outcome != Outcome::Passed) {
+            failed.push(name.clone());
+        }
+    }
+    Ok(failed)
 }
 
 fn failures(results: &Results) -> impl Iterator<Item = &str> {

@@ -28,6 +28,7 @@ mod network;
 mod pod_network;
 mod progress;
 mod scenario;
+mod soak;
 mod status;
 mod up;
 mod web;
@@ -61,6 +62,8 @@ enum Command {
     Try(scenario::Args),
     /// Run Kubernetes' own tests in it.
     E2e(e2e::Args),
+    /// Run Kubernetes' own tests over and over, with faults on one worker.
+    Soak(soak::Args),
     /// Ask a Service over and over, until stdin ends
     #[command(hide = true)]
     Load(load::Args),
@@ -89,6 +92,7 @@ pub fn run() -> ExitCode {
         Command::Status => status::run(),
         Command::Try(args) => scenario::run(&args),
         Command::E2e(args) => e2e::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Shell { node, command } => shell(&node, &command),
         Command::Kubectl { arguments } => kubectl(&arguments),

@@ -40,6 +40,15 @@ impl Selection {
         Ok(Self { focus, skip: skip.join("|") })
     }
 
+    /// Without those that may not run beside others.
+    pub(super) fn without_serial(mut self) -> Self {
+        if !self.skip.is_empty() {
+            self.skip.push('|');
+        }
+        self.skip.push_str(r"\[Serial\]");
+        self
+    }
+
     /// One test alone.
     pub(super) fn only(name: &str) -> Self {
         Self { focus: quoted(name), skip: String::new() }

@@ -1,0 +1,83 @@
+//! What goes wrong on a node meanwhile: of the faults that `cargo xtask chaos` examines one by one, those that an
+//! operator's shell can cause.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::daemon::PROCESS;
+use crate::node::Node;
+use crate::state::Cluster;
+
+/// The time between two of them, in seconds: as long as a sync period, about.
+const BETWEEN: std::ops::Range<u64> = 20..50;
+
+/// In shell, with the daemon's process as `$DAEMON`. Each ends by itself.
+const FAULTS: &[(&str, &str)] = &[
+    ("ipvsadm -C", "ipvsadm -C"),
+    (
+        "a virtual server deleted",
+        "ipvsadm -Sn | grep ^-A | shuf -n 1 | sed 's/^-A/-D/; s/ -s .*//' | ipvsadm -R",
+    ),
+    ("a virtual server added", "ipvsadm -A -t 192.0.2.7:80 -s wlc"),
+    (
+        "a real server deleted",
+        "ipvsadm -Sn | grep ^-a | shuf -n 1 | sed 's/^-a/-d/; s/ -[mgi] .*//' | ipvsadm -R",
+    ),
+    (
+        "a real server set to weight 0",
+        "ipvsadm -Sn | grep ^-a | shuf -n 1 | sed 's/^-a/-e/; s/ -w .*/ -w 0/' | ipvsadm -R",
+    ),
+    ("kube-ipvs0 deleted", "ip link delete kube-ipvs0"),
+    ("kube-ipvs0 stripped of its addresses", "ip address flush dev kube-ipvs0"),
+    ("an address added to kube-ipvs0", "ip address add 10.96.255.99/32 dev kube-ipvs0"),
+    ("our table deleted", "nft delete table ip kube-ipvs"),
+    ("a set of ours flushed", "nft flush set ip6 kube-ipvs cluster-ips"),
+    ("no way to the API server for ten seconds", API_SERVER_CUT_OFF),
+    ("the daemon stopped for five seconds", "kill -STOP $DAEMON; sleep 5; kill -CONT $DAEMON"),
+];
+
+const API_SERVER_CUT_OFF: &str = "nft 'table inet fault { chain output { type filter hook output priority 0; \
+     tcp dport 6443 drop; }; }'; sleep 10; nft delete table inet fault";
+
+/// It comes this seldom, because the kubelet starts a daemon that has just ended later each time, and only in the first
+/// half of the time: the daemon of the second half is then measured.
+const KILLED: (&str, &str) = ("the daemon killed", "kill -KILL $DAEMON");
+const BETWEEN_KILLS: Duration = Duration::from_secs(700);
+
+/// Injects one after the other until it is told to stop.
+pub(super) fn inject(
+    cluster: &Cluster,
+    node: &Node,
+    seed: u64,
+    length: Duration,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let started = Instant::now();
+    let (mut injected, mut kills) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let due = started.elapsed().as_secs() / BETWEEN_KILLS.as_secs();
+        let (name, script) = if kills < due && started.elapsed() < length / 2 {
+            kills += 1;
+            KILLED
+        } else {
+            *random.choice(FAULTS).context("there are faults")?
+        };
+        // One may meet what the one before it has left: there is no real server to delete, or no table.
+        match node.run(cluster, &format!("DAEMON={PROCESS}; {script}")) {
+            Ok(_) => injected += 1,
+            Err(error) => println!("not on {}: {name}: {error:#}", node.name),
+        }
+        let wait = Duration::from_secs(random.u64(BETWEEN));
+        let waited = Instant::now();
+        while waited.elapsed() < wait && !stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+    ensure!(injected > 0, "no fault could be injected");
+    println!("{injected} faults on {}, {kills} of them kills", node.name);
+    Ok(())
+}
