@@ -23,6 +23,7 @@ use crate::load_balancer::LoadBalancer;
 use crate::network;
 use crate::state::{self, Cluster, named};
 use junit::Outcome;
+use selection::Selection;
 
 /// How many tests run at a time: as many as two processors can have without most of them being late.
 const PROCS: u8 = 8;
@@ -70,9 +71,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let _balancer = LoadBalancer::start(&cluster);
     let place = directory().join(cluster.proxy.name());
     let started = Instant::now();
-    let selection = selection::Selection::new(args.focus.as_deref())?;
     let mut results = Results::default();
-    results.tests.extend(ginkgo(&cluster, &place.join("all"), args.procs, &selection)?);
+    for (name, labels, procs) in
+        [("all", selection::NOT_DISRUPTIVE, args.procs), ("disruptive", selection::DISRUPTIVE, 1)]
+    {
+        let selection = Selection::new(args.focus.as_deref(), labels)?;
+        results.tests.extend(ginkgo(&cluster, &place.join(name), procs, &selection)?);
+    }
     let failed: BTreeSet<String> = failures(&results).map(str::to_owned).collect();
     let failed_again = repeated(&cluster, &failed)?;
     for name in failed.iter().filter(|name| !failed_again.contains(name)) {
@@ -101,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Runs the tests that may run beside others; the names of those that failed.
 pub(crate) fn round(cluster: &Cluster, name: &str, focus: Option<&str>) -> Result<BTreeSet<String>> {
-    let selection = selection::Selection::new(focus)?.without_serial();
+    let selection = Selection::new(focus, selection::PARALLEL)?;
     let place = directory().join(cluster.proxy.name()).join(name);
     let results = Results { tests: ginkgo(cluster, &place, PROCS, &selection)?, seconds: 0.0 };
     print!("{}", table::summary(&results));
@@ -114,7 +119,7 @@ pub(crate) fn repeated(cluster: &Cluster, names: &BTreeSet<String>) -> Result<Ve
     let mut failed = Vec::new();
     for (number, name) in names.iter().enumerate() {
         println!("repeated alone: {name}");
-        let alone = selection::Selection::only(name);
+        let alone = Selection::only(name);
         let again = ginkgo(cluster, &place.join(format!("again-{}", number + 1)), 1, &alone)?;
         if again.get(name).is_none_or(|test| test.outcome != Outcome::Passed) {
             failed.push(name.clone());
@@ -137,7 +142,7 @@ fn ginkgo(
     cluster: &Cluster,
     place: &Path,
     procs: u8,
-    selection: &selection::Selection,
+    selection: &Selection,
 ) -> Result<BTreeMap<String, Test>> {
     if place.exists() {
         fs::remove_dir_all(place).with_context(named(place))?;
@@ -149,7 +154,8 @@ fn ginkgo(
     ginkgo
         .args(["--no-color", "-v", "--timeout=4h", "--seed=1"])
         .arg(format!("--procs={procs}"))
-        .arg(format!("--focus={}", selection.focus));
+        .arg(format!("--focus={}", selection.focus))
+        .arg(format!("--label-filter={}", selection.labels));
     if !selection.skip.is_empty() {
         ginkgo.arg(format!("--skip={}", selection.skip));
     }

@@ -22,36 +22,34 @@ const MORE: &[&str] = &[
 /// What of them cannot pass in a cluster like this one: a part of its name, and why, a line each.
 pub(super) const LEFT_OUT: &str = include_str!("left-out.txt");
 
-/// Regular expressions, as ginkgo has them.
+/// Regular expressions and labels, as ginkgo has them.
 pub(super) struct Selection {
     pub(super) focus: String,
     pub(super) skip: String,
+    pub(super) labels: &'static str,
 }
 
+/// Tests that harm the others, such as by a restart of the API server; ginkgo knows only that those called Serial
+/// cannot run beside others.
+pub(super) const DISRUPTIVE: &str = "Disruptive";
+pub(super) const NOT_DISRUPTIVE: &str = "!Disruptive";
+pub(super) const PARALLEL: &str = "!Disruptive && !Serial";
+
 impl Selection {
-    /// What the user asked for, or all that the project answers for.
-    pub(super) fn new(focus: Option<&str>) -> Result<Self> {
+    /// What the user asked for, or all that the project answers for, if it has such labels.
+    pub(super) fn new(focus: Option<&str>, labels: &'static str) -> Result<Self> {
         if let Some(focus) = focus {
-            return Ok(Self { focus: focus.to_owned(), skip: String::new() });
+            return Ok(Self { focus: focus.to_owned(), skip: String::new(), labels });
         }
         let focus = [r"\[sig-network\]"].iter().chain(MORE).copied().collect::<Vec<_>>().join("|");
         let skip: Vec<String> = left_out().map(|(part, _)| quoted(part)).collect();
         ensure!(!skip.is_empty(), "left-out.txt is empty");
-        Ok(Self { focus, skip: skip.join("|") })
-    }
-
-    /// Without those that may not run beside others.
-    pub(super) fn without_serial(mut self) -> Self {
-        if !self.skip.is_empty() {
-            self.skip.push('|');
-        }
-        self.skip.push_str(r"\[Serial\]");
-        self
+        Ok(Self { focus, skip: skip.join("|"), labels })
     }
 
     /// One test alone.
     pub(super) fn only(name: &str) -> Self {
-        Self { focus: quoted(name), skip: String::new() }
+        Self { focus: quoted(name), skip: String::new(), labels: "" }
     }
 }
 
