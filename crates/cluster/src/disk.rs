@@ -3,6 +3,7 @@
 //! It is made once and kept in the user's cache. A node's own disk holds what differs from it.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -125,6 +126,7 @@ fn fingerprint() -> Result<String> {
         control_plane::ensure()?,
         cluster::MODULE.built()?,
         cluster::COREDNS.built()?,
+        cluster::FLANNEL.built()?,
     ];
     let mut texts = vec![include_str!("disk.rs"), include_str!("images.rs")];
     texts.extend(FILES.iter().map(|(_, text)| *text));
@@ -153,6 +155,9 @@ fn make(made: &Path, root: &Path) -> Result<()> {
             &root.join("usr/bin").join(program.file_name().context("a program has a name")?),
         )?;
     }
+    // Where images bring plugins, and where the distribution has its own.
+    fs::create_dir_all(root.join("opt/cni"))
+        .and_then(|()| symlink("/usr/lib/cni", root.join("opt/cni/bin")))?;
     let systemctl = |verb: &str, units: &[&str]| {
         let mut systemctl = Command::new("chroot");
         run(systemctl.arg(root).args(["systemctl", "--quiet", verb]).args(units))

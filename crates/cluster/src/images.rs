@@ -3,6 +3,7 @@
 //! There is no registry: they are made of programs built from source, over a layer of the distribution's own packages.
 //! What a test asks for but does not look into, such as nginx, is agnhost under that name.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use guest::oci::{Compression, Layer, Layout};
 use guest::programs::run;
 use serde_json::json;
 
+use crate::pod_network;
 use crate::state::named;
 
 /// What is in containers beside their program: what tests call in them, and what kube-proxy calls.
@@ -60,6 +62,13 @@ fn kubeadm_images() -> Result<Vec<String>> {
     let output = kubeadm.output().context("starting kubeadm")?;
     ensure!(output.status.success(), "kubeadm config images list failed");
     Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+}
+
+/// The images that Flannel's manifest asks for.
+fn flannel_images() -> Result<BTreeSet<String>> {
+    let manifest = pod_network::flannel::manifest()?;
+    let images = manifest.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+    Ok(images.map(str::to_owned).collect())
 }
 
 /// Writes all of them as one archive.
@@ -109,6 +118,16 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
     let regression = "regression-issue-74839";
     let layer = images.layer(|root| copy(&programs.join(regression), &root.join(regression)))?;
     images.add(&format!("{TESTS}/{regression}:1.4"), &[&layer], &Call::of(&["/regression-issue-74839"]))?;
+    let flannel = cluster::FLANNEL.built()?;
+    let plugin = images.layer(|root| copy(&flannel.join("flannel"), &root.join("flannel")))?;
+    let daemon = images.layer(|root| {
+        let programs = ["flanneld", "install-conf"];
+        programs.iter().try_for_each(|name| copy(&flannel.join(name), &root.join("opt/bin").join(name)))
+    })?;
+    for image in flannel_images()? {
+        let layer = if image.contains("plugin") { &plugin } else { &daemon };
+        images.add(&image, &[&tools_layer, layer], &Call::default())?;
+    }
     images.layout.write(archive)
 }
 

@@ -12,6 +12,7 @@
 
 pub mod kubectl;
 pub mod node;
+pub mod pod_network;
 pub mod proxy;
 pub mod state;
 
@@ -25,7 +26,6 @@ mod kubeadm;
 mod load;
 mod load_balancer;
 mod network;
-mod pod_network;
 mod progress;
 mod scenario;
 mod soak;

@@ -8,6 +8,7 @@ use guest::workspace;
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
+use crate::pod_network::PodNetwork;
 use crate::proxy::Proxy;
 
 /// A cluster that was started. There is one at a time.
@@ -17,6 +18,8 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// Its Service proxy.
     pub proxy: Proxy,
+    /// What connects its pods.
+    pub pod_network: PodNetwork,
     /// The directory with the disk that all nodes' disks begin as, and the key that opens them.
     pub disk: PathBuf,
 }

@@ -6,10 +6,11 @@ use std::thread;
 use anyhow::{Context as _, Result, anyhow, ensure};
 
 use crate::node::Node;
+use crate::pod_network::{self, PodNetwork};
 use crate::progress::Progress;
 use crate::proxy::{self, Proxy};
 use crate::state::{self, Cluster};
-use crate::{disk, kubeadm, kubectl, network, pod_network};
+use crate::{disk, kubeadm, kubectl, network};
 
 /// The command line of `cargo xtask cluster up`.
 #[derive(clap::Args)]
@@ -17,6 +18,9 @@ pub(crate) struct Args {
     /// The Service proxy
     #[arg(long, value_enum, default_value_t = Proxy::KubeIpvs)]
     proxy: Proxy,
+    /// The network of the pods
+    #[arg(long, value_enum, default_value_t = PodNetwork::Bridge)]
+    cni: PodNetwork,
     /// How many nodes, the control plane among them
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
@@ -31,7 +35,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let progress = Progress::start();
     fs::create_dir_all(state::directory()).with_context(|| state::directory().display().to_string())?;
-    let cluster = Cluster { nodes: (1..=args.nodes).map(node).collect(), proxy: args.proxy, disk };
+    let nodes = (1..=args.nodes).map(node).collect();
+    let cluster = Cluster { nodes, proxy: args.proxy, pod_network: args.cni, disk };
     cluster.save()?;
 
     network::create()?;

@@ -26,6 +26,8 @@ pub struct Module {
     pub name: &'static str,
     /// Go's build tags, with commas between them.
     pub tags: &'static str,
+    /// Whether there is C in it.
+    pub cgo: bool,
     /// What is built: the executable's name, the package it comes from, and the module of that package. One whose
     /// name ends in `.test` has the package's tests.
     pub programs: &'static [(&'static str, &'static str, &'static str)],
@@ -119,18 +121,19 @@ impl Sources {
             .current_dir(&self.directory)
             // The modules are what go.sum says, or the build fails: no checksum server is asked.
             .envs([("GOFLAGS", "-mod=readonly"), ("GOSUMDB", "off"), ("GOWORK", "off")])
-            .envs([("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0")]);
+            .env("GOTOOLCHAIN", "local");
         command
     }
 
     /// Builds every program into `destination`.
     fn build(&self, module: &Module, go: &Path, destination: &Path) -> anyhow::Result<()> {
-        let Module { tags, programs, .. } = module;
+        let Module { tags, cgo, programs, .. } = module;
         for (name, package, module) in *programs {
             let version = self.version(module)?;
             eprintln!("xtask: building {name} {version} (once; it may take several minutes)...");
             let started = Instant::now();
             let mut command = self.go(go);
+            command.env("CGO_ENABLED", if *cgo { "1" } else { "0" });
             // Vet would look at everything that is linked.
             match name.strip_suffix(".test") {
                 Some(_) => command.args(["test", "-c", "-vet=off"]),
@@ -143,7 +146,7 @@ impl Sources {
                     "-trimpath",
                     "-buildvcs=false",
                     "-ldflags",
-                    &linker_flags(version),
+                    &linker_flags(version, *cgo),
                     "-o",
                 ])
                 .arg(destination.join(name))
@@ -162,12 +165,15 @@ impl Sources {
 }
 
 /// No symbols, and the version that `/version` and `--version` answer, which the Kubernetes build
-/// scripts would set. etcd and Helm have no such variables; the linker then ignores them.
-fn linker_flags(version: &str) -> String {
+/// scripts would set. etcd and Helm have no such variables; the linker then ignores them. What there is of C is linked
+/// statically too.
+fn linker_flags(version: &str, cgo: bool) -> String {
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let set = |name, value| format!(" -X k8s.io/component-base/version.{name}={value}");
-    ["-s -w".to_owned(), set("gitVersion", version), set("gitMajor", major), set("gitMinor", minor)].concat()
+    let external = if cgo { " -linkmode external -extldflags -static" } else { "" };
+    let set = [set("gitVersion", version), set("gitMajor", major), set("gitMinor", minor)].concat();
+    format!("-s -w{external}{set}")
 }
 
 /// A release of Go. A pre-release counts as the release.

@@ -9,6 +9,7 @@ use super::Module;
 pub const MODULE: Module = Module {
     name: "clients",
     tags: "",
+    cgo: false,
     programs: &[
         ("kubectl", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
         ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm", "k8s.io/kubernetes"),

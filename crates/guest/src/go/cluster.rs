@@ -1,7 +1,7 @@
 //! What a whole cluster takes beside the control plane and its clients: the programs of its nodes and of its pods, and
 //! Kubernetes' own tests.
 //!
-//! CoreDNS is a module of its own: it requires other versions of what Kubernetes requires.
+//! CoreDNS and Flannel are modules of their own: they require other versions of what Kubernetes requires.
 
 use super::Module;
 
@@ -9,6 +9,7 @@ use super::Module;
 pub const MODULE: Module = Module {
     name: "cluster",
     tags: "",
+    cgo: false,
     programs: &[
         ("kubelet", "k8s.io/kubernetes/cmd/kubelet", "k8s.io/kubernetes"),
         ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", "k8s.io/kubernetes"),
@@ -28,5 +29,25 @@ pub const MODULE: Module = Module {
 pub const COREDNS: Module = Module {
     name: "coredns",
     tags: "",
+    cgo: false,
     programs: &[("coredns", "github.com/coredns/coredns", "github.com/coredns/coredns")],
 };
+
+/// A network for pods. Its daemon has a part in C, which nobody calls.
+pub const FLANNEL: Module = Module {
+    name: "flannel",
+    tags: "netgo,osusergo",
+    cgo: true,
+    programs: &[
+        ("flanneld", "github.com/flannel-io/flannel", FLANNEL_NAME),
+        ("install-conf", "github.com/flannel-io/flannel/cmd/install_conf", FLANNEL_NAME),
+        (
+            "flannel",
+            "github.com/containernetworking/plugins/plugins/meta/flannel",
+            "github.com/containernetworking/plugins",
+        ),
+    ],
+};
+
+/// The module with its manifest.
+pub const FLANNEL_NAME: &str = "github.com/flannel-io/flannel";

@@ -12,6 +12,7 @@ const KUBE_PROXY: &str = "kube-proxy";
 pub const MODULE: Module = Module {
     name: "control-plane",
     tags: "",
+    cgo: false,
     programs: &[
         (ETCD, "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
         (APISERVER, "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes"),

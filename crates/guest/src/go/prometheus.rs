@@ -12,6 +12,7 @@ const PROMTOOL: &str = "promtool";
 pub const MODULE: Module = Module {
     name: "prometheus",
     tags: "remove_all_sd",
+    cgo: false,
     programs: &[(
         PROMTOOL,
         "github.com/prometheus/prometheus/cmd/promtool",
@@ -23,6 +24,7 @@ pub const MODULE: Module = Module {
 pub const PARSER: Module = Module {
     name: "prom2json",
     tags: "",
+    cgo: false,
     programs: &[(
         PROM2JSON,
         "github.com/prometheus/prom2json/cmd/prom2json",
