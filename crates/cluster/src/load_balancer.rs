@@ -166,7 +166,11 @@ fn see(cluster: &Cluster, event: &Value, balanced: &Mutex<Balanced>) -> Result<(
     let of_service = |arguments: &[&str]| -> Result<()> {
         let all: Vec<&str> =
             ["--namespace", namespace, "patch", "service", name].iter().chain(arguments).copied().collect();
-        kubectl::output(cluster, &all).map(drop)
+        match kubectl::output(cluster, &all) {
+            // Whoever deleted it was faster.
+            Err(error) if error.to_string().contains("(NotFound)") => Ok(()),
+            done => done.map(drop),
+        }
     };
     if !is_wanted {
         let was = locked(balanced).remove(&key);
