@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, mem, time::Instant};
 
-use ipvs::{Protocol, ServiceAddress};
+use ipvs::{Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use service::Touched;
 use tracing::{Level, debug, debug_span, enabled};
@@ -93,8 +93,14 @@ impl Reconciler {
             plan = self.differences(reading, touched);
         }
         let deferred = schedulers::defer_changes(&mut plan, &reading.image, schedulers::MAX_CHANGES_PER_SYNC);
-        rotate(&mut plan, &self.state.options().node_name);
+        rotate(&mut plan, &self.state.options().node_name, |id| self.is_hashing(id));
         Planned { plan, deferred, probe }
+    }
+
+    /// Whether the scheduler that a virtual server shall have hashes.
+    fn is_hashing(&self, id: VirtualServerId) -> bool {
+        let VirtualServerId::Address(address) = id else { return false };
+        self.state.virtual_server(&address).is_some_and(|server| server.config.scheduler.is_hashing())
     }
 
     fn differences(&self, reading: &Snapshot, touched: &Touched) -> Plan {

@@ -1,4 +1,5 @@
-//! Rotation: each node adds real servers in its own order, so that not every node begins with the same one.
+//! Rotation: each node adds real servers in its own order, so that not every node begins with the same one, unless
+//! the scheduler hashes.
 
 use std::fmt::{self, Write};
 
@@ -12,13 +13,18 @@ use watcher::{Batch, Plan};
 /// list. With the same order on all nodes, the first connections of all of them would go to one endpoint.
 /// Mostly a Service exists before its endpoints, so whatever is added together is rotated; real servers that
 /// exist stay in their order.
-pub(crate) fn rotate(plan: &mut Plan, node_name: &str) {
+///
+/// With a scheduler that hashes, the order decides where each client's connections go, and is the same on all nodes: the
+/// plan's, by address.
+pub(crate) fn rotate(plan: &mut Plan, node_name: &str, is_hashing: impl Fn(VirtualServerId) -> bool) {
     let commands = plan.batches.iter_mut().filter_map(|batch| match batch {
         Batch::Ipvs(commands) => Some(commands),
         Batch::Netfilter(_) | Batch::DummyInterface(_) => None,
     });
     for run in commands.flat_map(|commands| commands.chunk_by_mut(same_virtual_server)) {
-        if let [Command::AddRealServer(id, _), _, ..] = run {
+        if let [Command::AddRealServer(id, _), _, ..] = run
+            && !is_hashing(*id)
+        {
             let turn = turn(node_name, *id).checked_rem(run.len() as u64).unwrap_or_default();
             run.rotate_left(usize::try_from(turn).unwrap_or_default());
         }
@@ -88,7 +94,7 @@ mod tests {
 
     fn rotated(plan: &Plan, node_name: &str) -> Vec<Command> {
         let mut plan = plan.clone();
-        rotate(&mut plan, node_name);
+        rotate(&mut plan, node_name, |_| false);
         plan.commands().cloned().collect()
     }
 
@@ -136,6 +142,20 @@ mod tests {
         };
         let all: BTreeSet<_> = (0..30).map(|number| first(format!("node-{number}"))).collect();
         assert_eq!(all.len(), 3, "{all:?}");
+    }
+
+    #[test]
+    fn what_a_scheduler_hashes_into_is_in_one_order_on_all_nodes() {
+        let plan = plan(addition(80, 3).chain(addition(81, 3)));
+        let mut first: [BTreeSet<String>; 2] = Default::default();
+        for number in 0..30 {
+            let mut rotated = plan.clone();
+            rotate(&mut rotated, &format!("node-{number}"), |id| id == at(80).into());
+            for (first, command) in first.iter_mut().zip([1, 5]) {
+                first.insert(rotated.commands().nth(command).unwrap().to_string());
+            }
+        }
+        assert_eq!(first.map(|first| first.len()), [1, 3]);
     }
 
     #[test]
