@@ -90,3 +90,9 @@ fn the_packet_mark_is_the_configured_bit_and_leaves_others_alone() {
 fn a_closed_host_firewall_lets_services_through_where_the_daemon_is_told_to() {
     packet_table::follow("host-firewall.txt");
 }
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_node_is_answered_where_pods_and_cluster_ips_share_a_range() {
+    packet_table::follow("ranges.txt");
+}

@@ -140,28 +140,26 @@ fn services(policy: &Policy, family: Family) -> Vec<Rule> {
         rules.push(Rule::new("masquerade all flows to a ClusterIP", [to(Element::CLUSTER_IPS), mark]));
         return rules;
     }
-    match local_traffic(&policy.local_traffic, family) {
-        Some(local) => {
-            // This is not one negated match with a mark: kernels older than mid-2019 never match
-            // `iifname != "cbr0"` in output, where there is no input interface.
-            rules.push(Rule::new("who is local keeps its address", [local, Return]));
-            rules.push(Rule::new("flows to a ClusterIP from elsewhere", [to(Element::CLUSTER_IPS), mark]));
-        }
-        None => {
-            // The node's own connections, whose source is the VIP, one of the node's addresses.
-            let fields = &[Field::Saddr, Field::L4Proto, Field::ThDport];
-            let from_cluster_ip = Statement::InSet { fields, set: Element::CLUSTER_IPS };
-            rules.push(Rule::new("flows from a ClusterIP", [from_cluster_ip, mark]));
-        }
+    if let Some(local) = local_traffic(&policy.local_traffic, family) {
+        // This is not one negated match with a mark: kernels older than mid-2019 never match
+        // `iifname != "cbr0"` in output, where there is no input interface.
+        rules.push(Rule::new("who is local keeps its address", [local, Return]));
+        rules.push(Rule::new("flows to a ClusterIP from elsewhere", [to(Element::CLUSTER_IPS), mark]));
     }
     rules
 }
 
-/// The external policy Local keeps the client's address. The node's own connections are masqueraded: their
-/// source is the VIP, which no other node could answer.
+/// The external policy Local keeps the client's address, and so does a ClusterIP if the client's is a pod's. The
+/// node's own connections are masqueraded: their source is the VIP, one of the node's addresses, which no other node
+/// could answer. A ClusterIP may be in the pods' range.
 fn from_this_node(mark: u32, family: Family) -> Vec<Rule> {
-    let statements = [SaddrNot(loopback(family)), to(Element::EXTERNAL_LOCAL), SetMark(mark)];
-    vec![Rule::new("this node's own flows to an external address with the policy Local", statements)]
+    let local = [SaddrNot(loopback(family)), to(Element::EXTERNAL_LOCAL), SetMark(mark)];
+    let fields = &[Field::Saddr, Field::L4Proto, Field::ThDport];
+    let from_cluster_ip = Statement::InSet { fields, set: Element::CLUSTER_IPS };
+    vec![
+        Rule::new("this node's own flows to an external address with the policy Local", local),
+        Rule::new("this node's own flows to a ClusterIP", [from_cluster_ip, SetMark(mark)]),
+    ]
 }
 
 /// Protects VIPs, and what a Service serves elsewhere, from the hostPorts of another table, which apply to

@@ -95,6 +95,7 @@ fn the_ipv4_table() {
     		type nat hook output priority -101; policy accept;
     		jump services comment "new connections #ae628e7a"
     		ip saddr != 127.0.0.0/8 ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 comment "this node's own flows to an external address with the policy Local #7aebd667"
+    		ip saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "this node's own flows to a ClusterIP #9d1c6622"
     		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     		ip daddr . meta l4proto . th dport @external dnat to ip daddr comment "no hostPort of another table takes this #dc4ce5ce"
     		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
@@ -191,6 +192,7 @@ fn the_ipv6_table() {
     		type nat hook output priority -101; policy accept;
     		jump services comment "new connections #ae628e7a"
     		ip6 saddr != ::1 ip6 daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 comment "this node's own flows to an external address with the policy Local #3c2634f9"
+    		ip6 saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "this node's own flows to a ClusterIP #84557bec"
     		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
     		ip6 daddr . meta l4proto . th dport @external dnat to ip6 daddr comment "no hostPort of another table takes this #7d6f5590"
     		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
@@ -218,12 +220,11 @@ fn the_ipv6_table() {
 }
 
 #[test]
-fn without_a_range_in_a_family_only_flows_from_a_vip_are_marked() {
+fn without_a_range_in_a_family_no_flow_to_a_cluster_ip_is_marked_but_the_nodes_own() {
     let policy = policy(LocalTraffic::Source { ipv4: None, ipv6: "fd00::/56".parse().ok() });
     assert_snapshot!(services_of(&policy, Family::V4), @r##"
     ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
-    ip saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows from a ClusterIP #9d1c6622"
     "##);
     assert_snapshot!(services_of(&policy, Family::V6), @r##"
     ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
@@ -339,6 +340,7 @@ fn the_mark_is_the_policys() {
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00100000
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000
     ip saddr != 127.0.0.0/8 ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00100000
+    ip saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000
     ip daddr . meta l4proto . th dport . ip saddr @hairpin meta mark set meta mark & 0xffefffff masquerade
     meta mark & 0x00100000 == 0x00100000 meta mark set meta mark & 0xffefffff masquerade fully-random
     "##);
