@@ -67,8 +67,8 @@ enum Command {
     },
     /// Have the daemon compare and repair everything, and print what it did
     Resync(Ask),
-    /// Print how the daemon stands
-    Status(Ask),
+    /// Print how the daemon stands, or check it
+    Status(status::Status),
     /// Show what goes through each Service and real server, as top does
     Top(top::Top),
     /// Print a script that completes this program's command lines in a shell
@@ -110,7 +110,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Diff(question)) => Ok(diff::diff(&question)),
         Some(Command::Explain { service, question }) => explain::explain(&service, &question),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
-        Some(Command::Status(ask)) => status::status(&ask.control_socket, ask.output.format),
+        Some(Command::Status(asked)) => status::status(&asked),
         Some(Command::Top(asked)) => top::top(asked),
         Some(Command::Completion(asked)) => completion::completion(asked),
         Some(Command::LogLevel { set, ask }) => {

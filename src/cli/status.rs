@@ -1,30 +1,80 @@
 //! `kube-ipvs status`.
 
+mod check;
 #[cfg(test)]
 pub(super) mod sample;
 mod text;
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::bail;
 
 use super::{
-    Format,
+    Ask, Format,
     output::{print, print_json},
     question::ask,
 };
-use crate::serve::control::{Request, Response};
+use crate::{
+    config::GoDuration,
+    serve::control::{AskError, DaemonStatus, Request, Response},
+};
 
-/// Prints the status of the daemon.
-pub(super) fn status(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
-    let Response::Status(status) = ask(socket, &Request::Status)? else {
-        bail!("the daemon answered another question");
+/// The time between two questions while what is wanted is not programmed yet.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Whose status, and what is made of it.
+#[derive(clap::Args, Debug)]
+pub(super) struct Status {
+    #[command(flatten)]
+    ask: Ask,
+    /// Exit with 1, and say why, unless all that is wanted is programmed and the API server is watched
+    #[arg(long)]
+    check: bool,
+    /// Check again and again for this long, until it is so
+    #[arg(
+        long,
+        value_name = "DURATION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "60s"
+    )]
+    wait: Option<GoDuration>,
+}
+
+/// Prints the status of the daemon, and checks it if that is wanted.
+pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
+    let patience = asked.wait.and_then(GoDuration::duration).unwrap_or_default();
+    let started = Instant::now();
+    let status = loop {
+        let is_last = started.elapsed() >= patience;
+        match look(asked) {
+            Ok(status) if is_last || check::not_in_order(&status).is_none() => break status,
+            // It may be about to start.
+            Err(error) if is_last || error.downcast_ref::<AskError>().is_none() => return Err(error),
+            _ => thread::sleep(PAUSE),
+        }
     };
-    match format {
+    match asked.ask.output.format {
         Format::Text => print(&text::text(&status))?,
         Format::Json => print_json(&status)?,
     }
+    if (asked.check || asked.wait.is_some())
+        && let Some(reason) = check::not_in_order(&status)
+    {
+        bail!("not all is in order: {reason}");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn look(asked: &Status) -> anyhow::Result<DaemonStatus> {
+    match ask(&asked.ask.control_socket, &Request::Status)? {
+        Response::Status(status) => Ok(*status),
+        _ => bail!("the daemon answered another question"),
+    }
 }
 
 #[cfg(test)]

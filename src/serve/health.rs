@@ -3,7 +3,8 @@
 //!
 //! The proxy works unless a change has been waiting for twice the sync period. A refused operation does not count:
 //! for one operation of one Service the node would leave every load balancer and the pod be killed, and be no better
-//! afterwards. Refused operations are retried, and are in `kube-ipvs status`, the log and the metrics.
+//! afterwards. Refused operations are retried, and are in `kube-ipvs status`, the log and the metrics. `/readyz` alone
+//! waits for them once, at the start: a roll-out ends at a node where something cannot be programmed.
 
 mod answer;
 mod progress;
@@ -100,7 +101,7 @@ impl Health {
 
     fn answer(&self, question: HealthPage) -> Page {
         let now = GoTime(Some(Timestamp::now()));
-        let ready = question != HealthPage::Readyz || self.progress().has_completed();
+        let ready = question != HealthPage::Readyz || self.progress().has_programmed();
         let healthy = ready && self.is_healthy();
         let updated = self.progress().updated();
         let node_eligible =
@@ -132,7 +133,7 @@ impl Observer for Health {
     }
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
-        self.progress().synced(sync.complete, Instant::now(), Timestamp::now());
+        self.progress().synced(sync.complete, sync.report.failed, Instant::now(), Timestamp::now());
     }
 }
 

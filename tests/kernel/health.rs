@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::{IpAddr, SocketAddr, TcpListener},
+    path::Path,
 };
 
 use anyhow::ensure;
@@ -290,5 +291,32 @@ fn a_health_check_port_that_another_program_has_is_opened_when_it_is_free() {
     drop(taken);
     for ip in NODE {
         weighs(&cluster.lab.client, at(ip, port), 1);
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_script_learns_whether_all_is_programmed_and_can_wait_for_it() {
+    let mut cluster = Cluster::without_daemon(1);
+    let node = &cluster.lab.node;
+    let ask = |node: &Host, socket: &Path, how: &str| {
+        let words = ["status", how, "--control-socket", &socket.to_string_lossy()];
+        node.run(&binary().unwrap().to_string_lossy(), &words).map_err(|error| format!("{error:#}"))
+    };
+    let nobody = ask(node, Path::new("/nowhere"), "--wait=1s").unwrap_err();
+    assert!(nobody.contains("no daemon answers at /nowhere"), "{nobody}");
+
+    // Nobody listens there.
+    let daemon = Daemon::start(node, &["--master=http://127.0.0.1:1"]).unwrap();
+    let unlisted = ask(node, daemon.socket(), "--wait=1s").unwrap_err();
+    assert!(unlisted.contains("not all is in order: synced: no, waiting for the Node node"), "{unlisted}");
+    assert!(unlisted.contains("kube-ipvs:"), "the status is printed too: {unlisted}");
+    daemon.kill().unwrap();
+
+    cluster.write(&Service::tcp(cluster::V4).endpoints([1]));
+    cluster.restart(&[]);
+    for how in ["--wait", "--check"] {
+        let status = ask(&cluster.lab.node, cluster.daemon().socket(), how).unwrap();
+        assert!(status.contains("synced:          yes"), "{how}: {status}");
     }
 }

@@ -193,7 +193,7 @@ impl Lines {
 }
 
 /// Whether all is synced, since when, and if not, why.
-fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
+pub(super) fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
     let time = Time(status.sync_state_age);
     match status.sync_state {
         // The kernel sends no notifications about IPVS: only the next sync finds what something else has changed.

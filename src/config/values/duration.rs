@@ -36,7 +36,7 @@ impl GoDuration {
     }
 
     /// The duration, unless it is negative.
-    pub(in crate::config) fn duration(self) -> Option<Duration> {
+    pub(crate) fn duration(self) -> Option<Duration> {
         u64::try_from(self.nanoseconds).ok().map(Duration::from_nanos)
     }
 }

@@ -14,6 +14,8 @@ use super::answer::GoTime;
 pub(super) struct Progress {
     /// Whether a sync has ended, with any result.
     started: bool,
+    /// Whether a sync has ended after which nothing was left to be tried again.
+    programmed: bool,
     updated: Option<Timestamp>,
     /// The oldest change taken in and not synced, or the sync that could not be carried out.
     unsynced_since: Option<Instant>,
@@ -42,8 +44,8 @@ impl Progress {
         }
     }
 
-    /// A sync has ended.
-    pub(super) fn synced(&mut self, complete: bool, now: Instant, time: Timestamp) {
+    /// A sync has ended, and this many operations were refused.
+    pub(super) fn synced(&mut self, complete: bool, refused: usize, now: Instant, time: Timestamp) {
         // Changes before the first sync were part of it.
         if !self.started {
             self.unsynced_since = None;
@@ -51,6 +53,7 @@ impl Progress {
         self.started = true;
         self.restart_stall_clock(now);
         if complete {
+            self.programmed |= refused == 0;
             self.updated = Some(time);
             self.unsynced_since = None;
         } else {
@@ -67,9 +70,9 @@ impl Progress {
         [self.unsynced_since, self.stalled_since].into_iter().flatten().min().filter(|_| self.started)
     }
 
-    /// Whether any sync was complete.
-    pub(super) fn has_completed(&self) -> bool {
-        self.updated.is_some()
+    /// Whether all that was wanted has been in the kernel once.
+    pub(super) fn has_programmed(&self) -> bool {
+        self.programmed
     }
 
     /// The end of the last complete sync, once any sync has ended.

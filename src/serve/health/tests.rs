@@ -49,12 +49,13 @@ impl Proxy {
 
     /// A sync ends, of which one operation was refused.
     fn syncs(&self, complete: bool) {
-        let report = SyncReport {
-            full: complete,
-            failures: vec!["refused".to_owned()],
-            failed: 1,
-            ..SyncReport::empty(Trigger::Change)
-        };
+        self.syncs_but_for(complete, 1);
+    }
+
+    /// A sync ends, of which this many operations were refused.
+    fn syncs_but_for(&self, complete: bool, failed: usize) {
+        let failures = vec!["refused".to_owned(); failed];
+        let report = SyncReport { full: complete, failures, failed, ..SyncReport::empty(Trigger::Change) };
         let state = State::new(Options::new("node"));
         let sync = SyncEvent {
             report: &report,
@@ -144,7 +145,7 @@ async fn a_first_sync_may_take_as_long_as_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_is_ready_from_its_first_successful_sync_for_as_long_as_it_works() {
+async fn a_proxy_is_ready_once_nothing_was_refused_for_as_long_as_it_works() {
     let proxy = Proxy::new(UnknownNode::NotEligible);
     let ready = || proxy.ask("/readyz").0;
     assert_eq!(ready(), 503, "the API server has said nothing");
@@ -152,8 +153,12 @@ async fn a_proxy_is_ready_from_its_first_successful_sync_for_as_long_as_it_works
     assert_eq!(ready(), 503, "nothing is programmed");
     proxy.syncs(false);
     assert_eq!(ready(), 503, "the kernel could not be read");
-    proxy.syncs(true);
+    proxy.syncs_but_for(true, 1);
+    assert_eq!(ready(), 503, "one operation was refused");
+    proxy.syncs_but_for(true, 0);
     assert_eq!(ready(), 200, "whatever becomes of the Node: load balancers ask /healthz");
+    proxy.syncs_but_for(true, 1);
+    assert_eq!(ready(), 200, "what is refused later is retried, and in the status");
     advance(TOO_LONG * 10).await;
     assert_eq!(ready(), 200, "nothing has changed");
     proxy.changes();

@@ -1,0 +1,67 @@
+//! Whether all is in order, for scripts.
+
+use std::time::Duration;
+
+use kubernetes::api::WatchState;
+use reconciler::SyncState;
+
+use super::text::synced;
+use crate::serve::control::{DaemonStatus, SourceInfo};
+
+/// How long a change may wait: Services may change all the time, and each change waits for a moment.
+const MOMENT: Duration = Duration::from_secs(10);
+
+/// Why not all that is wanted is programmed, or why what is wanted is not known. What is wrong with an object or with the
+/// node is none of it: programming goes on.
+pub(super) fn not_in_order(status: &DaemonStatus) -> Option<String> {
+    let DaemonStatus { daemon, programmed, .. } = status;
+    let waits_for_a_moment = programmed.sync_state == SyncState::Behind && programmed.sync_state_age < MOMENT;
+    if programmed.sync_state != SyncState::Synced && !waits_for_a_moment {
+        return Some(format!("synced: {}", synced(programmed, daemon)));
+    }
+    let SourceInfo::ApiServer { watches, .. } = &daemon.source else { return None };
+    let failing = watches.iter().find(|watch| watch.state == WatchState::Failing)?;
+    let cause = failing.last_failure.as_ref().map(|failure| format!(": {}", failure.cause));
+    Some(format!("{} are not watched{}", failing.resource, cause.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::sample, *};
+
+    /// A status in order, after this was done to it.
+    fn reason(change: impl FnOnce(&mut DaemonStatus)) -> Option<String> {
+        let mut status = sample::status();
+        status.programmed.sync_state = SyncState::Synced;
+        if let SourceInfo::ApiServer { watches, .. } = &mut status.daemon.source {
+            watches.retain(|watch| watch.state == WatchState::Watching);
+        }
+        change(&mut status);
+        not_in_order(&status)
+    }
+
+    #[test]
+    fn what_is_synced_and_watched_is_in_order_whatever_is_wrong_with_objects_and_the_node() {
+        let status = sample::status();
+        assert!(!status.programmed.problems.is_empty() && !status.advice.is_empty());
+        assert_eq!(reason(|_| {}), None);
+    }
+
+    #[test]
+    fn what_is_not_programmed_or_not_watched_is_not_in_order() {
+        let state = |state, seconds| {
+            reason(|status| {
+                status.programmed.sync_state = state;
+                status.programmed.sync_state_age = Duration::from_secs(seconds);
+                status.programmed.scheduler_changes = 0;
+            })
+        };
+        assert_eq!(state(SyncState::Failing, 5).as_deref(), Some("synced: no, something fails for 5 s"));
+        assert_eq!(state(SyncState::Behind, 9), None);
+        assert_eq!(state(SyncState::Behind, 10).as_deref(), Some("synced: no, a change waits for 10 s"));
+        assert!(state(SyncState::NotListed, 0).is_some());
+        let unwatched = reason(|status| status.daemon.source = sample::status().daemon.source);
+        let words = "endpointslices are not watched: the server answered 503 Service Unavailable";
+        assert_eq!(unwatched.as_deref(), Some(words));
+    }
+}
