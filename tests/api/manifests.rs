@@ -28,10 +28,21 @@ fn kustomize(clients: &Clients, directory: &str) -> String {
     run(clients, "kubectl", &["kustomize", directory], "").unwrap()
 }
 
-/// The chart with these settings, as `helm install` would send it.
+/// The chart with these settings, as `helm install` would send it to the cluster of the kustomization.
 fn chart(clients: &Clients, settings: &[&str]) -> Result<String> {
-    let mut arguments =
-        vec!["template", "kube-ipvs", "helm/kube-ipvs", "--namespace", "kube-system", "--skip-tests"];
+    helm(clients, "template", &[&THE_CLUSTER_S[..], settings].concat())
+}
+
+/// What has no default, as manifests/base has it.
+const THE_CLUSTER_S: [&str; 2] =
+    ["image.repository=registry.example/kube-ipvs", "server=https://control-plane.example:6443"];
+
+/// What Helm prints of the chart with nothing but these settings.
+fn helm(clients: &Clients, verb: &str, settings: &[&str]) -> Result<String> {
+    let name = (verb == "template").then_some("kube-ipvs");
+    let mut arguments = vec![verb];
+    arguments.extend(name);
+    arguments.extend(["helm/kube-ipvs", "--namespace", "kube-system"]);
     arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     run(clients, "helm", &arguments, "")
 }
@@ -248,8 +259,23 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
         "config.clusterCIDR=10.1.0.0/16\\,fd00:1::/64",
         "config.ipvs.strictARP=true",
         "extraArgs[0]=--vip-binding=route",
+        "extraEnv[0].name=RUST_LOG",
+        "extraEnv[0].value=debug",
+        "extraVolumes[0].name=ca",
+        "extraVolumes[0].hostPath.path=/etc/ssl",
+        "extraVolumeMounts[0].name=ca",
+        "extraVolumeMounts[0].mountPath=/etc/ssl",
         "nodeSelector.disk=ssd",
-        "maxUnavailable=1",
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=gpu",
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=DoesNotExist",
+        "priorityClassName=system-cluster-critical",
+        "labels.team=network",
+        "annotations.owner=network",
+        "podLabels.mesh=none",
+        "podAnnotations.scrape=yes",
+        "serviceAccount.name=proxy",
+        "serviceAccount.annotations.role=proxy",
+        "updateStrategy.rollingUpdate.maxUnavailable=1",
         "resources.limits.memory=256Mi",
     ];
     let set = cluster.dry_run(&chart(&cluster.clients, &settings).unwrap());
@@ -262,6 +288,21 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
     assert_eq!(arguments.last().unwrap(), "--vip-binding=route");
     assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
     assert_eq!(pod["nodeSelector"]["disk"], "ssd");
+    assert_eq!(pod["containers"][0]["env"][1], json!({ "name": "RUST_LOG", "value": "debug" }));
+    for named in [&pod["containers"][0]["volumeMounts"], &pod["volumes"]] {
+        assert_eq!(named.as_array().unwrap().last().unwrap()["name"], "ca");
+    }
+    assert!(pod["affinity"]["nodeAffinity"].is_object());
+    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
+    assert_eq!(pod["serviceAccountName"], "proxy");
+    assert_eq!(set["ServiceAccount/proxy"]["metadata"]["annotations"]["role"], "proxy");
+    assert_eq!(set["ClusterRoleBinding/kube-ipvs"]["subjects"][0]["name"], "proxy");
+    assert!(set.values().all(|object| object["metadata"]["labels"]["team"] == "network"), "{set:?}");
+    let daemon_set = &set["DaemonSet/kube-ipvs"];
+    assert_eq!(daemon_set["metadata"]["annotations"]["owner"], "network");
+    let metadata = &daemon_set["spec"]["template"]["metadata"];
+    assert_eq!(metadata["labels"], json!({ "k8s-app": "kube-ipvs", "mesh": "none" }));
+    assert_eq!(metadata["annotations"], json!({ "scrape": "yes" }));
     assert_eq!(set["DaemonSet/kube-ipvs"]["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], 1);
     let (_, configuration) = essence((String::new(), set[&config_map(&set)].clone()));
     let file = &configuration["data"]["config.conf"];
@@ -270,6 +311,42 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
     assert_eq!(file["ipvs"]["scheduler"], "rr");
     let server = &configuration["data"]["kubeconfig.conf"]["clusters"][0]["cluster"]["server"];
     assert_eq!(server, "https://10.0.0.1:6443");
+}
+
+#[test]
+#[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
+fn an_image_by_its_digest_a_service_account_that_exists_and_updates_by_hand_are_accepted() {
+    let Some(cluster) = Cluster::new() else { return };
+    let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+    let image = format!("image.digest={digest}");
+    let settings = [&image, "serviceAccount.create=false", "updateStrategy.type=OnDelete"];
+    let set = cluster.dry_run(&chart(&cluster.clients, &settings).unwrap());
+    let spec = &set["DaemonSet/kube-ipvs"]["spec"];
+    let image = &spec["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(image, &format!("registry.example/kube-ipvs@{digest}"));
+    assert_eq!(spec["updateStrategy"], json!({ "type": "OnDelete" }));
+    assert!(!set.contains_key("ServiceAccount/kube-ipvs"));
+}
+
+#[test]
+#[ignore = "needs helm: cargo xtask test --tier api"]
+fn the_chart_says_what_must_be_set_and_refuses_what_it_does_not_know() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    helm(&clients, "lint", &THE_CLUSTER_S).unwrap();
+    let refused = |settings: &[&str]| helm(&clients, "template", settings).unwrap_err().to_string();
+    assert!(refused(&THE_CLUSTER_S[1..]).contains("image.repository: set it"));
+    assert!(refused(&THE_CLUSTER_S[..1]).contains("server: set it"));
+    for (wrong, said) in [
+        ("imagee.tag=1", "'imagee' not allowed"),
+        ("maxUnavailable=1", "'maxUnavailable' not allowed"),
+        ("image.digest=0123", "/image/digest"),
+        ("config.mode=iptables", "/config/mode"),
+        ("updateStrategy.type=Recreate", "/updateStrategy/type"),
+        ("server=10.0.0.1", "/server"),
+    ] {
+        let refused = refused(&[&THE_CLUSTER_S[..], &[wrong]].concat());
+        assert!(refused.contains(said), "{wrong}: {refused}");
+    }
 }
 
 #[test]
