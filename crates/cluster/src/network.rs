@@ -19,6 +19,9 @@ pub(crate) const OUTSIDE: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
 /// Where requests to a load balancer come from: not from the nodes' own subnet, and so a test can tell.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
+/// Where load balancers have their addresses.
+const BALANCED: &str = "10.201.0.0/24";
+
 /// A program that runs inside the namespace.
 pub(crate) fn inside(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("ip");
@@ -36,6 +39,11 @@ pub(crate) fn create() -> Result<()> {
     }
     in_namespace(&format!("address add {CLIENT}/32 dev lo"))?;
     in_namespace("link set nodes up")?;
+    // What is sent to an address that no load balancer has is never answered, as on the Internet: a bridge with no ports
+    // that asks for no neighbour.
+    in_namespace("link add nowhere type bridge")?;
+    in_namespace("link set nowhere arp off up")?;
+    in_namespace(&format!("route add {BALANCED} dev nowhere src {CLIENT}"))?;
     for setting in [
         "net.ipv4.ip_forward=1",
         "net.ipv6.conf.all.forwarding=1",
