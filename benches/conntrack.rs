@@ -40,7 +40,7 @@ use reconciler::{Callbacks, Handle, Timing};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
-use watcher::{Kernel, Ownership};
+use watcher::{Foreign, Kernel, Ownership};
 
 const SIZES: [u32; 3] = [10_000, 100_000, 1_000_000];
 const STALE: u32 = 10;
@@ -164,7 +164,8 @@ fn start() -> Handle {
         netfilter: Box::new(KernelNetfilter::open(&policy).unwrap()),
         dummy_interface: Box::new(KernelDummyInterface::open(VipBinding::Address).unwrap()),
     };
-    let ours = Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new() };
+    let ours =
+        Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new(), foreign: Foreign::Delete };
     let hour = Duration::from_secs(3600);
     let timing = Timing { sync_period: hour, min_sync_period: Duration::ZERO, drain_timeout: None };
     let state = State::new(Options::new("node"));

@@ -27,7 +27,7 @@ use ipvs::{Family, Scheduler, Timeouts};
 use netfilter::{HostFirewall, LocalTraffic, Policy};
 use serde::{Deserialize, Serialize};
 use service::{ExternalIps, NodePortAddresses, Options};
-use watcher::Ownership;
+use watcher::{Foreign, Ownership};
 
 pub use excluded::Excluded;
 pub use feature_gates::{FeatureGates, InvalidGates};
@@ -56,6 +56,8 @@ pub struct Settings {
     pub min_sync_period: Duration,
     /// Virtual servers whose address is in one of these are somebody else's.
     pub exclude_cidrs: Vec<IpNet>,
+    /// What becomes of virtual servers elsewhere that no Service made.
+    pub foreign: Foreign,
     /// Whether every flow to a ClusterIP is masqueraded.
     pub masquerade_all: bool,
     /// The packet mark that asks for masquerading.
@@ -234,7 +236,7 @@ impl Settings {
 
     /// The part of the kernel that is ours, where these families are served.
     pub fn ownership(&self, families: BTreeSet<Family>) -> Ownership {
-        Ownership { families, exclude: self.exclude_cidrs.clone() }
+        Ownership { families, exclude: self.exclude_cidrs.clone(), foreign: self.foreign }
     }
 }
 

@@ -12,6 +12,7 @@ use clap::{
     value_parser,
 };
 use netfilter::HostFirewall;
+use watcher::Foreign;
 
 use crate::{
     config::{FeatureGates, GoDuration, VipBinding, file::defaults, switch},
@@ -137,6 +138,10 @@ pub struct Flags {
     #[arg(long, value_name = "HOW", default_value = "warn", value_parser = host_firewall())]
     pub host_firewall: HostFirewall,
 
+    /// Remove virtual servers that no Service made, as kube-proxy does, or leave them alone *
+    #[arg(long, value_name = "HOW", default_value = "delete", value_parser = foreign())]
+    pub foreign_virtual_servers: Foreign,
+
     /// Read Services, EndpointSlices and Nodes from the files in this directory, not from an API server *
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "master"])]
     pub manifests: Option<PathBuf>,
@@ -162,6 +167,14 @@ pub struct Flags {
     /// Flags of kube-proxy that do nothing here.
     #[command(flatten)]
     pub idle: IgnoredFlags,
+}
+
+/// The flag's words.
+fn foreign() -> impl TypedValueParser<Value = Foreign> {
+    PossibleValuesParser::new(["delete", "keep"]).map(|word| match word.as_str() {
+        "keep" => Foreign::Keep,
+        _ => Foreign::Delete,
+    })
 }
 
 /// The flag's words.

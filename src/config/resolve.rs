@@ -116,6 +116,7 @@ impl Settings {
             sync_period,
             min_sync_period,
             exclude_cidrs: origin.check("ipvs.excludeCIDRs", validate::cidrs(&ipvs.exclude_cidrs))?,
+            foreign: flags.foreign_virtual_servers,
             masquerade_all: iptables.masquerade_all,
             mark: origin.check(
                 "iptables.masqueradeBit",

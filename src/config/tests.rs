@@ -6,6 +6,8 @@ mod round_trip;
 
 use std::{ffi::OsString, fs};
 
+use watcher::Foreign;
+
 use super::{file::defaults, *};
 use crate::cli::{self, Flags};
 
@@ -53,6 +55,7 @@ fn without_flags_upstream_s_defaults_hold() {
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::from_secs(1),
             exclude_cidrs: vec![],
+            foreign: Foreign::Delete,
             masquerade_all: false,
             mark: 0x4000,
             local_mode: LocalMode::Fixed(LocalTraffic::Source { ipv4: None, ipv6: None }),
@@ -145,6 +148,7 @@ fn every_flag_arrives() {
         "--log-format=json",
         "--vip-binding=route",
         "--host-firewall=accept",
+        "--foreign-virtual-servers=keep",
         "--control-socket=/tmp/s",
     ]);
     let expected = Settings {
@@ -157,6 +161,7 @@ fn every_flag_arrives() {
         sync_period: Duration::from_secs(90),
         min_sync_period: Duration::from_millis(500),
         exclude_cidrs: ["10.1.0.0/16", "10.2.0.0/16", "fd01::/64"].map(|net| net.parse().unwrap()).to_vec(),
+        foreign: Foreign::Keep,
         masquerade_all: true,
         mark: 1 << 31,
         local_mode: LocalMode::Fixed(LocalTraffic::Source {

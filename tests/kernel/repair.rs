@@ -568,3 +568,42 @@ fn while_others_edit_the_table_no_wanted_virtual_or_real_server_is_deleted() {
     assert!(deleted.iter().all(|line| line.contains("192.0.2.")), "{deleted:#?}");
     assert!(!log.contains("delete real server"), "{log}");
 }
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn virtual_servers_of_others_are_named_before_they_go_or_kept_if_that_is_wanted() {
+    const OTHERS: &str = "192.0.2.7:6443";
+    let mut cluster = Cluster::without_daemon(1);
+    let web = Service::tcp(V4).endpoints([1]);
+    let add = |cluster: &Cluster| {
+        cluster.lab.node.run("ipvsadm", &["-A", "-t", OTHERS, "-s", "rr"]).unwrap();
+        cluster.lab.node.run("ipvsadm", &["-a", "-t", OTHERS, "-r", "192.0.2.9:6443", "-g"]).unwrap();
+    };
+    let has = |cluster: &Cluster, what| cluster.lab.node.run("ipvsadm", &["-Ln"]).unwrap().contains(what);
+    add(&cluster);
+    let keep = [NO_PERIOD, "--foreign-virtual-servers=keep"];
+    cluster.restart(&keep);
+    cluster.apply(&web);
+    // Not by a repair either, nor when a Service goes while there is no daemon.
+    cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
+    cluster.stop();
+    cluster.delete(&web);
+    cluster.restart(&keep);
+    eventually("what was of a Service is gone", || {
+        anyhow::ensure!(!has(&cluster, "10.96.0.10"));
+        Ok(())
+    })
+    .unwrap();
+    assert!(has(&cluster, OTHERS));
+    assert!(cluster.daemon().ask(&cluster.lab.node, "diff").unwrap().is_empty());
+
+    cluster.restart(&[NO_PERIOD]);
+    eventually("it is gone", || {
+        anyhow::ensure!(!has(&cluster, OTHERS));
+        Ok(())
+    })
+    .unwrap();
+    let log = cluster.daemon().log();
+    assert!(log.contains("a virtual server that no Service made is removed: TCP 192.0.2.7:6443"), "{log}");
+    assert!(log.contains("--foreign-virtual-servers=keep"), "{log}");
+}

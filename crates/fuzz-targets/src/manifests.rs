@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use ipvs::Family;
 use kubernetes::directory::read_text;
 use service::{Change, Options, State};
-use watcher::{Observed, Ownership, Plan, Scope, diff};
+use watcher::{Foreign, Observed, Ownership, Plan, Scope, diff};
 
 /// Reads the text as YAML and as JSON, and plans its desired state.
 ///
@@ -25,7 +25,7 @@ fn planned<'a>(changes: impl Iterator<Item = &'a Change>) -> Plan {
         state.apply(change.clone());
     }
     state.apply(Change::NodeAddresses { here: [[192, 0, 2, 1].into()].into(), lost: BTreeSet::new() });
-    let ours = Ownership { families: Family::BOTH.into(), exclude: Vec::new() };
+    let ours = Ownership { families: Family::BOTH.into(), exclude: Vec::new(), foreign: Foreign::Delete };
     let mut observed = Observed::default();
     let plan = diff(&state, &observed, Scope::All, &ours);
     for operation in plan.operations() {

@@ -38,7 +38,7 @@ use tokio::{
     runtime::{self, Runtime},
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
-use watcher::{Batch, Observed, Ownership, Plan, Scope, Whole, diff};
+use watcher::{Batch, Foreign, Observed, Ownership, Plan, Scope, Whole, diff};
 
 /// The size of the cluster: large enough that fixed costs hardly count, small enough for valgrind.
 const SIZE: Size = Size { services: 1_000, endpoints: 5 };
@@ -78,7 +78,8 @@ fn main() -> Result<()> {
     }
     end_of(Phase::Desire);
 
-    let ours = Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new() };
+    let ours =
+        Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new(), foreign: Foreign::Delete };
     let mut image = Observed::default();
     let plan = diff(&state, &image, Scope::All, &ours);
     let all = SIZE.services * (1 + SIZE.endpoints);

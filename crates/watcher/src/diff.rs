@@ -223,7 +223,7 @@ impl Comparison<'_> {
                     differences.leaving_real_servers.extend(leaving);
                 }
             }
-            (None, Some(_)) if self.ours.may_remove(address) => {
+            (None, Some(_)) if self.ours.may_remove(address, self.observed) => {
                 differences.obsolete_virtual_servers.push(*address);
             }
             _ => {}

@@ -18,7 +18,7 @@ pub use diff::{Scope, Whole, departing_real_servers, diff};
 pub use kernel::Kernel;
 pub use observed::{Observed, ReadError, VirtualServerImage};
 pub use operation_kind::OperationKind;
-pub use ownership::Ownership;
+pub use ownership::{Foreign, Ownership, is_foreign};
 pub use plan::{Batch, Operation, Plan};
 pub use real_servers::{RealServerImage, RealServerImages};
 pub use verify::{Drift, VerifyError};

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use ipvs::{Family, ServiceAddress};
+use netfilter::Element;
 use service::{Explanation, ObjectName, State};
+
+use crate::Observed;
 
 /// The part of the kernel's state that is ours to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +16,26 @@ pub struct Ownership {
     pub families: BTreeSet<Family>,
     /// The ranges in which no virtual server is ever removed.
     pub exclude: Vec<IpNet>,
+    /// What becomes of virtual servers elsewhere that no Service made.
+    pub foreign: Foreign,
+}
+
+/// What becomes of virtual servers that no Service made (`--foreign-virtual-servers`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Foreign {
+    /// They are removed, as kube-proxy does.
+    #[default]
+    Delete,
+    /// They are left alone.
+    Keep,
+}
+
+/// Whether somebody else made a virtual server that no Service wants. For one of ours there is an element in our tables,
+/// which is added before it and removed after it. So what kube-proxy has left of a Service that was deleted since counts
+/// as foreign too.
+pub fn is_foreign(address: &ServiceAddress, observed: &Observed) -> bool {
+    let of_ours = [Element::ClusterIp, Element::External, Element::ExternalLocal];
+    !of_ours.iter().any(|element| observed.netfilter.elements.contains(&element(*address)))
 }
 
 impl Ownership {
@@ -34,7 +57,9 @@ impl Ownership {
     }
 
     /// Whether a virtual server that is not wanted is ours to remove.
-    pub(crate) fn may_remove(&self, address: &ServiceAddress) -> bool {
-        self.serves(&address.ip) && !self.exclude.iter().any(|range| range.contains(&address.ip))
+    pub(crate) fn may_remove(&self, address: &ServiceAddress, observed: &Observed) -> bool {
+        self.serves(&address.ip)
+            && !self.exclude.iter().any(|range| range.contains(&address.ip))
+            && (self.foreign == Foreign::Delete || !is_foreign(address, observed))
     }
 }

@@ -24,7 +24,7 @@ use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
 };
 use testkit::FakeKernel;
-use watcher::{Kernel, Ownership};
+use watcher::{Foreign, Kernel, Ownership};
 
 fn monitoring() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests/monitoring")
@@ -87,7 +87,7 @@ pub(crate) fn page() -> String {
     let (handle, _) = reconciler::start(
         State::new(Options::new("node")),
         metrics.kernel_calls().counted(Kernel { ipvs, netfilter, dummy_interface }),
-        Ownership { families: Family::BOTH.into(), exclude: Vec::new() },
+        Ownership { families: Family::BOTH.into(), exclude: Vec::new(), foreign: Foreign::Delete },
         timing,
         Callbacks { observers: metrics.observers().into(), ..Callbacks::none() },
     )

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, mem, time::Instant};
 
-use ipvs::{Protocol, ServiceAddress, VirtualServerId};
+use ipvs::{Command, Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use service::Touched;
-use tracing::{Level, debug, debug_span, enabled};
-use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
+use tracing::{Level, debug, debug_span, enabled, warn};
+use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff, is_foreign};
 
 use super::{
     MAX_DEFERRALS, Reconciler,
@@ -46,6 +46,28 @@ struct Planned {
     probe: ProbeResult,
 }
 
+/// How many virtual servers of others are named before they are removed.
+const NAMED: usize = 20;
+
+/// Names what no Service made before it is removed.
+fn warn_of_foreign(plan: &Plan, image: &Observed) {
+    let removed = plan.commands().filter_map(|command| match command {
+        Command::DeleteVirtualServer(VirtualServerId::Address(address)) => Some(address),
+        _ => None,
+    });
+    let mut foreign = removed.filter(|address| is_foreign(address, image));
+    for address in foreign.by_ref().take(NAMED) {
+        warn!(
+            remedy = "ipvs.excludeCIDRs keeps those of a range, --foreign-virtual-servers=keep all of others",
+            "a virtual server that no Service made is removed: {address}"
+        );
+    }
+    match foreign.count() {
+        0 => {}
+        more => warn!("{more} more virtual servers that no Service made are removed"),
+    }
+}
+
 impl Reconciler {
     /// Compares the desired state with a fresh image, and carries out the plan.
     pub(super) fn converge(
@@ -56,6 +78,7 @@ impl Reconciler {
     ) -> SyncResult {
         let Planned { plan, deferred, probe } = self.plan(&reading, touched);
         debug!(?trigger, operations = plan.len(), "plan");
+        warn_of_foreign(&plan, &reading.image);
         let compared = reading.compared(touched);
         let Snapshot { image, full, compare_all, .. } = reading;
 

@@ -9,7 +9,7 @@ use netfilter::Element;
 use proptest::{prelude::*, sample::select};
 use service::{Change, Options, State};
 use testkit::{FakeKernel, fake_kernel::Fault};
-use watcher::{Kernel, Ownership};
+use watcher::{Foreign, Kernel, Ownership};
 
 use super::Reconciler;
 use crate::{Trigger, follow::draining::Draining};
@@ -29,7 +29,8 @@ fn serving(inputs: &Inputs) -> (FakeKernel, Reconciler) {
     let kernel = FakeKernel::new();
     kernel.state().dummy_interface.node_addresses.insert([192, 0, 2, 1].into());
     let (ipvs, netfilter, dummy_interface) = kernel.seams();
-    let ours = Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() };
+    let ours =
+        Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new(), foreign: Foreign::Delete };
     let state = State::new(Options::new("node"));
     let mut reconciler =
         Reconciler::new(state, Kernel { ipvs, netfilter, dummy_interface }, ours, Draining::new(None));

@@ -22,7 +22,7 @@ use testkit::{
     lab::{Host, Lab},
     patience::patience,
 };
-use watcher::{Kernel, Ownership};
+use watcher::{Foreign, Kernel, Ownership};
 
 const SERVICES: u16 = 5_000;
 /// How often each of them changes, once a second.
@@ -94,7 +94,7 @@ fn on(node: &Host, syncs: Syncs) -> Handle {
             netfilter: Box::new(KernelNetfilter::open(&policy).unwrap()),
             dummy_interface: Box::new(KernelDummyInterface::open(VipBinding::Address).unwrap()),
         };
-        let ours = Ownership { families: [Family::V4].into(), exclude: Vec::new() };
+        let ours = Ownership { families: [Family::V4].into(), exclude: Vec::new(), foreign: Foreign::Delete };
         let timing = Timing {
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::ZERO,

@@ -8,7 +8,7 @@ use netfilter::Element;
 use proptest::prelude::*;
 use service::{DesiredVirtualServer, State};
 use testkit::{FakeKernel, fake_kernel};
-use watcher::{Ownership, Plan};
+use watcher::{Foreign, Ownership, Plan};
 
 /// Clients in some of the ranges that a Service may name, and in none; the VIPs are there as the
 /// addresses that the node sends from.
@@ -65,7 +65,7 @@ fn virtual_servers(kernel: &FakeKernel, state: &State) -> BTreeSet<ServiceAddres
 
 /// The ownership of both families: what is not ours is not looked at here.
 fn ours() -> Ownership {
-    Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() }
+    Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new(), foreign: Foreign::Delete }
 }
 
 /// A kernel as one state desires it, and the plan to another one.

@@ -5,7 +5,7 @@ use netlink::Errno;
 use reconciler::{Callbacks, Timing, VirtualServerOwner};
 use service::{Change, ObjectName, Options, Service, ServicePort, State};
 use testkit::FakeKernel;
-use watcher::{Kernel, Ownership};
+use watcher::{Foreign, Kernel, Ownership};
 
 use super::{
     reading::{MOST_SERIES, ServiceCounters, TrafficReading},
@@ -140,7 +140,8 @@ fn what_is_more_than_the_most_is_dropped_and_counted_the_last_services_first() {
 /// A writer thread that serves one Service on this kernel.
 fn writer(kernel: &FakeKernel) -> Handle {
     let (ipvs, netfilter, dummy_interface) = kernel.seams();
-    let ours = Ownership { families: ipvs::Family::BOTH.into(), exclude: Vec::new() };
+    let ours =
+        Ownership { families: ipvs::Family::BOTH.into(), exclude: Vec::new(), foreign: Foreign::Delete };
     let timing = Timing {
         sync_period: Duration::from_secs(3600),
         min_sync_period: Duration::ZERO,

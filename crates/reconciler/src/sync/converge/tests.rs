@@ -10,7 +10,7 @@ use service::{
     State,
 };
 use testkit::FakeKernel;
-use watcher::{Kernel, Ownership};
+use watcher::{Foreign, Kernel, Ownership};
 
 use super::*;
 use crate::follow::{draining::Draining, lost_addresses::LostAddresses};
@@ -24,7 +24,8 @@ fn real_server(pod: u8) -> RealServerAddress {
 
 fn reconciler(fake: &FakeKernel, draining: Draining) -> Reconciler {
     let (ipvs, netfilter, dummy_interface) = fake.seams();
-    let ours = Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new() };
+    let ours =
+        Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new(), foreign: Foreign::Delete };
     Reconciler::new(
         State::new(Options::new("node")),
         Kernel { ipvs, netfilter, dummy_interface },

@@ -13,7 +13,7 @@ use netfilter::conntrack::StaleFlows;
 use reconciler::{Callbacks, Handle, Notice, Observer, SyncStatus, Timing, start};
 use service::{Change, EndpointSlice, Options, Service, State};
 use testkit::{FakeKernel, fake_kernel::State as KernelState};
-use watcher::{Kernel, Ownership};
+use watcher::{Foreign, Kernel, Ownership};
 
 pub(crate) use objects::{active_connections, at, endpoint, real, service, slice};
 
@@ -78,6 +78,7 @@ impl Running {
         let ours = Ownership {
             families: setup.families,
             exclude: setup.exclude.iter().map(|range| range.parse().unwrap()).collect(),
+            foreign: Foreign::Delete,
         };
         let (notice, notices) = channel();
         let (flows, stale_flows) = channel();

@@ -17,7 +17,9 @@ use service::{
     ServiceKind, ServicePort, State, TrafficPolicy, Weight,
 };
 use testkit::FakeKernel;
-use watcher::{Kernel, Observed, Operation, Ownership, Plan, Scope, VirtualServerImage, Whole, diff};
+use watcher::{
+    Foreign, Kernel, Observed, Operation, Ownership, Plan, Scope, VirtualServerImage, Whole, diff,
+};
 
 const CLUSTER_IPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
 /// External and load-balancer addresses; one is a ClusterIP as well, and others may be the node's own.
@@ -479,9 +481,11 @@ pub(crate) fn put_links_and_tables(
 pub(crate) fn any_ownership() -> impl Strategy<Value = Ownership> {
     let families = subsequence(&Family::BOTH[..], 1..=2);
     let exclude = subsequence(&["192.0.2.0/24", "fd00:96::10/128"][..], 0..=2);
-    (families, exclude).prop_map(|(families, exclude)| Ownership {
+    let foreign = select(&[Foreign::Delete, Foreign::Keep][..]);
+    (families, exclude, foreign).prop_map(|(families, exclude, foreign)| Ownership {
         families: families.into_iter().collect(),
         exclude: exclude.into_iter().map(|range| range.parse().unwrap()).collect(),
+        foreign,
     })
 }
 
