@@ -28,7 +28,7 @@ use nix::sched::{CloneFlags, unshare};
 use reconciler::{Callbacks, Handle, Timing, Trigger};
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
 use testkit::kernel_baseline::{self, PORT, Size, TARGET_PORT, pod, policy, vip};
-use watcher::{Kernel, Observed, Ownership, Scope, diff};
+use watcher::{Foreign, Kernel, Observed, Ownership, Scope, diff};
 
 const SIZES: [Size; 2] = [Size { services: 1_000, endpoints: 5 }, Size { services: 10_000, endpoints: 5 }];
 
@@ -170,7 +170,7 @@ fn kernel(binding: VipBinding) -> Kernel {
 }
 
 fn ownership() -> Ownership {
-    Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new() }
+    Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new(), foreign: Foreign::Delete }
 }
 
 /// From the last list to the end of the first sync, by the reconciler itself.
