@@ -82,6 +82,7 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
             "external-ip-policy",
             "drain-timeout",
             "host-firewall",
+            "foreign-virtual-servers",
             "manifests",
             "init-only",
             "write-config-to"

@@ -56,7 +56,7 @@ mod tests {
                 status.programmed.scheduler_changes = 0;
             })
         };
-        assert_eq!(state(SyncState::Failing, 5).as_deref(), Some("synced: no, something fails for 5 s"));
+        assert_eq!(state(SyncState::Failing, 5).as_deref(), Some("synced: no, something fails for 5.0 s"));
         assert_eq!(state(SyncState::Behind, 9), None);
         assert_eq!(state(SyncState::Behind, 10).as_deref(), Some("synced: no, a change waits for 10 s"));
         assert!(state(SyncState::NotListed, 0).is_some());
