@@ -4,7 +4,6 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::kubectl;
-use crate::state::Cluster;
 
 /// Where they are, and how many in each.
 pub(crate) const NAMESPACES: [&str; 2] = ["crowd-1", "crowd-2"];
@@ -14,15 +13,17 @@ const EACH: usize = 1000;
 pub(crate) const SIZE: usize = EACH * NAMESPACES.len();
 
 /// Makes a namespace and its Services, as fast as the API server takes them.
-pub(crate) fn make(cluster: &Cluster, name: &str) -> Result<()> {
+pub(crate) fn make(name: &str) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let services = (0..EACH).map(|number| service(name, number));
-    kubectl::create(cluster, &[namespace].into_iter().chain(services).collect::<Vec<_>>())
+    kubectl::create(&[namespace].into_iter().chain(services).collect::<Vec<_>>())
 }
 
-/// Deletes a namespace with all of them, and waits until it is gone.
-pub(crate) fn delete(cluster: &Cluster, name: &str) -> Result<()> {
-    kubectl::output(cluster, &["delete", "namespace", name, "--wait", "--timeout=600s"]).map(drop)
+/// Deletes all of them that are there, with their namespaces, and waits until they are gone.
+pub(crate) fn delete_all() -> Result<()> {
+    let options = ["--ignore-not-found", "--wait", "--timeout=600s"];
+    let words = ["delete", "namespace"].into_iter().chain(NAMESPACES).chain(options);
+    kubectl::output(&Vec::from_iter(words)).map(drop)
 }
 
 fn service(namespace: &str, number: usize) -> Value {

@@ -46,11 +46,13 @@ const PACKAGES: &[&str] = &[
 
 /// What this machine needs.
 const TOOLS: &[Program] = &[
+    Program { name: "curl", package: "curl" },
     Program { name: "ip", package: "iproute2" },
     Program { name: "mkfs.ext4", package: "e2fsprogs" },
     Program { name: "ssh", package: "openssh-client" },
     Program { name: "ssh-keygen", package: "openssh-client" },
     Program { name: "gcc", package: "gcc" },
+    Program { name: "sysctl", package: "procps" },
 ];
 
 /// Its size, of which a fifth is used at first.
@@ -178,8 +180,10 @@ fn import_images(disk: &Path, place: &Path) -> Result<()> {
     images::write(&share.join("images.tar"))?;
     fs::write(share.join("import"), IMPORT).context("writing a script")?;
     let console = fs::File::create(share.join("console")).context("creating a console")?;
-    let mut linux = Command::new(guest::user_mode_linux(None)?);
+    let mut linux = Command::new("timeout");
     linux
+        .args(["--kill-after=5", IMPORTED_WITHIN])
+        .arg(guest::user_mode_linux(None)?)
         .args(["seccomp=on", "mem=4096M", "root=/dev/ubda", "rw", "quiet", "con=null", "con0=null,fd:1", "con1=null"])
         .arg(format!("ubd0={}", disk.display()))
         .args(["init=/usr/lib/systemd/systemd", "systemd.run_success_action=poweroff"])
@@ -195,6 +199,9 @@ fn import_images(disk: &Path, place: &Path) -> Result<()> {
     ensure!(share.join("done").exists(), "the images could not be imported:\n{log}\n{}", end(&console));
     Ok(())
 }
+
+/// In seconds; it takes one or two minutes.
+const IMPORTED_WITHIN: &str = "1200";
 
 /// What runs in it. What it leaves of itself is removed, so that each node begins as new.
 const IMPORT: &str = "set -e

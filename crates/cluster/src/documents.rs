@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use guest::go::clients;
@@ -11,12 +12,22 @@ use guest::workspace;
 use crate::network;
 use crate::state::{self, named};
 
-/// The commands in one section of a page, in order.
-pub(crate) fn commands(page: &str, heading: &str) -> Result<Vec<String>> {
+/// How long a command may take. Those that wait for something have less patience of their own.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// The commands in one section of a page, in order, with these words replaced. Fails if none of them has such a word.
+pub(crate) fn commands(page: &str, heading: &str, words: &[(&str, &str)]) -> Result<Vec<String>> {
     let path = workspace::root().join("docs").join(page);
     let text = fs::read_to_string(&path).with_context(named(&path))?;
-    let found = in_section(&text, heading);
+    let mut found = in_section(&text, heading);
     ensure!(!found.is_empty(), "{page} has no commands under {heading:?}");
+    for (word, with) in words {
+        let is_there = found.iter().any(|command| command.contains(word));
+        ensure!(is_there, "{page} has no {word:?} in its commands under {heading:?}");
+        for command in &mut found {
+            *command = command.replace(word, with);
+        }
+    }
     Ok(found)
 }
 
@@ -38,14 +49,13 @@ fn in_section(text: &str, heading: &str) -> Vec<String> {
     found
 }
 
-/// Runs one as an administrator does, with these words replaced; what it prints.
-pub(crate) fn run(directory: &Path, command: &str, words: &[(&str, &str)]) -> Result<String> {
-    let command = words.iter().fold(command.to_owned(), |command, (word, with)| command.replace(word, with));
+/// Runs one as an administrator does; what it prints.
+pub(crate) fn run(directory: &Path, command: &str) -> Result<String> {
     println!("$ {command}");
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut shell = network::inside("bash");
+    let mut shell = network::inside_within(LIMIT, "bash");
     shell
-        .args(["-o", "pipefail", "-c", &command])
+        .args(["-o", "pipefail", "-c", command])
         .current_dir(directory)
         .env("PATH", format!("{}:{path}", clients::MODULE.built()?.display()))
         .env("KUBECONFIG", state::kubeconfig())

@@ -1,7 +1,9 @@
 //! kubectl, as the cluster's administrator.
 
 use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,19 +12,39 @@ use guest::go::clients;
 use serde_json::{Value, json};
 
 use crate::network;
-use crate::state::{self, Cluster};
+use crate::state;
 
-/// kubectl, without arguments yet.
-pub fn command(_: &Cluster) -> Result<Command> {
-    let mut kubectl = network::inside(clients::MODULE.built()?.join("kubectl"));
+/// How long a command may take. Those that wait for something have less patience of their own.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// kubectl, without arguments yet. It may take as long as it likes.
+pub(crate) fn command() -> Result<Command> {
+    Ok(with_kubeconfig(network::inside(program()?)))
+}
+
+fn command_within_limit() -> Result<Command> {
+    Ok(with_kubeconfig(network::inside_within(LIMIT, program()?)))
+}
+
+fn with_kubeconfig(mut kubectl: Command) -> Command {
     kubectl.env("KUBECONFIG", state::kubeconfig());
-    Ok(kubectl)
+    kubectl
+}
+
+/// Whether it is built is looked at once.
+fn program() -> Result<&'static Path> {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(program) = PROGRAM.get() {
+        return Ok(program);
+    }
+    let built = clients::MODULE.built()?.join("kubectl");
+    Ok(PROGRAM.get_or_init(|| built))
 }
 
 /// What kubectl prints; its error says what it was called with and what it complained of.
-pub fn output<S: AsRef<OsStr>>(cluster: &Cluster, arguments: &[S]) -> Result<String> {
+pub(crate) fn output<S: AsRef<OsStr>>(arguments: &[S]) -> Result<String> {
     let output =
-        command(cluster)?.args(arguments).stdin(Stdio::null()).output().context("starting kubectl")?;
+        command_within_limit()?.args(arguments).stdin(Stdio::null()).output().context("starting kubectl")?;
     let words: Vec<_> = arguments.iter().map(|word| word.as_ref().to_string_lossy()).collect();
     ensure!(
         output.status.success(),
@@ -34,24 +56,24 @@ pub fn output<S: AsRef<OsStr>>(cluster: &Cluster, arguments: &[S]) -> Result<Str
 }
 
 /// What kubectl prints as JSON.
-pub fn json<S: AsRef<OsStr>>(cluster: &Cluster, arguments: &[S]) -> Result<Value> {
+pub(crate) fn json<S: AsRef<OsStr>>(arguments: &[S]) -> Result<Value> {
     let words = arguments.iter().map(AsRef::as_ref).chain([OsStr::new("--output=json")]);
-    let printed = output(cluster, &words.collect::<Vec<_>>())?;
+    let printed = output(&words.collect::<Vec<_>>())?;
     serde_json::from_str(&printed).context("what kubectl prints as JSON")
 }
 
 /// Makes objects what they are given as.
-pub(crate) fn apply(cluster: &Cluster, objects: &[Value]) -> Result<()> {
-    give(cluster, "apply", objects)
+pub(crate) fn apply(objects: &[Value]) -> Result<()> {
+    give("apply", objects)
 }
 
 /// Makes objects that are not there yet, which takes half as many requests.
-pub(crate) fn create(cluster: &Cluster, objects: &[Value]) -> Result<()> {
-    give(cluster, "create", objects)
+pub(crate) fn create(objects: &[Value]) -> Result<()> {
+    give("create", objects)
 }
 
-fn give(cluster: &Cluster, verb: &str, objects: &[Value]) -> Result<()> {
-    let mut kubectl = command(cluster)?;
+fn give(verb: &str, objects: &[Value]) -> Result<()> {
+    let mut kubectl = command_within_limit()?;
     kubectl.args([verb, "--filename=-"]).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut child = kubectl.spawn().context("starting kubectl")?;
     let stdin = child.stdin.take().context("a child without stdin")?;
@@ -62,7 +84,7 @@ fn give(cluster: &Cluster, verb: &str, objects: &[Value]) -> Result<()> {
 }
 
 /// Tries until it works, or for this long.
-pub fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+pub(crate) fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let started = Instant::now();
     loop {
         match attempt() {

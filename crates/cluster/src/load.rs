@@ -4,11 +4,11 @@
 //! node, in a pod. It asks until its stdin ends, and then prints what became of the requests.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,14 @@ use serde::{Deserialize, Serialize};
 /// How long opening a connection, and an answer over it, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// An answer that took longer than this is slow: the first packet of its connection was sent twice, after a second.
+const SLOW: Duration = Duration::from_millis(900);
+
 /// How many requests may be under way at a time.
 const THREADS: u32 = 32;
+
+/// What is printed when requests are answered and all connections to be held are there.
+const UNDER_WAY: &str = "under way";
 
 /// The command line of `cluster load`.
 #[derive(clap::Args, Clone)]
@@ -39,6 +45,12 @@ pub(crate) struct Args {
 pub(crate) struct Outcome {
     /// Answered.
     pub(crate) answered: u64,
+    /// How many of them took longer than [`SLOW`].
+    pub(crate) slow: u64,
+    /// The longest that one took, in milliseconds.
+    pub(crate) slowest: u128,
+    /// How many requests there should have been at this rate.
+    pub(crate) due: u64,
     /// Not answered, by why.
     pub(crate) failed: BTreeMap<String, u64>,
     /// Connections that were held to the end.
@@ -61,19 +73,25 @@ impl Outcome {
 
 /// Asks until stdin ends.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    connect(args.target).and_then(|mut one| ask(&mut one, "close")).context("before anything happened")?;
     let asking = Asking::default();
+    let all_held = Barrier::new(usize::try_from(args.held)? + 1);
+    let started = Instant::now();
     thread::scope(|scope| {
         for number in 0..THREADS.min(args.rate) {
             let asking = &asking;
             scope.spawn(move || asking.on_time(args, number));
         }
         for _ in 0..args.held {
-            scope.spawn(|| asking.over_one_connection(args.target));
+            scope.spawn(|| asking.over_one_connection(args.target, &all_held));
         }
+        all_held.wait();
+        println!("{UNDER_WAY}");
         let ended = io::copy(&mut io::stdin(), &mut io::sink()).context("waiting for the end of stdin");
         asking.stop.store(true, Relaxed);
         ended.map(drop)
     })?;
+    asking.outcome().due = started.elapsed().as_secs() * u64::from(args.rate);
     println!("{}", serde_json::to_string(&*asking.outcome())?);
     Ok(())
 }
@@ -94,19 +112,32 @@ impl Asking {
         while !self.stop.load(Relaxed) {
             thread::sleep(next.saturating_duration_since(Instant::now()));
             next += pause;
-            match connect(args.target).and_then(|mut connection| ask(&mut connection, "close")) {
-                Ok(()) => self.outcome().answered += 1,
-                Err(error) => *self.outcome().failed.entry(format!("{error:#}")).or_default() += 1,
+            let began = Instant::now();
+            let asked = connect(args.target).and_then(|mut connection| ask(&mut connection, "close"));
+            let took = began.elapsed();
+            let mut outcome = self.outcome();
+            match asked {
+                Ok(()) => {
+                    outcome.answered += 1;
+                    outcome.slow += u64::from(took > SLOW);
+                    outcome.slowest = outcome.slowest.max(took.as_millis());
+                }
+                Err(error) => *outcome.failed.entry(format!("{error:#}")).or_default() += 1,
             }
         }
     }
 
-    /// One connection, which is asked over once a second.
-    fn over_one_connection(&self, target: SocketAddr) {
-        let held = connect(target).and_then(|mut connection| {
+    /// One connection, which is asked over once a second, and once more at the end.
+    fn over_one_connection(&self, target: SocketAddr, all_held: &Barrier) {
+        let mut opened = connect(target);
+        let first = opened.as_mut().map(|connection| ask(connection, "keep-alive"));
+        let is_there = matches!(first, Ok(Ok(())));
+        all_held.wait();
+        let held = opened.and_then(|mut connection| {
+            ensure!(is_there, "the first request was not answered");
             while !self.stop.load(Relaxed) {
-                ask(&mut connection, "keep-alive")?;
                 thread::sleep(Duration::from_secs(1));
+                ask(&mut connection, "keep-alive")?;
             }
             Ok(())
         });
@@ -156,21 +187,30 @@ fn is_whole(answer: &[u8]) -> bool {
 }
 
 /// Requests that are under way.
-pub(crate) struct Load(Child);
+pub(crate) struct Load {
+    child: Child,
+    printed: BufReader<ChildStdout>,
+}
 
 impl Load {
-    /// Starts this program's command `load`, which `command` calls wherever it is to run.
+    /// Starts this program's command `load`, which `command` calls wherever it is to run, and waits until requests are
+    /// answered.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting load")?;
-        Ok(Self(child))
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting load")?;
+        let mut printed = BufReader::new(child.stdout.take().context("a child without stdout")?);
+        let mut first = String::new();
+        printed.read_line(&mut first).context("waiting for load")?;
+        ensure!(first.trim_end() == UNDER_WAY, "load could not begin");
+        Ok(Self { child, printed })
     }
 
     /// Ends it; what became of the requests.
     pub(crate) fn end(mut self) -> Result<Outcome> {
-        drop(self.0.stdin.take());
+        drop(self.child.stdin.take());
         let mut printed = String::new();
-        self.0.stdout.take().context("a child without stdout")?.read_to_string(&mut printed)?;
-        let status = self.0.wait().context("waiting for load")?;
+        self.printed.read_to_string(&mut printed)?;
+        let status = self.child.wait().context("waiting for load")?;
         ensure!(status.success(), "load failed ({status})");
         serde_json::from_str(&printed).map_err(|error| anyhow!("load printed {printed:?}: {error}"))
     }

@@ -3,14 +3,14 @@
 //! It does what a cloud's does and no more: it announces each address to the world outside through nodes whose proxy
 //! says that it serves there, by the health check port of the Service or of the proxy itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Deserializer, Value, json};
@@ -29,9 +29,9 @@ const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Where a proxy says whether its node serves.
 const PROXY_HEALTH: u16 = 10256;
 
-/// How many checks a node may leave without an answer. Clouds wait for half a minute (three checks, eight seconds apart,
+/// How long a node may leave checks without an answer. Clouds wait about as long (three checks, eight seconds apart,
 /// with GKE): a proxy that is replaced does not answer for some seconds.
-const PATIENCE: u32 = 24;
+const PATIENCE: Duration = Duration::from_secs(24);
 
 /// How often nodes are asked.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -62,13 +62,20 @@ struct Service {
     is_sticky: bool,
 }
 
+impl Service {
+    /// Where a node says whether it serves.
+    fn port(&self) -> u16 {
+        self.health_check.unwrap_or(PROXY_HEALTH)
+    }
+}
+
 impl LoadBalancer {
     /// Starts it.
     pub(crate) fn start(cluster: &Arc<Cluster>) -> Self {
         let (watch, balanced) = (Arc::new(Watch::default()), Arc::new(Mutex::new(Balanced::new())));
         let follow = {
-            let (cluster, watch, balanced) = (Arc::clone(cluster), Arc::clone(&watch), Arc::clone(&balanced));
-            move || watch.until_stopped(|| watch.follow(&cluster, &balanced))
+            let (watch, balanced) = (Arc::clone(&watch), Arc::clone(&balanced));
+            move || watch.until_stopped(|| watch.follow(&balanced))
         };
         let announce = {
             let (cluster, watch, mut announced) =
@@ -78,6 +85,10 @@ impl LoadBalancer {
                     let now = locked(&balanced).clone();
                     announced.update(&cluster, &now)
                 });
+                // The next one gives the same addresses to other Services.
+                if let Err(error) = announced.lead_to(BTreeMap::new()) {
+                    eprintln!("load balancer: {error:#}");
+                }
             }
         };
         Self { watch, threads: vec![thread::spawn(follow), thread::spawn(announce)] }
@@ -105,8 +116,8 @@ impl Watch {
     }
 
     /// Sees every event until kubectl ends.
-    fn follow(&self, cluster: &Cluster, balanced: &Mutex<Balanced>) -> Result<()> {
-        let mut kubectl = kubectl::command(cluster)?;
+    fn follow(&self, balanced: &Mutex<Balanced>) -> Result<()> {
+        let mut kubectl = kubectl::command()?;
         kubectl.args([
             "get",
             "services",
@@ -125,7 +136,7 @@ impl Watch {
         for event in
             Deserializer::from_reader(BufReader::new(events)).into_iter::<Value>().map_while(Result::ok)
         {
-            if let Err(error) = see(cluster, &event, balanced) {
+            if let Err(error) = see(&event, balanced) {
                 eprintln!("load balancer: {error:#}");
             }
         }
@@ -152,7 +163,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Gives an address to a Service that wants one, and takes it back.
-fn see(cluster: &Cluster, event: &Value, balanced: &Mutex<Balanced>) -> Result<()> {
+fn see(event: &Value, balanced: &Mutex<Balanced>) -> Result<()> {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("/object/metadata/namespace"), text("/object/metadata/name"));
     let key = format!("{namespace}/{name}");
@@ -166,7 +177,7 @@ fn see(cluster: &Cluster, event: &Value, balanced: &Mutex<Balanced>) -> Result<(
     let of_service = |arguments: &[&str]| -> Result<()> {
         let all: Vec<&str> =
             ["--namespace", namespace, "patch", "service", name].iter().chain(arguments).copied().collect();
-        match kubectl::output(cluster, &all) {
+        match kubectl::output(&all) {
             // Whoever deleted it was faster.
             Err(error) if error.to_string().contains("(NotFound)") => Ok(()),
             done => done.map(drop),
@@ -217,10 +228,13 @@ fn see(cluster: &Cluster, event: &Value, balanced: &Mutex<Balanced>) -> Result<(
 /// Where each address leads, and what is known of the nodes.
 #[derive(Default)]
 struct Announced {
-    routes: BTreeMap<Ipv4Addr, Vec<Ipv4Addr>>,
-    /// How often a node has not answered in a row.
-    silent: BTreeMap<SocketAddr, u32>,
+    routes: Routes,
+    /// When a port of a node said last that the node serves.
+    served: BTreeMap<SocketAddr, Instant>,
 }
+
+/// The nodes that each address leads to.
+type Routes = BTreeMap<Ipv4Addr, Vec<Ipv4Addr>>;
 
 /// What a node answers to a health check.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -233,38 +247,50 @@ enum Health {
 impl Announced {
     /// Leads each address to the nodes that serve it.
     fn update(&mut self, cluster: &Cluster, balanced: &Balanced) -> Result<()> {
-        let mut routes = BTreeMap::new();
+        let nodes: Vec<Ipv4Addr> = cluster.workers().iter().map(Node::ipv4).collect();
+        let ports: BTreeSet<u16> = balanced.values().map(Service::port).collect();
+        for port in ports {
+            nodes.iter().for_each(|node| self.ask((*node, port).into()));
+        }
+        let mut routes = Routes::new();
         for service in balanced.values() {
-            let port = service.health_check.unwrap_or(PROXY_HEALTH);
-            let nodes = cluster.workers().iter().map(Node::ipv4);
-            let mut nodes: Vec<Ipv4Addr> = nodes.filter(|node| self.serves((*node, port).into())).collect();
-            if service.is_sticky {
-                nodes.truncate(1);
-            }
-            routes.insert(service.address, nodes);
+            let serves = |node: &&Ipv4Addr| self.served.contains_key(&(**node, service.port()).into());
+            let hops = if service.is_sticky { 1 } else { nodes.len() };
+            routes.insert(service.address, nodes.iter().filter(serves).copied().take(hops).collect());
         }
-        for address in self.routes.keys().filter(|address| !routes.contains_key(*address)) {
-            network::withdraw(*address)?;
-        }
-        for (address, nodes) in &routes {
-            if self.routes.get(address) != Some(nodes) {
-                network::announce(*address, nodes)?;
-            }
-        }
-        self.routes = routes;
-        Ok(())
+        self.lead_to(routes)
     }
 
-    /// A node that does not answer is given up after some checks: each change of a route moves connections.
-    fn serves(&mut self, node: SocketAddr) -> bool {
-        let silent = self.silent.entry(node).or_insert(PATIENCE);
+    /// A node that does not answer is given up after a while: each change of a route moves connections.
+    fn ask(&mut self, node: SocketAddr) {
         match health(node) {
-            Health::Serves => *silent = 0,
+            Health::Serves => drop(self.served.insert(node, Instant::now())),
             // It has no endpoints of the Service. A proxy that says so of itself may have just started.
-            Health::DoesNot if node.port() != PROXY_HEALTH => *silent = PATIENCE,
-            Health::DoesNot | Health::Silent => *silent += 1,
+            Health::DoesNot if node.port() != PROXY_HEALTH => drop(self.served.remove(&node)),
+            Health::DoesNot | Health::Silent => {
+                let is_given_up = self.served.get(&node).is_some_and(|last| last.elapsed() > PATIENCE);
+                if is_given_up {
+                    self.served.remove(&node);
+                }
+            }
         }
-        *silent < PATIENCE
+    }
+
+    /// Makes the routes these. One that cannot be changed is tried again the next time.
+    fn lead_to(&mut self, routes: Routes) -> Result<()> {
+        let gone: Vec<_> =
+            self.routes.keys().filter(|address| !routes.contains_key(*address)).copied().collect();
+        for address in gone {
+            network::withdraw(address)?;
+            self.routes.remove(&address);
+        }
+        for (address, nodes) in routes {
+            if self.routes.get(&address) != Some(&nodes) {
+                network::announce(address, &nodes)?;
+                self.routes.insert(address, nodes);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -26,6 +27,13 @@ const BALANCED: &str = "10.201.0.0/24";
 pub(crate) fn inside(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", NAMESPACE]).arg(program);
+    command
+}
+
+/// One that is ended if it takes longer, by timeout(1).
+pub(crate) fn inside_within(limit: Duration, program: impl AsRef<OsStr>) -> Command {
+    let mut command = inside("timeout");
+    command.arg("--kill-after=5").arg(limit.as_secs().to_string()).arg(program);
     command
 }
 

@@ -18,23 +18,26 @@ use crate::state::{self, Cluster};
 /// How much memory a node has, in MiB.
 const MEMORY: u32 = 4096;
 
+/// How long a script may run on it: kubeadm is the slowest.
+const LIMIT: Duration = Duration::from_secs(900);
+
 /// A node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub(crate) struct Node {
     /// Its name, in the cluster and as its host name.
-    pub name: String,
+    pub(crate) name: String,
     /// From 1; its addresses and its interface have it in them.
-    pub number: u8,
+    pub(crate) number: u8,
 }
 
 impl Node {
     /// Its address.
-    pub fn ipv4(&self) -> Ipv4Addr {
+    pub(crate) fn ipv4(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 200, 0, 10 + self.number)
     }
 
     /// Its other address.
-    pub fn ipv6(&self) -> Ipv6Addr {
+    pub(crate) fn ipv6(&self) -> Ipv6Addr {
         Ipv6Addr::new(0xfd00, 0x200, 0, 0, 0, 0, 0, 0x10 + u16::from(self.number))
     }
 
@@ -49,12 +52,12 @@ impl Node {
     }
 
     /// Where its disk and what it prints to its console are.
-    pub fn directory(&self) -> PathBuf {
+    pub(crate) fn directory(&self) -> PathBuf {
         state::directory().join(&self.name)
     }
 
     /// Switches it on. Its disk stays what it was, or begins as the disk that all begin as.
-    pub fn boot(&self, cluster: &Cluster) -> Result<()> {
+    pub(crate) fn boot(&self, cluster: &Cluster) -> Result<()> {
         ensure!(!self.is_on(), "{} is on already", self.name);
         let directory = self.directory();
         fs::create_dir_all(&directory).with_context(state::named(&directory))?;
@@ -80,7 +83,7 @@ impl Node {
                 self.interface()
             ))
             .arg("init=/usr/lib/systemd/systemd")
-            .arg(format!("systemd.hostname={name}"))
+            .arg(mark(name))
             // systemd-network-generator(8) makes a network of them.
             .arg(format!("ip={ipv4}::10.200.0.1:255.255.255.0:{name}:vec0:off"))
             .arg(format!("ip=[{ipv6}]::[fd00:200::1]:64:{name}:vec0:off"));
@@ -94,7 +97,7 @@ impl Node {
     }
 
     /// Waits until commands can be run on it.
-    pub fn wait_until_up(&self, cluster: &Cluster) -> Result<()> {
+    pub(crate) fn wait_until_up(&self, cluster: &Cluster) -> Result<()> {
         patiently(Duration::from_secs(120), || {
             ensure!(
                 self.is_on(),
@@ -107,15 +110,16 @@ impl Node {
     }
 
     /// Runs a shell script on it; what the script prints.
-    pub fn run(&self, cluster: &Cluster, script: &str) -> Result<String> {
-        let output = self.ssh(cluster).arg(script).stdin(Stdio::null()).output().context("starting ssh")?;
+    pub(crate) fn run(&self, cluster: &Cluster, script: &str) -> Result<String> {
+        let mut ssh = self.ssh_by(network::inside_within(LIMIT, "ssh"), cluster);
+        let output = ssh.arg(script).stdin(Stdio::null()).output().context("starting ssh")?;
         let complaint = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "on {}: {script}: {}", self.name, complaint.trim_end());
         String::from_utf8(output.stdout).with_context(|| format!("on {}: {script}", self.name))
     }
 
     /// Writes a file on it.
-    pub fn write(&self, cluster: &Cluster, path: &str, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, cluster: &Cluster, path: &str, text: &str) -> Result<()> {
         let mut ssh = self.ssh(cluster);
         ssh.arg(format!("mkdir -p $(dirname {path}) && cat >{path}"))
             .stdin(Stdio::piped())
@@ -130,8 +134,11 @@ impl Node {
     }
 
     /// ssh to it, as root; the command is still to be added.
-    pub fn ssh(&self, cluster: &Cluster) -> Command {
-        let mut ssh = network::inside("ssh");
+    pub(crate) fn ssh(&self, cluster: &Cluster) -> Command {
+        self.ssh_by(network::inside("ssh"), cluster)
+    }
+
+    fn ssh_by(&self, mut ssh: Command, cluster: &Cluster) -> Command {
         ssh.arg("-i").arg(cluster.disk.join("key"));
         // Nothing else can be at this address.
         ssh.args([
@@ -148,12 +155,12 @@ impl Node {
     }
 
     /// Whether its guest runs.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.process().is_running()
     }
 
     /// Switches it off, as an operator does. (User Mode Linux cannot reboot: it would find its interface in use.)
-    pub fn shut_down(&self, cluster: &Cluster) -> Result<()> {
+    pub(crate) fn shut_down(&self, cluster: &Cluster) -> Result<()> {
         // The connection ends with it.
         drop(self.run(cluster, "systemctl poweroff"));
         patiently(Duration::from_secs(90), || {
@@ -163,8 +170,14 @@ impl Node {
     }
 
     /// Ends its guest at once, as if the power had failed.
-    pub fn cut_power(&self) -> Result<()> {
+    pub(crate) fn cut_power(&self) -> Result<()> {
         self.process().kill()
+    }
+
+    /// Forgets its disk and what it printed.
+    pub(crate) fn forget(&self) -> Result<()> {
+        let directory = self.directory();
+        fs::remove_dir_all(&directory).with_context(state::named(&directory))
     }
 
     fn process(&self) -> NodeProcess {
@@ -172,26 +185,34 @@ impl Node {
     }
 }
 
+/// What the command line of a node has in it, and no other process': its host name for systemd.
+fn mark(name: &str) -> String {
+    format!("systemd.hostname={name}")
+}
+
 /// The process that a node is on this machine.
 pub(crate) struct NodeProcess {
     /// Has its number.
     pid_file: PathBuf,
+    /// What its command line has in it: another process may have got its number since.
+    mark: String,
 }
 
 impl NodeProcess {
     /// The one that a node's directory tells of.
     pub(crate) fn in_directory(directory: &Path) -> Self {
-        Self { pid_file: directory.join("pid") }
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        Self { pid_file: directory.join("pid"), mark: mark(&name) }
     }
 
     fn started(&self, child: &Child) -> Result<()> {
         fs::write(&self.pid_file, child.id().to_string()).with_context(state::named(&self.pid_file))
     }
 
-    /// One that has ended may still be listed, until whoever started it asks for its exit code.
+    /// One that has ended may still be listed, until whoever started it asks for its exit code; it has no command line.
     fn is_running(&self) -> bool {
-        let status = self.pid().and_then(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok());
-        status.is_some_and(|status| !status.contains("\nState:\tZ"))
+        let words = self.pid().and_then(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok());
+        words.is_some_and(|words| words.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes()))
     }
 
     /// Ends it, if it runs.

@@ -11,7 +11,7 @@ use crate::state::Cluster;
 /// What connects the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PodNetwork {
+pub(crate) enum PodNetwork {
     /// The CNI plugins bridge and host-local, and routes between the nodes
     Bridge,
     /// Flannel, with VXLAN
@@ -22,6 +22,6 @@ pub enum PodNetwork {
 pub(crate) fn connect(cluster: &Cluster) -> Result<()> {
     match cluster.pod_network {
         PodNetwork::Bridge => bridge::connect(cluster),
-        PodNetwork::Flannel => flannel::connect(cluster),
+        PodNetwork::Flannel => flannel::connect(),
     }
 }

@@ -17,7 +17,7 @@ use crate::state::Cluster;
 /// A Service proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Proxy {
+pub(crate) enum Proxy {
     /// kube-ipvs, in kubeadm's own DaemonSet
     KubeIpvs,
     /// kube-proxy in ipvs mode
@@ -80,20 +80,28 @@ pub(crate) fn load_image(cluster: &Cluster, node: &Node, archive: &PathBuf) -> R
 
 /// The change that docs/install.md describes for kubeadm: the image in the DaemonSet, and a probe that lets the
 /// roll-out wait for each node.
-pub(crate) fn change_image(cluster: &Cluster) -> Result<()> {
+pub(crate) fn change_image() -> Result<()> {
     let patch = format!(
         r#"{{"spec":{{"updateStrategy":{{"type":"RollingUpdate","rollingUpdate":{{"maxUnavailable":"10%"}}}},"template":{{"spec":{{"containers":[{{"name":"kube-proxy","image":"{IMAGE}","readinessProbe":{{"httpGet":{{"path":"/readyz","port":10256}},"timeoutSeconds":10}}}}]}}}}}}}}"#
     );
-    kubectl::output(
-        cluster,
-        &["--namespace=kube-system", "patch", "daemonset", "kube-proxy", "--patch", &patch],
-    )?;
-    wait(cluster)
+    kubectl::output(&["--namespace=kube-system", "patch", "daemonset", "kube-proxy", "--patch", &patch])?;
+    wait()
+}
+
+/// The image in kubeadm's DaemonSet.
+pub(crate) fn image() -> Result<String> {
+    kubectl::output(&[
+        "--namespace=kube-system",
+        "get",
+        "daemonset",
+        "kube-proxy",
+        "--output=jsonpath={..image}",
+    ])
 }
 
 /// Waits until the proxy runs on every node.
-pub(crate) fn wait(cluster: &Cluster) -> Result<()> {
+pub(crate) fn wait() -> Result<()> {
     let timeout = format!("--timeout={}s", Duration::from_secs(300).as_secs());
     let arguments = ["--namespace=kube-system", "rollout", "status", "daemonset/kube-proxy", &timeout];
-    kubectl::output(cluster, &arguments).map(drop)
+    kubectl::output(&arguments).map(drop)
 }

@@ -11,9 +11,10 @@ mod rollout;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 
 use crate::load_balancer::LoadBalancer;
+use crate::proxy::Proxy;
 use crate::state::Cluster;
 use crate::web;
 
@@ -54,7 +55,6 @@ enum Scenario {
 }
 
 impl Scenario {
-    /// Those that begin with kube-proxy come after the others only where it is the proxy.
     const ALL: [Self; 12] = [
         Self::Rollout,
         Self::RolloutUndrained,
@@ -69,16 +69,32 @@ impl Scenario {
         Self::InstallNodeByNode,
         Self::InstallByHelm,
     ];
+
+    /// Whether it can begin in a cluster with this proxy.
+    fn suits(self, proxy: Proxy) -> bool {
+        match self {
+            Self::Rollout | Self::RolloutUndrained | Self::NameServer | Self::Nodes | Self::ApiServer => true,
+            Self::Upgrade | Self::ManyServices => proxy == Proxy::KubeIpvs,
+            Self::FromAnotherMode => matches!(proxy, Proxy::KubeProxyNftables | Proxy::KubeProxyIptables),
+            Self::InstallByPatch
+            | Self::InstallByManifests
+            | Self::InstallNodeByNode
+            | Self::InstallByHelm => proxy == Proxy::KubeProxyIpvs,
+        }
+    }
 }
 
 /// Tries what is asked for in the cluster that is up.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let cluster = Arc::new(Cluster::open()?);
-    let _balancer = LoadBalancer::start(&cluster);
-    let all = if args.scenarios.is_empty() { &Scenario::ALL[..] } else { &args.scenarios };
+    let proxy = Cluster::open()?.proxy;
+    let suitable = || Scenario::ALL.into_iter().filter(|scenario| scenario.suits(proxy)).collect();
+    let all: Vec<_> = if args.scenarios.is_empty() { suitable() } else { args.scenarios.clone() };
     let mut failed = Vec::new();
-    for &scenario in all {
+    for scenario in all {
         println!("=== {scenario:?}");
+        // The one before may have changed the proxy.
+        let cluster = Arc::new(Cluster::open()?);
+        let _balancer = LoadBalancer::start(&cluster);
         let started = Instant::now();
         let done = match scenario {
             Scenario::Rollout => rollout::drained(&cluster),
@@ -103,6 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    web::remove(&cluster)?;
-    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+    let removed = web::remove();
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    removed
 }

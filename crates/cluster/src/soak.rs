@@ -22,7 +22,7 @@ use crate::load_balancer::LoadBalancer;
 use crate::node::Node;
 use crate::proxy::Proxy;
 use crate::state::Cluster;
-use daemon::{Size, kernel_state, start_afresh};
+use daemon::{Restarts, Size, kernel_state, start_afresh};
 
 /// How much larger a daemon may be than one that has just started: an allocator keeps some of what it was given.
 const TOLERATED_KIB: u64 = 8192;
@@ -57,16 +57,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "this looks at kube-ipvs: it begins with cargo xtask cluster up"
     );
     let _balancer = LoadBalancer::start(&cluster);
-    let services = services(&cluster)?;
-    let failed = under_faults(&cluster, args)?;
+    crowd::delete_all()?;
+    let services = services()?;
+    let restarts = restarts(&cluster)?;
+    let done = under_faults(&cluster, args);
+    crowd::delete_all()?;
+    let (failed, kills) = done?;
 
     println!("the faults have ended; {} tests failed meanwhile and are repeated", failed.len());
     let mut complaints = e2e::repeated(&cluster, &failed)?;
     patiently(IDLE_WITHIN, || {
-        let now = self::services(&cluster)?;
+        let now = self::services()?;
         ensure!(now == services, "there are still other Services than at the beginning: {now:?}");
         Ok(())
     })?;
+    let victim = victim(&cluster)?;
+    for ((node, before), now) in cluster.nodes.iter().zip(restarts).zip(self::restarts(&cluster)?) {
+        let expected = before.count + if node == victim { u64::from(kills) } else { 0 };
+        if now.count != expected || now.reason == "OOMKilled" {
+            complaints.push(format!(
+                "{}: the daemon was started again {} times instead of {expected}, last after {}",
+                node.name, now.count, now.reason
+            ));
+        }
+    }
     for node in cluster.workers() {
         complaints.extend(compare(&cluster, node)?);
     }
@@ -74,9 +88,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Round after round of tests; the names of those that failed in one.
-fn under_faults(cluster: &Cluster, args: &Args) -> Result<BTreeSet<String>> {
-    let victim = cluster.workers().first().context("a cluster without workers")?;
+/// The worker on which the faults are.
+fn victim(cluster: &Cluster) -> Result<&Node> {
+    cluster.workers().first().context("a cluster without workers")
+}
+
+fn restarts(cluster: &Cluster) -> Result<Vec<Restarts>> {
+    cluster.nodes.iter().map(Restarts::of_daemon).collect()
+}
+
+/// Round after round of tests; the names of those that failed in one, and how often the daemon was killed.
+fn under_faults(cluster: &Cluster, args: &Args) -> Result<(BTreeSet<String>, u32)> {
+    let victim = victim(cluster)?;
     let length = Duration::from_secs(args.minutes * 60);
     let (started, stop) = (Instant::now(), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -85,22 +108,21 @@ fn under_faults(cluster: &Cluster, args: &Args) -> Result<BTreeSet<String>> {
             let mut failed = BTreeSet::new();
             for round in 1.. {
                 println!("round {round}, after {} minutes", started.elapsed().as_secs() / 60);
-                let crowd =
-                    scope.spawn(|| crowd::NAMESPACES.iter().try_for_each(|name| crowd::make(cluster, name)));
+                let crowd = scope.spawn(|| crowd::NAMESPACES.iter().try_for_each(|name| crowd::make(name)));
                 let done = e2e::round(cluster, &format!("soak-{round}"), args.focus.as_deref());
                 crowd.join().map_err(|_| anyhow!("a thread panicked"))??;
                 failed.extend(done?);
-                crowd::NAMESPACES.iter().try_for_each(|name| crowd::delete(cluster, name))?;
+                crowd::delete_all()?;
                 if started.elapsed() > length {
                     break;
                 }
             }
-            Ok(failed)
+            anyhow::Ok(failed)
         };
         let failed = rounds();
         stop.store(true, Ordering::Relaxed);
-        faults.join().map_err(|_| anyhow!("a thread panicked"))??;
-        failed
+        let injected = faults.join().map_err(|_| anyhow!("a thread panicked"))?;
+        Ok((failed?, injected?.kills()))
     })
 }
 
@@ -110,7 +132,7 @@ fn compare(cluster: &Cluster, node: &Node) -> Result<Vec<String>> {
     let (size, kernel) = (Size::of_daemon(cluster, node)?, kernel_state(cluster, node)?);
     start_afresh(cluster, node)?;
     thread::sleep(SETTLES);
-    let (fresh, fresh_kernel) = (Size::of_daemon(cluster, node)?, kernel_state(cluster, node)?);
+    let fresh = Size::of_daemon(cluster, node)?;
     println!("{name}: {size}; after a fresh start {fresh}");
     let mut complaints = Vec::new();
     if size.memory_kib > fresh.memory_kib + TOLERATED_KIB {
@@ -122,15 +144,24 @@ fn compare(cluster: &Cluster, node: &Node) -> Result<Vec<String>> {
             size.descriptors, fresh.descriptors
         ));
     }
-    if let Some(line) = kernel.symmetric_difference(&fresh_kernel).next() {
-        complaints.push(format!("{name}: the kernel differs from that of a fresh start: {line}"));
+    let same = patiently(Duration::from_secs(60), || {
+        let fresh = kernel_state(cluster, node)?;
+        let lines = |from: &BTreeSet<String>, without: &BTreeSet<String>| {
+            from.difference(without).cloned().collect::<Vec<_>>().join(", ")
+        };
+        let (more, less) = (lines(&kernel, &fresh), lines(&fresh, &kernel));
+        ensure!(more.is_empty() && less.is_empty(), "more: {more}; less: {less}");
+        Ok(())
+    });
+    if let Err(difference) = same {
+        complaints.push(format!("{name}: the kernel differs from that of a fresh start: {difference}"));
     }
     Ok(complaints)
 }
 
 /// Namespaces and names of all of them.
-fn services(cluster: &Cluster) -> Result<Vec<String>> {
+fn services() -> Result<Vec<String>> {
     let names = "--output=jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{'\\n'}{end}";
-    let printed = kubectl::output(cluster, &["get", "services", "--all-namespaces", names])?;
+    let printed = kubectl::output(&["get", "services", "--all-namespaces", names])?;
     Ok(printed.lines().map(str::to_owned).collect())
 }

@@ -12,21 +12,21 @@ use crate::pod_network::PodNetwork;
 use crate::proxy::Proxy;
 
 /// A cluster that was started. There is one at a time.
-#[derive(Serialize, Deserialize)]
-pub struct Cluster {
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Cluster {
     /// The control plane, then the workers.
-    pub nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     /// Its Service proxy.
-    pub proxy: Proxy,
+    pub(crate) proxy: Proxy,
     /// What connects its pods.
-    pub pod_network: PodNetwork,
+    pub(crate) pod_network: PodNetwork,
     /// The directory with the disk that all nodes' disks begin as, and the key that opens them.
-    pub disk: PathBuf,
+    pub(crate) disk: PathBuf,
 }
 
 impl Cluster {
     /// The one that is up.
-    pub fn open() -> Result<Self> {
+    pub(crate) fn open() -> Result<Self> {
         let path = file();
         let Ok(text) = fs::read(&path) else {
             bail!("there is no cluster: start one with cargo xtask cluster up")
@@ -35,35 +35,35 @@ impl Cluster {
     }
 
     /// Writes down what is known of it.
-    pub fn save(&self) -> Result<()> {
+    pub(crate) fn save(&self) -> Result<()> {
         fs::write(file(), serde_json::to_vec_pretty(self)?).with_context(|| file().display().to_string())
     }
 
     /// The node of this name.
-    pub fn node(&self, name: &str) -> Result<&Node> {
+    pub(crate) fn node(&self, name: &str) -> Result<&Node> {
         let names = || self.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
         let found = self.nodes.iter().find(|node| node.name == name);
         found.with_context(|| format!("there is no node {name}; there are {}", names()))
     }
 
     /// The node with the API server.
-    pub fn control_plane(&self) -> Result<&Node> {
+    pub(crate) fn control_plane(&self) -> Result<&Node> {
         self.nodes.first().context("a cluster without nodes")
     }
 
     /// The other nodes.
-    pub fn workers(&self) -> &[Node] {
+    pub(crate) fn workers(&self) -> &[Node] {
         self.nodes.get(1..).unwrap_or_default()
     }
 }
 
 /// Where the nodes' disks and consoles are, and the administrator's kubeconfig.
-pub fn directory() -> PathBuf {
+pub(crate) fn directory() -> PathBuf {
     workspace::root().join("target/cluster")
 }
 
 /// The administrator's kubeconfig.
-pub fn kubeconfig() -> PathBuf {
+pub(crate) fn kubeconfig() -> PathBuf {
     directory().join("admin.conf")
 }
 

@@ -1,11 +1,11 @@
 //! `cargo xtask cluster status`.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::kubectl;
 use crate::state::{self, Cluster};
 
-/// Prints the nodes, and what runs on them.
+/// Prints the nodes, and what runs on them. Fails if one is off.
 pub(crate) fn run() -> Result<()> {
     let cluster = Cluster::open()?;
     for node in &cluster.nodes {
@@ -20,6 +20,9 @@ pub(crate) fn run() -> Result<()> {
         );
     }
     println!("{}", state::kubeconfig().display());
-    print!("{}", kubectl::output(&cluster, &["get", "nodes,pods", "--all-namespaces", "--output=wide"])?);
+    print!("{}", kubectl::output(&["get", "nodes,pods", "--all-namespaces", "--output=wide"])?);
+    let off: Vec<&str> =
+        cluster.nodes.iter().filter(|node| !node.is_on()).map(|node| node.name.as_str()).collect();
+    ensure!(off.is_empty(), "off: {}", off.join(", "));
     Ok(())
 }

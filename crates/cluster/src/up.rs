@@ -52,17 +52,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     progress.done("the workers are in the cluster (kubeadm join)");
 
     pod_network::connect(&cluster)?;
-    kubectl::output(&cluster, &["wait", "--for=condition=Ready", "node", "--all", "--timeout=120s"])?;
+    kubectl::output(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=120s"])?;
     progress.done("the nodes are ready");
 
     if args.proxy == Proxy::KubeIpvs {
-        proxy::change_image(&cluster)?;
+        proxy::change_image()?;
         progress.done("kube-ipvs runs on every node");
     } else {
-        proxy::wait(&cluster)?;
+        proxy::wait()?;
     }
     let dns = ["--namespace=kube-system", "rollout", "status", "deployment/coredns", "--timeout=300s"];
-    kubectl::output(&cluster, &dns)?;
+    kubectl::output(&dns)?;
     progress.done("CoreDNS is ready");
     println!("cargo xtask cluster kubectl get pods -A");
     Ok(())

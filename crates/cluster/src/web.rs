@@ -59,39 +59,52 @@ pub(crate) enum Address<'a> {
 impl<'a> Web<'a> {
     /// Makes it anew, with a pod `client` on each worker, and waits until all is ready.
     pub(crate) fn deploy(cluster: &'a Cluster, replicas: usize, end: End) -> Result<Self> {
-        remove(cluster)?;
+        remove()?;
         let clients = cluster.workers().iter().map(client);
         let objects: Vec<Value> =
             [namespace(), deployment(replicas, end), service()].into_iter().chain(clients).collect();
-        kubectl::apply(cluster, &objects)?;
+        kubectl::apply(&objects)?;
         let web = Self { cluster, replicas };
         web.wait()?;
         let timeout = ["wait", "--for=condition=Ready", "pod", "--selector=app=client", "--timeout=120s"];
-        kubectl::output(cluster, &in_namespace(&timeout))?;
+        kubectl::output(&in_namespace(&timeout))?;
         Ok(web)
     }
 
     /// Starts a roll-out; [`Web::wait`] waits for its end.
     pub(crate) fn restart(&self) -> Result<()> {
-        kubectl::output(self.cluster, &in_namespace(&["rollout", "restart", "deployment/web"])).map(drop)
+        kubectl::output(&in_namespace(&["rollout", "restart", "deployment/web"])).map(drop)
     }
 
     /// Waits until the pods are what they shall be, and those of before have ended.
     pub(crate) fn wait(&self) -> Result<()> {
         let arguments = ["rollout", "status", "deployment/web", "--timeout=300s"];
-        kubectl::output(self.cluster, &in_namespace(&arguments))?;
+        kubectl::output(&in_namespace(&arguments))?;
         patiently(Duration::from_secs(120), || {
             let pods = ["get", "pods", "--selector=app=web", "--output=name"];
-            let there = kubectl::output(self.cluster, &in_namespace(&pods))?.lines().count();
+            let there = kubectl::output(&in_namespace(&pods))?.lines().count();
             ensure!(there == self.replicas, "there are {there} pods instead of {}", self.replicas);
             Ok(())
         })
     }
 
+    /// How many ready endpoints its EndpointSlices have on a node.
+    pub(crate) fn ready_endpoints_on(&self, node: &Node) -> Result<usize> {
+        let slices = ["get", "endpointslices", "--selector=kubernetes.io/service-name=web"];
+        let list = kubectl::json(&in_namespace(&slices))?;
+        let slices = list.pointer("/items").and_then(Value::as_array).context("a list without items")?;
+        let endpoints = slices.iter().filter_map(|slice| slice.pointer("/endpoints")?.as_array()).flatten();
+        let is_ready_here = |endpoint: &&Value| {
+            endpoint.pointer("/nodeName") == Some(&json!(node.name))
+                && endpoint.pointer("/conditions/ready") == Some(&json!(true))
+        };
+        Ok(endpoints.filter(is_ready_here).count())
+    }
+
     /// Where to ask.
     pub(crate) fn address(&self, address: Address<'_>) -> Result<SocketAddr> {
         patiently(Duration::from_secs(30), || {
-            let service = kubectl::json(self.cluster, &in_namespace(&["get", "service", "web"]))?;
+            let service = kubectl::json(&in_namespace(&["get", "service", "web"]))?;
             let text = |pointer: &str| service.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
             let ip = |pointer: &str| -> Result<IpAddr> {
                 Ok(text(pointer).with_context(|| format!("the Service has no {pointer}"))?.parse()?)
@@ -152,7 +165,7 @@ impl<'a> Web<'a> {
     /// The number of a process in the pod `client`, on its node.
     fn process_of_client(&self, node: &Node) -> Result<String> {
         let name = client_name(node);
-        let pod = kubectl::json(self.cluster, &in_namespace(&["get", "pod", &name]))?;
+        let pod = kubectl::json(&in_namespace(&["get", "pod", &name]))?;
         let id = pod.pointer("/status/containerStatuses/0/containerID").and_then(Value::as_str);
         let id = id
             .and_then(|id| id.strip_prefix("containerd://"))
@@ -163,9 +176,9 @@ impl<'a> Web<'a> {
 }
 
 /// Removes what [`Web::deploy`] has made.
-pub(crate) fn remove(cluster: &Cluster) -> Result<()> {
+pub(crate) fn remove() -> Result<()> {
     let arguments = ["delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=300s"];
-    kubectl::output(cluster, &arguments).map(drop)
+    kubectl::output(&arguments).map(drop)
 }
 
 /// This program on a node.
@@ -198,6 +211,15 @@ fn deployment(replicas: usize, end: End) -> Value {
                 "metadata": {"labels": {"app": "web"}},
                 "spec": {
                     "terminationGracePeriodSeconds": 20,
+                    // As many on each worker that takes pods.
+                    "topologySpreadConstraints": [{
+                        "maxSkew": 1,
+                        "topologyKey": "kubernetes.io/hostname",
+                        "whenUnsatisfiable": "DoNotSchedule",
+                        "nodeTaintsPolicy": "Honor",
+                        "labelSelector": {"matchLabels": {"app": "web"}},
+                        "matchLabelKeys": ["pod-template-hash"],
+                    }],
                     "containers": [{
                         "name": "web",
                         "image": AGNHOST,

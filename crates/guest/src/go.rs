@@ -43,9 +43,9 @@ impl Module {
         let cache = cache::directory(self.name)?;
         let lock = std::fs::File::create(cache.join("lock")).context("creating a lock file")?;
         lock.lock().context("waiting for another xtask's build")?;
-        let finished = cache.join(sources.fingerprint());
+        let finished = cache.join(sources.fingerprint(self));
         if !finished.is_dir() {
-            let building = tempfile::tempdir_in(&cache).context("making a directory to build in")?;
+            let building = cache::workplace(&cache)?;
             sources.build(self, &go(&sources.go_version()?)?, building.path())?;
             std::fs::rename(building.keep(), &finished)
                 .with_context(|| format!("moving what was built to {}", finished.display()))?;
@@ -90,10 +90,13 @@ impl Sources {
         Ok(Self { directory: directory.to_owned(), go_mod: read("go.mod")?, go_sum: read("go.sum")? })
     }
 
-    /// A name for what these sources build. The version of Go is not part of it: any that can build
+    /// A name for what a module builds of these sources. The version of Go is not part of it: any that can build
     /// them will do, and the binaries stay good when it is upgraded.
-    fn fingerprint(&self) -> String {
-        cache::fingerprint(&[&self.go_mod, &self.go_sum, std::env::consts::ARCH])
+    fn fingerprint(&self, module: &Module) -> String {
+        let mut texts = vec![&*self.go_mod, &self.go_sum, std::env::consts::ARCH, module.tags];
+        texts.extend(module.cgo.then_some("cgo"));
+        texts.extend(module.programs.iter().flat_map(|(name, package, _)| [name, package]));
+        cache::fingerprint(&texts)
     }
 
     /// The oldest Go that can build this: the `go` line of go.mod.
@@ -265,7 +268,15 @@ mod tests {
 
     #[test]
     fn the_modules_in_the_tree_pin_every_program() {
-        for module in [control_plane::MODULE, clients::MODULE, prometheus::MODULE, prometheus::PARSER] {
+        for module in [
+            control_plane::MODULE,
+            clients::MODULE,
+            cluster::MODULE,
+            cluster::COREDNS,
+            cluster::FLANNEL,
+            prometheus::MODULE,
+            prometheus::PARSER,
+        ] {
             let sources = module.sources().unwrap();
             for (name, package, module) in module.programs {
                 assert!(sources.version(module).is_ok(), "{name}");
@@ -278,11 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_checksum_is_another_build() {
+    fn a_changed_checksum_or_way_to_build_is_another_build() {
+        let of = |sources: &Sources, cgo| {
+            sources.fingerprint(&Module { name: "x", tags: "", cgo, programs: &[("a", "x/a", "x")] })
+        };
         let one = sources("module x");
         let other = Sources { go_sum: "h1:x".into(), ..sources("module x") };
-        assert_eq!(one.fingerprint(), sources("module x").fingerprint());
-        assert_ne!(one.fingerprint(), other.fingerprint());
+        assert_eq!(of(&one, false), of(&sources("module x"), false));
+        assert_ne!(of(&one, false), of(&other, false));
+        assert_ne!(of(&one, false), of(&one, true));
     }
 
     #[test]

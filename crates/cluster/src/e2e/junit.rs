@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use roxmltree::{Document, Node};
 use serde::{Deserialize, Serialize};
 
@@ -39,23 +39,41 @@ pub(super) fn read(directory: &Path) -> Result<BTreeMap<String, Test>> {
 fn tests(text: &str) -> Result<BTreeMap<String, Test>> {
     let document = Document::parse(text)?;
     let cases = document.descendants().filter(|node| node.has_tag_name("testcase"));
-    Ok(cases.filter_map(test).collect())
+    let mut found = BTreeMap::new();
+    for case in cases {
+        let name = case.attribute("name").context("a test without a name")?;
+        match name.strip_prefix("[It] ") {
+            Some(name) => found.extend(test(case)?.map(|test| (name.to_owned(), test))),
+            // What comes before and after the tests.
+            None => ensure!(failure(case).is_none(), "{name}: {}", failure(case).unwrap_or_default()),
+        }
+    }
+    Ok(found)
 }
 
-fn test(case: Node<'_, '_>) -> Option<(String, Test)> {
-    let name = case.attribute("name")?.strip_prefix("[It] ")?;
-    let seconds: f64 = case.attribute("time")?.parse().ok()?;
-    let child = |tag: &str| case.children().find(|node| node.has_tag_name(tag));
-    let message = |node: Node<'_, '_>| node.attribute("message").unwrap_or_default().to_owned();
-    let (outcome, reason) = match (child("failure").or_else(|| child("error")), child("skipped")) {
-        (Some(failure), _) => (Outcome::Failed, message(failure)),
-        // What was not selected is skipped without a word.
-        (None, Some(skipped)) => {
-            (Outcome::Skipped, Some(message(skipped)).filter(|reason| reason != "skipped")?)
-        }
+/// What came of one, unless it was not selected: that is skipped without a word.
+fn test(case: Node<'_, '_>) -> Result<Option<Test>> {
+    let seconds = case.attribute("time").context("a test without a time")?.parse()?;
+    let skipped = child(case, "skipped").map(|node| node.attribute("message").unwrap_or_default());
+    let (outcome, reason) = match (failure(case), skipped) {
+        (Some(reason), _) => (Outcome::Failed, reason),
+        (None, Some("skipped")) => return Ok(None),
+        (None, Some(reason)) => (Outcome::Skipped, reason.to_owned()),
         (None, None) => (Outcome::Passed, String::new()),
     };
-    Some((name.to_owned(), Test { outcome, seconds, reason }))
+    Ok(Some(Test { outcome, seconds, reason }))
+}
+
+/// Why it failed, in a line, if it did. Kubernetes' tests have it in the element's text.
+fn failure(case: Node<'_, '_>) -> Option<String> {
+    let node = child(case, "failure").or_else(|| child(case, "error"))?;
+    let texts = [node.attribute("message"), node.text()];
+    let mut lines = texts.into_iter().flatten().flat_map(str::lines).map(str::trim);
+    Some(lines.find(|line| !line.is_empty()).unwrap_or("no reason is given").to_owned())
+}
+
+fn child<'a, 'input>(case: Node<'a, 'input>, tag: &str) -> Option<Node<'a, 'input>> {
+    case.children().find(|node| node.has_tag_name(tag))
 }
 
 #[cfg(test)]
@@ -69,7 +87,8 @@ mod unit {
         let report = r#"<testsuites><testsuite>
             <testcase name="[BeforeSuite]" status="passed" time="1"></testcase>
             <testcase name="[It] a passes" status="passed" time="2.5"></testcase>
-            <testcase name="[It] b fails" status="failed" time="3"><failure message="no answer">trace</failure></testcase>
+            <testcase name="[It] b fails" status="failed" time="3"><failure message="" type="failed">[FAILED] no answer
+                In [It] at: service.go:1</failure></testcase>
             <testcase name="[It] c was not selected" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
             <testcase name="[It] d skips itself" status="skipped" time="0.1"><skipped message="skipped - no GPU"></skipped></testcase>
         </testsuite></testsuites>"#;
@@ -80,12 +99,20 @@ mod unit {
             .collect();
         let expected = [
             ("a passes", Outcome::Passed, ""),
-            ("b fails", Outcome::Failed, "no answer"),
+            ("b fails", Outcome::Failed, "[FAILED] no answer"),
             ("d skips itself", Outcome::Skipped, "skipped - no GPU"),
         ];
         assert_eq!(
             found,
             expected.map(|(name, outcome, reason)| (name.to_owned(), outcome, reason.to_owned()))
         );
+    }
+
+    #[test]
+    fn a_suite_that_could_not_begin_is_no_report_of_tests() {
+        let report = r#"<testsuites><testsuite>
+            <testcase name="[SynchronizedBeforeSuite]" status="failed" time="1"><failure>no nodes</failure></testcase>
+        </testsuite></testsuites>"#;
+        assert_eq!(tests(report).unwrap_err().to_string(), "[SynchronizedBeforeSuite]: no nodes");
     }
 }

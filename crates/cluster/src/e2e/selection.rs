@@ -22,6 +22,9 @@ const MORE: &[&str] = &[
 /// What of them cannot pass in a cluster like this one: a part of its name, and why, a line each.
 pub(super) const LEFT_OUT: &str = include_str!("left-out.txt");
 
+/// What is run all the same and fails with every proxy, likewise.
+const EXPECTED_FAILURES: &str = include_str!("expected-failures.txt");
+
 /// Regular expressions and labels, as ginkgo has them.
 pub(super) struct Selection {
     pub(super) focus: String,
@@ -55,7 +58,16 @@ impl Selection {
 
 /// Parts of names, and the reasons.
 pub(super) fn left_out() -> impl Iterator<Item = (&'static str, &'static str)> {
-    LEFT_OUT.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" | "))
+    with_reasons(LEFT_OUT)
+}
+
+/// Why a test is expected to fail, if it is.
+pub(super) fn expected_to_fail(name: &str) -> Option<&'static str> {
+    with_reasons(EXPECTED_FAILURES).find_map(|(part, reason)| name.contains(part).then_some(reason))
+}
+
+fn with_reasons(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" | "))
 }
 
 /// A regular expression for this text itself.

@@ -83,7 +83,7 @@ struct Columns(Vec<(Proxy, Results)>);
 
 impl Columns {
     fn read(directory: &Path) -> Result<Self> {
-        let paths = Proxy::ALL.map(|proxy| (proxy, directory.join(proxy.name()).join("results.json")));
+        let paths = Proxy::ALL.map(|proxy| (proxy, directory.join(proxy.name()).join(super::RESULTS)));
         let there = paths.into_iter().filter(|(_, path)| path.exists());
         let read = |(proxy, path): (Proxy, std::path::PathBuf)| {
             let text = fs::read(&path).with_context(named(&path))?;

@@ -13,7 +13,7 @@ use crate::state::Cluster;
 /// Gives each node its plugins and its routes.
 pub(super) fn connect(cluster: &Cluster) -> Result<()> {
     let subnets: Vec<Vec<String>> =
-        cluster.nodes.iter().map(|node| pod_subnets(cluster, node)).collect::<Result<_>>()?;
+        cluster.nodes.iter().map(|node| pod_subnets(node)).collect::<Result<_>>()?;
     for (node, own) in cluster.nodes.iter().zip(&subnets) {
         for subnet in own {
             network::route(subnet, node)?;
@@ -29,9 +29,9 @@ pub(super) fn connect(cluster: &Cluster) -> Result<()> {
 }
 
 /// The subnets that the controller manager has given to a node.
-fn pod_subnets(cluster: &Cluster, node: &Node) -> Result<Vec<String>> {
+fn pod_subnets(node: &Node) -> Result<Vec<String>> {
     patiently(Duration::from_secs(60), || {
-        let object = kubectl::json(cluster, &["get", "node", &node.name])?;
+        let object = kubectl::json(&["get", "node", &node.name])?;
         let subnets =
             object.pointer("/spec/podCIDRs").and_then(Value::as_array).context("no podCIDRs yet")?;
         let subnets: Vec<String> = subnets.iter().filter_map(Value::as_str).map(str::to_owned).collect();

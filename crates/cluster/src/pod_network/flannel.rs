@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use guest::go::cluster::{FLANNEL, FLANNEL_NAME};
 
 use crate::kubectl;
-use crate::state::{self, Cluster, named};
+use crate::state::{self, named};
 
 /// What is different from the manifest: both families, and the newest version of CNI that its plugin of before 1.0
 /// knows.
@@ -19,7 +19,7 @@ const CHANGES: [(&str, &str); 2] = [
 ];
 
 /// Starts it on every node. A node that joins later gets it too.
-pub(super) fn connect(cluster: &Cluster) -> Result<()> {
+pub(super) fn connect() -> Result<()> {
     let mut text = manifest()?;
     for (from, to) in CHANGES {
         ensure!(text.contains(from), "Flannel's manifest has no {from}");
@@ -27,10 +27,10 @@ pub(super) fn connect(cluster: &Cluster) -> Result<()> {
     }
     let path = state::directory().join("kube-flannel.yml");
     fs::write(&path, text).with_context(named(&path))?;
-    kubectl::output(cluster, &["apply", "--filename", &path.to_string_lossy()])?;
+    kubectl::output(&["apply", "--filename", &path.to_string_lossy()])?;
     let wait =
         ["--namespace=kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=180s"];
-    kubectl::output(cluster, &wait).map(drop)
+    kubectl::output(&wait).map(drop)
 }
 
 /// As its users get it.

@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use super::clients::Clients;
 use crate::images;
 use crate::kubectl::{self, patiently};
-use crate::proxy::{self, Proxy};
+use crate::node::Node;
+use crate::proxy;
 use crate::state::Cluster;
 use crate::web::{End, Web};
 
@@ -23,26 +24,21 @@ const ASIDE: &str = "/etc/kubernetes/aside";
 pub(super) fn goes_and_returns(cluster: &Cluster) -> Result<()> {
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let clients = Clients::start(cluster, &web, 0)?;
-    let node = cluster.control_plane()?;
-    node.run(cluster, &format!("mkdir -p {ASIDE} && mv {MANIFESTS}/kube-apiserver.yaml {ASIDE}"))?;
-    patiently(Duration::from_secs(60), || {
-        ensure!(kubectl::output(cluster, &["get", "--raw=/readyz"]).is_err(), "the API server does not end");
+    without(cluster, "kube-apiserver.yaml", || {
+        println!("the API server is away");
+        thread::sleep(AWAY);
         Ok(())
     })?;
-    println!("the API server is away");
-    thread::sleep(AWAY);
-    node.run(cluster, &format!("mv {ASIDE}/* {MANIFESTS}"))?;
-    answers(cluster)?;
     println!("the API server is back");
     web.restart()?;
     web.wait()?;
     clients.end()?.expect_all_answered()
 }
 
-/// kubeadm upgrades the cluster, which brings kube-proxy's image back, and the change is repeated, as docs/install.md
-/// says; then all certificates are renewed and the control plane is restarted. No request fails, no connection breaks.
+/// kubeadm upgrades the cluster to the version that it has, which brings kube-proxy's image back, and the change is
+/// repeated, as docs/install.md says; then all certificates are renewed and the control plane is restarted. No request
+/// fails, no connection breaks.
 pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
-    ensure!(cluster.proxy == Proxy::KubeIpvs, "this begins with cargo xtask cluster up");
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let clients = Clients::start(cluster, &web, 25)?;
     let node = cluster.control_plane()?;
@@ -52,21 +48,20 @@ pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
          || {{ tail -n 30 /var/log/kubeadm-upgrade.log >&2; false; }}"
     );
     node.run(cluster, &upgrade)?;
-    let image = ["--namespace=kube-system", "get", "daemonset", "kube-proxy", "--output=jsonpath={..image}"];
-    let image = kubectl::output(cluster, &image)?;
+    let image = proxy::image()?;
     ensure!(
         image.contains("/kube-proxy:"),
         "kubeadm upgrade left the image {image}: docs/install.md says otherwise"
     );
     println!("kubeadm has upgraded the cluster, and brought kube-proxy back");
-    proxy::change_image(cluster)?;
+    proxy::change_image()?;
 
+    let old = certificate(cluster, node)?;
     node.run(cluster, "kubeadm certs renew all >/dev/null 2>&1")?;
-    node.run(cluster, &format!("mkdir -p {ASIDE} && mv {MANIFESTS}/* {ASIDE}"))?;
-    thread::sleep(Duration::from_secs(25));
-    node.run(cluster, &format!("mv {ASIDE}/* {MANIFESTS}"))?;
-    answers(cluster)?;
-    println!("the control plane has new certificates");
+    without(cluster, "*", || Ok(()))?;
+    let new = certificate(cluster, node)?;
+    ensure!(old != new, "the API server still has the certificate with {old}");
+    println!("the control plane has new certificates: {new} after {old}");
     let outcomes = clients.end()?;
     outcomes.expect_all_answered()?;
     outcomes.expect_all_held()?;
@@ -77,6 +72,27 @@ pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
     clients.end()?.expect_all_answered()
 }
 
-fn answers(cluster: &Cluster) -> Result<()> {
-    patiently(Duration::from_secs(180), || kubectl::output(cluster, &["get", "--raw=/readyz"]).map(drop))
+/// Does something while static pods, the API server among them, are away; they come back in any case.
+fn without(cluster: &Cluster, pods: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let node = cluster.control_plane()?;
+    node.run(cluster, &format!("mkdir -p {ASIDE} && mv {MANIFESTS}/{pods} {ASIDE}"))?;
+    let done = has_ended().and_then(|()| work());
+    node.run(cluster, &format!("mv {ASIDE}/* {MANIFESTS}"))?;
+    done?;
+    patiently(Duration::from_secs(180), || kubectl::output(&READY).map(drop))
+}
+
+const READY: [&str; 3] = ["get", "--raw=/readyz", "--request-timeout=5s"];
+
+fn has_ended() -> Result<()> {
+    patiently(Duration::from_secs(60), || {
+        ensure!(kubectl::output(&READY).is_err(), "the API server does not end");
+        Ok(())
+    })
+}
+
+/// The serial number of the certificate that the API server shows.
+fn certificate(cluster: &Cluster, node: &Node) -> Result<String> {
+    let show = "set -o pipefail; openssl s_client -connect localhost:6443 </dev/null 2>/dev/null | openssl x509 -noout -serial";
+    Ok(node.run(cluster, show)?.trim_end().to_owned())
 }

@@ -1,5 +1,8 @@
 //! Clients of every kind that ask the application while something happens.
 
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 
 use crate::load::{Load, Outcome};
@@ -8,6 +11,12 @@ use crate::web::{Address, Client, Web};
 
 /// How many requests a second there are from all of them together.
 const RATE: u32 = 200;
+
+/// How long they go on after what happened: some of what breaks is noticed later.
+const AFTERWARDS: Duration = Duration::from_secs(5);
+
+/// How many of the requests that were due must have been made, in percent: a client that hangs asks nothing.
+const MADE: u64 = 80;
 
 /// Clients that ask.
 pub(crate) struct Clients(Vec<(&'static str, Load)>);
@@ -32,15 +41,19 @@ impl Clients {
 
     /// Ends them, and prints what became of their requests.
     pub(crate) fn end(self) -> Result<Outcomes> {
+        thread::sleep(AFTERWARDS);
         let ended = self.0.into_iter().map(|(name, load)| Ok((name, load.end()?)));
         let outcomes: Vec<(&str, Outcome)> = ended.collect::<Result<_>>()?;
         for (name, outcome) in &outcomes {
-            let Outcome { answered, failed, held, broken } = outcome;
+            let Outcome { answered, slow, slowest, due, failed, held, broken } = outcome;
             println!(
-                "{name}: {answered} answered, {} failed {failed:?}; {held} held, {} broken {broken:?}",
+                "{name}: {answered} answered ({slow} slowly, the slowest in {slowest} ms), {} failed {failed:?}; \
+                 {held} held, {} broken {broken:?}",
                 outcome.failures(),
                 outcome.losses()
             );
+            let made = answered + outcome.failures();
+            ensure!(made * 100 >= due * MADE, "{name}: {made} requests instead of {due}");
             ensure!(*answered > 0, "{name}: no request was answered");
         }
         Ok(Outcomes(outcomes))
@@ -58,6 +71,17 @@ impl Outcomes {
     pub(crate) fn expect_all_answered(&self) -> Result<()> {
         let (answered, failed) = self.requests();
         ensure!(failed == 0, "{failed} of {} requests failed", answered + failed);
+        Ok(())
+    }
+
+    /// Fails if a request failed for another reason than these.
+    pub(crate) fn expect_failures_by(&self, reasons: &[&str]) -> Result<()> {
+        for (name, outcome) in &self.0 {
+            for (why, times) in &outcome.failed {
+                let is_expected = reasons.iter().any(|reason| why.contains(reason));
+                ensure!(is_expected, "{name}: {times} requests failed: {why}");
+            }
+        }
         Ok(())
     }
 

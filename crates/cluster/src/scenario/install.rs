@@ -6,10 +6,13 @@ pub(super) mod by_manifests;
 pub(super) mod by_patch;
 pub(super) mod from_another_mode;
 
-use anyhow::{Result, ensure};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use serde_json::Value;
 
 use super::clients::Clients;
-use crate::kubectl;
+use crate::kubectl::{self, patiently};
 use crate::node::Node;
 use crate::proxy::{self, Proxy};
 use crate::state::Cluster;
@@ -34,8 +37,9 @@ impl UnderLoad<'_> {
     fn during<T>(&self, cluster: &Cluster, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let clients = Clients::start(cluster, &self.web, HELD)?;
         let done = work();
-        let outcomes = clients.end()?;
-        let done = done?;
+        let outcomes = clients.end();
+        // What went wrong with the work explains what became of the requests.
+        let (done, outcomes) = (done?, outcomes?);
         outcomes.expect_all_answered()?;
         outcomes.expect_all_held()?;
         Ok(done)
@@ -65,27 +69,13 @@ fn prepare(cluster: &Cluster) -> Result<UnderLoad<'_>> {
     Ok(UnderLoad { web: Web::deploy(cluster, 4, End::Drained)? })
 }
 
-/// What the documents have an operator look at, on one node.
-fn check(cluster: &Cluster, node: &Node, app: &str) -> Result<()> {
-    let selector = format!("--selector=k8s-app={app}");
-    let field = format!("--field-selector=spec.nodeName={}", node.name);
-    kubectl::output(
-        cluster,
-        &[
-            "--namespace=kube-system",
-            "wait",
-            "--for=condition=Ready",
-            "pod",
-            &selector,
-            &field,
-            "--timeout=120s",
-        ],
-    )?;
-    let name = "--output=jsonpath={.items[0].metadata.name}";
-    let pod = kubectl::output(cluster, &["--namespace=kube-system", "get", "pods", &selector, &field, name])?;
+/// What the documents have an operator look at, on one node: the pod is ready, with the image of this tag, and all that
+/// it says is good.
+fn check(cluster: &Cluster, node: &Node, app: &str, tag: &str) -> Result<()> {
+    let pod = patiently(Duration::from_secs(120), || ready_pod(node, app, tag))?;
     let exec = |arguments: &[&str]| {
         let words = ["--namespace=kube-system", "exec", &pod, "--", "kube-ipvs"];
-        kubectl::output(cluster, &[&words[..], arguments].concat())
+        kubectl::output(&[&words[..], arguments].concat())
     };
     let status = exec(&["status"])?;
     ensure!(
@@ -100,16 +90,46 @@ fn check(cluster: &Cluster, node: &Node, app: &str) -> Result<()> {
     ensure!(difference.is_empty(), "{} differs: {difference}", node.name);
     let explained = exec(&["explain", "default/kubernetes"])?;
     ensure!(explained.contains(" used,"), "{}: {explained}", node.name);
-    Ok(())
+    patiently(Duration::from_secs(30), || {
+        let left = kube_proxy_rules(cluster, node)?;
+        ensure!(left.is_empty(), "{} still has of kube-proxy: {left}", node.name);
+        Ok(())
+    })
 }
 
-fn check_all(cluster: &Cluster, app: &str) -> Result<()> {
-    cluster.nodes.iter().try_for_each(|node| check(cluster, node, app))
+fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {
+    cluster.nodes.iter().try_for_each(|node| check(cluster, node, app, tag))
 }
 
-fn rolled_out(cluster: &Cluster) -> Result<()> {
+/// The name of the pod on a node, if it is the only one, ready, and has the image of this tag.
+fn ready_pod(node: &Node, app: &str, tag: &str) -> Result<String> {
+    let selector = format!("--selector=k8s-app={app}");
+    let field = format!("--field-selector=spec.nodeName={}", node.name);
+    let pods = kubectl::json(&["--namespace=kube-system", "get", "pods", &selector, &field])?;
+    let Some([pod]) = pods.pointer("/items").and_then(Value::as_array).map(Vec::as_slice) else {
+        bail!("{} has not one pod {app}", node.name)
+    };
+    let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let image = text("/spec/containers/0/image");
+    ensure!(image.ends_with(&format!(":{tag}")), "{}: the pod has the image {image}, not {tag}", node.name);
+    ensure!(text("/metadata/deletionTimestamp").is_empty(), "{}: the pod is going", node.name);
+    let is_ready = pod.pointer("/status/containerStatuses/0/ready") == Some(&Value::Bool(true));
+    ensure!(is_ready, "{}: the pod is not ready", node.name);
+    Ok(text("/metadata/name").to_owned())
+}
+
+/// What kube-proxy has in nf_tables and iptables. The other chains whose name begins with KUBE are the kubelet's, and
+/// KUBE-FORWARD stays where the host drops what it forwards (docs/migration.md).
+fn kube_proxy_rules(cluster: &Cluster, node: &Node) -> Result<String> {
+    let look = "nft list tables | grep kube-proxy; ipset list -name | grep ^KUBE-; \
+         { iptables-save; ip6tables-save; } | grep -E \
+         'KUBE-(SERVICES|NODE-?PORT|SVC|SEP|PROXY|LOAD-BALANCER|POSTROUTING|MARK-MASQ|EXTERNAL)'; true";
+    node.run(cluster, look)
+}
+
+fn rolled_out() -> Result<()> {
     let arguments = ["--namespace=kube-system", "rollout", "status", "daemonset/kube-ipvs", "--timeout=300s"];
-    kubectl::output(cluster, &arguments).map(drop)
+    kubectl::output(&arguments).map(drop)
 }
 
 /// An address of the API server that works without Services.

@@ -1,6 +1,7 @@
 //! CoreDNS is rolled while pods resolve names.
 
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
@@ -12,19 +13,25 @@ use crate::web::{self, End, Web};
 const NAMES: usize = 10;
 const TIMES: f64 = 6.0;
 
-/// For how many seconds.
-const SECONDS: u32 = 60;
+/// How long they ask before CoreDNS is rolled, and after.
+const BESIDE: Duration = Duration::from_secs(10);
+
+/// The file in a pod that ends its questions.
+const STOP: &str = "/tmp/stop";
 
 /// Each pod resolves names while CoreDNS is replaced: no question stays without an answer.
 pub(super) fn rolls(cluster: &Cluster) -> Result<()> {
     let _web = Web::deploy(cluster, 1, End::Drained)?;
     let pods: Vec<String> = cluster.workers().iter().map(|node| format!("client-{}", node.name)).collect();
     thread::scope(|scope| {
-        let asking: Vec<_> = pods.iter().map(|pod| scope.spawn(move || ask(cluster, pod))).collect();
-        let dns = ["--namespace=kube-system", "rollout", "restart", "deployment/coredns"];
-        kubectl::output(cluster, &dns)?;
-        let dns = ["--namespace=kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s"];
-        kubectl::output(cluster, &dns)?;
+        let asking: Vec<_> = pods.iter().map(|pod| scope.spawn(move || ask(pod))).collect();
+        thread::sleep(BESIDE);
+        let rolled = roll_out();
+        thread::sleep(BESIDE);
+        for pod in &pods {
+            kubectl::output(&web::in_namespace(&["exec", pod, "--", "touch", STOP]))?;
+        }
+        rolled?;
         for (thread, pod) in asking.into_iter().zip(&pods) {
             let (asked, answered) = thread.join().map_err(|_| anyhow!("a thread panicked"))??;
             println!("{pod}: {asked} questions, {answered} answers");
@@ -38,15 +45,22 @@ pub(super) fn rolls(cluster: &Cluster) -> Result<()> {
     })
 }
 
+fn roll_out() -> Result<()> {
+    let dns = ["--namespace=kube-system", "rollout", "restart", "deployment/coredns"];
+    kubectl::output(&dns)?;
+    let dns = ["--namespace=kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s"];
+    kubectl::output(&dns).map(drop)
+}
+
 /// How many questions a pod asks, and how many are answered. Each is asked once: dig does not repeat one that is lost.
-fn ask(cluster: &Cluster, pod: &str) -> Result<(usize, usize)> {
+fn ask(pod: &str) -> Result<(usize, usize)> {
     let names = ["kubernetes.default.svc.cluster.local"; NAMES].join(" ");
     let script = format!(
-        "end=$(($(date +%s) + {SECONDS})); while [ $(date +%s) -lt $end ]; do \
+        "until [ -e {STOP} ]; do \
          echo asked; dig +tries=1 +timeout=5 +short {names} & sleep {:.2}; done; wait",
         1.0 / TIMES
     );
-    let printed = kubectl::output(cluster, &web::in_namespace(&["exec", pod, "--", "bash", "-c", &script]))
+    let printed = kubectl::output(&web::in_namespace(&["exec", pod, "--", "bash", "-c", &script]))
         .with_context(|| format!("resolving names in {pod}"))?;
     let asked = printed.lines().filter(|line| *line == "asked").count() * NAMES;
     let answered = printed.lines().filter(|line| line.starts_with("10.")).count();

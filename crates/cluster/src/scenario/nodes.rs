@@ -1,5 +1,6 @@
 //! Nodes that are drained, rebooted, lose power, and come back.
 
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,37 +12,51 @@ use crate::state::Cluster;
 use crate::web::{Address, End, Web};
 use crate::{kubeadm, network, pod_network, up};
 
+/// How long proxies may take to do what an EndpointSlice says.
+const PROXIES_FOLLOW: Duration = Duration::from_secs(3);
+
 /// The last worker is drained and rebooted: no request fails. Then it loses power: what went to it fails until the
-/// node's pods are taken out of their Services, and afterwards nothing does.
+/// node's pods are taken out of their Services, and afterwards nothing does. At last a new node joins.
 pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let node = cluster.workers().last().context("a cluster without workers")?;
-
-    let clients = Clients::start(cluster, &web, 0)?;
-    let drain =
-        ["drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s"];
-    kubectl::output(cluster, &drain)?;
-    reboot(cluster, node)?;
-    kubectl::output(cluster, &["uncordon", &node.name])?;
-    web.restart()?;
-    web.wait()?;
-    println!("{} was drained and rebooted", node.name);
-    clients.end()?.expect_all_answered()?;
-
-    node.cut_power()?;
-    wait(cluster, node, "Unknown")?;
-    println!("{} lost power, and the cluster knows", node.name);
-    // Pods of such a node are not ready at once; the proxies follow.
-    std::thread::sleep(Duration::from_secs(10));
-    let clients = Clients::start(cluster, &web, 0)?;
-    std::thread::sleep(Duration::from_secs(20));
-    clients.end()?.expect_all_answered()?;
-    node.boot(cluster)?;
-    node.wait_until_up(cluster)?;
-    returns(cluster, node)?;
+    let done = is_drained(cluster, &web, node).and_then(|()| loses_power(cluster, &web, node));
+    // Whatever has failed, it is used again.
+    let returned = if node.is_on() { Ok(()) } else { boot(cluster, node) };
+    let used = kubectl::output(&["uncordon", &node.name]);
+    done?;
+    returned?;
+    used?;
     println!("{} is back", node.name);
     let clients = Clients::start(cluster, &web, 0)?;
     joins(cluster, &web)?;
+    clients.end()?.expect_all_answered()
+}
+
+fn is_drained(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+    let clients = Clients::start(cluster, web, 0)?;
+    drain(node)?;
+    node.shut_down(cluster)?;
+    boot(cluster, node)?;
+    kubectl::output(&["uncordon", &node.name])?;
+    web.restart()?;
+    web.wait()?;
+    println!("{} was drained and rebooted", node.name);
+    clients.end()?.expect_all_answered()
+}
+
+fn loses_power(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+    ensure!(web.ready_endpoints_on(node)? > 0, "no pod is on {}", node.name);
+    node.cut_power()?;
+    wait(node, "Unknown")?;
+    patiently(Duration::from_secs(60), || {
+        ensure!(web.ready_endpoints_on(node)? == 0, "endpoints on {} are still ready", node.name);
+        Ok(())
+    })?;
+    println!("{} lost power, and the cluster knows", node.name);
+    thread::sleep(PROXIES_FOLLOW);
+    let clients = Clients::start(cluster, web, 0)?;
+    thread::sleep(Duration::from_secs(20));
     clients.end()?.expect_all_answered()
 }
 
@@ -52,11 +67,22 @@ fn joins(cluster: &Cluster, web: &Web<'_>) -> Result<()> {
     let mut more = Cluster::open()?;
     more.nodes.push(new.clone());
     more.save()?;
-    up::boot(&more, std::slice::from_ref(&new))?;
-    kubeadm::join(&more, &new)?;
-    pod_network::connect(&more)?;
-    wait(&more, &new, "True")?;
-    let at = web.address(Address::NodePort(&new))?;
+    let served = serves(&more, web, &new);
+    // It leaves in any case.
+    let left = new.cut_power().and_then(|()| network::disconnect(&new)).and_then(|()| new.forget());
+    let deleted = kubectl::output(&["delete", "node", &new.name, "--ignore-not-found"]);
+    cluster.save()?;
+    served?;
+    left?;
+    deleted.map(drop)
+}
+
+fn serves(cluster: &Cluster, web: &Web<'_>, new: &Node) -> Result<()> {
+    up::boot(cluster, std::slice::from_ref(new))?;
+    kubeadm::join(cluster, new)?;
+    pod_network::connect(cluster)?;
+    wait(new, "True")?;
+    let at = web.address(Address::NodePort(new))?;
     patiently(Duration::from_secs(120), || {
         let mut curl = network::inside("curl");
         let status = curl
@@ -67,35 +93,30 @@ fn joins(cluster: &Cluster, web: &Web<'_>) -> Result<()> {
         Ok(())
     })?;
     println!("{} has joined, and serves at {at}", new.name);
-    let drain =
-        ["drain", &new.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s"];
-    kubectl::output(&more, &drain)?;
-    kubectl::output(&more, &["delete", "node", &new.name])?;
-    new.cut_power()?;
-    network::disconnect(&new)?;
-    cluster.save()
+    drain(new)
 }
 
-fn reboot(cluster: &Cluster, node: &Node) -> Result<()> {
-    node.shut_down(cluster)?;
+fn drain(node: &Node) -> Result<()> {
+    let words =
+        ["drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s"];
+    kubectl::output(&words).map(drop)
+}
+
+/// Switches it on, and waits until the cluster knows of this boot, and that the node is ready.
+fn boot(cluster: &Cluster, node: &Node) -> Result<()> {
     node.boot(cluster)?;
     node.wait_until_up(cluster)?;
-    returns(cluster, node)
-}
-
-/// Waits until the cluster knows of this boot of the node, and that it is ready.
-fn returns(cluster: &Cluster, node: &Node) -> Result<()> {
     let boot = node.run(cluster, "cat /proc/sys/kernel/random/boot_id")?;
     patiently(Duration::from_secs(120), || {
         let known = ["get", "node", &node.name, "--output=jsonpath={.status.nodeInfo.bootID}"];
-        ensure!(kubectl::output(cluster, &known)? == boot.trim(), "{} has not come back", node.name);
+        ensure!(kubectl::output(&known)? == boot.trim(), "{} has not come back", node.name);
         Ok(())
     })?;
-    wait(cluster, node, "True")
+    wait(node, "True")
 }
 
 /// Waits until the cluster says this of the node's being ready.
-fn wait(cluster: &Cluster, node: &Node, ready: &str) -> Result<()> {
+fn wait(node: &Node, ready: &str) -> Result<()> {
     let condition = format!("--for=condition=Ready={ready}");
-    kubectl::output(cluster, &["wait", &condition, "node", &node.name, "--timeout=180s"]).map(drop)
+    kubectl::output(&["wait", &condition, "node", &node.name, "--timeout=180s"]).map(drop)
 }

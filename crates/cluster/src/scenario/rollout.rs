@@ -15,11 +15,13 @@ pub(super) fn drained(cluster: &Cluster) -> Result<()> {
     roll(cluster, End::Drained)?.expect_all_answered()
 }
 
-/// Pods that end at once: nobody can know before, so some requests may fail. How many is printed.
+/// Pods that end at once: nobody can know before, so some requests may be refused by the node of one that has ended, or
+/// end with it. How many is printed. None may get no answer at all.
 pub(super) fn undrained(cluster: &Cluster) -> Result<()> {
-    let (answered, failed) = roll(cluster, End::AtOnce)?.requests();
+    let outcomes = roll(cluster, End::AtOnce)?;
+    let (answered, failed) = outcomes.requests();
     println!("without draining {failed} of {} requests failed", answered + failed);
-    Ok(())
+    outcomes.expect_failures_by(&["refused", "reset", "closed before the answer"])
 }
 
 fn roll(cluster: &Cluster, end: End) -> Result<super::clients::Outcomes> {

@@ -5,13 +5,35 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use serde_json::Value;
 
-use crate::kubectl::patiently;
+use crate::kubectl::{self, patiently};
 use crate::node::Node;
 use crate::state::Cluster;
 
 /// kubeadm's DaemonSet calls it by kube-proxy's name.
 pub(super) const PROCESS: &str = "$(pgrep --oldest --exact 'kube-proxy|kube-ipvs')";
+
+/// How its container has fared so far, as the kubelet counts it.
+pub(super) struct Restarts {
+    /// How often it was started again.
+    pub(super) count: u64,
+    /// Why it ended the last time.
+    pub(super) reason: String,
+}
+
+impl Restarts {
+    pub(super) fn of_daemon(node: &Node) -> Result<Self> {
+        let field = format!("--field-selector=spec.nodeName={}", node.name);
+        let pods = ["--namespace=kube-system", "get", "pods", "--selector=k8s-app=kube-proxy", &field];
+        let pods = kubectl::json(&pods)?;
+        let container =
+            pods.pointer("/items/0/status/containerStatuses/0").context("no pod of the daemon")?;
+        let count = container.pointer("/restartCount").and_then(Value::as_u64).context("no restartCount")?;
+        let reason = container.pointer("/lastState/terminated/reason").and_then(Value::as_str);
+        Ok(Self { count, reason: reason.unwrap_or_default().to_owned() })
+    }
+}
 
 /// What a daemon takes.
 pub(super) struct Size {
@@ -39,18 +61,21 @@ impl fmt::Display for Size {
     }
 }
 
-/// Virtual and real servers, VIPs, and each line and element of the tables, in no order.
+/// Virtual and real servers, VIPs, and each line and element of the tables with its set or chain, in no order.
 pub(super) fn kernel_state(cluster: &Cluster, node: &Node) -> Result<BTreeSet<String>> {
     let script = "ipvsadm -Sn; ip -oneline address show dev kube-ipvs0 | awk '{ print $4 }'; \
-                  for family in ip ip6; do nft --stateless list table $family kube-ipvs | tr ',{}' '\\n\\n\\n' \
-                  | sed 's/^[ \\t]*//; s/[ \\t]*$//' | sed \"s/^/$family /\"; done";
+                  for family in ip ip6; do nft --stateless list table $family kube-ipvs | awk -v family=$family ' \
+                  /^\\t(set|map|chain|flowtable) / { place = $1 \" \" $2 } \
+                  { count = split($0, parts, /[,{}]/); \
+                    for (i = 1; i <= count; i++) { gsub(/^[ \\t]+|[ \\t]+$/, \"\", parts[i]); \
+                    if (parts[i] != \"\") print family, place \": \" parts[i] } }'; done";
     Ok(node.run(cluster, script)?.lines().map(str::to_owned).collect())
 }
 
 /// Ends the daemon, empties the kernel of what it made, and lets the kubelet start another.
 pub(super) fn start_afresh(cluster: &Cluster, node: &Node) -> Result<()> {
     let script = format!(
-        "systemctl stop kubelet && kill {PROCESS} && while kill -0 {PROCESS} 2>/dev/null; do sleep 0.1; done; \
+        "systemctl stop kubelet && daemon={PROCESS} && kill $daemon && timeout 60 tail --pid=$daemon -f /dev/null && \
          ipvsadm -C && ip link delete kube-ipvs0 && nft delete table ip kube-ipvs && nft delete table ip6 kube-ipvs \
          && systemctl start kubelet"
     );

@@ -1,6 +1,7 @@
 //! What goes wrong on a node meanwhile: of the faults that `cargo xtask chaos` examines one by one, those that an
 //! operator's shell can cause.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,16 +20,16 @@ const FAULTS: &[(&str, &str)] = &[
     ("ipvsadm -C", "ipvsadm -C"),
     (
         "a virtual server deleted",
-        "ipvsadm -Sn | grep ^-A | shuf -n 1 | sed 's/^-A/-D/; s/ -s .*//' | ipvsadm -R",
+        "ipvsadm -Sn | grep ^-A | shuf -n 1 | sed 's/^-A/-D/; s/ -s .*//' | grep . | ipvsadm -R",
     ),
     ("a virtual server added", "ipvsadm -A -t 192.0.2.7:80 -s wlc"),
     (
         "a real server deleted",
-        "ipvsadm -Sn | grep ^-a | shuf -n 1 | sed 's/^-a/-d/; s/ -[mgi] .*//' | ipvsadm -R",
+        "ipvsadm -Sn | grep ^-a | shuf -n 1 | sed 's/^-a/-d/; s/ -[mgi] .*//' | grep . | ipvsadm -R",
     ),
     (
         "a real server set to weight 0",
-        "ipvsadm -Sn | grep ^-a | shuf -n 1 | sed 's/^-a/-e/; s/ -w .*/ -w 0/' | ipvsadm -R",
+        "ipvsadm -Sn | grep ^-a | shuf -n 1 | sed 's/^-a/-e/; s/ -w .*/ -w 0/' | grep . | ipvsadm -R",
     ),
     ("kube-ipvs0 deleted", "ip link delete kube-ipvs0"),
     ("kube-ipvs0 stripped of its addresses", "ip address flush dev kube-ipvs0"),
@@ -47,28 +48,58 @@ const API_SERVER_CUT_OFF: &str = "nft 'table inet fault { chain output { type fi
 const KILLED: (&str, &str) = ("the daemon killed", "kill -KILL $DAEMON");
 const BETWEEN_KILLS: Duration = Duration::from_secs(700);
 
-/// Injects one after the other until it is told to stop.
+/// What was injected.
+#[derive(Default)]
+pub(super) struct Injected {
+    /// How often each fault was tried, and how often it worked.
+    faults: BTreeMap<&'static str, (u32, u32)>,
+}
+
+impl Injected {
+    /// How often the daemon was killed.
+    pub(super) fn kills(&self) -> u32 {
+        self.faults.get(KILLED.0).map_or(0, |(_, worked)| *worked)
+    }
+
+    /// Fails if a fault that was tried more than once never worked, or most did not. One may meet what the one before
+    /// it has left: there is no real server to delete, or no table.
+    fn judge(&self) -> Result<()> {
+        let never = self.faults.iter().find(|(_, (tried, worked))| *tried > 1 && *worked == 0);
+        ensure!(never.is_none(), "a fault could never be injected: {never:?}");
+        let (tried, worked) =
+            self.faults.values().fold((0, 0), |sum, fault| (sum.0 + fault.0, sum.1 + fault.1));
+        ensure!(worked * 2 > tried, "{worked} of {tried} faults could be injected");
+        Ok(())
+    }
+}
+
+/// Injects one after the other until it is told to stop: all of them in some order, and again in another.
 pub(super) fn inject(
     cluster: &Cluster,
     node: &Node,
     seed: u64,
     length: Duration,
     stop: &AtomicBool,
-) -> Result<()> {
+) -> Result<Injected> {
     let mut random = fastrand::Rng::with_seed(seed);
     let started = Instant::now();
-    let (mut injected, mut kills) = (0, 0);
+    let (mut injected, mut kills_tried, mut order) = (Injected::default(), 0, Vec::new());
     while !stop.load(Ordering::Relaxed) {
+        if order.is_empty() {
+            order = FAULTS.to_vec();
+            random.shuffle(&mut order);
+        }
         let due = started.elapsed().as_secs() / BETWEEN_KILLS.as_secs();
-        let (name, script) = if kills < due && started.elapsed() < length / 2 {
-            kills += 1;
+        let (name, script) = if kills_tried < due && started.elapsed() < length / 2 {
+            kills_tried += 1;
             KILLED
         } else {
-            *random.choice(FAULTS).context("there are faults")?
+            order.pop().context("there are faults")?
         };
-        // One may meet what the one before it has left: there is no real server to delete, or no table.
-        match node.run(cluster, &format!("DAEMON={PROCESS}; {script}")) {
-            Ok(_) => injected += 1,
+        let (tried, worked) = injected.faults.entry(name).or_default();
+        *tried += 1;
+        match node.run(cluster, &format!("set -o pipefail; DAEMON={PROCESS}; {script}")) {
+            Ok(_) => *worked += 1,
             Err(error) => println!("not on {}: {name}: {error:#}", node.name),
         }
         let wait = Duration::from_secs(random.u64(BETWEEN));
@@ -77,7 +108,7 @@ pub(super) fn inject(
             thread::sleep(Duration::from_millis(200));
         }
     }
-    ensure!(injected > 0, "no fault could be injected");
-    println!("{injected} faults on {}, {kills} of them kills", node.name);
-    Ok(())
+    println!("faults on {}, tried and injected: {:?}", node.name, injected.faults);
+    injected.judge()?;
+    Ok(injected)
 }

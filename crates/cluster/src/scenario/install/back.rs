@@ -12,13 +12,16 @@ use crate::proxy;
 use crate::state::Cluster;
 
 /// Step 2 and 3: when kube-proxy has synced in both families, our tables go.
-pub(super) fn remove_tables(cluster: &Cluster, cleanup: &[String]) -> Result<()> {
+pub(super) fn remove_tables(cluster: &Cluster) -> Result<()> {
     for node in &cluster.nodes {
+        let words = [("s/NODE/worker-1/", &*format!("s/NODE/{}/", node.name))];
+        let commands = documents::commands("migration.md", "Back to kube-proxy", &words)?;
         patiently(Duration::from_secs(120), || {
             let has = "for save in iptables-save ip6tables-save; do $save -t nat | grep -q KUBE-POSTROUTING || exit 1; done";
             node.run(cluster, has).map(drop)
         })?;
-        for command in cleanup {
+        // The first is for the image.
+        for command in commands.iter().skip(1) {
             if command.contains("logs") {
                 let wait = [
                     "--namespace=kube-system",
@@ -28,13 +31,9 @@ pub(super) fn remove_tables(cluster: &Cluster, cleanup: &[String]) -> Result<()>
                     "--selector=k8s-app=kube-ipvs-cleanup",
                     "--timeout=120s",
                 ];
-                kubectl::output(cluster, &wait)?;
+                kubectl::output(&wait)?;
             }
-            documents::run(
-                &workspace::root(),
-                command,
-                &[("s/NODE/worker-1/", &format!("s/NODE/{}/", node.name))],
-            )?;
+            documents::run(&workspace::root(), command)?;
         }
         let tables = node.run(cluster, "nft list tables")?;
         ensure!(!tables.contains("kube-ipvs"), "{} still has our tables: {tables}", node.name);
@@ -43,8 +42,8 @@ pub(super) fn remove_tables(cluster: &Cluster, cleanup: &[String]) -> Result<()>
 }
 
 /// kubeadm's DaemonSet, to make it again.
-pub(super) fn kube_proxy_daemon_set(cluster: &Cluster) -> Result<Value> {
-    let mut object = kubectl::json(cluster, &["--namespace=kube-system", "get", "daemonset", "kube-proxy"])?;
+pub(super) fn kube_proxy_daemon_set() -> Result<Value> {
+    let mut object = kubectl::json(&["--namespace=kube-system", "get", "daemonset", "kube-proxy"])?;
     let root = object.as_object_mut().context("no object")?;
     root.remove("status");
     let metadata = root.get_mut("metadata").and_then(Value::as_object_mut).context("no metadata")?;
@@ -56,8 +55,7 @@ pub(super) fn kube_proxy_daemon_set(cluster: &Cluster) -> Result<Value> {
 
 /// As a distribution brings it back.
 pub(super) fn kube_proxy_returns(cluster: &Cluster, object: &Value) -> Result<()> {
-    kubectl::apply(cluster, std::slice::from_ref(object))?;
-    proxy::wait(cluster)?;
-    let commands = documents::commands("migration.md", "Back to kube-proxy")?;
-    remove_tables(cluster, commands.get(1..).unwrap_or_default())
+    kubectl::apply(std::slice::from_ref(object))?;
+    proxy::wait()?;
+    remove_tables(cluster)
 }

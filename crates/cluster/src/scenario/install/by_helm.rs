@@ -10,7 +10,7 @@ use crate::state::Cluster;
 /// Installed, upgraded, rolled back, and removed.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     let under_load = prepare_beside_kube_proxy(cluster)?;
-    let kube_proxy = back::kube_proxy_daemon_set(cluster)?;
+    let kube_proxy = back::kube_proxy_daemon_set()?;
     let server = server(cluster)?;
     let words = [
         REGISTRY,
@@ -19,30 +19,27 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
         ("10.244.0.0/16", r"'10.244.0.0/16\,fd00:10:244::/56'"),
     ];
     let root = workspace::root();
-    let install = documents::commands("install.md", "Another cluster, or with Helm")?;
-    let upgrade = documents::commands("install.md", "Upgrade")?;
+    let install = documents::commands("install.md", "Another cluster, or with Helm", &words)?;
+    let next = [REGISTRY, (&*format!("tag={TAG}"), &*format!("tag={NEXT_TAG}"))];
+    let upgrade = documents::commands("install.md", "Upgrade", &next)?;
     let no_kube_proxy = install.first().context("no command that removes kube-proxy")?;
     let helm = |commands: &[String]| commands.iter().find(|command| command.starts_with("helm")).cloned();
     let (install_chart, upgrade_chart) =
         (helm(&install).context("no helm install")?, helm(&upgrade).context("no helm upgrade")?);
     under_load.during(cluster, || {
-        documents::run(&root, no_kube_proxy, &words)?;
-        documents::run(&root, &install_chart, &words)?;
-        rolled_out(cluster)?;
-        check_all(cluster, "kube-ipvs")?;
-        documents::run(
-            &root,
-            &upgrade_chart,
-            &[REGISTRY, (&format!("tag={TAG}"), &format!("tag={NEXT_TAG}"))],
-        )?;
-        rolled_out(cluster)?;
-        check_all(cluster, "kube-ipvs")?;
-        documents::run(&root, "helm rollback kube-ipvs --namespace kube-system", &[])?;
-        rolled_out(cluster)?;
-        check_all(cluster, "kube-ipvs")
+        documents::run(&root, no_kube_proxy)?;
+        documents::run(&root, &install_chart)?;
+        rolled_out()?;
+        check_all(cluster, "kube-ipvs", TAG)?;
+        documents::run(&root, &upgrade_chart)?;
+        rolled_out()?;
+        check_all(cluster, "kube-ipvs", NEXT_TAG)?;
+        documents::run(&root, "helm rollback kube-ipvs --namespace kube-system")?;
+        rolled_out()?;
+        check_all(cluster, "kube-ipvs", TAG)
     })?;
     under_load.during(cluster, || {
-        documents::run(&root, "helm uninstall kube-ipvs --namespace kube-system", &[])?;
+        documents::run(&root, "helm uninstall kube-ipvs --namespace kube-system")?;
         back::kube_proxy_returns(cluster, &kube_proxy)
     })
 }

@@ -18,23 +18,23 @@ use crate::state::Cluster;
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     let under_load = prepare_beside_kube_proxy(cluster)?;
     let copy = manifests_for(cluster)?;
-    let kube_proxy = back::kube_proxy_daemon_set(cluster)?;
-    let mut commands = documents::commands("install.md", "Another cluster, or with Helm")?;
+    let kube_proxy = back::kube_proxy_daemon_set()?;
+    let mut commands = documents::commands("install.md", "Another cluster, or with Helm", &[])?;
     commands.retain(|command| !command.starts_with("helm"));
     under_load.during(cluster, || {
         for command in &commands {
-            documents::run(copy.path(), command, &[])?;
+            documents::run(copy.path(), command)?;
         }
-        rolled_out(cluster)?;
-        check_all(cluster, "kube-ipvs")?;
+        rolled_out()?;
+        check_all(cluster, "kube-ipvs", TAG)?;
         upgrade(cluster, &copy)?;
-        documents::run(copy.path(), "kubectl -n kube-system rollout undo daemonset/kube-ipvs", &[])?;
-        rolled_out(cluster)?;
-        check_all(cluster, "kube-ipvs")
+        documents::run(copy.path(), "kubectl -n kube-system rollout undo daemonset/kube-ipvs")?;
+        rolled_out()?;
+        check_all(cluster, "kube-ipvs", TAG)
     })?;
     under_load.during(cluster, || change_the_configuration(cluster, &copy))?;
     under_load.during(cluster, || {
-        documents::run(copy.path(), "kubectl delete -k manifests", &[])?;
+        documents::run(copy.path(), "kubectl delete -k manifests")?;
         back::kube_proxy_returns(cluster, &kube_proxy)
     })
 }
@@ -43,35 +43,29 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
 pub(crate) fn node_by_node(cluster: &Cluster) -> Result<()> {
     let under_load = prepare_beside_kube_proxy(cluster)?;
     let copy = manifests_for(cluster)?;
-    let kube_proxy = back::kube_proxy_daemon_set(cluster)?;
-    let commands = documents::commands("install.md", "Node by node")?;
+    let kube_proxy = back::kube_proxy_daemon_set()?;
+    let commands = documents::commands("install.md", "Node by node", &[("manifests/talos", "manifests")])?;
     let is_for_a_node = |command: &&String| command.contains("NODE");
     let (of_a_node, others): (Vec<_>, Vec<_>) = commands.iter().partition(is_for_a_node);
     let [orphan, apply_with_label, apply] = others[..] else { bail!("Node by node has other commands") };
-    let run = |command: &str, node: &str| {
-        let words = [
-            ("manifests/talos", "manifests"),
-            ("=NODE", &format!("={node}")),
-            ("node NODE", &format!("node {node}")),
-        ];
-        documents::run(copy.path(), command, &words)
-    };
     under_load.during(cluster, || {
-        run(orphan, "")?;
-        run(apply_with_label, "")?;
+        documents::run(copy.path(), orphan)?;
+        documents::run(copy.path(), apply_with_label)?;
         for node in &cluster.nodes {
-            of_a_node.iter().try_for_each(|command| run(command, &node.name).map(drop))?;
-            check(cluster, node, "kube-ipvs")?;
+            for command in &of_a_node {
+                documents::run(copy.path(), &command.replace("NODE", &node.name))?;
+            }
+            check(cluster, node, "kube-ipvs", TAG)?;
         }
-        run(apply, "")?;
-        rolled_out(cluster)?;
-        check_all(cluster, "kube-ipvs")
+        documents::run(copy.path(), apply)?;
+        rolled_out()?;
+        check_all(cluster, "kube-ipvs", TAG)
     })?;
     under_load.during(cluster, || {
-        documents::run(copy.path(), "kubectl delete -k manifests", &[])?;
+        documents::run(copy.path(), "kubectl delete -k manifests")?;
         back::kube_proxy_returns(cluster, &kube_proxy)
     })?;
-    documents::run(copy.path(), "kubectl label node --all node-proxy-", &[]).map(drop)
+    documents::run(copy.path(), "kubectl label node --all node-proxy-").map(drop)
 }
 
 /// Another configuration, on one node first, then on all.
@@ -82,39 +76,38 @@ fn change_the_configuration(cluster: &Cluster, copy: &TempDir) -> Result<()> {
     replace_in(&base.join("config.conf"), "syncPeriod: 30s", "syncPeriod: 29s")?;
     let first = cluster.workers().first().context("a cluster without workers")?;
     let words = [("=NODE", &*format!("={}", first.name)), ("manifests/k3s", "manifests")];
-    for command in documents::commands("install.md", "Change the configuration")? {
-        documents::run(copy.path(), &command, &words)?;
+    for command in documents::commands("install.md", "Change the configuration", &words)? {
+        documents::run(copy.path(), &command)?;
         if command.contains("delete pod") {
-            check(cluster, first, "kube-ipvs")?;
+            check(cluster, first, "kube-ipvs", TAG)?;
         }
     }
     for node in &cluster.nodes {
         let has_it = r#"curl -s http://127.0.0.1:10249/configz | grep -q '"syncPeriod":"29s"'"#;
         patiently(Duration::from_secs(10), || node.run(cluster, has_it))?;
     }
-    check_all(cluster, "kube-ipvs")
+    check_all(cluster, "kube-ipvs", TAG)
 }
 
 /// One node first, then all, to the next version.
 fn upgrade(cluster: &Cluster, copy: &TempDir) -> Result<()> {
     let first = cluster.workers().first().context("a cluster without workers")?;
     let words =
-        [REGISTRY, (TAG, NEXT_TAG), ("=NODE", &format!("={}", first.name)), ("manifests/k3s", "manifests")];
-    for command in documents::commands("install.md", "Upgrade")? {
+        [REGISTRY, (TAG, NEXT_TAG), ("=NODE", &*format!("={}", first.name)), ("manifests/k3s", "manifests")];
+    for command in documents::commands("install.md", "Upgrade", &words)? {
         if command.starts_with("helm") {
             break;
         }
         if command.contains("apply -k") {
             let path = copy.path().join("manifests/base/kustomization.yaml");
-            let text = fs::read_to_string(&path)?;
-            fs::write(&path, text.replace(&format!("newTag: {TAG}"), &format!("newTag: {NEXT_TAG}")))?;
+            replace_in(&path, &format!("newTag: {TAG}"), &format!("newTag: {NEXT_TAG}"))?;
         }
-        documents::run(copy.path(), &command, &words)?;
+        documents::run(copy.path(), &command)?;
         if command.contains("delete pod") {
-            check(cluster, first, "kube-ipvs")?;
+            check(cluster, first, "kube-ipvs", NEXT_TAG)?;
         }
     }
-    check_all(cluster, "kube-ipvs")
+    check_all(cluster, "kube-ipvs", NEXT_TAG)
 }
 
 /// A copy of manifests/ in which the two values are set that install.md names.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
-use super::{REGISTRY, back, check, check_all, prepare_beside_kube_proxy};
+use super::{REGISTRY, TAG, back, check, check_all, prepare_beside_kube_proxy};
 use crate::documents;
 use crate::kubectl::patiently;
 use crate::proxy;
@@ -22,14 +22,14 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
 
 /// What an operator looks at before anything changes.
 fn before_you_begin(cluster: &Cluster) -> Result<()> {
-    for command in documents::commands("install.md", "Before you begin")? {
+    for command in documents::commands("install.md", "Before you begin", &[])? {
         if command.starts_with("curl") {
             for node in &cluster.nodes {
                 let mode = node.run(cluster, &command)?;
                 ensure!(mode == "ipvs", "{}: {command}: {mode}", node.name);
             }
         } else {
-            documents::run(&workspace::root(), &command, &[])?;
+            documents::run(&workspace::root(), &command)?;
         }
     }
     Ok(())
@@ -37,33 +37,33 @@ fn before_you_begin(cluster: &Cluster) -> Result<()> {
 
 /// The image of before.
 fn install(cluster: &Cluster) -> Result<String> {
-    let commands = documents::commands("install.md", "kubeadm")?;
+    let first = cluster.workers().first().context("a cluster without workers")?;
+    let words = [REGISTRY, ("=NODE", &*format!("={}", first.name))];
+    let commands = documents::commands("install.md", "kubeadm", &words)?;
     let image_now =
         commands.iter().find(|command| command.contains("{..image}")).context("no command for the image")?;
-    let old_image = documents::run(&workspace::root(), image_now, &[])?;
-    let first = cluster.workers().first().context("a cluster without workers")?;
-    let words = [REGISTRY, ("=NODE", &format!("={}", first.name))];
+    let old_image = documents::run(&workspace::root(), image_now)?;
     for command in &commands {
-        documents::run(&workspace::root(), command, &words)?;
+        documents::run(&workspace::root(), command)?;
         if command.contains("OnDelete") {
             external_ips("add")?;
         }
         if command.contains("delete pod") {
-            check(cluster, first, "kube-proxy")?;
+            check(cluster, first, "kube-proxy", TAG)?;
         }
     }
-    check_all(cluster, "kube-proxy")?;
+    check_all(cluster, "kube-proxy", TAG)?;
     Ok(old_image)
 }
 
 /// What docs/migration.md has for external IPs: two commands that list them, and the flag that is added and removed.
 fn external_ips(what: &str) -> Result<()> {
-    let commands = documents::commands("migration.md", "What to expect")?;
+    let commands = documents::commands("migration.md", "What to expect", &[])?;
     let operation = format!(r#""op": "{what}""#);
     ensure!(commands.iter().any(|command| command.contains(&operation)), "no command has {operation}");
     for command in commands {
         if command.contains(&operation) || !command.contains("patch") {
-            documents::run(&workspace::root(), &command, &[])?;
+            documents::run(&workspace::root(), &command)?;
         }
     }
     Ok(())
@@ -75,21 +75,21 @@ fn change_the_configuration(cluster: &Cluster) -> Result<()> {
     let change = format!(
         "{kubectl} get configmap kube-proxy -o yaml | sed 's/ syncPeriod: 0s/ syncPeriod: 29s/' | {kubectl} replace -f -"
     );
-    documents::run(&workspace::root(), &change, &[])?;
+    documents::run(&workspace::root(), &change)?;
     for node in &cluster.nodes {
         let has_it = r#"curl -s http://127.0.0.1:10249/configz | grep -q '"syncPeriod":"29s"'"#;
         patiently(Duration::from_secs(180), || node.run(cluster, has_it))?;
     }
-    check_all(cluster, "kube-proxy")
+    check_all(cluster, "kube-proxy", TAG)
 }
 
 /// docs/migration.md, with its conditions.
 fn back_to_kube_proxy(cluster: &Cluster, old_image: &str) -> Result<()> {
     external_ips("remove")?;
-    let commands = documents::commands("migration.md", "Back to kube-proxy")?;
     let words = [("THE-IMAGE-OF-BEFORE", old_image.trim())];
-    let (image, cleanup) = commands.split_first().context("no command for the image")?;
-    documents::run(&workspace::root(), image, &words)?;
-    proxy::wait(cluster)?;
-    back::remove_tables(cluster, cleanup)
+    let commands = documents::commands("migration.md", "Back to kube-proxy", &words)?;
+    let image = commands.first().context("no command for the image")?;
+    documents::run(&workspace::root(), image)?;
+    proxy::wait()?;
+    back::remove_tables(cluster)
 }

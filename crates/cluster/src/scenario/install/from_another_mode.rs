@@ -3,9 +3,8 @@
 use anyhow::{Result, ensure};
 use guest::workspace;
 
-use super::{check_all, prepare};
+use super::{TAG, check_all, kube_proxy_rules, prepare};
 use crate::documents;
-use crate::node::Node;
 use crate::proxy::{self, Proxy};
 use crate::state::Cluster;
 
@@ -16,6 +15,11 @@ pub(crate) fn there(cluster: &Cluster) -> Result<()> {
         modes.contains(&cluster.proxy),
         "this begins with cargo xtask cluster up --proxy kube-proxy-nftables"
     );
+    let image = proxy::image()?;
+    ensure!(image.contains("/kube-proxy:"), "the cluster has {image} already");
+    for node in &cluster.nodes {
+        ensure!(!kube_proxy_rules(cluster, node)?.is_empty(), "{} has no rules of kube-proxy", node.name);
+    }
     let under_load = prepare(cluster)?;
     under_load.during(cluster, || {
         let old = format!("mode: {}", cluster.proxy.mode());
@@ -23,18 +27,9 @@ pub(crate) fn there(cluster: &Cluster) -> Result<()> {
         let change = format!(
             "{kubectl} get configmap kube-proxy -o yaml | sed 's/{old}/mode: ipvs/' | {kubectl} replace -f -"
         );
-        documents::run(&workspace::root(), &change, &[])?;
-        proxy::change_image(cluster)?;
-        check_all(cluster, "kube-proxy")?;
-        cluster.nodes.iter().try_for_each(|node| has_nothing_of_kube_proxy(cluster, node))
-    })
-}
-
-/// What kube-proxy had in nf_tables or iptables is removed; the other chains are the kubelet's.
-fn has_nothing_of_kube_proxy(cluster: &Cluster, node: &Node) -> Result<()> {
-    let look = "nft list tables | grep kube-proxy; \
-         { iptables-save; ip6tables-save; } | grep -E 'KUBE-(SERVICES|NODEPORTS|SVC|SEP|PROXY-FIREWALL)'; true";
-    let left = node.run(cluster, look)?;
-    ensure!(left.is_empty(), "{} still has of kube-proxy: {left}", node.name);
-    Ok(())
+        documents::run(&workspace::root(), &change)?;
+        proxy::change_image()?;
+        check_all(cluster, "kube-proxy", TAG)
+    })?;
+    Cluster { proxy: Proxy::KubeIpvs, ..cluster.clone() }.save()
 }
