@@ -22,8 +22,7 @@ pub(crate) fn make(name: &str) -> Result<()> {
 /// Deletes all of them that are there, with their namespaces, and waits until they are gone.
 pub(crate) fn delete_all() -> Result<()> {
     let options = ["--ignore-not-found", "--wait", "--timeout=600s"];
-    let words = ["delete", "namespace"].into_iter().chain(NAMESPACES).chain(options);
-    kubectl::output(&Vec::from_iter(words)).map(drop)
+    kubectl::output(&[&["delete", "namespace"][..], &NAMESPACES, &options].concat()).map(drop)
 }
 
 fn service(namespace: &str, number: usize) -> Value {

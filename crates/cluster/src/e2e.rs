@@ -56,7 +56,7 @@ struct Results {
 }
 
 /// What came of one test.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Test {
     outcome: Outcome,
     seconds: f64,
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Fails if a test failed of which it is not expected, or passed though it is, or if none ran.
 fn judge(results: &Results) -> Result<()> {
     let failed = unexpected_failures(results);
-    let names = Vec::from_iter(failed).join("; ");
+    let names = failed.into_iter().collect::<Vec<_>>().join("; ");
     ensure!(names.is_empty(), "not all of {} tests passed: {names}", results.tests.len());
     for (name, test) in &results.tests {
         let has_passed = matches!(test.outcome, Outcome::Passed | Outcome::Flaked);

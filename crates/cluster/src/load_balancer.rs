@@ -250,7 +250,9 @@ impl Announced {
         let nodes: Vec<Ipv4Addr> = cluster.workers().iter().map(Node::ipv4).collect();
         let ports: BTreeSet<u16> = balanced.values().map(Service::port).collect();
         for port in ports {
-            nodes.iter().for_each(|node| self.ask((*node, port).into()));
+            for node in &nodes {
+                self.ask((*node, port).into());
+            }
         }
         let mut routes = Routes::new();
         for service in balanced.values() {

@@ -17,6 +17,7 @@ use crate::state::Cluster;
 /// A Service proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(clippy::enum_variant_names, reason = "they are called so")]
 pub(crate) enum Proxy {
     /// kube-ipvs, in kubeadm's own DaemonSet
     KubeIpvs,

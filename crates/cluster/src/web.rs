@@ -56,6 +56,7 @@ pub(crate) enum Address<'a> {
     LoadBalancer,
 }
 
+#[expect(clippy::unused_self, reason = "nothing of it is there before it is deployed")]
 impl<'a> Web<'a> {
     /// Makes it anew, with a pod `client` on each worker, and waits until all is ready.
     pub(crate) fn deploy(cluster: &'a Cluster, replicas: usize, end: End) -> Result<Self> {

@@ -12,8 +12,7 @@ use crate::state::Cluster;
 
 /// Gives each node its plugins and its routes.
 pub(super) fn connect(cluster: &Cluster) -> Result<()> {
-    let subnets: Vec<Vec<String>> =
-        cluster.nodes.iter().map(|node| pod_subnets(node)).collect::<Result<_>>()?;
+    let subnets: Vec<Vec<String>> = cluster.nodes.iter().map(pod_subnets).collect::<Result<_>>()?;
     for (node, own) in cluster.nodes.iter().zip(&subnets) {
         for subnet in own {
             network::route(subnet, node)?;
