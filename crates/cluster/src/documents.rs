@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use guest::go::clients;
@@ -11,9 +10,6 @@ use guest::workspace;
 
 use crate::network;
 use crate::state::{self, named};
-
-/// How long a command may take. Those that wait for something have less patience of their own.
-const LIMIT: Duration = Duration::from_secs(900);
 
 /// The commands in one section of a page, in order, with these words replaced. Fails if none of them has such a word.
 pub(crate) fn commands(page: &str, heading: &str, words: &[(&str, &str)]) -> Result<Vec<String>> {
@@ -53,7 +49,7 @@ fn in_section(text: &str, heading: &str) -> Vec<String> {
 pub(crate) fn run(directory: &Path, command: &str) -> Result<String> {
     println!("$ {command}");
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut shell = network::inside_within(LIMIT, "bash");
+    let mut shell = network::inside_within_limit("bash");
     shell
         .args(["-o", "pipefail", "-c", command])
         .current_dir(directory)

@@ -14,16 +14,13 @@ use serde_json::{Value, json};
 use crate::network;
 use crate::state;
 
-/// How long a command may take. Those that wait for something have less patience of their own.
-const LIMIT: Duration = Duration::from_secs(900);
-
 /// kubectl, without arguments yet. It may take as long as it likes.
 pub(crate) fn command() -> Result<Command> {
     Ok(with_kubeconfig(network::inside(program()?)))
 }
 
 fn command_within_limit() -> Result<Command> {
-    Ok(with_kubeconfig(network::inside_within(LIMIT, program()?)))
+    Ok(with_kubeconfig(network::inside_within_limit(program()?)))
 }
 
 fn with_kubeconfig(mut kubectl: Command) -> Command {

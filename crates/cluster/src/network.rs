@@ -30,10 +30,13 @@ pub(crate) fn inside(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// One that is ended if it takes longer, by timeout(1).
-pub(crate) fn inside_within(limit: Duration, program: impl AsRef<OsStr>) -> Command {
+/// How long a command may take. Those that wait for something have less patience of their own; kubeadm is the slowest.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// One that is ended by timeout(1) if it takes too long.
+pub(crate) fn inside_within_limit(program: impl AsRef<OsStr>) -> Command {
     let mut command = inside("timeout");
-    command.arg("--kill-after=5").arg(limit.as_secs().to_string()).arg(program);
+    command.arg("--kill-after=5").arg(LIMIT.as_secs().to_string()).arg(program);
     command
 }
 

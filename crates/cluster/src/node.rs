@@ -18,9 +18,6 @@ use crate::state::{self, Cluster};
 /// How much memory a node has, in MiB.
 const MEMORY: u32 = 4096;
 
-/// How long a script may run on it: kubeadm is the slowest.
-const LIMIT: Duration = Duration::from_secs(900);
-
 /// A node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Node {
@@ -111,7 +108,7 @@ impl Node {
 
     /// Runs a shell script on it; what the script prints.
     pub(crate) fn run(&self, cluster: &Cluster, script: &str) -> Result<String> {
-        let mut ssh = self.ssh_by(network::inside_within(LIMIT, "ssh"), cluster);
+        let mut ssh = self.ssh_by(network::inside_within_limit("ssh"), cluster);
         let output = ssh.arg(script).stdin(Stdio::null()).output().context("starting ssh")?;
         let complaint = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "on {}: {script}: {}", self.name, complaint.trim_end());

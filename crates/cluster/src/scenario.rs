@@ -95,6 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // The one before may have changed the proxy.
         let cluster = Arc::new(Cluster::open()?);
         let _balancer = LoadBalancer::start(&cluster);
+        ensure!(scenario.suits(cluster.proxy), "{scenario:?} cannot begin with {}", cluster.proxy.name());
         let started = Instant::now();
         let done = match scenario {
             Scenario::Rollout => rollout::drained(&cluster),

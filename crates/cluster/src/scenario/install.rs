@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::clients::Clients;
 use crate::kubectl::{self, patiently};
 use crate::node::Node;
-use crate::proxy::{self, Proxy};
+use crate::proxy;
 use crate::state::Cluster;
 use crate::web::{End, Web};
 
@@ -44,15 +44,6 @@ impl UnderLoad<'_> {
         outcomes.expect_all_held()?;
         Ok(done)
     }
-}
-
-/// [`prepare`], where kube-proxy serves in ipvs mode.
-fn prepare_beside_kube_proxy(cluster: &Cluster) -> Result<UnderLoad<'_>> {
-    ensure!(
-        cluster.proxy == Proxy::KubeProxyIpvs,
-        "this begins with cargo xtask cluster up --proxy kube-proxy-ipvs"
-    );
-    prepare(cluster)
 }
 
 /// Gives the nodes both images, which differ by name, and starts the application.

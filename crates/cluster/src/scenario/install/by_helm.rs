@@ -3,13 +3,13 @@
 use anyhow::{Context as _, Result};
 use guest::workspace;
 
-use super::{NEXT_TAG, REGISTRY, TAG, back, check_all, prepare_beside_kube_proxy, rolled_out, server};
+use super::{NEXT_TAG, REGISTRY, TAG, back, check_all, prepare, rolled_out, server};
 use crate::documents;
 use crate::state::Cluster;
 
 /// Installed, upgraded, rolled back, and removed.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
-    let under_load = prepare_beside_kube_proxy(cluster)?;
+    let under_load = prepare(cluster)?;
     let kube_proxy = back::kube_proxy_daemon_set()?;
     let server = server(cluster)?;
     let words = [

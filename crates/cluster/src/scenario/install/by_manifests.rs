@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use guest::workspace;
 use tempfile::TempDir;
 
-use super::{NEXT_TAG, REGISTRY, TAG, back, check, check_all, prepare_beside_kube_proxy, rolled_out, server};
+use super::{NEXT_TAG, REGISTRY, TAG, back, check, check_all, prepare, rolled_out, server};
 use crate::documents;
 use crate::kubectl::patiently;
 use crate::state::Cluster;
 
 /// On all nodes at once; upgraded, rolled back, configured anew, and removed.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
-    let under_load = prepare_beside_kube_proxy(cluster)?;
+    let under_load = prepare(cluster)?;
     let copy = manifests_for(cluster)?;
     let kube_proxy = back::kube_proxy_daemon_set()?;
     let mut commands = documents::commands("install.md", "Another cluster, or with Helm", &[])?;
@@ -41,7 +41,7 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
 
 /// One node after the other, by a label; at last the label is no longer asked for.
 pub(crate) fn node_by_node(cluster: &Cluster) -> Result<()> {
-    let under_load = prepare_beside_kube_proxy(cluster)?;
+    let under_load = prepare(cluster)?;
     let copy = manifests_for(cluster)?;
     let kube_proxy = back::kube_proxy_daemon_set()?;
     let commands = documents::commands("install.md", "Node by node", &[("manifests/talos", "manifests")])?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
-use super::{REGISTRY, TAG, back, check, check_all, prepare_beside_kube_proxy};
+use super::{REGISTRY, TAG, back, check, check_all, prepare};
 use crate::documents;
 use crate::kubectl::patiently;
 use crate::proxy;
@@ -13,7 +13,7 @@ use crate::state::Cluster;
 
 /// One node first, then all; another configuration; and back.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
-    let under_load = prepare_beside_kube_proxy(cluster)?;
+    let under_load = prepare(cluster)?;
     before_you_begin(cluster)?;
     let old_image = under_load.during(cluster, || install(cluster))?;
     under_load.during(cluster, || change_the_configuration(cluster))?;

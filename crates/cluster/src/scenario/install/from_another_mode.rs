@@ -10,11 +10,6 @@ use crate::state::Cluster;
 
 /// From nftables or iptables mode, without a restart of kube-proxy in between.
 pub(crate) fn there(cluster: &Cluster) -> Result<()> {
-    let modes = [Proxy::KubeProxyNftables, Proxy::KubeProxyIptables];
-    ensure!(
-        modes.contains(&cluster.proxy),
-        "this begins with cargo xtask cluster up --proxy kube-proxy-nftables"
-    );
     let image = proxy::image()?;
     ensure!(image.contains("/kube-proxy:"), "the cluster has {image} already");
     for node in &cluster.nodes {
