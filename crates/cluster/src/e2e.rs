@@ -168,7 +168,7 @@ fn ginkgo(
     fs::create_dir_all(place).with_context(named(place))?;
     let programs = cluster::MODULE.built()?;
     let log = fs::File::create(place.join("log")).context("creating a log")?;
-    let mut ginkgo = network::inside(programs.join("ginkgo"));
+    let mut ginkgo = network::outside(programs.join("ginkgo"));
     ginkgo
         .args(["--no-color", "-v", "--timeout=4h", "--seed=1"])
         .arg(format!("--procs={procs}"))

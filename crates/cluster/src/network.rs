@@ -1,6 +1,10 @@
-//! The network of the nodes: a namespace with a bridge, and an interface for each node.
+//! The network of the nodes, and the world outside of the cluster: a namespace each.
 //!
-//! The machine itself has no address in it and no way into it. What talks to the cluster runs inside the namespace.
+//! The first has a bridge with an interface for each node, and is the nodes' router. What an operator does, and what a
+//! cloud does, runs there. Clients are in the other, behind the router: it forwards all packets of a connection to one
+//! node, which a host does not do that sends its own by several hops.
+//!
+//! The machine itself has no address in either, and no way into them.
 
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
@@ -11,22 +15,33 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::node::Node;
 
-/// The namespace, as `ip netns` has it.
-const NAMESPACE: &str = "kube-ipvs-cluster";
+/// The namespaces, as `ip netns` has them.
+const ROUTER: &str = "kube-ipvs-cluster";
+const OUTSIDE: &str = "kube-ipvs-cluster-outside";
 
-/// What stands in the namespace for the world outside the cluster, and is the nodes' gateway.
-pub(crate) const OUTSIDE: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
+/// The router's addresses among the nodes, and those of its link to the outside.
+const AMONG_NODES: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
+const TO_OUTSIDE: [&str; 2] = ["192.0.2.254/24", "2001:db8::fe/64"];
 
-/// Where requests to a load balancer come from: not from the nodes' own subnet, and so a test can tell.
-const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// The clients' addresses.
+const CLIENT: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
 
 /// Where load balancers have their addresses.
 const BALANCED: &str = "10.201.0.0/24";
 
-/// A program that runs inside the namespace.
+/// A program that runs on the router.
 pub(crate) fn inside(program: impl AsRef<OsStr>) -> Command {
+    in_namespace(ROUTER, program)
+}
+
+/// One that runs outside of the cluster.
+pub(crate) fn outside(program: impl AsRef<OsStr>) -> Command {
+    in_namespace(OUTSIDE, program)
+}
+
+fn in_namespace(namespace: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", NAMESPACE]).arg(program);
+    command.args(["netns", "exec", namespace]).arg(program);
     command
 }
 
@@ -40,21 +55,21 @@ pub(crate) fn inside_within_limit(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Makes the namespace and its bridge.
+/// Makes the namespaces, their link, and the bridge.
 pub(crate) fn create() -> Result<()> {
-    ip(&["netns", "add", NAMESPACE])?;
-    in_namespace("link set lo up")?;
-    in_namespace("link add nodes type bridge")?;
-    for address in OUTSIDE {
-        in_namespace(&format!("address add {address} dev nodes nodad"))?;
+    ip(&["netns", "add", ROUTER])?;
+    ip(&["netns", "add", OUTSIDE])?;
+    on(ROUTER, "link set lo up")?;
+    on(ROUTER, "link add nodes type bridge")?;
+    on(ROUTER, &format!("link add outside type veth peer name router netns {OUTSIDE}"))?;
+    for (interface, addresses) in [("nodes", AMONG_NODES), ("outside", TO_OUTSIDE)] {
+        up(ROUTER, interface, addresses)?;
     }
-    in_namespace(&format!("address add {CLIENT}/32 dev lo"))?;
-    in_namespace("link set nodes up")?;
     // What is sent to an address that no load balancer has is never answered, as on the Internet: a bridge with no ports
     // that asks for no neighbour.
-    in_namespace("link add nowhere type bridge")?;
-    in_namespace("link set nowhere arp off up")?;
-    in_namespace(&format!("route add {BALANCED} dev nowhere src {CLIENT}"))?;
+    on(ROUTER, "link add nowhere type bridge")?;
+    on(ROUTER, "link set nowhere arp off up")?;
+    on(ROUTER, &format!("route add {BALANCED} dev nowhere"))?;
     for setting in [
         "net.ipv4.ip_forward=1",
         "net.ipv6.conf.all.forwarding=1",
@@ -64,52 +79,71 @@ pub(crate) fn create() -> Result<()> {
         let status = inside("sysctl").args(["--quiet", "--write", setting]).status();
         ensure!(status.context("starting sysctl")?.success(), "sysctl {setting} failed");
     }
+    on(OUTSIDE, "link set lo up")?;
+    up(OUTSIDE, "router", CLIENT)?;
+    for router in TO_OUTSIDE {
+        let (address, _) = router.split_once('/').context("an address without a prefix length")?;
+        on(OUTSIDE, &format!("route add default via {address}"))?;
+    }
+    Ok(())
+}
+
+/// Gives an interface its addresses.
+fn up(namespace: &str, interface: &str, addresses: [&str; 2]) -> Result<()> {
+    on(namespace, &format!("link set {interface} up"))?;
+    for address in addresses {
+        // Nobody else has it: no detection of duplicates.
+        on(namespace, &format!("address add {address} dev {interface} nodad"))?;
+    }
     Ok(())
 }
 
 /// Makes the interface that a node is connected by.
 pub(crate) fn connect(node: &Node) -> Result<()> {
     let name = node.interface();
-    in_namespace(&format!("tuntap add {name} mode tap"))?;
-    in_namespace(&format!("link set {name} master nodes up"))
+    on(ROUTER, &format!("tuntap add {name} mode tap"))?;
+    on(ROUTER, &format!("link set {name} master nodes up"))
 }
 
 /// Removes it.
 pub(crate) fn disconnect(node: &Node) -> Result<()> {
-    in_namespace(&format!("link delete {}", node.interface()))
+    on(ROUTER, &format!("link delete {}", node.interface()))
 }
 
 /// Adds a route to what is behind a node.
 pub(crate) fn route(subnet: &str, node: &Node) -> Result<()> {
     let via = node.address_for(subnet);
-    in_namespace(&format!("route replace {subnet} via {via}"))
+    on(ROUTER, &format!("route replace {subnet} via {via}"))
 }
 
 /// Leads an address from outside to these nodes, a connection to one of them; to none if there are none.
 pub(crate) fn announce(address: Ipv4Addr, nodes: &[Ipv4Addr]) -> Result<()> {
     if nodes.is_empty() {
-        return in_namespace(&format!("route replace unreachable {address}"));
+        return on(ROUTER, &format!("route replace unreachable {address}"));
     }
     let hops: Vec<String> = nodes.iter().map(|node| format!("nexthop via {node}")).collect();
-    in_namespace(&format!("route replace {address} src {CLIENT} {}", hops.join(" ")))
+    on(ROUTER, &format!("route replace {address} {}", hops.join(" ")))
 }
 
 /// Takes it back.
 pub(crate) fn withdraw(address: Ipv4Addr) -> Result<()> {
-    in_namespace(&format!("route delete {address}"))
+    on(ROUTER, &format!("route delete {address}"))
 }
 
-/// Removes the namespace with all that is in it, if it is there.
+/// Removes the namespaces with all that is in them, if they are there.
 pub(crate) fn delete() -> Result<()> {
     let namespaces = Command::new("ip").args(["netns", "list"]).output().context("starting ip")?;
-    let there = String::from_utf8_lossy(&namespaces.stdout)
-        .lines()
-        .any(|line| line.split_whitespace().next() == Some(NAMESPACE));
-    if there { ip(&["netns", "delete", NAMESPACE]) } else { Ok(()) }
+    let namespaces = String::from_utf8_lossy(&namespaces.stdout).into_owned();
+    let there: Vec<_> = namespaces.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for namespace in [ROUTER, OUTSIDE].iter().filter(|namespace| there.contains(namespace)) {
+        ip(&["netns", "delete", namespace])?;
+    }
+    Ok(())
 }
 
-fn in_namespace(command: &str) -> Result<()> {
-    let words: Vec<&str> = ["-n", NAMESPACE].into_iter().chain(command.split(' ')).collect();
+/// One command of ip(8) in a namespace.
+fn on(namespace: &str, command: &str) -> Result<()> {
+    let words: Vec<&str> = ["-n", namespace].into_iter().chain(command.split(' ')).collect();
     ip(&words)
 }
 

@@ -127,7 +127,7 @@ impl<'a> Web<'a> {
         let words = format!("load {target} --rate={rate} --held={held}");
         let mut command = match client {
             Client::Outside => {
-                let mut command = network::inside(workspace::myself()?);
+                let mut command = network::outside(workspace::myself()?);
                 command.args(words.split(' '));
                 command
             }
