@@ -22,9 +22,15 @@ const OUTSIDE: &str = "kube-ipvs-cluster-outside";
 /// The router's addresses among the nodes, and those of its link to the outside.
 const AMONG_NODES: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
 const TO_OUTSIDE: [&str; 2] = ["192.0.2.254/24", "2001:db8::fe/64"];
+const FROM_OUTSIDE: [&str; 2] = ["192.0.2.254", "2001:db8::fe"];
 
-/// The clients' addresses.
+/// The addresses of clients, and the one that they ask nodes from: IPVS confuses connections from one port to two
+/// virtual servers with the same pod behind them (docs/kernel.md).
 const CLIENT: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
+const CLIENT_OF_NODES: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+
+/// Where the nodes have their addresses.
+const NODES: &str = "10.200.0.0/24";
 
 /// Where load balancers have their addresses.
 const BALANCED: &str = "10.201.0.0/24";
@@ -81,11 +87,11 @@ pub(crate) fn create() -> Result<()> {
     }
     on(OUTSIDE, "link set lo up")?;
     up(OUTSIDE, "router", CLIENT)?;
-    for router in TO_OUTSIDE {
-        let (address, _) = router.split_once('/').context("an address without a prefix length")?;
-        on(OUTSIDE, &format!("route add default via {address}"))?;
+    for router in FROM_OUTSIDE {
+        on(OUTSIDE, &format!("route add default via {router}"))?;
     }
-    Ok(())
+    on(OUTSIDE, &format!("address add {CLIENT_OF_NODES}/24 dev router"))?;
+    on(OUTSIDE, &format!("route add {NODES} via {} src {CLIENT_OF_NODES}", FROM_OUTSIDE[0]))
 }
 
 /// Gives an interface its addresses.
