@@ -1,7 +1,8 @@
 //! A stand-in for a cloud's load balancer: Services of that type get an address, and it leads to their nodes.
 //!
 //! It does what a cloud's does and no more: it announces each address to the world outside through nodes whose proxy
-//! says that it serves there, by the health check port of the Service or of the proxy itself.
+//! says that it serves there, by the health check port of the Service or of the proxy itself, but for nodes that are
+//! labelled as taken out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
@@ -36,18 +37,25 @@ const PATIENCE: Duration = Duration::from_secs(24);
 /// How often nodes are asked.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The label of nodes that load balancers leave out, as before maintenance.
+pub(crate) const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
 /// It works until it is dropped.
 pub(crate) struct LoadBalancer {
-    watch: Arc<Watch>,
+    services: Arc<Watch>,
+    excluded: Arc<Watch>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// kubectl, which tells of Services. It ends with the API server, and is started again.
+/// kubectl, which tells of objects. It ends with the API server, and is started again.
 #[derive(Default)]
 struct Watch {
     kubectl: Mutex<Option<Child>>,
     stop: AtomicBool,
 }
+
+/// The names of the nodes that are left out.
+type Excluded = BTreeSet<String>;
 
 /// What it balances, by namespace and name.
 type Balanced = BTreeMap<String, Service>;
@@ -72,18 +80,31 @@ impl Service {
 impl LoadBalancer {
     /// Starts it.
     pub(crate) fn start(cluster: &Arc<Cluster>) -> Self {
-        let (watch, balanced) = (Arc::new(Watch::default()), Arc::new(Mutex::new(Balanced::new())));
-        let follow = {
-            let (watch, balanced) = (Arc::clone(&watch), Arc::clone(&balanced));
-            move || watch.until_stopped(|| watch.follow(&balanced))
+        let (services, balanced) = (Arc::new(Watch::default()), Arc::new(Mutex::new(Balanced::new())));
+        let (excluded, left_out) = (Arc::new(Watch::default()), Arc::new(Mutex::new(Excluded::new())));
+        let balance = {
+            let (watch, balanced) = (Arc::clone(&services), Arc::clone(&balanced));
+            let all = ["services", "--all-namespaces"];
+            move || watch.until_stopped(|| watch.follow(&all, |event| balance(event, &balanced)))
+        };
+        let exclude = {
+            let (watch, left_out) = (Arc::clone(&excluded), Arc::clone(&left_out));
+            let labelled = ["nodes", "--selector", EXCLUDED];
+            move || {
+                watch.until_stopped(|| {
+                    // A watch begins with all of them.
+                    locked(&left_out).clear();
+                    watch.follow(&labelled, |event| exclude(event, &left_out))
+                });
+            }
         };
         let announce = {
             let (cluster, watch, mut announced) =
-                (Arc::clone(cluster), Arc::clone(&watch), Announced::default());
+                (Arc::clone(cluster), Arc::clone(&services), Announced::default());
             move || {
                 watch.until_stopped(|| {
-                    let now = locked(&balanced).clone();
-                    announced.update(&cluster, &now)
+                    let (now, left_out) = (locked(&balanced).clone(), locked(&left_out).clone());
+                    announced.update(&cluster, &now, &left_out)
                 });
                 // The next one gives the same addresses to other Services.
                 if let Err(error) = announced.lead_to(BTreeMap::new()) {
@@ -91,13 +112,15 @@ impl LoadBalancer {
                 }
             }
         };
-        Self { watch, threads: vec![thread::spawn(follow), thread::spawn(announce)] }
+        let threads = vec![thread::spawn(balance), thread::spawn(exclude), thread::spawn(announce)];
+        Self { services, excluded, threads }
     }
 }
 
 impl Drop for LoadBalancer {
     fn drop(&mut self) {
-        self.watch.end();
+        self.services.end();
+        self.excluded.end();
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
@@ -115,17 +138,10 @@ impl Watch {
         }
     }
 
-    /// Sees every event until kubectl ends.
-    fn follow(&self, balanced: &Mutex<Balanced>) -> Result<()> {
+    /// Sees every event of these objects until kubectl ends.
+    fn follow(&self, objects: &[&str], see: impl Fn(&Value) -> Result<()>) -> Result<()> {
         let mut kubectl = kubectl::command()?;
-        kubectl.args([
-            "get",
-            "services",
-            "--all-namespaces",
-            "--watch",
-            "--output-watch-events",
-            "--output=json",
-        ]);
+        kubectl.arg("get").args(objects).args(["--watch", "--output-watch-events", "--output=json"]);
         kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = kubectl.spawn().context("starting kubectl get --watch")?;
         let events = child.stdout.take().context("a child without stdout")?;
@@ -136,7 +152,7 @@ impl Watch {
         for event in
             Deserializer::from_reader(BufReader::new(events)).into_iter::<Value>().map_while(Result::ok)
         {
-            if let Err(error) = see(&event, balanced) {
+            if let Err(error) = see(&event) {
                 eprintln!("load balancer: {error:#}");
             }
         }
@@ -162,8 +178,20 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Notes a node that is to be left out, or no longer.
+fn exclude(event: &Value, left_out: &Mutex<Excluded>) -> Result<()> {
+    let name =
+        event.pointer("/object/metadata/name").and_then(Value::as_str).context("a Node without name")?;
+    if event.pointer("/type").and_then(Value::as_str) == Some("DELETED") {
+        locked(left_out).remove(name);
+    } else {
+        locked(left_out).insert(name.to_owned());
+    }
+    Ok(())
+}
+
 /// Gives an address to a Service that wants one, and takes it back.
-fn see(event: &Value, balanced: &Mutex<Balanced>) -> Result<()> {
+fn balance(event: &Value, balanced: &Mutex<Balanced>) -> Result<()> {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("/object/metadata/namespace"), text("/object/metadata/name"));
     let key = format!("{namespace}/{name}");
@@ -234,7 +262,7 @@ struct Announced {
 }
 
 /// The nodes that each address leads to.
-type Routes = BTreeMap<Ipv4Addr, Vec<Ipv4Addr>>;
+type Routes = BTreeMap<Ipv4Addr, Vec<Node>>;
 
 /// What a node answers to a health check.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -246,24 +274,25 @@ enum Health {
 
 impl Announced {
     /// Leads each address to the nodes that serve it.
-    fn update(&mut self, cluster: &Cluster, balanced: &Balanced) -> Result<()> {
-        let nodes: Vec<Ipv4Addr> = cluster.workers().iter().map(Node::ipv4).collect();
+    fn update(&mut self, cluster: &Cluster, balanced: &Balanced, left_out: &Excluded) -> Result<()> {
+        let taking_part = cluster.workers().iter().filter(|node| !left_out.contains(&node.name));
+        let nodes: Vec<Node> = taking_part.cloned().collect();
         let ports: BTreeSet<u16> = balanced.values().map(Service::port).collect();
         for port in ports {
             for node in &nodes {
-                self.ask((*node, port).into());
+                self.ask((node.ipv4(), port).into());
             }
         }
         let mut routes = Routes::new();
         for service in balanced.values() {
-            let serves = |node: &&Ipv4Addr| self.served.contains_key(&(**node, service.port()).into());
-            let hops = if service.is_sticky { 1 } else { nodes.len() };
-            routes.insert(service.address, nodes.iter().filter(serves).copied().take(hops).collect());
+            let serves = |node: &&Node| self.served.contains_key(&(node.ipv4(), service.port()).into());
+            let most = if service.is_sticky { 1 } else { nodes.len() };
+            routes.insert(service.address, nodes.iter().filter(serves).take(most).cloned().collect());
         }
         self.lead_to(routes)
     }
 
-    /// A node that does not answer is given up after a while: each change of a route moves connections.
+    /// A node that does not answer is given up after a while.
     fn ask(&mut self, node: SocketAddr) {
         match health(node) {
             Health::Serves => drop(self.served.insert(node, Instant::now())),

@@ -1,12 +1,15 @@
 //! The network of the nodes, and the world outside of the cluster: a namespace each.
 //!
 //! The first has a bridge with an interface for each node, and is the nodes' router. What an operator does, and what a
-//! cloud does, runs there. Clients are in the other, behind the router: it forwards all packets of a connection to one
-//! node, which a host does not do that sends its own by several hops.
+//! cloud does, runs there. Clients are in the other, behind the router.
+//!
+//! The router balances as a cloud's load balancer: what goes to an address of one is forwarded to a node, all packets of
+//! a connection to the same, whatever becomes of the others.
 //!
 //! The machine itself has no address in either, and no way into them.
 
 use std::ffi::OsStr;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -76,15 +79,11 @@ pub(crate) fn create() -> Result<()> {
     on(ROUTER, "link add nowhere type bridge")?;
     on(ROUTER, "link set nowhere arp off up")?;
     on(ROUTER, &format!("route add {BALANCED} dev nowhere"))?;
-    for setting in [
-        "net.ipv4.ip_forward=1",
-        "net.ipv6.conf.all.forwarding=1",
-        // By ports too: each connection goes its own way.
-        "net.ipv4.fib_multipath_hash_policy=1",
-    ] {
+    for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
         let status = inside("sysctl").args(["--quiet", "--write", setting]).status();
         ensure!(status.context("starting sysctl")?.success(), "sysctl {setting} failed");
     }
+    nft(&balancer())?;
     on(OUTSIDE, "link set lo up")?;
     up(OUTSIDE, "router", CLIENT)?;
     for router in FROM_OUTSIDE {
@@ -108,12 +107,38 @@ fn up(namespace: &str, interface: &str, addresses: [&str; 2]) -> Result<()> {
 pub(crate) fn connect(node: &Node) -> Result<()> {
     let name = node.interface();
     on(ROUTER, &format!("tuntap add {name} mode tap"))?;
-    on(ROUTER, &format!("link set {name} master nodes up"))
+    on(ROUTER, &format!("link set {name} master nodes up"))?;
+    // Connections that are balanced to it have this mark.
+    let (mark, address) = (mark(node), node.ipv4());
+    on(ROUTER, &format!("rule add fwmark {mark} lookup {mark}"))?;
+    on(ROUTER, &format!("route add {BALANCED} via {address} table {mark}"))
 }
 
 /// Removes it.
 pub(crate) fn disconnect(node: &Node) -> Result<()> {
+    on(ROUTER, &format!("rule delete fwmark {}", mark(node)))?;
+    on(ROUTER, &format!("route flush table {}", mark(node)))?;
     on(ROUTER, &format!("link delete {}", node.interface()))
+}
+
+/// The mark of connections, and the number of the routing table, that lead to a node.
+fn mark(node: &Node) -> u32 {
+    100 + u32::from(node.number)
+}
+
+/// What the router has for load balancers: a connection keeps the mark that its first packet got in the chain of its
+/// destination.
+fn balancer() -> String {
+    format!(
+        "table ip balancer {{
+            map addresses {{ type ipv4_addr : verdict; }}
+            chain prerouting {{
+                type filter hook prerouting priority mangle;
+                iifname outside ip daddr {BALANCED} ct mark 0 ip daddr vmap @addresses
+                iifname outside ip daddr {BALANCED} meta mark set ct mark
+            }}
+        }}"
+    )
 }
 
 /// Adds a route to what is behind a node.
@@ -122,18 +147,49 @@ pub(crate) fn route(subnet: &str, node: &Node) -> Result<()> {
     on(ROUTER, &format!("route replace {subnet} via {via}"))
 }
 
-/// Leads an address from outside to these nodes, a connection to one of them; to none if there are none.
-pub(crate) fn announce(address: Ipv4Addr, nodes: &[Ipv4Addr]) -> Result<()> {
-    if nodes.is_empty() {
-        return on(ROUTER, &format!("route replace unreachable {address}"));
-    }
-    let hops: Vec<String> = nodes.iter().map(|node| format!("nexthop via {node}")).collect();
-    on(ROUTER, &format!("route replace {address} {}", hops.join(" ")))
+/// Leads new connections from outside to an address to these nodes by turns; to none if there are none.
+pub(crate) fn announce(address: Ipv4Addr, nodes: &[Node]) -> Result<()> {
+    let rule = if nodes.is_empty() {
+        "reject".to_owned()
+    } else {
+        let marks = nodes.iter().map(mark).enumerate().map(|(turn, mark)| format!("{turn} : {mark}"));
+        let marks = marks.collect::<Vec<_>>().join(", ");
+        format!("ct mark set numgen inc mod {} map {{ {marks} }} meta mark set ct mark", nodes.len())
+    };
+    let chain = chain(address);
+    nft(&format!(
+        "add chain ip balancer {chain}
+        flush chain ip balancer {chain}
+        add rule ip balancer {chain} {rule}
+        add element ip balancer addresses {{ {address} : jump {chain} }}"
+    ))
 }
 
 /// Takes it back.
 pub(crate) fn withdraw(address: Ipv4Addr) -> Result<()> {
-    on(ROUTER, &format!("route delete {address}"))
+    let chain = chain(address);
+    nft(&format!(
+        "delete element ip balancer addresses {{ {address} : jump {chain} }}
+        flush chain ip balancer {chain}
+        delete chain ip balancer {chain}"
+    ))
+}
+
+/// The name of the chain of an address.
+fn chain(address: Ipv4Addr) -> String {
+    format!("to-{}", address.to_string().replace('.', "-"))
+}
+
+/// Changes the router's rules, all or none.
+fn nft(rules: &str) -> Result<()> {
+    let mut nft = inside("nft");
+    nft.arg("-f").arg("-").stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = nft.spawn().context("starting nft")?;
+    child.stdin.take().context("a child without stdin")?.write_all(rules.as_bytes())?;
+    let output = child.wait_with_output().context("waiting for nft")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "nft: {}", complaint.trim_end());
+    Ok(())
 }
 
 /// Removes the namespaces with all that is in them, if they are there.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::clients::Clients;
 use crate::kubectl::{self, patiently};
+use crate::load_balancer::EXCLUDED;
 use crate::node::Node;
 use crate::state::Cluster;
 use crate::web::{Address, End, Web};
@@ -15,7 +16,7 @@ use crate::{kubeadm, network, pod_network, up};
 /// How long proxies may take to do what an EndpointSlice says.
 const PROXIES_FOLLOW: Duration = Duration::from_secs(3);
 
-/// The last worker is drained and rebooted: no request fails. Then it loses power: what went to it fails until the
+/// The last worker is taken out of load balancers, drained and rebooted: no request fails. Then it loses power: what went to it fails until the
 /// node's pods are taken out of their Services, and afterwards nothing does. At last a new node joins.
 pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
     let web = Web::deploy(cluster, 4, End::Drained)?;
@@ -23,7 +24,7 @@ pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
     let done = is_drained(cluster, &web, node).and_then(|()| loses_power(cluster, &web, node));
     // Whatever has failed, it is used again.
     let returned = if node.is_on() { Ok(()) } else { boot(cluster, node) };
-    let used = kubectl::output(&["uncordon", &node.name]);
+    let used = used_again(node);
     done?;
     returned?;
     used?;
@@ -35,10 +36,11 @@ pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
 
 fn is_drained(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
     let clients = Clients::start(cluster, web, 0)?;
+    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}=")])?;
     drain(node)?;
     node.shut_down(cluster)?;
     boot(cluster, node)?;
-    kubectl::output(&["uncordon", &node.name])?;
+    used_again(node)?;
     web.restart()?;
     web.wait()?;
     println!("{} was drained and rebooted", node.name);
@@ -94,6 +96,12 @@ fn serves(cluster: &Cluster, web: &Web<'_>, new: &Node) -> Result<()> {
     })?;
     println!("{} has joined, and serves at {at}", new.name);
     drain(new)
+}
+
+/// Pods may be on it, and load balancers may lead to it.
+fn used_again(node: &Node) -> Result<()> {
+    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}-")])?;
+    kubectl::output(&["uncordon", &node.name]).map(drop)
 }
 
 fn drain(node: &Node) -> Result<()> {
