@@ -49,7 +49,7 @@ fn in_section(text: &str, heading: &str) -> Vec<String> {
 pub(crate) fn run(directory: &Path, command: &str) -> Result<String> {
     println!("$ {command}");
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut shell = network::inside_within_limit("bash");
+    let mut shell = network::on_router_within_limit("bash");
     shell
         .args(["-o", "pipefail", "-c", command])
         .current_dir(directory)

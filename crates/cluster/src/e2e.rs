@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -71,8 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print!("{}", table::table(&directory())?);
         return Ok(());
     }
-    let cluster = Arc::new(Cluster::open()?);
-    let _balancer = LoadBalancer::start(&cluster);
+    let cluster = Cluster::open()?;
+    let _balancer = LoadBalancer::start();
     let place = directory().join(cluster.proxy.name());
     let started = Instant::now();
     let mut results = Results::default();

@@ -1,6 +1,7 @@
 //! kubectl, as the cluster's administrator.
 
 use std::ffi::OsStr;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -16,11 +17,11 @@ use crate::state;
 
 /// kubectl, without arguments yet. It may take as long as it likes.
 pub(crate) fn command() -> Result<Command> {
-    Ok(with_kubeconfig(network::inside(program()?)))
+    Ok(with_kubeconfig(network::on_router(program()?)))
 }
 
 fn command_within_limit() -> Result<Command> {
-    Ok(with_kubeconfig(network::inside_within_limit(program()?)))
+    Ok(with_kubeconfig(network::on_router_within_limit(program()?)))
 }
 
 fn with_kubeconfig(mut kubectl: Command) -> Command {
@@ -75,7 +76,7 @@ fn give(verb: &str, objects: &[Value]) -> Result<()> {
     let mut child = kubectl.spawn().context("starting kubectl")?;
     let stdin = child.stdin.take().context("a child without stdin")?;
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    serde_json::to_writer(stdin, &list).context("writing to kubectl")?;
+    serde_json::to_writer(BufWriter::new(stdin), &list).context("writing to kubectl")?;
     ensure!(child.wait().context("waiting for kubectl")?.success(), "kubectl {verb} failed");
     Ok(())
 }

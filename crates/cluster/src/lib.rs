@@ -1,8 +1,8 @@
 //! A whole Kubernetes cluster on one machine, and what is tried in it.
 //!
-//! Each node is a User Mode Linux guest with a disk of its own: the distribution's newest suite with systemd, containerd
-//! and runc, and Kubernetes' own programs, built from source. kubeadm makes a cluster of them, as on any machines. The
-//! nodes' interfaces meet in a bridge in a network namespace; nothing in it reaches any other network.
+//! Each node is a User Mode Linux guest with a disk of its own: the distribution's newest suite with systemd,
+//! containerd and runc, and Kubernetes' own programs, built from source. kubeadm makes a cluster of them, as on any
+//! machines. Their router and the clients outside are network namespaces; nothing in them reaches any other network.
 //!
 //! - [`disk`]: what is on a node before kubeadm comes, with the [`images`] of all containers;
 //! - [`network`] and [`node`]: the guests, how they are connected, and commands on them;

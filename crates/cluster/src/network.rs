@@ -3,8 +3,8 @@
 //! The first has a bridge with an interface for each node, and is the nodes' router. What an operator does, and what a
 //! cloud does, runs there. Clients are in the other, behind the router.
 //!
-//! The router balances as a cloud's load balancer: what goes to an address of one is forwarded to a node, all packets of
-//! a connection to the same, whatever becomes of the others.
+//! The router balances as a cloud's load balancer: what goes to an address of one is forwarded to a node, all packets
+//! of a connection to the same, whatever becomes of the others. So this machine's own kernel needs nf_tables.
 //!
 //! The machine itself has no address in either, and no way into them.
 
@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use guest::programs::{self, Program};
 
 use crate::node::Node;
 
@@ -25,7 +26,6 @@ const OUTSIDE: &str = "kube-ipvs-cluster-outside";
 /// The router's addresses among the nodes, and those of its link to the outside.
 const AMONG_NODES: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
 const TO_OUTSIDE: [&str; 2] = ["192.0.2.254/24", "2001:db8::fe/64"];
-const FROM_OUTSIDE: [&str; 2] = ["192.0.2.254", "2001:db8::fe"];
 
 /// The addresses of clients, and the one that they ask nodes from: IPVS confuses connections from one port to two
 /// virtual servers with the same pod behind them (docs/kernel.md).
@@ -38,17 +38,24 @@ const NODES: &str = "10.200.0.0/24";
 /// Where load balancers have their addresses.
 const BALANCED: &str = "10.201.0.0/24";
 
+/// What this machine needs for them.
+const TOOLS: &[Program] = &[
+    Program { name: "ip", package: "iproute2" },
+    Program { name: "nft", package: "nftables" },
+    Program { name: "sysctl", package: "procps" },
+];
+
 /// A program that runs on the router.
-pub(crate) fn inside(program: impl AsRef<OsStr>) -> Command {
-    in_namespace(ROUTER, program)
+pub(crate) fn on_router(program: impl AsRef<OsStr>) -> Command {
+    in_network_namespace(ROUTER, program)
 }
 
 /// One that runs outside of the cluster.
 pub(crate) fn outside(program: impl AsRef<OsStr>) -> Command {
-    in_namespace(OUTSIDE, program)
+    in_network_namespace(OUTSIDE, program)
 }
 
-fn in_namespace(namespace: &str, program: impl AsRef<OsStr>) -> Command {
+fn in_network_namespace(namespace: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).arg(program);
     command
@@ -58,43 +65,59 @@ fn in_namespace(namespace: &str, program: impl AsRef<OsStr>) -> Command {
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// One that is ended by timeout(1) if it takes too long.
-pub(crate) fn inside_within_limit(program: impl AsRef<OsStr>) -> Command {
-    let mut command = inside("timeout");
+pub(crate) fn on_router_within_limit(program: impl AsRef<OsStr>) -> Command {
+    let mut command = on_router("timeout");
     command.arg("--kill-after=5").arg(LIMIT.as_secs().to_string()).arg(program);
     command
 }
 
+/// The router forwards, also what comes back another way than it would send it, and does not look into what one node
+/// sends to another. Kernels without the module br_netfilter do not have the last two.
+const SETTINGS: [&str; 6] = [
+    "net.ipv4.ip_forward=1",
+    "net.ipv6.conf.all.forwarding=1",
+    "net.ipv4.conf.all.rp_filter=0",
+    "net.ipv4.conf.nodes.rp_filter=0",
+    "net.bridge.bridge-nf-call-iptables=0",
+    "net.bridge.bridge-nf-call-ip6tables=0",
+];
+
 /// Makes the namespaces, their link, and the bridge.
 pub(crate) fn create() -> Result<()> {
+    programs::ensure(TOOLS)?;
     ip(&["netns", "add", ROUTER])?;
     ip(&["netns", "add", OUTSIDE])?;
     on(ROUTER, "link set lo up")?;
     on(ROUTER, "link add nodes type bridge")?;
     on(ROUTER, &format!("link add outside type veth peer name router netns {OUTSIDE}"))?;
     for (interface, addresses) in [("nodes", AMONG_NODES), ("outside", TO_OUTSIDE)] {
-        up(ROUTER, interface, addresses)?;
+        bring_up(ROUTER, interface, addresses)?;
     }
     // What is sent to an address that no load balancer has is never answered, as on the Internet: a bridge with no ports
     // that asks for no neighbour.
     on(ROUTER, "link add nowhere type bridge")?;
     on(ROUTER, "link set nowhere arp off up")?;
     on(ROUTER, &format!("route add {BALANCED} dev nowhere"))?;
-    for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
-        let status = inside("sysctl").args(["--quiet", "--write", setting]).status();
-        ensure!(status.context("starting sysctl")?.success(), "sysctl {setting} failed");
-    }
+    let status = on_router("sysctl").args(["--quiet", "--ignore", "--write"]).args(SETTINGS).status();
+    ensure!(status.context("starting sysctl")?.success(), "the router's parameters could not be set");
     nft(&balancer())?;
     on(OUTSIDE, "link set lo up")?;
-    up(OUTSIDE, "router", CLIENT)?;
-    for router in FROM_OUTSIDE {
+    bring_up(OUTSIDE, "router", CLIENT)?;
+    let [router, router_of_ipv6] = TO_OUTSIDE.map(without_length);
+    for router in [router, router_of_ipv6] {
         on(OUTSIDE, &format!("route add default via {router}"))?;
     }
     on(OUTSIDE, &format!("address add {CLIENT_OF_NODES}/24 dev router"))?;
-    on(OUTSIDE, &format!("route add {NODES} via {} src {CLIENT_OF_NODES}", FROM_OUTSIDE[0]))
+    on(OUTSIDE, &format!("route add {NODES} via {router} src {CLIENT_OF_NODES}"))
+}
+
+/// An address without the length of its prefix.
+fn without_length(address: &str) -> &str {
+    address.split_once('/').map_or(address, |(address, _)| address)
 }
 
 /// Gives an interface its addresses.
-fn up(namespace: &str, interface: &str, addresses: [&str; 2]) -> Result<()> {
+fn bring_up(namespace: &str, interface: &str, addresses: [&str; 2]) -> Result<()> {
     on(namespace, &format!("link set {interface} up"))?;
     for address in addresses {
         // Nobody else has it: no detection of duplicates.
@@ -109,20 +132,20 @@ pub(crate) fn connect(node: &Node) -> Result<()> {
     on(ROUTER, &format!("tuntap add {name} mode tap"))?;
     on(ROUTER, &format!("link set {name} master nodes up"))?;
     // Connections that are balanced to it have this mark.
-    let (mark, address) = (mark(node), node.ipv4());
+    let (mark, address) = (fwmark(node), node.ipv4());
     on(ROUTER, &format!("rule add fwmark {mark} lookup {mark}"))?;
     on(ROUTER, &format!("route add {BALANCED} via {address} table {mark}"))
 }
 
 /// Removes it.
 pub(crate) fn disconnect(node: &Node) -> Result<()> {
-    on(ROUTER, &format!("rule delete fwmark {}", mark(node)))?;
-    on(ROUTER, &format!("route flush table {}", mark(node)))?;
+    on(ROUTER, &format!("rule delete fwmark {}", fwmark(node)))?;
+    on(ROUTER, &format!("route flush table {}", fwmark(node)))?;
     on(ROUTER, &format!("link delete {}", node.interface()))
 }
 
 /// The mark of connections, and the number of the routing table, that lead to a node.
-fn mark(node: &Node) -> u32 {
+fn fwmark(node: &Node) -> u32 {
     100 + u32::from(node.number)
 }
 
@@ -150,9 +173,10 @@ pub(crate) fn route(subnet: &str, node: &Node) -> Result<()> {
 /// Leads new connections from outside to an address to these nodes by turns; to none if there are none.
 pub(crate) fn announce(address: Ipv4Addr, nodes: &[Node]) -> Result<()> {
     let rule = if nodes.is_empty() {
-        "reject".to_owned()
+        // Not as a port of a pod that has ended answers.
+        "reject with icmp host-unreachable".to_owned()
     } else {
-        let marks = nodes.iter().map(mark).enumerate().map(|(turn, mark)| format!("{turn} : {mark}"));
+        let marks = nodes.iter().map(fwmark).enumerate().map(|(turn, mark)| format!("{turn} : {mark}"));
         let marks = marks.collect::<Vec<_>>().join(", ");
         format!("ct mark set numgen inc mod {} map {{ {marks} }} meta mark set ct mark", nodes.len())
     };
@@ -182,14 +206,14 @@ fn chain(address: Ipv4Addr) -> String {
 
 /// Changes the router's rules, all or none.
 fn nft(rules: &str) -> Result<()> {
-    let mut nft = inside("nft");
+    let mut nft = on_router("nft");
     nft.arg("-f").arg("-").stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = nft.spawn().context("starting nft")?;
-    child.stdin.take().context("a child without stdin")?.write_all(rules.as_bytes())?;
+    let written = child.stdin.take().context("a child without stdin")?.write_all(rules.as_bytes());
     let output = child.wait_with_output().context("waiting for nft")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "nft: {}", complaint.trim_end());
-    Ok(())
+    written.context("writing to nft")
 }
 
 /// Removes the namespaces with all that is in them, if they are there.

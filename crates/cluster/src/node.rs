@@ -43,7 +43,7 @@ impl Node {
         if subnet.contains(':') { self.ipv6().into() } else { self.ipv4().into() }
     }
 
-    /// The namespace's end of its link.
+    /// The router's end of its link.
     pub(crate) fn interface(&self) -> String {
         format!("node-{}", self.number)
     }
@@ -67,7 +67,7 @@ impl Node {
         let Self { name, number, .. } = self;
         let (ipv4, ipv6) = (self.ipv4(), self.ipv6());
         // In a process namespace of its own: whoever ends its first process ends all of the guest.
-        let mut linux = network::inside("setsid");
+        let mut linux = network::on_router("setsid");
         linux
             .args(["unshare", "--pid", "--fork", "--kill-child", "taskset", "--cpu-list"])
             .arg(guest::processor(usize::from(*number))?.to_string())
@@ -80,7 +80,7 @@ impl Node {
                 self.interface()
             ))
             .arg("init=/usr/lib/systemd/systemd")
-            .arg(mark(name))
+            .arg(host_name_argument(name))
             // systemd-network-generator(8) makes a network of them.
             .arg(format!("ip={ipv4}::10.200.0.1:255.255.255.0:{name}:vec0:off"))
             .arg(format!("ip=[{ipv6}]::[fd00:200::1]:64:{name}:vec0:off"));
@@ -108,7 +108,7 @@ impl Node {
 
     /// Runs a shell script on it; what the script prints.
     pub(crate) fn run(&self, cluster: &Cluster, script: &str) -> Result<String> {
-        let mut ssh = self.ssh_by(network::inside_within_limit("ssh"), cluster);
+        let mut ssh = self.ssh_by(network::on_router_within_limit("ssh"), cluster);
         let output = ssh.arg(script).stdin(Stdio::null()).output().context("starting ssh")?;
         let complaint = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "on {}: {script}: {}", self.name, complaint.trim_end());
@@ -132,7 +132,7 @@ impl Node {
 
     /// ssh to it, as root; the command is still to be added.
     pub(crate) fn ssh(&self, cluster: &Cluster) -> Command {
-        self.ssh_by(network::inside("ssh"), cluster)
+        self.ssh_by(network::on_router("ssh"), cluster)
     }
 
     fn ssh_by(&self, mut ssh: Command, cluster: &Cluster) -> Command {
@@ -183,7 +183,7 @@ impl Node {
 }
 
 /// What the command line of a node has in it, and no other process': its host name for systemd.
-fn mark(name: &str) -> String {
+fn host_name_argument(name: &str) -> String {
     format!("systemd.hostname={name}")
 }
 
@@ -192,14 +192,14 @@ pub(crate) struct NodeProcess {
     /// Has its number.
     pid_file: PathBuf,
     /// What its command line has in it: another process may have got its number since.
-    mark: String,
+    argument: String,
 }
 
 impl NodeProcess {
     /// The one that a node's directory tells of.
     pub(crate) fn in_directory(directory: &Path) -> Self {
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
-        Self { pid_file: directory.join("pid"), mark: mark(&name) }
+        Self { pid_file: directory.join("pid"), argument: host_name_argument(&name) }
     }
 
     fn started(&self, child: &Child) -> Result<()> {
@@ -209,7 +209,7 @@ impl NodeProcess {
     /// One that has ended may still be listed, until whoever started it asks for its exit code; it has no command line.
     fn is_running(&self) -> bool {
         let words = self.pid().and_then(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok());
-        words.is_some_and(|words| words.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes()))
+        words.is_some_and(|words| words.split(|byte| *byte == 0).any(|word| word == self.argument.as_bytes()))
     }
 
     /// Ends it, if it runs.

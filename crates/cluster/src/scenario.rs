@@ -8,7 +8,6 @@ mod name_server;
 mod nodes;
 mod rollout;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -93,8 +92,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for scenario in all {
         println!("=== {scenario:?}");
         // The one before may have changed the proxy.
-        let cluster = Arc::new(Cluster::open()?);
-        let _balancer = LoadBalancer::start(&cluster);
+        let cluster = Cluster::open()?;
+        let _balancer = LoadBalancer::start();
         ensure!(scenario.suits(cluster.proxy), "{scenario:?} cannot begin with {}", cluster.proxy.name());
         let started = Instant::now();
         let done = match scenario {

@@ -51,6 +51,11 @@ impl Cluster {
         self.nodes.first().context("a cluster without nodes")
     }
 
+    /// The worker that clients are on, and faults.
+    pub(crate) fn first_worker(&self) -> Result<&Node> {
+        self.workers().first().context("a cluster without workers")
+    }
+
     /// The other nodes.
     pub(crate) fn workers(&self) -> &[Node] {
         self.nodes.get(1..).unwrap_or_default()

@@ -247,7 +247,8 @@ fn service() -> Value {
     })
 }
 
-fn client_name(node: &Node) -> String {
+/// The name of the client on a node.
+pub(crate) fn client_name(node: &Node) -> String {
     format!("client-{}", node.name)
 }
 

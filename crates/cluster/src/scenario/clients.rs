@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::load::{Load, Outcome};
 use crate::state::Cluster;
@@ -27,7 +27,7 @@ pub(crate) struct Outcomes(Vec<(&'static str, Outcome)>);
 impl Clients {
     /// Starts one in a pod, one on a node and two outside of the cluster; each holds so many connections.
     pub(crate) fn start(cluster: &Cluster, web: &Web<'_>, held: u32) -> Result<Self> {
-        let node = cluster.workers().first().context("a cluster without workers")?;
+        let node = cluster.first_worker()?;
         let kinds = [
             ("pod, ClusterIP", Client::Pod(node), Address::ClusterIp),
             ("node, ClusterIP", Client::Node(node), Address::ClusterIp),

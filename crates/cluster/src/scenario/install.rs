@@ -4,14 +4,17 @@ mod back;
 pub(super) mod by_helm;
 pub(super) mod by_manifests;
 pub(super) mod by_patch;
+mod configuration;
 pub(super) mod from_another_mode;
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use guest::workspace;
 use serde_json::Value;
 
 use super::clients::Clients;
+use crate::documents;
 use crate::kubectl::{self, patiently};
 use crate::node::Node;
 use crate::proxy;
@@ -60,32 +63,47 @@ fn prepare(cluster: &Cluster) -> Result<UnderLoad<'_>> {
     Ok(UnderLoad { web: Web::deploy(cluster, 4, End::Drained)? })
 }
 
-/// What the documents have an operator look at, on one node: the pod is ready, with the image of this tag, and all that
-/// it says is good.
+/// "Check a node" of docs/install.md, in its pod, which is ready and has the image of this tag: all that it says is
+/// good.
 fn check(cluster: &Cluster, node: &Node, app: &str, tag: &str) -> Result<()> {
     let pod = patiently(Duration::from_secs(120), || ready_pod(node, app, tag))?;
-    let exec = |arguments: &[&str]| {
-        let words = ["--namespace=kube-system", "exec", &pod, "--", "kube-ipvs"];
-        kubectl::output(&[&words[..], arguments].concat())
-    };
-    let status = exec(&["status"])?;
-    ensure!(
-        status.lines().any(|line| line.starts_with("synced:") && line.contains("yes")),
-        "{}: {status}",
-        node.name
-    );
-    let problems: Vec<&str> =
-        status.lines().filter(|line| line.starts_with("failed:") || line.starts_with("problem:")).collect();
-    ensure!(problems.is_empty(), "{}: {problems:?}", node.name);
-    let difference = exec(&["diff"])?;
-    ensure!(difference.is_empty(), "{} differs: {difference}", node.name);
-    let explained = exec(&["explain", "default/kubernetes"])?;
-    ensure!(explained.contains(" used,"), "{}: {explained}", node.name);
+    let label = format!("k8s-app={app}");
+    let words = [("default/web", "default/kubernetes"), ("POD", &pod), ("k8s-app=kube-ipvs", &label)];
+    for command in documents::commands("install.md", "Check a node", &words)? {
+        match command.strip_prefix("kube-ipvs ") {
+            Some(words) => expect_good(words, &in_pod(&pod, words)?).with_context(|| node.name.clone())?,
+            // That of all nodes ends later.
+            None if command.contains("rollout status") => {}
+            None => drop(documents::run(&workspace::root(), &command)?),
+        }
+    }
     patiently(Duration::from_secs(30), || {
         let left = kube_proxy_rules(cluster, node)?;
         ensure!(left.is_empty(), "{} still has of kube-proxy: {left}", node.name);
         Ok(())
     })
+}
+
+/// What kube-ipvs prints in a pod.
+fn in_pod(pod: &str, words: &str) -> Result<String> {
+    let exec = ["--namespace=kube-system", "exec", pod, "--", "kube-ipvs"];
+    kubectl::output(&exec.into_iter().chain(words.split(' ')).collect::<Vec<_>>())
+}
+
+/// What docs/install.md says to expect of a command.
+fn expect_good(words: &str, printed: &str) -> Result<()> {
+    let is_good = match words.split(' ').next() {
+        Some("status") => {
+            let is_bad = |line: &str| line.starts_with("failed:") || line.starts_with("problem:");
+            printed.lines().any(|line| line.starts_with("synced:") && line.contains("yes"))
+                && !printed.lines().any(is_bad)
+        }
+        Some("diff") => printed.is_empty(),
+        Some("explain") => printed.contains(" used,"),
+        _ => bail!("nobody knows what kube-ipvs {words} should print"),
+    };
+    ensure!(is_good, "kube-ipvs {words}: {printed}");
+    Ok(())
 }
 
 fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {

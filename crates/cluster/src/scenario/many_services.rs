@@ -22,7 +22,7 @@ pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
 fn under_load(cluster: &Cluster) -> Result<()> {
     crowd::delete_all()?;
     let web = Web::deploy(cluster, 4, End::Drained)?;
-    let node = cluster.workers().first().context("a cluster without workers")?;
+    let node = cluster.first_worker()?;
     let before = virtual_servers(cluster, node)?;
     let clients = Clients::start(cluster, &web, 0)?;
     let started = Instant::now();

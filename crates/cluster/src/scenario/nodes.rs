@@ -10,15 +10,20 @@ use crate::kubectl::{self, patiently};
 use crate::load_balancer::EXCLUDED;
 use crate::node::Node;
 use crate::state::Cluster;
-use crate::web::{Address, End, Web};
+use crate::web::{Address, Client, End, Web};
 use crate::{kubeadm, network, pod_network, up};
+
+/// How long a new node is asked.
+const SERVES: Duration = Duration::from_secs(10);
 
 /// How long proxies may take to do what an EndpointSlice says.
 const PROXIES_FOLLOW: Duration = Duration::from_secs(3);
 
-/// The last worker is taken out of load balancers, drained and rebooted: no request fails. Then it loses power: what went to it fails until the
-/// node's pods are taken out of their Services, and afterwards nothing does. At last a new node joins.
+/// The last worker is taken out of load balancers, drained and rebooted: no request fails. Then it loses power: what
+/// went to it fails until the node's pods are taken out of their Services, and afterwards nothing does. At last a new
+/// node joins, serves, and leaves.
 pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
+    ensure!(cluster.workers().len() > 1, "the clients are on the only worker");
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let node = cluster.workers().last().context("a cluster without workers")?;
     let done = is_drained(cluster, &web, node).and_then(|()| loses_power(cluster, &web, node));
@@ -36,8 +41,7 @@ pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
 
 fn is_drained(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
     let clients = Clients::start(cluster, web, 0)?;
-    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}=")])?;
-    drain(node)?;
+    take_out(node)?;
     node.shut_down(cluster)?;
     boot(cluster, node)?;
     used_again(node)?;
@@ -84,30 +88,30 @@ fn serves(cluster: &Cluster, web: &Web<'_>, new: &Node) -> Result<()> {
     kubeadm::join(cluster, new)?;
     pod_network::connect(cluster)?;
     wait(new, "True")?;
-    let at = web.address(Address::NodePort(new))?;
-    patiently(Duration::from_secs(120), || {
-        let mut curl = network::inside("curl");
-        let status = curl
-            .args(["--silent", "--fail", "--max-time", "2"])
-            .arg(format!("http://{at}/hostname"))
-            .status();
-        ensure!(status?.success(), "{at} does not answer");
-        Ok(())
-    })?;
-    println!("{} has joined, and serves at {at}", new.name);
-    drain(new)
+    patiently(Duration::from_secs(120), || new.run(cluster, "curl -sf http://127.0.0.1:10256/healthz"))?;
+    web.restart()?;
+    web.wait()?;
+    ensure!(web.ready_endpoints_on(new)? > 0, "no pod has come to {}", new.name);
+    let load = web.ask(Client::Outside, Address::NodePort(new), 50, 0)?;
+    thread::sleep(SERVES);
+    let outcome = load.end()?;
+    ensure!(outcome.failures() == 0, "{} does not serve: {:?}", new.name, outcome.failed);
+    println!("{} has joined, has pods, and serves", new.name);
+    take_out(new)
+}
+
+/// As before maintenance: load balancers lead elsewhere, and its pods move.
+fn take_out(node: &Node) -> Result<()> {
+    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}=")])?;
+    let words =
+        ["drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s"];
+    kubectl::output(&words).map(drop)
 }
 
 /// Pods may be on it, and load balancers may lead to it.
 fn used_again(node: &Node) -> Result<()> {
     kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}-")])?;
     kubectl::output(&["uncordon", &node.name]).map(drop)
-}
-
-fn drain(node: &Node) -> Result<()> {
-    let words =
-        ["drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s"];
-    kubectl::output(&words).map(drop)
 }
 
 /// Switches it on, and waits until the cluster knows of this boot, and that the node is ready.

@@ -37,7 +37,7 @@ impl Restarts {
 
 /// What a daemon takes.
 pub(super) struct Size {
-    /// Resident.
+    /// Resident, without pages of files, which the kernel takes back when it likes.
     pub(super) memory_kib: u64,
     /// Open.
     pub(super) descriptors: u64,
@@ -46,7 +46,7 @@ pub(super) struct Size {
 impl Size {
     pub(super) fn of_daemon(cluster: &Cluster, node: &Node) -> Result<Self> {
         let script =
-            format!("awk '/^VmRSS/ {{ print $2 }}' /proc/{PROCESS}/status; ls /proc/{PROCESS}/fd | wc -l");
+            format!("awk '/^RssAnon/ {{ print $2 }}' /proc/{PROCESS}/status; ls /proc/{PROCESS}/fd | wc -l");
         let printed = node.run(cluster, &script)?;
         let mut numbers = printed.lines().map(|line| line.trim().parse());
         let mut number =
@@ -62,7 +62,10 @@ impl fmt::Display for Size {
 }
 
 /// Virtual and real servers, VIPs, and each line and element of the tables with its set or chain, in no order.
-pub(super) fn kernel_state(cluster: &Cluster, node: &Node) -> Result<BTreeSet<String>> {
+pub(super) type KernelState = BTreeSet<String>;
+
+/// What there is now.
+pub(super) fn kernel_state(cluster: &Cluster, node: &Node) -> Result<KernelState> {
     let script = "ipvsadm -Sn; ip -oneline address show dev kube-ipvs0 | awk '{ print $4 }'; \
                   for family in ip ip6; do nft --stateless list table $family kube-ipvs | awk -v family=$family ' \
                   /^\\t(set|map|chain|flowtable) / { place = $1 \" \" $2 } \
@@ -72,12 +75,12 @@ pub(super) fn kernel_state(cluster: &Cluster, node: &Node) -> Result<BTreeSet<St
     Ok(node.run(cluster, script)?.lines().map(str::to_owned).collect())
 }
 
-/// Ends the daemon, empties the kernel of what it made, and lets the kubelet start another.
+/// Ends the daemon, empties the kernel of what it made, and lets the kubelet start another, whatever went wrong.
 pub(super) fn start_afresh(cluster: &Cluster, node: &Node) -> Result<()> {
     let script = format!(
-        "systemctl stop kubelet && daemon={PROCESS} && kill $daemon && timeout 60 tail --pid=$daemon -f /dev/null && \
-         ipvsadm -C && ip link delete kube-ipvs0 && nft delete table ip kube-ipvs && nft delete table ip6 kube-ipvs \
-         && systemctl start kubelet"
+        "trap 'systemctl start kubelet' EXIT; systemctl stop kubelet && daemon={PROCESS} && kill $daemon && \
+         timeout 60 tail --pid=$daemon -f /dev/null && ipvsadm -C && ip link delete kube-ipvs0 && \
+         nft delete table ip kube-ipvs && nft delete table ip6 kube-ipvs"
     );
     node.run(cluster, &script)?;
     patiently(Duration::from_secs(180), || node.run(cluster, "curl -sf http://127.0.0.1:10256/readyz"))?;

@@ -3,15 +3,13 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use guest::workspace;
 use tempfile::TempDir;
 
-use super::{NEXT_TAG, REGISTRY, TAG, back, check, check_all, prepare, rolled_out, server};
+use super::{NEXT_TAG, REGISTRY, TAG, back, check, check_all, configuration, prepare, rolled_out, server};
 use crate::documents;
-use crate::kubectl::patiently;
 use crate::state::Cluster;
 
 /// On all nodes at once; upgraded, rolled back, configured anew, and removed.
@@ -74,7 +72,7 @@ fn change_the_configuration(cluster: &Cluster, copy: &TempDir) -> Result<()> {
     // What was rolled back is what is applied.
     replace_in(&base.join("kustomization.yaml"), &format!("newTag: {NEXT_TAG}"), &format!("newTag: {TAG}"))?;
     replace_in(&base.join("config.conf"), "syncPeriod: 30s", "syncPeriod: 29s")?;
-    let first = cluster.workers().first().context("a cluster without workers")?;
+    let first = cluster.first_worker()?;
     let words = [("=NODE", &*format!("={}", first.name)), ("manifests/k3s", "manifests")];
     for command in documents::commands("install.md", "Change the configuration", &words)? {
         documents::run(copy.path(), &command)?;
@@ -82,16 +80,13 @@ fn change_the_configuration(cluster: &Cluster, copy: &TempDir) -> Result<()> {
             check(cluster, first, "kube-ipvs", TAG)?;
         }
     }
-    for node in &cluster.nodes {
-        let has_it = r#"curl -s http://127.0.0.1:10249/configz | grep -q '"syncPeriod":"29s"'"#;
-        patiently(Duration::from_secs(10), || node.run(cluster, has_it))?;
-    }
+    configuration::wait(cluster, "29s")?;
     check_all(cluster, "kube-ipvs", TAG)
 }
 
 /// One node first, then all, to the next version.
 fn upgrade(cluster: &Cluster, copy: &TempDir) -> Result<()> {
-    let first = cluster.workers().first().context("a cluster without workers")?;
+    let first = cluster.first_worker()?;
     let words =
         [REGISTRY, (TAG, NEXT_TAG), ("=NODE", &*format!("={}", first.name)), ("manifests/k3s", "manifests")];
     for command in documents::commands("install.md", "Upgrade", &words)? {

@@ -1,22 +1,26 @@
 //! Into kubeadm's DaemonSet, as docs/install.md has it for kubeadm, and back to kube-proxy as docs/migration.md has it.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
-use super::{REGISTRY, TAG, back, check, check_all, prepare};
+use super::{REGISTRY, TAG, back, check, check_all, configuration, prepare};
 use crate::documents;
-use crate::kubectl::patiently;
 use crate::proxy;
 use crate::state::Cluster;
+
+/// The period in kubeadm's ConfigMap, where 0 is the default, and another.
+const SYNC_PERIOD: &str = " syncPeriod: 0s";
+const OTHER_SYNC_PERIOD: &str = " syncPeriod: 29s";
 
 /// One node first, then all; another configuration; and back.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     let under_load = prepare(cluster)?;
     before_you_begin(cluster)?;
     let old_image = under_load.during(cluster, || install(cluster))?;
-    under_load.during(cluster, || change_the_configuration(cluster))?;
+    let configured = under_load.during(cluster, || change_the_configuration(cluster));
+    // Others begin with the one of before.
+    let restored = configuration::edit(OTHER_SYNC_PERIOD, SYNC_PERIOD);
+    configured.and(restored)?;
     under_load.during(cluster, || back_to_kube_proxy(cluster, &old_image))
 }
 
@@ -37,7 +41,7 @@ fn before_you_begin(cluster: &Cluster) -> Result<()> {
 
 /// The image of before.
 fn install(cluster: &Cluster) -> Result<String> {
-    let first = cluster.workers().first().context("a cluster without workers")?;
+    let first = cluster.first_worker()?;
     let words = [REGISTRY, ("=NODE", &*format!("={}", first.name))];
     let commands = documents::commands("install.md", "kubeadm", &words)?;
     let image_now =
@@ -71,15 +75,8 @@ fn external_ips(what: &str) -> Result<()> {
 
 /// kubeadm's ConfigMap keeps its name: the daemons end by themselves when the kubelets have its new text.
 fn change_the_configuration(cluster: &Cluster) -> Result<()> {
-    let kubectl = "kubectl -n kube-system";
-    let change = format!(
-        "{kubectl} get configmap kube-proxy -o yaml | sed 's/ syncPeriod: 0s/ syncPeriod: 29s/' | {kubectl} replace -f -"
-    );
-    documents::run(&workspace::root(), &change)?;
-    for node in &cluster.nodes {
-        let has_it = r#"curl -s http://127.0.0.1:10249/configz | grep -q '"syncPeriod":"29s"'"#;
-        patiently(Duration::from_secs(180), || node.run(cluster, has_it))?;
-    }
+    configuration::edit(SYNC_PERIOD, OTHER_SYNC_PERIOD)?;
+    configuration::wait(cluster, "29s")?;
     check_all(cluster, "kube-proxy", TAG)
 }
 

@@ -1,10 +1,8 @@
 //! From kube-proxy in another mode, in the order of docs/migration.md.
 
 use anyhow::{Result, ensure};
-use guest::workspace;
 
-use super::{TAG, check_all, kube_proxy_rules, prepare};
-use crate::documents;
+use super::{TAG, check_all, configuration, kube_proxy_rules, prepare};
 use crate::proxy::{self, Proxy};
 use crate::state::Cluster;
 
@@ -17,12 +15,7 @@ pub(crate) fn there(cluster: &Cluster) -> Result<()> {
     }
     let under_load = prepare(cluster)?;
     under_load.during(cluster, || {
-        let old = format!("mode: {}", cluster.proxy.mode());
-        let kubectl = "kubectl -n kube-system";
-        let change = format!(
-            "{kubectl} get configmap kube-proxy -o yaml | sed 's/{old}/mode: ipvs/' | {kubectl} replace -f -"
-        );
-        documents::run(&workspace::root(), &change)?;
+        configuration::edit(&format!("mode: {}", cluster.proxy.mode()), "mode: ipvs")?;
         proxy::change_image()?;
         check_all(cluster, "kube-proxy", TAG)
     })?;
