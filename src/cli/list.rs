@@ -21,7 +21,7 @@ use super::{
     Format,
     output::{self, print, print_json},
 };
-use crate::node::preflight;
+use crate::node::requirements;
 
 /// The kernel's text of all connections.
 const CONNECTIONS: &str = "/proc/net/ip_vs_conn";
@@ -66,7 +66,7 @@ pub(super) fn list(List { output, what }: List) -> anyhow::Result<ExitCode> {
 }
 
 fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
-    let mut kernel = preflight::open_ipvs()?;
+    let mut kernel = requirements::open_ipvs()?;
     let info = kernel.info()?;
     let mut servers = Vec::new();
     for virtual_server in kernel.virtual_servers()? {
@@ -83,7 +83,7 @@ fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
 /// Prints each connection as it is read, since there can be a million.
 fn list_connections(format: Format) -> anyhow::Result<()> {
     // Opening makes the kernel load its module.
-    preflight::open_ipvs()?;
+    requirements::open_ipvs()?;
     let text = File::open(CONNECTIONS).with_context(|| format!("cannot read {CONNECTIONS}"))?;
     let text = BufReader::new(text);
     let mut out = BufWriter::new(io::stdout().lock());
