@@ -29,7 +29,7 @@ use crate::{
     config::{self, Settings},
     events::{Cause, Outbox},
     logging::LogLevelHandle,
-    node::{families, oom, preflight},
+    node::{families, oom, requirements},
     serve::{
         control,
         health::Health,
@@ -77,7 +77,7 @@ async fn take_turn(
     // First all that can fail without changing the kernel.
     let credentials = Credentials::for_settings(settings);
     let source = Source::open(settings).await?;
-    let ipvs = preflight::open_ipvs()?;
+    let ipvs = requirements::open_ipvs()?;
     let outbox = source.outbox(&settings.node_name);
     let unusable = UnusableFile::default();
     let writer = OnceLock::new();
@@ -133,7 +133,7 @@ impl Daemon<'_> {
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
         let settings = self.settings;
-        preflight::scheduler(&mut ipvs, settings.scheduler)?;
+        requirements::scheduler(&mut ipvs, settings.scheduler)?;
         let families = families::families();
         families::serves(&families, settings.effective.bind_address())?;
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());

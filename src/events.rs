@@ -7,6 +7,7 @@
 //! for each node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
+mod foreign;
 mod rate_limit;
 mod repairs;
 mod topics;
@@ -37,7 +38,7 @@ use tokio::{
 use tracing::{debug, info};
 
 use self::topics::{Topic, Topics};
-pub use self::{event::Cause, repairs::RepairEvents};
+pub use self::{event::Cause, foreign::ForeignEvents, repairs::RepairEvents};
 use crate::node::advice::Advice;
 use rate_limit::RateLimit;
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     config::Excluded,
-    node::preflight,
+    node::requirements,
     serve::control::{self},
     takeover::{
         cleanup::{CleanupReport, CleanupScope, clean},
@@ -78,7 +78,7 @@ fn clean_up(
     for warning in &excluded.warnings {
         eprintln!("kube-ipvs: warning: {warning}");
     }
-    preflight::net_admin()?;
+    requirements::net_admin()?;
     let alone = InstanceLock::acquire(control_socket)?;
     if !(extent.keep_ipvs || force)
         && let Some(proxy) = LiveProxy::find()

@@ -1,6 +1,7 @@
 //! `kube-ipvs list`.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, BufReader, BufWriter, Write},
     process::ExitCode,
@@ -8,17 +9,19 @@ use std::{
 
 use anyhow::Context;
 use ipvs::{
-    Info, Ipvs, ObservedRealServer, ObservedVirtualServer,
+    Info, Ipvs, ObservedRealServer, ObservedVirtualServer, VirtualServerId,
     proc_net::{CONNECTIONS_HEAD, for_each_connection},
     text::{Columns, Listing},
 };
+use netfilter::Element;
 use serde::Serialize;
+use watcher::is_foreign;
 
 use super::{
     Format,
     output::{self, print, print_json},
 };
-use crate::node::preflight;
+use crate::node::requirements;
 
 /// The kernel's text of all connections.
 const CONNECTIONS: &str = "/proc/net/ip_vs_conn";
@@ -63,7 +66,7 @@ pub(super) fn list(List { output, what }: List) -> anyhow::Result<ExitCode> {
 }
 
 fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
-    let mut kernel = preflight::open_ipvs()?;
+    let mut kernel = requirements::open_ipvs()?;
     let info = kernel.info()?;
     let mut servers = Vec::new();
     for virtual_server in kernel.virtual_servers()? {
@@ -72,7 +75,7 @@ fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
     }
     match format {
         Format::Text => print(&Listing::new(info, &servers).columns(columns).to_string())?,
-        Format::Json => print_json(&json(info, &servers))?,
+        Format::Json => print_json(&json(info, &servers, &netfilter::elements()?))?,
     }
     Ok(())
 }
@@ -80,7 +83,7 @@ fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
 /// Prints each connection as it is read, since there can be a million.
 fn list_connections(format: Format) -> anyhow::Result<()> {
     // Opening makes the kernel load its module.
-    preflight::open_ipvs()?;
+    requirements::open_ipvs()?;
     let text = File::open(CONNECTIONS).with_context(|| format!("cannot read {CONNECTIONS}"))?;
     let text = BufReader::new(text);
     let mut out = BufWriter::new(io::stdout().lock());
@@ -109,12 +112,25 @@ struct Table<'a> {
 struct Row<'a> {
     #[serde(flatten)]
     virtual_server: &'a ObservedVirtualServer,
+    foreign: bool,
     real_servers: &'a [ObservedRealServer],
 }
 
-fn json(info: Info, servers: &[(ObservedVirtualServer, Vec<ObservedRealServer>)]) -> Table<'_> {
-    let rows = servers.iter().map(|(virtual_server, real_servers)| Row { virtual_server, real_servers });
-    Table { info, virtual_servers: rows.collect() }
+fn json<'a>(
+    info: Info,
+    servers: &'a [(ObservedVirtualServer, Vec<ObservedRealServer>)],
+    in_our_tables: &HashSet<Element>,
+) -> Table<'a> {
+    let foreign = |id| match id {
+        VirtualServerId::Address(address) => is_foreign(&address, in_our_tables),
+        VirtualServerId::Mark { .. } => true,
+    };
+    let row = |(virtual_server, real_servers): &'a (ObservedVirtualServer, Vec<_>)| Row {
+        virtual_server,
+        foreign: foreign(virtual_server.config.id),
+        real_servers,
+    };
+    Table { info, virtual_servers: servers.iter().map(row).collect() }
 }
 
 #[cfg(test)]
@@ -137,7 +153,26 @@ mod tests {
         let virtual_server = VirtualServer::new(vip, Scheduler::RR).persistent(10_800);
         let virtual_server = ObservedVirtualServer::new(virtual_server).stats(stats);
         let info = Info::new((1, 2, 1), 4096);
-        assert_documented("list", &pretty(&json(info, &[(virtual_server, vec![real_server])])));
+        let (servers, ours) =
+            ([(virtual_server, vec![real_server])], HashSet::from([Element::ClusterIp(vip)]));
+        assert_documented("list", &pretty(&json(info, &servers, &ours)));
+    }
+
+    #[test]
+    fn foreign_is_what_our_tables_know_nothing_of() {
+        let at = |port| ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port };
+        let mark = VirtualServerId::Mark { family: ipvs::Family::V4, mark: 7 };
+        let servers = [at(80).into(), at(81).into(), at(82).into(), mark].map(|id: VirtualServerId| {
+            (ObservedVirtualServer::new(VirtualServer::new(id, Scheduler::RR)), Vec::new())
+        });
+        let ours = HashSet::from([
+            Element::ClusterIp(at(80)),
+            Element::ExternalLocal(at(81)),
+            Element::Vip(at(82).ip),
+        ]);
+        let table = json(Info::new((1, 2, 1), 4096), &servers, &ours);
+        let foreign: Vec<_> = table.virtual_servers.iter().map(|row| row.foreign).collect();
+        assert_eq!(foreign, [false, false, true, true]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use super::{
     Format,
     output::{self, Readers},
 };
-use crate::{node::preflight, serve::control};
+use crate::{node::requirements, serve::control};
 use column::Column;
 use frame::Frame;
 use meter::Meter;
@@ -75,8 +75,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     let Top { delay, iterations, batch, sort, output, control_socket } = top;
     let looks = iterations.map_or(usize::MAX, NonZero::get);
-    let mut look =
-        Look { kernel: preflight::open_ipvs()?, names: Names::from(control_socket), meter: Meter::default() };
+    let mut look = Look {
+        kernel: requirements::open_ipvs()?,
+        names: Names::from(control_socket),
+        meter: Meter::default(),
+    };
     // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
     match cfg!(feature = "tui") && !is_printed {

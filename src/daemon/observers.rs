@@ -12,7 +12,7 @@ use super::kernel::first_sync::FirstSyncEnd;
 use crate::{
     config::Settings,
     conntrack::CleanupMetrics,
-    events::{Outbox, RepairEvents},
+    events::{ForeignEvents, Outbox, RepairEvents},
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
@@ -63,6 +63,7 @@ impl Observers {
         observers.extend(metrics.observers());
         if let Some(outbox) = outbox {
             observers.push(Box::new(RepairEvents(outbox.clone())));
+            observers.push(Box::new(ForeignEvents(outbox.clone())));
         }
         let (kernel_calls, traffic, conntrack_cleanup) =
             (metrics.kernel_calls(), TrafficMetrics::default(), metrics.conntrack_cleanup());

@@ -19,7 +19,7 @@ use watcher::{Kernel, Observed, Ownership, Plan, Scope, diff};
 use super::{control_socket::put_first, kernel::kube_ipvs0, pod_cidrs::PodCidrs};
 use crate::{
     config::{self, LocalMode, Settings},
-    node::{families, preflight},
+    node::{families, requirements},
     source::{Source, known_node::no_node},
 };
 
@@ -64,7 +64,7 @@ impl<'a> WithoutDaemon<'a> {
         let scheduler = explanation.balancing.as_ref()?.scheduler;
         let usual = self.source_state.state.options().scheduler;
         let in_use = || {
-            let all = preflight::open_ipvs().ok()?.virtual_servers().ok()?;
+            let all = requirements::open_ipvs().ok()?.virtual_servers().ok()?;
             Some(all.iter().any(|server| server.config.scheduler == scheduler))
         };
         (scheduler != usual && in_use() != Some(true)).then(|| {
@@ -92,7 +92,7 @@ impl<'a> WithoutDaemon<'a> {
         };
         let binding = kube_ipvs0::vip_binding(self.settings.vip_binding)?;
         Ok(Kernel {
-            ipvs: Box::new(preflight::open_ipvs()?),
+            ipvs: Box::new(requirements::open_ipvs()?),
             netfilter: Box::new(KernelNetfilter::open(&self.settings.policy(local_traffic))?),
             dummy_interface: Box::new(KernelDummyInterface::open(binding)?),
         })

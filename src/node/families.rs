@@ -12,7 +12,7 @@ use ipvs::Family;
 use reconciler::Handle;
 use tokio::task::spawn_blocking;
 
-use super::preflight;
+use super::requirements;
 use crate::config::Settings;
 
 /// The families that the kernel serves here: IPv4, and IPv6 unless it is not built in or switched off.
@@ -39,7 +39,7 @@ pub(crate) async fn suits(settings: &Settings, writer: Option<&Handle>) -> anyho
     let Some(writer) = writer.cloned() else { return Ok(()) };
     let scheduler = settings.scheduler;
     let found = spawn_blocking(move || writer.probe_scheduler(scheduler)).await??;
-    Ok(preflight::takes(scheduler, found)?)
+    Ok(requirements::takes(scheduler, found)?)
 }
 
 /// An IPv6 address that nobody has, to ask the kernel by which source it would be reached: in the range for

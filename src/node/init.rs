@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipvs::{Family, KernelIpvs};
 use netfilter::{Feature, KernelNetfilter, LocalTraffic, Policy};
 
-use super::{preflight, sysctl::Sysctl};
+use super::{requirements, sysctl::Sysctl};
 use crate::config::Settings;
 
 /// Sets the kernel parameters and nothing else (`--init-only`): a daemon with CAP_NET_ADMIN alone and a
 /// read-only /proc/sys then finds them as they have to be. kube-proxy asks the API server as well before it
 /// comes to this; nothing of what it says is needed.
 pub fn kernel_parameters(settings: &Settings) -> anyhow::Result<()> {
-    let mut ipvs = preflight::open_ipvs()?;
+    let mut ipvs = requirements::open_ipvs()?;
     // Any policy needs the same kernel modules.
     let policy = settings.policy(LocalTraffic::Source { ipv4: None, ipv6: None });
     prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4])).map(drop)
@@ -39,11 +39,11 @@ pub fn prepare(
     let mut lacks = BTreeMap::new();
     for &family in families {
         let missing = netfilter.missing_features(family);
-        preflight::nf_tables(family, missing)?;
+        requirements::nf_tables(family, missing)?;
         lacks.insert(family, missing.to_vec());
     }
     // That check has made the kernel load conntrack, so its parameters exist now.
     sysctl.set_conntrack(&settings.conntrack)?;
-    preflight::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
+    requirements::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
     Ok(Prepared { netfilter, lacks })
 }

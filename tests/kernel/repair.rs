@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use testkit::{daemon::eventually, lab::Host};
+use testkit::{
+    daemon::{binary, eventually},
+    lab::Host,
+};
 
 use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 
@@ -579,6 +582,13 @@ fn virtual_servers_of_others_are_named_before_they_go_or_kept_if_that_is_wanted(
         cluster.lab.node.run("ipvsadm", &["-A", "-t", OTHERS, "-s", "rr"]).unwrap();
         cluster.lab.node.run("ipvsadm", &["-a", "-t", OTHERS, "-r", "192.0.2.9:6443", "-g"]).unwrap();
     };
+    let list = |cluster: &Cluster| -> Vec<bool> {
+        let binary = binary().unwrap();
+        let json = cluster.lab.node.run(&binary.to_string_lossy(), &["list", "-o", "json"]).unwrap();
+        let table: Value = serde_json::from_str(&json).unwrap();
+        let foreign = table["virtual_servers"].as_array().unwrap().iter().map(|row| &row["foreign"]);
+        foreign.map(|foreign| foreign.as_bool().unwrap()).collect()
+    };
     let has = |cluster: &Cluster, what| cluster.lab.node.run("ipvsadm", &["-Ln"]).unwrap().contains(what);
     add(&cluster);
     let keep = [NO_PERIOD, "--foreign-virtual-servers=keep"];
@@ -586,6 +596,9 @@ fn virtual_servers_of_others_are_named_before_they_go_or_kept_if_that_is_wanted(
     cluster.apply(&web);
     // Not by a repair either, nor when a Service goes while there is no daemon.
     cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
+    let mut foreign = list(&cluster);
+    foreign.sort_unstable();
+    assert_eq!(foreign, [false, true]);
     cluster.stop();
     cluster.delete(&web);
     cluster.restart(&keep);
@@ -596,6 +609,11 @@ fn virtual_servers_of_others_are_named_before_they_go_or_kept_if_that_is_wanted(
     .unwrap();
     assert!(has(&cluster, OTHERS));
     assert!(cluster.daemon().ask(&cluster.lab.node, "diff").unwrap().is_empty());
+    let count = |cluster: &Cluster, field: &str| {
+        let status = cluster.daemon().status(&cluster.lab.node).unwrap();
+        status[field]["count"].as_u64().unwrap()
+    };
+    assert_eq!((count(&cluster, "kept_foreign"), count(&cluster, "removed_foreign")), (1, 0));
 
     cluster.restart(&[NO_PERIOD]);
     eventually("it is gone", || {
@@ -603,6 +621,7 @@ fn virtual_servers_of_others_are_named_before_they_go_or_kept_if_that_is_wanted(
         Ok(())
     })
     .unwrap();
+    assert_eq!((count(&cluster, "kept_foreign"), count(&cluster, "removed_foreign")), (0, 1));
     let log = cluster.daemon().log();
     assert!(log.contains("a virtual server that no Service made is removed: TCP 192.0.2.7:6443"), "{log}");
     assert!(log.contains("--foreign-virtual-servers=keep"), "{log}");

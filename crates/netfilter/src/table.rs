@@ -12,6 +12,8 @@ pub use policy::{HostFirewall, LocalTraffic, Policy};
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
+mod elements;
+#[cfg(feature = "client")]
 mod installation;
 #[cfg(feature = "client")]
 mod intervals;
@@ -36,6 +38,8 @@ pub mod wire;
 
 #[cfg(feature = "client")]
 pub use client::KernelNetfilter;
+#[cfg(feature = "client")]
+pub use elements::elements;
 #[cfg(feature = "client")]
 pub use monitor::{Changed, Monitor};
 #[cfg(feature = "client")]

@@ -30,6 +30,7 @@ pub use inbox::{Handle, Stopped, Unanswered};
 pub use observer::{ChangeEvent, ObjectKind, Observer, SyncEvent};
 pub use report::{
     SyncReport,
+    foreign::ForeignVirtualServers,
     node_usage::NodeUsage,
     notice::{Notice, NoticeCallback, Reason},
     status::{Drain, LastSync, SyncStatus},

@@ -1,6 +1,7 @@
 //! Reports: what a sync did, and how things stand.
 
 mod dedup;
+pub(crate) mod foreign;
 pub(crate) mod history;
 pub(crate) mod node_usage;
 pub(crate) mod notice;
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use service::seconds;
 use watcher::OperationKind;
 
-use crate::{Trigger, sync::PlanOutcome};
+use crate::{ForeignVirtualServers, Trigger, sync::PlanOutcome};
 
 /// What one sync did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,8 @@ pub struct SyncReport {
     /// The first operations that repaired what another program had changed, one line each; at most
     /// [`SyncReport::MOST_REPAIRS`] of them.
     pub repairs: Vec<String>,
+    /// The foreign virtual servers that were removed: no Service made them.
+    pub removed_foreign: ForeignVirtualServers,
     /// The operations that failed or were put off, each with its cause, one line each; at most
     /// [`SyncReport::MOST_FAILURES`] of them.
     pub failures: Vec<String>,
@@ -53,6 +56,7 @@ impl SyncReport {
         full: bool,
         outcome: &PlanOutcome,
         repairs: Vec<String>,
+        removed_foreign: ForeignVirtualServers,
         took: Duration,
     ) -> Self {
         let failures = outcome.failures.iter().map(|(operation, cause)| format!("{operation}: {cause}"));
@@ -63,6 +67,7 @@ impl SyncReport {
             done_by_kind: outcome.done.clone(),
             first_done: outcome.first_done.clone(),
             repairs,
+            removed_foreign,
             failures: outcome.unread.iter().cloned().chain(failures).take(Self::MOST_FAILURES).collect(),
             failed: outcome.failures.len() + outcome.unread.iter().len(),
             took,
@@ -83,6 +88,7 @@ impl SyncReport {
             done_by_kind: BTreeMap::new(),
             first_done: Vec::new(),
             repairs: Vec::new(),
+            removed_foreign: ForeignVirtualServers::default(),
             failures: Vec::new(),
             failed: 0,
             took: Duration::ZERO,

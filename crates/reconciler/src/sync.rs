@@ -27,7 +27,7 @@ pub(crate) use self::{converge::SyncResult, diff_key::DiffKey, outcome::PlanOutc
 
 use self::{deep_verify::DeepVerify, reading::Reread};
 use crate::{
-    Trigger,
+    ForeignVirtualServers, Trigger,
     follow::{
         draining::Draining, lost_addresses::LostAddresses, repairs::Unrepaired, schedulers,
         stale_flows::Rerouted,
@@ -114,6 +114,12 @@ impl Reconciler {
     /// How many virtual servers wait for their new scheduler.
     pub(crate) fn scheduler_changes(&self) -> usize {
         self.deferred
+    }
+
+    /// The foreign virtual servers that are left alone; none while nothing is known of the kernel.
+    pub(crate) fn kept_foreign(&self) -> ForeignVirtualServers {
+        let image = self.image.iter();
+        image.flat_map(|image| self.ownership.kept(&self.state, image)).collect()
     }
 
     /// Whether something waits for the next sync; before the first one, everything does.

@@ -179,7 +179,7 @@ impl Writer {
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
         let span = debug_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
-        let SyncResult { full, outcome, stale_flows, repairs, stats, unfinished } =
+        let SyncResult { full, outcome, stale_flows, repairs, removed_foreign, stats, unfinished } =
             self.reconciler.sync(trigger);
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
@@ -190,7 +190,7 @@ impl Writer {
             (None, false) => ReadScope::Part,
         };
         let full = read == ReadScope::Everything;
-        let report = SyncReport::new(trigger, full, &outcome, repairs, start.elapsed());
+        let report = SyncReport::new(trigger, full, &outcome, repairs, removed_foreign, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.sync_log.log_sync(&report, &outcome);
         self.notify_observers(&report, &stats, read != ReadScope::Nothing && !outcome.lacks_foundation());
@@ -252,6 +252,7 @@ impl Writer {
                 })
                 .collect(),
             scheduler_changes: self.reconciler.scheduler_changes(),
+            kept_foreign: self.reconciler.kept_foreign(),
             problems: problems(state, self.reconciler.ownership(), self.history.has_full_sync()),
             ..self.history.status(now)
         }

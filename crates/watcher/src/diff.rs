@@ -13,7 +13,9 @@ use netfilter::{
 use service::{DesiredVirtualServer, State, Touched, Urgency};
 
 use self::differences::Differences;
-use crate::{Observed, Ownership, Plan, observed::VirtualServerImage, real_servers::RealServerImage};
+use crate::{
+    Observed, Ownership, Plan, is_foreign, observed::VirtualServerImage, real_servers::RealServerImage,
+};
 
 /// How much is compared.
 #[derive(Clone, Copy, Debug)]
@@ -225,6 +227,9 @@ impl Comparison<'_> {
             }
             (None, Some(_)) if self.ours.may_remove(address, self.observed) => {
                 differences.obsolete_virtual_servers.push(*address);
+                if is_foreign(address, &self.observed.netfilter.elements) {
+                    differences.foreign.insert(*address);
+                }
             }
             _ => {}
         }

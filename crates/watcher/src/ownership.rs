@@ -1,6 +1,9 @@
 //! The part of the kernel that is ours.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeSet, HashSet},
+    net::IpAddr,
+};
 
 use ipnet::IpNet;
 use ipvs::{Family, ServiceAddress};
@@ -33,9 +36,9 @@ pub enum Foreign {
 /// Whether somebody else made a virtual server that no Service wants. For one of ours there is an element in our tables,
 /// which is added before it and removed after it. So what kube-proxy has left of a Service that was deleted since counts
 /// as foreign too.
-pub fn is_foreign(address: &ServiceAddress, observed: &Observed) -> bool {
+pub fn is_foreign(address: &ServiceAddress, in_our_tables: &HashSet<Element>) -> bool {
     let of_ours = [Element::ClusterIp, Element::External, Element::ExternalLocal];
-    !of_ours.iter().any(|element| observed.netfilter.elements.contains(&element(*address)))
+    !of_ours.iter().any(|element| in_our_tables.contains(&element(*address)))
 }
 
 impl Ownership {
@@ -60,6 +63,20 @@ impl Ownership {
     pub(crate) fn may_remove(&self, address: &ServiceAddress, observed: &Observed) -> bool {
         self.serves(&address.ip)
             && !self.exclude.iter().any(|range| range.contains(&address.ip))
-            && (self.foreign == Foreign::Delete || !is_foreign(address, observed))
+            && (self.foreign == Foreign::Delete || !is_foreign(address, &observed.netfilter.elements))
+    }
+
+    /// The foreign virtual servers that are left alone, in no particular order: those that are kept, and those in the
+    /// excluded ranges.
+    pub fn kept<'a>(
+        &self,
+        desired: &State,
+        observed: &'a Observed,
+    ) -> impl Iterator<Item = &'a ServiceAddress> {
+        observed.virtual_servers.keys().filter(|address| {
+            desired.virtual_server(address).is_none()
+                && is_foreign(address, &observed.netfilter.elements)
+                && !self.may_remove(address, observed)
+        })
     }
 }

@@ -1,10 +1,12 @@
 //! A plan: the operations that make the kernel as desired, as a value.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
+use ipvs::{ServiceAddress, VirtualServerId};
 use serde::{Deserialize, Serialize};
 
-/// Operations in the order in which they must be done. Prints one operation a line.
+/// Operations in the order in which they must be done. Prints one operation a line, and marks those that delete a
+/// foreign virtual server.
 ///
 /// The same type serves the first sync, one changed endpoint, the periodic repair and the forced
 /// resync.
@@ -12,6 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct Plan {
     /// The operations by seam. Neighbouring batches are on different seams, and none is empty.
     pub batches: Vec<Batch>,
+    /// The foreign ones among the virtual servers that are deleted: no Service made them.
+    pub foreign: BTreeSet<ServiceAddress>,
 }
 
 /// Operations on one seam: one exchange with the kernel.
@@ -59,10 +63,25 @@ impl Plan {
         self.batches.iter().flat_map(Batch::commands)
     }
 
+    /// The foreign virtual server that an operation deletes, if it does.
+    pub fn foreign_deleted_by(&self, operation: &Operation) -> Option<&ServiceAddress> {
+        match operation {
+            Operation::Ipvs(ipvs::Command::DeleteVirtualServer(VirtualServerId::Address(address))) => {
+                self.foreign.get(address)
+            }
+            _ => None,
+        }
+    }
+
+    /// An operation as a line: its words, and the mark of one that deletes a foreign virtual server.
+    pub fn line(&self, operation: &Operation) -> String {
+        let mark = self.foreign_deleted_by(operation).map_or("", |_| " (foreign)");
+        format!("{operation}{mark}")
+    }
+
     /// Removes the operations on virtual and real servers that are not to be kept.
     pub fn retain_commands(&mut self, mut keep: impl FnMut(&ipvs::Command) -> bool) {
-        let left = std::mem::take(self);
-        for mut batch in left.batches {
+        for mut batch in std::mem::take(&mut self.batches) {
             if let Batch::Ipvs(commands) = &mut batch {
                 commands.retain(&mut keep);
             }
@@ -144,7 +163,7 @@ impl Operation {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.operations().try_for_each(|operation| writeln!(f, "{operation}"))
+        self.operations().try_for_each(|operation| writeln!(f, "{}", self.line(&operation)))
     }
 }
 

@@ -26,6 +26,9 @@ struct OperationRow {
     text: String,
     #[serde(flatten)]
     about: Subject,
+    /// Of a virtual server that is deleted: whether no Service made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    foreign: Option<bool>,
 }
 
 /// The subject of an operation. Fields that do not apply are left out.
@@ -74,7 +77,9 @@ impl<'a> DiffJson<'a> {
     pub(super) fn new(plan: &Plan, troubles: &'a [String]) -> Self {
         let row = |operation: Operation| OperationRow {
             operation: operation.kind(),
-            text: operation.to_string(),
+            text: plan.line(&operation),
+            foreign: (operation.kind() == OperationKind::DeleteVirtualServer)
+                .then(|| plan.foreign_deleted_by(&operation).is_some()),
             about: Subject::from_operation(operation),
         };
         Self { operations: plan.operations().map(row).collect(), troubles }
@@ -145,6 +150,8 @@ impl ElementFields {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use ipvs::Scheduler;
 
     use super::{
@@ -160,6 +167,7 @@ mod tests {
         let allowed = AllowedSource { to: vip, first: [192, 0, 2, 0].into(), last: [192, 0, 2, 255].into() };
         let hairpin = HairpinFlow { protocol: Protocol::Tcp, pod: real_server.address };
         let health_check = HealthCheckPort { family: Family::V4, port: 32_000 };
+        let others = ServiceAddress { protocol: Protocol::Tcp, ip: [192, 0, 2, 7].into(), port: 6443 };
         let plan: Plan = [
             DeviceOperation::EnsureDevice.into(),
             TableOperation::InstallTable(Family::V4).into(),
@@ -173,9 +181,11 @@ mod tests {
             DeviceOperation::Bind(vip.ip).into(),
             Command::DeleteRealServer(vip.into(), gone).into(),
             Command::DeleteVirtualServer(vip.into()).into(),
+            Command::DeleteVirtualServer(others.into()).into(),
         ]
         .into_iter()
         .collect();
+        let plan = Plan { foreign: BTreeSet::from([others]), ..plan };
         let troubles =
             ["API server: nodes not watched for 3 s: forbidden; what is programmed stays".to_owned()];
         assert_documented("diff", &pretty(&DiffJson::new(&plan, &troubles)));

@@ -6,7 +6,7 @@ use ipvs::{Ipvs, ObservedRealServer, Scheduler, ServiceAddress};
 use serde::{Serialize, Serializer};
 use service::Explanation;
 
-use crate::node::preflight;
+use crate::node::requirements;
 
 /// An address of the Service, and the virtual server there.
 #[derive(Serialize)]
@@ -43,7 +43,7 @@ pub(super) fn read(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServe
     if addresses.peek().is_none() {
         return Ok(servers);
     }
-    let mut kernel = preflight::open_ipvs()?;
+    let mut kernel = requirements::open_ipvs()?;
     for address in addresses {
         let found = match kernel.virtual_server(address.into())? {
             Some(server) => Some(Found {

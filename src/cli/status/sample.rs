@@ -95,6 +95,8 @@ fn programmed() -> reconciler::SyncStatus {
         longest_drain: seconds(61.5),
         drains: vec![draining(7), Drain { service: None, ..draining(8) }],
         scheduler_changes: 240,
+        kept_foreign: [others(6443), others(6444)].iter().collect(),
+        removed_foreign: [others(80)].iter().collect(),
         problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
         last_sync: Some(LastSync { report: failed.clone(), age: seconds(3.25) }),
         last_change: Some(LastSync { report: changed, age: seconds(725.0) }),
@@ -102,6 +104,11 @@ fn programmed() -> reconciler::SyncStatus {
         repaired: 9,
         last_full_sync: Some(LastSync { report: failed, age: seconds(3.25) }),
     }
+}
+
+/// Where no Service is.
+fn others(port: u16) -> ServiceAddress {
+    ServiceAddress { protocol: Protocol::Tcp, ip: [192, 0, 2, 7].into(), port }
 }
 
 fn advice() -> Vec<Advice> {

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use kubernetes::api::{Watch, WatchState};
-use reconciler::{Drain, LastSync, SyncState, Trigger};
+use reconciler::{Drain, ForeignVirtualServers, LastSync, SyncState, Trigger};
 
 use super::super::{ago::Time, resync::summary};
 use crate::{
@@ -49,6 +49,8 @@ impl Lines {
     fn programmed(&mut self, status: &reconciler::SyncStatus, daemon: &DaemonInfo) {
         self.line("synced", &synced(status, daemon));
         self.wanted(status);
+        self.foreign("kept", &status.kept_foreign);
+        self.foreign("removed since the start", &status.removed_foreign);
         let last_sync = status.last_sync.as_ref();
         self.line("last sync", &last_sync.map_or("none yet".to_owned(), sync));
         if let Some(changed) = &status.last_change {
@@ -90,6 +92,14 @@ impl Lines {
             self.line("", &format!("{real_server} for {}, of {virtual_server}, {service}", Time(*age)));
         }
         self.and_more(status.draining, listed.len());
+    }
+
+    /// Virtual servers that no Service made, and what became of them; nothing where there are none.
+    fn foreign(&mut self, what_became: &str, found: &ForeignVirtualServers) {
+        let noun = if found.count == 1 { "virtual server" } else { "virtual servers" };
+        if found.count > 0 {
+            self.line("foreign", &format!("{} {noun} {what_became}: {found}", found.count));
+        }
     }
 
     /// The operations of the last sync that changed something.

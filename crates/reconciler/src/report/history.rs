@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::sync_state::{SyncState, SyncStateTracker};
-use crate::{LastSync, SyncReport, SyncStats, SyncStatus};
+use crate::{ForeignVirtualServers, LastSync, SyncReport, SyncStats, SyncStatus};
 
 /// The past syncs that `status` shows, and the sync state.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct History {
     last_full: Option<PastSync>,
     /// How many operations have repaired something.
     repaired: usize,
+    /// The foreign virtual servers that all syncs have removed.
+    removed_foreign: ForeignVirtualServers,
     sync_state: SyncStateTracker,
 }
 
@@ -34,6 +36,7 @@ impl History {
             last_repair: None,
             last_full: None,
             repaired: 0,
+            removed_foreign: ForeignVirtualServers::default(),
             sync_state: SyncStateTracker::new(now),
         }
     }
@@ -48,6 +51,7 @@ impl History {
         let repairs = report.first_repair().is_some();
         self.sync_state.sync_ended(report.failed == 0, repairs, now);
         self.repaired += stats.repairs.values().sum::<usize>();
+        self.removed_foreign.extend(&report.removed_foreign);
         let ended = PastSync { report, at: now };
         if ended.report.done > 0 {
             self.last_change = Some(ended.clone());
@@ -89,6 +93,7 @@ impl History {
             last_change: self.last_change.as_ref().map(last_sync),
             last_repair: self.last_repair.as_ref().map(last_sync),
             repaired: self.repaired,
+            removed_foreign: self.removed_foreign.clone(),
             last_full_sync: self.last_full.as_ref().map(last_sync),
             ..SyncStatus::default()
         }

@@ -6,7 +6,7 @@ use ipvs::{RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
 use service::{ObjectName, seconds};
 
-use crate::{SyncReport, SyncState};
+use crate::{ForeignVirtualServers, SyncReport, SyncState};
 
 /// The status of the reconciler. The default is the status before anything is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,11 @@ pub struct SyncStatus {
     pub drains: Vec<Drain>,
     /// How many virtual servers keep their scheduler for now: each sync changes a few.
     pub scheduler_changes: usize,
+    /// The foreign virtual servers that are left alone, as of the last full look: those that are kept, and those in
+    /// excluded ranges.
+    pub kept_foreign: ForeignVirtualServers,
+    /// The foreign virtual servers that were removed, in all syncs.
+    pub removed_foreign: ForeignVirtualServers,
     /// The problems of Services and EndpointSlices, one line each; at most [`SyncStatus::MOST_PROBLEMS`] of them.
     /// The rest of these objects is served all the same.
     pub problems: Vec<String>,

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, mem, time::Instant};
 
-use ipvs::{Command, Protocol, ServiceAddress, VirtualServerId};
+use ipvs::{Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use service::Touched;
 use tracing::{Level, debug, debug_span, enabled, warn};
-use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff, is_foreign};
+use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
 
 use super::{
     MAX_DEFERRALS, Reconciler,
@@ -18,7 +18,7 @@ use super::{
     rotation::rotate,
 };
 use crate::{
-    SyncStats, Trigger,
+    ForeignVirtualServers, SyncStats, Trigger,
     follow::schedulers::{self, ProbeResult},
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct SyncResult {
     pub(crate) stale_flows: StaleFlows,
     /// The first operations that repaired what another program had changed, in words.
     pub(crate) repairs: Vec<String>,
+    /// The foreign virtual servers that were removed.
+    pub(crate) removed_foreign: ForeignVirtualServers,
     pub(crate) stats: SyncStats,
     /// Whether deferred work can be done now, or the kernel must be read anew.
     pub(crate) unfinished: bool,
@@ -50,22 +52,24 @@ struct Planned {
 const NAMED: usize = 20;
 
 /// Names what no Service made before it is removed.
-fn warn_of_foreign(plan: &Plan, image: &Observed) {
-    let removed = plan.commands().filter_map(|command| match command {
-        Command::DeleteVirtualServer(VirtualServerId::Address(address)) => Some(address),
-        _ => None,
-    });
-    let mut foreign = removed.filter(|address| is_foreign(address, image));
-    for address in foreign.by_ref().take(NAMED) {
+fn warn_of_foreign(plan: &Plan) {
+    for address in plan.foreign.iter().take(NAMED) {
         warn!(
             remedy = "ipvs.excludeCIDRs keeps those of a range, --foreign-virtual-servers=keep all of others",
             "a virtual server that no Service made is removed: {address}"
         );
     }
-    match foreign.count() {
+    match plan.foreign.len().saturating_sub(NAMED) {
         0 => {}
         more => warn!("{more} more virtual servers that no Service made are removed"),
     }
+}
+
+/// The foreign virtual servers of a plan but for those that could not be removed.
+fn removed_foreign(plan: &Plan, outcome: &PlanOutcome) -> ForeignVirtualServers {
+    let failed = outcome.failures.iter().filter_map(|(operation, _)| plan.foreign_deleted_by(operation));
+    let failed: BTreeSet<_> = failed.collect();
+    plan.foreign.iter().filter(|address| !failed.contains(address)).collect()
 }
 
 impl Reconciler {
@@ -78,7 +82,7 @@ impl Reconciler {
     ) -> SyncResult {
         let Planned { plan, deferred, probe } = self.plan(&reading, touched);
         debug!(?trigger, operations = plan.len(), "plan");
-        warn_of_foreign(&plan, &reading.image);
+        warn_of_foreign(&plan);
         let compared = reading.compared(touched);
         let Snapshot { image, full, compare_all, .. } = reading;
 
@@ -86,6 +90,7 @@ impl Reconciler {
         if probe.doubtful {
             self.image = None;
         }
+        let removed_foreign = removed_foreign(&plan, &outcome);
         let repairs = self.unrepaired.split_repairs(&plan, touched, &outcome.failures);
         if full {
             self.unrepaired.mark_adopted();
@@ -101,7 +106,7 @@ impl Reconciler {
         self.rerouted.extend(mem::take(&mut outcome.rerouted));
         let stale_flows = self.rerouted.take_stale_flows(self.image.as_ref());
         let stats = SyncStats { repairs: repairs.counts, ..SyncStats::default() };
-        SyncResult { full, outcome, stale_flows, repairs: repairs.first, stats, unfinished }
+        SyncResult { full, outcome, stale_flows, repairs: repairs.first, removed_foreign, stats, unfinished }
     }
 
     /// Plans this sync. If a scheduler turns out to be missing, the desired state changes, and the keys that
@@ -137,7 +142,7 @@ impl Reconciler {
     /// them again.
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> PlanOutcome {
         if enabled!(Level::DEBUG) {
-            plan.operations().for_each(|operation| debug!("plan: {operation}"));
+            plan.to_string().lines().for_each(|line| debug!("plan: {line}"));
         }
         let outcome = apply(plan, &mut self.kernel, &mut image, Blocked::new(self.deferrals_left > 0));
         // Without an image the next sync reads everything.

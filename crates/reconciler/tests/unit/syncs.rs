@@ -162,6 +162,28 @@ fn foreign_virtual_servers_in_excluded_ranges_and_firewall_marks_are_left_alone(
     running.lists(vec![], vec![]);
     assert_eq!(kernel.state().virtual_servers.len(), 2, "{}", kernel.writes());
     assert!(kernel.state().virtual_servers.contains_key(&excluded));
+    let status = running.handle.status().unwrap();
+    assert_eq!(status.kept_foreign.to_string(), "TCP 192.0.2.1:80", "those of marks are not looked at");
+    assert_eq!(status.removed_foreign.count, 0);
+}
+
+#[test]
+fn foreign_virtual_servers_that_were_removed_are_counted_since_the_start_and_others_are_not() {
+    let running = Running::serving_web();
+    let add = |ip: &str| {
+        let foreign = VirtualServer::new(at(ip, Tcp), Scheduler::WLC);
+        running.kernel.state().virtual_servers.insert(foreign.id, (foreign.clone(), BTreeMap::default()));
+    };
+    add("192.0.2.1");
+    add("192.0.2.2");
+    running.tell(Change::DeleteService(ObjectName::new("default", "web")));
+    let report = running.handle.resync().unwrap();
+    assert_eq!(report.removed_foreign.to_string(), "TCP 192.0.2.1:80, TCP 192.0.2.2:80");
+    add("192.0.2.3");
+    running.handle.resync().unwrap();
+    let status = running.handle.status().unwrap();
+    assert_eq!(status.removed_foreign.to_string(), "TCP 192.0.2.1:80, TCP 192.0.2.2:80, TCP 192.0.2.3:80");
+    assert!(running.kernel.state().virtual_servers.is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Differences in the order in which they become a plan.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use dummy_interface::Operation::{Bind, Unbind};
 use ipvs::{Command, ServiceAddress};
@@ -23,6 +23,8 @@ pub(super) struct Differences {
     pub(super) obsolete_vips: Vec<IpAddr>,
     pub(super) leaving_real_servers: Vec<Command>,
     pub(super) obsolete_virtual_servers: Vec<ServiceAddress>,
+    /// Those of them that no Service made.
+    pub(super) foreign: BTreeSet<ServiceAddress>,
     pub(super) obsolete_elements: Vec<Element>,
 }
 
@@ -47,7 +49,7 @@ impl Differences {
 
     /// Makes the plan, phase by phase.
     pub(super) fn into_plan(self) -> Plan {
-        let mut plan = Plan::default();
+        let mut plan = Plan { foreign: self.foreign, ..Plan::default() };
         plan.push(Batch::DummyInterface(self.device));
         plan.push(Batch::Netfilter(self.prepared_tables));
         for opening in [self.first, self.normal] {

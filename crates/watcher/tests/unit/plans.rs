@@ -30,7 +30,7 @@ fn is_kept(id: VirtualServerId, ours: &Ownership, before: &FakeKernel) -> bool {
     match id {
         VirtualServerId::Mark { .. } => true,
         VirtualServerId::Address(at) => {
-            let is_foreign = is_foreign(&at, &read(before));
+            let is_foreign = is_foreign(&at, &read(before).netfilter.elements);
             !ours.families.contains(&id.family())
                 || ours.exclude.iter().any(|range| range.contains(&at.ip))
                 || ours.foreign == Foreign::Keep && is_foreign
@@ -235,7 +235,9 @@ proptest! {
         // An element that somebody else adds for a virtual server of theirs makes it ours only where all is compared.
         let was_kept = |operation: &Operation| match operation {
             Operation::Ipvs(Command::DeleteVirtualServer(VirtualServerId::Address(at))) => {
-                ours.foreign == Foreign::Keep && is_foreign(at, &settled) && !touched.virtual_servers.contains(at)
+                ours.foreign == Foreign::Keep
+                    && is_foreign(at, &settled.netfilter.elements)
+                    && !touched.virtual_servers.contains(at)
             }
             _ => false,
         };
@@ -598,6 +600,50 @@ delete element hairpin TCP [fd00:244::3]:8080
     );
 }
 
+/// A kernel with a virtual server of a Service that is gone, and two of somebody else.
+fn beside_others() -> FakeKernel {
+    let fake = FakeKernel::new();
+    let gone = state(&[Change::ApplyService(service("gone", &["10.96.0.11"]))]);
+    settle(&gone, &fake, &both_families());
+    for at in ["192.0.2.7:6443", "198.51.100.7:80"] {
+        let id = address(Protocol::Tcp, at).into();
+        fake.state().virtual_servers.insert(id, (VirtualServer::new(id, Scheduler::WLC), BTreeMap::new()));
+    }
+    fake
+}
+
+#[test]
+fn plan_marks_virtual_servers_that_no_service_made_and_none_that_a_deleted_service_had() {
+    let plan = full(&state(&[]), &read(&beside_others()), &both_families());
+    let deletions: Vec<_> =
+        plan.to_string().lines().filter(|line| line.contains("virtual server")).map(str::to_owned).collect();
+    assert_eq!(
+        deletions,
+        [
+            "delete virtual server TCP 10.96.0.11:80",
+            "delete virtual server TCP 192.0.2.7:6443 (foreign)",
+            "delete virtual server TCP 198.51.100.7:80 (foreign)",
+        ]
+    );
+}
+
+#[test]
+fn kept_are_the_virtual_servers_of_others_that_no_plan_deletes() {
+    let (desired, observed) = (state(&[]), read(&beside_others()));
+    let kept = |ours: &Ownership| -> Vec<_> {
+        let plan = full(&desired, &observed, ours);
+        let mut kept: Vec<_> = ours.kept(&desired, &observed).map(ToString::to_string).collect();
+        assert_eq!(plan.foreign.len() + kept.len(), 2);
+        kept.sort();
+        kept
+    };
+    let excluding = Ownership { exclude: vec!["192.0.2.0/24".parse().unwrap()], ..both_families() };
+    let keeping = Ownership { foreign: Foreign::Keep, ..both_families() };
+    assert_eq!(kept(&both_families()), [""; 0]);
+    assert_eq!(kept(&excluding), ["TCP 192.0.2.7:6443"]);
+    assert_eq!(kept(&keeping), ["TCP 192.0.2.7:6443", "TCP 198.51.100.7:80"]);
+}
+
 #[test]
 fn each_batch_of_a_plan_names_its_seam_in_json() {
     let at = address(Protocol::Tcp, "10.96.0.10:80");
@@ -620,7 +666,7 @@ fn each_batch_of_a_plan_names_its_seam_in_json() {
                 {"delete-virtual-server": id(&named)},
             ]},
             {"link": [{"bind": "10.96.0.10"}]},
-        ]})
+        ], "foreign": []})
     );
 }
 

@@ -14,6 +14,8 @@ VIPs:            6
 draining:        2, the first for 61 s
                  10.244.1.7:8080 for 61 s, of TCP 10.96.0.10:80, default/web
                  10.244.1.8:8080 for 61 s, of TCP 10.96.0.10:80, no Service any more
+foreign:         2 virtual servers kept: TCP 192.0.2.7:6443, TCP 192.0.2.7:6444
+foreign:         1 virtual server removed since the start: TCP 192.0.2.7:80
 last sync:       3.2 s ago, for the period: 0 operations in 0.250 s, 1 failed
 last change:     12 min 5 s ago, after a change: add virtual server (1), add real server (3)
                  add virtual server TCP 10.96.0.10:80 rr

@@ -1,4 +1,4 @@
-//! Checks what the kernel and the process must have before anything is programmed.
+//! The requirements: what the kernel and the process must have before anything is programmed.
 
 use std::{fs, io};
 

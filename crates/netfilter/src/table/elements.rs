@@ -1,0 +1,31 @@
+//! The elements of our tables alone, for whoever wants to know which virtual servers are ours.
+
+use std::{collections::HashSet, iter};
+
+use ipvs::Family;
+use netlink::{Errno, Protocol, Socket};
+
+use super::{installation::known_elements, netfilter::Error, observed::ObservedTable};
+use crate::{Element, nft::kernel};
+
+/// Reads the elements of our tables in the calling thread's network namespace; none where the kernel has no nf_tables.
+pub fn elements() -> Result<HashSet<Element>, Error> {
+    read().map_err(|source| Error::new("read the elements of our nf_tables tables", source))
+}
+
+fn read() -> Result<HashSet<Element>, netlink::Error> {
+    let mut socket = Socket::open(Protocol::Netfilter)?;
+    match kernel::generation(&mut socket) {
+        // Nobody in the kernel takes the message (`nfnetlink_rcv_msg`).
+        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(HashSet::new()),
+        generation => generation?,
+    };
+    let mut found = HashSet::new();
+    for family in Family::BOTH {
+        if let Some(table) = ObservedTable::read(&mut socket, family, iter::empty())? {
+            let elements = known_elements(&mut socket, family, &table, |_| true)?;
+            found.extend(elements.ours.into_iter().flatten());
+        }
+    }
+    Ok(found)
+}
