@@ -13,7 +13,7 @@ use netfilter::{
 use service::{DesiredVirtualServer, State, Touched, Urgency};
 
 use self::differences::Differences;
-use crate::{Observed, Ownership, Plan, observed::VirtualServerImage, real_servers::RealServerImage};
+use crate::{Observed, Ownership, Plan, RealServerImage, VirtualServerImage};
 
 /// How much is compared.
 #[derive(Clone, Copy, Debug)]
