@@ -2,6 +2,7 @@
 
 mod control_socket;
 mod exit;
+mod held_advice;
 mod identity;
 mod kernel;
 mod node_checks;
@@ -45,7 +46,8 @@ use crate::{
     },
 };
 use control_socket::ControlHandler;
-use exit::{config_file::UnusableFile, credentials::Credentials, signals::TerminationSignals};
+use exit::{credentials::Credentials, signals::TerminationSignals};
+use held_advice::HeldAdvice;
 use identity::Identity;
 use kernel::OpenedKernel;
 use observers::Observers;
@@ -79,12 +81,12 @@ async fn take_turn(
     let source = Source::open(settings).await?;
     let ipvs = requirements::open_ipvs()?;
     let outbox = source.outbox(&settings.node_name);
-    let unusable = UnusableFile::default();
+    let advice = HeldAdvice::default();
     let writer = OnceLock::new();
     let suits = async |other: &Settings| families::suits(other, writer.get()).await;
     let mut end = pin!(async {
         select! {
-            error = exit::config_file::changed(settings, reread, suits, unusable.clone(), outbox.clone()) => Err(error),
+            error = exit::config_file::changed(settings, reread, suits, advice.config_file.clone(), outbox.clone()) => Err(error),
             error = credentials.changed(settings) => Err(error),
             () = signals.received() => Ok(()),
         }
@@ -101,10 +103,9 @@ async fn take_turn(
     let identity = Identity::new(&settings.node_name, Instant::now(), &source, &watches);
     let node = KnownNode::new(&settings.node_name, source.unknown_node());
     let problems = Problems { watches, node, unbound: UnboundEndpoints::default() };
-    let (source, outbox, unusable) = (&source, outbox.as_ref(), &unusable);
+    let (source, outbox, advice) = (&source, outbox.as_ref(), &advice);
     let writer = &writer;
-    let daemon =
-        Daemon { settings, source, outbox, unusable, problems, identity, control, log_level, writer };
+    let daemon = Daemon { settings, source, outbox, advice, problems, identity, control, log_level, writer };
     let end = daemon.serve(ipvs, end).await;
     // Only now may another daemon begin: two writers would undo each other's work.
     drop(daemon);
@@ -116,7 +117,7 @@ struct Daemon<'a> {
     settings: &'a Settings,
     source: &'a Source,
     outbox: Option<&'a Outbox>,
-    unusable: &'a UnusableFile,
+    advice: &'a HeldAdvice,
     problems: Problems,
     identity: Identity,
     control: control::ControlServer,
@@ -138,7 +139,8 @@ impl Daemon<'_> {
         families::serves(&families, settings.effective.bind_address())?;
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
         let api_server = self.source.api_server(&self.problems.watches);
-        let (listeners, metrics) = Observers::new(settings, &families, &health, self.outbox, api_server)?;
+        let (listeners, metrics) =
+            Observers::new(settings, &families, &health, self.outbox, api_server, self.advice)?;
         // Health checks and metrics are answered even while the daemon waits for its pod CIDRs.
         let mut end = pin!(async {
             select! {
@@ -185,7 +187,7 @@ impl Daemon<'_> {
         health: &Health,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, unusable, problems, identity, control, log_level, .. } = self;
+        let Self { settings, source, outbox, advice, problems, identity, control, log_level, .. } = self;
         let OpenedKernel { kernel, nf_tables_port, binding, families, policy, found } = opened;
         let Observers {
             all: observers,
@@ -203,12 +205,13 @@ impl Daemon<'_> {
         _ = self.writer.set(handle.clone());
         traffic.start(settings.service_metrics, counters, handle.clone())?;
         let another_proxy = AnotherProxy::default();
-        let (advice, recheck, accept_rule_applied) = node_checks::start(
+        let (recheck, accept_rule_applied) = node_checks::start(
             settings,
             policy.clone(),
             handle.clone(),
             another_proxy.clone(),
             outbox.cloned(),
+            advice.checks.clone(),
         );
         let node = NodeRules::new(policy);
         let leftovers =
@@ -217,8 +220,7 @@ impl Daemon<'_> {
             identity: identity.clone().with(found),
             handle: handle.clone(),
             problems: problems.clone(),
-            advice,
-            unusable: UnusableFile::clone(unusable),
+            advice: HeldAdvice::clone(advice),
             log_level: log_level.clone(),
         };
         // Without the writer thread the daemon ends, so a failed send needs no handling.

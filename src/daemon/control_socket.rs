@@ -3,10 +3,9 @@
 use reconciler::{Handle, SyncStatus};
 use service::one_line;
 
-use super::{exit::config_file::UnusableFile, identity::Identity, problems::Problems};
+use super::{held_advice::HeldAdvice, identity::Identity, problems::Problems};
 use crate::{
     logging::{Level, LogLevelHandle},
-    node::advice::CurrentAdvice,
     serve::control::{self, Difference, Request, RequestHandler, Response, Resynced},
 };
 
@@ -15,8 +14,7 @@ pub(super) struct ControlHandler {
     pub(super) identity: Identity,
     pub(super) handle: Handle,
     pub(super) problems: Problems,
-    pub(super) advice: CurrentAdvice,
-    pub(super) unusable: UnusableFile,
+    pub(super) advice: HeldAdvice,
     pub(super) log_level: LogLevelHandle,
 }
 
@@ -39,11 +37,10 @@ impl RequestHandler for ControlHandler {
             }),
             Request::Status => self.handle.status().map_err(Into::into).map(|mut programmed| {
                 put_first(self.problems.all(), &mut programmed.problems);
-                let advice = self.unusable.advice().into_iter().chain(self.advice.advice()).collect();
                 Response::Status(Box::new(control::DaemonStatus {
                     daemon: self.identity.now(),
                     programmed,
-                    advice,
+                    advice: self.advice.all(),
                 }))
             }),
         };

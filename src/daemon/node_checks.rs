@@ -13,16 +13,16 @@ use crate::{
     takeover::another_proxy::AnotherProxy,
 };
 
-/// Checks the node, and applies our rule in the host's firewall, from the first sync on. Returns the current advice,
-/// the handle that requests another check, and a future that ends when the rule was applied once.
+/// Checks the node, and applies our rule in the host's firewall, from the first sync on; `held` is the current advice.
+/// Returns the handle that requests another check, and a future that ends when the rule was applied once.
 pub(super) fn start(
     settings: &Settings,
     policy: Policy,
     handle: Handle,
     another_proxy: AnotherProxy,
     outbox: Option<Outbox>,
-) -> (CurrentAdvice, Recheck, impl Future<Output = ()>) {
-    let held = CurrentAdvice::default();
+    held: CurrentAdvice,
+) -> (Recheck, impl Future<Output = ()>) {
     let wanted = WantedParameters { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
     let publish = move |advice: &_| {
         if let Some(outbox) = &outbox {
@@ -30,8 +30,7 @@ pub(super) fn start(
         }
     };
     let period = settings.sync_period;
-    let mut checker =
-        NodeChecker::new(policy.masquerade_all, wanted, another_proxy, period, held.clone(), publish);
+    let mut checker = NodeChecker::new(policy.masquerade_all, wanted, another_proxy, period, held, publish);
     let (check_loop, recheck) = CheckLoop::new(period);
     let mut accept_rule = AcceptRule::new(policy);
     let accept_rule_applied = accept_rule.done();
@@ -42,5 +41,5 @@ pub(super) fn start(
         checker.check(&in_use, &status, firewall);
         Ok(())
     }));
-    (held, recheck, accept_rule_applied)
+    (recheck, accept_rule_applied)
 }

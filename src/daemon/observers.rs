@@ -8,7 +8,7 @@ use kubernetes::api::Watches;
 use reconciler::Observer;
 use tokio::sync::oneshot;
 
-use super::kernel::first_sync::FirstSyncEnd;
+use super::{held_advice::HeldAdvice, kernel::first_sync::FirstSyncEnd};
 use crate::{
     config::Settings,
     conntrack::CleanupMetrics,
@@ -46,6 +46,7 @@ impl Observers {
         health: &Health,
         outbox: Option<&Outbox>,
         api_server: Option<Watches>,
+        advice: &HeldAdvice,
     ) -> anyhow::Result<(Self, MetricsPages)> {
         let (health_ports, ports) = HealthCheckPorts::new(
             &settings.node_name,
@@ -56,7 +57,9 @@ impl Observers {
         );
         let gates = settings.effective.feature_gates();
         let (started, root) = (SystemTime::now(), Path::new("/"));
-        let metrics = Arc::new(Metrics::new(families, started, health, gates, api_server, root));
+        let advice = advice.clone();
+        let metrics = Metrics::new(families, started, health, gates, api_server, root);
+        let metrics = Arc::new(metrics.with_advice(move || advice.all()));
         let (first, rules_in_place) = RulesInPlace::new();
         let (write, first_sync_ended) = FirstSyncEnd::new();
         let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write)];

@@ -13,7 +13,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    Daemon, Source, control_socket::log_level, exit::config_file::UnusableFile, identity::Identity,
+    Daemon, Source, control_socket::log_level, held_advice::HeldAdvice, identity::Identity,
     kernel::kube_ipvs0, problems::Problems,
 };
 use crate::{
@@ -77,7 +77,7 @@ impl fmt::Display for PodCidrs {
 /// Returns how pods of this node are recognised, and a guard for later changes. Waits for the Node's pod CIDRs if
 /// needed, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
-    Daemon { settings, source, outbox, unusable, problems, identity, control, log_level, .. }: &Daemon<'_>,
+    Daemon { settings, source, outbox, advice, problems, identity, control, log_level, .. }: &Daemon<'_>,
 ) -> anyhow::Result<(LocalTraffic, PodCidrGuard)> {
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), PodCidrGuard::new(None))),
@@ -87,7 +87,7 @@ pub(super) async fn local_traffic(
                 identity: identity.clone(),
                 node_name: settings.node_name.clone(),
                 problems: problems.clone(),
-                unusable: UnusableFile::clone(unusable),
+                advice: HeldAdvice::clone(advice),
                 log_level: log_level.clone(),
             };
             let reason = waiting.reason();
@@ -145,7 +145,7 @@ struct WaitingHandler {
     identity: Identity,
     node_name: String,
     problems: Problems,
-    unusable: UnusableFile,
+    advice: HeldAdvice,
     log_level: LogLevelHandle,
 }
 
@@ -172,7 +172,7 @@ impl RequestHandler for WaitingHandler {
                 let sync_state_age = daemon.uptime;
                 let programmed =
                     reconciler::SyncStatus { sync_state_age, problems, ..reconciler::SyncStatus::default() };
-                let advice = self.unusable.advice().into_iter().collect();
+                let advice = self.advice.all();
                 Response::Status(Box::new(DaemonStatus { daemon, programmed, advice }))
             }
         }

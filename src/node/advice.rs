@@ -66,6 +66,19 @@ pub enum Severity {
     Note,
 }
 
+impl Severity {
+    /// All variants.
+    pub const ALL: [Self; 2] = [Self::Warning, Self::Note];
+
+    /// The name in metrics, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
+}
+
 /// What kind of thing it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -91,6 +104,34 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All variants.
+    pub const ALL: [Self; 9] = [
+        Self::HostFirewall,
+        Self::Bridge,
+        Self::NodePorts,
+        Self::Timeouts,
+        Self::Parameter,
+        Self::ConntrackFull,
+        Self::ConfigurationFile,
+        Self::AnotherProxy,
+        Self::Contested,
+    ];
+
+    /// The name in metrics, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HostFirewall => "host-firewall",
+            Self::Bridge => "bridge",
+            Self::NodePorts => "node-ports",
+            Self::Timeouts => "timeouts",
+            Self::Parameter => "parameter",
+            Self::ConntrackFull => "conntrack-full",
+            Self::ConfigurationFile => "configuration-file",
+            Self::AnotherProxy => "another-proxy",
+            Self::Contested => "contested",
+        }
+    }
+
     /// The reason of an Event, in Kubernetes' spelling.
     pub fn reason(self) -> &'static str {
         match self {
@@ -125,5 +166,18 @@ impl CurrentAdvice {
 
     fn set(&self, advice: Vec<Advice>) {
         self.0.send_replace(advice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_and_json_have_the_same_names() {
+        let causes = serde_json::to_value(Cause::ALL).unwrap();
+        assert_eq!(causes, serde_json::json!(Cause::ALL.map(Cause::name)));
+        let severities = serde_json::to_value(Severity::ALL).unwrap();
+        assert_eq!(severities, serde_json::json!(Severity::ALL.map(Severity::name)));
     }
 }

@@ -6,6 +6,7 @@
 //! Metrics are written by the threads that do the work, and read when the page is requested. The page is put together
 //! in memory: a slow client holds nothing up.
 
+mod advice;
 mod api_server;
 mod build;
 pub(crate) mod by_family;
@@ -15,6 +16,7 @@ mod kernel_calls;
 mod outcomes;
 mod pages;
 mod process;
+mod programmed;
 mod syncs;
 pub(crate) mod text;
 mod traffic;
@@ -32,8 +34,10 @@ use reconciler::Observer;
 
 use crate::{
     conntrack::{CleanupMetrics, ConntrackTable},
+    node::advice::Advice,
     serve::health::Health,
 };
+use advice::AdviceMetrics;
 use api_server::ApiServerMetrics;
 use health::HealthyGauge;
 pub use health::{HealthAnswers, StatusCounts};
@@ -41,6 +45,7 @@ pub use kernel_calls::KernelCalls;
 use outcomes::OutcomeMetrics;
 pub use pages::MetricsPages;
 use process::ProcessMetrics;
+use programmed::ProgrammedMetrics;
 use syncs::SyncMetrics;
 pub use traffic::TrafficMetrics;
 
@@ -50,6 +55,7 @@ pub struct Metrics {
     registry: Registry,
     syncs: SyncMetrics,
     outcomes: OutcomeMetrics,
+    programmed: ProgrammedMetrics,
     calls: KernelCalls,
     conntrack_cleanup: CleanupMetrics,
 }
@@ -70,6 +76,7 @@ impl Metrics {
         let mut registry = Registry::default();
         let syncs = SyncMetrics::register(families, started, &mut registry);
         let outcomes = OutcomeMetrics::register(Instant::now(), &mut registry);
+        let programmed = ProgrammedMetrics::register(&mut registry);
         let calls = KernelCalls::register(&mut registry);
         let conntrack_cleanup = CleanupMetrics::register(families, &mut registry);
         health.answers().register(&mut registry);
@@ -80,12 +87,19 @@ impl Metrics {
         }
         registry.register_collector(Box::new(ConntrackTable::at(root)));
         registry.register_collector(Box::new(ProcessMetrics));
-        Self { registry, syncs, outcomes, calls, conntrack_cleanup }
+        Self { registry, syncs, outcomes, programmed, calls, conntrack_cleanup }
+    }
+
+    /// Shows this advice too.
+    #[must_use]
+    pub fn with_advice(mut self, advice: impl Fn() -> Vec<Advice> + Send + Sync + 'static) -> Self {
+        self.registry.register_collector(Box::new(AdviceMetrics(advice)));
+        self
     }
 
     /// The observers of the writer thread.
-    pub fn observers(&self) -> [Box<dyn Observer>; 2] {
-        [Box::new(self.syncs.clone()), Box::new(self.outcomes.clone())]
+    pub fn observers(&self) -> [Box<dyn Observer>; 3] {
+        [Box::new(self.syncs.clone()), Box::new(self.outcomes.clone()), Box::new(self.programmed.clone())]
     }
 
     /// The metrics of the writer thread's calls of the kernel.

@@ -65,6 +65,9 @@ fn metrics_tell_of_changes_and_syncs() {
     let endpoint_changes = "sync_proxy_rules_endpoint_changes_total";
     assert!(new(endpoint_changes) > old(endpoint_changes), "{after}");
     assert!(new("sync_proxy_rules_service_changes_total") >= 2.0, "{after}");
+    for (programmed, count) in [("virtual_servers", 2.0), ("real_servers", 3.0), ("vips", 2.0)] {
+        shows(node, &format!("kube_ipvs_{programmed}"), count);
+    }
     let memory = value(&after, "process_resident_memory_bytes").unwrap();
     assert!(memory > 1e6, "{memory} bytes");
 }

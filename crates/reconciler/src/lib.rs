@@ -35,7 +35,7 @@ pub use report::{
     notice::{Notice, NoticeCallback, Reason},
     status::{Drain, LastSync, SyncStatus},
     sync_state::SyncState,
-    sync_stats::{DrainStats, FailureKind, RepairKind, Subsystem, SyncStats},
+    sync_stats::{DrainStats, FailureKind, Programmed, RepairKind, Subsystem, SyncStats},
     virtual_server_owner::VirtualServerOwner,
 };
 pub use schedule::Timing;

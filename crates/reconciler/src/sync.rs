@@ -215,6 +215,7 @@ impl Reconciler {
         let cut_off = synced.outcome.cut_off.iter().map(|(_, connections)| connections).sum();
         synced.stats.failures = std::mem::take(&mut synced.outcome.failure_counts);
         synced.stats.drains = self.draining.take_stats(cut_off);
+        synced.stats.programmed = self.image.as_ref().map(Into::into);
         // The keys were not compared: the next sync compares them.
         if synced.outcome.unread.is_some() {
             self.touched.merge(touched);

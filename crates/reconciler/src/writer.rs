@@ -16,7 +16,12 @@ use crate::{
     SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
     follow::draining::Draining,
     inbox::{Inbox, Input, Pending, PendingChange},
-    report::{history::History, problems::problems, service_notices::ServiceNotices, sync_log::SyncLog},
+    report::{
+        history::History,
+        problems::{count_problems, problems},
+        service_notices::ServiceNotices,
+        sync_log::SyncLog,
+    },
     schedule::{ReadScope, Schedule, SyncEnd},
     sync::{Reconciler, SyncResult},
 };
@@ -179,7 +184,7 @@ impl Writer {
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
         let span = debug_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
-        let SyncResult { full, outcome, stale_flows, repairs, removed_foreign, stats, unfinished } =
+        let SyncResult { full, outcome, stale_flows, repairs, removed_foreign, mut stats, unfinished } =
             self.reconciler.sync(trigger);
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
@@ -193,6 +198,11 @@ impl Writer {
         let report = SyncReport::new(trigger, full, &outcome, repairs, removed_foreign, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.sync_log.log_sync(&report, &outcome);
+        stats.problems = count_problems(
+            self.reconciler.state(),
+            self.reconciler.ownership(),
+            full || self.history.has_full_sync(),
+        );
         self.notify_observers(&report, &stats, read != ReadScope::Nothing && !outcome.lacks_foundation());
         if read != ReadScope::Nothing {
             self.sync_log.log_node_ports(self.reconciler.state().node_ports_are_nowhere());

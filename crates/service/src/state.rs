@@ -21,7 +21,7 @@ pub(crate) use shared_keys::SharedKeys;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use ipvs::ServiceAddress;
+use ipvs::{Family, ServiceAddress};
 use netfilter::Element;
 
 use crate::{
@@ -100,6 +100,11 @@ impl State {
             .filter_map(|(address, service)| self.inputs.computed(service)?.virtual_server(address))
     }
 
+    /// How many virtual servers of a family there are.
+    pub fn virtual_server_count(&self, family: Family) -> usize {
+        self.claims.count(family)
+    }
+
     /// Whether a Service wants this address to be local to the node.
     pub fn wants_vip(&self, vip: &IpAddr) -> bool {
         self.shared.vips.contains(vip)
@@ -148,6 +153,11 @@ impl State {
         self.claims.conflicts()
     }
 
+    /// How many of these addresses there are.
+    pub fn conflict_count(&self) -> usize {
+        self.claims.conflict_count()
+    }
+
     /// The Services that want an address and port that another one holds, sorted by name, each with the first of its
     /// losses.
     pub fn conflict_losses(&self) -> impl Iterator<Item = (&ObjectName, ConflictLoss<'_>)> {
@@ -162,6 +172,11 @@ impl State {
     /// The Services with refused external addresses, sorted by name, each with these addresses.
     pub fn refused(&self) -> impl Iterator<Item = (&ObjectName, &[RefusedAddress])> {
         self.reports.refused.iter().filter_map(|service| Some((service, &*self.desired(service)?.refused)))
+    }
+
+    /// How many of these addresses there are.
+    pub fn refused_count(&self) -> usize {
+        self.reports.refused_count
     }
 
     /// A number that changes whenever the refusals do.
@@ -183,6 +198,11 @@ impl State {
     /// All problems of the inputs, in no particular order.
     pub fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
         self.inputs.problems()
+    }
+
+    /// How many problems of the inputs there are.
+    pub fn problem_count(&self) -> usize {
+        self.reports.problem_count
     }
 
     /// The Services with a health check port for load balancers, with the answers, sorted by name. An answer can

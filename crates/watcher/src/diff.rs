@@ -13,9 +13,7 @@ use netfilter::{
 use service::{DesiredVirtualServer, State, Touched, Urgency};
 
 use self::differences::Differences;
-use crate::{
-    Observed, Ownership, Plan, is_foreign, observed::VirtualServerImage, real_servers::RealServerImage,
-};
+use crate::{Observed, Ownership, Plan, RealServerImage, VirtualServerImage, is_foreign};
 
 /// How much is compared.
 #[derive(Clone, Copy, Debug)]

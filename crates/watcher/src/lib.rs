@@ -12,13 +12,15 @@ mod ownership;
 mod plan;
 mod real_servers;
 mod verify;
+mod virtual_servers;
 
 pub use adopt::AdoptError;
 pub use diff::{Scope, Whole, departing_real_servers, diff};
 pub use kernel::Kernel;
-pub use observed::{Observed, ReadError, VirtualServerImage};
+pub use observed::{Observed, ReadError};
 pub use operation_kind::OperationKind;
 pub use ownership::{Foreign, Ownership, is_foreign};
 pub use plan::{Batch, Operation, Plan};
 pub use real_servers::{RealServerImage, RealServerImages};
 pub use verify::{Drift, VerifyError};
+pub use virtual_servers::{VirtualServerImage, VirtualServerImages};

@@ -1,9 +1,9 @@
 //! The kernel's state, as last read and as changed by us since.
 
-use ipvs::{Command, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId};
+use ipvs::{Command, RealServerAddress, ServiceAddress, VirtualServerId};
 use rustc_hash::FxHashMap;
 
-use crate::{Kernel, Operation, RealServerImage, RealServerImages};
+use crate::{Kernel, Operation, RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages};
 
 /// An image of the part of the kernel's state that matters to us.
 ///
@@ -16,20 +16,11 @@ use crate::{Kernel, Operation, RealServerImage, RealServerImages};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Virtual servers with their real servers.
-    pub virtual_servers: FxHashMap<ServiceAddress, VirtualServerImage>,
+    pub virtual_servers: VirtualServerImages,
     /// kube-ipvs0, the VIPs on it, and the node's own addresses.
     pub dummy_interface: dummy_interface::Observed,
     /// Our nf_tables tables.
     pub netfilter: netfilter::Observed,
-}
-
-/// A virtual server and its real servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VirtualServerImage {
-    /// The virtual server's configuration.
-    pub config: VirtualServer,
-    /// Its real servers.
-    pub real_servers: RealServerImages,
 }
 
 /// The part of the kernel that could not be read, and why.
@@ -57,7 +48,7 @@ impl Observed {
         kernel: &mut Kernel,
         mut known: FxHashMap<ServiceAddress, RealServerImages>,
     ) -> Result<Self, ReadError> {
-        let mut virtual_servers = FxHashMap::default();
+        let mut virtual_servers = VirtualServerImages::default();
         for server in kernel.ipvs.virtual_servers()? {
             if let VirtualServerId::Address(address) = server.config.id {
                 let real_servers = match known.remove(&address) {
@@ -95,18 +86,20 @@ impl Observed {
 
     /// Reads the real servers of one virtual server again, for their connection counts.
     pub fn refresh_real_servers(&mut self, kernel: &mut Kernel, of: ServiceAddress) -> Result<(), ReadError> {
-        if let Some(image) = self.virtual_servers.get_mut(&of) {
-            image.real_servers = real_servers(kernel, of)?;
+        if self.virtual_servers.contains_key(&of) {
+            let read = real_servers(kernel, of)?;
+            self.virtual_servers.change_real_servers(&of, |servers| *servers = read);
         }
         Ok(())
     }
 
     /// Marks a real server that has been draining for as long as it may.
     pub fn expire(&mut self, of: &ServiceAddress, server: &RealServerAddress) {
-        let image = self.virtual_servers.get_mut(of).and_then(|image| image.real_servers.get_mut(server));
-        if let Some(server) = image {
-            server.expired = true;
-        }
+        self.virtual_servers.change_real_servers(of, |servers| {
+            if let Some(server) = servers.get_mut(server) {
+                server.expired = true;
+            }
+        });
     }
 
     /// Brings the image up to date after an operation was carried out.
@@ -122,26 +115,16 @@ impl Observed {
         let Some(address) = command.address() else { return };
         match command {
             Command::AddVirtualServer(config) | Command::EditVirtualServer(config) => {
-                self.virtual_servers
-                    .entry(address)
-                    .and_modify(|image| image.config = config.clone())
-                    .or_insert_with(|| VirtualServerImage {
-                        config: config.clone(),
-                        real_servers: RealServerImages::default(),
-                    });
+                self.virtual_servers.configure(address, config.clone());
             }
             Command::DeleteVirtualServer(_) => {
                 self.virtual_servers.remove(&address);
             }
             Command::AddRealServer(_, config) | Command::EditRealServer(_, config) => {
-                if let Some(image) = self.virtual_servers.get_mut(&address) {
-                    image.real_servers.configure(*config);
-                }
+                self.virtual_servers.change_real_servers(&address, |servers| servers.configure(*config));
             }
             Command::DeleteRealServer(_, real_server) => {
-                if let Some(image) = self.virtual_servers.get_mut(&address) {
-                    image.real_servers.remove(real_server);
-                }
+                self.virtual_servers.change_real_servers(&address, |servers| servers.remove(real_server));
             }
         }
     }

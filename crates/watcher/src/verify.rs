@@ -85,7 +85,7 @@ impl Observed {
                 let real_servers = real_servers(kernel, address)?;
                 self.virtual_servers.insert(address, VirtualServerImage { config, real_servers });
             }
-            None => _ = self.virtual_servers.remove(&address),
+            None => self.virtual_servers.remove(&address),
         }
         Ok(())
     }

@@ -110,7 +110,7 @@ impl Observer for OutcomeMetrics {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
-        let SyncStats { failures, repairs, drains } = sync.stats;
+        let SyncStats { failures, repairs, drains, .. } = sync.stats;
         for (kind, total) in &self.failures {
             total.add(failures.get(kind).copied().unwrap_or(0));
         }

@@ -145,8 +145,7 @@ impl Observer for SyncMetrics {
             self.services.synced();
             self.endpoints.synced();
             self.count_without_local_endpoint(state);
-            let refused: usize = state.refused().map(|(_, addresses)| addresses.len()).sum();
-            self.refused.set(refused.try_into().unwrap_or(u64::MAX));
+            self.refused.set(state.refused_count().try_into().unwrap_or(u64::MAX));
         }
     }
 }

@@ -77,7 +77,8 @@ pub(crate) fn page() -> String {
         [("AllowServiceExternalIPs", true)],
         Some(Watches::default()),
         root.path(),
-    );
+    )
+    .with_advice(Vec::new);
     let (ipvs, netfilter, dummy_interface) = kernel.seams();
     let timing = Timing {
         sync_period: Duration::from_secs(3600),

@@ -1,11 +1,11 @@
-//! What a sync did, in numbers: metrics and alerts are made of these. The log has the details.
+//! What a sync did and found, in numbers: metrics and alerts are made of these. The log has the details.
 
 use std::{collections::BTreeMap, time::Instant};
 
 use ipvs::Command;
-use watcher::{Operation, ReadError};
+use watcher::{Observed, Operation, ReadError};
 
-/// What one sync did, in numbers. Kinds with a count of 0 are left out.
+/// What one sync did and what there is after it, in numbers. Kinds with a count of 0 are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncStats {
     /// Failed readings and operations. A retry that fails counts again.
@@ -14,6 +14,31 @@ pub struct SyncStats {
     pub repairs: BTreeMap<RepairKind, usize>,
     /// Graceful termination.
     pub drains: DrainStats,
+    /// What the kernel has after the sync; `None` if that is in doubt.
+    pub programmed: Option<Programmed>,
+    /// How many problems of Services and EndpointSlices there are, whether or not the status has room for them.
+    pub problems: usize,
+}
+
+/// What the kernel has, no matter who made it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Programmed {
+    /// How many virtual servers with an address.
+    pub virtual_servers: usize,
+    /// How many real servers of these, including those that drain.
+    pub real_servers: usize,
+    /// How many VIPs of this node.
+    pub vips: usize,
+}
+
+impl From<&Observed> for Programmed {
+    fn from(image: &Observed) -> Self {
+        Self {
+            virtual_servers: image.virtual_servers.len(),
+            real_servers: image.virtual_servers.real_server_count(),
+            vips: image.dummy_interface.bound.len(),
+        }
+    }
 }
 
 /// A part of the kernel with its own interface.

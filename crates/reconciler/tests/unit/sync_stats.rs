@@ -5,11 +5,13 @@ use std::{
     sync::mpsc::{Receiver, Sender, channel},
 };
 
-use ipvs::{Protocol::Tcp, VirtualServerId};
+use ipvs::{Family, Protocol::Tcp, VirtualServerId};
 use netfilter::Element;
 use netlink::Errno;
-use reconciler::{ChangeEvent, FailureKind, Observer, RepairKind, Subsystem, SyncEvent, SyncStats};
-use service::Change;
+use reconciler::{
+    ChangeEvent, FailureKind, Observer, Programmed, RepairKind, Subsystem, SyncEvent, SyncStats,
+};
+use service::{Change, Service};
 use testkit::{FakeKernel, fake_kernel::Fault};
 
 use crate::common::{Running, Setup, active_connections, at, real, service, slice};
@@ -178,4 +180,58 @@ fn drain_is_counted_when_it_begins_and_when_it_ends() {
     running.handle.resync().unwrap();
     let last = stats_of_syncs.try_iter().last().unwrap().drains;
     assert_eq!((last.ended, last.pending, last.oldest), (1, 0, None));
+}
+
+#[test]
+fn what_the_kernel_has_is_counted_foreign_and_draining_servers_too() {
+    let kernel = FakeKernel::new();
+    let (running, stats_of_syncs) = served(&kernel);
+    let programmed = || {
+        running.handle.resync().unwrap();
+        stats_of_syncs.try_iter().last().unwrap().programmed.unwrap()
+    };
+    assert_eq!(programmed(), Programmed { virtual_servers: 1, real_servers: 2, vips: 1 });
+    active_connections(&kernel, at("10.96.0.1", Tcp).into(), "10.244.0.2", 3);
+    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
+    assert_eq!(programmed(), Programmed { virtual_servers: 2, real_servers: 2, vips: 2 });
+    running.tell(Change::ReplaceServices(Vec::new()));
+    assert_eq!(programmed(), Programmed::default());
+}
+
+#[test]
+fn the_kernel_is_not_counted_while_it_is_in_doubt() {
+    let kernel = FakeKernel::new();
+    let (running, stats_of_syncs) = served(&kernel);
+    kernel.inject(0, Fault::BrokenOff);
+    running.handle.resync().unwrap();
+    assert_eq!(stats_of_syncs.try_iter().next().unwrap().programmed, None);
+}
+
+#[test]
+fn all_problems_are_counted_although_the_status_lists_the_first_twenty() {
+    let kernel = FakeKernel::new();
+    let (sender, stats_of_syncs) = channel();
+    let observers: Vec<Box<dyn Observer>> = vec![Box::new(Listener(sender))];
+    let running =
+        Running::with(&kernel, Setup { families: [Family::V4].into(), observers, ..Setup::default() });
+    let claimant = |number: u8| Service {
+        external_ips: vec!["127.0.0.1".parse().unwrap()],
+        problems: vec!["a field".to_owned()],
+        ..service(&format!("web-{number}"), &format!("10.96.0.{number}"), Tcp)
+    };
+    let few: Vec<_> = (1..=3).map(claimant).collect();
+    let on_the_other_family = service("six", "fd00:96::1", Tcp);
+    let of_web_1 = Service { cluster_ips: few[0].cluster_ips.clone(), ..service("late", "10.96.0.9", Tcp) };
+    let unlucky = Service { created: Some(1), ..of_web_1 };
+    running.lists([few, vec![on_the_other_family, unlucky]].concat(), Vec::new());
+    let problems = || {
+        running.handle.resync().unwrap();
+        let listed = running.handle.status().unwrap().problems.len();
+        (listed, stats_of_syncs.try_iter().last().unwrap().problems)
+    };
+    // Of each a refused address and a field, the family, and the conflict.
+    assert_eq!(problems(), (8, 8));
+    running.tell(Change::ReplaceServices((1..=30).map(claimant).collect()));
+    assert_eq!(problems(), (20, 60));
 }

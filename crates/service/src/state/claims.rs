@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, hash_map::Entry};
 
-use ipvs::ServiceAddress;
+use ipvs::{Family, ServiceAddress};
 use rustc_hash::FxHashMap;
 
-use crate::{compute::AddressKind, input::ObjectName};
+use crate::{compute::AddressKind, input::ObjectName, ref_counts::RefCounts};
 
 /// A Service's claim to an address and port. The least one wins: the first by the kind of the address
 /// ([`AddressKind`]), then the oldest, then the first by name. No creation time counts as the oldest.
@@ -32,6 +32,8 @@ pub struct Conflict<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     holders: FxHashMap<ServiceAddress, Claim>,
+    /// How many of the addresses each family has.
+    by_family: RefCounts<Family>,
     /// Conflicts are rare: an address has an entry here only while it has one.
     waiting: BTreeMap<ServiceAddress, BTreeSet<Claim>>,
     /// Changes whenever the conflicts do.
@@ -54,6 +56,7 @@ impl Claims {
         let loser = match self.holders.entry(address) {
             Entry::Vacant(vacant) => {
                 vacant.insert(claim);
+                self.by_family.add(address.ip.into());
                 return;
             }
             Entry::Occupied(mut held) if claim < *held.get() => held.insert(claim),
@@ -80,9 +83,22 @@ impl Claims {
         }
         match next {
             Some(next) => drop(self.holders.insert(*address, next)),
-            None if holds => drop(self.holders.remove(address)),
+            None if holds => {
+                self.holders.remove(address);
+                self.by_family.remove(&address.ip.into());
+            }
             None => {}
         }
+    }
+
+    /// How many addresses of a family are held.
+    pub(crate) fn count(&self, family: Family) -> usize {
+        self.by_family.count(&family)
+    }
+
+    /// How many addresses more than one Service wants.
+    pub(crate) fn conflict_count(&self) -> usize {
+        self.waiting.len()
     }
 
     /// A number that changes whenever the conflicts do.

@@ -15,10 +15,14 @@ pub(crate) struct Reports {
     pub(crate) without_local_endpoint: RefCounts<WithoutLocalEndpoint>,
     /// The Services with a refused address.
     pub(crate) refused: BTreeSet<ObjectName>,
+    /// How many addresses these have together.
+    pub(crate) refused_count: usize,
     /// Changes whenever an address is refused that was not, or the other way round.
     pub(crate) refused_revision: u64,
     /// The problems of each Service that has any, in words.
     pub(crate) problems: BTreeMap<ObjectName, Vec<String>>,
+    /// How many problems these have together.
+    pub(crate) problem_count: usize,
     /// Changes whenever the problems do.
     pub(crate) problems_revision: u64,
 }
@@ -48,6 +52,7 @@ impl Reports {
             [before, now].map(|desired| desired.map_or(&[][..], |it| &it.refused));
         if refused_before != refused_now {
             self.refused_revision += 1;
+            self.refused_count = self.refused_count + refused_now.len() - refused_before.len();
             if refused_now.is_empty() {
                 self.refused.remove(service);
             } else {
@@ -61,10 +66,12 @@ impl Reports {
 
     /// Replaces the problems of a Service.
     pub(crate) fn set_problems(&mut self, service: &ObjectName, problems: Vec<String>) {
+        self.problem_count += problems.len();
         let before = match problems.is_empty() {
             true => self.problems.remove(service),
             false => self.problems.insert(service.clone(), problems),
         };
+        self.problem_count -= before.as_ref().map_or(0, Vec::len);
         if before.as_ref() != self.problems.get(service) {
             self.problems_revision += 1;
         }

@@ -9,7 +9,7 @@ use std::{
 
 use crate::common::*;
 use ipnet::IpNet;
-use ipvs::{Protocol, Scheduler, ServiceFlags};
+use ipvs::{Family, Protocol, Scheduler, ServiceFlags};
 use netfilter::Element;
 use proptest::{
     collection::{btree_map, vec},
@@ -409,6 +409,22 @@ proptest! {
             prop_assert!(belongs, "{}", element);
         }
         prop_assert!(wanted.elements.is_sorted_by(|a, b| a < b), "{:?}", wanted.elements);
+    }
+
+    #[test]
+    fn what_is_counted_is_what_there_is(options in any_options(), changes in vec(any_change(), 0..40)) {
+        let mut state = State::new(options);
+        for change in changes {
+            state.apply(change);
+            for family in Family::BOTH {
+                let servers = state.virtual_servers().filter(|server| Family::from(server.address.ip) == family);
+                prop_assert_eq!(state.virtual_server_count(family), servers.count());
+            }
+            let refused: usize = state.refused().map(|(_, addresses)| addresses.len()).sum();
+            prop_assert_eq!(state.refused_count(), refused);
+            prop_assert_eq!(state.conflict_count(), state.conflicts().count());
+            prop_assert_eq!(state.problem_count(), state.problems().count());
+        }
     }
 
     #[test]
