@@ -192,7 +192,7 @@ impl Writer {
         let full = read == ReadScope::Everything;
         let report = SyncReport::new(trigger, full, &outcome, repairs, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
-        self.sync_log.log_sync(&report, &outcome);
+        self.sync_log.log_sync(&report, &stats, &outcome);
         self.notify_observers(&report, &stats, read != ReadScope::Nothing && !outcome.lacks_foundation());
         if read != ReadScope::Nothing {
             self.sync_log.log_node_ports(self.reconciler.state().node_ports_are_nowhere());
