@@ -21,7 +21,7 @@ use super::{
 use crate::node::preflight;
 
 /// The kernel's text of all connections.
-const CONNECTIONS: &str = "/proc/net/ip_vs_conn";
+pub(super) const CONNECTIONS: &str = "/proc/net/ip_vs_conn";
 
 /// What is listed. `-o json` has configuration, counters and rates at once.
 #[derive(clap::Args, Clone, Copy, Debug)]

@@ -14,6 +14,7 @@ mod names;
 mod sample;
 #[cfg(feature = "tui")]
 mod screen;
+mod syn_recv;
 mod table;
 
 use std::{
@@ -75,8 +76,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     let Top { delay, iterations, batch, sort, output, control_socket } = top;
     let looks = iterations.map_or(usize::MAX, NonZero::get);
-    let mut look =
-        Look { kernel: preflight::open_ipvs()?, names: Names::from(control_socket), meter: Meter::default() };
+    let mut look = Look {
+        kernel: preflight::open_ipvs()?,
+        names: Names::from(control_socket),
+        meter: Meter::default(),
+        patience: delay / 4,
+    };
     // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
     match cfg!(feature = "tui") && !is_printed {
@@ -96,12 +101,14 @@ struct Look {
     kernel: KernelIpvs,
     names: Names,
     meter: Meter,
+    /// How long reading the connections may take: their number has no limit.
+    patience: Duration,
 }
 
 impl Look {
     /// What went through since the last look; `None` at the first.
     fn take(&mut self) -> anyhow::Result<Option<Frame>> {
-        let sample = Sample::read(&mut self.kernel)?;
+        let sample = Sample::read(&mut self.kernel, self.patience)?;
         self.names.refresh(&sample, Instant::now());
         Ok(self.meter.frame(&sample, &self.names))
     }
