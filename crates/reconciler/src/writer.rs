@@ -8,7 +8,7 @@ use std::{
 };
 
 use service::{Change, State, one_line};
-use tracing::{debug_span, field::Empty};
+use tracing::{field::Empty, trace_span};
 use watcher::{Kernel, Ownership, Plan};
 
 use crate::{
@@ -178,7 +178,7 @@ impl Writer {
 
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
-        let span = debug_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
+        let span = trace_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
         let SyncResult { full, outcome, stale_flows, repairs, stats, unfinished } =
             self.reconciler.sync(trigger);
         if !stale_flows.is_empty() {
