@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{
     Format,
-    output::{self, print, print_json},
+    output::{self, one_of_many, print_as},
 };
 use crate::node::preflight;
 
@@ -70,10 +70,7 @@ fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
         let real_servers = kernel.real_servers(virtual_server.config.id)?;
         servers.push((virtual_server, real_servers));
     }
-    match format {
-        Format::Text => print(&Listing::new(info, &servers).columns(columns).to_string())?,
-        Format::Json => print_json(&json(info, &servers))?,
-    }
+    print_as(format, &json(info, &servers), || Listing::new(info, &servers).columns(columns).to_string())?;
     Ok(())
 }
 
@@ -84,15 +81,12 @@ fn list_connections(format: Format) -> anyhow::Result<()> {
     let text = File::open(CONNECTIONS).with_context(|| format!("cannot read {CONNECTIONS}"))?;
     let text = BufReader::new(text);
     let mut out = BufWriter::new(io::stdout().lock());
-    let printed = match format {
-        Format::Text => out
-            .write_all(CONNECTIONS_HEAD.as_bytes())
-            .and_then(|()| for_each_connection(text, |connection| writeln!(out, "{connection}"))),
-        Format::Json => for_each_connection(text, |connection| {
-            serde_json::to_writer(&mut out, connection)?;
-            out.write_all(b"\n")
-        }),
-    };
+    let head = if format == Format::Text { CONNECTIONS_HEAD } else { "" };
+    let printed = out.write_all(head.as_bytes()).and_then(|()| {
+        for_each_connection(text, |connection| {
+            out.write_all(one_of_many(format, connection, || format!("{connection}\n"))?.as_bytes())
+        })
+    });
     match printed.and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.with_context(|| format!("listing {CONNECTIONS}")),
@@ -122,7 +116,7 @@ mod tests {
     use ipvs::{Protocol, RealServer, Scheduler, ServiceAddress, Stats, VirtualServer};
 
     use super::{
-        super::documented::{assert_documented, pretty},
+        super::documented::{assert_documented, assert_printed},
         *,
     };
 
@@ -137,7 +131,7 @@ mod tests {
         let virtual_server = VirtualServer::new(vip, Scheduler::RR).persistent(10_800);
         let virtual_server = ObservedVirtualServer::new(virtual_server).stats(stats);
         let info = Info::new((1, 2, 1), 4096);
-        assert_documented("list", &pretty(&json(info, &[(virtual_server, vec![real_server])])));
+        assert_documented("list", &json(info, &[(virtual_server, vec![real_server])]));
     }
 
     #[test]
@@ -148,11 +142,10 @@ TCP C0000207 C738 0A60000A 0050 fd00:0000:0000:0000:0000:0000:0000:0007 1F90 EST
 ";
         let mut lines = String::new();
         for_each_connection(kernel.as_bytes(), |connection| {
-            lines += &serde_json::to_string(connection)?;
-            lines += "\n";
+            lines += &one_of_many(Format::Json, connection, String::new)?;
             Ok(())
         })
         .unwrap();
-        assert_documented("list -c", &lines);
+        assert_printed("list -c", &lines);
     }
 }

@@ -124,10 +124,7 @@ fn print(look: &mut Look, delay: Duration, looks: usize, sort: Column, format: F
         thread::sleep(delay);
         let Some(mut frame) = look.take()? else { continue };
         frame.sort(sort);
-        let text = match format {
-            Format::Text => batch::text(&frame, number > 0),
-            Format::Json => batch::json(&frame)?,
-        };
+        let text = output::one_of_many(format, &frame, || batch::text(&frame, number > 0))?;
         if output::print_to_readers(&text)? == Readers::Gone {
             break;
         }

@@ -147,10 +147,7 @@ impl ElementFields {
 mod tests {
     use ipvs::Scheduler;
 
-    use super::{
-        super::super::documented::{assert_documented, pretty},
-        *,
-    };
+    use super::{super::super::documented::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {
@@ -178,6 +175,6 @@ mod tests {
         .collect();
         let troubles =
             ["API server: nodes not watched for 3 s: forbidden; what is programmed stays".to_owned()];
-        assert_documented("diff", &pretty(&DiffJson::new(&plan, &troubles)));
+        assert_documented("diff", &DiffJson::new(&plan, &troubles));
     }
 }

@@ -1,6 +1,9 @@
 use super::{
     super::{
-        super::documented::{assert_documented, pretty},
+        super::{
+            documented::assert_documented,
+            output::{Format, one_of_many},
+        },
         column::Column,
         made_up::{frame, server, traffic, vip},
     },
@@ -32,16 +35,19 @@ fn no_service_is_a_head_alone() {
 }
 
 #[test]
-fn programs_have_a_line_for_each_frame() {
-    let json = json(&traffic()).unwrap();
+fn programs_have_a_line_or_a_document_for_each_frame() {
+    let shown = |format| one_of_many(format, &traffic(), || unreachable!("no text")).unwrap();
+    let json = shown(Format::Json);
     assert_eq!(json.lines().count(), 1);
     let frame: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(frame["services"].as_array().unwrap().len(), 3);
+    let twice = shown(Format::Yaml).repeat(2);
+    assert_eq!(serde_saphyr::from_multiple::<serde_json::Value>(&twice).unwrap(), [frame.clone(), frame]);
 }
 
 #[test]
 fn its_json_is_documented() {
     let before = vec![server(vip(10, 80), 100, &[(1, 100)])];
     let now = vec![server(vip(10, 80), 300, &[(1, 300)])];
-    assert_documented("top", &pretty(&frame(before, now)));
+    assert_documented("top", &frame(before, now));
 }
