@@ -11,6 +11,7 @@ mod flags;
 mod list;
 mod log_level;
 mod output;
+mod owners;
 mod question;
 mod resync;
 mod run;
@@ -106,7 +107,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match command_line.command {
         None => run::run(&command_line.flags),
         Some(Command::Run(flags)) => run::run(&flags),
-        Some(Command::List(flags)) => list::list(flags),
+        Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => Ok(diff::diff(&question)),
         Some(Command::Explain { service, question }) => explain::explain(&service, &question),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),

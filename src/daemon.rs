@@ -102,7 +102,8 @@ async fn take_turn(
     let watches = Watches::default();
     let identity = Identity::new(&settings.node_name, Instant::now(), &source, &watches);
     let node = KnownNode::new(&settings.node_name, source.unknown_node());
-    let problems = Problems { watches, node, unbound: UnboundEndpoints::default() };
+    let manifests = source.manifest_problems();
+    let problems = Problems { watches, manifests, node, unbound: UnboundEndpoints::default() };
     let (source, outbox, advice) = (&source, outbox.as_ref(), &advice);
     let writer = &writer;
     let daemon = Daemon { settings, source, outbox, advice, problems, identity, control, log_level, writer };

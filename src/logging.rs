@@ -1,5 +1,4 @@
-//! The log: one line per event on standard error, and at `-v 4` one for each sync and its phases, with how long they
-//! took.
+//! The log: one line per event on standard error. docs/commands.md has what each verbosity adds.
 
 mod level;
 #[cfg(feature = "otlp")]
@@ -7,6 +6,7 @@ mod otlp;
 
 use std::io::{self, IsTerminal};
 
+use reconciler::PLAN_LOG;
 use tracing_subscriber::{
     EnvFilter, Layer as _, fmt, fmt::format::FmtSpan, layer::SubscriberExt as _, registry, reload,
     util::SubscriberInitExt as _,
@@ -39,8 +39,7 @@ impl Format {
 pub struct Options {
     /// The form of a line.
     pub format: Format,
-    /// Kubernetes' verbosity: up to 2 what an operator wants to know, 3 and 4 what helps to find a
-    /// fault, from 5 on every step. `RUST_LOG` goes before it.
+    /// Kubernetes' verbosity. `RUST_LOG` goes before it.
     pub verbosity: i32,
 }
 
@@ -58,17 +57,33 @@ const OURS: [&str; 10] = [
     "watcher",
 ];
 
+/// The parts whose lines at the level INFO every operator must see: the start and the end of the daemon, syncs that
+/// were asked for, what ends a warning, and what was changed of others.
+const ALWAYS: [&str; 7] = [
+    "kube_ipvs::daemon",
+    "kube_ipvs::node::advice",
+    "kube_ipvs::node::host_firewall",
+    "kube_ipvs::serve",
+    "kube_ipvs::takeover",
+    "kubernetes",
+    "reconciler",
+];
+
 impl Options {
-    /// The filter in `RUST_LOG`'s notation: ours by verbosity, everybody else's only warnings until
-    /// every step is asked for.
+    /// The filter in `RUST_LOG`'s notation.
     fn directives(self) -> String {
         // The client complains of every attempt, without saying to what; the watcher says it once.
-        let (ours, others) = match self.verbosity {
-            ..=2 => ("info", "warn,kube_client=off"),
-            3..=4 => ("debug", "warn,kube_client=off"),
-            5.. => ("trace", "debug"),
+        let quiet = "warn,kube_client=off".to_owned();
+        let with_plans = format!("{quiet},{PLAN_LOG}=debug");
+        let (others, parts, level) = match self.verbosity {
+            ..=0 => (quiet, &ALWAYS[..], "info"),
+            1..=2 => (quiet, &OURS[..], "info"),
+            3 => (quiet, &OURS[..], "debug"),
+            4 => (with_plans, &OURS[..], "debug"),
+            5 => (with_plans, &OURS[..], "trace"),
+            6.. => ("debug".to_owned(), &OURS[..], "trace"),
         };
-        OURS.iter().fold(others.to_owned(), |directives, name| format!("{directives},{name}={ours}"))
+        parts.iter().fold(others, |directives, part| format!("{directives},{part}={level}"))
     }
 }
 
@@ -118,15 +133,52 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use tracing::{Level, enabled, subscriber};
+
     use super::*;
 
+    /// The verbosities from 0 to 7 at which a line is logged.
+    fn verbosities(is_logged: impl Fn() -> bool) -> Vec<i32> {
+        testkit::log::listen_on_every_thread();
+        let logs = |verbosity: &i32| {
+            let directives = Options { format: Format::Text, verbosity: *verbosity }.directives();
+            subscriber::with_default(registry().with(EnvFilter::new(directives)), &is_logged)
+        };
+        (0..8).filter(logs).collect()
+    }
+
     #[test]
-    fn the_verbosity_chooses_the_level_of_our_crates() {
-        let directives = |verbosity| Options { format: Format::Text, verbosity }.directives();
-        assert_eq!(directives(0), directives(2));
-        assert!(directives(2).starts_with("warn,") && directives(2).contains(",kube_ipvs=info"));
-        assert!(directives(4).contains(",ipvs=debug"));
-        assert!(directives(10).starts_with("debug,") && directives(10).contains(",reconciler=trace"));
-        assert!(directives(-1).contains(",watcher=info"));
+    fn each_verbosity_adds_what_the_documents_say() {
+        let from = |verbosity| (verbosity..8).collect::<Vec<_>>();
+        let warning = || enabled!(target: "kube_ipvs::node::sysctl", Level::WARN);
+        let of_others = || enabled!(target: "hyper", Level::WARN);
+        let start = || enabled!(target: "kube_ipvs::daemon", Level::INFO);
+        let end_of_a_warning = || enabled!(target: "kubernetes::api::retry", Level::INFO);
+        let parameter = || enabled!(target: "kube_ipvs::node::sysctl", Level::INFO);
+        let sync = || enabled!(target: "reconciler::report::sync_log", Level::DEBUG);
+        let plan = || enabled!(target: PLAN_LOG, Level::DEBUG);
+        let step = || enabled!(target: "netfilter::table::client", Level::TRACE);
+        let library = || enabled!(target: "hyper", Level::DEBUG);
+        let attempt = || enabled!(target: "kube_client", Level::ERROR);
+        assert_eq!([verbosities(warning), verbosities(of_others)], [from(0), from(0)]);
+        assert_eq!([verbosities(start), verbosities(end_of_a_warning)], [from(0), from(0)]);
+        assert_eq!(verbosities(parameter), from(1));
+        assert_eq!(verbosities(sync), from(3));
+        assert_eq!(verbosities(plan), from(4));
+        assert_eq!(verbosities(step), from(5));
+        assert_eq!([verbosities(library), verbosities(attempt)], [from(6), from(6)]);
+    }
+
+    #[test]
+    fn what_every_operator_must_see_comes_from_parts_that_exist() {
+        for part in ALWAYS {
+            let place = match part.strip_prefix("kube_ipvs::") {
+                Some(module) => format!("src/{}.rs", module.replace("::", "/")),
+                None => format!("crates/{part}/src/lib.rs"),
+            };
+            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(&place).is_file(), "{place}");
+        }
     }
 }

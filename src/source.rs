@@ -3,7 +3,7 @@
 pub mod api_server;
 pub(crate) mod known_node;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use kubernetes::{api::Watches, directory};
 use service::Change;
@@ -20,7 +20,11 @@ pub(crate) enum Source {
     /// An API server; nothing was sent to it yet.
     Api(Box<api_server::Server>),
     /// A directory whose manifests parse.
-    Directory(PathBuf),
+    Directory {
+        path: PathBuf,
+        /// What is wrong with them later.
+        problems: directory::Problems,
+    },
 }
 
 impl Source {
@@ -34,7 +38,7 @@ impl Source {
             }
             config::Source::Directory(path) => {
                 directory::read_once(path, &settings.node_name)?;
-                Ok(Self::Directory(path.clone()))
+                Ok(Self::Directory { path: path.clone(), problems: directory::Problems::default() })
             }
         }
     }
@@ -47,7 +51,7 @@ impl Source {
                 tokio::spawn(publisher.run());
                 Some(outbox)
             }
-            Self::Directory(_) => None,
+            Self::Directory { .. } => None,
         }
     }
 
@@ -55,7 +59,15 @@ impl Source {
     pub(crate) fn api_server(&self, watches: &Watches) -> Option<Watches> {
         match self {
             Self::Api(_) => Some(watches.clone()),
-            Self::Directory(_) => None,
+            Self::Directory { .. } => None,
+        }
+    }
+
+    /// What is wrong with the manifests. Nothing is if the source is an API server.
+    pub(crate) fn manifest_problems(&self) -> directory::Problems {
+        match self {
+            Self::Api(_) => directory::Problems::default(),
+            Self::Directory { problems, .. } => problems.clone(),
         }
     }
 
@@ -63,7 +75,7 @@ impl Source {
     pub(crate) fn unknown_node(&self) -> UnknownNode {
         match self {
             Self::Api(_) => UnknownNode::NotEligible,
-            Self::Directory(_) => UnknownNode::Eligible,
+            Self::Directory { .. } => UnknownNode::Eligible,
         }
     }
 
@@ -78,7 +90,12 @@ impl Source {
             Self::Api(server) => {
                 match kubernetes::api::watch(server.client.clone(), node_name, watches, send).await {}
             }
-            Self::Directory(path) => follow_directory(path, node_name, send).await,
+            Self::Directory { path, problems } => {
+                match directory::watch(path, node_name, problems, send).await {
+                    Ok(never) => match never {},
+                    Err(error) => error.into(),
+                }
+            }
         }
     }
 
@@ -94,14 +111,7 @@ impl Source {
                 match kubernetes::api::watch_node(&server.client, node_name, watches, send).await {}
             }
             // A few local files.
-            Self::Directory(path) => follow_directory(path, node_name, send).await,
+            Self::Directory { .. } => self.follow(node_name, watches, send).await,
         }
-    }
-}
-
-async fn follow_directory(path: &Path, node_name: &str, send: impl Fn(Change)) -> anyhow::Error {
-    match directory::watch(path, node_name, send).await {
-        Ok(never) => match never {},
-        Err(error) => error.into(),
     }
 }

@@ -10,7 +10,7 @@ use anyhow::bail;
 
 use super::{
     Flags, Format,
-    output::{self, print, print_json},
+    output::{self, print_as},
 };
 use crate::{
     config::Excluded,
@@ -90,10 +90,7 @@ fn clean_up(
     }
     let cleaned = clean(excluded, extent);
     drop(alone);
-    match format {
-        Format::Text => print(&text(&cleaned))?,
-        Format::Json => print_json(&cleaned)?,
-    }
+    print_as(format, &cleaned, || text(&cleaned))?;
     Ok(if cleaned.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -110,10 +107,7 @@ fn text(cleaned: &CleanupReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::documented::{assert_documented, pretty},
-        *,
-    };
+    use super::{super::documented::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {
@@ -123,7 +117,7 @@ mod tests {
             stayed: lines("ipset KUBE-CLUSTER-IP: it is in use"),
             unknown: lines("iptables-legacy, IPv4: no programs"),
         };
-        assert_documented("cleanup", &pretty(&cleaned));
+        assert_documented("cleanup", &cleaned);
     }
 
     #[test]

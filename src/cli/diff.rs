@@ -8,8 +8,8 @@ use json::DiffJson;
 use watcher::Plan;
 
 use super::{
-    Format, complain,
-    output::{doubt, print, print_json},
+    complain,
+    output::{doubt, print_as},
     question::Question,
 };
 use crate::{
@@ -40,9 +40,6 @@ fn compare(question: &Question) -> anyhow::Result<Plan> {
     };
     let Difference { plan, troubles } = question.answer(&Request::Diff, expected, look)?;
     doubt(&troubles);
-    match question.ask.output.format {
-        Format::Text => print(&plan.to_string())?,
-        Format::Json => print_json(&DiffJson::new(&plan, &troubles))?,
-    }
+    print_as(question.ask.output.format, &DiffJson::new(&plan, &troubles), || plan.to_string())?;
     Ok(plan)
 }

@@ -1,5 +1,5 @@
-//! docs/json.md and the examples in docs/json keep their word: an example is what the command prints, and the page
-//! explains each of its fields.
+//! docs/json.md and the examples in docs/json keep their word: an example is what the command prints, the page
+//! explains each of its fields, and YAML has the same ones.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -14,6 +14,7 @@ use service::{
 };
 use watcher::OperationKind;
 
+use super::output;
 use crate::{
     config::VipBinding,
     node::advice::{Cause, Severity},
@@ -21,8 +22,15 @@ use crate::{
 
 const DOCUMENT: &str = include_str!("../../docs/json.md");
 
-/// Holds the example of a command to what the command prints.
-pub(super) fn assert_documented(command: &str, printed: &str) {
+/// Holds the example of a command to what the command prints of a value, as JSON and as YAML.
+pub(super) fn assert_documented(command: &str, value: &impl Serialize) {
+    assert_printed(command, &output::json(value).unwrap());
+    let yaml: Value = serde_saphyr::from_str(&output::yaml(value).unwrap()).unwrap();
+    assert_eq!(yaml, serde_json::to_value(value).unwrap(), "`kube-ipvs {command} -o yaml`");
+}
+
+/// Holds the example of a command to what it prints.
+pub(super) fn assert_printed(command: &str, printed: &str) {
     let section = below(&format!("`kube-ipvs {command}`"));
     let file = format!("json/{}.json", command.replace(" -", "-"));
     assert!(section.contains(&format!("({file})")), "docs/json.md has no link to docs/{file}");
@@ -45,11 +53,6 @@ pub(super) fn assert_documented(command: &str, printed: &str) {
 fn below(heading: &str) -> &'static str {
     let text = DOCUMENT.split_once(&format!("\n## {heading}\n")).map_or("", |(_, text)| text);
     text.split_once("\n## ").map_or(text, |(section, _)| section)
-}
-
-/// As [`print_json`](super::output::print_json) prints it.
-pub(super) fn pretty(value: &impl Serialize) -> String {
-    format!("{}\n", serde_json::to_string_pretty(value).unwrap())
 }
 
 /// All fields, at any depth.

@@ -9,11 +9,7 @@ use serde::Serialize;
 use service::{Explanation, NotServed, ObjectName, one_line};
 
 use self::in_kernel::VirtualServer;
-use super::{
-    Format,
-    output::{print, print_json},
-    question::Question,
-};
+use super::{output::print_as, question::Question};
 use crate::serve::control::{Request, Response};
 
 /// The answer: the desired state with its reasons, and what the kernel has.
@@ -37,10 +33,7 @@ pub(super) fn explain(service: &ObjectName, question: &Question) -> anyhow::Resu
         );
     });
     let answer = Answer { kernel: kernel.ok(), explanation };
-    match question.ask.output.format {
-        Format::Text => print(&answer.to_string())?,
-        Format::Json => print_json(&answer)?,
-    }
+    print_as(question.ask.output.format, &answer, || answer.to_string())?;
     let unknown = answer.explanation.not_served == Some(NotServed::Unknown);
     Ok(if unknown { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -56,11 +49,7 @@ mod tests {
         SpecialAddress, TrafficPolicy,
     };
 
-    use super::{
-        super::documented::{assert_documented, pretty},
-        in_kernel::Found,
-        *,
-    };
+    use super::{super::documented::assert_documented, in_kernel::Found, *};
 
     #[test]
     fn its_json_is_documented() {
@@ -110,6 +99,6 @@ mod tests {
         let observed = ObservedRealServer::new(real_server).connections(2, 1);
         let found = Found { scheduler: Scheduler::MH, real_servers: vec![observed] };
         let server = VirtualServer { address, found: Some(found) };
-        assert_documented("explain", &pretty(&Answer { explanation, kernel: Some(vec![server]) }));
+        assert_documented("explain", &Answer { explanation, kernel: Some(vec![server]) });
     }
 }

@@ -114,7 +114,8 @@ pub struct Flags {
     #[command(flatten)]
     pub listen: ListenFlags,
 
-    /// How much is logged: 2 as usual, 4 for debugging, 5 for every step *
+    /// How much is logged: 0 what nobody should miss, 2 as usual, 3 each sync, 4 its plan, 5 its steps, 6 what libraries
+    /// say *
     #[arg(short, long, value_name = "LEVEL", value_parser = value_parser!(u32).range(..=0x7fff_ffff))]
     pub v: Option<u32>,
 

@@ -5,11 +5,7 @@ use std::{path::Path, process::ExitCode};
 use anyhow::bail;
 use serde::Serialize;
 
-use super::{
-    Format,
-    output::{print, print_json},
-    question::ask,
-};
+use super::{Format, output::print_as, question::ask};
 use crate::{
     logging::Level,
     serve::control::{Request, Response},
@@ -27,22 +23,17 @@ pub(super) fn log_level(socket: &Path, set: Option<Level>, format: Format) -> an
     let Response::LogLevel(level) = ask(socket, &Request::LogLevel { set })? else {
         bail!("the daemon answered another question");
     };
-    match format {
-        Format::Text => print(&format!("{level}\n"))?,
-        Format::Json => print_json(&Logged { level })?,
-    }
+    let logged = Logged { level };
+    print_as(format, &logged, || format!("{}\n", logged.level))?;
     Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::documented::{assert_documented, pretty},
-        *,
-    };
+    use super::{super::documented::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {
-        assert_documented("log-level", &pretty(&Logged { level: "info,reconciler=trace".to_owned() }));
+        assert_documented("log-level", &Logged { level: "info,reconciler=trace".to_owned() });
     }
 }

@@ -17,6 +17,7 @@ pub(super) struct Args {
 pub(super) enum Format {
     Text,
     Json,
+    Yaml,
 }
 
 /// The readers of the output.
@@ -49,7 +50,36 @@ pub(super) fn doubt(troubles: &[String]) {
     }
 }
 
-/// Prints a value as JSON.
-pub(super) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+/// Prints the text, or the value in another form.
+pub(super) fn print_as(
+    format: Format,
+    value: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> io::Result<()> {
+    print(&match format {
+        Format::Text => text(),
+        Format::Json => json(value)?,
+        Format::Yaml => yaml(value)?,
+    })
+}
+
+/// One of many values, of which each is a line of JSON or a document of YAML.
+pub(super) fn one_of_many(
+    format: Format,
+    value: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> io::Result<String> {
+    Ok(match format {
+        Format::Text => text(),
+        Format::Json => format!("{}\n", serde_json::to_string(value)?),
+        Format::Yaml => format!("---\n{}", yaml(value)?),
+    })
+}
+
+pub(super) fn json(value: &impl Serialize) -> io::Result<String> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+pub(super) fn yaml(value: &impl Serialize) -> io::Result<String> {
+    serde_saphyr::to_string(value).map_err(io::Error::other)
 }

@@ -7,7 +7,7 @@ use reconciler::SyncReport;
 
 use super::{
     Format,
-    output::{doubt, print, print_json},
+    output::{doubt, print_as},
     question::ask,
 };
 use crate::serve::control::{Request, Response};
@@ -18,10 +18,7 @@ pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> 
         bail!("the daemon answered another question");
     };
     doubt(&resynced.troubles);
-    match format {
-        Format::Text => print(&text(&resynced.report))?,
-        Format::Json => print_json(&resynced)?,
-    }
+    print_as(format, &resynced, || text(&resynced.report))?;
     Ok(if resynced.report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -56,10 +53,7 @@ mod tests {
     use reconciler::Trigger;
     use watcher::OperationKind;
 
-    use super::{
-        super::documented::{assert_documented, pretty},
-        *,
-    };
+    use super::{super::documented::assert_documented, *};
     use crate::serve::control::Resynced;
 
     fn report(done: usize, failures: &[&str], failed: usize) -> SyncReport {
@@ -83,7 +77,7 @@ mod tests {
         };
         let troubles =
             vec!["API server: services not watched for 42 s: the server is out of reach".to_owned()];
-        assert_documented("resync", &pretty(&Resynced { report, troubles }));
+        assert_documented("resync", &Resynced { report, troubles });
     }
 
     #[test]

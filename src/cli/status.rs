@@ -13,11 +13,7 @@ use std::{
 
 use anyhow::bail;
 
-use super::{
-    Ask, Format,
-    output::{print, print_json},
-    question::ask,
-};
+use super::{Ask, output::print_as, question::ask};
 use crate::{
     config::GoDuration,
     serve::control::{AskError, DaemonStatus, Request, Response},
@@ -58,10 +54,7 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
             _ => thread::sleep(PAUSE),
         }
     };
-    match asked.ask.output.format {
-        Format::Text => print(&text::text(&status))?,
-        Format::Json => print_json(&status)?,
-    }
+    print_as(asked.ask.output.format, &status, || text::text(&status))?;
     if (asked.check || asked.wait.is_some())
         && let Some(reason) = check::not_in_order(&status)
     {
@@ -79,13 +72,10 @@ fn look(asked: &Status) -> anyhow::Result<DaemonStatus> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::documented::{assert_documented, pretty},
-        sample,
-    };
+    use super::{super::documented::assert_documented, sample};
 
     #[test]
     fn its_json_is_documented() {
-        assert_documented("status", &pretty(&sample::status()));
+        assert_documented("status", &sample::status());
     }
 }

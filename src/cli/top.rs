@@ -14,6 +14,7 @@ mod names;
 mod sample;
 #[cfg(feature = "tui")]
 mod screen;
+mod syn_recv;
 mod table;
 
 use std::{
@@ -79,6 +80,7 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
         kernel: requirements::open_ipvs()?,
         names: Names::from(control_socket),
         meter: Meter::default(),
+        patience: delay / 4,
     };
     // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
@@ -99,12 +101,14 @@ struct Look {
     kernel: KernelIpvs,
     names: Names,
     meter: Meter,
+    /// How long reading the connections may take: their number has no limit.
+    patience: Duration,
 }
 
 impl Look {
     /// What went through since the last look; `None` at the first.
     fn take(&mut self) -> anyhow::Result<Option<Frame>> {
-        let sample = Sample::read(&mut self.kernel)?;
+        let sample = Sample::read(&mut self.kernel, self.patience)?;
         self.names.refresh(&sample, Instant::now());
         Ok(self.meter.frame(&sample, &self.names))
     }
@@ -120,10 +124,7 @@ fn print(look: &mut Look, delay: Duration, looks: usize, sort: Column, format: F
         thread::sleep(delay);
         let Some(mut frame) = look.take()? else { continue };
         frame.sort(sort);
-        let text = match format {
-            Format::Text => batch::text(&frame, number > 0),
-            Format::Json => batch::json(&frame)?,
-        };
+        let text = output::one_of_many(format, &frame, || batch::text(&frame, number > 0))?;
         if output::print_to_readers(&text)? == Readers::Gone {
             break;
         }

@@ -26,7 +26,7 @@ impl Identity {
     pub(super) fn new(node_name: &str, begin: Instant, source: &Source, watches: &Watches) -> Self {
         let source = match source {
             Source::Api(server) => Kind::Api { address: server.address.clone(), watches: watches.clone() },
-            Source::Directory(path) => Kind::Directory(path.clone()),
+            Source::Directory { path, .. } => Kind::Directory(path.clone()),
         };
         Self { node_name: node_name.to_owned(), begin, source, kernel: None }
     }

@@ -1,6 +1,7 @@
-//! Problems outside the writer thread: the source cannot be watched, the Node is missing, an address cannot be bound.
+//! Problems outside the writer thread: the source cannot be watched or has bad files, the Node is missing, an address
+//! cannot be bound.
 
-use kubernetes::api::Watches;
+use kubernetes::{api::Watches, directory};
 
 use crate::{serve::http::endpoint::UnboundEndpoints, source::known_node::KnownNode};
 
@@ -8,6 +9,7 @@ use crate::{serve::http::endpoint::UnboundEndpoints, source::known_node::KnownNo
 #[derive(Clone, Debug)]
 pub(super) struct Problems {
     pub(super) watches: Watches,
+    pub(super) manifests: directory::Problems,
     pub(super) node: KnownNode,
     pub(super) unbound: UnboundEndpoints,
 }
@@ -15,7 +17,7 @@ pub(super) struct Problems {
 impl Problems {
     /// Why the desired state may be out of date or wrong, one line each.
     pub(super) fn about_source(&self) -> Vec<String> {
-        self.watches.troubles().into_iter().chain(self.node.trouble()).collect()
+        self.watches.troubles().into_iter().chain(self.manifests.all()).chain(self.node.trouble()).collect()
     }
 
     /// All problems, one line each.

@@ -206,7 +206,7 @@ mod tests {
         with_log("warn", |dial, _| {
             let logs = || (enabled!(Of::INFO), enabled!(Of::DEBUG));
             assert_eq!(logs(), (false, false));
-            set(dial, "4");
+            set(dial, "3");
             assert!(dial.directives().unwrap().contains("kube_ipvs=debug"));
             assert_eq!(logs(), (true, true));
             set(dial, "start");

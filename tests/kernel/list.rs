@@ -66,3 +66,48 @@ fn programs_have_each_connection_as_a_line_of_json() {
     assert_eq!((&shown["real_server"], &shown["protocol"]), (&pod.into(), &"TCP".into()));
     drop(connection);
 }
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn services_are_shown_and_choose_what_is_listed() {
+    let cluster = Cluster::start(2, &[NO_PERIOD]);
+    let (web, dns) = (Service::tcp(V4).endpoints([1]), Service::tcp(V6).endpoints([2]));
+    cluster.apply(&web);
+    cluster.apply(&dns);
+    cluster.lab.node.run("ipvsadm", &["-A", "-t", "192.0.2.7:80", "-s", "rr"]).unwrap();
+    let socket = ["--control-socket", cluster.daemon().socket().to_str().unwrap()];
+    let listed = |flags: &[&str]| ours(&cluster, &[flags, &socket].concat());
+    let names = |flags: &[&str]| {
+        let text = listed(&[&["--services"], flags].concat()).unwrap();
+        let lines = text.lines().filter(|line| line.starts_with("TCP"));
+        let mut names: Vec<_> =
+            lines.map(|line| line.split_whitespace().last().unwrap_or_default().to_owned()).collect();
+        names.sort();
+        names
+    };
+    let [web, dns] = [&web, &dns].map(|service| format!("default/{}", service.name()));
+    let mut all = ["-", &web, &dns].map(str::to_owned);
+    all.sort();
+    assert_eq!(names(&[]), all);
+    assert_eq!(names(&["--stats"]), all);
+    assert_eq!(names(&[&web]), [&*web]);
+    assert_eq!(names(&[&format!("[{V6}]:80")]), [&*dns]);
+    assert_eq!(names(&["192.0.2.7"]), ["-"]);
+    assert_eq!(names(&["default"]).len(), 2);
+    let none = listed(&["default/none"]).unwrap_err().to_string();
+    assert!(none.contains("there is no virtual server of the Service default/none"), "{none}");
+    same(&cluster, &["-n"], &[]);
+
+    let connections = [V4, V6].map(|vip| cluster.lab.client.connect(at(vip, 80)).unwrap());
+    for (which, vip) in [(&*web, V4), (V6, V6)] {
+        let lines = listed(&["-c", which]).unwrap();
+        assert!(lines.lines().count() == 3 && lines.contains(vip), "{which}: {lines}");
+    }
+    drop(connections);
+
+    let json: Value = serde_json::from_str(&listed(&["-o", "json", V4]).unwrap()).unwrap();
+    assert_eq!(json["virtual_servers"][0]["service"], *web);
+    let nobody = ["-o", "json", V4, "--control-socket", "/run/nobody.sock"];
+    let json: Value = serde_json::from_str(&ours(&cluster, &nobody).unwrap()).unwrap();
+    assert_eq!(json["virtual_servers"][0]["service"], Value::Null);
+}

@@ -1,5 +1,7 @@
 //! `diff` and `explain`, with the daemon and without.
 
+use std::fs;
+
 use serde_json::{Value, json};
 use testkit::{
     daemon::{binary, eventually},
@@ -281,4 +283,28 @@ fn after_two_hyphens_there_are_flags_of_a_daemon_and_nothing_else() {
         assert!(seen == Some(code) && said.contains(complaint), "{flag}: {seen:?} {said}");
         assert_eq!(ask(&cluster, &["diff", "--", flag]).0, Some(2), "{flag}");
     }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_bad_manifest_is_a_problem_in_the_status_as_long_as_it_is_bad() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    let problems = || cluster.daemon().status(&cluster.lab.node).map(|status| status["problems"].clone());
+    let bad = cluster.manifests.path().join("bad.yaml");
+    fs::write(&bad, "kind: [").unwrap();
+    eventually("it is named", || {
+        let problems = problems()?;
+        let named = problems[0].as_str().is_some_and(|line| line.contains("/bad.yaml:1:"));
+        anyhow::ensure!(named, "{problems}");
+        Ok(())
+    })
+    .unwrap();
+    let (_, said) = ask_daemon(&cluster, &["diff"]);
+    assert!(said.contains("what is wanted may be out of date: "), "{said}");
+    fs::remove_file(bad).unwrap();
+    eventually("it is forgotten", || {
+        anyhow::ensure!(problems()? == json!([]));
+        Ok(())
+    })
+    .unwrap();
 }

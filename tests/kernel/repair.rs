@@ -333,7 +333,7 @@ fn a_flushed_ruleset_is_back_within_a_second_and_clients_are_masqueraded_again()
     assert_eq!(status["last_repair"]["report"]["repairs"][0], "prepare table IPv4", "{status:#}");
     assert!(status["repaired"].as_u64() > Some(2), "{status:#}");
     let log = cluster.daemon().log();
-    assert!(log.contains("repaired what something else had changed; first: prepare table IPv4"), "{log}");
+    assert!(log.contains("repaired: prepare table IPv4"), "{log}");
 }
 
 /// How many repairs of a kind the metrics tell of.
@@ -350,7 +350,7 @@ fn every_kind_of_repair_is_in_the_log_and_counted_in_the_metrics() {
     let (cluster, _) = served(&["--ipvs-sync-period=1s"]);
     let node = &cluster.lab.node;
     eventually("the metrics are there", || repairs(node, "device")).unwrap();
-    for (kind, change, first) in [
+    for (kind, change, repair) in [
         ("device", "ip link delete kube-ipvs0", "ensure device kube-ipvs0"),
         ("vip", "ip address delete 10.96.0.10/32 dev kube-ipvs0", "bind 10.96.0.10"),
         ("table", "nft delete table ip kube-ipvs", "prepare table IPv4"),
@@ -371,7 +371,7 @@ fn every_kind_of_repair_is_in_the_log_and_counted_in_the_metrics() {
         })
         .unwrap();
         let log = cluster.daemon().log()[log..].to_owned();
-        let line = format!("repaired what something else had changed; first: {first}");
+        let line = format!("repaired: {repair}");
         assert!(log.contains(&line), "{kind}: {line} is not in\n{log}");
     }
 }

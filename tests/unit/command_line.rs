@@ -145,6 +145,15 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
              \"10\" is no duration: expected something like 30s, 1m30s or 500ms",
         ),
         (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
+        (
+            &["list", "10.96.0.0/16"],
+            "kube-ipvs: invalid value '10.96.0.0/16' for '[WHICH]': expected NAMESPACE, NAMESPACE/NAME, or an address \
+             such as 10.96.0.10, 10.96.0.10:80 or [fd00::a]:80",
+        ),
+        (
+            &["list", "-c", "--services"],
+            "kube-ipvs: the argument '--connections' cannot be used with '--services'",
+        ),
         (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
         (
             &["--oom-score-adj", "-2000"],
@@ -300,9 +309,9 @@ fn a_cleanup_spares_what_file_and_flag_say_and_takes_the_file_of_any_mode() {
 
 #[test]
 fn the_daemon_s_commands_say_when_there_is_no_daemon() {
-    for command in ["resync", "status"] {
+    for command in [&["resync"][..], &["status"], &["list", "default/web"]] {
         assert_eq!(
-            complaint(1, &[command, "--control-socket=/nonexistent/control.sock"]),
+            complaint(1, &[command, &["--control-socket=/nonexistent/control.sock"]].concat()),
             "kube-ipvs: no daemon answers at /nonexistent/control.sock: is kube-ipvs running on this node?"
         );
     }

@@ -38,8 +38,8 @@ fn offered(words: &[&str]) -> Vec<String> {
 #[test]
 fn bash_completes_commands_flags_and_values() {
     assert_eq!(offered(&["kube-ipvs", "st"]), ["status"]);
-    assert_eq!(offered(&["kube-ipvs", "list", "--co"]), ["--connections"]);
-    assert_eq!(offered(&["kube-ipvs", "diff", "-o", ""]), ["text", "json"]);
+    assert_eq!(offered(&["kube-ipvs", "list", "--conn"]), ["--connections"]);
+    assert_eq!(offered(&["kube-ipvs", "diff", "-o", ""]), ["text", "json", "yaml"]);
     assert_eq!(offered(&["kube-ipvs", "top", "--sort", "b"]), ["bytes"]);
     assert_eq!(offered(&["kube-ipvs", "--cluster-c"]), ["--cluster-cidr"]);
     assert!(offered(&["kube-ipvs", ""]).contains(&"explain".to_owned()));

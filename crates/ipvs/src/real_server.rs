@@ -183,9 +183,10 @@ impl RealServer {
 pub struct ObservedRealServer {
     /// Its configuration.
     pub config: RealServer,
-    /// Established connections (`IPVS_DEST_ATTR_ACTIVE_CONNS`).
+    /// Connections that are established or, by TCP, being opened: in `SYN_RECV`, `SYN_SENT` or `SYNACK`
+    /// (`IPVS_DEST_ATTR_ACTIVE_CONNS`; `tcp_state_active_table` in ip_vs_proto_tcp.c).
     pub active_connections: u32,
-    /// Connections in any other state (`IPVS_DEST_ATTR_INACT_CONNS`).
+    /// Connections in any other state, all of UDP among them (`IPVS_DEST_ATTR_INACT_CONNS`).
     pub inactive_connections: u32,
     /// Clients that persistence binds to it (`IPVS_DEST_ATTR_PERSIST_CONNS`).
     pub persistent_connections: u32,

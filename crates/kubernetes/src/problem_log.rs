@@ -10,10 +10,12 @@ use crate::objects::{Decoded, Kind};
 #[derive(Debug, Default)]
 pub(crate) struct ProblemLog(FxHashMap<(&'static str, ObjectName), Logged>);
 
-/// The problems of an object that were logged last.
+/// What was logged last of an object.
 #[derive(Debug, Default)]
 struct Logged {
-    problems: String,
+    line: String,
+    /// Whether nothing of the object can be used.
+    is_skipped: bool,
     /// Whether the object was read since the last list began.
     is_there: bool,
 }
@@ -29,11 +31,16 @@ impl ProblemLog {
         self.0.retain(|_, logged| logged.is_there);
     }
 
+    /// Lists the objects of which nothing can be used, with the reason, in no particular order.
+    pub(crate) fn skipped(&self) -> impl Iterator<Item = &String> {
+        self.0.values().filter(|logged| logged.is_skipped).map(|logged| &logged.line)
+    }
+
     /// Returns the object if there is something to serve, and logs its problems.
     pub(crate) fn usable<T: Kind>(&mut self, name: &ObjectName, decoded: Decoded<T>) -> Option<T> {
         match decoded {
             Decoded::Object(object) => {
-                self.about(T::KIND, name, "in part", object.problems());
+                self.about(T::KIND, name, false, object.problems());
                 Some(object)
             }
             Decoded::NotOurs(reason) => {
@@ -42,7 +49,7 @@ impl ProblemLog {
                 None
             }
             Decoded::Unusable(reason) => {
-                self.about(T::KIND, name, "the whole object is skipped", &[reason]);
+                self.about(T::KIND, name, true, &[reason]);
                 None
             }
         }
@@ -53,7 +60,7 @@ impl ProblemLog {
         self.0.remove(&(T::KIND, name.clone()));
     }
 
-    fn about(&mut self, kind: &'static str, name: &ObjectName, consequence: &str, problems: &[String]) {
+    fn about(&mut self, kind: &'static str, name: &ObjectName, is_skipped: bool, problems: &[String]) {
         // Almost every object is sound, and almost none ever had a problem.
         if problems.is_empty() {
             if !self.0.is_empty() && self.0.remove(&(kind, name.clone())).is_some() {
@@ -61,13 +68,13 @@ impl ProblemLog {
             }
             return;
         }
-        let words = problems.join("; ");
-        let logged = self.0.entry((kind, name.clone())).or_default();
-        logged.is_there = true;
-        if logged.problems != words {
-            warn!("{kind} {name}: {consequence}: {words}");
-            logged.problems = words;
+        let consequence = if is_skipped { "the whole object is skipped" } else { "in part" };
+        let line = format!("{kind} {name}: {consequence}: {}", problems.join("; "));
+        let last = self.0.entry((kind, name.clone())).or_default();
+        if last.line != line {
+            warn!("{line}");
         }
+        *last = Logged { line, is_skipped, is_there: true };
     }
 }
 

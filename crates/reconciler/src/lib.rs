@@ -41,3 +41,6 @@ pub use report::{
 pub use schedule::Timing;
 pub use trigger::Trigger;
 pub use writer::start;
+
+/// The target in the log of plans, one operation per line, at the level DEBUG: `RUST_LOG=plan=debug`.
+pub const PLAN_LOG: &str = "plan";

@@ -20,7 +20,7 @@ use std::{
 use dummy_interface::Changed;
 use ipvs::{Scheduler, SchedulerSupport, probe_scheduler};
 use service::{Change, State, Touched};
-use tracing::debug_span;
+use tracing::trace_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
 
 pub(crate) use self::{converge::SyncResult, diff_key::DiffKey, outcome::PlanOutcome};
@@ -199,7 +199,7 @@ impl Reconciler {
             _ => self.draining.virtual_servers().collect(),
         };
         touched.virtual_servers.extend(checked);
-        let read = debug_span!("read").in_scope(|| self.read(image, trigger, reread, &mut touched));
+        let read = trace_span!("read").in_scope(|| self.read(image, trigger, reread, &mut touched));
         let mut synced = match read {
             Ok(mut reading) => {
                 for (of, server) in self.draining.expired(begin) {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use service::{Change, State, one_line};
-use tracing::{debug_span, field::Empty};
+use tracing::{field::Empty, trace_span};
 use watcher::{Kernel, Ownership, Plan};
 
 use crate::{
@@ -183,7 +183,7 @@ impl Writer {
 
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
-        let span = debug_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
+        let span = trace_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
         let SyncResult { full, outcome, stale_flows, repairs, removed_foreign, mut stats, unfinished } =
             self.reconciler.sync(trigger);
         if !stale_flows.is_empty() {
@@ -197,7 +197,7 @@ impl Writer {
         let full = read == ReadScope::Everything;
         let report = SyncReport::new(trigger, full, &outcome, repairs, removed_foreign, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
-        self.sync_log.log_sync(&report, &outcome);
+        self.sync_log.log_sync(&report, &stats, &outcome);
         stats.problems = count_problems(
             self.reconciler.state(),
             self.reconciler.ownership(),

@@ -28,7 +28,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it on `node` with these arguments, plus the cluster's range and a control socket.
+    /// Starts it on `node` with these arguments, plus the cluster's range, a control socket and a usual log.
     pub fn start(node: &Host, arguments: &[&str]) -> Result<Self> {
         let files = tempfile::tempdir()?;
         let socket = files.path().join("control.sock");
@@ -55,7 +55,7 @@ impl Daemon {
         let log = File::create(files.path().join("log"))?;
         let child = node
             .command(&binary.to_string_lossy())
-            .args(["--proxy-mode=ipvs", "--cluster-cidr", CLUSTER_CIDR, "--hostname-override=node"])
+            .args(["--proxy-mode=ipvs", "--cluster-cidr", CLUSTER_CIDR, "--hostname-override=node", "-v=2"])
             .arg("--control-socket")
             .arg(&socket)
             .args(arguments)

@@ -154,10 +154,7 @@ mod tests {
 
     use ipvs::Scheduler;
 
-    use super::{
-        super::super::documented::{assert_documented, pretty},
-        *,
-    };
+    use super::{super::super::documented::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {
@@ -188,6 +185,6 @@ mod tests {
         let plan = Plan { foreign: BTreeSet::from([others]), ..plan };
         let troubles =
             ["API server: nodes not watched for 3 s: forbidden; what is programmed stays".to_owned()];
-        assert_documented("diff", &pretty(&DiffJson::new(&plan, &troubles)));
+        assert_documented("diff", &DiffJson::new(&plan, &troubles));
     }
 }

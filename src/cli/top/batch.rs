@@ -31,10 +31,5 @@ fn line<T: AsRef<str>>(text: &mut String, width: usize, Cells { name, numbers }:
     text.push('\n');
 }
 
-/// One line.
-pub(super) fn json(frame: &Frame) -> serde_json::Result<String> {
-    Ok(format!("{}\n", serde_json::to_string(frame)?))
-}
-
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,10 @@
 pub(super) enum Column {
     /// The Service, or the address.
     Name,
-    /// Connections that are established.
+    /// Connections that are established or being opened.
     Active,
+    /// Those of them in SYN_RECV: the handshake is not over.
+    SynRecv,
     /// Connections in any other state.
     Inactive,
     /// New connections in a second.

@@ -45,6 +45,8 @@ pub(super) struct RealServerRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Load {
     pub(super) active_connections: u64,
+    /// Those of them in `SYN_RECV`; `None` if that is not known.
+    pub(super) syn_recv_connections: Option<u64>,
     pub(super) inactive_connections: u64,
     /// The counters as they stand.
     #[serde(flatten)]
@@ -91,6 +93,7 @@ impl Load {
         match column {
             Column::Name => Ordering::Equal,
             Column::Active => other.active_connections.cmp(&self.active_connections),
+            Column::SynRecv => other.syn_recv_connections.cmp(&self.syn_recv_connections),
             Column::Inactive => other.inactive_connections.cmp(&self.inactive_connections),
             Column::Connections => {
                 other.rates.connections_per_second.total_cmp(&self.rates.connections_per_second)

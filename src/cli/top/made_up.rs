@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use ipvs::{
-    ObservedRealServer, ObservedVirtualServer, Protocol, RealServer, Scheduler, ServiceAddress, Stats,
-    VirtualServer, VirtualServerId,
+    ObservedRealServer, ObservedVirtualServer, Protocol, RealServer, RealServerAddress, Scheduler,
+    ServiceAddress, Stats, VirtualServer, VirtualServerId,
 };
 
 use reconciler::VirtualServerOwner;
 
-use super::{frame::Frame, meter::Meter, names::Names, sample::Sample};
+use super::{frame::Frame, meter::Meter, names::Names, sample::Sample, syn_recv::SynRecv};
 
 /// `TCP 10.96.0.LAST:PORT`.
 pub(super) fn vip(last: u8, port: u16) -> ServiceAddress {
@@ -58,14 +58,18 @@ pub(super) fn names() -> Names {
     names
 }
 
-/// What two samples, two seconds apart, make.
+/// What two samples, two seconds apart, make. There are 30 connections in SYN_RECV, at 10.96.0.10:80 ->
+/// 10.244.0.1:8080.
 pub(super) fn frame(
     before: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
     now: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
 ) -> Frame {
     let (begin, names, mut meter) = (Instant::now(), names(), Meter::default());
-    assert!(meter.frame(&Sample { at: begin, servers: before }, &names).is_none());
-    let later = Sample { at: begin + Duration::from_secs(2), servers: now };
+    let first = Sample { at: begin, servers: before, syn_recv: SynRecv::default() };
+    assert!(meter.frame(&first, &names).is_none());
+    let real_server = RealServerAddress { ip: [10, 244, 0, 1].into(), port: 8080 };
+    let syn_recv = SynRecv::known(vip(10, 80), real_server, 30);
+    let later = Sample { at: begin + Duration::from_secs(2), servers: now, syn_recv };
     meter.frame(&later, &names).unwrap()
 }
 

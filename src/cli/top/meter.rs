@@ -45,9 +45,11 @@ struct RowSum {
     real_servers: BTreeMap<(Option<Protocol>, RealServerAddress), MeteredLoad>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct MeteredLoad {
     active: u64,
+    /// `None` if it is not known of all.
+    syn_recv: Option<u64>,
     inactive: u64,
     counters: Counters,
     /// Since the last sample.
@@ -78,9 +80,10 @@ impl Meter {
             sum.load.count(measure((id, None), &virtual_server.stats));
             for server in real_servers {
                 let address = server.config.address;
-                sum.load.connect(server);
+                let syn_recv = sample.syn_recv.at(id, address);
+                sum.load.connect(server, syn_recv);
                 let tally = sum.real_servers.entry((protocol, address)).or_default();
-                tally.connect(server);
+                tally.connect(server, syn_recv);
                 tally.count(measure((id, Some(address)), &server.stats));
             }
         }
@@ -91,21 +94,30 @@ impl Meter {
     }
 }
 
+impl Default for MeteredLoad {
+    fn default() -> Self {
+        let counters = Counters::default();
+        Self { active: 0, syn_recv: Some(0), inactive: 0, counters, growth: counters }
+    }
+}
+
 impl MeteredLoad {
     fn count(&mut self, (counters, growth): (Counters, Counters)) {
         self.counters += counters;
         self.growth += growth;
     }
 
-    fn connect(&mut self, server: &ObservedRealServer) {
+    fn connect(&mut self, server: &ObservedRealServer, syn_recv: Option<u64>) {
         self.active += u64::from(server.active_connections);
+        self.syn_recv = self.syn_recv.zip(syn_recv).map(|(sum, more)| sum + more);
         self.inactive += u64::from(server.inactive_connections);
     }
 
     fn load(self, interval: Duration) -> Load {
-        let Self { active, inactive, counters, growth } = self;
+        let Self { active, syn_recv, inactive, counters, growth } = self;
         Load {
             active_connections: active,
+            syn_recv_connections: syn_recv,
             inactive_connections: inactive,
             counters,
             rates: growth.in_a_second(interval),

@@ -1,8 +1,10 @@
 //! Reads the kernel's counters.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipvs::{Ipvs, ObservedRealServer, ObservedVirtualServer};
+
+use super::syn_recv::SynRecv;
 
 /// Every virtual server with its real servers, read at about one time.
 ///
@@ -12,16 +14,19 @@ pub(super) struct Sample {
     /// When the reading ended.
     pub(super) at: Instant,
     pub(super) servers: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
+    pub(super) syn_recv: SynRecv,
 }
 
 impl Sample {
-    /// Reads the whole table. What comes or goes meanwhile is there or not.
-    pub(super) fn read(kernel: &mut impl Ipvs) -> Result<Self, ipvs::Error> {
+    /// Reads the whole table, and connections for no longer than `patience`. What comes or goes meanwhile is there or
+    /// not.
+    pub(super) fn read(kernel: &mut impl Ipvs, patience: Duration) -> Result<Self, ipvs::Error> {
         let mut servers = Vec::new();
         for virtual_server in kernel.virtual_servers()? {
             let real_servers = kernel.real_servers(virtual_server.config.id)?;
             servers.push((virtual_server, real_servers));
         }
-        Ok(Self { at: Instant::now(), servers })
+        let at = Instant::now();
+        Ok(Self { at, servers, syn_recv: SynRecv::read(patience) })
     }
 }

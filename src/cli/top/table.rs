@@ -6,17 +6,19 @@ use super::{
 };
 
 /// What stands above the cells.
-pub(super) const HEAD: Cells =
-    Cells { name: "SERVICE", numbers: ["ACTIVE", "INACT", "CONN/S", "PKT/S IN", "OUT", "B/S IN", "OUT"] };
+pub(super) const HEAD: Cells = Cells {
+    name: "SERVICE",
+    numbers: ["ACTIVE", "SYN", "INACT", "CONN/S", "PKT/S IN", "OUT", "B/S IN", "OUT"],
+};
 
 /// How wide the columns of numbers are.
-pub(super) const WIDTHS: [u16; 7] = [7, 7, 7, 8, 7, 8, 7];
+pub(super) const WIDTHS: [u16; 8] = [7, 6, 7, 7, 8, 7, 8, 7];
 
 /// One line; the first one of texts.
 pub(super) struct Cells<T = &'static str> {
     /// Real servers are indented.
     pub(super) name: T,
-    pub(super) numbers: [T; 7],
+    pub(super) numbers: [T; 8],
 }
 
 /// The lines of a frame: each Service whose name is wanted, and below it its real servers if they are shown.
@@ -32,7 +34,8 @@ pub(super) fn lines(
     })
 }
 
-fn cells(name: String, Load { active_connections, inactive_connections, rates, .. }: &Load) -> Cells<String> {
+fn cells(name: String, load: &Load) -> Cells<String> {
+    let Load { active_connections, syn_recv_connections, inactive_connections, rates, .. } = load;
     let Rates {
         connections_per_second,
         packets_in_per_second,
@@ -49,7 +52,11 @@ fn cells(name: String, Load { active_connections, inactive_connections, rates, .
     ]
     .map(short);
     let [active, inactive] = [active_connections, inactive_connections].map(ToString::to_string);
-    Cells { name, numbers: [active, inactive, connections, packets_in, packets_out, bytes_in, bytes_out] }
+    let syn_recv = syn_recv_connections.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    Cells {
+        name,
+        numbers: [active, syn_recv, inactive, connections, packets_in, packets_out, bytes_in, bytes_out],
+    }
 }
 
 /// A number in at most six characters, up to the thousand trillions: `0`, `0.5`, `9999`, `12.3k`, `999.9M`.

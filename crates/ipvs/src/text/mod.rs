@@ -4,6 +4,7 @@ mod counters;
 mod order;
 
 use std::{
+    collections::HashMap,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
@@ -40,18 +41,27 @@ pub struct Listing<'a> {
     pub servers: &'a [(ObservedVirtualServer, Vec<ObservedRealServer>)],
     /// What is shown of each.
     pub columns: Columns,
+    /// What is put at the end of the lines of virtual servers. ipvsadm puts nothing there.
+    pub labels: Option<&'a HashMap<VirtualServerId, String>>,
 }
 
 impl<'a> Listing<'a> {
     /// The listing of `ipvsadm -Ln`.
     pub fn new(info: Info, servers: &'a [(ObservedVirtualServer, Vec<ObservedRealServer>)]) -> Self {
-        Self { info, servers, columns: Columns::Configuration }
+        Self { info, servers, columns: Columns::Configuration, labels: None }
     }
 
     /// This listing with other columns.
     #[must_use]
     pub fn columns(mut self, columns: Columns) -> Self {
         self.columns = columns;
+        self
+    }
+
+    /// This listing with something at the end of the lines of these virtual servers.
+    #[must_use]
+    pub fn labels(mut self, labels: &'a HashMap<VirtualServerId, String>) -> Self {
+        self.labels = Some(labels);
         self
     }
 }
@@ -93,12 +103,16 @@ impl fmt::Display for Listing<'_> {
 
 impl Listing<'_> {
     fn virtual_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedVirtualServer) -> fmt::Result {
-        let counters = match self.columns {
-            Columns::Configuration => return writeln!(f, "{}", VirtualServerLine(&server.config)),
-            Columns::Counters => CounterColumns::totals(&server.stats),
-            Columns::Rates => CounterColumns::rates(&server.stats),
-        };
-        writeln!(f, "{:<33}{counters}", Name(server.config.id).to_string())
+        let name = || Name(server.config.id).to_string();
+        match self.columns {
+            Columns::Configuration => write!(f, "{}", VirtualServerLine(&server.config))?,
+            Columns::Counters => write!(f, "{:<33}{}", name(), CounterColumns::totals(&server.stats))?,
+            Columns::Rates => write!(f, "{:<33}{}", name(), CounterColumns::rates(&server.stats))?,
+        }
+        match self.labels.and_then(|labels| labels.get(&server.config.id)) {
+            Some(label) => writeln!(f, " {label}"),
+            None => writeln!(f),
+        }
     }
 
     fn real_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedRealServer) -> fmt::Result {

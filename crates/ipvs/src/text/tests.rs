@@ -90,3 +90,33 @@ fn addresses_are_spelled_as_inet_ntop_spells_them() {
         assert_eq!(Endpoint(ip.parse().unwrap(), 1).to_string(), shown);
     }
 }
+
+#[test]
+fn a_label_is_at_the_end_of_its_virtual_server_s_line() {
+    let (web, other) = (at(Protocol::Tcp, "10.0.0.1", 80).persistent(300), at(Protocol::Udp, "10.0.0.2", 53));
+    let labels = HashMap::from([(web.id, "default/web".to_owned())]);
+    let real_server = observed(RealServer::masquerade("10.1.0.1".parse().unwrap(), 8080));
+    let servers = [
+        (ObservedVirtualServer::new(web), vec![real_server]),
+        (ObservedVirtualServer::new(other), Vec::new()),
+    ];
+    let listed = |columns| {
+        let listing = Listing::new(Info::new((1, 2, 1), 4096), &servers).columns(columns).labels(&labels);
+        listing
+            .to_string()
+            .lines()
+            .filter(|line| !line.starts_with("  ->"))
+            .skip(2)
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    assert_eq!(
+        listed(Columns::Configuration),
+        "TCP  10.0.0.1:80 rr persistent 300 default/web\nUDP  10.0.0.2:53 rr"
+    );
+    assert_eq!(
+        listed(Columns::Counters),
+        "TCP  10.0.0.1:80                         0        0        0        0        0 default/web\n\
+         UDP  10.0.0.2:53                         0        0        0        0        0"
+    );
+}

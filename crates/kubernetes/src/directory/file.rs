@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
 use service::{EndpointSlice, Node, Service};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::Error;
 use crate::objects::{Kind, VERSION, View};
@@ -17,6 +17,8 @@ pub(super) struct Manifests {
     pub(super) services: Vec<View<Service>>,
     pub(super) slices: Vec<View<EndpointSlice>>,
     pub(super) nodes: Vec<View<Node>>,
+    /// What is no object, with its place and the reason, one line each.
+    pub(super) skipped: Vec<String>,
 }
 
 /// Reads the file's text; `None` if there is no such file any more.
@@ -98,7 +100,7 @@ impl Manifests {
         {
             let items = object.get_mut("items").map(Value::take);
             let Some(Value::Array(items)) = items else {
-                warn!("{place}: items of the {kind} is not a list; it is skipped");
+                self.skipped.push(format!("{place}: items of the {kind} is not a list; it is skipped"));
                 return;
             };
             let version = if element.is_empty() { "" } else { version.as_str() };
@@ -109,15 +111,15 @@ impl Manifests {
         }
         if is::<Service>(&kind, &version) {
             in_default_namespace(&mut object);
-            push(&mut self.services, object, place);
+            push(&mut self.services, object, place, &mut self.skipped);
         } else if is::<EndpointSlice>(&kind, &version) {
             in_default_namespace(&mut object);
             with_port_names(&mut object);
-            push(&mut self.slices, object, place);
+            push(&mut self.slices, object, place, &mut self.skipped);
         } else if is::<Node>(&kind, &version) {
-            push(&mut self.nodes, object, place);
+            push(&mut self.nodes, object, place, &mut self.skipped);
         } else if kind.is_empty() || version.is_empty() {
-            warn!("{place}: no object with apiVersion and kind; it is skipped");
+            self.skipped.push(format!("{place}: no object with apiVersion and kind; it is skipped"));
         } else {
             debug!("{place}: {version} {kind} is ignored");
         }
@@ -129,10 +131,10 @@ fn is<T: Kind>(kind: &str, version: &str) -> bool {
     kind == T::KIND && group == T::GROUP && version == VERSION
 }
 
-fn push<T: Kind>(views: &mut Vec<View<T>>, object: Value, place: &str) {
+fn push<T: Kind>(views: &mut Vec<View<T>>, object: Value, place: &str, skipped: &mut Vec<String>) {
     match View::deserialize(object) {
         Ok(view) => views.push(view),
-        Err(error) => warn!("{place}: {error}; the {} is skipped", T::KIND),
+        Err(error) => skipped.push(format!("{place}: {error}; the {} is skipped", T::KIND)),
     }
 }
 

@@ -8,6 +8,7 @@
 mod contents;
 mod error;
 mod file;
+mod problems;
 
 #[cfg(test)]
 mod tests;
@@ -33,11 +34,11 @@ use tokio::{
 };
 use tracing::warn;
 
-pub use self::error::Error;
 use self::{
     contents::{Contents, gather},
     file::Manifests,
 };
+pub use self::{error::Error, problems::Problems};
 use crate::problem_log::ProblemLog;
 
 /// How long the directory must be quiet before it is read: a file is often written in several steps.
@@ -63,13 +64,19 @@ pub fn read_text(name: &Path, text: &[u8], node_name: &str) -> Result<Vec<Change
 /// Reads the directory and sends its objects; then sends each difference, for ever.
 ///
 /// A file that cannot be read or parsed at first is an error, before anything is sent. Later its
-/// last good objects stay, and the log says so. One bad object in a good file is skipped alone, and
-/// logged.
-pub async fn watch(directory: &Path, node_name: &str, send: impl Fn(Change)) -> Result<Infallible, Error> {
+/// last good objects stay. One bad object in a good file is skipped alone. Both are logged, and are among the problems
+/// as long as they last.
+pub async fn watch(
+    directory: &Path,
+    node_name: &str,
+    problems: &Problems,
+    send: impl Fn(Change),
+) -> Result<Infallible, Error> {
     // Watched before it is read: no change falls between.
     let (mut watcher, mut events) = notifications(directory)?;
     let mut source = Directory::open(directory, node_name)?;
     let mut contents = source.contents();
+    problems.set(source.problems());
     contents.all().into_iter().for_each(&send);
     loop {
         tokio::select! {
@@ -82,6 +89,7 @@ pub async fn watch(directory: &Path, node_name: &str, send: impl Fn(Change)) -> 
         // A few local files: not worth a thread of their own.
         source.refresh();
         let now = source.contents();
+        problems.set(source.problems());
         now.since(&contents).into_iter().for_each(&send);
         contents = now;
     }
@@ -124,8 +132,8 @@ struct Directory {
     node_name: String,
     files: BTreeMap<PathBuf, File>,
     problem_log: ProblemLog,
-    /// The errors of the last reading, so that each is logged once.
-    logged_errors: Vec<String>,
+    /// The errors of the last reading, one line each. Each is logged once.
+    errors: Vec<String>,
     duplicates: BTreeSet<(&'static str, ObjectName)>,
 }
 
@@ -144,7 +152,7 @@ impl Directory {
             node_name: node_name.to_owned(),
             files: BTreeMap::new(),
             problem_log: ProblemLog::default(),
-            logged_errors: Vec::new(),
+            errors: Vec::new(),
             duplicates: BTreeSet::new(),
         }
     }
@@ -160,11 +168,11 @@ impl Directory {
 
     /// Reads everything again. Whatever cannot be read stays as it was.
     fn refresh(&mut self) {
-        let errors = self.read().into_iter().map(|error| one_line(&error)).collect::<Vec<_>>();
-        for error in errors.iter().filter(|error| !self.logged_errors.contains(error)) {
-            warn!("{error}; its last good objects stay");
-        }
-        self.logged_errors = errors;
+        let errors = self.read().into_iter();
+        let errors: Vec<_> =
+            errors.map(|error| format!("{}; its last good objects stay", one_line(&error))).collect();
+        errors.iter().filter(|error| !self.errors.contains(error)).for_each(|error| warn!("{error}"));
+        self.errors = errors;
     }
 
     /// Reads the files that have changed, and returns the errors.
@@ -189,6 +197,7 @@ impl Directory {
         let hash = BuildHasherDefault::<FxHasher>::default().hash_one(text);
         if self.files.get(&path).is_none_or(|file| file.hash != hash) {
             let manifests = file::parse(&path, text)?;
+            manifests.skipped.iter().for_each(|skipped| warn!("{skipped}"));
             self.files.insert(path, File { hash, manifests });
         }
         Ok(())
@@ -207,12 +216,23 @@ impl Directory {
             node: gather(nodes, problem_log, &mut duplicates).pop_last().map(|(_, node)| node),
         };
         problem_log.list_ends();
-        for (kind, name) in duplicates.difference(&self.duplicates) {
-            warn!("{kind} {name} is there twice: the one in the last file counts");
-        }
+        duplicates.difference(&self.duplicates).for_each(|duplicate| warn!("{}", there_twice(duplicate)));
         self.duplicates = duplicates;
         contents
     }
+
+    /// Lists what was wrong at the last reading.
+    fn problems(&self) -> Vec<String> {
+        let no_objects = self.files.values().flat_map(|file| &file.manifests.skipped);
+        let objects: BTreeSet<_> = self.problem_log.skipped().collect();
+        let twice = self.duplicates.iter().map(there_twice);
+        let problems = self.errors.iter().chain(no_objects).chain(objects).cloned().chain(twice);
+        problems.take(Problems::MOST).collect()
+    }
+}
+
+fn there_twice((kind, name): &(&'static str, ObjectName)) -> String {
+    format!("{kind} {name} is there twice: the one in the last file counts")
 }
 
 /// The manifest files of the directory. Hidden files are left out: editors and ConfigMap volumes keep

@@ -188,6 +188,7 @@ fn a_file_may_hold_thousands_of_objects() {
 /// A directory that is being watched.
 struct Watched {
     directory: TempDir,
+    problems: Problems,
     changes: blocking::Receiver<Change>,
     _runtime: tokio::runtime::Runtime,
 }
@@ -199,8 +200,12 @@ impl Watched {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (send, changes) = blocking::channel();
         let path = directory.path().to_owned();
-        runtime.spawn(async move { watch(&path, "n1", move |change| send.send(change).unwrap()).await });
-        let watched = Self { directory, changes, _runtime: runtime };
+        let problems = Problems::default();
+        let shared = problems.clone();
+        runtime.spawn(
+            async move { watch(&path, "n1", &shared, move |change| send.send(change).unwrap()).await },
+        );
+        let watched = Self { directory, problems, changes, _runtime: runtime };
         while !matches!(watched.next(), Change::ReplaceSlices(_)) {}
         watched
     }
@@ -290,9 +295,72 @@ fn a_file_that_becomes_malformed_keeps_its_last_good_objects() {
     let watched = Watched::new(directory(&[("web.yaml", WEB)]));
     fs::write(watched.path("web.yaml"), "kind: [").unwrap();
     watched.nothing_more();
+    let [problem] = &watched.problems.all()[..] else { panic!("{:?}", watched.problems) };
+    assert!(problem.contains("/web.yaml:1:"), "{problem}");
+    assert!(problem.ends_with("; its last good objects stay"), "{problem}");
     fs::write(watched.path("web.yaml"), WEB.replace("80", "83")).unwrap();
     let Change::ApplyService(service) = watched.next() else { panic!("not a Service") };
     assert_eq!(service.ports[0].port, 83);
+    assert_eq!(watched.problems.all(), [""; 0], "it is good again");
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_a_problem_until_it_can() {
+    let directory = directory(&[("web.yaml", WEB)]);
+    let (path, away) = (directory.path().join("manifests"), directory.path().join("away"));
+    fs::create_dir(&path).unwrap();
+    let mut source = Directory::open(&path, "n1").unwrap();
+    for (from, to, problems) in [
+        (
+            &path,
+            &away,
+            vec![format!(
+                "cannot read the directory {}: No such file or directory (os error 2); its last good objects stay",
+                path.display()
+            )],
+        ),
+        (&away, &path, Vec::new()),
+    ] {
+        fs::rename(from, to).unwrap();
+        source.refresh();
+        source.contents();
+        assert_eq!(source.problems(), problems);
+    }
+}
+
+#[test]
+fn what_is_skipped_is_a_problem_as_long_as_it_is_there() {
+    let unusable = "apiVersion: v1\nkind: Service\nmetadata: 5\n---\njust text\n---\n\
+                   apiVersion: v1\nkind: List\nitems: 7\n";
+    let directory = directory(&[("a.yaml", unusable), ("b.yaml", WEB), ("c.yaml", WEB)]);
+    let at = |what: &str| format!("{}/a.yaml, document {what}", directory.path().display());
+    let mut source = Directory::open(directory.path(), "n1").unwrap();
+    source.contents();
+    assert_eq!(
+        source.problems(),
+        [
+            at("2: no object with apiVersion and kind; it is skipped"),
+            at("3: items of the List is not a list; it is skipped"),
+            "Service /: the whole object is skipped: metadata: 5 is not an object; it has no name or no namespace"
+                .to_owned(),
+            "Service default/web is there twice: the one in the last file counts".to_owned(),
+        ]
+    );
+    for gone in ["a.yaml", "c.yaml"] {
+        fs::remove_file(directory.path().join(gone)).unwrap();
+    }
+    source.refresh();
+    source.contents();
+    assert_eq!(source.problems(), [""; 0]);
+}
+
+#[test]
+fn of_very_many_problems_the_first_are_listed() {
+    let documents = vec!["just text"; 1000].join("\n---\n");
+    let directory = directory(&[("a.yaml", &documents)]);
+    let mut source = Directory::open(directory.path(), "n1").unwrap();
+    source.contents();
+    assert_eq!(source.problems().len(), Problems::MOST);
 }
 
 #[test]
@@ -324,6 +392,7 @@ fn only_the_zone_and_the_addresses_of_a_node_are_a_change() {
 fn a_malformed_file_at_the_start_sends_nothing() {
     let directory = directory(&[("a.yaml", "kind: ["), ("web.yaml", WEB)]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let outcome = runtime.block_on(watch(directory.path(), "n1", |change| panic!("sent {change:?}")));
+    let sent = |change| panic!("sent {change:?}");
+    let outcome = runtime.block_on(watch(directory.path(), "n1", &Problems::default(), sent));
     assert!(matches!(outcome, Err(Error::Malformed { .. })));
 }

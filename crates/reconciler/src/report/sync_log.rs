@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tracing::{debug, info, warn};
 use watcher::Operation;
 
-use crate::{SyncReport, Trigger, sync::PlanOutcome};
+use crate::{SyncReport, SyncStats, Trigger, sync::PlanOutcome};
 
 /// The problem that no NodePort is served. Its cause is in the addresses of this node,
 /// `--nodeport-addresses`, `--bind-address` or the Node.
@@ -21,14 +21,16 @@ pub(crate) struct SyncLog {
 
 impl SyncLog {
     /// Logs a sync.
-    pub(crate) fn log_sync(&mut self, report: &SyncReport, outcome: &PlanOutcome) {
+    pub(crate) fn log_sync(&mut self, report: &SyncReport, stats: &SyncStats, outcome: &PlanOutcome) {
         self.log_failures(outcome);
         for (operation, connections) in &outcome.cut_off {
             info!("the time to drain is over, connections cut off: {connections}: {operation}");
         }
         let SyncReport { trigger, full, done, failed, took, .. } = report;
-        if let Some(first) = report.first_repair() {
-            warn!(?trigger, done, failed, ?took, "repaired what something else had changed; first: {first}");
+        let repairs: usize = stats.repairs.values().sum();
+        if repairs > 0 {
+            warn!(?trigger, repairs, done, failed, ?took, "repaired what something else had changed");
+            log_repairs(&report.repairs, repairs);
         } else if *failed > 0 && matches!(trigger, Trigger::Start | Trigger::Forced) {
             warn!(?trigger, done, failed, ?took, "synced in part");
         } else if matches!(trigger, Trigger::Start | Trigger::Forced) {
@@ -67,5 +69,62 @@ impl SyncLog {
             warn!("and {unlisted} more operations failed");
         }
         self.logged = still;
+    }
+}
+
+/// Logs the repairs by name, as many as a report has, and how many others there are.
+fn log_repairs(named: &[String], all: usize) {
+    named.iter().for_each(|repair| warn!("repaired: {repair}"));
+    match all.saturating_sub(named.len()) {
+        0 => {}
+        more => warn!("and {more} more repairs"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use testkit::log::logged;
+
+    use super::*;
+    use crate::RepairKind;
+
+    /// What is logged of a periodic sync that repaired so many VIPs.
+    fn repaired(count: usize) -> Vec<String> {
+        let repairs =
+            (1..=count.min(SyncReport::MOST_REPAIRS)).map(|number| format!("bind 10.96.0.{number}"));
+        let report =
+            SyncReport { done: count, repairs: repairs.collect(), ..SyncReport::empty(Trigger::Period) };
+        let stats = SyncStats { repairs: BTreeMap::from([(RepairKind::Vip, count)]), ..SyncStats::default() };
+        logged(|| SyncLog::default().log_sync(&report, &stats, &PlanOutcome::default())).unwrap()
+    }
+
+    #[test]
+    fn every_repair_of_a_sync_is_a_line() {
+        assert_eq!(
+            repaired(2),
+            [
+                "WARN repaired what something else had changed trigger=Period repairs=2 done=2 failed=0 took=0ns",
+                "WARN repaired: bind 10.96.0.1",
+                "WARN repaired: bind 10.96.0.2",
+            ]
+        );
+    }
+
+    #[test]
+    fn of_many_repairs_the_first_are_named_and_the_others_counted() {
+        let lines = repaired(SyncReport::MOST_REPAIRS + 980);
+        assert_eq!(lines.len(), SyncReport::MOST_REPAIRS + 2, "{lines:#?}");
+        assert!(lines[0].contains(" repairs=1000 "), "{}", lines[0]);
+        assert_eq!(lines.last().unwrap(), "WARN and 980 more repairs");
+    }
+
+    #[test]
+    fn a_sync_without_a_repair_is_no_warning() {
+        let report = SyncReport { done: 1, ..SyncReport::empty(Trigger::Forced) };
+        let lines =
+            logged(|| SyncLog::default().log_sync(&report, &SyncStats::default(), &PlanOutcome::default()));
+        assert_eq!(lines.unwrap(), ["INFO synced trigger=Forced done=1 failed=0 took=0ns"]);
     }
 }

@@ -6,7 +6,7 @@ use ipvs::{Command, Protocol};
 use netfilter::{Element, Operation::AddElement};
 use netlink::Errno;
 use service::one_line;
-use tracing::debug_span;
+use tracing::trace_span;
 use watcher::{Batch, Kernel, Observed, Operation, Plan};
 
 use super::{bisect::bisect, blocked::Blocked, outcome::PlanOutcome};
@@ -28,13 +28,13 @@ pub(crate) fn apply(
     for batch in &plan.batches {
         match batch {
             Batch::Ipvs(commands) => {
-                debug_span!("ipvs", operations = commands.len()).in_scope(|| executor.ipvs(commands));
+                trace_span!("ipvs", operations = commands.len()).in_scope(|| executor.ipvs(commands));
             }
             Batch::Netfilter(changes) => {
-                debug_span!("nf_tables", operations = changes.len()).in_scope(|| executor.netfilter(changes));
+                trace_span!("nf_tables", operations = changes.len()).in_scope(|| executor.netfilter(changes));
             }
             Batch::DummyInterface(changes) => {
-                debug_span!("links", operations = changes.len())
+                trace_span!("links", operations = changes.len())
                     .in_scope(|| executor.dummy_interface(changes));
             }
         }

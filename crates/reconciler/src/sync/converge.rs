@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, mem, time::Instant};
 use ipvs::{Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use service::Touched;
-use tracing::{Level, debug, debug_span, enabled, warn};
+use tracing::{Level, debug, enabled, trace_span, warn};
 use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     rotation::rotate,
 };
 use crate::{
-    ForeignVirtualServers, SyncStats, Trigger,
+    ForeignVirtualServers, PLAN_LOG, SyncStats, Trigger,
     follow::schedulers::{self, ProbeResult},
 };
 
@@ -81,7 +81,7 @@ impl Reconciler {
         touched: &mut Touched,
     ) -> SyncResult {
         let Planned { plan, deferred, probe } = self.plan(&reading, touched);
-        debug!(?trigger, operations = plan.len(), "plan");
+        debug!(target: PLAN_LOG, ?trigger, operations = plan.len(), "plan");
         warn_of_foreign(&plan);
         let compared = reading.compared(touched);
         let Snapshot { image, full, compare_all, .. } = reading;
@@ -135,14 +135,14 @@ impl Reconciler {
         let compared = reading.compared(touched);
         let scope =
             if reading.compare_all { Scope::All } else { Scope::Touched(&compared, reading.drift.whole) };
-        debug_span!("compare").in_scope(|| diff(&self.state, &reading.image, scope, &self.ownership))
+        trace_span!("compare").in_scope(|| diff(&self.state, &reading.image, scope, &self.ownership))
     }
 
     /// Carries out a plan. The keys of operations that failed are touched, so that the next sync compares
     /// them again.
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> PlanOutcome {
-        if enabled!(Level::DEBUG) {
-            plan.to_string().lines().for_each(|line| debug!("plan: {line}"));
+        if enabled!(target: PLAN_LOG, Level::DEBUG) {
+            plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
         }
         let outcome = apply(plan, &mut self.kernel, &mut image, Blocked::new(self.deferrals_left > 0));
         // Without an image the next sync reads everything.
@@ -158,7 +158,7 @@ impl Reconciler {
             return PlanOutcome::default();
         }
         let Some(mut image) = self.image.take() else { return PlanOutcome::default() };
-        let _span = debug_span!("look-again", virtual_servers = at.len()).entered();
+        let _span = trace_span!("look-again", virtual_servers = at.len()).entered();
         for address in at {
             if let Err(error) = image.refresh_real_servers(&mut self.kernel, *address) {
                 return PlanOutcome::unread(&error);

@@ -28,6 +28,8 @@ fn a_service_is_what_all_its_virtual_servers_are_together() {
     let [first, second] = &web.real_servers[..] else { panic!("{:?}", web.real_servers) };
     assert_eq!((first.name(), second.name()), ("10.244.0.1:8080".into(), "10.244.0.2:8080".into()));
     assert_eq!((first.load.active_connections, second.load.active_connections), (260, 140));
+    let syn_recv = [&web.load, &first.load, &second.load].map(|load| load.syn_recv_connections);
+    assert_eq!(syn_recv, [Some(30), Some(30), Some(0)]);
     assert_eq!(
         (first.load.rates.packets_in_per_second, second.load.rates.packets_in_per_second),
         (100.0, 50.0)
@@ -39,6 +41,7 @@ fn a_virtual_server_that_no_service_has_is_a_row_of_its_own() {
     let frame = traffic();
     let mark = named(&frame, "FWM 7");
     assert_eq!((mark.service.as_ref(), mark.real_servers[0].name()), (None, "10.244.0.9:8080".to_owned()));
+    assert_eq!(mark.load.syn_recv_connections, None, "no connection shows its mark");
 }
 
 #[test]
@@ -63,6 +66,7 @@ fn rows_are_sorted_by_what_is_asked_for_and_equal_ones_by_name() {
         assert_eq!(sorted(column), by_load, "{column:?}");
     }
     assert_eq!(sorted(Column::Inactive), ["default/web", "FWM 7", "default/dns"]);
+    assert_eq!(sorted(Column::SynRecv), ["default/web", "default/dns", "FWM 7"], "what is not known is last");
     assert_eq!(sorted(Column::Name), ["FWM 7", "default/dns", "default/web"]);
     let mut frame = traffic();
     frame.sort(Column::Name);

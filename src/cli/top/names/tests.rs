@@ -7,13 +7,15 @@ use super::{
     super::{
         made_up::{server, vip},
         sample::Sample,
+        syn_recv::SynRecv,
     },
     *,
 };
 
 /// One virtual server, whose name is not known yet.
 fn sample() -> Sample {
-    Sample { at: Instant::now(), servers: vec![server(vip(10, 80), 0, &[])] }
+    let servers = vec![server(vip(10, 80), 0, &[])];
+    Sample { at: Instant::now(), servers, syn_recv: SynRecv::default() }
 }
 
 fn web() -> VirtualServerOwner {

@@ -3,8 +3,9 @@
 use super::super::{column::Column, table::WIDTHS};
 
 /// What each column of numbers is sorted by.
-pub(super) const NUMBERS: [Column; 7] = [
+pub(super) const NUMBERS: [Column; 8] = [
     Column::Active,
+    Column::SynRecv,
     Column::Inactive,
     Column::Connections,
     Column::Packets,
@@ -14,8 +15,8 @@ pub(super) const NUMBERS: [Column; 7] = [
 ];
 
 /// The columns of numbers that make room for the names, in this order.
-const GOING: [Column; 5] =
-    [Column::Inactive, Column::Packets, Column::Connections, Column::Active, Column::Bytes];
+const GOING: [Column; 6] =
+    [Column::Inactive, Column::Packets, Column::SynRecv, Column::Connections, Column::Active, Column::Bytes];
 
 /// The longest address of a real server, indented: `  -> [` and 39 characters and `]:65535`. What is longer than that
 /// takes no numbers' place.
@@ -49,7 +50,7 @@ impl Columns {
     }
 
     /// The numbers among these that are shown, one of each column.
-    pub(super) fn select<T>(&self, numbers: [T; 7]) -> impl Iterator<Item = (Column, T)> {
+    pub(super) fn select<T>(&self, numbers: [T; 8]) -> impl Iterator<Item = (Column, T)> {
         NUMBERS.into_iter().zip(numbers).filter(|(number, _)| self.shown.contains(number))
     }
 }
@@ -77,11 +78,9 @@ mod tests {
     #[test]
     fn long_names_take_the_place_of_the_least_important_columns() {
         let shown = |longest, sort| Columns::fitting(80, longest, sort).shown;
-        assert_eq!(shown(22, Column::Bytes).len(), 5);
-        assert_eq!(
-            shown(30, Column::Bytes),
-            [Column::Packets, Column::Connections, Column::Active, Column::Bytes]
-        );
+        assert_eq!(shown(15, Column::Bytes), GOING);
+        assert_eq!(shown(23, Column::Bytes), GOING[1..]);
+        assert_eq!(shown(40, Column::Bytes), GOING[2..]);
         assert_eq!(shown(47, Column::Inactive), [Column::Inactive, Column::Active, Column::Bytes]);
         assert_eq!(shown(52, Column::Bytes), [Column::Active, Column::Bytes]);
         assert_eq!(shown(200, Column::Bytes), [Column::Active, Column::Bytes], "it is cut all the same");

@@ -22,12 +22,16 @@ What goes through each Service, from one look to the next.
 
   q, Ctrl-C      quit
   n              sort by name
-  a, i           sort by active or inactive connections
+  a, s, i        sort by connections: active, those of them in SYN_RECV, inactive
   c, p, b        sort by new connections, packets or bytes a second, both ways
   r              show the real servers of each Service, or not
   /              show only names with what is typed; Enter ends, Esc shows all
   arrows, pages  scroll; Home and End too
   h, ?           this, or not
+
+ACTIVE connections are established or being opened. SYN are those of them in
+SYN_RECV, whose handshake is not over: many mean that a real server is dead, or
+that its answers do not come back; - means that it is not known.
 
 IN is from clients, OUT to them. The kernel counts every two seconds, a client's
 packets at the virtual server and at the real server.";

@@ -111,6 +111,7 @@ impl View {
         self.sort = match letter {
             'n' => Column::Name,
             'a' => Column::Active,
+            's' => Column::SynRecv,
             'i' => Column::Inactive,
             'c' => Column::Connections,
             'p' => Column::Packets,
@@ -157,7 +158,7 @@ impl View {
         } else {
             self.doubt
                 .clone()
-                .unwrap_or_else(|| "q quit  h help  / filter  r real servers  sort: n a i c p b".to_owned())
+                .unwrap_or_else(|| "q quit  h help  / filter  r real servers  sort n a s i c p b".to_owned())
         }
     }
 

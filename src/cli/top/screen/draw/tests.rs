@@ -38,7 +38,7 @@ fn press(view: &mut View, keys: &str) {
 
 /// What is on a terminal of this height, without the blanks at the ends of lines.
 fn drawn(view: &mut View, height: u16) -> String {
-    drawn_on(view, 86, height)
+    drawn_on(view, 93, height)
 }
 
 fn drawn_on(view: &mut View, width: u16, height: u16) -> String {
@@ -61,12 +61,12 @@ fn names(view: &mut View, height: u16) -> Vec<String> {
 fn services_are_a_table_with_a_title_above_and_the_keys_below() {
     let expected = "\
 kube-ipvs top: 2.0 s, Services 2, real servers 4, active connections 4000403
-SERVICE                       ACTIVE   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT
-FWM 7                        4000000       1  200.0k     2.0M    2.0M   200.0M    2.0G
-default/web                      400       3      15      150     150    15.0k  150.0k
-default/dns                        3       1       0      1.5     1.5      150    1500
+SERVICE                       ACTIVE    SYN   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT
+FWM 7                        4000000      -       1  200.0k     2.0M    2.0M   200.0M    2.0G
+default/web                      400     30       3      15      150     150    15.0k  150.0k
+default/dns                        3      0       1       0      1.5     1.5      150    1500
 
-q quit  h help  / filter  r real servers  sort: n a i c p b
+q quit  h help  / filter  r real servers  sort n a s i c p b
 ";
     assert_eq!(drawn(&mut view(), 7), expected);
 }
@@ -91,7 +91,7 @@ SERVICE                                          ACTIVE  CONN/S   B/S IN     OUT
 UDP [fd00:10:244:1234:5678:9abc:def0:a]:53            7      15    15.0k  150.0k
 default/web                                           9      15    15.0k  150.0k
 
-q quit  h help  / filter  r real servers  sort: n a i c p b
+q quit  h help  / filter  r real servers  sort n a s i c p b
 ";
     let with_real_servers = "\
 kube-ipvs top: 2.0 s, Services 1, real servers 2, active connections 16
@@ -101,7 +101,7 @@ UDP [fd00:10:244:1234:5678:9abc:def0:a]:53                    7    15.0k  150.0k
 default/web                                                   9    15.0k  150.0k
   -> 10.244.0.2:8080                                          9        0       0
 
-q quit  h help  / filter  r real servers  sort: n a i c p b
+q quit  h help  / filter  r real servers  sort n a s i c p b
 ";
     let on_sixty = "\
 kube-ipvs top: 2.0 s, Services…vers 2, active connections 16
@@ -111,7 +111,7 @@ UDP [fd00:10:244:1234:5678:9abc:def0:a]:53     15.0k  150.0k
 default/web                                    15.0k  150.0k
   -> 10.244.0.2:8080                               0       0
 
-q quit  h help  / filter  r real servers  sort: n a i c p b
+q quit  h help  / filter  r real servers  sort n a s i c p b
 ";
     assert_eq!(drawn_on(&mut view, 80, 6), services);
     press(&mut view, "r");
@@ -182,12 +182,12 @@ fn a_terminal_of_any_size_is_drawn_on() {
 fn help_explains_every_key_and_q_and_control_c_quit() {
     let mut view = view();
     press(&mut view, "?");
-    let help = drawn(&mut view, 20);
-    for words in ["q, Ctrl-C", "n  ", "a, i", "c, p, b", "r  ", "/  ", "h, ?"] {
+    let help = drawn(&mut view, 24);
+    for words in ["q, Ctrl-C", "n  ", "a, s, i", "c, p, b", "r  ", "/  ", "h, ?"] {
         assert!(help.contains(words), "{words} in:\n{help}");
     }
     press(&mut view, "\x1b");
-    assert!(drawn(&mut view, 20).contains("default/web"));
+    assert!(drawn(&mut view, 24).contains("default/web"));
     assert_eq!(view.press(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE)), Next::Quit);
     assert_eq!(view.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Next::Quit);
 }
