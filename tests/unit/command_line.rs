@@ -175,6 +175,26 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
     }
 }
 
+/// With less and less address space, down to where there is no room for the threads: that is one line too. With even
+/// less there is no room for the program itself, of which nobody but the system can tell.
+#[test]
+fn threads_that_cannot_be_started_are_one_line_and_no_panic() {
+    let mut complaints = Vec::new();
+    for kilobytes in (20_000..2_000_000).step_by(1_000) {
+        let limited = format!("ulimit -v {kilobytes}; exec \"$0\" --kubeconfig=/nonexistent");
+        let output =
+            Command::new("bash").args(["-c", &limited, env!("CARGO_BIN_EXE_kube-ipvs")]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains("panicked"), "{kilobytes} kB: {said}");
+        complaints.extend((output.status.code() == Some(1)).then_some(said));
+        if complaints.last().is_some_and(|said| said.starts_with("kube-ipvs: kubeconfig ")) {
+            break;
+        }
+    }
+    let threads = "kube-ipvs: cannot start the threads of the runtime: Resource temporarily unavailable (os error 11)\n";
+    assert!(complaints.iter().any(|said| said == threads), "{complaints:#?}");
+}
+
 #[test]
 fn a_missing_kubeconfig_is_named() {
     assert_eq!(
