@@ -113,7 +113,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(asked)) => status::status(&asked),
         Some(Command::Top(asked)) => top::top(asked),
-        Some(Command::Completion(asked)) => completion::completion(asked),
+        Some(Command::Completion(asked)) => completion::completion(&asked),
         Some(Command::LogLevel { set, ask }) => {
             log_level::log_level(&ask.control_socket, set, ask.output.format)
         }
