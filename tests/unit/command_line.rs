@@ -45,13 +45,33 @@ fn the_version_is_asked_for_and_told() {
 }
 
 #[test]
+fn the_command_version_succeeds_without_a_daemon_and_says_why_there_is_no_other_version() {
+    let output = kube_ipvs(&["version", "--control-socket=/nonexistent/control.sock"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let [ours, daemon] = &said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(ours.starts_with(concat!("kube-ipvs: ", env!("CARGO_PKG_VERSION"), ", linux/")), "{said}");
+    assert!(daemon.starts_with("daemon:    no daemon answers at /nonexistent/control.sock"), "{said}");
+}
+
+#[test]
 fn the_help_names_every_command() {
     let output = kube_ipvs(&["--help"]);
     assert!(output.status.success());
     let help = String::from_utf8(output.stdout).unwrap();
-    for command in
-        ["run", "list", "top", "diff", "explain", "resync", "status", "log-level", "completion", "cleanup"]
-    {
+    for command in [
+        "run",
+        "list",
+        "top",
+        "diff",
+        "explain",
+        "resync",
+        "status",
+        "log-level",
+        "completion",
+        "cleanup",
+        "version",
+    ] {
         assert!(help.contains(&format!("\n  {command}")), "{command} in:\n{help}");
     }
 }
