@@ -17,6 +17,7 @@ mod resync;
 mod run;
 mod status;
 mod top;
+mod version;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -85,6 +86,8 @@ enum Command {
     },
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
     Cleanup(cleanup::Cleanup),
+    /// Print the version of this program, and of the daemon if one answers
+    Version(Ask),
 }
 
 /// A question to the daemon.
@@ -113,11 +116,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(asked)) => status::status(&asked),
         Some(Command::Top(asked)) => top::top(asked),
-        Some(Command::Completion(asked)) => completion::completion(asked),
+        Some(Command::Completion(asked)) => completion::completion(&asked),
         Some(Command::LogLevel { set, ask }) => {
             log_level::log_level(&ask.control_socket, set, ask.output.format)
         }
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
+        Some(Command::Version(asked)) => version::version(&asked),
     };
     result.unwrap_or_else(|error| {
         complain(&error);

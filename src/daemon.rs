@@ -30,7 +30,7 @@ use crate::{
     config::{self, Settings},
     events::{Cause, Outbox},
     logging::LogLevelHandle,
-    node::{families, oom, requirements},
+    node::{families, limits, oom, requirements},
     serve::{
         control,
         health::Health,
@@ -56,6 +56,9 @@ use problems::Problems;
 pub use without_daemon::WithoutDaemon;
 use writer::WriterThread;
 
+/// The threads of the runtime.
+const WORKERS: usize = 2;
+
 /// Runs until a signal ends it, or `reread` finds another configuration than `settings`. What was programmed stays in
 /// the kernel: traffic goes on without the daemon.
 pub fn run(
@@ -64,8 +67,9 @@ pub fn run(
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
     // The writer thread does the work. This runtime has only timers, watches and sockets.
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.context("cannot start the runtime")?;
+    let runtime = limits::try_threads(WORKERS)
+        .and_then(|()| Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build());
+    let runtime = runtime.context("cannot start the threads of the runtime")?;
     runtime.block_on(take_turn(settings, log_level, reread))
 }
 

@@ -8,6 +8,7 @@
 //! - [`takeover`]: what other proxies left behind, and one that runs beside us
 //! - [`source`]: where Services come from
 //! - [`serve`]: health checks, metrics, the control socket; [`events`]: Events; [`logging`]: the log
+//! - [`version`]: which kube-ipvs this is
 
 pub mod cli;
 pub mod config;
@@ -19,3 +20,4 @@ pub mod node;
 pub mod serve;
 pub mod source;
 pub mod takeover;
+pub mod version;

@@ -1,6 +1,9 @@
 //! The Services that own virtual servers, as the daemon knows.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+};
 
 use anyhow::bail;
 use ipvs::{ServiceAddress, VirtualServerId};
@@ -27,6 +30,11 @@ impl Owners {
             VirtualServerId::Address(address) => self.0.get(&address),
             VirtualServerId::Mark { .. } => None,
         }
+    }
+
+    /// Every Service that owns one.
+    pub(super) fn services(&self) -> BTreeSet<&ObjectName> {
+        self.0.values().collect()
     }
 }
 

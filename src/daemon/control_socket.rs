@@ -7,6 +7,7 @@ use super::{held_advice::HeldAdvice, identity::Identity, problems::Problems};
 use crate::{
     logging::{Level, LogLevelHandle},
     serve::control::{self, Difference, Request, RequestHandler, Response, Resynced},
+    version::Build,
 };
 
 /// Handles requests while the writer thread runs.
@@ -22,6 +23,7 @@ impl RequestHandler for ControlHandler {
     fn handle(&self, request: Request) -> Response {
         let answer = match request {
             Request::LogLevel { set } => return log_level(&self.log_level, set.as_ref()),
+            Request::Version => return Response::Version(Build::this()),
             Request::Diff => self.handle.compare().map(|plan| {
                 Response::Difference(Difference { plan, troubles: self.problems.about_source() })
             }),

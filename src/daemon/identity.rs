@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Instant};
 
 use kubernetes::api::Watches;
 
-use crate::{serve::control, source::Source};
+use crate::{serve::control, source::Source, version::VERSION};
 
 /// What is known about the daemon.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Identity {
             Kind::Directory(path) => control::SourceInfo::Manifests { directory: path.clone() },
         };
         control::DaemonInfo {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: VERSION.to_owned(),
             node: self.node_name.clone(),
             uptime: self.begin.elapsed(),
             source,

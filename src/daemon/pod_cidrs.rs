@@ -21,6 +21,7 @@ use crate::{
     events::{Cause, Outbox},
     logging::LogLevelHandle,
     serve::control::{DaemonStatus, Request, RequestHandler, Response},
+    version::Build,
 };
 
 /// A shorter wait is not logged: a Node mostly has its pod CIDRs before any pod runs on it.
@@ -164,6 +165,7 @@ impl RequestHandler for WaitingHandler {
         let problems: Vec<_> = [self.reason()].into_iter().chain(self.problems.all()).collect();
         match request {
             Request::LogLevel { set } => log_level(&self.log_level, set.as_ref()),
+            Request::Version => Response::Version(Build::this()),
             Request::Diff | Request::Explain { .. } | Request::Holders | Request::Resync => {
                 Response::Error(problems.join("; "))
             }

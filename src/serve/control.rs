@@ -12,7 +12,7 @@ use reconciler::{SyncReport, VirtualServerOwner};
 use service::{Explanation, ObjectName};
 use watcher::Plan;
 
-use crate::logging::Level;
+use crate::{logging::Level, version::Build};
 
 pub use client::{AskError, ask, ask_aloud};
 pub use server::{ControlServer, NoSocket, RequestHandler};
@@ -44,6 +44,8 @@ pub enum Request {
     Resync,
     /// Return the status.
     Status,
+    /// Return the version.
+    Version,
 }
 
 impl Request {
@@ -54,7 +56,7 @@ impl Request {
 
     /// Whether the writer thread has to answer.
     pub(crate) fn needs_writer(&self) -> bool {
-        !matches!(self, Self::LogLevel { .. })
+        !matches!(self, Self::LogLevel { .. } | Self::Version)
     }
 }
 
@@ -93,6 +95,8 @@ pub enum Response {
     Resynced(Resynced),
     /// To [`Request::Status`].
     Status(Box<DaemonStatus>),
+    /// To [`Request::Version`].
+    Version(Build),
     /// The request was not understood or could not be carried out.
     Error(String),
 }

@@ -45,13 +45,33 @@ fn the_version_is_asked_for_and_told() {
 }
 
 #[test]
+fn the_command_version_succeeds_without_a_daemon_and_says_why_there_is_no_other_version() {
+    let output = kube_ipvs(&["version", "--control-socket=/nonexistent/control.sock"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let [ours, daemon] = &said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(ours.starts_with(concat!("kube-ipvs: ", env!("CARGO_PKG_VERSION"), ", linux/")), "{said}");
+    assert!(daemon.starts_with("daemon:    no daemon answers at /nonexistent/control.sock"), "{said}");
+}
+
+#[test]
 fn the_help_names_every_command() {
     let output = kube_ipvs(&["--help"]);
     assert!(output.status.success());
     let help = String::from_utf8(output.stdout).unwrap();
-    for command in
-        ["run", "list", "top", "diff", "explain", "resync", "status", "log-level", "completion", "cleanup"]
-    {
+    for command in [
+        "run",
+        "list",
+        "top",
+        "diff",
+        "explain",
+        "resync",
+        "status",
+        "log-level",
+        "completion",
+        "cleanup",
+        "version",
+    ] {
         assert!(help.contains(&format!("\n  {command}")), "{command} in:\n{help}");
     }
 }
@@ -173,6 +193,26 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
     ] {
         assert_eq!(complaint(64, arguments), expected, "{arguments:?}");
     }
+}
+
+/// With less and less address space, down to where there is no room for the threads: that is one line too. With even
+/// less there is no room for the program itself, of which nobody but the system can tell.
+#[test]
+fn threads_that_cannot_be_started_are_one_line_and_no_panic() {
+    let mut complaints = Vec::new();
+    for kilobytes in (20_000..2_000_000).step_by(1_000) {
+        let limited = format!("ulimit -v {kilobytes}; exec \"$0\" --kubeconfig=/nonexistent");
+        let output =
+            Command::new("bash").args(["-c", &limited, env!("CARGO_BIN_EXE_kube-ipvs")]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains("panicked"), "{kilobytes} kB: {said}");
+        complaints.extend((output.status.code() == Some(1)).then_some(said));
+        if complaints.last().is_some_and(|said| said.starts_with("kube-ipvs: kubeconfig ")) {
+            break;
+        }
+    }
+    let threads = "kube-ipvs: cannot start the threads of the runtime: Resource temporarily unavailable (os error 11)\n";
+    assert!(complaints.iter().any(|said| said == threads), "{complaints:#?}");
 }
 
 #[test]

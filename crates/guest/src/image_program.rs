@@ -83,9 +83,20 @@ pub fn build(platform: Platform) -> anyhow::Result<PathBuf> {
         .env(format!("CARGO_TARGET_{upper}_LINKER"), "rust-lld")
         .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(&root, &cargo_home()?))
         .stdout(std::io::stderr());
+    if let Some(revision) = revision(&root) {
+        command.env("KUBE_IPVS_REVISION", revision);
+    }
     let status = command.status().context("starting cargo auditable")?;
     ensure!(status.success(), "building kube-ipvs for {target} failed ({status})");
     Ok(root.join("target").join(target).join("release/kube-ipvs"))
+}
+
+/// The revision of the sources, and whether they differ from it; `None` where git does not know: in an archive, say.
+fn revision(root: &Path) -> Option<String> {
+    let arguments = ["describe", "--always", "--exclude=*", "--abbrev=12", "--dirty"];
+    let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
+    let revision = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| revision.trim().to_owned())
 }
 
 /// The dependencies that a program was built from, as a CycloneDX document.

@@ -18,8 +18,8 @@ use super::{Request, Response};
 const RESYNC_PATIENCE: Duration = Duration::from_secs(120);
 /// The timeout of an answer without work: it waits for the running sync.
 const STATUS_PATIENCE: Duration = Duration::from_secs(20);
-/// The timeout of the owners of virtual servers: the caller can do without.
-const HOLDERS_PATIENCE: Duration = Duration::from_secs(2);
+/// The timeout of what the caller can do without: the owners of virtual servers, the version.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The wait after which the user learns that the daemon is slow.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -32,7 +32,7 @@ fn patience(request: &Request) -> Duration {
     match request {
         Request::Diff | Request::Resync => RESYNC_PATIENCE,
         Request::Explain { .. } | Request::LogLevel { .. } | Request::Status => STATUS_PATIENCE,
-        Request::Holders => HOLDERS_PATIENCE,
+        Request::Holders | Request::Version => SHORT_PATIENCE,
     }
 }
 

@@ -79,6 +79,7 @@ impl RequestHandler for Fixed {
             Request::Holders => Response::Holders(Vec::new()),
             Request::Resync => Response::Resynced(resynced()),
             Request::Status => Response::Status(Box::new(status())),
+            Request::Version => Response::Version(Build::this()),
         }
     }
 }
@@ -113,6 +114,7 @@ fn each_request_gets_its_answer() {
     let daemon = daemon();
     assert_eq!(ask(&daemon.path, &Request::Status).unwrap(), Response::Status(Box::new(status())));
     assert_eq!(ask(&daemon.path, &Request::Resync).unwrap(), Response::Resynced(resynced()));
+    assert_eq!(ask(&daemon.path, &Request::Version).unwrap(), Response::Version(Build::this()));
 }
 
 #[test]

@@ -1,20 +1,18 @@
 //! The program's version and platform, as metrics.
 
-use std::env::consts::{ARCH, OS};
-
 use prometheus_client::{metrics::gauge::ConstGauge, registry::Registry};
 
 use super::text::Labelled;
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+use crate::version::Build;
 
 /// There is no `kubernetes_build_info`: it has the version of a part of Kubernetes, of which there is to be one in a
 /// cluster (`KubeVersionMismatch` of kubernetes-mixin), and this is none.
 pub(super) fn register<'a>(gates: impl IntoIterator<Item = (&'a str, bool)>, registry: &mut Registry) {
+    let Build { version, platform, .. } = Build::this();
     registry.register(
         "kube_ipvs_build_info",
         "Which kube-ipvs this is; the value is always 1",
-        one([("version", VERSION.to_owned()), ("platform", platform())]),
+        one([("version", version), ("platform", platform)]),
     );
     // Of a gate in general availability Kubernetes leaves the stage empty; of others it is not known here.
     let gates = gates.into_iter().map(|(name, on)| {
@@ -32,19 +30,10 @@ fn one<L>(labels: L) -> Labelled<L, ConstGauge<u64>> {
     Labelled::from_iter([(labels, ConstGauge::new(1))])
 }
 
-/// The platform, as Go calls it.
-fn platform() -> String {
-    let architecture = match ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    format!("{OS}/{architecture}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::text, *};
+    use crate::version::VERSION;
 
     #[test]
     fn the_version_and_the_gates_that_were_given_are_shown() {
