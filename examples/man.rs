@@ -1,4 +1,4 @@
-//! Writes the manual pages, one for the program and one for each command: `cargo xtask man`.
+//! Writes the manual pages, one for the program under each of its names and one for each command: `cargo xtask man`.
 
 use std::{
     env, fs,
@@ -15,5 +15,6 @@ fn main() -> anyhow::Result<()> {
 pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory)?;
     clap_mangen::generate_to(kube_ipvs::cli::command(), directory)?;
+    clap_mangen::generate_to(kube_ipvs::cli::kubectl_ipvs::command(), directory)?;
     Ok(())
 }

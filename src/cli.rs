@@ -8,6 +8,7 @@ mod diff;
 mod documented;
 mod explain;
 mod flags;
+pub mod kubectl_ipvs;
 mod list;
 mod log_level;
 mod output;
@@ -103,9 +104,13 @@ struct Ask {
 /// The program: parses, runs, prints the error if there is one, and returns the exit code: 0, 64 for
 /// a usage error, 1 for any other; `diff` has those of diff.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut arguments = arguments.into_iter().peekable();
+    if arguments.peek().is_some_and(|program| kubectl_ipvs::is_called(program)) {
+        return kubectl_ipvs::main(arguments);
+    }
     let command_line = match parse(arguments) {
         Ok(command_line) => command_line,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse("kube-ipvs", &error),
     };
     let result = match command_line.command {
         None => run::run(&command_line.flags),
@@ -135,7 +140,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn complain(error: &anyhow::Error) {
     match error.downcast_ref::<clap::Error>() {
         Some(error) => {
-            let _ = refuse(error);
+            let _ = refuse("kube-ipvs", error);
         }
         None => eprintln!("kube-ipvs: {}", one_line(error.as_ref())),
     }
@@ -173,12 +178,12 @@ fn hyphenated(argument: OsString) -> OsString {
     }
 }
 
-/// Prints help or the version, or what is wrong with the command line.
-fn refuse(error: &clap::Error) -> ExitCode {
+/// Prints help or the version, or what is wrong with the command line of this program.
+fn refuse(program: &str, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return output::print(&error.render().to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     let text = error.render().to_string();
-    eprint!("kube-ipvs: {}", text.strip_prefix("error: ").unwrap_or(&text));
+    eprint!("{program}: {}", text.strip_prefix("error: ").unwrap_or(&text));
     ExitCode::from(USAGE)
 }

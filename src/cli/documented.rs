@@ -31,14 +31,18 @@ pub(super) fn assert_documented(command: &str, value: &impl Serialize) {
 
 /// Holds the example of a command to what it prints.
 pub(super) fn assert_printed(command: &str, printed: &str) {
-    let section = below(&format!("`kube-ipvs {command}`"));
-    let file = format!("json/{}.json", command.replace(" -", "-"));
+    assert_explained(&format!("`kube-ipvs {command}`"), &command.replace(" -", "-"), printed);
+}
+
+/// The same for a section of the page by its heading, and an example by its name.
+pub(super) fn assert_explained(heading: &str, example: &str, printed: &str) {
+    let (section, file) = (below(heading), format!("json/{example}.json"));
     assert!(section.contains(&format!("({file})")), "docs/json.md has no link to docs/{file}");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(&file);
     let example = fs::read_to_string(example).unwrap_or_default();
     assert!(
         example == printed,
-        "`kube-ipvs {command}` has another shape than docs/{file} shows. Where a field is new, explain it in \
+        "{heading} has another shape than docs/{file} shows. Where a field is new, explain it in \
          docs/json.md, and show this:\n{printed}"
     );
     let mut fields = BTreeSet::new();
@@ -46,7 +50,7 @@ pub(super) fn assert_printed(command: &str, printed: &str) {
     let explained = [section, below("What several have")].concat();
     let unexplained: Vec<_> =
         fields.iter().filter(|field| !explained.contains(&format!("`{field}`"))).collect();
-    assert!(unexplained.is_empty(), "docs/json.md does not explain {unexplained:?} of `kube-ipvs {command}`");
+    assert!(unexplained.is_empty(), "docs/json.md does not explain {unexplained:?} of {heading}");
 }
 
 /// The text below a heading.

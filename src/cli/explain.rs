@@ -5,20 +5,20 @@ mod text;
 
 use std::process::ExitCode;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use service::{Explanation, NotServed, ObjectName, one_line};
 
-use self::in_kernel::VirtualServer;
+pub(super) use self::in_kernel::VirtualServer;
 use super::{output::print_as, question::Question};
 use crate::serve::control::{Request, Response};
 
 /// The answer: the desired state with its reasons, and what the kernel has.
-#[derive(Serialize)]
-struct Answer {
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Answer {
     #[serde(flatten)]
-    explanation: Explanation,
+    pub(super) explanation: Explanation,
     /// The virtual servers at the addresses of the Service, as the kernel has them; `None` if it cannot be asked.
-    kernel: Option<Vec<VirtualServer>>,
+    pub(super) kernel: Option<Vec<VirtualServer>>,
 }
 
 /// Prints where a Service is served, and why each endpoint is used or not. An unknown Service is a failure.

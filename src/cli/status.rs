@@ -2,7 +2,7 @@
 
 mod check;
 #[cfg(test)]
-pub(super) mod sample;
+pub(in crate::cli) mod sample;
 mod text;
 
 use std::{

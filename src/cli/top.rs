@@ -3,10 +3,10 @@
 //! A [`Sample`] is read from the kernel, a [`Meter`] makes a [`Frame`] of two of them, and a frame is drawn on the
 //! terminal or printed. The names of Services come from the daemon, if there is one.
 
-mod batch;
-mod column;
+pub(super) mod batch;
+pub(super) mod column;
 mod counters;
-mod frame;
+pub(super) mod frame;
 #[cfg(test)]
 mod made_up;
 mod meter;

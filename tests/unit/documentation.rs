@@ -114,11 +114,18 @@ fn every_command_of_ours_that_is_named_anywhere_is_taken_by_the_program() {
         for text in documents::spans(&document.text).into_iter().chain(shown) {
             let words = text.split(['|', '#', ';', '&']).next().unwrap_or_default();
             let words: Vec<&str> = words.split_whitespace().collect();
-            if words.first() != Some(&"kube-ipvs") || words.len() < 2 || text.contains('…') {
+            if words.len() < 2 || text.contains('…') {
                 continue;
             }
+            let taken = match words[..] {
+                ["kube-ipvs", ..] => cli::parse(words.iter().map(Into::into)).map(drop),
+                ["kubectl", "ipvs", _, ..] => {
+                    cli::kubectl_ipvs::command().try_get_matches_from(&words[1..]).map(drop)
+                }
+                _ => continue,
+            };
             named += 1;
-            if let Err(error) = cli::parse(words.iter().map(Into::into)) {
+            if let Err(error) = taken {
                 // The command by its name alone, without what it asks about.
                 let is_name = error.kind() == clap::error::ErrorKind::MissingRequiredArgument;
                 assert!(is_name || !error.use_stderr(), "{}: `{text}`: {error}", document.name);

@@ -15,6 +15,7 @@ mod support;
 mod command_line;
 mod documentation;
 mod flags;
+mod kubectl_ipvs;
 mod monitoring;
 mod parity;
 mod peer_scripts;

@@ -89,6 +89,8 @@ fn every_command_has_a_manual_page() {
         assert!(text.contains(&format!("kube\\-ipvs\\-{}", command.replace('-', "\\-"))), "{text}");
         assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH OPTIONS"), "{text}");
     }
+    let plugin = fs::read_to_string(pages.path().join("kubectl-ipvs-status.1")).unwrap();
+    assert!(plugin.contains("\\-\\-context"), "{plugin}");
     let all = fs::read_to_string(pages.path().join("kube-ipvs.1")).unwrap();
     assert!(all.contains("\\-\\-cluster\\-cidr"), "the daemon's flags are in its own");
 }

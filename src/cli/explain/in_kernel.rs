@@ -3,24 +3,40 @@
 use std::collections::BTreeSet;
 
 use ipvs::{Ipvs, ObservedRealServer, Scheduler, ServiceAddress};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use service::Explanation;
 
 use crate::node::requirements;
 
 /// An address of the Service, and the virtual server there.
-#[derive(Serialize)]
-pub(super) struct VirtualServer {
-    pub(super) address: ServiceAddress,
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(from = "WithNulls")]
+pub(in crate::cli) struct VirtualServer {
+    pub(in crate::cli) address: ServiceAddress,
     /// `None`: there is no virtual server. Its fields are null then.
     #[serde(flatten, serialize_with = "or_nulls")]
-    pub(super) found: Option<Found>,
+    pub(in crate::cli) found: Option<Found>,
 }
 
 /// A virtual server in the kernel.
-pub(super) struct Found {
-    pub(super) scheduler: Scheduler,
-    pub(super) real_servers: Vec<ObservedRealServer>,
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Found {
+    pub(in crate::cli) scheduler: Scheduler,
+    pub(in crate::cli) real_servers: Vec<ObservedRealServer>,
+}
+
+#[derive(Deserialize)]
+struct WithNulls {
+    address: ServiceAddress,
+    scheduler: Option<Scheduler>,
+    real_servers: Option<Vec<ObservedRealServer>>,
+}
+
+impl From<WithNulls> for VirtualServer {
+    fn from(WithNulls { address, scheduler, real_servers }: WithNulls) -> Self {
+        let found = scheduler.zip(real_servers);
+        Self { address, found: found.map(|(scheduler, real_servers)| Found { scheduler, real_servers }) }
+    }
 }
 
 #[allow(clippy::ref_option, reason = "serde calls it like this")]
@@ -129,10 +145,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_virtual_server_that_is_missing_has_its_fields_all_the_same() {
+    fn a_virtual_server_that_is_missing_has_its_fields_and_is_read_as_missing() {
         let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
         let shown = serde_json::to_value(VirtualServer { address, found: None }).unwrap();
         assert_eq!(shown, json!({ "address": address, "scheduler": null, "real_servers": null }));
+        let read: VirtualServer = serde_json::from_value(shown).unwrap();
+        assert!(read.address == address && read.found.is_none());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The table as text: all Services with their real servers, below an empty line if `apart`.
-pub(super) fn text(frame: &Frame, apart: bool) -> String {
+pub(in crate::cli) fn text(frame: &Frame, apart: bool) -> String {
     let lines: Vec<_> = table::lines(frame, true, |_| true).collect();
     let longest = lines.iter().map(|line| line.name.len()).max().unwrap_or_default();
     let width = longest.max(HEAD.name.len());

@@ -2,7 +2,7 @@
 
 /// What rows are sorted by: the most first, names in their order.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(in crate::cli) enum Column {
     /// The Service, or the address.
     Name,
     /// Connections that are established or being opened.

@@ -3,11 +3,11 @@
 use std::{ops::AddAssign, time::Duration};
 
 use ipvs::Stats;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Counters of connections, packets and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Counters {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(in crate::cli) struct Counters {
     pub(super) connections: u64,
     pub(super) packets_in: u64,
     pub(super) packets_out: u64,
@@ -16,9 +16,9 @@ pub(super) struct Counters {
 }
 
 /// The counters' growth in a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[allow(clippy::struct_field_names, reason = "as they are printed, beside the counters")]
-pub(super) struct Rates {
+pub(in crate::cli) struct Rates {
     pub(super) connections_per_second: f64,
     pub(super) packets_in_per_second: f64,
     pub(super) packets_out_per_second: f64,
@@ -68,6 +68,16 @@ impl AddAssign for Counters {
         add(&mut self.packets_out, other.packets_out);
         add(&mut self.bytes_in, other.bytes_in);
         add(&mut self.bytes_out, other.bytes_out);
+    }
+}
+
+impl AddAssign for Rates {
+    fn add_assign(&mut self, other: Self) {
+        self.connections_per_second += other.connections_per_second;
+        self.packets_in_per_second += other.packets_in_per_second;
+        self.packets_out_per_second += other.packets_out_per_second;
+        self.bytes_in_per_second += other.bytes_in_per_second;
+        self.bytes_out_per_second += other.bytes_out_per_second;
     }
 }
 

@@ -1,9 +1,9 @@
 //! A frame: what one look at the table shows.
 
-use std::{cmp::Ordering, time::Duration};
+use std::{cmp::Ordering, ops::AddAssign, time::Duration};
 
 use ipvs::{Protocol, RealServerAddress, VirtualServerId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use service::{ObjectName, seconds};
 
 use super::{
@@ -12,52 +12,52 @@ use super::{
 };
 
 /// What went through from one look to the next.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Frame {
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(in crate::cli) struct Frame {
     /// The time between the two; in JSON, seconds.
     #[serde(with = "seconds")]
-    pub(super) interval: Duration,
-    pub(super) services: Vec<ServiceRow>,
+    pub(in crate::cli) interval: Duration,
+    pub(in crate::cli) services: Vec<ServiceRow>,
 }
 
 /// A Service with all its addresses and ports, or a virtual server that is no known Service's.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct ServiceRow {
-    pub(super) service: Option<ObjectName>,
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(in crate::cli) struct ServiceRow {
+    pub(in crate::cli) service: Option<ObjectName>,
     /// Sorted; more than one only of a Service.
-    pub(super) virtual_servers: Vec<VirtualServerId>,
+    pub(in crate::cli) virtual_servers: Vec<VirtualServerId>,
     #[serde(flatten)]
-    pub(super) load: Load,
-    pub(super) real_servers: Vec<RealServerRow>,
+    pub(in crate::cli) load: Load,
+    pub(in crate::cli) real_servers: Vec<RealServerRow>,
 }
 
 /// A real server, at all virtual servers of its Service together.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct RealServerRow {
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(in crate::cli) struct RealServerRow {
     /// `None` of a firewall mark.
-    pub(super) protocol: Option<Protocol>,
-    pub(super) address: RealServerAddress,
+    pub(in crate::cli) protocol: Option<Protocol>,
+    pub(in crate::cli) address: RealServerAddress,
     #[serde(flatten)]
-    pub(super) load: Load,
+    pub(in crate::cli) load: Load,
 }
 
 /// What a server has to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Load {
-    pub(super) active_connections: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(in crate::cli) struct Load {
+    pub(in crate::cli) active_connections: u64,
     /// Those of them in `SYN_RECV`; `None` if that is not known.
-    pub(super) syn_recv_connections: Option<u64>,
-    pub(super) inactive_connections: u64,
+    pub(in crate::cli) syn_recv_connections: Option<u64>,
+    pub(in crate::cli) inactive_connections: u64,
     /// The counters as they stand.
     #[serde(flatten)]
-    pub(super) counters: Counters,
+    pub(in crate::cli) counters: Counters,
     #[serde(flatten)]
-    pub(super) rates: Rates,
+    pub(in crate::cli) rates: Rates,
 }
 
 impl Frame {
     /// Sorts Services, and the real servers of each.
-    pub(super) fn sort(&mut self, column: Column) {
+    pub(in crate::cli) fn sort(&mut self, column: Column) {
         self.services.sort_by(|a, b| a.load.compare(&b.load, column).then_with(|| a.name().cmp(&b.name())));
         for row in &mut self.services {
             let key = |server: &RealServerRow| (server.protocol, server.address);
@@ -69,7 +69,7 @@ impl Frame {
 
 impl ServiceRow {
     /// How it is called: the Service, or its address.
-    pub(super) fn name(&self) -> String {
+    pub(in crate::cli) fn name(&self) -> String {
         match (&self.service, self.virtual_servers.first()) {
             (Some(service), _) => service.to_string(),
             (None, id) => id.map(VirtualServerId::to_string).unwrap_or_default(),
@@ -79,7 +79,7 @@ impl ServiceRow {
 
 impl RealServerRow {
     /// Its address, and its protocol unless that is the usual one: an IPv6 address needs the room.
-    pub(super) fn name(&self) -> String {
+    pub(in crate::cli) fn name(&self) -> String {
         match self.protocol {
             Some(Protocol::Tcp) | None => self.address.to_string(),
             Some(protocol) => format!("{protocol} {}", self.address),
@@ -101,5 +101,14 @@ impl Load {
             Column::Packets => other.rates.packets().total_cmp(&self.rates.packets()),
             Column::Bytes => other.rates.bytes().total_cmp(&self.rates.bytes()),
         }
+    }
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.active_connections += other.active_connections;
+        self.inactive_connections += other.inactive_connections;
+        self.counters += other.counters;
+        self.rates += other.rates;
     }
 }

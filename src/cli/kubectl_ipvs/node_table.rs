@@ -1,0 +1,92 @@
+//! A table of nodes: those of which the same is to be said share a row.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use service::one_line;
+
+use super::fleet::{Answered, NoAnswer};
+
+/// What is to be said of a node: a summary, then details.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Finding {
+    pub(super) in_order: bool,
+    pub(super) summary: String,
+    pub(super) details: Vec<String>,
+}
+
+impl Finding {
+    /// What is to be said of a node without an answer.
+    pub(super) fn no_answer(why: &NoAnswer) -> Self {
+        Self { in_order: false, summary: format!("no answer: {}", one_line(why)), details: Vec::new() }
+    }
+}
+
+/// How many nodes of a row are named.
+const NAMED: usize = 3;
+
+/// The nodes by what `finding` says of them: trouble first, then what few nodes have. The last row, if all is well in it,
+/// is the rest of them, and is counted.
+pub(super) fn table<T>(
+    heading: &str,
+    answers: &[Answered<T>],
+    finding: impl Fn(&Answered<T>) -> Finding,
+) -> String {
+    let mut groups: BTreeMap<Finding, Vec<&str>> = BTreeMap::new();
+    for answered in answers {
+        groups.entry(finding(answered)).or_default().push(name(answered));
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(finding, nodes)| (finding.in_order, finding.details.is_empty(), nodes.len()));
+    let last = groups.len().saturating_sub(1);
+    let rows =
+        groups.into_iter().enumerate().map(|(number, (Finding { in_order, summary, details }, nodes))| {
+            let is_rest = number == last && in_order && details.is_empty();
+            (if is_rest { counted(nodes.len()) } else { named(&nodes) }, summary, details)
+        });
+    render(heading, &rows.collect::<Vec<_>>())
+}
+
+/// How a node is called: before a pod has one, by the pod.
+pub(super) fn name<T>(Answered { pod, .. }: &Answered<T>) -> &str {
+    if pod.node.is_empty() { &pod.name } else { &pod.node }
+}
+
+/// The names of the first nodes, and how many more there are.
+pub(super) fn named(nodes: &[&str]) -> String {
+    let (first, more) = nodes.split_at(NAMED.min(nodes.len()));
+    match more.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+/// The number of nodes.
+pub(super) fn counted(nodes: usize) -> String {
+    format!("{nodes} {}", if nodes == 1 { "node" } else { "nodes" })
+}
+
+/// The first of several lines, and how many more there are.
+pub(super) fn first_lines(lines: impl IntoIterator<Item = String>, most: usize) -> Vec<String> {
+    let mut lines = lines.into_iter();
+    let mut first: Vec<_> = lines.by_ref().take(most).collect();
+    match lines.count() {
+        0 => {}
+        more => first.push(format!("and {more} more")),
+    }
+    first
+}
+
+fn render(heading: &str, rows: &[(String, String, Vec<String>)]) -> String {
+    const NODE: &str = "NODE";
+    let width = rows.iter().map(|(nodes, ..)| nodes.len()).max().unwrap_or_default().max(NODE.len());
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    _ = writeln!(text, "{NODE:width$}  {heading}");
+    for (nodes, summary, details) in rows {
+        _ = writeln!(text, "{nodes:width$}  {summary}");
+        for line in details {
+            _ = writeln!(text, "{:width$}  {line}", "");
+        }
+    }
+    text
+}
