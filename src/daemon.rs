@@ -210,7 +210,7 @@ impl Daemon<'_> {
         _ = self.writer.set(handle.clone());
         traffic.start(settings.service_metrics, counters, handle.clone())?;
         let another_proxy = AnotherProxy::default();
-        let (recheck, accept_rule_applied) = node_checks::start(
+        let (recheck, our_rules_applied) = node_checks::start(
             settings,
             policy.clone(),
             handle.clone(),
@@ -220,7 +220,7 @@ impl Daemon<'_> {
         );
         let node = NodeRules::new(policy);
         let leftovers =
-            leftovers::remove(rules_in_place, accept_rule_applied, node, settings.sync_period, another_proxy);
+            leftovers::remove(rules_in_place, our_rules_applied, node, settings.sync_period, another_proxy);
         let handler = ControlHandler {
             identity: identity.clone().with(found),
             handle: handle.clone(),

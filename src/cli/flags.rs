@@ -135,8 +135,8 @@ pub struct Flags {
     #[arg(long, value_name = "DURATION", default_value = "0s", allow_hyphen_values = true)]
     pub drain_timeout: GoDuration,
 
-    /// Where the host's own firewall drops what it does not know: tell, or insert a rule that accepts *
-    #[arg(long, value_name = "HOW", default_value = "warn", value_parser = host_firewall())]
+    /// Where the host's own firewall drops what it does not know: accept what kube-proxy does, tell, or accept all *
+    #[arg(long, value_name = "HOW", default_value = "as-kube-proxy", value_parser = host_firewall())]
     pub host_firewall: HostFirewall,
 
     /// Remove virtual servers that no Service made, as kube-proxy does, or leave them alone *
@@ -180,9 +180,10 @@ fn foreign() -> impl TypedValueParser<Value = Foreign> {
 
 /// The flag's words.
 fn host_firewall() -> impl TypedValueParser<Value = HostFirewall> {
-    PossibleValuesParser::new(["warn", "accept"]).map(|word| match word.as_str() {
+    PossibleValuesParser::new(["as-kube-proxy", "warn", "accept"]).map(|word| match word.as_str() {
         "accept" => HostFirewall::Accept,
-        _ => HostFirewall::Warn,
+        "warn" => HostFirewall::Warn,
+        _ => HostFirewall::AsKubeProxy,
     })
 }
 

@@ -59,7 +59,7 @@ fn without_flags_upstream_s_defaults_hold() {
             masquerade_all: false,
             mark: 0x4000,
             local_mode: LocalMode::Fixed(LocalTraffic::Source { ipv4: None, ipv6: None }),
-            host_firewall: HostFirewall::Warn,
+            host_firewall: HostFirewall::AsKubeProxy,
             node_port_addresses: NodePortAddresses::All,
             bind_address: None,
             external_ips: ExternalIps::NoNodeIps,

@@ -1,4 +1,4 @@
-//! Starts the checks of the node, and our rule in the host's firewall.
+//! Starts the checks of the node, and our rules in the host's firewall.
 
 use netfilter::Policy;
 use reconciler::Handle;
@@ -8,13 +8,13 @@ use crate::{
     events::Outbox,
     node::{
         advice::{CheckLoop, CurrentAdvice, NodeChecker, Recheck, WantedParameters},
-        host_firewall::AcceptRule,
+        host_firewall::OurRules,
     },
     takeover::another_proxy::AnotherProxy,
 };
 
-/// Checks the node, and applies our rule in the host's firewall, from the first sync on; `held` is the current advice.
-/// Returns the handle that requests another check, and a future that ends when the rule was applied once.
+/// Checks the node, and applies our rules in the host's firewall, from the first sync on; `held` is the current advice.
+/// Returns the handle that requests another check, and a future that ends when the rules were applied once.
 pub(super) fn start(
     settings: &Settings,
     policy: Policy,
@@ -32,14 +32,14 @@ pub(super) fn start(
     let period = settings.sync_period;
     let mut checker = NodeChecker::new(policy.masquerade_all, wanted, another_proxy, period, held, publish);
     let (check_loop, recheck) = CheckLoop::new(period);
-    let mut accept_rule = AcceptRule::new(policy);
-    let accept_rule_applied = accept_rule.done();
+    let mut our_rules = OurRules::new(policy);
+    let our_rules_applied = our_rules.done();
     tokio::spawn(check_loop.run(move || {
         let (in_use, status) = (handle.node_usage()?, handle.status()?);
-        // First: a chain with our rule needs no advice.
-        let firewall = accept_rule.apply();
+        // First: a chain with our rules needs no advice.
+        let firewall = our_rules.apply();
         checker.check(&in_use, &status, firewall);
         Ok(())
     }));
-    (recheck, accept_rule_applied)
+    (recheck, our_rules_applied)
 }

@@ -1,6 +1,6 @@
-//! The host's own firewall: which of its chains drop traffic of Services, and our rule that accepts it there.
+//! The host's own firewall: which of its chains drop traffic of Services, and our rules that accept it there.
 
 pub(crate) mod check;
-mod rule;
+mod rules;
 
-pub(crate) use rule::{AcceptRule, ChainFinding};
+pub(crate) use rules::{ChainFinding, OurRules};

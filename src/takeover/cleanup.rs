@@ -119,10 +119,10 @@ impl CleanupReport {
     fn accept_rules(&mut self) {
         let mut withdraw = || -> Result<(), host_firewall::Error> {
             let mut chains = HostChains::open()?;
-            for chain in chains.chains_with_our_rule()? {
-                let rule = format!("our rule in the host's chain {chain}");
-                let gone = chains.withdraw(&chain).map(|was_there| was_there.then(|| rule.clone()));
-                self.note(&rule, gone);
+            for chain in chains.chains_with_our_rules()? {
+                let rules = format!("our rules in the host's chain {chain}");
+                let gone = chains.withdraw(&chain).map(|was_there| was_there.then(|| rules.clone()));
+                self.note(&rules, gone);
             }
             Ok(())
         };

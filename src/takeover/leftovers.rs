@@ -73,11 +73,11 @@ pub trait RuleSource: Send + 'static {
 /// Removes kube-proxy's rules once, when [`RulesInPlace`] has signalled. From then on only checks periodically for
 /// later ones.
 ///
-/// Waits for `accept_rule_applied`, the end of the attempt to put our own rule into the host's firewall if wanted:
-/// with it KUBE-FORWARD can go.
+/// Waits for `our_rules_applied`, the end of the attempt to put our own rules into the host's firewall: with them
+/// KUBE-FORWARD can go.
 pub async fn remove(
     synced: oneshot::Receiver<()>,
-    accept_rule_applied: impl Future<Output = ()>,
+    our_rules_applied: impl Future<Output = ()>,
     mut source: impl RuleSource,
     sync_period: Duration,
     another_proxy: AnotherProxy,
@@ -85,7 +85,7 @@ pub async fn remove(
     if synced.await.is_err() {
         return future::pending().await;
     }
-    accept_rule_applied.await;
+    our_rules_applied.await;
     let removed = spawn_blocking(move || {
         remove_and_log(&mut source);
         source
@@ -147,8 +147,7 @@ impl NodeRules {
     }
 
     fn open(&self) -> Result<Leftovers, Error> {
-        let closed =
-            HostChains::open().and_then(|mut chains| chains.closed_chains(self.policy.accept_mark()));
+        let closed = HostChains::open().and_then(|mut chains| chains.closed_chains(&self.policy));
         let forwarding_needed_in = Some(forwarding_needed_in(&closed.map_err(Error::HostFirewall)?));
         // Those of the nftables mode too, as kube-proxy itself does when it starts in ipvs mode.
         Leftovers::open(Scope { nftables_tables: true, forwarding_needed_in })
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_removed_before_our_rule_can_be_in_the_host_s_firewall() {
+    async fn nothing_is_removed_before_our_rules_can_be_in_the_host_s_firewall() {
         let fake = FakeRules::new(&["KUBE-SERVICES"]);
         let work = remove(said(), future::pending(), fake.clone(), PERIOD, AnotherProxy::default());
         tokio::select! {
@@ -346,7 +345,7 @@ mod tests {
         };
         assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip, Accepts::Nothing)]), [Family::V4]);
         assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip6, Accepts::Nothing)]), [Family::V6]);
-        for accepts in [Accepts::ByHand, Accepts::ByOurRule] {
+        for accepts in [Accepts::ByHand, Accepts::ByOurRules] {
             assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip, accepts)]), []);
         }
         let mut input = forward(TableFamily::Ip, Accepts::Nothing);

@@ -190,6 +190,45 @@ fn host_firewall_accept_opens_a_dropping_firewall_even_after_a_reload() {
     assert_eq!(logged(&cluster, &WARNED), 0, "{}", cluster.daemon().log());
 }
 
+/// Lets iptables forward nothing any more, and forget all its rules about that.
+const FORWARD_NOTHING: &str = "
+    for iptables in iptables ip6tables; do $iptables -F FORWARD; $iptables -P FORWARD DROP; done";
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn by_default_answers_pass_a_closed_forward_of_iptables_even_after_a_flush() {
+    let mut cluster = Cluster::without_daemon(1);
+    cluster.lab.node.run("sh", &["-ec", FORWARD_NOTHING]).unwrap();
+    cluster.restart(&[NO_PERIOD]);
+    cluster.apply(&web());
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+    let our_rules = || node.run("iptables", &["-S", "FORWARD"]).unwrap().matches("kube-ipvs").count();
+    let is_served = || {
+        for vip in [V4, V6] {
+            client.ask(at(vip, 80))?;
+        }
+        Ok(())
+    };
+    eventually("the rules are there", is_served).unwrap();
+    assert_eq!(our_rules(), 2);
+    let mut connection = client.connect(at(V4, 80)).unwrap();
+
+    node.run("sh", &["-ec", FORWARD_NOTHING]).unwrap();
+    let begun = Instant::now();
+    client.ask(at(V6, 80)).unwrap_err();
+    eventually("the rules are back", is_served).unwrap();
+    println!("back after {:?}", begun.elapsed());
+    assert_eq!(our_rules(), 2);
+    connection.still_works().unwrap();
+    assert_eq!(logged(&cluster, &WARNED), 0, "{}", cluster.daemon().log());
+    let status = cluster.daemon().ask(node, "status").unwrap();
+    assert!(!status.contains("warning:"), "{status}");
+
+    node.run("iptables", &["-P", "INPUT", "DROP"]).unwrap();
+    let input = status_line(&cluster, &["warning:", "VIPs and NodePorts", "ip filter INPUT", "policy drop"]);
+    assert!(input.contains("; remedy: --host-firewall=accept, or rules of your own"), "{input}");
+}
+
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_rule_stays_when_the_daemon_ends_and_is_taken_out_by_one_that_only_warns() {
@@ -208,7 +247,7 @@ fn the_rule_stays_when_the_daemon_ends_and_is_taken_out_by_one_that_only_warns()
     cluster.lab.client.ask(at(V4, 80)).unwrap();
     assert_eq!(node(&cluster), before);
 
-    cluster.restart(&[NO_PERIOD]);
+    cluster.restart(&[NO_PERIOD, "--host-firewall=warn"]);
     status_line(&cluster, &["warning:", "inet filter input"]);
     assert_eq!(node(&cluster), [""; 0]);
     cluster.lab.client.ask(at(V4, 80)).unwrap_err();

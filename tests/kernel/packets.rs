@@ -93,6 +93,12 @@ fn a_closed_host_firewall_lets_services_through_where_the_daemon_is_told_to() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn where_iptables_drop_what_kube_proxy_accepts_is_accepted_and_nothing_else() {
+    packet_table::follow("iptables.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_node_is_answered_where_pods_and_cluster_ips_share_a_range() {
     packet_table::follow("ranges.txt");
 }

@@ -13,6 +13,7 @@
 mod support;
 
 mod hand_over;
+mod host_firewall;
 mod leftovers;
 mod metrics;
 mod migration;

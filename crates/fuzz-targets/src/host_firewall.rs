@@ -1,6 +1,7 @@
 //! The chains of the host's own firewall.
 
 use host_rules::host_firewall::{ClosedChain, HostChain, HostChains};
+use netfilter::{HostFirewall, Policy};
 use netlink::Transcript;
 
 use crate::nf_tables::policy;
@@ -24,12 +25,12 @@ pub fn fuzz(input: &[u8]) {
 
 /// The conversation.
 pub fn converse() -> Option<Answers> {
-    let mark = policy().accept_mark();
+    let policy = Policy { host_firewall: HostFirewall::Accept, ..policy() };
     let mut chains = HostChains::open().ok()?;
-    let closed = chains.closed_chains(mark).ok()?;
-    let ours = chains.chains_with_our_rule().unwrap_or_default();
+    let closed = chains.closed_chains(&policy).ok()?;
+    let ours = chains.chains_with_our_rules().unwrap_or_default();
     for chain in &closed {
-        drop(chains.accept_in(&chain.chain, mark));
+        drop(chains.settle(&chain.chain, &policy));
         drop(chains.withdraw(&chain.chain));
     }
     Some(Answers { closed, ours })

@@ -5,10 +5,10 @@
 //! Services off. `accept` in our own table does not help: it ends one base chain, and a drop in another one
 //! is final.
 //!
-//! [`HostChains::closed_chains`] finds the chains that drop, and [`HostChains::accept_in`] puts one rule at
-//! the head of such a chain, which accepts packets with the mark [`Policy::accept_mark`](netfilter::Policy::accept_mark). Our table sets that
-//! mark before the host's chains and clears it behind them. Apart from that one rule nothing of the host's
-//! firewall is ever changed.
+//! [`HostChains::closed_chains`] finds the chains that drop, and [`HostChains::settle`] puts rules at the head of such
+//! a chain, which accept what [`HostFirewall`](netfilter::HostFirewall) says: packets with a mark that our own table sets
+//! before the host's chains and clears behind them ([`Policy::accept_mark`]), or what kube-proxy accepts. Apart from
+//! those rules nothing of the host's firewall is ever changed.
 //!
 //! # Rules by hand
 //!
@@ -43,6 +43,8 @@ mod closed;
 mod expression;
 mod legacy;
 mod rule;
+mod wanted;
+mod xt;
 
 use netlink::{Batch, Errno, OperationError, Protocol, Socket};
 
@@ -50,16 +52,18 @@ pub use chain::{Hook, HostChain, TableFamily};
 pub use closed::{Accepts, ClosedChain, How};
 pub use legacy::legacy_tables;
 pub(crate) use legacy::tables_in_use;
+pub use wanted::wants_rules;
 
 use chain::{BaseChain, Table};
 use netfilter::{
-    ACCEPT_MARK_PRIORITIES,
+    ACCEPT_MARK_PRIORITIES, Policy,
     nft::{
         kernel,
         message::{self, Message, Nfproto},
     },
 };
 use rule::Rule;
+use wanted::{Accepted, wanted};
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -106,44 +110,49 @@ impl HostChains {
         Ok(Self { socket })
     }
 
-    /// Returns the chains that drop what none of their rules accepts, and whether they accept `mark`
-    /// ([`Policy::accept_mark`](netfilter::Policy::accept_mark)).
+    /// Returns the chains that drop what none of their rules accepts, and whether our rules are in them as the policy
+    /// asks for.
     ///
     /// It reads the list of all chains, and the rules of the base chains at input and forward. Dormant tables
     /// filter nothing and are left out, and so is our own.
-    pub fn closed_chains(&mut self, mark: u32) -> Result<Vec<ClosedChain>, Error> {
-        let chains = self.read()?;
-        Ok(chains.into_iter().filter_map(|(chain, rules)| closed::judge(chain, &rules, mark)).collect())
+    pub fn closed_chains(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error> {
+        let judge = |(base, rules): (BaseChain, Vec<Rule>)| {
+            let wanted = wanted(policy, &base.chain);
+            closed::judge(base, &rules, &wanted)
+        };
+        Ok(self.read()?.into_iter().filter_map(judge).collect())
     }
 
     /// The chains, closed or not, in which a rule of ours is.
-    pub fn chains_with_our_rule(&mut self) -> Result<Vec<HostChain>, Error> {
+    pub fn chains_with_our_rules(&mut self) -> Result<Vec<HostChain>, Error> {
         let mut chains = self.read()?;
         chains.retain(|(_, rules)| rules.iter().any(accept::is_ours));
         Ok(chains.into_iter().map(|(base, _)| base.chain).collect())
     }
 
-    /// Makes sure that our rule, which accepts `mark`, is in the chain, once and where packets reach it, unless another rule does
-    /// the same. Returns whether that took a change.
-    pub fn accept_in(&mut self, chain: &HostChain, mark: u32) -> Result<bool, Error> {
-        if !ACCEPT_MARK_PRIORITIES.contains(&chain.priority) {
+    /// Makes our rules in the chain those that the policy asks for, each once and where packets reach it. Returns
+    /// whether that took a change.
+    pub fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error> {
+        let wanted = wanted(policy, chain);
+        let by_our_mark = wanted.contains(&Accepted::Marked(policy.accept_mark()));
+        if by_our_mark && !ACCEPT_MARK_PRIORITIES.contains(&chain.priority) {
             return Err(Error::OutOfReach(chain.clone()));
         }
-        self.change(chain, Some(mark))
+        self.change(chain, &wanted)
     }
 
     /// Makes sure that no rule of ours is in the chain. Returns whether that took a change.
     pub fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
-        self.change(chain, None)
+        self.change(chain, &[])
     }
 
-    /// Makes our rule accept this mark, or takes it out.
-    fn change(&mut self, chain: &HostChain, accept: Option<u32>) -> Result<bool, Error> {
-        let mut outcome = self.attempt(chain, accept);
+    /// Makes our rules these.
+    fn change(&mut self, chain: &HostChain, wanted: &[Accepted]) -> Result<bool, Error> {
+        let mut outcome = self.attempt(chain, wanted);
         for _ in 1..ATTEMPTS {
             match &outcome {
                 Err(Error::Operation(error)) if error.errno() == Some(Errno::ERESTART) => {
-                    outcome = self.attempt(chain, accept);
+                    outcome = self.attempt(chain, wanted);
                 }
                 _ => break,
             }
@@ -157,24 +166,23 @@ impl HostChains {
     }
 
     /// One transaction, which the kernel refuses with ERESTART if anybody has changed nf_tables since the
-    /// rules were read.
-    fn attempt(&mut self, chain: &HostChain, accept: Option<u32>) -> Result<bool, Error> {
-        let operation = if accept.is_some() { "put our rule into" } else { "remove our rule from" };
+    /// rules were read. Whatever our rules were before, packets never find the chain without.
+    fn attempt(&mut self, chain: &HostChain, wanted: &[Accepted]) -> Result<bool, Error> {
+        let operation = if wanted.is_empty() { "remove our rules from" } else { "put our rules into" };
         let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
         let generation = kernel::generation(&mut self.socket).map_err(cannot)?;
         let rules = self.rules(chain)?;
-        let ours: Vec<_> = rules.iter().filter(|rule| accept::is_ours(rule)).collect();
-        let is_done = accept.map_or(ours.is_empty(), |mark| accept::is_settled(&rules, mark));
-        if is_done {
+        if accept::is_settled(&rules, wanted) {
             return Ok(false);
         }
         let mut batch = Batch::default();
         message::begin(&mut batch, Some(generation));
-        for rule in ours {
+        for rule in rules.iter().filter(|rule| accept::is_ours(rule)) {
             accept::delete(&mut batch, chain, rule);
         }
-        if let Some(mark) = accept {
-            accept::insert(&mut batch, chain, mark);
+        // Each goes to the head, so the first comes last.
+        for accepted in wanted.iter().rev() {
+            accept::insert(&mut batch, chain, *accepted);
         }
         message::end(&mut batch);
         self.socket.transact(&mut batch).map_err(cannot)?;

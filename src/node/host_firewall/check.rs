@@ -6,10 +6,10 @@ use host_rules::host_firewall::{ClosedChain, Error, Hook, HostChain};
 use ipvs::Family;
 use service::one_line;
 
-use super::rule::ChainFinding;
+use super::rules::ChainFinding;
 use crate::node::advice::{Advice, Cause, Severity};
 
-/// The advice about the host's chains, after our rule was applied.
+/// The advice about the host's chains, after our rules were applied.
 pub(crate) fn check(found: Result<Vec<ChainFinding>, Error>) -> Vec<Advice> {
     match found {
         Ok(found) => found.iter().map(advice).collect(),
@@ -22,12 +22,12 @@ fn advice(found: &ChainFinding) -> Advice {
         ChainFinding::Closed(closed) => {
             Advice { remedy: format!("--host-firewall=accept, or {BY_HAND}"), ..drops(closed) }
         }
-        ChainFinding::TakesNoRule(closed, error) => {
+        ChainFinding::TakesNoRules(closed, error) => {
             let drops = drops(closed);
             let what = format!("{}; {}", drops.what, one_line(error));
             Advice { what, remedy: BY_HAND.to_owned(), ..drops }
         }
-        ChainFinding::KeepsRule(chain, error) => left(chain, error),
+        ChainFinding::KeepsRules(chain, error) => left(chain, error),
     }
 }
 
@@ -51,8 +51,8 @@ fn drops(ClosedChain { chain, how, .. }: &ClosedChain) -> Advice {
 /// Traffic goes on; only what was asked for did not happen.
 fn left(chain: &HostChain, error: &Error) -> Advice {
     Advice {
-        what: format!("our rule cannot be taken out of the host's chain {chain}: {}", one_line(error)),
-        remedy: format!("nft -a list chain {chain} shows it with its handle"),
+        what: format!("our rules cannot be taken out of the host's chain {chain}: {}", one_line(error)),
+        remedy: format!("nft -a list chain {chain} shows them with their handles"),
         ..about(chain)
     }
 }

@@ -11,8 +11,8 @@
 //! Each has a ClusterIP, an external IP and a load balancer's address in both families, and serves port 80 by
 //! TCP, UDP and SCTP, unless its fields ([`table::Service`]) say otherwise.
 //!
-//! Then come steps. `daemon ARGUMENT…` starts the daemon anew, `nft FILE` loads rules of somebody else's on
-//! the node, and everything else is a row:
+//! Then come steps. `daemon ARGUMENT…` starts the daemon anew, `nft FILE` and `iptables FILE` load rules of somebody
+//! else's on the node, and everything else is a row:
 //!
 //! ```text
 //! client  -> web cluster-ip  any  80  : pod-1 pod-3 sees node
@@ -63,7 +63,12 @@ pub(crate) fn follow_with(name: &str, more: &[&str]) {
                 let arguments = arguments.iter().map(String::as_str).chain(more.iter().copied());
                 network.restart(&arguments.collect::<Vec<_>>());
             }
-            Step::Nft(file) => network.load(&directory().join(file)),
+            Step::Nft(file) => network.load("nft", &["-f"], &directory().join(file)),
+            Step::Iptables(file) => {
+                for restore in ["iptables-restore", "ip6tables-restore"] {
+                    network.load(restore, &[], &directory().join(file));
+                }
+            }
             Step::Rows(rows) => {
                 let answers = run::ask(&network, rows);
                 network.daemon_still_runs();

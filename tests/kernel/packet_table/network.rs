@@ -75,11 +75,11 @@ impl Network {
             Ok(())
         })
         .unwrap();
-        let accepts = arguments.contains(&"--host-firewall=accept");
+        let how = arguments.iter().find_map(|argument| argument.strip_prefix("--host-firewall="));
         eventually("each closed chain of the host accepts what it is told to", || {
             let rules = self.cluster.lab.node.run("nft", &["list", "ruleset"])?;
-            let closed = if accepts { rules.matches("policy drop").count() } else { 0 };
-            ensure!(rules.matches("comment \"kube-ipvs: what it forwards\"").count() == closed, "{rules}");
+            let ours = rules.matches("comment \"kube-ipvs: what it forwards\"").count();
+            ensure!(ours == rules_wanted(how.unwrap_or("as-kube-proxy"), &rules), "{rules}");
             Ok(())
         })
         .unwrap();
@@ -91,8 +91,9 @@ impl Network {
     }
 
     /// Loads rules of somebody else's on the node.
-    pub(super) fn load(&self, file: &Path) {
-        self.cluster.lab.node.run("nft", &["-f", &file.to_string_lossy()]).unwrap();
+    pub(super) fn load(&self, program: &str, arguments: &[&str], file: &Path) {
+        let file = file.to_string_lossy();
+        self.cluster.lab.node.run(program, &[arguments, &[&*file]].concat()).unwrap();
     }
 
     fn node(&self) -> Value {
@@ -224,4 +225,22 @@ impl Network {
             Some(name) => name.to_owned(),
         }
     }
+}
+
+/// How many rules of ours `--host-firewall` puts into the chains that drop by their policy, as nft lists them.
+fn rules_wanted(how: &str, rule_set: &str) -> usize {
+    let (mut table, mut chain, mut wanted) = ("", "", 0);
+    for line in rule_set.lines() {
+        let name = |of: &str| line.trim().strip_prefix(of).and_then(|rest| rest.strip_suffix(" {"));
+        table = name("table ").unwrap_or(table);
+        chain = name("chain ").unwrap_or(chain);
+        if line.ends_with("policy drop;") {
+            wanted += match (how, table, chain) {
+                ("accept", ..) | ("as-kube-proxy", "ip filter" | "ip6 filter", "INPUT") => 1,
+                ("as-kube-proxy", "ip filter" | "ip6 filter", "FORWARD") => 2,
+                _ => 0,
+            };
+        }
+    }
+    wanted
 }

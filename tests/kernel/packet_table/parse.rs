@@ -44,6 +44,7 @@ impl Table {
                 self.steps.push(Step::Daemon(arguments.collect()));
             }
             ["nft", file] => self.steps.push(Step::Nft(file.to_owned())),
+            ["iptables", file] => self.steps.push(Step::Iptables(file.to_owned())),
             _ => {
                 let row = self.row(line, text)?;
                 match self.steps.last_mut() {

@@ -45,6 +45,8 @@ pub(super) enum Step {
     Daemon(Vec<String>),
     /// A file of rules is loaded on the node.
     Nft(String),
+    /// The same for iptables and ip6tables, in the place of the rules that their tables have.
+    Iptables(String),
     Rows(Vec<Row>),
 }
 
@@ -102,7 +104,7 @@ impl Table {
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.steps.iter().flat_map(|step| match step {
             Step::Rows(rows) => &rows[..],
-            Step::Daemon(_) | Step::Nft(_) => &[],
+            Step::Daemon(_) | Step::Nft(_) | Step::Iptables(_) => &[],
         })
     }
 }

@@ -8,6 +8,7 @@ use super::{
     accept::{self, BY_HAND},
     chain::{BaseChain, HostChain},
     rule::{Effect, End, Rule},
+    wanted::Accepted,
 };
 
 /// A chain of the host that drops what none of its rules accepts.
@@ -17,7 +18,7 @@ pub struct ClosedChain {
     pub chain: HostChain,
     /// How it is closed.
     pub how: How,
-    /// Whether it accepts what IPVS forwards nevertheless.
+    /// What it accepts for kube-ipvs nevertheless.
     pub accepts: Accepts,
 }
 
@@ -39,8 +40,8 @@ pub enum Accepts {
     Nothing,
     /// Somebody has written rules by hand and says so in a comment that begins with `kube-ipvs`.
     ByHand,
-    /// Our own rule is there.
-    ByOurRule,
+    /// Our own rules are there, and none by hand: what they accept says the policy.
+    ByOurRules,
 }
 
 impl fmt::Display for ClosedChain {
@@ -58,21 +59,20 @@ impl fmt::Display for How {
     }
 }
 
-/// Whether the chain with these rules is closed, and how. Jumps to other chains are not followed: what those
-/// chains drop or accept is not seen.
-pub(super) fn judge(base: BaseChain, rules: &[Rule], mark: u32) -> Option<ClosedChain> {
+/// Whether the chain with these rules is closed, and how, and whether our rules in it are those wanted. Jumps to other
+/// chains are not followed: what those chains drop or accept is not seen.
+pub(super) fn judge(base: BaseChain, rules: &[Rule], wanted: &[Accepted]) -> Option<ClosedChain> {
     let (reached, end) = reached(rules);
     let how = match end {
         End::Drop => How::LastRule,
         End::Policy if base.drops_by_policy => How::Policy,
         End::Accept | End::Policy => return None,
     };
-    let is_in_effect = |rule: &Rule| accept::is_ours(rule) && rule.effect == Effect::AcceptsMarked(mark);
     let is_by_hand = |rule: &Rule| rule.comment.starts_with(BY_HAND) && !accept::is_ours(rule);
-    let accepts = if reached.iter().any(is_in_effect) {
-        Accepts::ByOurRule
-    } else if reached.iter().any(is_by_hand) {
+    let accepts = if reached.iter().any(is_by_hand) {
         Accepts::ByHand
+    } else if !wanted.is_empty() && accept::is_settled(rules, wanted) {
+        Accepts::ByOurRules
     } else {
         Accepts::Nothing
     };
@@ -83,7 +83,7 @@ pub(super) fn judge(base: BaseChain, rules: &[Rule], mark: u32) -> Option<Closed
 pub(super) fn reached(rules: &[Rule]) -> (&[Rule], End) {
     let last = rules.iter().enumerate().find_map(|(position, rule)| match rule.effect {
         Effect::Ends(end) => Some((position, end)),
-        Effect::AcceptsMarked(_) | Effect::Other => None,
+        Effect::Accepts(_) | Effect::Other => None,
     });
     let (count, end) = last.unwrap_or((rules.len(), End::Policy));
     (rules.get(..count).unwrap_or_default(), end)

@@ -1,8 +1,9 @@
 //! The part of other programs' expressions that shows whether a rule ends its chain, and whether it accepts
-//! by a mark.
+//! what rules of ours do.
 
 use netlink::find;
 
+use super::xt;
 use netfilter::nft::{
     attribute::NFTA_DATA_VALUE,
     decode::{self, Verdict},
@@ -23,6 +24,8 @@ pub(super) enum Expression {
     Equal { register: u32, value: u32 },
     /// iptables' `-m mark --mark MARK/MASK`.
     MarkMatch { mark: u32, mask: u32 },
+    /// iptables' `-m conntrack --ctstate STATES`.
+    StateMatch { states: u16 },
     /// Ends the rule with one of `NF_ACCEPT`, `NF_DROP` and `NFT_RETURN`'s kin.
     Verdict(i32),
     /// Drops the packet and answers.
@@ -85,22 +88,11 @@ fn equal(data: &[u8]) -> Option<Expression> {
     (number(data, NFTA_CMP_OP)? == NFT_CMP_EQ).then_some(Expression::Equal { register, value })
 }
 
-/// `NFTA_MATCH_NAME` and `NFTA_TARGET_NAME`, and so on.
-const EXTENSION_NAME: u16 = 1;
-const EXTENSION_REVISION: u16 = 2;
-const EXTENSION_INFO: u16 = 3;
-
 fn iptables_match(data: &[u8]) -> Option<Expression> {
-    let info = find(data, EXTENSION_INFO)?;
-    match (find(data, EXTENSION_NAME)?.string().ok()?, number(data, EXTENSION_REVISION)?) {
-        // struct xt_mark_mtinfo1: mark, mask, and whether the match is turned round.
-        ("mark", 1) => match info.payload {
-            [m0, m1, m2, m3, k0, k1, k2, k3, 0, ..] => Some(Expression::MarkMatch {
-                mark: u32::from_ne_bytes([*m0, *m1, *m2, *m3]),
-                mask: u32::from_ne_bytes([*k0, *k1, *k2, *k3]),
-            }),
-            _ => None,
-        },
+    let info = find(data, xt::INFO)?;
+    match (find(data, xt::NAME)?.string().ok()?, number(data, xt::REVISION)?) {
+        xt::MARK => xt::mark(info.payload).map(|(mark, mask)| Expression::MarkMatch { mark, mask }),
+        xt::CONNTRACK => xt::states(info.payload).map(|states| Expression::StateMatch { states }),
         // struct xt_comment_info.
         ("comment", 0) => Some(Expression::Comment(info.string().unwrap_or_default().into())),
         _ => None,
@@ -108,7 +100,7 @@ fn iptables_match(data: &[u8]) -> Option<Expression> {
 }
 
 fn iptables_target(data: &[u8]) -> Option<Expression> {
-    match find(data, EXTENSION_NAME)?.string().ok()? {
+    match find(data, xt::NAME)?.string().ok()? {
         "REJECT" => Some(Expression::Reject),
         "LOG" | "NFLOG" => Some(Expression::Aside),
         _ => None,

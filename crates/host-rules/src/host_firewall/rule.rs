@@ -5,6 +5,8 @@ use netlink::{Batch, Error, Reply, attributes};
 use super::{
     chain::HostChain,
     expression::{self, Expression},
+    wanted::Accepted,
+    xt,
 };
 use netfilter::nft::{
     attribute::{
@@ -35,8 +37,8 @@ pub(super) struct Rule {
 pub(super) enum Effect {
     /// No packet that reaches it goes on to the next rule.
     Ends(End),
-    /// It accepts packets whose mark has these bits; others go on to the next rule.
-    AcceptsMarked(u32),
+    /// It accepts these packets; others go on to the next rule.
+    Accepts(Accepted),
     /// Something else: other packets go on, or all of them.
     Other,
 }
@@ -103,7 +105,7 @@ fn decode_list(bytes: &[u8]) -> Result<Vec<Expression>, Error> {
 
 impl Effect {
     fn from_expressions(expressions: &[Expression]) -> Self {
-        use Expression::{Aside, Comment, Equal, LoadMark, MarkMatch, Mask, Reject, Verdict};
+        use Expression::{Aside, Comment, Equal, LoadMark, MarkMatch, Mask, Reject, StateMatch, Verdict};
         let deciding: Vec<_> = expressions.iter().filter(|one| !matches!(one, Aside | Comment(_))).collect();
         match *deciding {
             [Reject | Verdict(NF_DROP)] => Self::Ends(End::Drop),
@@ -114,8 +116,13 @@ impl Effect {
                 Mask { register, mask },
                 Equal { register: compared, value },
                 Verdict(NF_ACCEPT),
-            ] if to == register && to == compared && mask == value => Self::AcceptsMarked(*mask),
-            [MarkMatch { mark, mask }, Verdict(NF_ACCEPT)] if mark == mask => Self::AcceptsMarked(*mask),
+            ] if to == register && to == compared && mask == value => Self::Accepts(Accepted::Marked(*mask)),
+            [MarkMatch { mark, mask }, Verdict(NF_ACCEPT)] if mark == mask => {
+                Self::Accepts(Accepted::Marked(*mask))
+            }
+            [StateMatch { states: xt::ESTABLISHED_OR_RELATED }, Verdict(NF_ACCEPT)] => {
+                Self::Accepts(Accepted::Known)
+            }
             _ => Self::Other,
         }
     }

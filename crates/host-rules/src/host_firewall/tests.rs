@@ -9,9 +9,12 @@ use super::{
     rule::{Effect, End},
     *,
 };
-use netfilter::nft::{
-    attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
-    message::{CREATE, Nfproto},
+use netfilter::{
+    HostFirewall, LocalTraffic,
+    nft::{
+        attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
+        message::{CREATE, Nfproto},
+    },
 };
 
 const MARK: u32 = 0x1000;
@@ -161,10 +164,10 @@ fn accepting_by_our_bit_is_recognised_as_nft_and_as_iptables_write_it() {
         ("counter", &nothing),
         ("immediate", &accept),
     ];
-    assert_eq!(effect_of(&native), Effect::AcceptsMarked(MARK));
+    assert_eq!(effect_of(&native), Effect::Accepts(Accepted::Marked(MARK)));
     let iptables: Vec<(&str, &Content)> =
         vec![("match", &matches), ("counter", &nothing), ("immediate", &accept)];
-    assert_eq!(effect_of(&iptables), Effect::AcceptsMarked(MARK));
+    assert_eq!(effect_of(&iptables), Effect::Accepts(Accepted::Marked(MARK)));
 }
 
 #[test]
@@ -174,7 +177,11 @@ fn what_only_resembles_our_rule_is_another_rule() {
         effect_of(&[("meta", load), ("bitwise", mask), ("cmp", equal), ("immediate", &verdict(code))])
     };
     let (load, mask, equal) = (load_meta(3), bitwise(MARK, 0), compare(0, BYTES));
-    assert_eq!(native(&load, &mask, &equal, ACCEPT), Effect::AcceptsMarked(MARK), "as it should be");
+    assert_eq!(
+        native(&load, &mask, &equal, ACCEPT),
+        Effect::Accepts(Accepted::Marked(MARK)),
+        "as it should be"
+    );
     let other_register = |data: &mut Encoder<'_>| {
         data.u32_be(1, 2);
         data.u32_be(2, 3);
@@ -198,26 +205,70 @@ fn what_only_resembles_our_rule_is_another_rule() {
     }
 }
 
+/// What iptables 1.8.9 writes for `-m conntrack --ctstate RELATED,ESTABLISHED`: these words among zeros.
+fn conntrack_info(flags: u16, inverted: u16, states: u16) -> Vec<u8> {
+    let words = [flags, inverted, states].map(u16::to_ne_bytes).concat();
+    [&[0; 146][..], &words, &[0; 16]].concat()
+}
+
+#[test]
+fn accepting_what_conntrack_knows_is_recognised_as_iptables_writes_it_and_nothing_else_is() {
+    let effect = |revision, info: Vec<u8>, code| {
+        let matches = extension("conntrack", revision, info);
+        effect_of(&[("match", &matches), ("counter", &nothing), ("immediate", &verdict(code))])
+    };
+    let known = conntrack_info(1, 0, 6);
+    assert_eq!(effect(3, known.clone(), ACCEPT), Effect::Accepts(Accepted::Known));
+    for (revision, info, code, what) in [
+        (3, known.clone(), DROP, "drop"),
+        (2, known.clone(), ACCEPT, "of another shape"),
+        (3, known[..151].to_vec(), ACCEPT, "cut off"),
+        (3, conntrack_info(1, 1, 6), ACCEPT, "! --ctstate"),
+        (3, conntrack_info(1, 0, 2), ACCEPT, "ESTABLISHED alone"),
+        (3, conntrack_info(1, 0, 14), ACCEPT, "NEW too"),
+        (3, conntrack_info(1 | 2, 0, 6), ACCEPT, "--ctproto too"),
+        (3, conntrack_info(2, 0, 6), ACCEPT, "--ctproto"),
+    ] {
+        assert_eq!(effect(revision, info, code), Effect::Other, "{what}");
+    }
+    let matches = extension("conntrack", 3, known);
+    let tcp = extension("tcp", 0, vec![0; 16]);
+    let more = effect_of(&[("match", &matches), ("match", &tcp), ("immediate", &verdict(ACCEPT))]);
+    assert_eq!(more, Effect::Other, "another match too");
+}
+
 /// The payload of the request that [`accept::insert`] makes.
-fn inserted(chain: &HostChain) -> Vec<u8> {
+fn inserted(chain: &HostChain, accepted: Accepted) -> Vec<u8> {
     let mut batch = Batch::default();
-    accept::insert(&mut batch, chain, MARK);
+    accept::insert(&mut batch, chain, accepted);
     batch.as_bytes()[16..].to_vec()
 }
 
 #[test]
-fn the_rule_that_is_put_into_a_chain_is_recognised_there() {
-    for chain in [input(), of_iptables(), chain(TableFamily::Ip6, "own", "in")] {
-        let rule = rule::decode(&reply(&inserted(&chain)), &chain).unwrap().unwrap();
-        assert_eq!((&*rule.comment, rule.effect), (COMMENT, Effect::AcceptsMarked(MARK)), "{chain}");
+fn the_rules_that_are_put_into_a_chain_are_recognised_there() {
+    for (chain, accepted) in [
+        (input(), Accepted::Marked(MARK)),
+        (of_iptables(), Accepted::Marked(MARK)),
+        (of_iptables(), Accepted::Known),
+        (chain(TableFamily::Ip6, "own", "in"), Accepted::Marked(MARK)),
+    ] {
+        let rule = rule::decode(&reply(&inserted(&chain, accepted)), &chain).unwrap().unwrap();
+        assert_eq!((&*rule.comment, rule.effect), (COMMENT, Effect::Accepts(accepted)), "{chain}");
         assert!(accept::is_ours(&rule));
     }
 }
 
 #[test]
-fn a_chain_of_iptables_gets_a_match_of_iptables() {
-    let holds =
-        |chain: &HostChain, bytes: &[u8]| inserted(chain).windows(bytes.len()).any(|window| window == bytes);
+fn a_chain_of_iptables_gets_matches_of_iptables() {
+    let contains = |payload: &[u8], bytes: &[u8]| payload.windows(bytes.len()).any(|window| window == bytes);
+    let known = inserted(&of_iptables(), Accepted::Known);
+    assert!(contains(&known, b"conntrack\0"));
+    let size = u16::try_from(4 + 168).unwrap().to_ne_bytes();
+    assert!(
+        contains(&known, &[&size[..], &[3, 0], &conntrack_info(1, 0, 6)].concat()),
+        "struct xt_conntrack_mtinfo3"
+    );
+    let holds = |chain: &HostChain, bytes: &[u8]| contains(&inserted(chain, Accepted::Marked(MARK)), bytes);
     assert!(holds(&of_iptables(), b"match\0"));
     let info = [&MARK.to_ne_bytes()[..], &MARK.to_ne_bytes(), &[0; 8]].concat();
     assert!(holds(&of_iptables(), &info), "struct xt_mark_mtinfo1 with its padding");
@@ -230,7 +281,7 @@ fn a_chain_of_iptables_gets_a_match_of_iptables() {
 
 #[test]
 fn a_rule_of_another_chain_is_left_out() {
-    let payload = inserted(&input());
+    let payload = inserted(&input(), Accepted::Marked(MARK));
     for other in [
         chain(TableFamily::Ip, "filter", "input"),
         chain(TableFamily::Inet, "filters", "input"),
@@ -262,7 +313,7 @@ fn rules(rules: &[(Effect, &str)]) -> Vec<Rule> {
 }
 
 const OTHER: (Effect, &str) = (Effect::Other, "");
-const OURS: (Effect, &str) = (Effect::AcceptsMarked(MARK), COMMENT);
+const OURS: (Effect, &str) = (Effect::Accepts(Accepted::Marked(MARK)), COMMENT);
 const ENDS: [(Effect, &str); 3] =
     [(Effect::Ends(End::Drop), ""), (Effect::Ends(End::Accept), ""), (Effect::Ends(End::Policy), "")];
 const BY_HAND: (Effect, &str) = (Effect::Other, "kube-ipvs: NodePorts");
@@ -283,7 +334,7 @@ fn the_first_rule_that_ends_a_chain_decides_and_otherwise_its_policy() {
         (false, &[go_home, drop], None),
     ] {
         let base = BaseChain { chain: input(), drops_by_policy };
-        let closed = judge(base, &rules(chain), MARK);
+        let closed = judge(base, &rules(chain), &[Accepted::Marked(MARK)]);
         assert_eq!(closed.map(|closed| closed.how), how, "{drops_by_policy} {chain:?}");
     }
 }
@@ -291,46 +342,84 @@ fn the_first_rule_that_ends_a_chain_decides_and_otherwise_its_policy() {
 #[test]
 fn a_closed_chain_accepts_what_it_says_before_it_drops() {
     let [drop, ..] = ENDS;
-    let without_comment = (Effect::AcceptsMarked(MARK), "");
-    let with_an_old_mark = (Effect::AcceptsMarked(MARK / 2), COMMENT);
+    let without_comment = (Effect::Accepts(Accepted::Marked(MARK)), "");
+    let with_an_old_mark = (Effect::Accepts(Accepted::Marked(MARK / 2)), COMMENT);
     for (chain, accepts) in [
         (&[OTHER, drop][..], Accepts::Nothing),
-        (&[OURS, drop], Accepts::ByOurRule),
+        (&[OURS, drop], Accepts::ByOurRules),
         (&[without_comment], Accepts::Nothing),
         (&[drop, OURS], Accepts::Nothing),
         (&[with_an_old_mark], Accepts::Nothing),
         (&[OTHER, BY_HAND], Accepts::ByHand),
-        (&[BY_HAND, OURS], Accepts::ByOurRule),
+        (&[BY_HAND, OURS], Accepts::ByHand),
         (&[drop, BY_HAND], Accepts::Nothing),
         (&[(Effect::Other, "not kube-ipvs")], Accepts::Nothing),
     ] {
         let base = BaseChain { chain: input(), drops_by_policy: true };
-        assert_eq!(judge(base, &rules(chain), MARK).unwrap().accepts, accepts, "{chain:?}");
+        assert_eq!(
+            judge(base, &rules(chain), &[Accepted::Marked(MARK)]).unwrap().accepts,
+            accepts,
+            "{chain:?}"
+        );
     }
 }
 
 #[test]
-fn our_rule_is_settled_once_and_where_packets_reach_it() {
+fn our_rules_are_settled_each_once_and_where_packets_reach_it() {
     let [drop, ..] = ENDS;
-    let without_comment = (Effect::AcceptsMarked(MARK), "");
-    let with_an_old_mark = (Effect::AcceptsMarked(MARK / 2), COMMENT);
-    for (chain, settled) in [
-        (&[OURS][..], true),
-        (&[OTHER, OURS, drop], true),
-        (&[], false),
-        (&[drop, OURS], false),
-        (&[OURS, OURS], false),
-        (&[OURS, drop, OURS], false),
-        (&[with_an_old_mark], false),
-        (&[OURS, with_an_old_mark], false),
-        (&[BY_HAND], false),
-        // Somebody else's.
-        (&[without_comment], true),
-        (&[drop, without_comment], false),
-        (&[without_comment, OURS], true),
-        (&[without_comment, drop, OURS], false),
+    let without_comment = (Effect::Accepts(Accepted::Marked(MARK)), "");
+    let with_an_old_mark = (Effect::Accepts(Accepted::Marked(MARK / 2)), COMMENT);
+    let known = (Effect::Accepts(Accepted::Known), COMMENT);
+    let (one, both) = (&[Accepted::Marked(MARK)][..], &[Accepted::Known, Accepted::Marked(MARK)][..]);
+    for (chain, wanted, settled) in [
+        (&[OURS][..], one, true),
+        (&[OTHER, OURS, drop], one, true),
+        (&[], one, false),
+        (&[drop, OURS], one, false),
+        (&[OURS, OURS], one, false),
+        (&[OURS, drop, OURS], one, false),
+        (&[with_an_old_mark], one, false),
+        (&[OURS, with_an_old_mark], one, false),
+        (&[BY_HAND], one, false),
+        // Somebody else's, before which others may drop.
+        (&[without_comment], one, false),
+        (&[without_comment, OURS], one, true),
+        (&[known, OURS], both, true),
+        (&[OURS, OTHER, known], both, true),
+        (&[known], both, false),
+        (&[known, known], both, false),
+        (&[known, drop, OURS], both, false),
+        (&[known, OURS, OURS], both, false),
+        (&[known, OURS], one, false),
+        (&[known], one, false),
+        (&[OTHER, BY_HAND, without_comment], &[], true),
+        (&[OURS], &[], false),
+        (&[drop, known], &[], false),
     ] {
-        assert_eq!(accept::is_settled(&rules(chain), MARK), settled, "{chain:?}");
+        assert_eq!(accept::is_settled(&rules(chain), wanted), settled, "{chain:?} {wanted:?}");
+    }
+}
+
+#[test]
+fn each_value_of_the_flag_asks_for_its_rules_in_each_chain() {
+    let forward =
+        |chain: HostChain, name: &str| HostChain { name: name.into(), hook: Hook::Forward, ..chain };
+    let asked = |host_firewall, chain: &HostChain| {
+        let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
+        wanted(&Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall }, chain)
+    };
+    for (chain, as_kube_proxy) in [
+        (of_iptables(), &[Accepted::Marked(MARK)][..]),
+        (forward(of_iptables(), "FORWARD"), &[Accepted::Known, Accepted::Marked(0x4000)]),
+        (chain(TableFamily::Ip6, "filter", "INPUT"), &[Accepted::Marked(MARK)]),
+        (input(), &[]),
+        (chain(TableFamily::Inet, "filter", "INPUT"), &[]),
+        (forward(of_iptables(), "forward"), &[]),
+        (chain(TableFamily::Ip, "firewall", "INPUT"), &[]),
+    ] {
+        assert_eq!(asked(HostFirewall::AsKubeProxy, &chain), as_kube_proxy, "{chain}");
+        assert_eq!(asked(HostFirewall::Accept, &chain), [Accepted::Marked(MARK)], "{chain}");
+        assert_eq!(asked(HostFirewall::Warn, &chain), [], "{chain}");
     }
 }
 
@@ -410,7 +499,7 @@ proptest! {
     #[test]
     fn no_expression_makes_a_decoder_panic(
         name in prop::sample::select(vec!["meta", "bitwise", "cmp", "immediate", "match", "target", "objref"]),
-        extension in prop::sample::select(vec!["mark", "comment", "REJECT", "tcp"]),
+        extension in prop::sample::select(vec!["mark", "conntrack", "comment", "REJECT", "tcp"]),
         parts in prop::collection::vec((0u16..8, prop::collection::vec(any::<u8>(), 0..24)), 0..8),
     ) {
         effect_of(&[(name, &|data: &mut Encoder<'_>| {

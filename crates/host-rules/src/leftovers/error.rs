@@ -17,7 +17,7 @@ pub enum Error {
     Needed(Box<str>),
     /// The host forwards nothing else.
     #[error(
-        "without it the host's chain FORWARD drops what pods answer; with --host-firewall=accept, or rules of your \
+        "without it the host's chain FORWARD drops what pods answer; with our rules there (--host-firewall), or your \
          own (docs/node.md has them), it goes at the next start"
     )]
     Forwards,

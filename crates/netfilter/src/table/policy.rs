@@ -18,8 +18,8 @@ pub struct Policy {
 
 impl Policy {
     /// The packet mark that makes the host's own firewall accept: 0x1000, or 0x800 if the first is used for
-    /// masquerading. With [`HostFirewall::Accept`] our table sets it before the host's chains and clears it
-    /// after them, in the same hook.
+    /// masquerading. Our table sets it before the host's chains and clears it after them, in the same hook, on
+    /// what [`HostFirewall`] says.
     ///
     /// No bit is free of others (<https://github.com/fwmark/registry>). 0xff are the AWS and Antrea plugins' and
     /// administrators', 0xf00 Cilium's, 0x2000 is portmap's for hostPorts, 0x4000 masquerades and 0x8000 drops
@@ -35,8 +35,12 @@ impl Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostFirewall {
-    /// It is reported.
+    /// What kube-proxy in ipvs mode accepts is accepted where kube-proxy accepts it, in the chains of iptables: in
+    /// FORWARD what is marked for masquerading, and packets of connections that conntrack knows; in INPUT health
+    /// checks. What drops anything else is reported.
     #[default]
+    AsKubeProxy,
+    /// It is reported.
     Warn,
     /// A rule in such a chain accepts what is sent to our VIPs and NodePorts, and what comes back.
     Accept,

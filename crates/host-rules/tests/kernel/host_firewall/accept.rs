@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use host_rules::host_firewall::{Accepts, Error, Hook, HostChain, TableFamily};
 use netlink::{Batch, Protocol, Socket};
 
-use super::{MARK, only_closed_chain, open, shell};
+use super::{MARK, accept, only_closed_chain, open, shell};
 use crate::support::{
     host::in_fresh_namespace,
     programs::{nft, run},
@@ -48,10 +48,10 @@ fn our_rule_comes_first_in_each_chain_and_leaves_without_a_trace() {
         run("ip6tables-nft -A FORWARD -j REJECT");
         let before = rule_set();
         let mut chains = open();
-        let closed = chains.closed_chains(MARK).unwrap();
+        let closed = chains.closed_chains(&accept()).unwrap();
         assert_eq!(closed.len(), 6, "{closed:?}");
         for closed in &closed {
-            assert!(chains.accept_in(&closed.chain, MARK).unwrap(), "{closed}");
+            assert!(chains.settle(&closed.chain, &accept()).unwrap(), "{closed}");
             let listed = run(&format!("nft list chain {}", closed.chain));
             let first = listed.lines().find(|line| line.starts_with("\t\t") && !line.contains(" hook "));
             // How nft shows a match of iptables depends on how it was built.
@@ -64,21 +64,25 @@ fn our_rule_comes_first_in_each_chain_and_leaves_without_a_trace() {
         }
         let with_ours = rule_set();
         assert!(
-            chains.closed_chains(MARK).unwrap().iter().all(|closed| closed.accepts == Accepts::ByOurRule)
+            chains
+                .closed_chains(&accept())
+                .unwrap()
+                .iter()
+                .all(|closed| closed.accepts == Accepts::ByOurRules)
         );
         for closed in &closed {
-            assert!(!chains.accept_in(&closed.chain, MARK).unwrap(), "{closed}, again");
+            assert!(!chains.settle(&closed.chain, &accept()).unwrap(), "{closed}, again");
         }
         assert_eq!(rule_set(), with_ours, "nothing happens twice");
 
-        let with_our_rule = chains.chains_with_our_rule().unwrap();
+        let with_our_rule = chains.chains_with_our_rules().unwrap();
         assert_eq!(with_our_rule, closed.iter().map(|closed| closed.chain.clone()).collect::<Vec<_>>());
         for chain in &with_our_rule {
             assert!(chains.withdraw(chain).unwrap(), "{chain}");
             assert!(!chains.withdraw(chain).unwrap(), "{chain}, again");
         }
         assert_eq!(rule_set(), before);
-        assert_eq!(chains.chains_with_our_rule().unwrap(), []);
+        assert_eq!(chains.chains_with_our_rules().unwrap(), []);
     });
 }
 
@@ -101,7 +105,7 @@ fn iptables_lists_our_rule_as_one_of_its_own_and_restores_it() {
             let mut chains = open();
             let chain = only_closed_chain(&mut chains);
             assert!(chain.belongs_to_iptables());
-            chains.accept_in(&chain, MARK).unwrap();
+            chains.settle(&chain, &accept()).unwrap();
 
             let listed = run(&format!("{iptables}-nft -S {hook}"));
             let rules: Vec<_> = listed.lines().skip(1).collect();
@@ -114,8 +118,8 @@ fn iptables_lists_our_rule_as_one_of_its_own_and_restores_it() {
             let saved = save();
             shell(&format!("{iptables}-nft-save | {iptables}-nft-restore"));
             assert_eq!(save(), saved);
-            assert_eq!(chains.closed_chains(MARK).unwrap()[0].accepts, Accepts::ByOurRule);
-            assert!(!chains.accept_in(&chain, MARK).unwrap());
+            assert_eq!(chains.closed_chains(&accept()).unwrap()[0].accepts, Accepts::ByOurRules);
+            assert!(!chains.settle(&chain, &accept()).unwrap());
             assert!(chains.withdraw(&chain).unwrap());
             assert_eq!(save(), before);
         });
@@ -124,16 +128,12 @@ fn iptables_lists_our_rule_as_one_of_its_own_and_restores_it() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn a_rule_of_others_that_does_the_same_is_enough_and_stays() {
+fn a_rule_of_others_that_does_the_same_stays_beside_ours() {
     for (close, rule) in [
         ("iptables-nft -P INPUT DROP", "iptables-nft -A INPUT -m mark --mark 0x1000/0x1000 -j ACCEPT"),
         (
-            "iptables-nft -P INPUT DROP",
-            "nft add rule ip filter INPUT mark and 0x1000 == 0x1000 counter accept",
-        ),
-        (
             "ip6tables-nft -P FORWARD DROP",
-            "nft insert rule ip6 filter FORWARD mark and 0x1000 == 0x1000 accept",
+            "nft insert rule ip6 filter FORWARD mark and 0x1000 == 0x1000 counter accept",
         ),
     ] {
         in_fresh_namespace(|| {
@@ -141,11 +141,10 @@ fn a_rule_of_others_that_does_the_same_is_enough_and_stays() {
             run(rule);
             let before = rule_set();
             let mut chains = open();
-            assert_eq!(chains.closed_chains(MARK).unwrap()[0].accepts, Accepts::Nothing, "{rule}");
+            assert_eq!(chains.closed_chains(&accept()).unwrap()[0].accepts, Accepts::Nothing, "{rule}");
             let chain = only_closed_chain(&mut chains);
-            assert!(!chains.accept_in(&chain, MARK).unwrap(), "{rule}");
-            assert_eq!(chains.chains_with_our_rule().unwrap(), [], "{rule}");
-            assert!(!chains.withdraw(&chain).unwrap(), "{rule}");
+            assert!(chains.settle(&chain, &accept()).unwrap(), "{rule}");
+            assert!(chains.withdraw(&chain).unwrap(), "{rule}");
             assert_eq!(rule_set(), before, "{rule}");
         });
     }
@@ -167,10 +166,10 @@ fn rules_that_resemble_ours_stay() {
         }; }");
         let before = rule_set();
         let mut chains = open();
-        assert_eq!(chains.closed_chains(MARK).unwrap()[0].accepts, Accepts::Nothing);
+        assert_eq!(chains.closed_chains(&accept()).unwrap()[0].accepts, Accepts::Nothing);
         let chain = only_closed_chain(&mut chains);
         assert!(!chains.withdraw(&chain).unwrap());
-        assert!(chains.accept_in(&chain, MARK).unwrap());
+        assert!(chains.settle(&chain, &accept()).unwrap());
         assert!(chains.withdraw(&chain).unwrap());
         assert_eq!(rule_set(), before);
     });
@@ -193,13 +192,13 @@ fn a_rule_of_ours_that_has_no_effect_is_replaced() {
             ));
             let mut chains = open();
             let chain = only_closed_chain(&mut chains);
-            assert!(chains.accept_in(&chain, MARK).unwrap(), "{rules}");
+            assert!(chains.settle(&chain, &accept()).unwrap(), "{rules}");
             assert_eq!(
                 run("nft list chain ip6 filter input").lines().skip(3).take(2).collect::<Vec<_>>(),
                 [OURS, "\t\tdrop"],
                 "{rules}"
             );
-            assert!(!chains.accept_in(&chain, MARK).unwrap(), "{rules}");
+            assert!(!chains.settle(&chain, &accept()).unwrap(), "{rules}");
         });
     }
 }
@@ -212,8 +211,8 @@ fn a_chain_that_is_no_longer_there_is_an_error_that_names_it() {
         let mut chains = open();
         let chain = only_closed_chain(&mut chains);
         nft("delete table inet gone");
-        let error = chains.accept_in(&chain, MARK).unwrap_err();
-        assert_eq!(error.to_string(), "cannot put our rule into chain inet gone input");
+        let error = chains.settle(&chain, &accept()).unwrap_err();
+        assert_eq!(error.to_string(), "cannot put our rules into chain inet gone input");
         assert!(!chains.withdraw(&chain).unwrap(), "there is nothing to withdraw");
     });
 }
@@ -228,7 +227,7 @@ fn where_our_mark_is_not_to_be_seen_no_rule_is_put() {
             ));
             let mut chains = open();
             let chain = only_closed_chain(&mut chains);
-            let outcome = chains.accept_in(&chain, MARK);
+            let outcome = chains.settle(&chain, &accept());
             assert_eq!(matches!(outcome, Ok(true)), within, "{priority}: {outcome:?}");
             assert_eq!(matches!(outcome, Err(Error::OutOfReach(_))), !within, "{priority}: {outcome:?}");
         });
@@ -272,7 +271,7 @@ fn a_table_that_another_program_owns_is_named_as_such() {
         };
         let mut chains = open();
         let chain = only_closed_chain(&mut chains);
-        let error = chains.accept_in(&chain, MARK).unwrap_err();
+        let error = chains.settle(&chain, &accept()).unwrap_err();
         assert!(matches!(&error, Error::Owned(owned) if *owned == chain), "{error:?}");
         assert!(error.to_string().contains("inet owned input"), "{error}");
         drop(owner);
@@ -297,7 +296,7 @@ fn changes_of_others_at_the_same_time_are_neither_lost_nor_in_the_way() {
                 added
             });
             for _ in 0..100 {
-                assert!(chains.accept_in(&chain, MARK).unwrap());
+                assert!(chains.settle(&chain, &accept()).unwrap());
                 assert!(chains.withdraw(&chain).unwrap());
             }
             over.store(true, Ordering::Relaxed);
@@ -320,10 +319,10 @@ fn a_chain_named_by_hand_will_do() {
             priority: 0,
         };
         let mut chains = open();
-        assert!(chains.accept_in(&chain, MARK).unwrap());
-        assert_eq!(chains.closed_chains(MARK).unwrap(), [], "it is not closed");
+        assert!(chains.settle(&chain, &accept()).unwrap());
+        assert_eq!(chains.closed_chains(&accept()).unwrap(), [], "it is not closed");
         assert_eq!(
-            chains.chains_with_our_rule().unwrap(),
+            chains.chains_with_our_rules().unwrap(),
             std::slice::from_ref(&chain),
             "our rule is there all the same"
         );

@@ -5,7 +5,7 @@ use std::{fmt::Write, process::Command};
 use host_rules::host_firewall::{Accepts, Hook, HostChain, HostChains, How, TableFamily, legacy_tables};
 use ipvs::Family;
 
-use super::{MARK, open};
+use super::{accept, open};
 use crate::support::{
     host::in_fresh_namespace,
     programs::{nft, run},
@@ -21,7 +21,7 @@ fn closed_after(commands: &[&str]) -> Vec<String> {
                 None => drop(run(command)),
             }
         }
-        let closed = open().closed_chains(MARK).unwrap();
+        let closed = open().closed_chains(&accept()).unwrap();
         assert!(closed.iter().all(|chain| chain.accepts == Accepts::Nothing), "{closed:?}");
         closed.iter().map(ToString::to_string).collect()
     })
@@ -165,7 +165,7 @@ fn each_closed_chain_is_reported_with_its_place() {
             priority,
         };
         let mut closed: Vec<_> = open()
-            .closed_chains(MARK)
+            .closed_chains(&accept())
             .unwrap()
             .into_iter()
             .map(|closed| (closed.chain, closed.how))
@@ -211,7 +211,7 @@ fn a_chain_with_thousands_of_rules_is_read_to_its_end() {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn a_comment_that_begins_with_our_name_says_that_a_chain_was_seen_to() {
     let accepts = |chains: &mut HostChains| {
-        let closed = chains.closed_chains(MARK).unwrap();
+        let closed = chains.closed_chains(&accept()).unwrap();
         closed.iter().map(|closed| closed.accepts).collect::<Vec<_>>()
     };
     in_fresh_namespace(|| {
@@ -250,6 +250,6 @@ fn tables_of_the_old_iptables_are_reported_by_family_only() {
                 Ok(_) => assert_eq!(legacy_tables().unwrap(), families, "{program}"),
             }
         }
-        assert_eq!(open().closed_chains(MARK).unwrap(), [], "they are no part of nf_tables");
+        assert_eq!(open().closed_chains(&accept()).unwrap(), [], "they are no part of nf_tables");
     });
 }

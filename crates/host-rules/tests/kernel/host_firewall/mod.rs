@@ -2,6 +2,7 @@
 //! and the effect on packets.
 
 mod accept;
+mod as_kube_proxy;
 mod closed;
 mod packets;
 
@@ -9,11 +10,17 @@ use crate::support::cluster;
 use host_rules::host_firewall::{HostChain, HostChains};
 use netfilter::{HostFirewall, Policy};
 
-/// Of `policy`.
+/// Of [`accept`].
 const MARK: u32 = 0x1000;
 
-fn policy() -> Policy {
+/// A policy whose rules accept whatever IPVS forwards.
+fn accept() -> Policy {
     Policy { host_firewall: HostFirewall::Accept, ..cluster::policy(cluster::cluster_cidr()) }
+}
+
+/// A policy whose rules accept what kube-proxy accepts.
+fn as_kube_proxy() -> Policy {
+    Policy { host_firewall: HostFirewall::AsKubeProxy, ..accept() }
 }
 
 fn open() -> HostChains {
@@ -23,7 +30,7 @@ fn open() -> HostChains {
 /// The one closed chain that there is.
 #[track_caller]
 fn only_closed_chain(chains: &mut HostChains) -> HostChain {
-    let closed = chains.closed_chains(MARK).unwrap();
+    let closed = chains.closed_chains(&accept()).unwrap();
     assert_eq!(closed.len(), 1, "{closed:?}");
     closed[0].chain.clone()
 }

@@ -6,7 +6,7 @@ use host_rules::host_firewall::{Accepts, Hook};
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::{Element, Operation};
 
-use super::{MARK, open, policy, shell};
+use super::{accept, open, shell};
 use crate::support::{
     cluster::{Addresses, Cluster, PORT, TARGET_PORT, addresses},
     host::BRIEFLY,
@@ -35,7 +35,7 @@ fn cluster() -> Cluster {
             changes.push(Operation::AddElement(element(address)));
         }
     }
-    cluster.apply(&policy(), changes);
+    cluster.apply(&accept(), changes);
     cluster
 }
 
@@ -80,9 +80,9 @@ fn assert_protected(cluster: &Cluster, families: &[Family]) {
 fn accept_at(cluster: &Cluster, hook: Hook) {
     cluster.node.inside(move || {
         let mut chains = open();
-        for closed in chains.closed_chains(MARK).unwrap() {
+        for closed in chains.closed_chains(&accept()).unwrap() {
             if closed.chain.hook == hook {
-                assert!(chains.accept_in(&closed.chain, MARK).unwrap(), "{closed}");
+                assert!(chains.settle(&closed.chain, &accept()).unwrap(), "{closed}");
             }
         }
     });
@@ -92,7 +92,7 @@ fn accept_at(cluster: &Cluster, hook: Hook) {
 fn withdraw(cluster: &Cluster) {
     cluster.node.inside(|| {
         let mut chains = open();
-        for chain in chains.chains_with_our_rule().unwrap() {
+        for chain in chains.chains_with_our_rules().unwrap() {
             assert!(chains.withdraw(&chain).unwrap(), "{chain}");
         }
     });
@@ -188,7 +188,7 @@ fn the_documented_rules_by_hand_do_the_same_and_are_recognised() {
     assert_served(&cluster, families);
     assert_protected(&cluster, families);
     cluster.node.inside(|| {
-        let closed = open().closed_chains(MARK).unwrap();
+        let closed = open().closed_chains(&accept()).unwrap();
         let accepts: Vec<_> = closed.iter().map(|closed| closed.accepts).collect();
         assert_eq!(accepts, [Accepts::ByHand; 4], "{closed:?}");
     });

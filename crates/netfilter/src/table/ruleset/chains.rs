@@ -19,7 +19,7 @@ use crate::{
         chain::{
             Chain, Hook,
             Kind::{Filter, Nat},
-            Point::{Forward, Input, Output, Postrouting, Prerouting},
+            Point::{self, Forward, Input, Output, Postrouting, Prerouting},
         },
         rule::Rule,
         statement::{
@@ -94,31 +94,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             rules: restricted(),
         },
     ];
-    if policy.host_firewall == HostFirewall::Accept {
-        let mark = policy.accept_mark();
-        chains.extend([
-            Chain {
-                name: SET_MARK_INPUT,
-                hook: Some(Hook { kind: Filter, point: Input, priority: MARK_SET }),
-                rules: set_mark_in_input(mark),
-            },
-            Chain {
-                name: CLEAR_MARK_INPUT,
-                hook: Some(Hook { kind: Filter, point: Input, priority: MARK_CLEARED }),
-                rules: clear_mark_in_input(mark),
-            },
-            Chain {
-                name: SET_MARK_FORWARD,
-                hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_SET }),
-                rules: set_mark_in_forward(mark),
-            },
-            Chain {
-                name: CLEAR_MARK_FORWARD,
-                hook: Some(Hook { kind: Filter, point: Forward, priority: MARK_CLEARED }),
-                rules: clear_mark_in_forward(mark),
-            },
-        ]);
-    }
+    chains.extend(accept_mark(policy));
     chains
 }
 
@@ -216,36 +192,65 @@ fn vip_ports() -> Vec<Rule> {
     ]
 }
 
+/// The chains that set and clear the mark for the host's firewall, at the hooks where it accepts by that mark.
+fn accept_mark(policy: &Policy) -> Vec<Chain> {
+    let mark = policy.accept_mark();
+    match policy.host_firewall {
+        HostFirewall::Warn => Vec::new(),
+        // In forward the rules in the host's chains do without.
+        HostFirewall::AsKubeProxy => marked_in_input(mark, &[health_checks()]).into(),
+        HostFirewall::Accept => {
+            [marked_in_input(mark, &served()), marked_in_forward(mark, &[answers()])].concat()
+        }
+    }
+}
+
+fn marked_in_input(mark: u32, accepted: &[Accepted]) -> [Chain; 2] {
+    marked(Input, [SET_MARK_INPUT, CLEAR_MARK_INPUT], mark, accepted)
+}
+
+fn marked_in_forward(mark: u32, accepted: &[Accepted]) -> [Chain; 2] {
+    marked(Forward, [SET_MARK_FORWARD, CLEAR_MARK_FORWARD], mark, accepted)
+}
+
+fn marked(point: Point, [set, clear]: [&'static str; 2], mark: u32, accepted: &[Accepted]) -> [Chain; 2] {
+    let chain =
+        |name, priority, rules| Chain { name, hook: Some(Hook { kind: Filter, point, priority }), rules };
+    [chain(set, MARK_SET, set_mark(mark, accepted)), chain(clear, MARK_CLEARED, clear_mark(mark, accepted))]
+}
+
+/// What the host is to accept, in words, and what matches it.
+type Accepted = (&'static str, Statement);
+
 /// What the host is to accept in input.
-fn served() -> [(&'static str, Statement); 4] {
+fn served() -> [Accepted; 4] {
     [
         ("to a VIP", to_vip()),
         ("to a NodePort", to(Element::EXTERNAL)),
         ("to a NodePort with the policy Local", to(Element::EXTERNAL_LOCAL)),
-        ("load balancers ask after health", to_health_check()),
+        health_checks(),
     ]
 }
 
-/// What the host is to accept in forward. IPVS sends requests through output; only answers are forwarded.
-const ANSWERS: (&str, Statement) = ("what comes back", Statement::CtState(CtState::EstablishedOrRelated));
+fn health_checks() -> Accepted {
+    ("load balancers ask after health", to_health_check())
+}
 
-fn set_mark_in_input(mark: u32) -> Vec<Rule> {
-    served().map(|(what, matches)| Rule::new(what, [matches, SetMark(mark)])).into()
+/// What the host is to accept in forward. IPVS sends requests through output; only answers are forwarded.
+fn answers() -> Accepted {
+    ("what comes back", Statement::CtState(CtState::EstablishedOrRelated))
+}
+
+fn set_mark(mark: u32, accepted: &[Accepted]) -> Vec<Rule> {
+    let set = |(what, matches): &Accepted| Rule::new(what, [matches.clone(), SetMark(mark)]);
+    accepted.iter().map(set).collect()
 }
 
 /// Clears the mark where it was set. Elsewhere somebody else has set that bit for a purpose of their own.
-fn clear_mark_in_input(mark: u32) -> Vec<Rule> {
-    served().map(|(what, matches)| Rule::new(what, [HasMark(mark), matches, ClearMark(mark)])).into()
-}
-
-fn set_mark_in_forward(mark: u32) -> Vec<Rule> {
-    let (what, matches) = ANSWERS;
-    vec![Rule::new(what, [matches, SetMark(mark)])]
-}
-
-fn clear_mark_in_forward(mark: u32) -> Vec<Rule> {
-    let (what, matches) = ANSWERS;
-    vec![Rule::new(what, [HasMark(mark), matches, ClearMark(mark)])]
+fn clear_mark(mark: u32, accepted: &[Accepted]) -> Vec<Rule> {
+    let clear =
+        |(what, matches): &Accepted| Rule::new(what, [HasMark(mark), matches.clone(), ClearMark(mark)]);
+    accepted.iter().map(clear).collect()
 }
 
 /// Matches what goes to a VIP, at any port.

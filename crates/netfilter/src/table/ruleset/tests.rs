@@ -278,6 +278,28 @@ fn pods_behind_interfaces_with_a_common_prefix() {
 }
 
 #[test]
+fn as_kube_proxy_does_only_health_checks_are_marked_for_the_hosts_firewall() {
+    let as_kube_proxy = Policy { host_firewall: HostFirewall::AsKubeProxy, ..by_source() };
+    let [warn, as_kube_proxy] =
+        [by_source(), as_kube_proxy].map(|policy| Ruleset::new(&policy, Family::V4).to_string());
+    let added = as_kube_proxy.strip_prefix(warn.trim_end_matches("}\n")).unwrap();
+    assert_snapshot!(added, @r##"
+    }
+
+    	chain accept-input {
+    		type filter hook input priority mangle + 1; policy accept;
+    		meta l4proto . th dport @health-check-ports meta mark set meta mark | 0x00001000 comment "load balancers ask after health #c79d6859"
+    	}
+
+    	chain accepted-input {
+    		type filter hook input priority 90; policy accept;
+    		meta mark & 0x00001000 == 0x00001000 meta l4proto . th dport @health-check-ports meta mark set meta mark & 0xffffefff comment "load balancers ask after health #d474b134"
+    	}
+    }
+    "##);
+}
+
+#[test]
 fn for_the_hosts_firewall_packets_are_marked_and_cleared_in_the_same_hook() {
     let accept = Policy { host_firewall: HostFirewall::Accept, ..by_source() };
     let [warn, accept] = [by_source(), accept].map(|policy| Ruleset::new(&policy, Family::V4).to_string());
