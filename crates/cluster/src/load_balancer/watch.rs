@@ -20,12 +20,15 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Does something again and again, with a pause after each time.
+    /// Does something again and again, with a pause after each time. While it fails in one way, that is said once.
     pub(super) fn until_stopped(&self, mut work: impl FnMut() -> Result<()>) {
+        let mut last = String::new();
         while !self.stop.load(Relaxed) {
-            if let Err(error) = work() {
-                eprintln!("load balancer: {error:#}");
+            let complaint = work().err().map(|error| format!("load balancer: {error:#}")).unwrap_or_default();
+            if complaint != last && !complaint.is_empty() {
+                eprintln!("{complaint}");
             }
+            last = complaint;
             thread::sleep(PAUSE);
         }
     }
