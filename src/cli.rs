@@ -1,6 +1,7 @@
 //! The command line.
 
 mod ago;
+mod bugreport;
 mod cleanup;
 mod completion;
 mod diff;
@@ -83,6 +84,8 @@ enum Command {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Write one archive with what a bug report needs, and without secrets
+    Bugreport(bugreport::BugReport),
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
     Cleanup(cleanup::Cleanup),
 }
@@ -121,6 +124,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::LogLevel { set, ask }) => {
             log_level::log_level(&ask.control_socket, set, ask.output.format)
         }
+        Some(Command::Bugreport(asked)) => bugreport::bugreport(&asked),
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
     };
     result.unwrap_or_else(|error| {

@@ -9,7 +9,7 @@ use watcher::Plan;
 
 use super::{
     Format, complain,
-    output::{doubt, print, print_json},
+    output::{doubt, json_text, print, print_json},
     question::Question,
 };
 use crate::{
@@ -45,4 +45,9 @@ fn compare(question: &Question) -> anyhow::Result<Plan> {
         Format::Json => print_json(&DiffJson::new(&plan, &troubles))?,
     }
     Ok(plan)
+}
+
+/// The difference for programs.
+pub(super) fn json(Difference { plan, troubles }: &Difference) -> anyhow::Result<String> {
+    Ok(json_text(&DiffJson::new(plan, troubles))?)
 }

@@ -12,7 +12,7 @@ use ipvs::{
     proc_net::{CONNECTIONS_HEAD, for_each_connection},
     text::{Columns, Listing},
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{
     Format,
@@ -21,7 +21,7 @@ use super::{
 use crate::node::preflight;
 
 /// The kernel's text of all connections.
-const CONNECTIONS: &str = "/proc/net/ip_vs_conn";
+pub(super) const CONNECTIONS: &str = "/proc/net/ip_vs_conn";
 
 /// What is listed. `-o json` has configuration, counters and rates at once.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -63,6 +63,16 @@ pub(super) fn list(List { output, what }: List) -> anyhow::Result<ExitCode> {
 }
 
 fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
+    let table = read()?;
+    match format {
+        Format::Text => print(&table.text(columns))?,
+        Format::Json => print_json(&table)?,
+    }
+    Ok(())
+}
+
+/// Reads the whole table.
+pub(super) fn read() -> anyhow::Result<Table> {
     let mut kernel = preflight::open_ipvs()?;
     let info = kernel.info()?;
     let mut servers = Vec::new();
@@ -70,11 +80,7 @@ fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
         let real_servers = kernel.real_servers(virtual_server.config.id)?;
         servers.push((virtual_server, real_servers));
     }
-    match format {
-        Format::Text => print(&Listing::new(info, &servers).columns(columns).to_string())?,
-        Format::Json => print_json(&json(info, &servers))?,
-    }
-    Ok(())
+    Ok(Table { info, servers })
 }
 
 /// Prints each connection as it is read, since there can be a million.
@@ -99,22 +105,34 @@ fn list_connections(format: Format) -> anyhow::Result<()> {
     }
 }
 
+/// All of IPVS.
 #[derive(Serialize)]
-struct Table<'a> {
+pub(super) struct Table {
     info: Info,
-    virtual_servers: Vec<Row<'a>>,
+    #[serde(rename = "virtual_servers", serialize_with = "as_rows")]
+    servers: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
 }
 
-#[derive(Serialize)]
-struct Row<'a> {
-    #[serde(flatten)]
-    virtual_server: &'a ObservedVirtualServer,
-    real_servers: &'a [ObservedRealServer],
+impl Table {
+    /// The table as ipvsadm prints it.
+    pub(super) fn text(&self, columns: Columns) -> String {
+        Listing::new(self.info, &self.servers).columns(columns).to_string()
+    }
 }
 
-fn json(info: Info, servers: &[(ObservedVirtualServer, Vec<ObservedRealServer>)]) -> Table<'_> {
-    let rows = servers.iter().map(|(virtual_server, real_servers)| Row { virtual_server, real_servers });
-    Table { info, virtual_servers: rows.collect() }
+fn as_rows<S: Serializer>(
+    servers: &[(ObservedVirtualServer, Vec<ObservedRealServer>)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Row<'a> {
+        #[serde(flatten)]
+        virtual_server: &'a ObservedVirtualServer,
+        real_servers: &'a [ObservedRealServer],
+    }
+    serializer.collect_seq(
+        servers.iter().map(|(virtual_server, real_servers)| Row { virtual_server, real_servers }),
+    )
 }
 
 #[cfg(test)]
@@ -137,7 +155,10 @@ mod tests {
         let virtual_server = VirtualServer::new(vip, Scheduler::RR).persistent(10_800);
         let virtual_server = ObservedVirtualServer::new(virtual_server).stats(stats);
         let info = Info::new((1, 2, 1), 4096);
-        assert_documented("list", &pretty(&json(info, &[(virtual_server, vec![real_server])])));
+        assert_documented(
+            "list",
+            &pretty(&Table { info, servers: vec![(virtual_server, vec![real_server])] }),
+        );
     }
 
     #[test]

@@ -51,5 +51,10 @@ pub(super) fn doubt(troubles: &[String]) {
 
 /// Prints a value as JSON.
 pub(super) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+    print(&json_text(value)?)
+}
+
+/// A value as JSON for people too.
+pub(super) fn json_text(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
 }

@@ -59,7 +59,7 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
         }
     };
     match asked.ask.output.format {
-        Format::Text => print(&text::text(&status))?,
+        Format::Text => print(&text(&status))?,
         Format::Json => print_json(&status)?,
     }
     if (asked.check || asked.wait.is_some())
@@ -68,6 +68,11 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
         bail!("not all is in order: {reason}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The status for people.
+pub(super) fn text(status: &DaemonStatus) -> String {
+    text::text(status)
 }
 
 fn look(asked: &Status) -> anyhow::Result<DaemonStatus> {

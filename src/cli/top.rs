@@ -75,8 +75,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     let Top { delay, iterations, batch, sort, output, control_socket } = top;
     let looks = iterations.map_or(usize::MAX, NonZero::get);
-    let mut look =
-        Look { kernel: preflight::open_ipvs()?, names: Names::from(control_socket), meter: Meter::default() };
+    let mut look = Look::open(control_socket)?;
     // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
     match cfg!(feature = "tui") && !is_printed {
@@ -85,6 +84,17 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
         _ => print(&mut look, delay, looks, sort, output.format)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What goes through within the kernel's own two seconds, the most bytes first.
+pub(super) fn look_once(control_socket: PathBuf) -> anyhow::Result<Frame> {
+    let mut look = Look::open(control_socket)?;
+    look.take()?;
+    look.names.wait();
+    thread::sleep(Duration::from_secs(2));
+    let mut frame = look.take()?.unwrap_or_default();
+    frame.sort(Column::Bytes);
+    Ok(frame)
 }
 
 fn is_terminal() -> bool {
@@ -99,6 +109,12 @@ struct Look {
 }
 
 impl Look {
+    /// Opens IPVS; the daemon at this socket knows the names.
+    fn open(control_socket: PathBuf) -> anyhow::Result<Self> {
+        let (names, meter) = (Names::from(control_socket), Meter::default());
+        Ok(Self { kernel: preflight::open_ipvs()?, names, meter })
+    }
+
     /// What went through since the last look; `None` at the first.
     fn take(&mut self) -> anyhow::Result<Option<Frame>> {
         let sample = Sample::read(&mut self.kernel)?;

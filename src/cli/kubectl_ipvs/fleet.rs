@@ -89,7 +89,7 @@ pub(super) fn ask<T: DeserializeOwned + Send>(
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || iter::from_fn(take).map(|pod| answered(pod, &exec)).collect::<Vec<_>>();
     thread::scope(|scope| {
-        let helper = |_| thread::Builder::new().spawn_scoped(scope, &work).ok();
+        let helper = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
         let helpers: Vec<_> = (1..AT_A_TIME).filter_map(helper).collect();
         answers.extend(work());
         answers.extend(helpers.into_iter().filter_map(|helper| helper.join().ok()).flatten());
