@@ -1,6 +1,7 @@
 //! The command line.
 
 mod ago;
+mod bugreport;
 mod cleanup;
 mod completion;
 mod diff;
@@ -85,6 +86,8 @@ enum Command {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Write one archive with what a bug report needs, and without secrets
+    Bugreport(bugreport::BugReport),
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
     Cleanup(cleanup::Cleanup),
     /// Print the version of this program, and of the daemon if one answers
@@ -125,6 +128,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::LogLevel { set, ask }) => {
             log_level::log_level(&ask.control_socket, set, ask.output.format)
         }
+        Some(Command::Bugreport(asked)) => bugreport::bugreport(&asked),
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
         Some(Command::Version(asked)) => version::version(&asked),
     };

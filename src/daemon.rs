@@ -38,6 +38,7 @@ use crate::{
             Pages,
             endpoint::{self, HttpEndpoint, UnboundEndpoints},
         },
+        metrics::MetricsPages,
     },
     source::{Source, known_node::KnownNode},
     takeover::{
@@ -144,18 +145,18 @@ impl Daemon<'_> {
         families::serves(&families, settings.effective.bind_address())?;
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
         let api_server = self.source.api_server(&self.problems.watches);
-        let (listeners, metrics) =
+        let (listeners, pages) =
             Observers::new(settings, &families, &health, self.outbox, api_server, self.advice)?;
         // Health checks and metrics are answered even while the daemon waits for its pod CIDRs.
         let mut end = pin!(async {
             select! {
                 end = end => end,
-                error = self.show(HttpEndpoint::health_checks(settings), health.clone()) => Err(error),
-                error = self.show(HttpEndpoint::metrics(settings), metrics) => Err(error),
+                error = self.show(HttpEndpoint::health_checks(settings), Arc::new(health.clone())) => Err(error),
+                error = self.show(HttpEndpoint::metrics(settings), Arc::clone(&pages)) => Err(error),
             }
         });
         let (local_traffic, guard) = select! {
-            known = pod_cidrs::local_traffic(self) => known?,
+            known = pod_cidrs::local_traffic(self, &pages) => known?,
             end = &mut end => return end,
         };
 
@@ -163,12 +164,12 @@ impl Daemon<'_> {
         oom::adjust(settings.oom_score_adj);
         self.announce(&opened);
         // Boxed because it is large, so that it is moved once.
-        Box::pin(self.work(opened, listeners, guard, &health, end)).await
+        Box::pin(self.work(opened, listeners, Arc::clone(&pages), guard, &health, end)).await
     }
 
-    async fn show(&self, place: HttpEndpoint, pages: impl Pages) -> anyhow::Error {
+    async fn show(&self, place: HttpEndpoint, pages: Arc<impl Pages>) -> anyhow::Error {
         let (hard_fail, unbound) = (self.settings.bind_address_hard_fail, &self.problems.unbound);
-        endpoint::serve(place, hard_fail, Arc::new(pages), unbound, self.outbox).await
+        endpoint::serve(place, hard_fail, pages, unbound, self.outbox).await
     }
 
     fn announce(&self, OpenedKernel { binding, families, .. }: &OpenedKernel) {
@@ -188,6 +189,7 @@ impl Daemon<'_> {
         &self,
         opened: OpenedKernel,
         listeners: Observers,
+        pages: Arc<MetricsPages>,
         guard: PodCidrGuard,
         health: &Health,
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
@@ -227,6 +229,7 @@ impl Daemon<'_> {
             problems: problems.clone(),
             advice: HeldAdvice::clone(advice),
             log_level: log_level.clone(),
+            pages,
         };
         // Without the writer thread the daemon ends, so a failed send needs no handling.
         let on_change = |change| {

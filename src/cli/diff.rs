@@ -9,7 +9,7 @@ use watcher::Plan;
 
 use super::{
     complain,
-    output::{doubt, print_as},
+    output::{self, doubt, print_as},
     question::Question,
 };
 use crate::{
@@ -42,4 +42,9 @@ fn compare(question: &Question) -> anyhow::Result<Plan> {
     doubt(&troubles);
     print_as(question.ask.output.format, &DiffJson::new(&plan, &troubles), || plan.to_string())?;
     Ok(plan)
+}
+
+/// The difference for programs.
+pub(super) fn json(Difference { plan, troubles }: &Difference) -> anyhow::Result<String> {
+    Ok(output::json(&DiffJson::new(plan, troubles))?)
 }

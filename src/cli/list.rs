@@ -9,11 +9,11 @@ use std::{path::PathBuf, process::ExitCode};
 use ipvs::text::Columns;
 use service::one_line;
 
-use self::filter::{Filter, Part};
+use self::filter::Filter;
 use super::{Format, output, owners::Owners};
 use crate::serve::control;
 
-pub(super) use connections::CONNECTIONS;
+pub(super) use {connections::CONNECTIONS, filter::Part, servers::Servers};
 
 /// What is listed. `-o json` has configuration, counters and rates at once.
 #[derive(clap::Args, Clone, Copy, Debug)]

@@ -54,13 +54,18 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
             _ => thread::sleep(PAUSE),
         }
     };
-    print_as(asked.ask.output.format, &status, || text::text(&status))?;
+    print_as(asked.ask.output.format, &status, || text(&status))?;
     if (asked.check || asked.wait.is_some())
         && let Some(reason) = check::not_in_order(&status)
     {
         bail!("not all is in order: {reason}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The status for people.
+pub(super) fn text(status: &DaemonStatus) -> String {
+    text::text(status)
 }
 
 fn look(asked: &Status) -> anyhow::Result<DaemonStatus> {

@@ -76,12 +76,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     let Top { delay, iterations, batch, sort, output, control_socket } = top;
     let looks = iterations.map_or(usize::MAX, NonZero::get);
-    let mut look = Look {
-        kernel: requirements::open_ipvs()?,
-        names: Names::from(control_socket),
-        meter: Meter::default(),
-        patience: delay / 4,
-    };
+    let mut look = Look::open(control_socket, delay / 4)?;
     // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
     match cfg!(feature = "tui") && !is_printed {
@@ -90,6 +85,18 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
         _ => print(&mut look, delay, looks, sort, output.format)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What goes through within the kernel's own two seconds, the most bytes first.
+pub(super) fn look_once(control_socket: PathBuf) -> anyhow::Result<Frame> {
+    let delay = Duration::from_secs(2);
+    let mut look = Look::open(control_socket, delay / 4)?;
+    look.take()?;
+    look.names.wait();
+    thread::sleep(delay);
+    let mut frame = look.take()?.unwrap_or_default();
+    frame.sort(Column::Bytes);
+    Ok(frame)
 }
 
 fn is_terminal() -> bool {
@@ -106,6 +113,12 @@ struct Look {
 }
 
 impl Look {
+    /// Opens IPVS; the daemon at this socket knows the names.
+    fn open(control_socket: PathBuf, patience: Duration) -> anyhow::Result<Self> {
+        let (names, meter) = (Names::from(control_socket), Meter::default());
+        Ok(Self { kernel: requirements::open_ipvs()?, names, meter, patience })
+    }
+
     /// What went through since the last look; `None` at the first.
     fn take(&mut self) -> anyhow::Result<Option<Frame>> {
         let sample = Sample::read(&mut self.kernel, self.patience)?;

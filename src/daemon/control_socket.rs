@@ -1,12 +1,17 @@
 //! Handles the requests of the control socket.
 
+use std::sync::Arc;
+
 use reconciler::{Handle, SyncStatus};
 use service::one_line;
 
 use super::{held_advice::HeldAdvice, identity::Identity, problems::Problems};
 use crate::{
     logging::{Level, LogLevelHandle},
-    serve::control::{self, Difference, Request, RequestHandler, Response, Resynced},
+    serve::{
+        control::{self, BugReport, Difference, Request, RequestHandler, Response, Resynced},
+        metrics::MetricsPages,
+    },
     version::Build,
 };
 
@@ -17,11 +22,13 @@ pub(super) struct ControlHandler {
     pub(super) problems: Problems,
     pub(super) advice: HeldAdvice,
     pub(super) log_level: LogLevelHandle,
+    pub(super) pages: Arc<MetricsPages>,
 }
 
 impl RequestHandler for ControlHandler {
     fn handle(&self, request: Request) -> Response {
         let answer = match request {
+            Request::BugReport => return Response::BugReport(Box::new(BugReport::new(&self.pages))),
             Request::LogLevel { set } => return log_level(&self.log_level, set.as_ref()),
             Request::Version => return Response::Version(Build::this()),
             Request::Diff => self.handle.compare().map(|plan| {

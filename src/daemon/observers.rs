@@ -47,7 +47,7 @@ impl Observers {
         outbox: Option<&Outbox>,
         api_server: Option<Watches>,
         advice: &HeldAdvice,
-    ) -> anyhow::Result<(Self, MetricsPages)> {
+    ) -> anyhow::Result<(Self, Arc<MetricsPages>)> {
         let (health_ports, ports) = HealthCheckPorts::new(
             &settings.node_name,
             families.clone(),
@@ -80,6 +80,6 @@ impl Observers {
             rules_in_place,
             first_sync_ended,
         };
-        Ok((listeners, pages.context("the configuration cannot be shown")?))
+        Ok((listeners, Arc::new(pages.context("the configuration cannot be shown")?)))
     }
 }

@@ -1,6 +1,6 @@
 //! Recognises the pods of this node: as configured, or by the Node's pod CIDRs (`detectLocalMode: NodeCIDR`).
 
-use std::{convert::Infallible, fmt, future, time::Duration};
+use std::{convert::Infallible, fmt, future, sync::Arc, time::Duration};
 
 use anyhow::anyhow;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -20,7 +20,10 @@ use crate::{
     config::LocalMode,
     events::{Cause, Outbox},
     logging::LogLevelHandle,
-    serve::control::{DaemonStatus, Request, RequestHandler, Response},
+    serve::{
+        control::{BugReport, DaemonStatus, Request, RequestHandler, Response},
+        metrics::MetricsPages,
+    },
     version::Build,
 };
 
@@ -79,6 +82,7 @@ impl fmt::Display for PodCidrs {
 /// needed, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
     Daemon { settings, source, outbox, advice, problems, identity, control, log_level, .. }: &Daemon<'_>,
+    pages: &Arc<MetricsPages>,
 ) -> anyhow::Result<(LocalTraffic, PodCidrGuard)> {
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), PodCidrGuard::new(None))),
@@ -90,6 +94,7 @@ pub(super) async fn local_traffic(
                 problems: problems.clone(),
                 advice: HeldAdvice::clone(advice),
                 log_level: log_level.clone(),
+                pages: Arc::clone(pages),
             };
             let reason = waiting.reason();
             let cidrs = tokio::select! {
@@ -148,6 +153,7 @@ struct WaitingHandler {
     problems: Problems,
     advice: HeldAdvice,
     log_level: LogLevelHandle,
+    pages: Arc<MetricsPages>,
 }
 
 impl WaitingHandler {
@@ -164,6 +170,7 @@ impl RequestHandler for WaitingHandler {
     fn handle(&self, request: Request) -> Response {
         let problems: Vec<_> = [self.reason()].into_iter().chain(self.problems.all()).collect();
         match request {
+            Request::BugReport => Response::BugReport(Box::new(BugReport::new(&self.pages))),
             Request::LogLevel { set } => log_level(&self.log_level, set.as_ref()),
             Request::Version => Response::Version(Build::this()),
             Request::Diff | Request::Explain { .. } | Request::Holders | Request::Resync => {

@@ -2,6 +2,7 @@
 //!
 //! Only root, or the user that the daemon runs as, gets an answer.
 
+mod bug_report;
 mod client;
 mod server;
 mod status;
@@ -14,6 +15,7 @@ use watcher::Plan;
 
 use crate::{logging::Level, version::Build};
 
+pub use bug_report::BugReport;
 pub use client::{AskError, ask, ask_aloud};
 pub use server::{ControlServer, NoSocket, RequestHandler};
 pub use status::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo};
@@ -25,6 +27,8 @@ pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Request {
+    /// Return what belongs to a bug report and only the daemon has.
+    BugReport,
     /// Read everything, and return what differs.
     Diff,
     /// Explain how a Service is served.
@@ -56,7 +60,7 @@ impl Request {
 
     /// Whether the writer thread has to answer.
     pub(crate) fn needs_writer(&self) -> bool {
-        !matches!(self, Self::LogLevel { .. } | Self::Version)
+        !matches!(self, Self::BugReport | Self::LogLevel { .. } | Self::Version)
     }
 }
 
@@ -83,6 +87,8 @@ pub struct Resynced {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Response {
+    /// To [`Request::BugReport`].
+    BugReport(Box<BugReport>),
     /// To [`Request::Diff`].
     Difference(Difference),
     /// To [`Request::Explain`].

@@ -15,6 +15,7 @@ mod support;
 mod addresses;
 mod advice;
 mod balancing;
+mod bugreport;
 mod cleanup;
 mod control;
 mod documents;

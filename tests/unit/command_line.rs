@@ -69,6 +69,7 @@ fn the_help_names_every_command() {
         "status",
         "log-level",
         "completion",
+        "bugreport",
         "cleanup",
         "version",
     ] {

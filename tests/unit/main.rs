@@ -12,6 +12,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bugreport;
 mod command_line;
 mod documentation;
 mod flags;

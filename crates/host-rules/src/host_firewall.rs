@@ -42,6 +42,7 @@ mod chain;
 mod closed;
 mod expression;
 mod legacy;
+mod listing;
 mod rule;
 mod wanted;
 mod xt;
@@ -52,6 +53,7 @@ pub use chain::{Hook, HostChain, TableFamily};
 pub use closed::{Accepts, ClosedChain, How};
 pub use legacy::legacy_tables;
 pub(crate) use legacy::tables_in_use;
+pub use listing::ListedTable;
 pub use wanted::wants_rules;
 
 use chain::{BaseChain, Table};
@@ -222,6 +224,24 @@ impl HostChains {
         let request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
         kernel::dump(&mut self.socket, request, chain::decode_table)
             .map_err(|source| Error::new("list the tables".to_owned(), source))
+    }
+
+    /// All tables, ours too, with their chains, in the kernel's order.
+    pub fn tables_with_chains(&mut self) -> Result<Vec<ListedTable>, Error> {
+        let cannot = |source| Error::new("list all tables".to_owned(), source);
+        let request = |kind| message::request(kind, Nfproto::UNSPECIFIED, |_| {});
+        let mut tables = kernel::dump(&mut self.socket, request(Message::GetTable), listing::decode_table)
+            .map_err(cannot)?;
+        for chain in kernel::dump(&mut self.socket, request(Message::GetChain), listing::decode_chain)
+            .map_err(cannot)?
+        {
+            let (family, name) = &chain.table;
+            let table = tables.iter_mut().find(|table| (&table.family, &table.name) == (family, name));
+            if let Some(table) = table {
+                table.chains.push(chain);
+            }
+        }
+        Ok(tables)
     }
 
     fn is_owned(&mut self, chain: &HostChain) -> Result<bool, Error> {

@@ -89,7 +89,7 @@ pub(super) fn ask<T: DeserializeOwned + Send>(
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || iter::from_fn(take).map(|pod| answered(pod, &exec)).collect::<Vec<_>>();
     thread::scope(|scope| {
-        let beside = |_| thread::Builder::new().spawn_scoped(scope, &work).ok();
+        let beside = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
         let others: Vec<_> = (1..AT_A_TIME).filter_map(beside).collect();
         answers.extend(work());
         answers.extend(others.into_iter().filter_map(|other| other.join().ok()).flatten());

@@ -26,7 +26,7 @@ pub(in crate::cli) enum Filter {
 
 /// What of the table is listed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part<'a> {
+pub(in crate::cli) struct Part<'a> {
     /// Without one, everything.
     pub(super) filter: Option<&'a Filter>,
     /// The owners of virtual servers, if they are known.
@@ -34,6 +34,9 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
+    /// The whole table, without names.
+    pub(in crate::cli) const ALL: Self = Self { filter: None, owners: None };
+
     /// The Service that owns a virtual server, if it is known.
     pub(super) fn owner(self, virtual_server: VirtualServerId) -> Option<&'a ObjectName> {
         self.owners?.of(virtual_server)

@@ -20,31 +20,65 @@ use crate::node::requirements;
 
 /// Prints a part of the table, with the Service of each virtual server if it is wanted.
 pub(super) fn list(format: Format, part: Part<'_>, columns: Columns, services: bool) -> anyhow::Result<()> {
-    let mut kernel = requirements::open_ipvs()?;
-    let info = kernel.info()?;
-    let mut servers = Vec::new();
-    for virtual_server in kernel.virtual_servers()? {
-        let id = virtual_server.config.id;
-        if part.has(id) {
-            servers.push((virtual_server, kernel.real_servers(id)?));
-        }
-    }
-    if let (Some(filter), true) = (part.filter, servers.is_empty()) {
+    let servers = Servers::read(part)?;
+    if let (Some(filter), true) = (part.filter, servers.servers.is_empty()) {
         bail!("there is no virtual server {filter}");
     }
-    // Text does not say it.
+    // Text does not say what is foreign.
     let in_our_tables = if format == Format::Text { HashSet::new() } else { netfilter::elements()? };
-    let table = Table::new(info, &servers, part, &in_our_tables);
+    let table = servers.table(part, &in_our_tables);
     print_as(format, &table, || {
-        let labels: HashMap<_, _> =
-            table.virtual_servers.iter().filter(|_| services).map(Row::label).collect();
-        Listing::new(info, &servers).columns(columns).labels(&labels).to_string()
+        let labels = table.virtual_servers.iter().filter(|_| services).map(Row::label).collect();
+        servers.text(columns, &labels)
     })?;
     Ok(())
 }
 
+/// Virtual servers with their real servers, as the kernel has them.
+pub(in crate::cli) struct Servers {
+    info: Info,
+    servers: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
+}
+
+impl Servers {
+    /// Reads those of a part.
+    pub(in crate::cli) fn read(part: Part<'_>) -> anyhow::Result<Self> {
+        let mut kernel = requirements::open_ipvs()?;
+        let info = kernel.info()?;
+        let mut servers = Vec::new();
+        for virtual_server in kernel.virtual_servers()? {
+            let id = virtual_server.config.id;
+            if part.has(id) {
+                servers.push((virtual_server, kernel.real_servers(id)?));
+            }
+        }
+        Ok(Self { info, servers })
+    }
+
+    /// The text that ipvsadm prints, with something at the end of some lines.
+    pub(in crate::cli) fn text(&self, columns: Columns, labels: &HashMap<VirtualServerId, String>) -> String {
+        Listing::new(self.info, &self.servers).columns(columns).labels(labels).to_string()
+    }
+
+    /// The same for programs, which also hear whose each virtual server is.
+    pub(in crate::cli) fn table<'a>(&'a self, part: Part<'a>, in_our_tables: &HashSet<Element>) -> Table<'a> {
+        let foreign = |id| match id {
+            VirtualServerId::Address(address) => is_foreign(&address, in_our_tables),
+            VirtualServerId::Mark { .. } => true,
+        };
+        let row = |(virtual_server, real_servers): &'a (ObservedVirtualServer, Vec<_>)| Row {
+            service: part.owner(virtual_server.config.id),
+            virtual_server,
+            foreign: foreign(virtual_server.config.id),
+            real_servers,
+        };
+        Table { info: self.info, virtual_servers: self.servers.iter().map(row).collect() }
+    }
+}
+
+/// For programs.
 #[derive(Serialize)]
-struct Table<'a> {
+pub(in crate::cli) struct Table<'a> {
     info: Info,
     virtual_servers: Vec<Row<'a>>,
 }
@@ -56,27 +90,6 @@ struct Row<'a> {
     virtual_server: &'a ObservedVirtualServer,
     foreign: bool,
     real_servers: &'a [ObservedRealServer],
-}
-
-impl<'a> Table<'a> {
-    fn new(
-        info: Info,
-        servers: &'a [(ObservedVirtualServer, Vec<ObservedRealServer>)],
-        part: Part<'a>,
-        in_our_tables: &HashSet<Element>,
-    ) -> Self {
-        let foreign = |id| match id {
-            VirtualServerId::Address(address) => is_foreign(&address, in_our_tables),
-            VirtualServerId::Mark { .. } => true,
-        };
-        let row = |(virtual_server, real_servers): &'a (ObservedVirtualServer, Vec<_>)| Row {
-            service: part.owner(virtual_server.config.id),
-            virtual_server,
-            foreign: foreign(virtual_server.config.id),
-            real_servers,
-        };
-        Self { info, virtual_servers: servers.iter().map(row).collect() }
-    }
 }
 
 impl Row<'_> {
@@ -107,10 +120,10 @@ mod tests {
         let virtual_server = VirtualServer::new(vip, Scheduler::RR).persistent(10_800);
         let virtual_server = ObservedVirtualServer::new(virtual_server).stats(stats);
         let owners: Owners = [(vip, "default/web".parse().unwrap())].into_iter().collect();
-        let servers = [(virtual_server, vec![real_server])];
+        let servers = vec![(virtual_server, vec![real_server])];
+        let servers = Servers { info: Info::new((1, 2, 1), 4096), servers };
         let part = Part { filter: None, owners: Some(&owners) };
-        let ours = HashSet::from([Element::ClusterIp(vip)]);
-        assert_documented("list", &Table::new(Info::new((1, 2, 1), 4096), &servers, part, &ours));
+        assert_documented("list", &servers.table(part, &HashSet::from([Element::ClusterIp(vip)])));
     }
 
     #[test]
@@ -125,8 +138,8 @@ mod tests {
             Element::ExternalLocal(at(81)),
             Element::Vip(at(82).ip),
         ]);
-        let part = Part { filter: None, owners: None };
-        let table = Table::new(Info::new((1, 2, 1), 4096), &servers, part, &ours);
+        let servers = Servers { info: Info::new((1, 2, 1), 4096), servers: servers.into() };
+        let table = servers.table(Part::ALL, &ours);
         let foreign: Vec<_> = table.virtual_servers.iter().map(|row| row.foreign).collect();
         assert_eq!(foreign, [false, false, true, true]);
     }

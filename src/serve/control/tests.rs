@@ -75,6 +75,10 @@ impl RequestHandler for Fixed {
             Request::Explain { service } => {
                 Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
             }
+            Request::BugReport => {
+                let [configuration, metrics, limits] = ["{}", "up 1", "none"].map(str::to_owned);
+                Response::BugReport(Box::new(BugReport { configuration, metrics, limits }))
+            }
             Request::LogLevel { set } => Response::LogLevel(format!("{set:?}")),
             Request::Holders => Response::Holders(Vec::new()),
             Request::Resync => Response::Resynced(resynced()),

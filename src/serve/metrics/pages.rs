@@ -40,6 +40,16 @@ impl MetricsPages {
         let configuration = serde_json::json!({ "kubeproxy.config.k8s.io": configuration }).to_string();
         Ok(Self { metrics, traffic, configuration, healthz: Healthz::new() })
     }
+
+    /// The configuration in use, as JSON.
+    pub(crate) fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
+    /// All metrics but the traffic of Services.
+    pub(crate) fn metrics(&self) -> String {
+        self.metrics.text()
+    }
 }
 
 impl Pages for MetricsPages {

@@ -1,8 +1,9 @@
 //! The token of a service account, which the kubelet renews in its file, with a real kube-apiserver.
 
-use std::{fs, net::IpAddr, path::Path, time::Duration};
+use std::{fs, io::Read as _, net::IpAddr, path::Path, time::Duration};
 
 use anyhow::{Context, ensure};
+use flate2::read::GzDecoder;
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{Secret, Service, ServiceAccount},
@@ -14,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
-    daemon::{Daemon, eventually, eventually_within},
+    daemon::{Daemon, binary, eventually, eventually_within},
     lab::Lab,
 };
 
@@ -104,7 +105,8 @@ fn renewed_token_replaces_an_invalid_one_without_a_restart() {
     })
     .unwrap();
 
-    fs::write(path("token"), token(&server, "second")).unwrap();
+    let renewed = token(&server, "second");
+    fs::write(path("token"), &renewed).unwrap();
     eventually_within(RENEWED_WITHIN + PATIENCE, "the Services are known", || {
         let status = daemon.ask(&lab.node, "status")?;
         ensure!(status.contains("synced:          yes"), "{status}");
@@ -124,5 +126,13 @@ fn renewed_token_replaces_an_invalid_one_without_a_restart() {
     let past = watches[1]["last_failure"]["cause"].as_str().unwrap();
     assert!(past.contains("Unauthorized"), "what went wrong is not forgotten: {status:#}");
     assert_eq!(daemon.log().matches("kube-ipvs starts").count(), 1, "{}", daemon.log());
+
+    let mut report = lab.node.command(&binary().unwrap().to_string_lossy());
+    report.args(["bugreport", "-", "--control-socket"]).arg(daemon.socket());
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&report.output().unwrap().stdout[..]).read_to_end(&mut unpacked).unwrap();
+    let has = |text: &str| unpacked.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(has(&kubeconfig.display().to_string()), "a bug report says which kubeconfig is used");
+    assert!(!has(&renewed), "and has nothing of it");
     server.delete_node("node").unwrap();
 }

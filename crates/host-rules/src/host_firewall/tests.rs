@@ -511,3 +511,39 @@ proptest! {
         })]);
     }
 }
+
+#[test]
+fn tables_are_listed_with_their_chains_and_what_base_chains_do() {
+    let table = |family: u8, name: &str| {
+        let payload = message(Message::NewTable, Nfproto(family), |encoder| encoder.string(1, name));
+        listing::decode_table(&reply(&payload)).unwrap().unwrap()
+    };
+    let chain = |family: u8, name: &str, base: Option<(&str, u32, i32, u32)>| {
+        let payload = message(Message::NewChain, Nfproto(family), |encoder| {
+            encoder.string(1, "filter");
+            encoder.string(3, name);
+            if let Some((kind, hook, priority, policy)) = base {
+                encoder.nest(4, |place| {
+                    place.u32_be(1, hook);
+                    place.u32_be(2, priority.cast_unsigned());
+                });
+                encoder.u32_be(5, policy);
+                encoder.string(7, kind);
+            }
+        });
+        listing::decode_chain(&reply(&payload)).unwrap().unwrap()
+    };
+    let mut inet = table(1, "filter");
+    inet.chains = vec![chain(1, "input", Some(("filter", 1, -10, 0))), chain(1, "allowed", None)];
+    let mut netdev = table(5, "filter");
+    netdev.chains = vec![chain(5, "in", Some(("filter", 0, 0, 1)))];
+    let expected = "\
+table inet filter
+  chain input: type filter hook input priority -10, policy drop
+  chain allowed
+table netdev filter
+  chain in: type filter hook 0 priority 0, policy accept
+table 12 empty
+";
+    assert_eq!([inet, netdev, table(12, "empty")].map(|table| table.to_string()).concat(), expected);
+}

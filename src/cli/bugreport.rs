@@ -1,0 +1,97 @@
+//! `kube-ipvs bugreport`: one archive with what a bug report needs.
+//!
+//! It has no secrets because nothing is read that has any: no kubeconfig, no token, no Secret, no environment. In the
+//! configuration, which the daemon tells, a kubeconfig is a path.
+
+mod archive;
+mod daemon;
+mod kernel;
+mod node;
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, ensure};
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+use service::one_line;
+
+use super::output::{self, print};
+use crate::serve::control;
+use daemon::Daemon;
+
+/// Where to.
+#[derive(clap::Args, Debug)]
+pub(super) struct BugReport {
+    /// The archive, a .tar.gz; `-` is standard output. Otherwise it gets a name of its own in the current directory
+    file: Option<PathBuf>,
+    /// Where the daemon's control socket is
+    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
+    control_socket: PathBuf,
+}
+
+/// A file of the archive: its content, or why there is none.
+struct Item {
+    name: &'static str,
+    content: Result<String, String>,
+}
+
+/// Writes the archive. What cannot be had is a file that says so.
+pub(super) fn bugreport(BugReport { file, control_socket }: &BugReport) -> anyhow::Result<ExitCode> {
+    let daemon = Daemon::ask(control_socket);
+    let now = Timestamp::now();
+    let directory = format!("kube-ipvs-bugreport-{}-{}", daemon.node(), now.strftime("%Y%m%dT%H%M%SZ"));
+    let path = file.clone().unwrap_or_else(|| format!("{directory}.tar.gz").into());
+    if path == Path::new("-") {
+        let out = io::stdout().lock();
+        ensure!(!out.is_terminal(), "an archive is nothing for a terminal: redirect it to a file");
+        archive::write(out, &directory, now, &items(&daemon, control_socket)).context("standard output")?;
+    } else {
+        let cannot = || format!("{} cannot be written; - is standard output", path.display());
+        let out = File::create(&path).with_context(cannot)?;
+        archive::write(out, &directory, now, &items(&daemon, control_socket)).with_context(cannot)?;
+        print(&format!("{}\n", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn items(daemon: &Daemon, control_socket: &Path) -> Vec<Item> {
+    let version = Item { name: "version.txt", content: Ok(format!("{}\n", env!("CARGO_PKG_VERSION"))) };
+    let mut items = vec![version];
+    items.extend(daemon.items());
+    items.extend(kernel::items(control_socket));
+    items.extend(node::items(Path::new("/")));
+    items
+}
+
+/// Says in words why there is none.
+fn known<T>(result: anyhow::Result<T>) -> Result<T, String> {
+    result.map_err(|error| one_line(error.as_ref()))
+}
+
+/// Two forms of one thing: as text, and as JSON.
+fn both<T>(
+    names: [&'static str; 2],
+    thing: &Result<T, String>,
+    text: impl FnOnce(&T) -> String,
+    json: impl FnOnce(&T) -> anyhow::Result<String>,
+) -> [Item; 2] {
+    let [text_name, json_name] = names;
+    let thing = || thing.as_ref().map_err(Clone::clone);
+    [
+        Item { name: text_name, content: thing().map(text) },
+        Item { name: json_name, content: thing().and_then(|thing| known(json(thing))) },
+    ]
+}
+
+/// As `-o json` prints it.
+fn as_json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(output::json(value)?)
+}
+
+#[cfg(test)]
+mod tests;
