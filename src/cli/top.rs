@@ -80,7 +80,7 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
         kernel: preflight::open_ipvs()?,
         names: Names::from(control_socket),
         meter: Meter::default(),
-        patience: delay / 4,
+        patience: delay / 10,
     };
     // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
