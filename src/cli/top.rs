@@ -76,7 +76,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     let Top { delay, iterations, batch, sort, output, control_socket } = top;
     let looks = iterations.map_or(usize::MAX, NonZero::get);
-    let mut look = Look::open(control_socket, delay / 4)?;
+    let mut look = Look::open(control_socket, delay)?;
     // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
     match cfg!(feature = "tui") && !is_printed {
@@ -90,7 +90,7 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
 /// What goes through within the kernel's own two seconds, the most bytes first.
 pub(super) fn look_once(control_socket: PathBuf) -> anyhow::Result<Frame> {
     let delay = Duration::from_secs(2);
-    let mut look = Look::open(control_socket, delay / 4)?;
+    let mut look = Look::open(control_socket, delay)?;
     look.take()?;
     look.names.wait();
     thread::sleep(delay);
@@ -114,9 +114,9 @@ struct Look {
 
 impl Look {
     /// Opens IPVS; the daemon at this socket knows the names.
-    fn open(control_socket: PathBuf, patience: Duration) -> anyhow::Result<Self> {
+    fn open(control_socket: PathBuf, delay: Duration) -> anyhow::Result<Self> {
         let (names, meter) = (Names::from(control_socket), Meter::default());
-        Ok(Self { kernel: requirements::open_ipvs()?, names, meter, patience })
+        Ok(Self { kernel: requirements::open_ipvs()?, names, meter, patience: delay / 10 })
     }
 
     /// What went through since the last look; `None` at the first.

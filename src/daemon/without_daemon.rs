@@ -19,7 +19,7 @@ use watcher::{Kernel, Observed, Ownership, Plan, Scope, diff};
 use super::{control_socket::put_first, kernel::kube_ipvs0, pod_cidrs::PodCidrs};
 use crate::{
     config::{self, LocalMode, Settings},
-    node::{families, requirements},
+    node::{families, limits, requirements},
     source::{Source, known_node::no_node},
 };
 
@@ -36,9 +36,11 @@ pub struct WithoutDaemon<'a> {
 impl<'a> WithoutDaemon<'a> {
     /// Lists the source once, and reads the node's addresses.
     pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let mut source_state =
-            runtime.context("cannot start the runtime")?.block_on(SourceState::all(settings))?;
+        // One for names of hosts, which are looked up by a thread.
+        let runtime =
+            limits::try_threads(1).and_then(|()| Builder::new_current_thread().enable_all().build());
+        let runtime = runtime.context("cannot start the threads of the runtime")?;
+        let mut source_state = runtime.block_on(SourceState::all(settings))?;
         let here = KernelDummyInterface::open(VipBinding::Address)?.observe()?.node_addresses;
         source_state.state.apply(Change::NodeAddresses { here, lost: BTreeSet::new() });
         Ok(Self { settings, source_state, ours: settings.ownership(families::families()) })

@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 
+use anyhow::ensure;
 use testkit::{
     daemon::{Daemon, binary, eventually, ipvsadm_shows},
     lab::Lab,
@@ -71,6 +72,21 @@ fn who_is_not_root_is_told_nothing_even_where_the_socket_lets_him_in() {
         assert!(refused.stdout.is_empty());
     }
     daemon.status(&lab.node).unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_daemon_tells_its_version() {
+    let lab = Lab::new(0, 8080).unwrap();
+    let manifests = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with_manifests(&lab.node, manifests.path(), &[]).unwrap();
+    let version = concat!("daemon:    ", env!("CARGO_PKG_VERSION"), ", linux/");
+    eventually("the daemon answers", || {
+        let said = daemon.ask(&lab.node, "version")?;
+        ensure!(said.contains(version), "{said}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]

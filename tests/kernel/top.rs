@@ -91,6 +91,24 @@ fn totals_and_connections_are_those_that_ipvsadm_shows() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_handshake_that_a_dead_pod_does_not_answer_is_shown_apart() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    cluster.apply(&Service::tcp(V4).endpoints([1]));
+    let mut open = cluster.lab.client.connect(at(V4, 80)).unwrap();
+    open.still_works().unwrap();
+    let deaf = "add table inet deaf { chain input { type filter hook input priority 0; policy drop; }; }";
+    cluster.lab.pods[0].run("nft", &[deaf]).unwrap();
+    cluster.lab.client.connect(at(V4, 80)).unwrap_err();
+
+    let shown = frame(&cluster, &["--control-socket", "/run/nobody.sock"]).unwrap();
+    let row = row(&shown, V4).unwrap();
+    for shown in [row, &row["real_servers"][0]] {
+        assert_eq!((&shown["active_connections"], &shown["syn_recv_connections"]), (&2.into(), &1.into()));
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn without_the_daemon_there_are_addresses_and_it_says_why() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     cluster.apply(&Service::tcp(V4).endpoints([1]));

@@ -32,7 +32,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep, timeout},
 };
-use tracing::warn;
+use tracing::{info, warn};
 
 use self::{
     contents::{Contents, gather},
@@ -172,6 +172,10 @@ impl Directory {
         let errors: Vec<_> =
             errors.map(|error| format!("{}; its last good objects stay", one_line(&error))).collect();
         errors.iter().filter(|error| !self.errors.contains(error)).for_each(|error| warn!("{error}"));
+        self.errors
+            .iter()
+            .filter(|error| !errors.contains(error))
+            .for_each(|error| info!("no longer so: {error}"));
         self.errors = errors;
     }
 

@@ -309,6 +309,7 @@ fn a_directory_that_cannot_be_read_is_a_problem_until_it_can() {
     let directory = directory(&[("web.yaml", WEB)]);
     let (path, away) = (directory.path().join("manifests"), directory.path().join("away"));
     fs::create_dir(&path).unwrap();
+    let log = Log::start().unwrap();
     let mut source = Directory::open(&path, "n1").unwrap();
     for (from, to, problems) in [
         (
@@ -322,10 +323,16 @@ fn a_directory_that_cannot_be_read_is_a_problem_until_it_can() {
         (&away, &path, Vec::new()),
     ] {
         fs::rename(from, to).unwrap();
-        source.refresh();
-        source.contents();
-        assert_eq!(source.problems(), problems);
+        for _ in 0..2 {
+            source.refresh();
+            source.contents();
+            assert_eq!(source.problems(), problems);
+        }
     }
+    let lines = log.lines().unwrap();
+    let [warning, end] = &lines[..] else { panic!("{lines:#?}") };
+    assert!(warning.starts_with("WARN cannot read the directory"), "{warning}");
+    assert!(end.starts_with("INFO no longer so: cannot read the directory"), "{end}");
 }
 
 #[test]
